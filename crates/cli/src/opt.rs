@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::str::FromStr;
 use std::sync::Arc;
 
-use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use miette::{IntoDiagnostic, WrapErr, miette};
 use millstream_bpf::cost::Table as CycleTable;
+use millstream_isa::generation::{Generation, KernelRange, VersionError};
 use millstream_object::Object;
 use millstream_opt::{
     Check, Costs, FunctionReport, Goal, Host, Measure, Optimized, Options, Outcome, PassReport, ProgramCosts,
@@ -19,6 +21,8 @@ use crate::exit::Exit;
 use crate::input;
 use crate::progress::Progress;
 use crate::superopt::{self, Common, Level};
+
+type Result<T, E = miette::Report> = std::result::Result<T, E>;
 
 /// Reads an object file, runs the passes over its programs and writes the same object with new instructions.
 #[derive(clap::Args, Debug)]
@@ -44,8 +48,10 @@ pub(crate) struct Args {
     /// Stop after this many rewrites
     #[arg(long, value_name = "N")]
     fuel: Option<u64>,
-    /// For which kernels: all that take the original (`any`), or this machine's, with maps as large as the object says (`here`)
-    #[arg(long = "for", value_enum, value_name = "KERNELS", default_value_t)]
+    /// For which kernels: all from the oldest that can load the object (`any`), those of one version (`5.10`, `6.1`, `6.12`,
+    /// `6.18`, `7.2`; another version counts as the last of these before it), or this machine's, with maps as large as the
+    /// object says (`here`)
+    #[arg(long = "for", value_name = "KERNEL", default_value = "any")]
     kernels: Kernels,
     /// Instruction set version that may be used, 1 to 4; by default that of the object, with `--for here` that of the kernel
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=4))]
@@ -84,11 +90,41 @@ enum Prove {
 type Rules = Option<Arc<RuleSet>>;
 
 /// Which kernels the result is for.
-#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kernels {
-    #[default]
+    /// All that can load the original.
     Any,
+    /// That of this machine.
     Here,
+    /// Those of one generation.
+    Version(Generation),
+}
+
+impl FromStr for Kernels {
+    type Err = VersionError;
+
+    fn from_str(text: &str) -> Result<Kernels, VersionError> {
+        match text {
+            "any" => Ok(Kernels::Any),
+            "here" => Ok(Kernels::Here),
+            version => Ok(Kernels::Version(version.parse()?)),
+        }
+    }
+}
+
+impl Kernels {
+    /// The kernel of this machine, if it is the one that is meant.
+    pub(crate) fn host(self) -> Option<Host> {
+        (self == Kernels::Here).then(Host::probe)
+    }
+
+    /// The kernels of a version, if one was named.
+    pub(crate) fn range(self) -> Option<KernelRange> {
+        match self {
+            Kernels::Version(generation) => Some(KernelRange::only(generation)),
+            Kernels::Any | Kernels::Here => None,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -204,7 +240,8 @@ fn options(args: &Args, rules: &Rules) -> Options {
         rules: rules.clone(),
         passes: args.passes.clone(),
         isa: args.isa.unwrap_or_default(),
-        host: (args.kernels == Kernels::Here).then(Host::probe),
+        host: args.kernels.host(),
+        kernels: args.kernels.range(),
         fuel: args.fuel,
         goal: args.goal,
         keep_longer: args.keep_longer,
@@ -399,6 +436,7 @@ fn outcome(outcome: &Outcome) -> String {
         Outcome::Rewritten => "rewritten".into(),
         Outcome::NothingToDo => "nothing to do".into(),
         Outcome::NoGain { would_be } => format!("kept: would be {would_be} slots"),
+        Outcome::Costlier => "kept: the verifier might take longer for another form".into(),
         Outcome::Slower => "kept: every other form would be slower by prediction".into(),
         Outcome::Removed => "removed: nothing calls it".into(),
         Outcome::Unsupported(why) => format!("kept: {why}"),

@@ -1,5 +1,6 @@
 //! Directives of a test file.
 
+use millstream_isa::generation::{Generation, KernelRange, VersionError};
 use millstream_passes::Target;
 
 use crate::runs::{Entry, Run, parse_entry, parse_run};
@@ -161,11 +162,15 @@ fn parse_test(text: &str) -> Result<Test, String> {
 }
 
 fn parse_target(text: &str) -> Result<Target, String> {
+    if let Some(kernel) = arguments(text, "linux") {
+        let generation: Generation = kernel.parse().map_err(|e: VersionError| e.to_string())?;
+        return Ok(Target::bpf(generation.isa()).on(KernelRange::only(generation)));
+    }
     match (text, arguments(text, "bpf").map(str::parse)) {
         ("native", _) => Ok(Target::native()),
         ("short", _) => Ok(Target { slots_first: true, ..Target::bpf(4) }),
         ("here", _) => Ok(Target { map_sizes_hold: true, elides_null_checks: true, ..Target::bpf(4) }),
         (_, Some(Ok(isa @ 1..=4))) => Ok(Target::bpf(isa)),
-        _ => Err(format!("expected native, here, short or bpf(1) to bpf(4), found `{text}`")),
+        _ => Err(format!("expected native, here, short, bpf(1) to bpf(4) or linux(VERSION), found `{text}`")),
     }
 }

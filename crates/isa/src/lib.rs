@@ -15,6 +15,7 @@ mod codes;
 mod decode;
 pub mod disasm;
 mod encode;
+pub mod generation;
 pub mod helpers;
 mod insn;
 mod raw;

@@ -1,6 +1,7 @@
 //! The abstract result of every operation contains the concrete one.
 
-use millstream_isa::absint::{Abstract, Scalar, Tnum, refine};
+use millstream_isa::absint::{Abstract, Knowledge, Scalar, Tnum};
+use millstream_isa::generation::{Generation, KernelRange};
 use millstream_isa::semantics::{self, Concrete, Domain, eval};
 use millstream_isa::*;
 use proptest::prelude::*;
@@ -71,10 +72,10 @@ proptest! {
     }
 
     #[test]
-    fn arithmetic((a, x) in member(), (b, y) in member()) {
+    fn arithmetic((a, x) in member(), (b, y) in member(), d in domain()) {
         for op in AluOp::ALL {
             for width in [Width::W32, Width::W64] {
-                let result = semantics::alu(&mut Abstract, op, width, &a, &b);
+                let result = semantics::alu(&mut d.clone(), op, width, &a, &b);
                 let concrete = eval::alu(op, width, x, y);
                 prop_assert!(result.contains(concrete), "{:?} {:?} {:?} {:?} {:#x}", op, width, a, b, concrete);
             }
@@ -82,8 +83,16 @@ proptest! {
     }
 
     #[test]
-    fn moves_and_swaps((a, x) in member()) {
-        let d = &mut Abstract;
+    fn moves_and_swaps((a, x) in member(), d in domain()) {
+        for width in [Width::W32, Width::W64] {
+            prop_assert!(d.neg(width, &a).contains(eval::neg(width, x)));
+        }
+        for kind in [SwapKind::ToLe, SwapKind::ToBe, SwapKind::Swap] {
+            for bits in [16, 32, 64] {
+                prop_assert!(d.swap(kind, bits, &a).contains(eval::swap(kind, bits, x)));
+            }
+        }
+        let d = &mut d.clone();
         for width in [Width::W32, Width::W64] {
             prop_assert!(semantics::mov(d, width, &a).contains(eval::mov(width, x)));
             prop_assert!(semantics::neg(d, width, &a).contains(eval::neg(width, x)));
@@ -101,7 +110,7 @@ proptest! {
 
     #[test]
     fn loads_and_atomics((old, x) in member(), (src, y) in member(), (r0, z) in member()) {
-        let d = &mut Abstract;
+        let d = &mut Abstract::default();
         for size in Size::ALL {
             let (memory, bytes) = (d.truncate(64, size.bits(), &old), Concrete.truncate(64, size.bits(), &x));
             for sext in [false, true] {
@@ -118,13 +127,13 @@ proptest! {
     }
 
     #[test]
-    fn branches((a, x) in member(), (b, y) in member()) {
+    fn branches((a, x) in member(), (b, y) in member(), d in domain()) {
         for cond in Cond::ALL {
             for width in [Width::W32, Width::W64] {
                 let taken = eval::cond(cond, width, x, y);
-                let decided = semantics::cond(&mut Abstract, cond, width, &a, &b);
+                let decided = semantics::cond(&mut d.clone(), cond, width, &a, &b);
                 prop_assert!(decided.is_none_or(|d| d == taken), "{:?} {:?} {:?} {:?}", cond, width, a, b);
-                let learnt = refine(cond, width, taken, &a, &b);
+                let learnt = d.refine(cond, width, taken, &a, &b);
                 prop_assert!(learnt.is_some(), "{:?} {:?} {:?} {:?}", cond, width, a, b);
                 if let Some((c, d)) = learnt {
                     prop_assert!(c.contains(x) && d.contains(y), "{:?} {:?} {:?} {:?}", cond, width, c, d);
@@ -137,6 +146,9 @@ proptest! {
     fn joins_contain_both((a, x) in member(), (b, y) in member()) {
         let (join, widened) = (a.join(&b), a.widen(&b));
         prop_assert!(join.contains(x) && join.contains(y) && widened.contains(x) && widened.contains(y));
+        if let Some(both) = Abstract::new(Knowledge::LINUX_5_10).intersect(&a, &b) {
+            prop_assert!(!(a.contains(y) && b.contains(y)) || both.contains(y));
+        }
         if let Some(both) = a.intersect(&b) {
             prop_assert!(!(a.contains(y) && b.contains(y)) || both.contains(y));
         } else {
@@ -145,13 +157,104 @@ proptest! {
     }
 }
 
+fn domain() -> impl Strategy<Value = Abstract> {
+    proptest::sample::select(Generation::ALL.map(|g| Abstract::new(g.knowledge())).to_vec())
+}
+
+/// The greatest value that each generation, the oldest first, sees in what a body makes of a byte, a word and all that is
+/// in a register.
+fn greatest(body: impl Fn(&mut Abstract, Scalar, Scalar, Scalar) -> Scalar) -> Vec<u64> {
+    let each = Generation::ALL.into_iter().map(|g| Abstract::new(g.knowledge()));
+    let operands = [8, 32, 64].map(Scalar::of_width);
+    each.map(|mut d| body(&mut d, operands[0], operands[1], operands[2]).unsigned().1).collect()
+}
+
+/// What Linux 5.10, 6.1, 6.12, 6.18 and 7.2 accept and reject of bounds that newer verifiers find by themselves.
+#[test]
+fn older_verifiers_know_less() {
+    const ANY: u64 = u64::MAX;
+    let c = Scalar::constant;
+    let alu = semantics::alu::<Abstract>;
+    let masked = |d: &mut Abstract, x: &Scalar, mask| alu(d, AluOp::And, Width::W64, x, &c(mask));
+    let swapped = greatest(|d, byte, _, _| d.swap(SwapKind::ToBe, 16, &byte));
+    assert_eq!(swapped, [ANY, ANY, ANY, 0xff00, 0xff00]);
+    let negated = greatest(|d, byte, _, _| d.neg(Width::W64, &d.neg(Width::W64, &byte)));
+    assert_eq!(negated, [ANY, ANY, ANY, 255, 255]);
+    for op in [AluOp::Or, AluOp::Xor] {
+        let combined = greatest(|d, byte, _, _| {
+            let high = masked(d, &byte, 0xf0);
+            let low = masked(d, &byte, 0x0f);
+            alu(d, op, Width::W64, &high, &low)
+        });
+        assert_eq!(combined, [ANY, ANY, 255, 255, 255], "{op:?}");
+        let with_constant = greatest(|d, byte, _, _| alu(d, op, Width::W64, &byte, &c(0x100)));
+        assert_eq!(with_constant, [0x1ff; 5], "{op:?}");
+    }
+    let product = greatest(|d, byte, _, _| alu(d, AluOp::Mul, Width::W64, &byte, &byte));
+    assert_eq!(product, [ANY, ANY, 65_025, 65_025, 65_025]);
+    let stepped = greatest(|d, byte, _, _| {
+        let (some, _) = d.refine(Cond::Eq, Width::W64, false, &byte, &c(0)).unwrap();
+        alu(d, AluOp::Sub, Width::W64, &some, &c(1))
+    });
+    assert_eq!(stepped, [ANY, ANY, 254, 254, 254]);
+    let less = |taken| {
+        move |d: &mut Abstract, byte: Scalar, word: Scalar, _| {
+            d.refine(Cond::Lt, Width::W64, taken, &word, &byte).map_or(word, |s| s.0)
+        }
+    };
+    assert_eq!(greatest(less(true)), [0xffff_ffff, 0xffff_ffff, 254, 254, 254]);
+    let equal = |width| {
+        move |d: &mut Abstract, byte: Scalar, word: Scalar, _| {
+            d.refine(Cond::Eq, width, true, &word, &byte).unwrap().0
+        }
+    };
+    assert_eq!(greatest(equal(Width::W64)), [255; 5]);
+    assert_eq!(greatest(equal(Width::W32)), [0xffff_ffff, 0xffff_ffff, 255, 255, 255]);
+    // A check of the low half of what may have an upper one, then its extension: every verifier follows that.
+    let extended = greatest(|d, _, _, any| {
+        let (low, _) = d.refine(Cond::Gt, Width::W32, false, &any, &c(255)).unwrap();
+        semantics::mov(d, Width::W32, &low)
+    });
+    assert_eq!(extended, [255; 5]);
+    // None knows the width of a quotient, not even of a 32-bit one.
+    let quotient = greatest(|d, byte, _, _| alu(d, AluOp::Div, Width::W32, &byte, &c(3)));
+    assert_eq!(quotient, [ANY; 5]);
+}
+
+/// A comparison at one width makes older verifiers forget the bounds at the other.
+#[test]
+fn older_verifiers_forget_bounds_of_the_other_width() {
+    let limits = |d: Abstract| {
+        let (low, _) =
+            d.refine(Cond::Gt, Width::W64, false, &Scalar::UNKNOWN, &Scalar::constant(1 << 40)).unwrap();
+        let (both, _) = d.refine(Cond::Gt, Width::W32, false, &low, &Scalar::constant(9)).unwrap();
+        both.unsigned().1
+    };
+    let classic = limits(Abstract::new(Knowledge::LINUX_5_10));
+    assert_eq!(classic >> 40, 1, "only known bits are kept: {classic:#x}");
+    assert_eq!(classic & 0xffff_ffff, 15);
+    assert_eq!(limits(Abstract::default()), 1 << 40);
+}
+
+/// What all generations of a range know is what its oldest knows.
+#[test]
+fn facts_of_an_older_verifier_hold_for_newer_ones() {
+    let common = KernelRange::ALL.common_knowledge();
+    assert!(Generation::ALL.into_iter().all(|g| common.is_within(g.knowledge())));
+}
+
 #[test]
 fn widening_ends() {
     let mut state = Scalar::constant(0);
     let one = Scalar::constant(1);
     for round in 0.. {
-        let next =
-            state.widen(&state.join(&semantics::alu(&mut Abstract, AluOp::Add, Width::W64, &state, &one)));
+        let next = state.widen(&state.join(&semantics::alu(
+            &mut Abstract::default(),
+            AluOp::Add,
+            Width::W64,
+            &state,
+            &one,
+        )));
         if next == state {
             break;
         }
@@ -165,36 +268,42 @@ fn widening_ends() {
 fn a_check_bounds_an_index() {
     let any = Scalar::UNKNOWN;
     let limit = Scalar::constant(56);
-    let (below, _) = refine(Cond::Gt, Width::W64, false, &any, &limit).unwrap();
+    let (below, _) = Abstract::default().refine(Cond::Gt, Width::W64, false, &any, &limit).unwrap();
     assert_eq!(below.unsigned(), (0, 56));
     assert_eq!(below.bits().max(), 63);
-    let scaled = semantics::alu(&mut Abstract, AluOp::Lsh, Width::W64, &below, &Scalar::constant(3));
+    let scaled =
+        semantics::alu(&mut Abstract::default(), AluOp::Lsh, Width::W64, &below, &Scalar::constant(3));
     assert_eq!(scaled.unsigned(), (0, 448));
-    let masked = semantics::alu(&mut Abstract, AluOp::And, Width::W64, &any, &Scalar::constant(7));
+    let masked = semantics::alu(&mut Abstract::default(), AluOp::And, Width::W64, &any, &Scalar::constant(7));
     assert_eq!(masked.unsigned(), (0, 7));
 }
 
 #[test]
 fn what_the_verifier_cannot_see_is_unknown() {
-    let d = &mut Abstract;
+    let d = &mut Abstract::default();
     let byte = Scalar::of_width(8);
     let modulo = semantics::alu(d, AluOp::Mod, Width::W64, &byte, &Scalar::constant(8));
     assert_eq!(modulo, Scalar::UNKNOWN);
     let shifted = semantics::alu(d, AluOp::Lsh, Width::W64, &Scalar::constant(1), &byte);
     assert_eq!(shifted, Scalar::UNKNOWN);
     // A signed bound above leaves negative values.
-    let (signed, _) = refine(Cond::Sgt, Width::W64, false, &Scalar::UNKNOWN, &Scalar::constant(56)).unwrap();
+    let (signed, _) = Abstract::default()
+        .refine(Cond::Sgt, Width::W64, false, &Scalar::UNKNOWN, &Scalar::constant(56))
+        .unwrap();
     assert_eq!(signed.unsigned(), (0, u64::MAX));
 }
 
 #[test]
 fn contradictions_are_found() {
     let byte = Scalar::of_width(8);
-    assert_eq!(refine(Cond::Gt, Width::W64, true, &byte, &Scalar::constant(255)), None);
-    assert_eq!(refine(Cond::Eq, Width::W64, true, &byte, &Scalar::constant(256)), None);
-    assert_eq!(refine(Cond::Ne, Width::W64, true, &Scalar::constant(1), &Scalar::constant(1)), None);
+    assert_eq!(Abstract::default().refine(Cond::Gt, Width::W64, true, &byte, &Scalar::constant(255)), None);
+    assert_eq!(Abstract::default().refine(Cond::Eq, Width::W64, true, &byte, &Scalar::constant(256)), None);
     assert_eq!(
-        semantics::cond(&mut Abstract, Cond::Lt, Width::W64, &byte, &Scalar::constant(256)),
+        Abstract::default().refine(Cond::Ne, Width::W64, true, &Scalar::constant(1), &Scalar::constant(1)),
+        None
+    );
+    assert_eq!(
+        semantics::cond(&mut Abstract::default(), Cond::Lt, Width::W64, &byte, &Scalar::constant(256)),
         Some(true)
     );
 }

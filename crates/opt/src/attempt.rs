@@ -219,7 +219,7 @@ impl Forms<'_> {
         if options.leave.contains(&id.0) {
             return Ok(report(before, Outcome::Rejected));
         }
-        let limits = Limits::of(original, options.goal);
+        let limits = Limits::of(original, options.goal).on(self.target.kernels);
         let (code, form) = match self.best(func, limits, options)? {
             Ok(best) => best,
             Err(why) => return Ok(report(before, Outcome::Unsupported(why))),
@@ -263,7 +263,7 @@ impl Forms<'_> {
             false => Outcome::Rewritten,
         };
         if outcome == Outcome::Rewritten {
-            let limits = Limits::of(original, options.goal);
+            let limits = Limits::of(original, options.goal).on(self.target.kernels);
             let mut best: Option<(Rank, NewFunction)> = None;
             let promoted = self.promoted.as_ref().filter(|(_, changed)| changed.contains(&func));
             for lifted in [Some(&self.first), promoted.map(|p| &p.0)].into_iter().flatten() {

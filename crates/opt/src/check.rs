@@ -12,9 +12,12 @@ use crate::{OptError, Optimized, Options, Outcome, Way, shortest};
 /// Rewrites that are dropped one by one before the original is kept.
 const MOST_DROPPED: usize = 8;
 
-/// How many times as many instructions the verifier may walk: a result near its limit would be one kernel release away
-/// from rejection.
-const MOST_VERIFIED: u64 = 2;
+/// How many instructions the verifier may walk, in thousandths of the original's: a result near its limit would be one
+/// kernel release away from rejection.
+const MOST_VERIFIED: u64 = 1_200;
+
+/// Instructions that the verifier may walk whatever it walked before.
+const FEW_VERIFIED: u64 = 1_000;
 
 /// How much machine code a program may have, in thousandths of the original's.
 const MOST_JITED: u64 = 1_020;
@@ -204,8 +207,7 @@ impl Checker<'_> {
         if let Some((options, optimized)) = better {
             (self.options, self.optimized) = (options, optimized);
         }
-        let many = u64::from(after.verified) > MOST_VERIFIED * u64::from(before.verified);
-        if many { Err(too_long(before, after)) } else { Ok(remade) }
+        if more_verified(before, after) > 0 { Err(too_long(before, after)) } else { Ok(remade) }
     }
 
     /// Leaves a program and all it calls as they are.
@@ -270,17 +272,23 @@ pub(crate) fn functions(object: &Object, func: FuncId) -> Vec<u32> {
 fn excess(before: Measure, after: Measure) -> u64 {
     let ratio = |after: u64, before: u64| (1000 * after).div_ceil(before.max(1));
     let jited = ratio(after.jited.into(), before.jited.into());
-    let verified = ratio(after.verified.into(), before.verified.into());
     let slots = ratio(after.slots as u64, before.slots as u64);
     jited.saturating_sub(MOST_JITED)
-        + verified.saturating_sub(MOST_VERIFIED * 1000)
+        + more_verified(before, after)
         + 10 * slots.saturating_sub(1000)
+}
+
+/// By how much the instructions that the verifier walks exceed their bound, in thousandths.
+fn more_verified(before: Measure, after: Measure) -> u64 {
+    let (before, after) = (u64::from(before.verified), u64::from(after.verified));
+    let few = after <= FEW_VERIFIED;
+    if few { 0 } else { (1000 * after).div_ceil(before.max(1)).saturating_sub(MOST_VERIFIED) }
 }
 
 /// What exceeds its bounds, in words.
 fn too_long(before: Measure, after: Measure) -> String {
     let beyond = |after: u64, before: u64, most: u64| 1000 * after > most * before;
-    if beyond(after.verified.into(), before.verified.into(), MOST_VERIFIED * 1000) {
+    if more_verified(before, after) > 0 {
         format!("the verifier walks {} instructions instead of {}", after.verified, before.verified)
     } else if beyond(after.slots as u64, before.slots as u64, 1000) {
         format!("{} slots instead of {}", after.slots, before.slots)

@@ -1,21 +1,32 @@
 //! What the kernel of this machine has beyond what an object's own instructions say of the kernels it was made for.
 
+use millstream_isa::generation::{Generation, KernelRange};
 use millstream_kernel::probe;
 use millstream_passes::Target;
 
 /// Features of a kernel that programs are made for. Each was found out by loading a program that needs it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Host {
+    /// The kernels that have its verifier: [`running_kernels`].
+    pub kernels: KernelRange,
     /// The instructions of version 4.
     pub isa_v4: bool,
     /// The verifier knows that constant indices below the size of an array are found.
     pub elides_null_checks: bool,
 }
 
+/// The kernels that programs for this machine are made for: the generation of the running kernel, by the version that it
+/// says it is; all supported ones if that is not known.
+pub fn running_kernels() -> KernelRange {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    Generation::of_release(&release).map_or(KernelRange::ALL, KernelRange::only)
+}
+
 impl Host {
     /// Asks the kernel of this machine. What it does not let this process find out counts as absent.
     pub fn probe() -> Host {
         Host {
+            kernels: running_kernels(),
             isa_v4: probe::instruction_set_v4().is_yes(),
             elides_null_checks: probe::elided_null_checks().is_yes(),
         }

@@ -11,7 +11,9 @@
 mod attempt;
 mod check;
 mod costs;
+mod effort;
 mod host;
+mod kernels;
 mod lessons;
 mod prove;
 mod report;
@@ -23,12 +25,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use millstream_bpf::lift::LiftError;
 use millstream_bpf::lower::Order;
-use millstream_bpf::module::lift_object;
+use millstream_bpf::module::{Lifted, lift_object};
 use millstream_bpf::threads::both;
+use millstream_isa::generation::KernelRange;
 use millstream_isa::{Insn, Size, SwapKind, Width, decode_all};
 use millstream_object::{LineInfo, Object, ObjectError};
 use millstream_passes::rules::RuleSet;
-use millstream_passes::{Fuel, PassError, Target};
+use millstream_passes::{Fuel, PassError, Target, widen_types};
 
 use slower::Mending;
 
@@ -36,7 +39,8 @@ pub use millstream_bpf::cost::Goal;
 
 pub use check::{Check, check, check_each};
 pub use costs::{Costs, ProgramCosts, costs};
-pub use host::Host;
+pub use host::{Host, running_kernels};
+pub use kernels::oldest_kernel;
 pub use lessons::lessons;
 pub use millstream_search::{Engine, Found, Lesson, Part, Rule as WindowRule, Rules as WindowRules, Tally};
 pub use prove::{ProofReport, Proven, StepReport, validate, validate_passes};
@@ -66,11 +70,14 @@ pub enum OptError {
 pub struct Options {
     /// The passes by name; the default pipeline if empty.
     pub passes: Vec<String>,
-    /// Instruction set version that may be used, 1 to 4; that of the object, or of the host if there is one, if 0.
+    /// Instruction set version that may be used, 1 to 4; that of the object, or of the host or the kernels that are said, if 0.
     pub isa: u8,
     /// The kernel that the programs are for, with maps of the sizes that the object says. Without one, they are for all
     /// kernels that take the original, and for loaders that change sizes.
     pub host: Option<Host>,
+    /// The kernels whose verifiers must accept the programs; that of the host if there is one, else all from the oldest
+    /// that can load the object ([`oldest_kernel`]), if not said.
+    pub kernels: Option<KernelRange>,
     /// What code is made for.
     pub goal: Goal,
     /// At most this many rewrites.
@@ -107,13 +114,25 @@ pub struct Way {
 impl Options {
     /// What the code of an object is made for.
     fn target(&self, object: &Object) -> Target {
-        let isa = if self.isa == 0 { isa_version(object) } else { self.isa };
+        let own = isa_version(object);
+        let named = self.kernels.map_or(own, |kernels| own.max(kernels.oldest().isa()));
+        let isa = if self.isa == 0 { named } else { self.isa };
         let target = match self.host {
             Some(host) if self.isa == 0 => host.target(isa),
             Some(host) => Target { isa, ..host.target(isa) },
             None => Target::bpf(isa),
         };
-        Target { slots_first: self.goal == Goal::Size, ..target }
+        let since = || KernelRange::since(oldest_kernel(object));
+        let kernels = self.kernels.or(self.host.map(|host| host.kernels)).unwrap_or_else(since);
+        Target { slots_first: self.goal == Goal::Size, ..target.on(kernels) }
+    }
+
+    /// The functions of an object as IR, with types that say no more than the verifiers know that will see the code.
+    fn lift(&self, object: &Object) -> Result<Lifted, OptError> {
+        let mut lifted = lift_object(object)?;
+        let knowledge = self.target(object).domain().knowledge;
+        lifted.module.funcs.values_mut().for_each(|func| widen_types(func, knowledge));
+        Ok(lifted)
     }
 
     /// The same with at most this many rewrites, and inlining as it was decided before.
@@ -152,6 +171,7 @@ pub struct Optimized {
 /// The default pipeline is tried without and with inlining, and the shorter object is taken. A function that spills
 /// addresses of its stack is made without and with their promotion. One that the pipeline leaves longer than it was is lowered again after fewer passes, and the shortest form is taken.
 /// But for [`Goal::Size`], a program that would take more predicted cycles than it did is made in another way, at worst left as it was.
+/// One that might take the verifier longer is left as it was.
 ///
 /// # Errors
 /// [`OptError`]; the input is unchanged then.
@@ -167,6 +187,7 @@ fn optimize_marked(
 ) -> Result<Optimized, OptError> {
     let mut made = shortest(object, options)?;
     Mending { object, lines, options }.mend(&mut made, &mut |_, _| true)?;
+    effort::restrain(object, options, &mut made);
     Ok(made)
 }
 
@@ -177,7 +198,7 @@ fn shortest(object: &Object, options: &Options) -> Result<Optimized, OptError> {
         static EARLY: std::sync::Once = std::sync::Once::new();
         EARLY.call_once(|| drop(std::thread::spawn(RuleSet::shipped)));
     }
-    let lifted = lift_object(object)?;
+    let lifted = options.lift(object)?;
     let calls = lifted.module.funcs.values().any(|f| f.linkage == millstream_ir::Linkage::Static);
     let inline = match options.inline {
         Some(inline) => inline,

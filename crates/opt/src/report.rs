@@ -18,6 +18,8 @@ pub enum Outcome {
     },
     /// All other forms would have taken more predicted cycles: the original is kept.
     Slower,
+    /// The verifier might have taken longer for any other form: the original is kept.
+    Costlier,
     /// Nothing calls it any more.
     Removed,
     /// It cannot be lowered: the original is kept.

@@ -12,7 +12,6 @@
 use std::collections::BTreeSet;
 
 use millstream_bpf::cost::{Cost, Goal};
-use millstream_bpf::module::lift_object;
 use millstream_object::{FuncId, Object};
 
 use crate::attempt::attempt;
@@ -32,13 +31,14 @@ const CERTAIN: u64 = 1_000;
 const MOST_SLOTS: usize = 400;
 
 /// Programs that share functions, with all of these: only together can they be made in another way.
-struct Family {
-    programs: Vec<FuncId>,
-    functions: BTreeSet<u32>,
+pub(crate) struct Family {
+    pub(crate) programs: Vec<FuncId>,
+    pub(crate) functions: BTreeSet<u32>,
 }
 
 impl Family {
-    fn all(object: &Object) -> Vec<Family> {
+    /// The families of an object.
+    pub(crate) fn all(object: &Object) -> Vec<Family> {
         let mut families: Vec<Family> = Vec::new();
         for p in &object.programs {
             let functions = functions(object, p.func).into_iter().collect();
@@ -54,6 +54,22 @@ impl Family {
             families.push(own);
         }
         families
+    }
+
+    /// Puts the functions of the family as they are in another form into a result; `kept` says why one is as it was in the
+    /// original.
+    pub(crate) fn put(&self, made: &mut Optimized, original: &Object, form: &Object, kept: Outcome) {
+        for &f in &self.functions {
+            let f = f as usize;
+            made.object.functions[f] = form.functions[f].clone();
+            let (function, report) = (&form.functions[f], &mut made.functions[f]);
+            report.after = function.insns.len();
+            report.outcome = match function.insns == original.functions[f].insns {
+                _ if function.removed => Outcome::Removed,
+                true => kept.clone(),
+                false => Outcome::Rewritten,
+            };
+        }
     }
 }
 
@@ -140,7 +156,7 @@ impl Mending<'_> {
         passes.sort_by_key(|name| !FIRST_LEFT_OUT.contains(name));
         self.again(made, &mut slow, passes.into_iter().map(Some).collect(), accepts)?;
         for family in slow {
-            self.put(made, family, self.object);
+            family.put(made, self.object, self.object, Outcome::Slower);
         }
         Ok(true)
     }
@@ -183,7 +199,7 @@ impl Mending<'_> {
         inline: bool,
     ) -> Result<Option<Object>, OptError> {
         let options = Options { dump_after: None, record: false, ..self.options.clone() };
-        let lifted = lift_object(self.object)?;
+        let lifted = options.lift(self.object)?;
         let judge = self.judge(families, left_out);
         match attempt(self.object, &lifted, &options, inline, Some(&judge)) {
             Ok(made) => Ok(Some(made.object)),
@@ -208,22 +224,7 @@ impl Mending<'_> {
         let good = ranked.into_iter().take_while(|(rank, _)| rank.0 == 0 && *rank < original);
         let mut good = good.filter(|(_, form)| accepts(form, &family.programs));
         let Some((_, form)) = good.next() else { return false };
-        self.put(made, family, form);
+        family.put(made, self.object, form, Outcome::Slower);
         true
-    }
-
-    /// Puts the functions of a family as they are in another form into the result.
-    fn put(&self, made: &mut Optimized, family: &Family, form: &Object) {
-        for &f in &family.functions {
-            let f = f as usize;
-            made.object.functions[f] = form.functions[f].clone();
-            let (function, report) = (&form.functions[f], &mut made.functions[f]);
-            report.after = function.insns.len();
-            report.outcome = match function.insns == self.object.functions[f].insns {
-                _ if function.removed => Outcome::Removed,
-                true => Outcome::Slower,
-                false => Outcome::Rewritten,
-            };
-        }
     }
 }

@@ -23,6 +23,7 @@ mod scalar;
 mod simplify;
 mod tables;
 mod target;
+mod widths;
 
 pub use effects::{Summaries, call_effects};
 pub use fuel::{Fuel, Rewrite};
@@ -30,6 +31,7 @@ pub use ipo::{fits_last, splice_last};
 pub use manager::{Ctx, DumpHook, FuncPass, ModuleInfo, ModulePass, Pass, PassError, PassStat, Session};
 pub use pipeline::{Pipeline, find, registry};
 pub use target::{Costs, Target};
+pub use widths::widen_types;
 
 /// The rule language: what a rule is, how it is read and printed, and sets of rules.
 pub mod rules {

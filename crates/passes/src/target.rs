@@ -1,6 +1,8 @@
 //! What passes must know of where the code will run.
 
 use millstream_ir::{AluOp, Op};
+use millstream_isa::absint::Abstract;
+use millstream_isa::generation::{Generation, KernelRange};
 
 /// Relative costs of operations, a register-to-register operation being 1 unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,6 +30,8 @@ pub struct Target {
     pub little_endian: bool,
     /// BPF instruction set version, 1 to 4: which operations may be introduced.
     pub isa: u8,
+    /// Kernels whose verifiers will see the code: what it has learnt must stay visible to each of them.
+    pub kernels: KernelRange,
     /// Maps have as many entries as the object says: the code is loaded where it is made, or no loader changes them.
     pub map_sizes_hold: bool,
     /// The verifier finds out that a lookup of a constant index below the size of an array finds an entry (Linux 6.14 and
@@ -40,13 +44,14 @@ pub struct Target {
 }
 
 impl Target {
-    /// The kernel's verifier and its x86-64 JIT, for instruction set `isa`.
+    /// The verifier of Linux 6.18 and its x86-64 JIT, for instruction set `isa`.
     pub const fn bpf(isa: u8) -> Target {
         Target {
             keep_verifier_facts: true,
             strict_alignment: false,
             little_endian: true,
             isa,
+            kernels: KernelRange::only(Generation::V6_18),
             map_sizes_hold: false,
             elides_null_checks: false,
             slots_first: false,
@@ -61,11 +66,27 @@ impl Target {
             strict_alignment: false,
             little_endian: true,
             isa: 4,
+            kernels: KernelRange::only(Generation::NEWEST),
             map_sizes_hold: false,
             elides_null_checks: true,
             slots_first: false,
             costs: Costs { mul: 3, div: 25, wide_const: 1, branch: 2, cmp: 1 },
         }
+    }
+
+    /// The same target for other kernels.
+    pub const fn on(self, kernels: KernelRange) -> Target {
+        Target { kernels, ..self }
+    }
+
+    /// The domain of what all verifiers that will see the code know of values.
+    pub const fn domain(&self) -> Abstract {
+        Abstract::new(self.kernels.common_knowledge())
+    }
+
+    /// Whether a verifier will see the code that knows less of values than the newest ones.
+    pub fn faces_older_verifiers(&self) -> bool {
+        self.keep_verifier_facts && self.domain().knowledge != Generation::NEWEST.knowledge()
     }
 
     /// Cost of having `value` at hand as an operand: 0 where it is an immediate.

@@ -134,7 +134,7 @@ fn context(kind: ProgramType) -> Context {
 
 impl State {
     /// At the entry of a function.
-    fn entry(world: &World) -> State {
+    pub(crate) fn entry(world: &World) -> State {
         let mut regs = [Fact { kind: Kind::Uninit, id: 0 }; 11];
         for (n, fact) in regs.iter_mut().enumerate() {
             fact.id = joined(usize::MAX >> 8, n);

@@ -34,6 +34,7 @@ mod tests;
 mod transfer;
 mod trial;
 mod valid;
+mod walk;
 mod window;
 
 pub use driver::{Budget, Found, Improved, Options, Search, Tally};
@@ -41,3 +42,4 @@ pub use engines::Engine;
 pub use millstream_bpf::cost::Goal;
 pub use part::Part;
 pub use rules::{Lesson, Rule, Rules};
+pub use walk::{Effort, verification_effort};

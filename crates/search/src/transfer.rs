@@ -1,6 +1,6 @@
 //! What an instruction makes of what is known.
 
-use millstream_isa::absint::{Abstract, Scalar, refine};
+use millstream_isa::absint::{Abstract, Scalar};
 use millstream_isa::helpers::{ArgKind, Effects, Helper, RetKind};
 use millstream_isa::semantics;
 use millstream_isa::{AluOp, AtomicOp, Callee, Cond, Insn, Operand, Pseudo, Reg, Size, Width};
@@ -21,20 +21,22 @@ pub(crate) fn step(s: &mut State, line: &Line, world: &World, id: u32) {
         Insn::Mov { width: Width::W64, dst, src: Operand::Reg(src) } => s.regs[dst.index()] = s.get(src),
         Insn::Mov { width, dst, src } => {
             let known = numeric(operand(s, src));
-            s.regs[dst.index()] = number(semantics::mov(&mut Abstract, width, &known));
+            s.regs[dst.index()] = number(semantics::mov(&mut Abstract::default(), width, &known));
         }
         Insn::MovSx { width, bits, dst, src } => {
             let known = numeric(s.get(src));
-            s.regs[dst.index()] = number(semantics::movsx(&mut Abstract, width, u32::from(bits), &known));
+            s.regs[dst.index()] =
+                number(semantics::movsx(&mut Abstract::default(), width, u32::from(bits), &known));
         }
         Insn::AddrSpaceCast { dst, .. } => s.regs[dst.index()] = Fact { kind: Kind::Other, id },
         Insn::Neg { width, dst } => {
             let known = numeric(s.get(dst));
-            s.regs[dst.index()] = number(semantics::neg(&mut Abstract, width, &known));
+            s.regs[dst.index()] = number(semantics::neg(&mut Abstract::default(), width, &known));
         }
         Insn::Swap { kind, bits, dst } => {
             let known = numeric(s.get(dst));
-            s.regs[dst.index()] = number(semantics::swap(&mut Abstract, kind, u32::from(bits), &known));
+            s.regs[dst.index()] =
+                number(semantics::swap(&mut Abstract::default(), kind, u32::from(bits), &known));
         }
         Insn::LoadImm64 { dst, pseudo, imm, .. } => s.regs[dst.index()] = symbol(line, pseudo, imm, id),
         Insn::Load { size, sext, dst, src, off } => {
@@ -88,7 +90,9 @@ fn wide(size: Size) -> Kind {
 pub(crate) fn alu(width: Width, op: AluOp, a: Fact, b: Fact, id: u32) -> Fact {
     let sum = width == Width::W64 && matches!(op, AluOp::Add | AluOp::Sub);
     let kind = match (a.kind, b.kind) {
-        (Kind::Number(x), Kind::Number(y)) => Kind::Number(semantics::alu(&mut Abstract, op, width, &x, &y)),
+        (Kind::Number(x), Kind::Number(y)) => {
+            Kind::Number(semantics::alu(&mut Abstract::default(), op, width, &x, &y))
+        }
         (Kind::Address(space, at), Kind::Number(k)) if sum => return moved(space, at, op, k, a.id, id),
         (Kind::Number(k), Kind::Address(space, at)) if sum && op == AluOp::Add => {
             return moved(space, at, op, k, b.id, id);
@@ -279,6 +283,14 @@ fn call(s: &mut State, callee: Callee, world: &World, id: u32) {
     }
 }
 
+/// The state of a caller after a function of its own program has returned.
+pub(crate) fn returned(s: &mut State, result: Fact) {
+    forget_all(s);
+    scratch(s);
+    let own = !matches!(result.kind, Kind::Address(Space::Stack, _) | Kind::Frame);
+    s.regs[0] = if own { result } else { Fact { kind: Kind::Other, ..result } };
+}
+
 /// The state on the way from one block to another; [`None`] if it cannot go there.
 pub(crate) fn along(s: &State, code: &Code, from: usize, to: usize) -> Option<State> {
     let mut s = s.clone();
@@ -297,7 +309,7 @@ pub(crate) fn branch(s: &mut State, insn: &Insn, taken: bool) -> Option<()> {
     let (a, b) = (s.get(dst), operand(s, src));
     match (a.kind, b.kind) {
         (Kind::Number(x), Kind::Number(y)) => {
-            let (x, y) = refine(cond, width, taken, &x, &y)?;
+            let (x, y) = Abstract::default().refine(cond, width, taken, &x, &y)?;
             learn(s, a.id, Kind::Number(x), Kind::Number(Scalar::UNKNOWN));
             s.regs[dst.index()].kind = Kind::Number(x);
             if let Operand::Reg(r) = src {

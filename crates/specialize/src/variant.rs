@@ -14,7 +14,8 @@ use millstream_bpf::lower::{self, LowerError, Strategy};
 use millstream_bpf::module::{self, Lifted, lift_object, new_function};
 use millstream_ir as ir;
 use millstream_object::{self as obj, FuncId, LinkedProgram, MapId, Object, ObjectError};
-use millstream_passes::{PassError, Session, Target};
+use millstream_opt::running_kernels;
+use millstream_passes::{PassError, Session, Target, widen_types};
 use rustc_hash::FxHashMap;
 
 use crate::added::Added;
@@ -162,7 +163,10 @@ impl Compiler {
     ) -> Result<Compiler, VariantError> {
         let (program, isa) = (described.func, millstream_opt::isa_version(object).max(3));
         let mut prepared = lifted;
-        transform::prepare(&mut prepared.module, callbacks, &mut Session::new(Target::bpf(isa)))?;
+        let target = target(isa);
+        let knowledge = target.domain().knowledge;
+        prepared.module.funcs.values_mut().for_each(|func| widen_types(func, knowledge));
+        transform::prepare(&mut prepared.module, callbacks, &mut Session::new(target))?;
         // Of the prepared module: pointers that the compiler spilled would be taken for one another.
         let usage = ir::usage::Usage::new(&prepared.module);
         let (parts, sites) = parts(object, &prepared.module, described);
@@ -630,7 +634,7 @@ impl Compiler {
         let start = Instant::now();
         let mut lifted = self.prepared.clone();
         let report = transform(&mut lifted.module)?;
-        transform::finish(&mut lifted.module, &mut Session::new(Target::bpf(self.isa)))?;
+        transform::finish(&mut lifted.module, &mut Session::new(target(self.isa)))?;
         // All others stay as they are in the object.
         let in_loops = in_loops(&lifted.module.funcs[module::func(self.program)]);
         let mut object = self.object.clone();
@@ -653,6 +657,11 @@ impl Compiler {
         let joined = report.joined.iter().filter_map(of).collect();
         Ok(Variant { object, linked, callees, joined, report, in_loops, time: start.elapsed() })
     }
+}
+
+/// The target of variants: the running kernel.
+fn target(isa: u8) -> Target {
+    Target::bpf(isa).on(running_kernels())
 }
 
 /// Instructions that lie in loops.

@@ -26,6 +26,7 @@ mod undefined;
 
 use millstream_ir::verify::verify_definitions;
 use millstream_ir::{Cfg, Core, Func, Function, Module};
+use millstream_isa::generation::KernelRange;
 use millstream_isa::{Insn, decode_all};
 use regalloc2::{Algorithm, RegallocOptions};
 
@@ -202,12 +203,19 @@ pub struct Limits {
     pub length: Length,
     /// What counts.
     pub goal: Goal,
+    /// The kernels that must accept the code.
+    pub kernels: KernelRange,
 }
 
 impl Limits {
-    /// No limits.
+    /// No limits, for every supported kernel.
     pub const fn none(goal: Goal) -> Limits {
-        Limits { length: Length { slots: usize::MAX, jited: u32::MAX }, goal }
+        Limits { length: Length { slots: usize::MAX, jited: u32::MAX }, goal, kernels: KernelRange::ALL }
+    }
+
+    /// The same limits for these kernels only.
+    pub const fn on(self, kernels: KernelRange) -> Limits {
+        Limits { kernels, ..self }
     }
 
     /// The lengths of a function as it is; no limits if it cannot be decoded.
@@ -217,7 +225,7 @@ impl Limits {
                 let decoded: Vec<Insn> = decoded.into_iter().map(|(_, i)| i).collect();
                 let symbols: Vec<u32> = func.relocs.iter().map(|r| r.insn).collect();
                 let length = Length { slots: func.insns.len(), jited: jited_bytes(&decoded, &symbols) };
-                Limits { length, goal }
+                Limits { length, ..Limits::none(goal) }
             }
             Err(_) => Limits::none(goal),
         }
@@ -444,7 +452,7 @@ impl Prepared {
     /// All but the order of the blocks.
     fn shaped(&self, strategy: Strategy, limits: Limits) -> Result<Shaped, LowerError> {
         let func = &self.func;
-        let mir = isel::select(func, &self.cfg, &self.crossing, strategy)?;
+        let mir = isel::select(func, &self.cfg, &self.crossing, strategy, limits.kernels)?;
         let options = RegallocOptions {
             verbose_log: false,
             validate_ssa: cfg!(debug_assertions),

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use millstream_bpf::cost::Goal;
 use millstream_object::{FuncId, Object};
-use millstream_opt::{Certainty, Host, Options, Origin, SuperReport, Traced, mark, trace, unmark};
+use millstream_opt::{Certainty, Options, Origin, SuperReport, Traced, mark, trace, unmark};
 use millstream_prove::{Verdict, prove};
 use serde::Serialize;
 
@@ -39,7 +39,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "GOAL", default_value_t)]
     goal: Goal,
     /// For which kernels it is optimized: see `millstream opt`
-    #[arg(long = "for", value_enum, value_name = "KERNELS", default_value_t)]
+    #[arg(long = "for", value_name = "KERNEL", default_value = "any")]
     kernels: Kernels,
     /// Show all instructions, also where nothing changed
     #[arg(long)]
@@ -123,8 +123,8 @@ struct Made {
 
 /// Optimizes as `millstream opt` does with the same flags.
 fn make(args: &Args, a: &Object) -> Result<Made> {
-    let host = (args.kernels == Kernels::Here).then(Host::probe);
-    let options = Options { goal: args.goal, host, ..Options::default() };
+    let (host, kernels) = (args.kernels.host(), args.kernels.range());
+    let options = Options { goal: args.goal, host, kernels, ..Options::default() };
     let traced = trace(a, &options).into_diagnostic()?;
     if args.common.searching.level == Level::Two {
         let Traced { optimized, origins, touched } = traced;

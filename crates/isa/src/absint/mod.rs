@@ -1,27 +1,85 @@
 //! Abstract interpretation: what is known of a value.
 //!
 //! [`Scalar`] is modelled after what the kernel's verifier tracks, no finer: what it proves of a value, the verifier
-//! proves of the same value. [`Abstract`] makes it a domain of [`semantics`](crate::semantics), [`refine()`] learns from
-//! a branch. The one exception is constants: an operation on constants gives one even where the verifier gives up
+//! proves of the same value. [`Abstract`] makes it a domain of [`semantics`](crate::semantics) and learns from branches.
+//! The one exception is constants: an operation on constants gives one even where the verifier gives up
 //! (division), because whoever uses that puts the constant into the program.
 //!
-//! Source: `kernel/bpf/verifier.c` (`adjust_scalar_min_max_vals`, `reg_bounds_sync`, `regs_refine_cond_op`).
+//! Verifiers differ in what they know: [`Knowledge`] has the rules of one. Questions are of the form "would this verifier
+//! know it", never "is it true".
+//!
+//! Source: `kernel/bpf/verifier.c` (`adjust_scalar_min_max_vals`, `reg_bounds_sync`, `is_branch_taken`,
+//! `reg_set_min_max`, since Linux 6.8 `regs_refine_cond_op`) of each generation.
 
+mod knowledge;
 mod prim;
 mod refine;
 mod scalar;
 mod tnum;
 
-pub use refine::refine;
+pub use knowledge::Knowledge;
 pub use scalar::Scalar;
 pub use tnum::Tnum;
 
-use crate::semantics::{Domain, Pred, Prim};
+use crate::semantics::{self, Domain, Pred, Prim};
+use crate::{Cond, SwapKind, Width};
 
 /// The abstract domain. A vector narrower than 64 bits is the [`Scalar`] of its zero extension; a truth value is
 /// `None` where it is not known.
+///
+/// By default it is that of Linux 6.18.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Abstract;
+pub struct Abstract {
+    /// The rules of the verifier.
+    pub knowledge: Knowledge,
+}
+
+impl Abstract {
+    /// The domain of a verifier with these rules.
+    pub const fn new(knowledge: Knowledge) -> Abstract {
+        Abstract { knowledge }
+    }
+
+    /// The operands of `if a cond b` where the branch is taken, or not; `None` if it cannot go that way.
+    ///
+    /// Both are 64-bit registers; a 32-bit comparison teaches about their low halves.
+    pub fn refine(
+        mut self,
+        cond: Cond,
+        width: Width,
+        taken: bool,
+        a: &Scalar,
+        b: &Scalar,
+    ) -> Option<(Scalar, Scalar)> {
+        if self.knowledge.joint_bounds {
+            return refine::joint(self.knowledge, cond, width, taken, a, b);
+        }
+        // A verifier without joint bounds goes both ways unless the comparison is decided.
+        let decided = semantics::cond(&mut self, cond, width, a, b);
+        decided.is_none_or(|truth| truth == taken).then(|| refine::apart(cond, width, taken, a, b))
+    }
+
+    /// Values in both sets, as the verifier describes them; `None` if there is certainly none.
+    pub fn intersect(self, a: &Scalar, b: &Scalar) -> Option<Scalar> {
+        a.meet_all(b)?.sync_by(self.knowledge)
+    }
+
+    /// `-a`
+    pub fn neg(mut self, width: Width, a: &Scalar) -> Scalar {
+        if !self.knowledge.negation && a.as_constant().is_none() {
+            return Scalar::UNKNOWN;
+        }
+        semantics::neg(&mut self, width, a)
+    }
+
+    /// A byte order operation on the low `bits` bits.
+    pub fn swap(mut self, kind: SwapKind, bits: u32, a: &Scalar) -> Scalar {
+        if !self.knowledge.byte_order && a.as_constant().is_none() {
+            return Scalar::UNKNOWN;
+        }
+        semantics::swap(&mut self, kind, bits, a)
+    }
+}
 
 /// Least and greatest value of a vector of `bits` bits, signed.
 fn signed(bits: u32, a: &Scalar) -> (i64, i64) {
@@ -51,16 +109,25 @@ impl Domain for Abstract {
     }
 
     fn prim(&mut self, op: Prim, bits: u32, a: &Scalar, b: &Scalar) -> Scalar {
-        prim::prim(op, bits, a, b)
+        prim::prim(self.knowledge, op, bits, a, b)
     }
 
     fn compare(&mut self, pred: Pred, bits: u32, a: &Scalar, b: &Scalar) -> Option<bool> {
+        let constants = (a.as_constant(), b.as_constant());
+        let registers = self.knowledge.compared_registers;
+        if !registers && constants.0.is_none() && constants.1.is_none() {
+            return None;
+        }
         let ((umin, umax), (vmin, vmax)) = (a.unsigned(), b.unsigned());
         let ((smin, smax), (tmin, tmax)) = (signed(bits, a), signed(bits, b));
         let (always, never) = match pred {
             Pred::Eq => {
-                let same = a.as_constant().is_some() && a.as_constant() == b.as_constant();
-                (same, a.intersect(b).is_none())
+                let same = constants.0.is_some() && constants.0 == constants.1;
+                let differ = match constants {
+                    (Some(x), Some(y)) => x != y,
+                    _ => registers && a.intersect(b).is_none(),
+                };
+                (same, differ)
             }
             Pred::Ult => (umax < vmin, umin >= vmax),
             Pred::Ule => (umax <= vmin, umin > vmax),
@@ -89,7 +156,7 @@ impl Domain for Abstract {
     }
 
     fn truncate(&mut self, _from: u32, to: u32, a: &Scalar) -> Scalar {
-        prim::truncate(to, a)
+        prim::truncate(self.knowledge, to, a)
     }
 
     fn zero_extend(&mut self, _from: u32, _to: u32, a: &Scalar) -> Scalar {
@@ -102,6 +169,6 @@ impl Domain for Abstract {
             Some(_) => Scalar::constant(min as u64),
             None => Scalar::signed_range(min, max),
         };
-        prim::truncate(to, &wide)
+        prim::truncate(self.knowledge, to, &wide)
     }
 }

@@ -1,17 +1,23 @@
 //! What a branch teaches about its operands.
 
 use super::scalar::meet;
-use super::{Scalar, Tnum};
+use super::{Knowledge, Scalar, Tnum};
 use crate::{Cond, Width};
 
-/// The operands of `if a cond b` where the branch is taken, or not; `None` if it cannot go that way.
-///
-/// Both are 64-bit registers; a 32-bit comparison teaches about their low halves.
-pub fn refine(cond: Cond, width: Width, taken: bool, a: &Scalar, b: &Scalar) -> Option<(Scalar, Scalar)> {
+/// The operands of `if a cond b` where the branch is taken, or not, by the rules since Linux 6.8; `None` if it cannot go
+/// that way.
+pub(super) fn joint(
+    knowledge: Knowledge,
+    cond: Cond,
+    width: Width,
+    taken: bool,
+    a: &Scalar,
+    b: &Scalar,
+) -> Option<(Scalar, Scalar)> {
     let (mut a, mut b) = (*a, *b);
     match if taken { Some(cond) } else { cond.negated() } {
         Some(Cond::Eq) => equal(width, &mut a, &mut b)?,
-        Some(Cond::Ne) => differ(width, &mut a, &mut b)?,
+        Some(Cond::Ne) => differ(knowledge, width, &mut a, &mut b)?,
         Some(Cond::Lt) => less(width, false, true, &mut a, &mut b)?,
         Some(Cond::Le) => less(width, false, false, &mut a, &mut b)?,
         Some(Cond::Gt) => less(width, false, true, &mut b, &mut a)?,
@@ -23,7 +29,7 @@ pub fn refine(cond: Cond, width: Width, taken: bool, a: &Scalar, b: &Scalar) -> 
         Some(Cond::Set) => common(width, true, &mut a, &b)?,
         None => common(width, false, &mut a, &b)?,
     }
-    Some((a.sync()?, b.sync()?))
+    Some((a.sync_by(knowledge)?, b.sync_by(knowledge)?))
 }
 
 /// The constant that an operand is at the width of the comparison.
@@ -52,9 +58,10 @@ fn equal(width: Width, a: &mut Scalar, b: &mut Scalar) -> Option<()> {
 }
 
 /// A value that differs from a constant at the end of its interval moves that end.
-fn differ(width: Width, a: &mut Scalar, b: &mut Scalar) -> Option<()> {
+fn differ(knowledge: Knowledge, width: Width, a: &mut Scalar, b: &mut Scalar) -> Option<()> {
     match (constant(width, a), constant(width, b)) {
         (Some(x), Some(y)) => return (x != y).then_some(()),
+        _ if !knowledge.unequal_ends => {}
         (None, Some(value)) => trim(width, a, value),
         (Some(value), None) => trim(width, b, value),
         (None, None) => {}
@@ -133,5 +140,76 @@ fn common(width: Width, some: bool, a: &mut Scalar, b: &Scalar) -> Option<()> {
         Tnum::new(0, !mask)
     };
     a.bits = a.bits.intersect(known)?;
+    if !some {
+        // Kernels that have the fix for dead branches keep no ranges here.
+        *a = Scalar { bits: a.bits, ..Scalar::UNKNOWN };
+    }
     Some(())
+}
+
+/// The operands of a comparison that is not decided, where it is true or not, by the rules before Linux 6.8: only of a
+/// comparison with a constant anything is learnt, and of equality at full width.
+pub(super) fn apart(cond: Cond, width: Width, taken: bool, a: &Scalar, b: &Scalar) -> (Scalar, Scalar) {
+    let effective = if taken { Some(cond) } else { cond.negated() };
+    match (constant(width, a), constant(width, b)) {
+        (_, Some(value)) => (against(effective, width, a, value), *b),
+        (Some(value), None) => (*a, against(effective.map(Cond::swapped), width, b, value)),
+        (None, None) if width == Width::W64 && effective == Some(Cond::Eq) => {
+            let both = || {
+                let mut both = Scalar { u32: a.u32, s32: a.s32, ..a.meet_all(b)? };
+                let first = both.sync_by(Knowledge::LINUX_5_10)?;
+                (both.u32, both.s32) = (b.u32, b.s32);
+                Some((first, both.sync_by(Knowledge::LINUX_5_10)?))
+            };
+            both().unwrap_or((*a, *b))
+        }
+        (None, None) => (*a, *b),
+    }
+}
+
+/// A value after a comparison with a constant, `None` standing for no common bits. The bounds of the width that was not
+/// compared are made anew.
+fn against(cond: Option<Cond>, width: Width, a: &Scalar, value: u64) -> Scalar {
+    let mut out = *a;
+    let mut other = Scalar::constant(value);
+    let less = |signed, strict, a: &mut Scalar, b: &mut Scalar| less(width, signed, strict, a, b);
+    let learnt = match cond {
+        Some(Cond::Eq) if width == Width::W64 => return Scalar::constant(value),
+        Some(Cond::Eq) => {
+            out.bits = out.bits.with_low32(Tnum::constant(value));
+            out.u32 = (value as u32, value as u32);
+            out.s32 = (value as i32, value as i32);
+            Some(())
+        }
+        Some(Cond::Ne) => Some(()),
+        Some(Cond::Lt) => less(false, true, &mut out, &mut other),
+        Some(Cond::Le) => less(false, false, &mut out, &mut other),
+        Some(Cond::Gt) => less(false, true, &mut other, &mut out),
+        Some(Cond::Ge) => less(false, false, &mut other, &mut out),
+        Some(Cond::Slt) => less(true, true, &mut out, &mut other),
+        Some(Cond::Sle) => less(true, false, &mut out, &mut other),
+        Some(Cond::Sgt) => less(true, true, &mut other, &mut out),
+        Some(Cond::Sge) => less(true, false, &mut other, &mut out),
+        Some(Cond::Set) => common(width, true, &mut out, &other),
+        None => common(width, false, &mut out, &other),
+    };
+    if learnt.is_none() {
+        out = *a;
+    }
+    let all = Scalar::UNKNOWN;
+    if width == Width::W64 {
+        let (s64, u64) = (out.s64, out.u64);
+        let s32 = i32::try_from(s64.0).ok().zip(i32::try_from(s64.1).ok());
+        let u32 = u32::try_from(u64.0).ok().zip(u32::try_from(u64.1).ok());
+        (out.s32, out.u32) = (s32.unwrap_or(all.s32), u32.unwrap_or(all.u32));
+    } else if out.bits.max() >> 32 == 0 {
+        out.u64 = (u64::from(out.u32.0), u64::from(out.u32.1));
+        out.s64 = match out.s32 {
+            (min, max) if min >= 0 => (i64::from(min), i64::from(max)),
+            _ => (0, i64::from(u32::MAX)),
+        };
+    } else {
+        (out.u64, out.s64) = (all.u64, all.s64);
+    }
+    out.sync_by(Knowledge::LINUX_5_10).unwrap_or(*a)
 }

@@ -1,6 +1,6 @@
 //! A set of 64-bit values, as the kernel's verifier describes a scalar register.
 
-use super::Tnum;
+use super::{Knowledge, Tnum};
 
 /// Known bits and four intervals: of the whole value, unsigned and signed, and of its low half, unsigned and signed.
 ///
@@ -160,13 +160,44 @@ impl Scalar {
 
     /// Values in both sets; `None` if there is certainly none.
     pub fn intersect(&self, b: &Scalar) -> Option<Scalar> {
+        self.meet_all(b)?.sync()
+    }
+
+    /// Each part of two sets intersected by itself; `None` if a known bit differs.
+    pub(super) fn meet_all(&self, b: &Scalar) -> Option<Scalar> {
         let mut out = *self;
         out.bits = self.bits.intersect(b.bits)?;
         meet(&mut out.u64, b.u64.0, b.u64.1);
         meet(&mut out.s64, b.s64.0, b.s64.1);
         meet(&mut out.u32, b.u32.0, b.u32.1);
         meet(&mut out.s32, b.s32.0, b.s32.1);
-        out.sync()
+        Some(out)
+    }
+
+    /// Tells every part what the others know, by the rules of a verifier; `None` if that leaves nothing.
+    pub(super) fn sync_by(self, knowledge: Knowledge) -> Option<Scalar> {
+        if knowledge.joint_bounds { self.sync() } else { self.sync_apart() }
+    }
+
+    /// `reg_bounds_sync` of kernels before 6.8: the value and its low half tell each other nothing but known bits.
+    fn sync_apart(mut self) -> Option<Scalar> {
+        if self == Scalar::UNKNOWN {
+            return Some(self);
+        }
+        if let Some(value) = self.bits.as_constant() {
+            return self.contains(value).then(|| Scalar::constant(value));
+        }
+        self.bounds_from_bits();
+        self.deduce_sign32();
+        self.deduce64();
+        if self.is_empty() {
+            return None;
+        }
+        let low = Tnum::range(u64::from(self.u32.0), u64::from(self.u32.1));
+        let low = self.bits.truncate(32).intersect(low)?;
+        self.bits = self.bits.intersect(Tnum::range(self.u64.0, self.u64.1))?.with_low32(low);
+        self.bounds_from_bits();
+        (!self.is_empty()).then_some(self)
     }
 
     /// Tells every part what the others know; `None` if that leaves nothing.
@@ -234,6 +265,10 @@ impl Scalar {
                 meet(&mut self.s32, min as i32, max as i32);
             }
         }
+        self.deduce_sign32();
+    }
+
+    fn deduce_sign32(&mut self) {
         if let Some((min, max)) = ordered(self.u32.0 as i32, self.u32.1 as i32) {
             meet(&mut self.s32, min, max);
         }

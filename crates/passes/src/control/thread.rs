@@ -9,12 +9,12 @@
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{Block, BlockCall, Cfg, DomTree, Function, Inst, Op, Value};
-use millstream_isa::absint::Scalar;
+use millstream_isa::absint::{Abstract, Scalar};
 use rustc_hash::FxHashMap;
 
 use crate::manager::{Ctx, FuncPass};
 use crate::memory::ssa::{self, Variable};
-use crate::scalar::facts::{Side, decide, of_type, on_side, transfer};
+use crate::scalar::facts::{Side, decide, on_side, transfer};
 use crate::scalar::remove_unreachable;
 
 const NAME: &str = "jump-threading";
@@ -41,7 +41,8 @@ impl FuncPass for JumpThreading {
     }
 
     fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {
-        let mut graph = Graph::of(func);
+        let domain = cx.target().domain();
+        let mut graph = Graph::of(func, domain);
         let mut threaded = 0;
         for block in func.layout.clone() {
             if threaded == MOST_BLOCKS || !graph.cfg.is_reachable(block) || !is_candidate(func, &graph, block)
@@ -52,7 +53,7 @@ impl FuncPass for JumpThreading {
             ways.retain(|_| cx.fuel(NAME));
             if !ways.is_empty() {
                 thread(func, block, &ways);
-                graph = Graph::of(func);
+                graph = Graph::of(func, domain);
                 threaded += 1;
             }
         }
@@ -71,15 +72,16 @@ struct Way {
 }
 
 struct Graph {
+    domain: Abstract,
     cfg: Cfg,
     dom: DomTree,
 }
 
 impl Graph {
-    fn of(func: &Function) -> Graph {
+    fn of(func: &Function, domain: Abstract) -> Graph {
         let cfg = Cfg::new(func);
         let dom = DomTree::new(func, &cfg);
-        Graph { cfg, dom }
+        Graph { domain, cfg, dom }
     }
 
     /// The edges into `block` that tell how it ends.
@@ -110,11 +112,11 @@ impl Graph {
         }
         for &inst in &block.insts {
             if let Some(result) = func.result(inst) {
-                let fact = transfer(func, inst, |v| known(func, &facts, v));
+                let fact = transfer(self.domain, func, inst, |v| known(func, &facts, v));
                 facts.insert(result, fact);
             }
         }
-        decide(func, func.terminator(call.block)?, |v| known(func, &facts, v))
+        decide(self.domain, func, func.terminator(call.block)?, |v| known(func, &facts, v))
     }
 
     /// What the branches on the way to the end of `pred`, and its own, have taught.
@@ -134,7 +136,7 @@ impl Graph {
         }
         let mut facts = FxHashMap::default();
         for (term, side) in edges.into_iter().rev() {
-            if let Side::Known(taught) = on_side(func, term, side, |v| known(func, &facts, v)) {
+            if let Side::Known(taught) = on_side(self.domain, func, term, side, |v| known(func, &facts, v)) {
                 facts.extend(taught);
             }
         }
@@ -146,7 +148,7 @@ fn known(func: &Function, facts: &FxHashMap<Value, Scalar>, value: Value) -> Sca
     match (facts.get(&value), func.as_const(value)) {
         (Some(fact), _) => *fact,
         (None, Some(constant)) => Scalar::constant(constant as u64),
-        (None, None) => of_type(Scalar::UNKNOWN, func.types[value]),
+        (None, None) => func.types[value].int_bits().map_or(Scalar::UNKNOWN, Scalar::of_width),
     }
 }
 
@@ -255,7 +257,7 @@ fn repair(func: &mut Function, block: Block, own: &[Value], around: &[Copies]) {
     defs.extend(around.iter().map(|(b, _)| *b));
     let variables: Vec<Variable> =
         exposed.into_iter().map(|exposed| Variable { defs: defs.clone(), exposed }).collect();
-    let graph = Graph::of(func);
+    let graph = Graph::of(func, Abstract::default());
     let joins = ssa::place(func, &graph.cfg, &graph.dom, &variables);
     let mut rename = Rename { number, here: SecondaryMap::new() };
     rename.here[block] = escaping.iter().map(|&v| Some(v)).collect();

@@ -39,11 +39,13 @@ impl FuncPass for MergeLoads {
         for (block, inst) in func.insts_in_order() {
             place[inst] = Some(block);
         }
+        let target = cx.target();
+        let byte_order = !target.keep_verifier_facts || target.kernels.all(|g| g.knowledge().byte_order);
         let mut subst = Subst::default();
         for value in roots {
             let Some(word) = Word::of(func, &classes, value, cx) else { continue };
             if word.is_stable(func, &classes, &place) && cx.fuel(NAME) {
-                let new = word.load(func, &place);
+                let new = word.load(func, &place, byte_order);
                 subst.insert(value, new);
             }
         }
@@ -188,7 +190,13 @@ impl Word {
         (first, last)
     }
 
-    fn load(&self, func: &mut Function, place: &SecondaryMap<Inst, Option<Block>>) -> Value {
+    /// Makes the wide load. A verifier that does not follow byte order operations sees a mask behind one.
+    fn load(
+        &self,
+        func: &mut Function,
+        place: &SecondaryMap<Inst, Option<Block>>,
+        byte_order: bool,
+    ) -> Value {
         let lowest = if self.reversed { self.bytes[self.bytes.len() - 1] } else { self.bytes[0] };
         let block = place[lowest.load].expect("stability was checked, so the loads stand in a block");
         let (_, last) = self.range(func, block);
@@ -200,7 +208,17 @@ impl Word {
         let op = Op::Load { size, sext: false, offset, flags };
         let mut value = at.value(op, [data.args[0]], Type::int(bits));
         if self.reversed {
-            value = at.value(Op::Swap { kind: SwapKind::ToBe, bits: bits as u8 }, [value], Type::int(bits));
+            let known = if byte_order { Type::int(bits) } else { Type::I64 };
+            value = at.value(Op::Swap { kind: SwapKind::ToBe, bits: bits as u8 }, [value], known);
+            value = match self.access.size {
+                _ if byte_order => value,
+                Size::W => at.value(Op::Zext {}, [value], Type::I32),
+                Size::H => {
+                    let mask = at.iconst(0xffff);
+                    at.value(Op::Alu { op: AluOp::And, width: Width::W64 }, [value, mask], Type::I16)
+                }
+                Size::B | Size::Dw => value,
+            };
         }
         if self.shift > 0 {
             let by = at.iconst(i64::from(self.shift));

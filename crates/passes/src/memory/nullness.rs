@@ -8,11 +8,17 @@
 //! index is in bounds ([`Target::elides_null_checks`](crate::Target)), the test goes as well.
 //!
 //! Invariant: an edge is only ever moved to a block whose dominators also dominate the test, and constants that it passes are
-//! ones that the function passed to that place before.
+//! ones that the function passed to that place before. Nor is it moved past writes to the stack where a verifier wants to see
+//! these before a read, also on a way that is never taken.
 
 use cranelift_entity::SecondaryMap;
-use millstream_ir::{Block, BlockCall, Cfg, Cond, DomTree, Function, Inst, Op, Size, Value, ValueDef, Width};
-use rustc_hash::FxHashMap;
+use millstream_ir::{
+    AluOp, Block, BlockCall, Cfg, Cond, DomTree, Function, Inst, Op, Prov, Size, Slot, Type, Value, ValueDef,
+    Width,
+};
+use millstream_isa::generation::Generation;
+use millstream_isa::helpers::Helper;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::alias::{Access, Classes};
 use super::versions::Versions;
@@ -47,6 +53,8 @@ impl FuncPass for ArrayLookups {
         if found.is_empty() {
             return false;
         }
+        let target = cx.target();
+        let unwritten = !target.keep_verifier_facts || target.kernels.all(Generation::reads_unwritten_stack);
         let mut changed = false;
         for &block in &cfg.rpo {
             let Some(test) = Test::of(func, block) else { continue };
@@ -57,7 +65,7 @@ impl FuncPass for ArrayLookups {
                     make_jump(func, test.term, target);
                     changed = true;
                 }
-            } else if let Some(landing) = Landing::find(func, &cfg, &dom, block, &test)
+            } else if let Some(landing) = Landing::find(func, &cfg, &dom, block, &test, unwritten)
                 && cx.fuel(NAME)
             {
                 landing.apply(func, block, &test);
@@ -77,7 +85,7 @@ fn find(func: &Function, cfg: &Cfg, dom: &DomTree, cx: &Ctx<'_>) -> FxHashMap<Va
     if !func.insts_in_order().any(|(_, i)| entries(func, i, cx).is_some()) {
         return found;
     }
-    let facts = propagated_facts(func);
+    let facts = propagated_facts(cx.target().domain(), func);
     let classes = Classes::new(func, &cx.info);
     let mut versions = Versions::new(func, cfg, dom, &classes, &cx.info);
     let mut stores: SecondaryMap<Inst, Option<Access>> = SecondaryMap::with_capacity(func.insts.len());
@@ -184,13 +192,23 @@ enum Passed {
 }
 
 impl Landing {
-    fn find(func: &Function, cfg: &Cfg, dom: &DomTree, block: Block, test: &Test) -> Option<Landing> {
+    /// `unwritten` says whether the verifier lets the stack be read on a way on which nobody wrote it. If not, a null side that
+    /// writes to the stack goes to no place where that may be read.
+    fn find(
+        func: &Function,
+        cfg: &Cfg,
+        dom: &DomTree,
+        block: Block,
+        test: &Test,
+        unwritten: bool,
+    ) -> Option<Landing> {
         let [null, there] = [test.null, 1 - test.null].map(|side| func.insts[test.term].targets[side].block);
         let (behind_null, behind) = (reachable(func, null), reachable(func, there));
         let joins = cfg.rpo.iter().copied().filter(|&j| {
             let after = cfg.rpo_index[j] > cfg.rpo_index[block];
             let both = behind_null[j] && behind[j];
-            after && both && dom.idom(j).is_some_and(|up| dom.dominates(up, block))
+            let reached = after && both && dom.idom(j).is_some_and(|up| dom.dominates(up, block));
+            reached && (unwritten || !loses_stack(func, null, j))
         });
         for join in joins {
             let view = View { func, cfg, dom, block, null, join };
@@ -235,6 +253,80 @@ impl Landing {
         };
         func.insts[test.term].targets[test.null] = target;
     }
+}
+
+/// Objects of the stack that instructions access.
+#[derive(Default)]
+struct Touched {
+    slots: FxHashSet<Slot>,
+    /// Any object may be among them.
+    any: bool,
+}
+
+impl Touched {
+    fn add(&mut self, func: &Function, address: Value) {
+        let mut address = address;
+        while let Some(inst) = func.def_inst(address) {
+            let data = &func.insts[inst];
+            match data.op {
+                Op::StackAddr { slot, .. } => {
+                    self.slots.insert(slot);
+                    return;
+                }
+                Op::Alu { op: AluOp::Add | AluOp::Sub, .. } => address = data.args[0],
+                _ => break,
+            }
+        }
+        self.any |= matches!(func.types[address], Type::Ptr(Prov::Stack) | Type::Any);
+    }
+
+    fn meets(&self, other: &Touched) -> bool {
+        let (some, others) = (self.any || !self.slots.is_empty(), other.any || !other.slots.is_empty());
+        (self.any && others) || (other.any && some) || !self.slots.is_disjoint(&other.slots)
+    }
+}
+
+/// Whether what may be written to the stack on the way from one block to another may be read behind that.
+fn loses_stack(func: &Function, from: Block, to: Block) -> bool {
+    let (mut written, mut read) = (Touched::default(), Touched::default());
+    for block in behind(func, from, Some(to)) {
+        for &inst in &func.blocks[block].insts {
+            let data = &func.insts[inst];
+            match data.op {
+                Op::Store { .. } | Op::StoreRelease { .. } => written.add(func, data.args[0]),
+                Op::Helper { id } if Helper::get(id).is_some_and(|h| !h.writes_memory()) => {}
+                Op::Helper { .. } | Op::Kfunc { .. } | Op::Call { .. } | Op::CallIndirect {} => {
+                    data.args.iter().for_each(|&arg| written.add(func, arg));
+                }
+                _ => {}
+            }
+        }
+    }
+    for block in behind(func, to, None) {
+        for &inst in &func.blocks[block].insts {
+            let data = &func.insts[inst];
+            match data.op {
+                Op::Store { .. } | Op::StoreRelease { .. } => {}
+                _ if data.op.is_terminator() => {}
+                _ if data.op.effects().is_pure() => {}
+                _ => data.args.iter().for_each(|&arg| read.add(func, arg)),
+            }
+        }
+    }
+    written.meets(&read)
+}
+
+/// The blocks that control may reach from one, itself among them, without another.
+fn behind(func: &Function, from: Block, but: Option<Block>) -> Vec<Block> {
+    let mut seen: SecondaryMap<Block, bool> = SecondaryMap::new();
+    let (mut work, mut found) = (vec![from], Vec::new());
+    while let Some(block) = work.pop() {
+        if Some(block) != but && !std::mem::replace(&mut seen[block], true) {
+            found.push(block);
+            work.extend(func.targets(block).iter().map(|t| t.block));
+        }
+    }
+    found
 }
 
 /// Whether the null side goes there already.

@@ -11,7 +11,7 @@
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{AluOp, Block, BlockCall, Cfg, DomTree, Function, Inst, Op, Type, Value, Width};
-use millstream_isa::absint::Scalar;
+use millstream_isa::absint::{Abstract, Scalar};
 use smallvec::SmallVec;
 
 use super::dce::remove_unreachable;
@@ -38,8 +38,10 @@ impl FuncPass for Sccp {
 
     fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {
         let cfg = Cfg::new(func);
+        let domain = cx.target().domain();
         let mut walk = Walk {
-            facts: Propagation::run(func),
+            facts: Propagation::run(domain, func),
+            domain,
             dom: DomTree::new(func, &cfg),
             learned: SecondaryMap::new(),
             lessons: SecondaryMap::new(),
@@ -59,13 +61,14 @@ impl FuncPass for Sccp {
     }
 }
 
-/// What is known of each value wherever it is used; `None` if no path defines it.
-pub(crate) fn propagated_facts(func: &Function) -> SecondaryMap<Value, Option<Scalar>> {
-    Propagation::run(func).fact
+/// Facts about each value that hold wherever it is used; `None` if no path defines it.
+pub(crate) fn propagated_facts(domain: Abstract, func: &Function) -> SecondaryMap<Value, Option<Scalar>> {
+    Propagation::run(domain, func).fact
 }
 
 /// The facts of the sparse algorithm.
 struct Propagation {
+    domain: Abstract,
     // `None`: no path that defines it has been found yet.
     fact: SecondaryMap<Value, Option<Scalar>>,
     reached: SecondaryMap<Block, bool>,
@@ -78,7 +81,7 @@ struct Propagation {
 }
 
 impl Propagation {
-    fn run(func: &Function) -> Propagation {
+    fn run(domain: Abstract, func: &Function) -> Propagation {
         let mut users: SecondaryMap<Value, Vec<(Block, Inst)>> = SecondaryMap::with_capacity(func.defs.len());
         for (block, inst) in func.insts_in_order() {
             func.for_each_use(inst, |v| {
@@ -88,6 +91,7 @@ impl Propagation {
             });
         }
         let mut state = Propagation {
+            domain,
             fact: SecondaryMap::with_capacity(func.defs.len()),
             reached: SecondaryMap::new(),
             taken: SecondaryMap::new(),
@@ -142,7 +146,7 @@ impl Propagation {
             return self.terminator(func, block, inst);
         }
         if let Some(result) = func.result(inst) {
-            let new = transfer(func, inst, |v| self.known(v));
+            let new = transfer(self.domain, func, inst, |v| self.known(v));
             self.learn(result, new);
         }
     }
@@ -165,12 +169,12 @@ impl Propagation {
     }
 
     fn terminator(&mut self, func: &Function, block: Block, term: Inst) {
-        let decided = decide(func, term, |v| self.known(v));
+        let decided = decide(self.domain, func, term, |v| self.known(v));
         for side in 0..func.insts[term].targets.len() {
             if decided.is_some_and(|truth| truth != (side == 0)) {
                 continue;
             }
-            let refined = match on_side(func, term, side, |v| self.known(v)) {
+            let refined = match on_side(self.domain, func, term, side, |v| self.known(v)) {
                 Side::Never => continue,
                 Side::Same => None,
                 Side::Known(facts) => Some(facts),
@@ -180,7 +184,7 @@ impl Propagation {
             for (&param, &arg) in func.blocks[target.block].params.iter().zip(&target.args) {
                 let better = refined.and_then(|facts| facts.into_iter().find(|f| f.0 == arg).map(|f| f.1));
                 if let Some(fact) = better.or(self.fact[arg]) {
-                    self.learn(param, of_type(fact, func.types[param]));
+                    self.learn(param, of_type(self.domain, fact, func.types[param]));
                 }
             }
             self.reach(target.block);
@@ -193,6 +197,7 @@ const CHAIN: usize = 32;
 
 /// The walk over the blocks.
 struct Walk<'a, 'm> {
+    domain: Abstract,
     facts: Propagation,
     dom: DomTree,
     // What is known of a value from a block on, the blocks in reverse postorder.
@@ -271,7 +276,7 @@ impl Walk<'_, '_> {
         for (i, &param) in func.blocks[block].params.iter().enumerate() {
             if let Some(fact) = self.joined(&edges, |e| e.args[i]) {
                 let old = self.facts.known(param);
-                self.facts.fact[param] = Some(old.intersect(&fact).unwrap_or(old));
+                self.facts.fact[param] = Some(self.domain.intersect(&old, &fact).unwrap_or(old));
             }
         }
         true
@@ -294,7 +299,7 @@ impl Walk<'_, '_> {
                 if matches!(data.op, Op::Branch { .. }) && !self.facts.taken[from][side] {
                     continue;
                 }
-                let taught = match on_side(func, term, side, |v| self.known_at(v, from)) {
+                let taught = match on_side(self.domain, func, term, side, |v| self.known_at(v, from)) {
                     Side::Never => continue,
                     Side::Same => None,
                     Side::Known(facts) => Some(facts),
@@ -337,8 +342,8 @@ impl Walk<'_, '_> {
         for i in 0..func.blocks[block].insts.len() {
             let inst = func.blocks[block].insts[i];
             if let Some(result) = func.result(inst) {
-                let here = transfer(func, inst, |v| self.known(v));
-                let fact = here.intersect(&self.known(result)).unwrap_or(here);
+                let here = transfer(self.domain, func, inst, |v| self.known(v));
+                let fact = self.domain.intersect(&here, &self.known(result)).unwrap_or(here);
                 self.facts.fact[result] = Some(fact);
                 narrow_type(func, result, &fact);
                 self.rewrite(func, inst, result, &fact);
@@ -394,7 +399,7 @@ impl Walk<'_, '_> {
 
     fn branch(&mut self, func: &mut Function, block: Block, term: Inst) {
         let known = |v: Value| self.known(v);
-        let side = match (decide(func, term, known), self.facts.taken[block]) {
+        let side = match (decide(self.domain, func, term, known), self.facts.taken[block]) {
             _ if func.insts[term].targets.len() != 2 || !matches!(func.insts[term].op, Op::Branch { .. }) => {
                 return;
             }

@@ -15,13 +15,23 @@ use crate::rewrite::Subst;
 /// How far definitions are followed.
 const DEPTH: u32 = 6;
 
-/// Facts found so far.
-#[derive(Default)]
+/// Facts found so far, as one verifier knows them.
 pub(crate) struct Facts {
+    domain: Abstract,
     known: SecondaryMap<Value, Option<Scalar>>,
 }
 
 impl Facts {
+    /// No facts yet, of a verifier with this domain.
+    pub(crate) fn new(domain: Abstract) -> Facts {
+        Facts { domain, known: SecondaryMap::new() }
+    }
+
+    /// The domain of the verifier.
+    pub(crate) fn domain(&self) -> Abstract {
+        self.domain
+    }
+
     /// What is known of an integer; nothing is known of what may be a pointer.
     pub(crate) fn of(&mut self, func: &Function, subst: &Subst, value: Value) -> Scalar {
         self.follow(func, subst, value, DEPTH)
@@ -55,7 +65,9 @@ impl Facts {
         }
         let args: SmallVec<[Scalar; 3]> =
             data.args.iter().map(|&arg| self.follow(func, subst, arg, depth - 1)).collect();
-        let known = evaluate(&data.op, &args).and_then(|s| s.intersect(&typed)).unwrap_or(typed);
+        let known = evaluate(self.domain, &data.op, &args)
+            .and_then(|s| self.domain.intersect(&s, &typed))
+            .unwrap_or(typed);
         if depth == DEPTH {
             self.known[value] = Some(known);
         }
@@ -64,15 +76,15 @@ impl Facts {
 }
 
 /// What is known of the result of an operation, from what is known of its operands.
-pub(crate) fn evaluate(op: &Op, args: &[Scalar]) -> Option<Scalar> {
-    let d = &mut Abstract;
+pub(crate) fn evaluate(domain: Abstract, op: &Op, args: &[Scalar]) -> Option<Scalar> {
+    let d = &mut domain.clone();
     Some(match (op, args) {
         (Op::Const { value }, _) => Scalar::constant(*value as u64),
         (Op::Alu { op, width }, [a, b]) => semantics::alu(d, *op, *width, a, b),
-        (Op::Neg { width }, [a]) => semantics::neg(d, *width, a),
+        (Op::Neg { width }, [a]) => d.neg(*width, a),
         (Op::Zext {}, [a]) => semantics::mov(d, Width::W32, a),
         (Op::Sext { bits, width }, [a]) => semantics::movsx(d, *width, u32::from(*bits), a),
-        (Op::Swap { kind, bits }, [a]) => semantics::swap(d, *kind, u32::from(*bits), a),
+        (Op::Swap { kind, bits }, [a]) => d.swap(*kind, u32::from(*bits), a),
         (Op::Cmp { cond, width }, [a, b]) => {
             let holds = semantics::cond(d, *cond, *width, a, b);
             let (one, zero) = (Scalar::constant(1), Scalar::constant(0));

@@ -17,11 +17,13 @@ mod worth;
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{AluOp, Block, Cfg, Function, Inst, Op, Prov, Type, Value, Width};
+use millstream_isa::absint::Abstract;
 use smallvec::SmallVec;
 
 use crate::fold::eval_op;
 use crate::manager::{Ctx, FuncPass, Pass};
 use crate::rewrite::{Subst, fits, make_jump, negated, swapped};
+use crate::widths::knows_width;
 use facts::Facts;
 use matcher::{Bindings, View};
 
@@ -56,13 +58,14 @@ impl FuncPass for Simplify {
         let uses = func.use_counts();
         let order = Cfg::new(func).rpo;
         let rules = cx.session.rules.clone().unwrap_or_else(RuleSet::shipped);
+        let verifiers = cx.target().kernels.knowledge().map(|k| Facts::new(Abstract::new(k))).collect();
         let mut state = Simplifier {
             func,
             cx,
             rules: &rules,
             subst: Subst::default(),
             uses,
-            facts: Facts::default(),
+            facts: verifiers,
             out: Vec::new(),
             changed: false,
         };
@@ -88,7 +91,8 @@ struct Simplifier<'a, 'm> {
     rules: &'a RuleSet,
     subst: Subst,
     uses: SecondaryMap<Value, u32>,
-    facts: Facts,
+    // Facts of each verifier that will see the code, the one that knows least first.
+    facts: SmallVec<[Facts; 3]>,
     // The instructions of the block at hand, as far as they are final.
     out: Vec<Inst>,
     changed: bool,
@@ -131,7 +135,12 @@ impl Simplifier<'_, '_> {
         for entry in self.rules.index.candidates(self.func, &self.subst, inst) {
             let rule = &self.rules.rules()[usize::from(entry.rule)];
             let Some(env) = self.view().apply(rule, entry, inst) else { continue };
-            if rule.learnt && !self.worthwhile(inst, rule, &env) {
+            // The rules that are shipped were looked through for the domain of the newest verifiers.
+            let suits = match rule.learnt {
+                true => self.worthwhile(inst, rule, &env),
+                false => !self.cx.target().faces_older_verifiers() || self.hides_nothing(inst, rule, &env),
+            };
+            if !suits {
                 continue;
             }
             match self.rewrite(inst, &rule.build, &env, entry.opposite) {
@@ -151,7 +160,7 @@ impl Simplifier<'_, '_> {
             subst: &self.subst,
             uses: &self.uses,
             target: &self.cx.session.target,
-            facts: &mut self.facts,
+            facts: &mut self.facts[0],
         }
     }
 
@@ -270,7 +279,7 @@ impl Simplifier<'_, '_> {
         }
         if let Some(result) = self.func.result(inst) {
             self.func.types[result] = narrower(self.func.types[result], inferred);
-            self.facts.forget(result);
+            self.facts.iter_mut().for_each(|facts| facts.forget(result));
         }
         Step::Again
     }
@@ -355,6 +364,7 @@ impl Simplifier<'_, '_> {
     fn infer(&self, op: &Op, args: &[Value]) -> Type {
         let constant = args.get(1).and_then(|&v| self.func.as_const(v)).map(|c| c as u64);
         match (op, constant) {
+            _ if !knows_width(self.cx.target().domain().knowledge, op, constant.is_some()) => Type::I64,
             (Op::Alu { op: AluOp::And, .. }, Some(c)) if c >> 32 == 0 => {
                 Type::int(c.checked_ilog2().map_or(1, |n| n + 1))
             }

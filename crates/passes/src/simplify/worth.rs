@@ -21,13 +21,25 @@ impl Simplifier<'_, '_> {
         if self.built(&rule.build, env, result.is_none()) >= env.freed {
             return false;
         }
-        let Some(result) = result.filter(|_| self.cx.target().keep_verifier_facts) else { return true };
-        let old = self.facts.of(self.func, &self.subst, result);
-        let new = self.known(&rule.build, env);
-        if let (Build::Value(i), true) = (&rule.build, as_telling(&new, &old)) {
+        if result.is_none() || !self.cx.target().keep_verifier_facts {
+            return true;
+        }
+        let telling = self.hides_nothing(inst, rule, env);
+        if let (Build::Value(i), true) = (&rule.build, telling) {
+            let new = self.known(0, &rule.build, env);
             self.narrow(env.values[*i], &new);
         }
-        as_telling(&new, &old)
+        telling
+    }
+
+    /// Whether each verifier that will see the code knows as much of the new value as it did of the old one.
+    pub(super) fn hides_nothing(&mut self, inst: Inst, rule: &Rule, env: &Bindings) -> bool {
+        let Some(result) = self.func.result(inst) else { return true };
+        (0..self.facts.len()).all(|verifier| {
+            let old = self.facts[verifier].of(self.func, &self.subst, result);
+            let new = self.known(verifier, &rule.build, env);
+            as_telling(&new, &old)
+        })
     }
 
     /// Cost of what the rule makes.
@@ -48,18 +60,19 @@ impl Simplifier<'_, '_> {
         args.iter().map(|arg| self.built(arg, env, false)).sum()
     }
 
-    /// What is known of what the rule makes.
-    fn known(&mut self, build: &Build, env: &Bindings) -> Scalar {
+    /// Facts of one of the verifiers about what the rule makes.
+    fn known(&mut self, verifier: usize, build: &Build, env: &Bindings) -> Scalar {
         match build {
             Build::Value(i) => match env.values[*i] {
-                Some(value) => self.facts.of(self.func, &self.subst, value),
+                Some(value) => self.facts[verifier].of(self.func, &self.subst, value),
                 None => Scalar::UNKNOWN,
             },
             Build::Const(expr) => Scalar::constant(env.eval(expr)),
             Build::Truth(_) | Build::Not(_) => Scalar::range(0, 1),
             Build::Node(head, args) => {
-                let args: SmallVec<[Scalar; 3]> = args.iter().map(|arg| self.known(arg, env)).collect();
-                evaluate(&op_of(*head, env), &args).unwrap_or(Scalar::UNKNOWN)
+                let args: SmallVec<[Scalar; 3]> =
+                    args.iter().map(|arg| self.known(verifier, arg, env)).collect();
+                evaluate(self.facts[verifier].domain(), &op_of(*head, env), &args).unwrap_or(Scalar::UNKNOWN)
             }
         }
     }

@@ -52,6 +52,7 @@ impl Select<'_> {
                 let at_hand = self.strategy.far_constants && self.vregs[value].is_some();
                 let often = self.stored[value] > 1 || at_hand;
                 let imm = self.constant(data.args[1]).and_then(|c| store_imm(size, c));
+                let imm = imm.filter(|_| self.context_immediates || !self.may_be_context(base));
                 let imm = imm.filter(|_| self.stores_immediates(often));
                 let (base, offset) = self.flagged_address(base, offset, flags, &mut operands, &mut before);
                 if imm.is_none() {
@@ -111,6 +112,28 @@ impl Select<'_> {
         };
         operands.push(used(base));
         (Base::Reg, offset)
+    }
+}
+
+impl Select<'_> {
+    /// Whether an address may be one of the context: only the context itself and what may have brought it here, an argument,
+    /// a choice or a word of memory.
+    fn may_be_context(&self, base: Value) -> bool {
+        let mut base = base;
+        loop {
+            match self.func.types[base] {
+                Type::Ptr(prov) => return prov == Prov::Ctx,
+                ty if ty.is_int() => return false,
+                _ => {}
+            }
+            let Some(inst) = self.func.def_inst(base) else { return true };
+            let data = &self.func.insts[inst];
+            match data.op {
+                Op::Alu { op: AluOp::Add | AluOp::Sub, .. } => base = data.args[0],
+                Op::Load { .. } | Op::Select {} | Op::Call { .. } | Op::CallIndirect {} => return true,
+                _ => return false,
+            }
+        }
     }
 }
 

@@ -4,7 +4,8 @@
 //! a constant that all users took as an immediate, or an address that all folded, is never made.
 //!
 //! Verifier contract kept here (numbers are sections of the contract page):
-//! - context accesses are base + displacement, never a modified base (6);
+//! - context accesses are base + displacement, never a modified base, and constants are stored there from registers where
+//!   a kernel wants that (6);
 //! - only constants, `r10 + k` and `ld_imm64` are made anew at their uses; loads and pointer sums never (1, 5);
 //! - the pointer is the left operand of a sum (7);
 //! - comparisons keep their width, and pointers are compared with the immediate 0, never with a register that holds
@@ -18,6 +19,7 @@ use cranelift_entity::{EntityRef, SecondaryMap};
 use millstream_ir::{
     AluOp, Block, BlockCall, Cfg, Cond, Core, Function, Inst, Op, Size, Slot, Type, Value, Width,
 };
+use millstream_isa::generation::{Generation, KernelRange};
 use regalloc2::{Block as MBlockId, Operand, PRegSet, RegClass, VReg};
 
 use super::live::{Crossing, is_call};
@@ -31,6 +33,7 @@ pub(super) fn select(
     cfg: &Cfg,
     crossing: &Crossing,
     strategy: Strategy,
+    kernels: KernelRange,
 ) -> Result<MFunc, LowerError> {
     let order: Vec<Block> = func.layout.iter().copied().filter(|&b| cfg.is_reachable(b)).collect();
     let bearing =
@@ -38,6 +41,7 @@ pub(super) fn select(
     let mut select = Select {
         func,
         strategy,
+        context_immediates: kernels.all(Generation::stores_context_immediates),
         uses: func.use_counts(),
         stored: memory::store_counts(func),
         crossing,
@@ -107,6 +111,8 @@ struct Before {
 struct Select<'f> {
     func: &'f Function,
     strategy: Strategy,
+    /// Whether constants may be stored into the context as immediates.
+    context_immediates: bool,
     uses: SecondaryMap<Value, u32>,
     /// How often each value is stored.
     stored: SecondaryMap<Value, u32>,

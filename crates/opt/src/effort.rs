@@ -1,0 +1,49 @@
+//! Programs whose verification might take longer are left as they were.
+//!
+//! Without a kernel to ask, the effort of its verifier is estimated for both forms of a program. A form that is estimated to take
+//! more is not taken, nor is one of a program for which the estimate is not certain: its verifier may be close to its limit of
+//! a million instructions.
+
+use millstream_object::Object;
+use millstream_search::{Effort, verification_effort};
+
+use crate::slower::Family;
+use crate::{Optimized, Options, Outcome};
+
+/// Estimated instructions below which it does not matter how much longer verification takes.
+const FEW: u64 = 1_000;
+
+/// Instructions after which an estimate is given up.
+const MOST: u64 = 100_000;
+
+/// Greatest effort of a new form, in thousandths of the original's.
+const GROWTH: u64 = 1_020;
+
+/// Puts the original of programs back whose verification might take longer than it did.
+pub(crate) fn restrain(object: &Object, options: &Options, made: &mut Optimized) {
+    if options.fuel.is_some() || options.keep_longer || !options.passes.is_empty() {
+        return;
+    }
+    for family in Family::all(object) {
+        let same = |f: &u32| {
+            let f = *f as usize;
+            made.object.functions[f].insns == object.functions[f].insns
+        };
+        if family.functions.iter().all(same) {
+            continue;
+        }
+        let risky = family.programs.iter().any(|&p| {
+            let new = verification_effort(&made.object, p, MOST);
+            let small = new.certain && new.instructions <= FEW;
+            !small && !is_within(new, verification_effort(object, p, MOST))
+        });
+        if risky {
+            family.put(made, object, object, Outcome::Costlier);
+        }
+    }
+}
+
+/// Whether a form certainly takes no more effort than another, but for what estimates err by.
+fn is_within(new: Effort, old: Effort) -> bool {
+    new.certain && old.certain && 1_000 * new.instructions <= GROWTH * old.instructions
+}

@@ -1,0 +1,694 @@
+//! Estimate of the effort that the kernel's verifier takes for a program.
+//!
+//! The program is walked path by path as the verifier does it: what falls through first, static functions in the context of
+//! each caller, global ones once. A path ends early where a state that was walked to its end covers the new one. Numbers count
+//! in that only where an address, a size or a decided branch depends on them: where that is so is found in rounds.
+//!
+//! The walk knows less than the verifier (bounds of the packet, types of kernel objects, callbacks), so the number is no
+//! prediction. It is made to be compared with that of another form of the same program.
+//!
+//! Source: `is_state_visited`, `states_equal` and `mark_chain_precision` of `kernel/bpf/verifier.c`.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use millstream_isa::absint::Scalar;
+use millstream_isa::helpers::Helper;
+use millstream_isa::{AluOp, AtomicOp, Callee, Cond, Insn, LegacyMode, Operand, Reg, Size, Width};
+use millstream_object::{FuncId, Linkage, Object, RelocKind};
+use millstream_prove::window::Space;
+use rustc_hash::FxHashMap;
+
+use crate::code::{Code, Line};
+use crate::facts::{Fact, Kind, State, World};
+use crate::transfer;
+
+/// Rounds in which it is found what numbers matter.
+const ROUNDS: usize = 3;
+/// Frames that calls may nest.
+const FRAMES: usize = 8;
+/// Jumps and instructions after which a state is kept, outside of loops and in them.
+const SPACING: [(u64, u64); 2] = [(2, 8), (20, 100)];
+
+/// Registers that a call changes.
+const SCRATCH: [Reg; 6] = [Reg::R0, Reg::R1, Reg::R2, Reg::R3, Reg::R4, Reg::R5];
+
+/// Effort of verification.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Effort {
+    /// Instructions that are looked at, at least, if the estimate is not certain.
+    pub instructions: u64,
+    /// Whether the walk came to its end and met nothing that it does not follow.
+    pub certain: bool,
+}
+
+/// Estimates the effort of verifying a program and all that it calls, giving up after `most` instructions.
+pub fn verification_effort(object: &Object, program: FuncId, most: u64) -> Effort {
+    let mut walker = Walker {
+        object,
+        bodies: FxHashMap::default(),
+        marks: BTreeSet::new(),
+        globals: BTreeSet::new(),
+        run: Run::default(),
+        most,
+    };
+    let mut effort = walker.settled(program.0);
+    let mut done = BTreeSet::from([program.0]);
+    while let Some(next) = walker.globals.iter().copied().find(|f| !done.contains(f)) {
+        done.insert(next);
+        let part = walker.settled(next);
+        effort.instructions += part.instructions;
+        effort.certain &= part.certain;
+    }
+    effort
+}
+
+/// Registers and stack slots that are looked at later, one bit each, and those of which the exact number counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Needs {
+    regs: u16,
+    exact_regs: u16,
+    slots: u64,
+    exact_slots: u64,
+}
+
+impl Needs {
+    fn join(&mut self, other: Needs) {
+        self.regs |= other.regs;
+        self.exact_regs |= other.exact_regs;
+        self.slots |= other.slots;
+        self.exact_slots |= other.exact_slots;
+    }
+
+    fn read(&mut self, r: Reg, exact: bool) {
+        self.regs |= 1 << r.index();
+        self.exact_regs |= u16::from(exact) << r.index();
+    }
+
+    fn read_operand(&mut self, o: Operand, exact: bool) {
+        if let Operand::Reg(r) = o {
+            self.read(r, exact);
+        }
+    }
+
+    /// Forgets a register that is written; whether its exact number counted.
+    fn write(&mut self, r: Reg) -> bool {
+        let bit = 1 << r.index();
+        let exact = self.exact_regs & bit != 0;
+        self.regs &= !bit;
+        self.exact_regs &= !bit;
+        exact
+    }
+}
+
+/// The bit of the stack slot at an offset from the frame's upper end.
+fn slot_bit(off: i64) -> u64 {
+    if (-512..0).contains(&off) { 1 << ((-off - 1) / 8) } else { 0 }
+}
+
+/// A function that is walked.
+struct Body {
+    code: Code,
+    world: World,
+    /// Needs at the beginning of each block.
+    needs: Vec<Needs>,
+    /// Whether it passes functions to others, which call them back.
+    callbacks: bool,
+}
+
+/// A function on a path, with the place that is next.
+#[derive(Clone)]
+struct Frame {
+    func: u32,
+    block: usize,
+    line: usize,
+    state: State,
+}
+
+/// A path, and the state that was kept on it last.
+struct Path {
+    frames: Vec<Frame>,
+    parent: Option<usize>,
+}
+
+/// A state that was kept.
+struct Kept {
+    frames: Vec<Frame>,
+    parent: Option<usize>,
+    /// Paths from it that have not come to their end.
+    branches: u32,
+    hits: u32,
+    misses: u32,
+}
+
+/// Where a state is kept: the functions on the path and where they stand.
+type Place = Vec<(u32, usize, usize)>;
+
+/// One walk.
+#[derive(Default)]
+struct Run {
+    kept: Vec<Kept>,
+    at: FxHashMap<Place, Vec<usize>>,
+    pending: Vec<Path>,
+    instructions: u64,
+    jumps: u64,
+    /// Instructions and jumps when a state was kept last.
+    last: (u64, u64),
+    names: u32,
+    uncertain: bool,
+}
+
+struct Walker<'a> {
+    object: &'a Object,
+    bodies: FxHashMap<u32, Option<Rc<Body>>>,
+    /// Lines of functions at which the exact number in a register counts.
+    marks: BTreeSet<(u32, u32, u8)>,
+    /// Global functions that are called.
+    globals: BTreeSet<u32>,
+    run: Run,
+    most: u64,
+}
+
+impl Walker<'_> {
+    /// The effort for one function with what it calls, once it is known what numbers matter.
+    fn settled(&mut self, func: u32) -> Effort {
+        let mut effort = Effort { instructions: 0, certain: false };
+        for _ in 0..ROUNDS {
+            let known = self.marks.len();
+            self.bodies.clear();
+            self.run = Run::default();
+            self.walk(func);
+            effort = Effort { instructions: self.run.instructions, certain: !self.run.uncertain };
+            if self.marks.len() == known || self.run.instructions > self.most {
+                break;
+            }
+        }
+        effort
+    }
+
+    fn body(&mut self, func: u32) -> Option<Rc<Body>> {
+        if let Some(body) = self.bodies.get(&func) {
+            return body.clone();
+        }
+        let function = self.object.functions.get(func as usize);
+        let body = function.and_then(Code::new).map(|code| {
+            let world = World::new(self.object, FuncId(func));
+            let callbacks = code.lines().any(|l| matches!(l.reloc, Some(RelocKind::FuncAddr(_))));
+            let needs = needs(&code, func, &self.marks);
+            Rc::new(Body { code, world, needs, callbacks })
+        });
+        self.bodies.insert(func, body.clone());
+        body
+    }
+
+    fn walk(&mut self, func: u32) {
+        let Some(body) = self.body(func) else {
+            self.run.uncertain = true;
+            return;
+        };
+        let state = State::entry(&body.world);
+        let frames = vec![Frame { func, block: 0, line: 0, state }];
+        self.run.names = 1 << 8;
+        self.run.pending.push(Path { frames, parent: None });
+        while let Some(mut path) = self.run.pending.pop() {
+            self.follow(&mut path);
+            self.run.end(path.parent);
+            if self.run.instructions > self.most {
+                self.run.uncertain = true;
+                return;
+            }
+        }
+    }
+
+    /// Walks a path to its end.
+    fn follow(&mut self, path: &mut Path) {
+        loop {
+            let Some(frame) = path.frames.last() else { return };
+            let (func, block, at) = (frame.func, frame.block, frame.line);
+            let Some(body) = self.body(func).filter(|b| block < b.code.blocks.len()) else {
+                self.run.uncertain = true;
+                return;
+            };
+            self.run.uncertain |= body.callbacks;
+            if at == 0
+                && body.code.blocks[block].before.len() > usize::from(block > 0)
+                && self.is_covered(path)
+            {
+                return;
+            }
+            let Some(frame) = path.frames.last_mut() else { return };
+            let Some(line) = body.code.blocks[block].lines.get(at) else {
+                (frame.block, frame.line) = (block + 1, 0);
+                continue;
+            };
+            self.run.instructions += 1;
+            if self.run.instructions > self.most {
+                return;
+            }
+            let number = body.code.blocks[block].first + at as u32;
+            self.run.names += 1;
+            let name = self.run.names & 0x1fff_ffff;
+            match line.insn {
+                Insn::Exit => {
+                    let Some(done) = path.frames.pop() else { return };
+                    let Some(caller) = path.frames.last_mut() else { return };
+                    transfer::returned(&mut caller.state, done.state.get(Reg::R0));
+                }
+                Insn::Call(callee) => match (line.reloc, callee) {
+                    (Some(RelocKind::Call(to)), _) if self.is_static(to) => {
+                        frame.line += 1;
+                        if !self.enter(path, to) {
+                            return;
+                        }
+                    }
+                    (reloc, callee) => {
+                        if let Some(RelocKind::Call(to)) = reloc {
+                            self.globals.insert(to.0);
+                        }
+                        let sized = matches!(callee, Callee::Helper(_));
+                        for r in [Reg::R2, Reg::R3, Reg::R4, Reg::R5].into_iter().filter(|_| sized) {
+                            if matches!(frame.state.get(r).kind, Kind::Number(_)) {
+                                self.marks.insert((func, number, r.index() as u8));
+                            }
+                        }
+                        transfer::step(&mut frame.state, line, &body.world, name);
+                        frame.line += 1;
+                    }
+                },
+                Insn::Jump { .. } => {
+                    self.run.jumps += 1;
+                    (frame.block, frame.line) = (line.target.unwrap_or(usize::MAX), 0);
+                }
+                Insn::Branch { .. } | Insn::MayGoto { .. } => {
+                    self.run.jumps += 1;
+                    self.run.uncertain |= matches!(line.insn, Insn::MayGoto { .. });
+                    if !self.branch(path, line, number) {
+                        return;
+                    }
+                }
+                _ => {
+                    self.arithmetic(&mut frame.state, line, func, number);
+                    transfer::step(&mut frame.state, line, &body.world, name);
+                    frame.line += 1;
+                }
+            }
+        }
+    }
+
+    fn is_static(&self, func: FuncId) -> bool {
+        self.object.functions.get(func.index()).is_some_and(|f| f.linkage == Linkage::Static)
+    }
+
+    /// Enters a function; `false` if calls nest too deep.
+    fn enter(&mut self, path: &mut Path, to: FuncId) -> bool {
+        let (Some(body), Some(caller)) = (self.body(to.0), path.frames.last()) else {
+            self.run.uncertain = true;
+            return false;
+        };
+        let mut state = State::entry(&body.world);
+        for n in 1..6 {
+            let fact = caller.state.regs[n];
+            // An address in another frame is no place in this one.
+            let own = !matches!(fact.kind, Kind::Address(Space::Stack, _) | Kind::Frame);
+            state.regs[n] = if own { fact } else { Fact { kind: Kind::Other, ..fact } };
+        }
+        if path.frames.len() == FRAMES {
+            self.run.uncertain = true;
+            return false;
+        }
+        path.frames.push(Frame { func: to.0, block: 0, line: 0, state });
+        true
+    }
+
+    /// What operations make of numbers of which nothing is known, and which numbers move addresses.
+    fn arithmetic(&mut self, state: &mut State, line: &Line, func: u32, number: u32) {
+        let Insn::Alu { width, op, dst, src } = line.insn else { return };
+        let sum = width == Width::W64 && matches!(op, AluOp::Add | AluOp::Sub);
+        let is_address = |f: Fact| matches!(f.kind, Kind::Address(..) | Kind::Frame);
+        let (a, b) = (state.get(dst), transfer::operand(state, src));
+        if !sum {
+            let numbers = [Some(dst), if let Operand::Reg(r) = src { Some(r) } else { None }];
+            for r in numbers.into_iter().flatten() {
+                as_number(state, r);
+            }
+        } else if is_address(a) {
+            if let (Operand::Reg(r), Kind::Number(_)) = (src, b.kind) {
+                self.marks.insert((func, number, r.index() as u8));
+            }
+        } else if is_address(b) && matches!(a.kind, Kind::Number(_)) {
+            self.marks.insert((func, number, dst.index() as u8));
+        }
+    }
+
+    /// Goes on behind a branch, and leaves its other side for later; `false` if there is no way on.
+    fn branch(&mut self, path: &mut Path, line: &Line, number: u32) -> bool {
+        let Some(frame) = path.frames.last_mut() else { return false };
+        let target = line.target.unwrap_or(usize::MAX);
+        let mut sides = [Some(frame.state.clone()), Some(frame.state.clone())];
+        if let Insn::Branch { cond, width, dst, src, .. } = line.insn {
+            let (a, b) = (frame.state.get(dst), transfer::operand(&frame.state, src));
+            let constant = if let Kind::Number(x) = b.kind { x.as_constant() } else { None };
+            let equality = matches!(cond, Cond::Eq | Cond::Ne);
+            let is_address = matches!(a.kind, Kind::Address(..) | Kind::Frame);
+            if is_address && constant == Some(0) && equality && width == Width::W64 {
+                // What is no null pointer decides the test for one.
+                sides[usize::from(cond == Cond::Ne)] = None;
+            } else {
+                for (n, side) in sides.iter_mut().enumerate() {
+                    let Some(state) = side else { continue };
+                    if constant.is_some_and(|c| c != 0) || !equality {
+                        as_number(state, dst);
+                        if let Operand::Reg(r) = src {
+                            as_number(state, r);
+                        }
+                    }
+                    if transfer::branch(state, &line.insn, n == 0).is_none() {
+                        *side = None;
+                    }
+                }
+                if sides.iter().flatten().count() == 1 {
+                    let func = frame.func;
+                    self.marks.insert((func, number, dst.index() as u8));
+                    if let Operand::Reg(r) = src {
+                        self.marks.insert((func, number, r.index() as u8));
+                    }
+                }
+            }
+        }
+        let [taken, other] = sides;
+        let through = (frame.block + 1, 0);
+        match (taken, other) {
+            (Some(taken), Some(other)) => {
+                let mut frames = path.frames.clone();
+                if let Some(last) = frames.last_mut() {
+                    (last.block, last.line, last.state) = (target, 0, taken);
+                }
+                if let Some(parent) = path.parent {
+                    self.run.kept[parent].branches += 1;
+                }
+                self.run.pending.push(Path { frames, parent: path.parent });
+                if let Some(last) = path.frames.last_mut() {
+                    ((last.block, last.line), last.state) = (through, other);
+                }
+            }
+            (Some(taken), None) => (frame.block, frame.line, frame.state) = (target, 0, taken),
+            (None, Some(other)) => ((frame.block, frame.line), frame.state) = (through, other),
+            (None, None) => return false,
+        }
+        true
+    }
+
+    /// Whether a state that was walked to its end covers this one; if not, this one may be kept.
+    fn is_covered(&mut self, path: &mut Path) -> bool {
+        let place: Place = path.frames.iter().map(|f| (f.func, f.block, f.line)).collect();
+        let bodies: Vec<Rc<Body>> = path.frames.iter().filter_map(|f| self.body(f.func)).collect();
+        let mut looping = false;
+        let known = self.run.at.entry(place.clone()).or_default();
+        let mut covered = false;
+        let kept = &mut self.run.kept;
+        let mut n = known.len();
+        while n > 0 && !covered {
+            n -= 1;
+            let state = &mut kept[known[n]];
+            if state.branches > 0 {
+                looping = true;
+                continue;
+            }
+            covered = covers(&state.frames, &path.frames, &bodies);
+            if covered {
+                state.hits += 1;
+            } else {
+                state.misses += 1;
+                if state.misses > state.hits * 3 + 3 {
+                    known.remove(n);
+                }
+            }
+        }
+        if covered {
+            return true;
+        }
+        let (jumps, instructions) = SPACING[usize::from(looping)];
+        let (last_instructions, last_jumps) = self.run.last;
+        let far =
+            self.run.jumps - last_jumps >= jumps && self.run.instructions - last_instructions >= instructions;
+        if far || looping && self.run.instructions - last_instructions >= instructions {
+            self.run.last = (self.run.instructions, self.run.jumps);
+            known.push(kept.len());
+            kept.push(Kept {
+                frames: path.frames.clone(),
+                parent: path.parent,
+                branches: 1,
+                hits: 0,
+                misses: 0,
+            });
+            path.parent = Some(kept.len() - 1);
+        }
+        false
+    }
+}
+
+impl Run {
+    /// A path that began at a kept state has come to its end.
+    fn end(&mut self, parent: Option<usize>) {
+        let mut at = parent;
+        while let Some(n) = at {
+            self.kept[n].branches -= 1;
+            if self.kept[n].branches > 0 {
+                return;
+            }
+            at = self.kept[n].parent;
+        }
+    }
+}
+
+/// Takes a register that holds anything for a number.
+fn as_number(state: &mut State, r: Reg) {
+    let fact = &mut state.regs[r.index()];
+    if fact.kind == Kind::Other {
+        fact.kind = Kind::Number(Scalar::UNKNOWN);
+    }
+}
+
+/// Whether all that can happen from a state could happen from an older one at the same place.
+fn covers(old: &[Frame], new: &[Frame], bodies: &[Rc<Body>]) -> bool {
+    let mut names: FxHashMap<u32, u32> = FxHashMap::default();
+    let innermost = new.len() - 1;
+    old.iter().zip(new).zip(bodies).enumerate().all(|(depth, ((old, new), body))| {
+        let mut needs = body.needs[new.block.min(body.needs.len() - 1)];
+        if depth < innermost {
+            // What is live behind a call is no more than what outlives it.
+            needs.regs = 0b111_1100_0000;
+            needs.slots = u64::MAX;
+        }
+        let (old, new) = (&old.state, &new.state);
+        let regs = (0..11).filter(|n| needs.regs >> n & 1 == 1);
+        let mut same = |a: Fact, b: Fact, exact: bool| is_within(a, b, exact, &mut names);
+        let whole = |n: usize, same: &mut dyn FnMut(Fact, Fact, bool) -> bool| {
+            let off = -8 * (n as i16 + 1);
+            let exact = needs.exact_slots >> n & 1 == 1;
+            match (old.spills.get(&off), new.spills.get(&off)) {
+                (Some(a), Some(b)) => same(*a, *b, exact),
+                (Some(a), None) => !exact && matches!(a.kind, Kind::Number(_) | Kind::Other),
+                (None, _) => {
+                    let from = (512 + i32::from(off)) as usize;
+                    !exact || old.stack[from..from + 8] == new.stack[from..from + 8]
+                }
+            }
+        };
+        regs.into_iter().all(|n| same(old.regs[n], new.regs[n], needs.exact_regs >> n & 1 == 1))
+            && (0..64).filter(|n| needs.slots >> n & 1 == 1).all(|n| whole(n, &mut same))
+    })
+}
+
+fn is_within(old: Fact, new: Fact, exact: bool, names: &mut FxHashMap<u32, u32>) -> bool {
+    let mut named = || *names.entry(old.id).or_insert(new.id) == new.id;
+    match (old.kind, new.kind) {
+        (Kind::Uninit, _) | (Kind::Frame, Kind::Frame) | (Kind::Other, Kind::Other) => true,
+        (Kind::Number(a), Kind::Number(b)) => !exact || is_subset(&b, &a),
+        (Kind::Number(_), Kind::Other) | (Kind::Other, Kind::Number(_)) => !exact,
+        (Kind::Address(s, x), Kind::Address(t, y)) => s == t && x == y && named(),
+        (Kind::Maybe(s), Kind::Maybe(t)) => s == t && named(),
+        (Kind::Map(a), Kind::Map(b)) => a == b,
+        _ => false,
+    }
+}
+
+fn is_subset(a: &Scalar, b: &Scalar) -> bool {
+    a.join(b) == *b
+}
+
+/// Needs at the beginning of each block, by a backward dataflow.
+fn needs(code: &Code, func: u32, marks: &BTreeSet<(u32, u32, u8)>) -> Vec<Needs> {
+    let escaping = escaping_slots(code);
+    let mut at = vec![Needs::default(); code.blocks.len()];
+    loop {
+        let mut changed = false;
+        for n in (0..code.blocks.len()).rev() {
+            let block = &code.blocks[n];
+            let mut now = Needs { slots: escaping, ..Needs::default() };
+            block.next.iter().for_each(|&to| now.join(at[to]));
+            for (i, line) in block.lines.iter().enumerate().rev() {
+                before(line.insn, &mut now);
+                let number = block.first + i as u32;
+                for (.., r) in marks.range((func, number, 0)..=(func, number, u8::MAX)) {
+                    now.exact_regs |= 1 << r;
+                }
+            }
+            now.join(at[n]);
+            changed |= now != at[n];
+            at[n] = now;
+        }
+        if !changed {
+            return at;
+        }
+    }
+}
+
+/// Slots whose addresses go elsewhere, where they may be read.
+fn escaping_slots(code: &Code) -> u64 {
+    let mut slots = 0;
+    for block in &code.blocks {
+        let mut copies = [false; 11];
+        for line in &block.lines {
+            match line.insn {
+                Insn::Mov { width: Width::W64, dst, src: Operand::Reg(src) } => {
+                    copies[dst.index()] = src == Reg::R10 || copies[src.index()];
+                }
+                Insn::Alu { op: AluOp::Add, dst, src: Operand::Imm(k), .. } if copies[dst.index()] => {
+                    (0..8).for_each(|n| slots |= slot_bit(i64::from(k) + 8 * n));
+                    copies[dst.index()] = false;
+                }
+                _ => {}
+            }
+        }
+    }
+    slots
+}
+
+/// Needs before an instruction, from those behind it.
+fn before(insn: Insn, needs: &mut Needs) {
+    match insn {
+        Insn::Alu { dst, src, .. } => {
+            let exact = needs.write(dst);
+            needs.read(dst, exact);
+            needs.read_operand(src, exact);
+        }
+        Insn::Mov { dst, src, .. } => {
+            let exact = needs.write(dst);
+            needs.read_operand(src, exact);
+        }
+        Insn::MovSx { dst, src, .. } | Insn::AddrSpaceCast { dst, src, .. } => {
+            let exact = needs.write(dst);
+            needs.read(src, exact);
+        }
+        Insn::Neg { dst, .. } | Insn::Swap { dst, .. } => {
+            let exact = needs.write(dst);
+            needs.read(dst, exact);
+        }
+        Insn::LoadImm64 { dst, .. } => _ = needs.write(dst),
+        Insn::Load { dst, src, off, .. } | Insn::LoadAcquire { dst, src, off, .. } => {
+            let exact = needs.write(dst);
+            needs.read(src, false);
+            if src == Reg::R10 {
+                needs.slots |= slot_bit(off.into());
+                needs.exact_slots |= if exact { slot_bit(off.into()) } else { 0 };
+            }
+        }
+        Insn::Store { size, dst, off, src } => {
+            let bit = if dst == Reg::R10 { slot_bit(off.into()) } else { 0 };
+            let exact = needs.exact_slots & bit != 0;
+            if size == Size::Dw {
+                needs.slots &= !bit;
+                needs.exact_slots &= !bit;
+            }
+            needs.read(dst, false);
+            needs.read_operand(src, exact);
+        }
+        Insn::StoreRelease { dst, src, .. } => {
+            needs.read(dst, false);
+            needs.read(src, false);
+        }
+        Insn::Atomic { op, fetch, dst, src, .. } => {
+            if op == AtomicOp::CmpXchg {
+                needs.write(Reg::R0);
+                needs.read(Reg::R0, false);
+            } else if fetch {
+                needs.write(src);
+            }
+            needs.read(dst, false);
+            needs.read(src, false);
+        }
+        Insn::LegacyLoad { mode, .. } => {
+            (0..6).for_each(|n| _ = needs.write(SCRATCH[n]));
+            needs.read(Reg::R6, false);
+            if let LegacyMode::Ind(r) = mode {
+                needs.read(r, false);
+            }
+        }
+        Insn::Call(callee) => {
+            (0..6).for_each(|n| _ = needs.write(SCRATCH[n]));
+            let helper = if let Callee::Helper(id) = callee { Helper::get(id) } else { None };
+            let arguments = helper.map_or(5, |h| h.args.len());
+            (1..=arguments.min(5)).for_each(|n| needs.read(SCRATCH[n], false));
+        }
+        Insn::Branch { dst, src, .. } => {
+            needs.read(dst, false);
+            needs.read_operand(src, false);
+        }
+        Insn::Exit => *needs = Needs { regs: 1, ..Needs::default() },
+        Insn::Jump { .. } | Insn::MayGoto { .. } => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_isa::asm::assemble;
+    use millstream_isa::{Raw, encode_all};
+    use millstream_object::RawInput;
+
+    use super::*;
+
+    fn effort(text: &str) -> Effort {
+        let insns = encode_all(&assemble(text).expect("it assembles"));
+        let insns: Vec<u8> = insns.into_iter().flat_map(Raw::to_bytes).collect();
+        let files = RawInput { insns: &insns, ..RawInput::default() };
+        let object = Object::parse_raw("walk_xdp.insns", files, None).expect("a program");
+        verification_effort(&object, FuncId(0), 10_000)
+    }
+
+    #[test]
+    fn each_side_of_an_open_branch_is_walked() {
+        let text = "call get_prandom_u32\n if r0 > 5 goto high\n r0 = 1\n exit\n high:\n r0 = 2\n exit";
+        assert_eq!(effort(text), Effort { instructions: 6, certain: true });
+        let decided = "r0 = 7\n if r0 > 5 goto high\n r0 = 1\n exit\n high:\n r0 = 2\n exit";
+        assert_eq!(effort(decided), Effort { instructions: 4, certain: true });
+    }
+
+    #[test]
+    fn loops_are_walked_round_by_round() {
+        let text = "r1 = 0\n again:\n r1 += 1\n if r1 < 100 goto again\n r0 = 0\n exit";
+        assert_eq!(effort(text), Effort { instructions: 203, certain: true });
+        let endless = "call get_prandom_u32\n r6 = r0\n again:\n r6 += 1\n if r6 != 7 goto again\n r0 = 0\n exit";
+        assert!(!effort(endless).certain);
+    }
+
+    /// Diamonds whose results nobody needs exactly are walked once; where an address depends on them, each way counts.
+    #[test]
+    fn ways_that_differ_in_nothing_that_matters_are_walked_once() {
+        let diamond = |n: usize| {
+            format!(
+                "call get_prandom_u32\n if r0 > 5 goto other{n}\n r6 += {}\n other{n}:\n r6 += 0\n r6 += 0\n r6 += 0\n \
+                 r6 += 0\n r6 += 0\n r6 += 0\n",
+                1 << n
+            )
+        };
+        let all: String = (0..8).map(diamond).collect();
+        let without = effort(&format!("r6 = 0\n {all} r0 = 0\n exit"));
+        let with = effort(&format!(
+            "r6 = 0\n {all} r6 &= 7\n r1 = r10\n r1 += -8\n r1 += r6\n r2 = 0\n *(u8 *)(r1 +0) = r2\n r0 = 0\n exit"
+        ));
+        assert!(without.certain && with.certain);
+        assert!(without.instructions < 300, "{without:?}");
+        assert!(with.instructions > 3 * without.instructions, "{with:?} {without:?}");
+    }
+}
