@@ -273,9 +273,7 @@ fn excess(before: Measure, after: Measure) -> u64 {
     let ratio = |after: u64, before: u64| (1000 * after).div_ceil(before.max(1));
     let jited = ratio(after.jited.into(), before.jited.into());
     let slots = ratio(after.slots as u64, before.slots as u64);
-    jited.saturating_sub(MOST_JITED)
-        + more_verified(before, after)
-        + 10 * slots.saturating_sub(1000)
+    jited.saturating_sub(MOST_JITED) + more_verified(before, after) + 10 * slots.saturating_sub(1000)
 }
 
 /// By how much the instructions that the verifier walks exceed their bound, in thousandths.

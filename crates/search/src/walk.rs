@@ -306,11 +306,10 @@ impl Walker<'_> {
             return false;
         };
         let mut state = State::entry(&body.world);
-        for n in 1..6 {
-            let fact = caller.state.regs[n];
+        for (own, passed) in state.regs[1..6].iter_mut().zip(&caller.state.regs[1..6]) {
             // An address in another frame is no place in this one.
-            let own = !matches!(fact.kind, Kind::Address(Space::Stack, _) | Kind::Frame);
-            state.regs[n] = if own { fact } else { Fact { kind: Kind::Other, ..fact } };
+            let foreign = matches!(passed.kind, Kind::Address(Space::Stack, _) | Kind::Frame);
+            *own = if foreign { Fact { kind: Kind::Other, ..*passed } } else { *passed };
         }
         if path.frames.len() == FRAMES {
             self.run.uncertain = true;
@@ -668,7 +667,8 @@ mod tests {
     fn loops_are_walked_round_by_round() {
         let text = "r1 = 0\n again:\n r1 += 1\n if r1 < 100 goto again\n r0 = 0\n exit";
         assert_eq!(effort(text), Effort { instructions: 203, certain: true });
-        let endless = "call get_prandom_u32\n r6 = r0\n again:\n r6 += 1\n if r6 != 7 goto again\n r0 = 0\n exit";
+        let endless =
+            "call get_prandom_u32\n r6 = r0\n again:\n r6 += 1\n if r6 != 7 goto again\n r0 = 0\n exit";
         assert!(!effort(endless).certain);
     }
 
