@@ -72,10 +72,10 @@ proptest! {
     }
 
     #[test]
-    fn arithmetic((a, x) in member(), (b, y) in member(), d in domain()) {
+    fn arithmetic((a, x) in member(), (b, y) in member(), mut d in domain()) {
         for op in AluOp::ALL {
             for width in [Width::W32, Width::W64] {
-                let result = semantics::alu(&mut d.clone(), op, width, &a, &b);
+                let result = semantics::alu(&mut d, op, width, &a, &b);
                 let concrete = eval::alu(op, width, x, y);
                 prop_assert!(result.contains(concrete), "{:?} {:?} {:?} {:?} {:#x}", op, width, a, b, concrete);
             }
@@ -83,7 +83,7 @@ proptest! {
     }
 
     #[test]
-    fn moves_and_swaps((a, x) in member(), d in domain()) {
+    fn moves_and_swaps((a, x) in member(), mut d in domain()) {
         for width in [Width::W32, Width::W64] {
             prop_assert!(d.neg(width, &a).contains(eval::neg(width, x)));
         }
@@ -92,7 +92,7 @@ proptest! {
                 prop_assert!(d.swap(kind, bits, &a).contains(eval::swap(kind, bits, x)));
             }
         }
-        let d = &mut d.clone();
+        let d = &mut d;
         for width in [Width::W32, Width::W64] {
             prop_assert!(semantics::mov(d, width, &a).contains(eval::mov(width, x)));
             prop_assert!(semantics::neg(d, width, &a).contains(eval::neg(width, x)));
@@ -127,11 +127,11 @@ proptest! {
     }
 
     #[test]
-    fn branches((a, x) in member(), (b, y) in member(), d in domain()) {
+    fn branches((a, x) in member(), (b, y) in member(), mut d in domain()) {
         for cond in Cond::ALL {
             for width in [Width::W32, Width::W64] {
                 let taken = eval::cond(cond, width, x, y);
-                let decided = semantics::cond(&mut d.clone(), cond, width, &a, &b);
+                let decided = semantics::cond(&mut d, cond, width, &a, &b);
                 prop_assert!(decided.is_none_or(|d| d == taken), "{:?} {:?} {:?} {:?}", cond, width, a, b);
                 let learnt = d.refine(cond, width, taken, &a, &b);
                 prop_assert!(learnt.is_some(), "{:?} {:?} {:?} {:?}", cond, width, a, b);

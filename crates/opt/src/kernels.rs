@@ -4,7 +4,7 @@
 //! too old costs code that is a little longer; one that is too new would cost acceptance.
 
 use millstream_isa::generation::Generation;
-use millstream_isa::{Callee, Insn, Operand, Reg, Size, Width, decode_all};
+use millstream_isa::{Callee, Insn, Operand, Reg, Width, decode_all};
 use millstream_object::{FuncId, Object, Program, RelocKind};
 
 /// Sections of programs that kernels before a generation do not have, by how their names begin.
@@ -88,9 +88,7 @@ fn needed_by_stores(object: &Object, func: FuncId) -> Generation {
             | Insn::Neg { dst, .. }
             | Insn::Swap { dst, .. }
             | Insn::LoadImm64 { dst, .. }
-            | Insn::Load { dst, size: Size::B | Size::H | Size::W | Size::Dw, .. } => {
-                context[dst.index()] = false
-            }
+            | Insn::Load { dst, .. } => context[dst.index()] = false,
             // On a way that goes around what follows, registers may hold something else.
             Insn::Exit | Insn::Jump { .. } => return Generation::OLDEST,
             _ => {}

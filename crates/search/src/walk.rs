@@ -306,11 +306,10 @@ impl Walker<'_> {
             return false;
         };
         let mut state = State::entry(&body.world);
-        for n in 1..6 {
-            let fact = caller.state.regs[n];
+        for (own, passed) in state.regs[1..6].iter_mut().zip(&caller.state.regs[1..6]) {
             // An address in another frame is no place in this one.
-            let own = !matches!(fact.kind, Kind::Address(Space::Stack, _) | Kind::Frame);
-            state.regs[n] = if own { fact } else { Fact { kind: Kind::Other, ..fact } };
+            let foreign = matches!(passed.kind, Kind::Address(Space::Stack, _) | Kind::Frame);
+            *own = if foreign { Fact { kind: Kind::Other, ..*passed } } else { *passed };
         }
         if path.frames.len() == FRAMES {
             self.run.uncertain = true;

@@ -6,7 +6,7 @@ use millstream_isa::semantics;
 
 /// Facts about the result of an instruction, given those about its operands.
 pub(crate) fn transfer(
-    domain: Abstract,
+    mut domain: Abstract,
     func: &Function,
     inst: Inst,
     fact: impl Fn(Value) -> Scalar,
@@ -15,7 +15,7 @@ pub(crate) fn transfer(
     let arg = |i: usize| fact(data.args[i]);
     // The verifier tracks no numbers for pointers, nor for what may be one.
     let numbers = || data.args.iter().all(|&v| func.types[v].is_int());
-    let d = &mut domain.clone();
+    let d = &mut domain;
     let value = match &data.op {
         Op::Const { value } => Scalar::constant(*value as u64),
         Op::Alu { op, width } if numbers() => semantics::alu(d, *op, *width, &arg(0), &arg(1)),
@@ -50,14 +50,14 @@ pub(crate) fn of_type(domain: Abstract, value: Scalar, ty: Type) -> Scalar {
 
 /// What a branch decides, if the facts do.
 pub(crate) fn decide(
-    domain: Abstract,
+    mut domain: Abstract,
     func: &Function,
     term: Inst,
     fact: impl Fn(Value) -> Scalar,
 ) -> Option<bool> {
     let data = &func.insts[term];
     let Op::Branch { cond, width } = data.op else { return None };
-    semantics::cond(&mut domain.clone(), cond, width, &fact(data.args[0]), &fact(data.args[1]))
+    semantics::cond(&mut domain, cond, width, &fact(data.args[0]), &fact(data.args[1]))
 }
 
 /// What the facts about the operands of a branch become on one of its sides.

@@ -76,8 +76,8 @@ impl Facts {
 }
 
 /// What is known of the result of an operation, from what is known of its operands.
-pub(crate) fn evaluate(domain: Abstract, op: &Op, args: &[Scalar]) -> Option<Scalar> {
-    let d = &mut domain.clone();
+pub(crate) fn evaluate(mut domain: Abstract, op: &Op, args: &[Scalar]) -> Option<Scalar> {
+    let d = &mut domain;
     Some(match (op, args) {
         (Op::Const { value }, _) => Scalar::constant(*value as u64),
         (Op::Alu { op, width }, [a, b]) => semantics::alu(d, *op, *width, a, b),
