@@ -9,7 +9,7 @@ use millstream_object as obj;
 use millstream_object::{MapOrigin, NewFunction, Object, RelocKind};
 use rustc_hash::FxHashMap;
 
-use crate::lift::{LiftError, Signature, Source, Sym, lift_functions};
+use crate::lift::{self, Left, LiftError, Signature, Source, Sym};
 use crate::lower::Lowered;
 
 /// A module with the tables that tie it to its object. Functions, maps and externs have the object's numbers; maps
@@ -22,6 +22,8 @@ pub struct Lifted {
     pub lines: Vec<obj::LineInfo>,
     /// CO-RE relocations by the module's numbers.
     pub cores: Vec<obj::CoreRelo>,
+    /// Functions that have no body because they, or functions that they refer to, are not understood.
+    pub left: Left,
 }
 
 /// The module's number of a function of the object.
@@ -37,8 +39,24 @@ pub fn map(id: obj::MapId) -> ir::Map {
 /// Lifts all functions of an object.
 ///
 /// # Errors
-/// [`LiftError`] for bytecode that no verifier would accept.
+/// [`LiftError`] for bytecode that no verifier would accept, and for what is not understood.
 pub fn lift_object(object: &Object) -> Result<Lifted, LiftError> {
+    let lifted = lift_understood(object);
+    let own = lifted.left.values().find(|why| !why.dependent);
+    own.cloned().map_or(Ok(lifted), Err)
+}
+
+/// Lifts all functions of an object, for what a program does.
+///
+/// # Errors
+/// [`LiftError`] if the program, or a function that it reaches, cannot be lifted. Others are without a body then.
+pub fn lift_program(object: &Object, program: obj::FuncId) -> Result<Lifted, LiftError> {
+    let lifted = lift_understood(object);
+    lifted.left.get(&func(program)).cloned().map_or(Ok(lifted), Err)
+}
+
+/// Lifts the functions of an object that can be, but for those that depend on others: see [`Lifted::left`].
+pub fn lift_understood(object: &Object) -> Lifted {
     let mut lifted = Lifted::default();
     lifted.module.name = object.name.clone();
     declare_maps(object, &mut lifted.module);
@@ -56,8 +74,15 @@ pub fn lift_object(object: &Object) -> Result<Lifted, LiftError> {
         sources.push(source(object, f, taken[i], &mut lifted));
     }
     let extern_args = |e: ir::Extern| extern_args(object, e.index());
-    lift_functions(&sources, &mut lifted.module, &extern_args)?;
-    Ok(lifted)
+    for (i, f) in object.functions.iter().enumerate() {
+        let reason = object.frozen.as_ref().or(f.kept.as_ref().map(|kept| &kept.reason));
+        lifted.left.extend(reason.map(|what| {
+            let function = f.name.clone();
+            (ir::Func::new(i), LiftError { function, slot: 0, what: what.clone(), dependent: false })
+        }));
+    }
+    lift::lift_understood(&mut sources, &mut lifted.module, &extern_args, &mut lifted.left);
+    lifted
 }
 
 fn declare_maps(object: &Object, module: &mut ir::Module) {
@@ -155,6 +180,7 @@ fn linkage(object: &Object, f: &obj::Function) -> ir::Linkage {
     }
     match f.linkage {
         obj::Linkage::Static => ir::Linkage::Static,
+        obj::Linkage::Global if f.hidden => ir::Linkage::Hidden,
         obj::Linkage::Global | obj::Linkage::Weak => ir::Linkage::Global,
     }
 }

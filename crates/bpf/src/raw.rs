@@ -16,7 +16,8 @@ use crate::lower::{LowerError, Lowered, lower_func};
 /// # Errors
 /// [`LiftError`] for bytecode that no verifier would accept.
 pub fn lift_raw(insns: &[Raw], prog_type: Option<u32>) -> Result<Module, LiftError> {
-    let error = |slot: usize, what: String| LiftError { function: "main".into(), slot, what };
+    let error =
+        |slot: usize, what: String| LiftError { function: "main".into(), slot, what, dependent: false };
     let decoded = decode_all(insns).map_err(|e| error(0, e.to_string()))?;
     let mut starts: BTreeMap<usize, Func> = BTreeMap::from([(0, Func::new(0))]);
     let mut calls = Vec::new();

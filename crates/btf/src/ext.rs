@@ -51,6 +51,15 @@ pub struct CoreRelo {
     pub kind: CoreKind,
 }
 
+/// A CO-RE relocation of a kind that is not known: what it says is kept as it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StrangeCore {
+    /// Offset of the instruction in its section, in bytes.
+    pub insn_off: u32,
+    /// Type, access string and kind, as the file has them.
+    pub words: [u32; 3],
+}
+
 /// What a CO-RE relocation asks of a type, field or enumerator (`enum bpf_core_relo_kind`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum CoreKind {
@@ -124,6 +133,8 @@ pub struct BtfExt {
     pub line_info: Vec<SectionRecords<LineInfo>>,
     /// CO-RE relocations.
     pub core_relos: Vec<SectionRecords<CoreRelo>>,
+    /// CO-RE relocations of kinds that are not known.
+    pub strange_cores: Vec<SectionRecords<StrangeCore>>,
 }
 
 const HEADER: usize = 24;
@@ -163,18 +174,38 @@ impl Record for LineInfo {
     }
 }
 
-impl Record for CoreRelo {
+/// A CO-RE relocation of any kind.
+#[derive(Clone, Copy)]
+enum AnyCore {
+    Known(CoreRelo),
+    Strange(StrangeCore),
+}
+
+impl Record for AnyCore {
     const WORDS: usize = 4;
-    fn from_words(w: &[u32], at: usize) -> Result<Self, BtfError> {
-        let kind = CoreKind::from_code(w[3]).ok_or_else(|| BtfError::BadExt {
-            at,
-            what: format!("unknown CO-RE relocation kind {}", w[3]),
-        })?;
-        Ok(CoreRelo { insn_off: w[0], type_id: TypeId(w[1]), access: StrOff(w[2]), kind })
+    fn from_words(w: &[u32], _at: usize) -> Result<Self, BtfError> {
+        Ok(match CoreKind::from_code(w[3]) {
+            Some(kind) => {
+                AnyCore::Known(CoreRelo { insn_off: w[0], type_id: TypeId(w[1]), access: StrOff(w[2]), kind })
+            }
+            None => AnyCore::Strange(StrangeCore { insn_off: w[0], words: [w[1], w[2], w[3]] }),
+        })
     }
     fn to_words(&self) -> [u32; 4] {
-        [self.insn_off, self.type_id.0, self.access.0, self.kind as u32]
+        match self {
+            AnyCore::Known(c) => [c.insn_off, c.type_id.0, c.access.0, c.kind as u32],
+            AnyCore::Strange(StrangeCore { insn_off, words: [a, b, c] }) => [*insn_off, *a, *b, *c],
+        }
     }
+}
+
+/// The CO-RE relocations of each section that `pick` takes.
+fn picked<T>(all: &[SectionRecords<AnyCore>], pick: fn(&AnyCore) -> Option<T>) -> Vec<SectionRecords<T>> {
+    let part = |s: &SectionRecords<AnyCore>| SectionRecords {
+        section: s.section,
+        records: s.records.iter().filter_map(pick).collect(),
+    };
+    all.iter().map(part).filter(|s| !s.records.is_empty()).collect()
 }
 
 /// A part of the section, with its place for messages.
@@ -221,6 +252,10 @@ impl BtfExt {
         if header_len < HEADER || header_len > data.len() {
             return Err(BtfError::BadHeader("its own length is impossible"));
         }
+        // What is not read would be lost when the section is written.
+        if data.get(HEADER_WITH_CORE..header_len).is_some_and(|more| more.iter().any(|b| *b != 0)) {
+            return Err(BtfError::BadHeader("it has parts that are not known"));
+        }
         let field = |n: usize| word(&data[8 + 4 * n..]) as usize;
         let part = |n: usize| -> Result<Cursor<'_>, BtfError> {
             let start = header_len.checked_add(field(n)).filter(|s| *s <= data.len());
@@ -233,7 +268,8 @@ impl BtfExt {
         let ext = BtfExt {
             func_info: read_part(part(0)?, btf)?,
             line_info: read_part(part(2)?, btf)?,
-            core_relos: core,
+            core_relos: picked(&core, |c| if let AnyCore::Known(c) = c { Some(*c) } else { None }),
+            strange_cores: picked(&core, |c| if let AnyCore::Strange(c) = c { Some(*c) } else { None }),
         };
         ext.check(btf)?;
         Ok(ext)
@@ -265,11 +301,30 @@ impl BtfExt {
         Ok(())
     }
 
+    /// All CO-RE relocations, section by section and in order of instruction.
+    fn cores(&self) -> Vec<SectionRecords<AnyCore>> {
+        let mut all: Vec<SectionRecords<AnyCore>> = Vec::new();
+        let mut put =
+            |section: StrOff, records: Vec<AnyCore>| match all.iter_mut().find(|s| s.section == section) {
+                Some(s) => s.records.extend(records),
+                None => all.push(SectionRecords { section, records }),
+            };
+        for s in &self.core_relos {
+            put(s.section, s.records.iter().copied().map(AnyCore::Known).collect());
+        }
+        for s in &self.strange_cores {
+            put(s.section, s.records.iter().copied().map(AnyCore::Strange).collect());
+        }
+        for s in all.iter_mut().filter(|_| !self.strange_cores.is_empty()) {
+            s.records.sort_by_key(|r| r.to_words()[0]);
+        }
+        all
+    }
+
     /// The section's bytes. The header has CO-RE relocations even if there are none, as clang does: cilium/ebpf reads
     /// that part of it whatever its length says.
     pub fn write(&self) -> Result<Vec<u8>, BtfError> {
-        let parts =
-            [write_part(&self.func_info)?, write_part(&self.line_info)?, write_part(&self.core_relos)?];
+        let parts = [write_part(&self.func_info)?, write_part(&self.line_info)?, write_part(&self.cores())?];
         let header_len = 8 + 8 * parts.len();
         let mut out = vec![0x9f, 0xeb, 1, 0];
         out.extend((header_len as u32).to_le_bytes());
@@ -317,6 +372,10 @@ fn read_part<T: Record>(mut c: Cursor<'_>, btf: &Btf) -> Result<Vec<SectionRecor
             .chunks_exact(size)
             .enumerate()
             .map(|(i, r)| {
+                if r[4 * T::WORDS..].iter().any(|b| *b != 0) {
+                    let what = format!("records of {size} bytes with fields that are not known");
+                    return Err(BtfError::BadExt { at: start + i * size, what });
+                }
                 let mut words = [0; 4];
                 for (w, b) in words.iter_mut().zip(r.chunks_exact(4)) {
                     *w = word(b);

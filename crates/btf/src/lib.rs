@@ -30,7 +30,7 @@ pub mod core;
 
 pub use build::BtfBuilder;
 pub use error::BtfError;
-pub use ext::{BtfExt, CoreKind, CoreRelo, FuncInfo, LineInfo, SectionRecords};
+pub use ext::{BtfExt, CoreKind, CoreRelo, FuncInfo, LineInfo, SectionRecords, StrangeCore};
 pub use parse::Btf;
 pub use query::{Field, essential_name};
 pub use types::*;

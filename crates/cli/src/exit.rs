@@ -52,7 +52,8 @@ pub(crate) fn ended<E: Classified>(error: E) -> miette::Report {
 
 /// The code of a command that ends by a report.
 pub(crate) fn of(report: &miette::Report) -> Exit {
-    report.downcast_ref::<Ended>().map_or(Exit::Input, |ended| ended.exit)
+    let ended = report.chain().find_map(|e| e.downcast_ref::<Ended>());
+    ended.map_or(Exit::Input, |ended| ended.exit)
 }
 
 impl Classified for millstream_lab::Error {
@@ -65,6 +66,13 @@ impl Classified for millstream_lab::Error {
             E::Loader(millstream_loader::Error::Kernel(_)) => Exit::Negative,
             _ => Exit::Input,
         }
+    }
+}
+
+impl Classified for millstream_opt::OptError {
+    fn exit(&self) -> Exit {
+        // What the kernel has no rights for; anything else is said of the object.
+        self.refusal().map_or(Exit::Input, Classified::exit)
     }
 }
 

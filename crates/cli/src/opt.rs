@@ -15,7 +15,7 @@ use millstream_passes::registry;
 use millstream_passes::rules::RuleSet;
 use serde::Serialize;
 
-use crate::exit::Exit;
+use crate::exit::{self, Exit};
 use crate::input;
 use crate::progress::Progress;
 use crate::superopt::{self, Common, Level};
@@ -139,6 +139,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         Some(Prove::Passes) => Some(validate_passes(args, &rules, input, &object, &optimized)?),
         _ => None,
     };
+    warn_left_alone(&object, &optimized.functions);
     let refuted = steps.iter().flatten().any(|s| matches!(s.verdict, Proven::Refuted { .. }));
     let refuted = refuted || proofs.iter().flatten().any(|p| matches!(p.verdict, Proven::Refuted { .. }));
     if refuted {
@@ -177,6 +178,19 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         }
     }
     Ok(if clean && !refuted { ExitCode::SUCCESS } else { Exit::Negative.into() })
+}
+
+/// Says what of an object is not understood, and therefore written as it was read.
+pub(crate) fn warn_left_alone(object: &Object, functions: &[FunctionReport]) {
+    for what in object.left_alone() {
+        tracing::warn!("{what}");
+    }
+    let known = |n: usize| object.frozen.is_some() || object.functions[n].kept.is_some();
+    for (_, function) in functions.iter().enumerate().filter(|(n, _)| !known(*n)) {
+        if let Outcome::NotUnderstood(why) = &function.outcome {
+            tracing::warn!("function {} is left as it is: {why}", function.name);
+        }
+    }
 }
 
 /// Predicts by a table from a file.
@@ -249,7 +263,7 @@ fn optimize(args: &Args, rules: &Rules, object: &Object) -> Result<(Optimized, V
         return Ok((millstream_opt::optimize(object, &options).into_diagnostic()?, Vec::new(), true));
     }
     let mut bar = Progress::counted("programs", object.programs.len());
-    let checked = millstream_opt::check_each(object, options, || bar.step()).into_diagnostic()?;
+    let checked = millstream_opt::check_each(object, options, || bar.step()).map_err(exit::ended)?;
     let clean = checked.is_clean();
     let Check { optimized, programs } = checked;
     Ok((optimized, programs, clean))
@@ -400,8 +414,9 @@ fn outcome(outcome: &Outcome) -> String {
         Outcome::NothingToDo => "nothing to do".into(),
         Outcome::NoGain { would_be } => format!("kept: would be {would_be} slots"),
         Outcome::Slower => "kept: every other form would be slower by prediction".into(),
+        Outcome::Marked => "kept: it says what a program that replaces it may do".into(),
         Outcome::Removed => "removed: nothing calls it".into(),
-        Outcome::Unsupported(why) => format!("kept: {why}"),
+        Outcome::Unsupported(why) | Outcome::NotUnderstood(why) => format!("kept: {why}"),
         Outcome::Rejected => "kept: the kernel rejected the result".into(),
     }
 }
@@ -409,6 +424,7 @@ fn outcome(outcome: &Outcome) -> String {
 fn verdict(verdict: &Verdict) -> String {
     match verdict {
         Verdict::Accepted => "accepted".into(),
+        Verdict::NotSupported(why) => format!("not supported here: {}", first_line(why)),
         Verdict::NotLoadable(why) => format!("original not accepted: {}", first_line(why)),
         Verdict::Bisected(blamed) => {
             let names: Vec<String> = blamed.iter().map(|(pass, n)| format!("{pass}#{n}")).collect();

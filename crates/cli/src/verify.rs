@@ -23,6 +23,9 @@ pub(crate) struct Args {
     /// Load this program only; may be repeated
     #[arg(long, value_name = "NAME")]
     prog: Vec<String>,
+    /// Load programs, too, that loaders load only when told to: those of sections whose names begin with `?`
+    #[arg(long, conflicts_with = "prog")]
+    all: bool,
     /// Load the programs as this type, whatever their sections say
     #[arg(long = "type", value_name = "TYPE")]
     program_type: Option<Kind>,
@@ -124,6 +127,9 @@ struct Report {
     accepted: usize,
     /// Rejected, refused or not prepared.
     failed: usize,
+    /// Programs that were not asked about, since loaders load them only when told to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    skipped: Vec<String>,
     notes: Vec<String>,
     programs: Vec<Row>,
 }
@@ -223,7 +229,10 @@ fn object(path: &Path, args: &Args, many: bool) -> Result<Report, Unusable> {
     })?;
     let loader = loader(&object, args).map_err(|e| unusable(e.to_string()))?;
     let chosen = loader.chosen();
-    let session = loader.guess_types().and_then(Loader::prepare).map_err(|e| unprepared(&shown, &e))?;
+    let session = loader
+        .guess_types()
+        .and_then(|l| l.without_impossible_maps().prepare())
+        .map_err(|e| unprepared(&shown, &e))?;
     let mut bar = (!many).then(|| Progress::counted("programs", chosen.len()));
     let step = |_: &Row| {
         if let Some(bar) = &mut bar {
@@ -232,15 +241,20 @@ fn object(path: &Path, args: &Args, many: bool) -> Result<Report, Unusable> {
     };
     let rows: Vec<Row> = chosen.iter().map(|f| verify(&session, *f, args.log_lines)).inspect(step).collect();
     let accepted = rows.iter().filter(|r| r.verdict == Verdict::Accepted).count();
-    let notes = object.notes.iter().chain(session.notes()).cloned().collect();
+    let notes = object.notes.iter().chain(session.notes()).cloned().chain(object.left_alone()).collect();
     let failed = rows.len() - accepted;
-    Ok(Report { schema: 1, object: shown, accepted, failed, notes, programs: rows })
+    let left_out = object.programs.iter().filter(|p| !p.kind.autoload && !chosen.contains(&p.func));
+    let skipped = left_out.filter(|_| args.prog.is_empty()).map(|p| p.name.clone()).collect();
+    Ok(Report { schema: 1, object: shown, accepted, failed, skipped, notes, programs: rows })
 }
 
 fn loader<'a>(object: &'a Object, args: &Args) -> Result<Loader<'a>, Error> {
     let mut loader = Loader::new(object);
     for name in &args.prog {
         loader = loader.only(name)?;
+    }
+    for p in object.programs.iter().filter(|_| args.all) {
+        loader = loader.only(&p.name)?;
     }
     if let Some(kind) = args.program_type {
         let (program_type, attach) = kind.types();
@@ -300,6 +314,9 @@ fn verify(session: &Session<'_>, func: FuncId, log_lines: usize) -> Row {
         Ok(linked) => linked,
         Err(e) => {
             row.reason = Some(e.to_string());
+            if let ObjectError::NotUnderstood { .. } = e {
+                row.verdict = Verdict::Unsupported;
+            }
             return row;
         }
     };
@@ -347,8 +364,7 @@ fn failed(row: &mut Row, session: &Session<'_>, linked: &LinkedProgram, e: &Prog
                 "it needs the types of a kernel built with CONFIG_DEBUG_INFO_BTF; `millstream doctor` says what this machine permits",
             );
         }
-        ProgramError::Unsupported(_) => row.verdict = Verdict::Unsupported,
-        ProgramError::Missing { what: "kernel function", .. } => row.verdict = Verdict::Unsupported,
+        e if e.is_the_machines() => row.verdict = Verdict::Unsupported,
         _ => {}
     }
 }
@@ -398,6 +414,12 @@ fn text(report: &Report) -> String {
         }
         let _ = writeln!(out, "  {}", r.section);
         explain(&mut out, r);
+    }
+    for name in &report.skipped {
+        let _ = writeln!(
+            out,
+            "skipped      {name}: loaders load it only when told to (`--all` or `--prog {name}` asks)"
+        );
     }
     let _ = writeln!(out, "{} accepted, {} not", report.accepted, report.failed);
     out

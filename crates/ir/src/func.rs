@@ -85,6 +85,15 @@ pub enum Linkage {
     Global,
     /// Verified in the context of each caller.
     Static,
+    /// As a static function, with callers that the module does not show: files that its own is to be linked with.
+    Hidden,
+}
+
+impl Linkage {
+    /// Whether the kernel verifies such a function in the context of each caller, so that its body may stand there.
+    pub fn is_local(&self) -> bool {
+        matches!(self, Linkage::Static | Linkage::Hidden)
+    }
 }
 
 /// A function.

@@ -23,7 +23,7 @@ pub(crate) fn loadable(object: &Object, btf: &Btf) -> Result<Vec<u8>, BtfError> 
         }
     }
     for f in &object.functions {
-        let Some(id) = f.type_id.filter(|_| f.linkage == Linkage::Static) else { continue };
+        let Some(id) = f.type_id.filter(|_| f.linkage == Linkage::Static || f.hidden) else { continue };
         if let Some(ty) = out.get_mut(id)
             && let Kind::Func { linkage, .. } = &mut ty.kind
         {

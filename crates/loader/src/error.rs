@@ -3,6 +3,7 @@
 use millstream_btf::BtfError;
 use millstream_btf::core::{CoreError, PatchError};
 use millstream_kernel::LoadError;
+use millstream_object::ObjectError;
 
 /// Why an object could not be prepared: its maps, its settings, its names.
 #[derive(Debug, thiserror::Error)]
@@ -120,6 +121,16 @@ pub enum ProgramError {
 }
 
 impl ProgramError {
+    /// Whether it is this loader or machine that lacks something, and nothing is wrong with the program.
+    pub fn is_the_machines(&self) -> bool {
+        match self {
+            ProgramError::Unsupported(_) | ProgramError::Missing { what: "kernel function", .. } => true,
+            ProgramError::Prepare(Error::Read { path, .. }) => path.starts_with("/sys/kernel/btf"),
+            ProgramError::Prepare(Error::Link(e)) => matches!(e, ObjectError::NotUnderstood { .. }),
+            _ => false,
+        }
+    }
+
     /// The verifier's rejection, if that is what it is.
     pub fn rejection(&self) -> Option<&millstream_kernel::Rejection> {
         match self {

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use millstream_btf::KindTag;
 use millstream_isa::Raw;
 use millstream_kernel::Map;
-use millstream_object::{Extern, ExternId, ExternKind, MapId, Object, Reloc, RelocKind};
+use millstream_object::{Extern, ExternId, ExternKind, MapId, MapOrigin, Object, Reloc, RelocKind};
 
 use crate::error::ProgramError;
 use crate::kernel_types::{self, KernelTypes};
@@ -51,8 +51,13 @@ fn descriptor(object: &Object, maps: &[Option<Map>], id: MapId) -> Result<i32, P
     match maps.get(id.index()) {
         Some(Some(map)) => Ok(map.as_fd().as_raw_fd()),
         _ => {
-            let name = object.maps.get(id.index()).map_or("?", |m| m.name.as_str());
-            Err(ProgramError::Unsupported(format!("it uses map {name:?}, which only libbpf can make")))
+            let map = object.maps.get(id.index());
+            let name = map.map_or("?", |m| m.name.as_str());
+            let why = match map.map(|m| m.origin) {
+                Some(MapOrigin::Extern) => "which another object defines: link the two first",
+                _ => "which only libbpf can make",
+            };
+            Err(ProgramError::Unsupported(format!("it uses map {name:?}, {why}")))
         }
     }
 }

@@ -21,6 +21,7 @@ pub struct Loader<'a> {
     pub(crate) notes: Vec<String>,
     only: Option<Vec<FuncId>>,
     core_types: Option<KernelTypes>,
+    without_impossible_maps: bool,
 }
 
 impl<'a> Loader<'a> {
@@ -33,6 +34,7 @@ impl<'a> Loader<'a> {
             notes: Vec::new(),
             only: None,
             core_types: None,
+            without_impossible_maps: false,
         }
     }
 
@@ -155,6 +157,12 @@ impl<'a> Loader<'a> {
         self
     }
 
+    /// Goes on without maps that the kernel does not make: programs that use them are then not loaded, and the others are.
+    pub fn without_impossible_maps(mut self) -> Self {
+        self.without_impossible_maps = true;
+        self
+    }
+
     /// The programs that [`Loader::load`] loads.
     pub fn chosen(&self) -> Vec<FuncId> {
         let wanted = |func: FuncId, autoload: bool| match &self.only {
@@ -172,8 +180,14 @@ impl<'a> Loader<'a> {
     pub fn prepare(self) -> Result<Session<'a>, Error> {
         let mut notes = self.notes.clone();
         let btf = self.load_btf(&mut notes)?;
-        let maps = maps::create_all(self.object, btf.as_ref(), self.overrides, &mut notes)?;
-        Ok(Session::new(self.object, maps, btf, notes, self.types, self.core_types))
+        let made = maps::create_all(
+            self.object,
+            btf.as_ref(),
+            self.overrides,
+            &mut notes,
+            self.without_impossible_maps,
+        )?;
+        Ok(Session::new(self.object, made, btf, notes, self.types, self.core_types))
     }
 
     fn load_btf(&self, notes: &mut Vec<String>) -> Result<Option<kernel::Btf>, Error> {

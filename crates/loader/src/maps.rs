@@ -29,17 +29,30 @@ pub(crate) struct Overrides {
     pub(crate) pin_root: Option<PathBuf>,
 }
 
-/// Makes or takes over every map of the object. `None` for those that this loader does not make (`struct_ops`).
+/// The maps of an object in the kernel.
+#[derive(Debug, Default)]
+pub(crate) struct MadeMaps {
+    /// One a map of the object; none for those that this loader does not make (`struct_ops`), or that the kernel does not.
+    pub(crate) maps: Vec<Option<Map>>,
+    /// Why the kernel did not make a map.
+    pub(crate) impossible: FxHashMap<MapId, String>,
+}
+
+/// Makes or takes over every map of the object. With `go_on`, goes on without maps that the kernel does not make, if it is not for
+/// want of rights.
 pub(crate) fn create_all(
     object: &Object,
     btf: Option<&kernel::Btf>,
     mut overrides: Overrides,
     notes: &mut Vec<String>,
-) -> Result<Vec<Option<Map>>, Error> {
+    go_on: bool,
+) -> Result<MadeMaps, Error> {
     let mut out = Vec::with_capacity(object.maps.len());
+    let mut impossible = FxHashMap::default();
     for (i, map) in object.maps.iter().enumerate() {
         let id = MapId(i as u32);
-        if map.origin == MapOrigin::StructOps || map.spec.map_type == MapType::STRUCT_OPS {
+        let elsewhere = matches!(map.origin, MapOrigin::StructOps | MapOrigin::Extern);
+        if elsewhere || map.spec.map_type == MapType::STRUCT_OPS {
             out.push(None);
             continue;
         }
@@ -52,13 +65,25 @@ pub(crate) fn create_all(
             }
             None => {
                 notes.extend(wanted.notes.iter().map(|n| format!("map {:?}: {n}", map.name)));
-                open_or_create(object, id, &wanted, btf, &overrides)?
+                match open_or_create(object, id, &wanted, btf, &overrides) {
+                    Err(e @ (Error::Kernel(_) | Error::Setting { .. })) if go_on && !is_forbidden(&e) => {
+                        notes.push(format!("map {:?} cannot be made: {e}", map.name));
+                        impossible.insert(id, e.to_string());
+                        out.push(None);
+                        continue;
+                    }
+                    made => made?,
+                }
             }
         };
         out.push(Some(made));
     }
     put_inner_maps(object, &out)?;
-    Ok(out)
+    Ok(MadeMaps { maps: out, impossible })
+}
+
+fn is_forbidden(error: &Error) -> bool {
+    matches!(error, Error::Kernel(e) if e.errno() == Some(libc::EPERM))
 }
 
 /// A map of the object with all that is left to the loader decided.

@@ -9,12 +9,14 @@ use millstream_btf::{FuncLinkage, Kind, Type, TypeId};
 use millstream_isa::Raw;
 use millstream_kernel::{self as kernel, AttachType, Map, ProgramSpec, ProgramType, RecordInfo};
 use millstream_object::{
-    CoreRelo, FuncId, InitialValue, LinkedProgram, MapId, Object, Program as ObjectProgram, SectionKind,
+    CoreRelo, FuncId, InitialValue, LinkedProgram, MapId, Object, Program as ObjectProgram, RelocKind,
+    SectionKind,
 };
 use rustc_hash::FxHashMap;
 
 use crate::error::{Error, ProgramError};
 use crate::kernel_types::KernelTypes;
+use crate::maps::MadeMaps;
 use crate::{attach, externs, substitute};
 
 /// A CO-RE relocation that this kernel has no answer for: its instruction was made one that the verifier rejects
@@ -34,6 +36,8 @@ pub struct Poisoned {
 pub struct Session<'a> {
     object: &'a Object,
     maps: Vec<Option<Map>>,
+    /// Why the kernel did not make a map.
+    impossible: FxHashMap<MapId, String>,
     btf: Option<Arc<kernel::Btf>>,
     notes: Vec<String>,
     types: FxHashMap<FuncId, (ProgramType, AttachType)>,
@@ -47,7 +51,7 @@ pub struct Session<'a> {
 impl<'a> Session<'a> {
     pub(crate) fn new(
         object: &'a Object,
-        maps: Vec<Option<Map>>,
+        made: MadeMaps,
         btf: Option<kernel::Btf>,
         notes: Vec<String>,
         types: FxHashMap<FuncId, (ProgramType, AttachType)>,
@@ -55,7 +59,8 @@ impl<'a> Session<'a> {
     ) -> Self {
         let (answers, targets) = (RefCell::default(), RefCell::default());
         let btf = btf.map(Arc::new);
-        Session { object, maps, btf, notes, types, core_types, answers, targets }
+        let MadeMaps { maps, impossible } = made;
+        Session { object, maps, impossible, btf, notes, types, core_types, answers, targets }
     }
 
     /// The same maps and types once more, for another thread: what is put in the place of a map there is not put here.
@@ -67,6 +72,7 @@ impl<'a> Session<'a> {
         Ok(Session {
             object: self.object,
             maps: self.maps.iter().map(clone).collect::<Result<_, _>>()?,
+            impossible: self.impossible.clone(),
             btf: self.btf.clone(),
             notes: self.notes.clone(),
             types: self.types.clone(),
@@ -114,6 +120,14 @@ impl<'a> Session<'a> {
         let mut insns = linked.insns.clone();
         let poisoned = self.apply_core(&mut insns, &linked.core_relos)?;
         for reloc in &linked.relocs {
+            if let RelocKind::Map(id) | RelocKind::MapValue { map: id, .. } = reloc.kind
+                && let Some(why) = self.impossible.get(&id)
+            {
+                let name = &self.object.maps[id.index()].name;
+                return Err(ProgramError::Unsupported(format!(
+                    "it uses map {name:?}, which cannot be made: {why}"
+                )));
+            }
             externs::apply(self.object, &self.maps, &mut insns, reloc)?;
         }
         Ok((insns.iter().map(|i| u64::from_ne_bytes(i.to_bytes())).collect(), poisoned))

@@ -10,6 +10,7 @@ impl Object {
     /// Fails, and changes nothing, if the new contents refer to what does not exist, are not in order, or have a call
     /// inside the object without a relocation.
     pub fn replace_function(&mut self, id: FuncId, new: NewFunction) -> Result<(), ObjectError> {
+        self.may_change(id)?;
         self.check(id, &new)?;
         let NewFunction { mut insns, relocs, line_info, core_relos } = new;
         for r in &relocs {
@@ -24,6 +25,7 @@ impl Object {
     /// Removes a function. It keeps its index, loses its contents, and will not be written. Fails if another function
     /// or a map refers to it.
     pub fn remove_function(&mut self, id: FuncId) -> Result<(), ObjectError> {
+        self.may_change(id)?;
         let refers =
             |kind: &RelocKind| matches!(kind, RelocKind::Call(f) | RelocKind::FuncAddr(f) if *f == id);
         let others = self.functions.iter().enumerate().filter(|(n, _)| *n != id.index());
@@ -46,6 +48,16 @@ impl Object {
         f.core_relos.clear();
         self.programs.retain(|p| p.func != id);
         Ok(())
+    }
+
+    /// What is not understood stays as it is.
+    fn may_change(&self, id: FuncId) -> Result<(), ObjectError> {
+        let f = &self.functions[id.index()];
+        let reason = self.frozen.as_ref().or(f.kept.as_ref().map(|kept| &kept.reason));
+        match reason.cloned() {
+            Some(what) => Err(ObjectError::NotUnderstood { function: f.name.clone(), what }),
+            None => Ok(()),
+        }
     }
 
     fn check(&self, id: FuncId, new: &NewFunction) -> Result<(), ObjectError> {

@@ -66,6 +66,14 @@ impl Section {
             && !self.name.starts_with("maps/")
     }
 
+    /// Whether it states places of instructions for debuggers, which will be wrong. Names are only names: what is read
+    /// otherwise stays.
+    pub(crate) fn is_stale(&self) -> bool {
+        const DEBUGGING: [&str; 3] = [".debug_", ".zdebug_", ".eh_frame"];
+        let dwarf = DEBUGGING.iter().any(|start| self.name.starts_with(start));
+        dwarf && !self.is_code() && !matches!(self.kind, SHT_SYMTAB | SHT_STRTAB)
+    }
+
     pub(crate) fn is_relocations(&self) -> bool {
         matches!(self.kind, SHT_REL | SHT_RELA)
     }
@@ -275,16 +283,21 @@ impl Elf {
             .collect()
     }
 
-    /// Sets a section's relocations, in the form without addends.
+    /// Sets a section's relocations, in the form without addends where there are none.
     pub(crate) fn set_relocations(&mut self, section: usize, relocs: &[Relocation]) {
-        let mut data = Vec::with_capacity(relocs.len() * REL);
+        let addends = relocs.iter().any(|r| r.addend != 0);
+        let size = if addends { RELA } else { REL };
+        let mut data = Vec::with_capacity(relocs.len() * size);
         for r in relocs {
             data.extend(r.offset.to_le_bytes());
             data.extend(((r.symbol as u64) << 32 | u64::from(r.kind)).to_le_bytes());
+            if addends {
+                data.extend(r.addend.to_le_bytes());
+            }
         }
         let s = &mut self.sections[section];
-        s.kind = SHT_REL;
-        s.entry_size = REL as u64;
+        s.kind = if addends { SHT_RELA } else { SHT_REL };
+        s.entry_size = size as u64;
         s.set_data(data);
     }
 
@@ -460,7 +473,7 @@ impl<'a> Writer<'a> {
             let size = if s.kind == SHT_RELA { RELA } else { REL };
             for r in s.data.chunks_exact_mut(size) {
                 let old = u32::from_le_bytes([r[12], r[13], r[14], r[15]]);
-                let new = self.symbol_numbers.get(old as usize).copied().flatten();
+                let Some(new) = self.symbol_numbers.get(old as usize).copied() else { continue };
                 let gone =
                     || ObjectError::Unwritable(format!("{} refers to a symbol that was removed", s.name));
                 r[12..16].copy_from_slice(&new.ok_or_else(gone)?.to_le_bytes());

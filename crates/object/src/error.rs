@@ -133,6 +133,14 @@ pub enum ObjectError {
         /// What is wrong.
         what: String,
     },
+    /// A function is left as it is, because it is not understood.
+    #[error("function {function} is not understood: {what}")]
+    NotUnderstood {
+        /// Its name.
+        function: String,
+        /// What is not understood.
+        what: String,
+    },
     /// The object cannot be written.
     #[error("the object cannot be written: {0}")]
     Unwritable(String),

@@ -1,9 +1,9 @@
 //! What an object remembers of its file, to be written back.
 
-use crate::elf::Elf;
+use crate::elf::{Elf, Relocation};
 use crate::model::{ExternId, FuncId, MapId, RelocKind};
 use crate::raw_form::Origin;
-use millstream_btf::StrOff;
+use millstream_btf::{StrOff, StrangeCore};
 use rustc_hash::FxHashMap;
 
 /// The file and where in it the described things are.
@@ -26,6 +26,14 @@ pub(crate) struct Image {
     pub(crate) externs_by_symbol: FxHashMap<usize, ExternId>,
     /// The map at a place in a section.
     pub(crate) maps_by_place: FxHashMap<(usize, u64), MapId>,
+    /// The map of each undefined symbol that is one.
+    pub(crate) extern_maps: FxHashMap<usize, MapId>,
+    /// Relocations of functions that are left as they are, by function; offsets are in bytes from its start.
+    pub(crate) kept_relocs: FxHashMap<FuncId, Vec<Relocation>>,
+    /// CO-RE relocations of kinds that are not known, by function and instruction, as the file has them.
+    pub(crate) strange_cores: Vec<(FuncId, u32, StrangeCore)>,
+    /// Sections of instructions of which no function is known, by name, and why.
+    pub(crate) left_sections: Vec<(String, String)>,
     /// The map that a section of global data is.
     pub(crate) data_maps: FxHashMap<usize, MapId>,
     /// What its raw files said, if it was read from such.

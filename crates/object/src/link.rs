@@ -54,6 +54,10 @@ impl Object {
             let what = "it has been removed, and is still referred to".to_owned();
             return Err(ObjectError::BadFunction { function: f.name.clone(), insn: 0, what });
         }
+        if let Some(kept) = f.kept.as_ref().filter(|kept| !kept.loadable) {
+            let what = kept.reason.clone();
+            return Err(ObjectError::NotUnderstood { function: f.name.clone(), what });
+        }
         let start = linked.insns.len() as u32;
         starts.insert(id, start);
         linked.functions.push((start, id));

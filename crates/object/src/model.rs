@@ -57,6 +57,8 @@ pub struct Object {
     pub btf: Option<Btf>,
     /// What was found odd while reading, in words, and did not prevent it.
     pub notes: Vec<String>,
+    /// Why nothing of it may be changed, if its types or its records of instructions are not understood.
+    pub frozen: Option<String>,
     pub(crate) image: crate::image::Image,
 }
 
@@ -76,7 +78,7 @@ pub struct Program {
 /// How a function is seen by others.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Linkage {
-    /// By its own file only (also if its visibility is hidden); verified in the context of each caller.
+    /// By its own file only; verified in the context of each caller.
     Static,
     /// By all; verified by itself if it is a subprogram.
     Global,
@@ -95,6 +97,9 @@ pub struct Function {
     pub start: u32,
     /// How it is linked.
     pub linkage: Linkage,
+    /// Whether it is known only to the files that it is linked with (`__hidden`): a static function for the kernel, which
+    /// other files may refer to as long as they are not linked.
+    pub hidden: bool,
     /// Whether it is a subprogram and not an entry program.
     pub subprogram: bool,
     /// Its instructions, normalised as described at the top of this crate.
@@ -109,6 +114,28 @@ pub struct Function {
     pub core_relos: Vec<CoreRelo>,
     /// Whether [`Object::remove_function`](crate::Object::remove_function) has removed it.
     pub removed: bool,
+    /// Why it is left as it is, if it is not understood.
+    pub kept: Option<Kept>,
+}
+
+/// Why a function is neither changed nor removed: it is written byte for byte as it was read, but for references to what
+/// moves.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Kept {
+    /// What is not understood, in words.
+    pub reason: String,
+    /// Whether all that its instructions refer to is known, so that it can be linked and loaded.
+    pub loadable: bool,
+}
+
+/// Why instructions between functions are kept.
+pub(crate) const GAP: &str = "its instructions belong to no function";
+
+impl Function {
+    /// Whether it is no function but what lies between functions.
+    pub(crate) fn is_gap(&self) -> bool {
+        self.kept.as_ref().is_some_and(|kept| kept.reason == GAP)
+    }
 }
 
 /// A relocation of one instruction.
@@ -232,6 +259,8 @@ pub enum MapOrigin {
     Kconfig,
     /// By a variable in `.struct_ops*`.
     StructOps,
+    /// By another file, with which this one is to be linked; described by its extern declaration.
+    Extern,
 }
 
 impl MapOrigin {

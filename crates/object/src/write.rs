@@ -5,13 +5,15 @@
 //! global, the section's symbol and an offset for what is static, no relocation for static functions of the same
 //! section.
 
-use crate::elf::{Elf, Relocation, SHT_GROUP, SHT_STRTAB, SHT_SYMTAB, STT_SECTION};
+use crate::elf::{Elf, Relocation, SHT_GROUP, STT_SECTION};
 use crate::error::ObjectError;
 use crate::image::Form;
 use crate::model::{FuncId, Function, Linkage, MapId, Object, RelocKind};
+use crate::read::kept::CodePlace;
 use crate::read::relocs::{CALL, LD_IMM64, PSEUDO_CALL, R_64_32, R_64_64};
-use millstream_btf::{BtfExt, CoreRelo, FuncInfo, LineInfo, SectionRecords, StrOff};
+use millstream_btf::{BtfExt, CoreRelo, FuncInfo, LineInfo, SectionRecords, StrOff, StrangeCore};
 use millstream_isa::Raw;
+use rustc_hash::FxHashSet;
 
 /// LLVM's table of address-significant symbols, by their numbers, which change.
 const SHT_LLVM_ADDRSIG: u32 = 0x6fff_4c03;
@@ -21,10 +23,13 @@ impl Object {
     /// The object file: as it was read, with the functions as they are now. What else changes is listed at the top of
     /// this crate.
     pub fn write(&self) -> Result<Vec<u8>, ObjectError> {
+        if self.frozen.is_some() {
+            return self.image.elf.write();
+        }
         let mut out = Output { object: self, elf: self.image.elf.clone(), starts: self.new_starts() };
         out.delete_stale();
         out.move_symbols();
-        out.move_addresses_in_data()?;
+        out.move_addresses_in_data();
         for section in self.code_sections() {
             out.write_code(section)?;
         }
@@ -66,11 +71,7 @@ impl Output<'_> {
         let ext = self.elf.find(".BTF.ext");
         for n in 0..self.elf.sections.len() {
             let s = &self.elf.sections[n];
-            let dwarf =
-                s.name.starts_with(".debug_") || s.name.starts_with(".zdebug_") || s.name == ".eh_frame";
-            // Names are only names: what is read otherwise stays.
-            let in_use = s.is_code() || matches!(s.kind, SHT_SYMTAB | SHT_STRTAB);
-            let stale = dwarf && !in_use || matches!(s.kind, SHT_LLVM_ADDRSIG | SHT_GROUP);
+            let stale = s.is_stale() || matches!(s.kind, SHT_LLVM_ADDRSIG | SHT_GROUP);
             self.elf.sections[n].deleted |= stale;
         }
         for n in 0..self.elf.sections.len() {
@@ -83,19 +84,24 @@ impl Output<'_> {
         }
     }
 
-    /// Function symbols move with their functions. Other symbols in instructions (labels) go.
+    /// Function symbols move with their functions, and labels with functions that are kept. Other labels go.
     fn move_symbols(&mut self) {
+        let sections = self.object.code_sections();
         for n in 0..self.elf.symbols.len() {
             let s = &self.elf.symbols[n];
-            let Some(section) = s.section().filter(|s| self.elf.sections[*s].is_code()) else { continue };
-            if s.kind() == STT_SECTION || self.elf.sections[section].data.is_empty() {
+            let Some(section) = s.section().filter(|s| sections.contains(s)) else { continue };
+            if s.kind() == STT_SECTION {
                 continue;
             }
             let function = self.object.function_at(section, s.value / u64::from(SLOT));
             let present = function.filter(|f| !self.object.functions[f.index()].removed);
+            let inside = self.object.function_around(section, s.value / u64::from(SLOT));
+            let inside = inside.is_some_and(|f| self.object.functions[f.index()].kept.is_some());
+            let place = self.moved((section, s.value));
             let had_size = s.size > 0;
             let s = &mut self.elf.symbols[n];
             match present {
+                _ if inside => s.value = place,
                 Some(id) => {
                     s.value = u64::from(self.starts[id.index()]) * u64::from(SLOT);
                     let size = self.object.functions[id.index()].insns.len() as u64 * u64::from(SLOT);
@@ -106,31 +112,51 @@ impl Output<'_> {
         }
     }
 
-    /// Data may hold addresses of static functions: offsets into their section.
-    fn move_addresses_in_data(&mut self) -> Result<(), ObjectError> {
-        for n in 0..self.elf.sections.len() {
-            let s = &self.elf.sections[n];
-            let target = s.info as usize;
-            let Some(t) = self.elf.sections.get(target) else { continue };
-            if !s.is_relocations() || s.deleted || t.is_code() || t.name.starts_with(".BTF") {
+    /// Where an instruction of the file will be: of a function that is kept any, of others the first.
+    fn moved(&self, (section, byte): CodePlace) -> u64 {
+        let slot = byte / u64::from(SLOT);
+        let Some(id) = self.object.function_around(section, slot) else { return byte };
+        let f = &self.object.functions[id.index()];
+        let stays = f.kept.is_some() || u64::from(f.start) == slot;
+        let by = (i64::from(self.starts[id.index()]) - i64::from(f.start)) * i64::from(SLOT);
+        if stays { byte.wrapping_add_signed(by) } else { byte }
+    }
+
+    /// By how many bytes what a place is counted from will be nearer to it or farther away.
+    fn stretch(&self, base: Option<CodePlace>, target: CodePlace) -> i64 {
+        let by = |place: CodePlace| self.moved(place).wrapping_sub(place.1) as i64;
+        by(target) - base.map_or(0, by)
+    }
+
+    /// Data may hold addresses of functions, and of instructions in functions that are kept.
+    fn move_addresses_in_data(&mut self) {
+        let kept = self.object.kept_functions().flat_map(|id| self.object.jump_tables(id));
+        let mut done = FxHashSet::default();
+        for r in self.object.data_references().into_iter().chain(kept) {
+            if !done.insert((r.section, r.offset)) {
                 continue;
             }
-            for r in self.elf.relocations(n)? {
-                let symbol = &self.elf.symbols[r.symbol];
-                let Some(code) = symbol.section().filter(|c| self.elf.sections[*c].is_code()) else {
-                    continue;
-                };
-                let at = usize::try_from(r.offset).unwrap_or(usize::MAX);
-                let field = at.checked_add(8).and_then(|end| self.elf.sections[target].data.get_mut(at..end));
-                let Some(field) = field.filter(|_| symbol.kind() == STT_SECTION) else { continue };
-                let old = u64::from_le_bytes(field.try_into().unwrap_or_default());
-                if let Some(id) = self.object.function_at(code, old / u64::from(SLOT)) {
-                    let new = u64::from(self.starts[id.index()]) * u64::from(SLOT);
-                    field.copy_from_slice(&new.to_le_bytes());
-                }
+            let by = self.stretch(r.base, r.target);
+            let field = self.elf.sections[r.section].data.get_mut(r.offset..r.offset + r.size);
+            let Some(field) = field else { continue };
+            let old = field.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b));
+            field.copy_from_slice(&old.wrapping_add_signed(by).to_le_bytes()[..r.size]);
+        }
+    }
+
+    /// A function that is kept: as the file has it, with references that follow what moved.
+    fn kept(&self, id: FuncId, relocs: &mut Vec<Relocation>) -> Vec<Raw> {
+        let start = u64::from(self.starts[id.index()] * SLOT);
+        let own = self.object.image.kept_relocs.get(&id).into_iter().flatten();
+        relocs.extend(own.map(|r| Relocation { offset: start + r.offset, ..*r }));
+        let mut insns = self.object.bytes_of(id);
+        for r in self.object.code_references(id) {
+            let by = self.stretch(r.base, r.target) / r.unit;
+            if let Some(insn) = insns.get_mut(r.insn) {
+                insn.imm = insn.imm.wrapping_add(by as i32);
             }
         }
-        Ok(())
+        insns
     }
 
     fn write_code(&mut self, section: usize) -> Result<(), ObjectError> {
@@ -139,6 +165,11 @@ impl Output<'_> {
         for n in 0..self.object.functions.len() {
             let f = &self.object.functions[n];
             if self.object.image.function_sections[n] != section || f.removed {
+                continue;
+            }
+            if f.kept.is_some() {
+                let insns = self.kept(FuncId(n as u32), &mut relocs);
+                data.extend(insns.into_iter().flat_map(Raw::to_bytes));
                 continue;
             }
             let mut insns = f.insns.clone();
@@ -290,6 +321,11 @@ impl Output<'_> {
             }));
             relos.extend(f.core_relos.iter().map(|c| CoreRelo { insn_off: offset(c.insn), ..c.to_btf() }));
         }
+        let strange = self.object.image.strange_cores.iter();
+        let strange = strange.filter(|(f, ..)| self.object.image.function_sections[f.index()] == section);
+        let strange = strange
+            .map(|(f, insn, core)| StrangeCore { insn_off: (self.starts[f.index()] + insn) * SLOT, ..*core });
+        add(&mut ext.strange_cores, name, strange.collect());
         add(&mut ext.func_info, name, functions);
         add(&mut ext.line_info, name, lines);
         add(&mut ext.core_relos, name, relos);

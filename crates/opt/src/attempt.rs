@@ -10,6 +10,7 @@ use millstream_isa::Insn;
 use millstream_object::{FuncId, InitialValue, NewFunction, Object, RelocKind};
 use millstream_passes::{DumpHook, Fuel, Pipeline, Session, Target};
 
+use crate::contract;
 use crate::report;
 use crate::slower::{Judge, Rank};
 use crate::trace::Recorder;
@@ -82,6 +83,9 @@ pub(crate) fn attempt(
     }
     keep_what_is_called(object, &out, &mut functions);
     remove(object, &mut out, &mut functions);
+    for function in contract::broken(object, &out) {
+        restore(object, &mut out, function as usize, &mut functions);
+    }
     session.dump_after = None;
     Ok(Optimized {
         object: out,
@@ -92,6 +96,18 @@ pub(crate) fn attempt(
         touched: recorder.map(|r| r.finish(&lifted.lines)).unwrap_or_default(),
         fuel: session.fuel,
     })
+}
+
+/// Puts a global function that no longer says what it said, and all that it refers to, back as they were.
+fn restore(object: &Object, out: &mut Object, function: usize, reports: &mut [FunctionReport]) {
+    for n in contract::reached(object, function) {
+        out.functions[n] = object.functions[n].clone();
+        let report = &mut reports[n];
+        report.after = report.before;
+        if !matches!(report.outcome, Outcome::NotUnderstood(_)) {
+            report.outcome = if n == function { Outcome::Marked } else { Outcome::NothingToDo };
+        }
+    }
 }
 
 /// Keeps functions that were to go, for they were put into their callers, where a function that was left as it was still refers to
@@ -213,6 +229,9 @@ impl Forms<'_> {
         let before = original.insns.len();
         let report = |after, outcome| FunctionReport { name: original.name.clone(), before, after, outcome };
         let func = Func::new(id.index());
+        if let Some(why) = self.lifted.left.get(&func) {
+            return Ok(report(before, Outcome::NotUnderstood(why.what.clone())));
+        }
         if self.first.module.funcs[func].layout.is_empty() {
             return Ok(report(0, Outcome::Removed));
         }
@@ -258,6 +277,7 @@ impl Forms<'_> {
         let func = Func::new(id.index());
         let outcome = match self.first.module.funcs[func].layout.is_empty() {
             _ if !judge.wants(id.0) => Outcome::NothingToDo,
+            _ if self.lifted.left.contains_key(&func) => Outcome::NothingToDo,
             true => Outcome::Removed,
             false if options.leave.contains(&id.0) => Outcome::Rejected,
             false => Outcome::Rewritten,

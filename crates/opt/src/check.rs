@@ -1,8 +1,9 @@
 //! The kernel's word on each program, before and after, and what to do when it is no.
 
 use millstream_bpf::lower::Order;
-use millstream_loader::{Loader, Session};
-use millstream_object::{FuncId, Object, Program};
+use millstream_kernel::LoadError;
+use millstream_loader::{Loader, ProgramError, Session};
+use millstream_object::{FuncId, LinkedProgram, Object, Program};
 use millstream_passes::Fuel;
 
 use crate::report::{FunctionReport, Measure, ProgramReport, Verdict};
@@ -53,9 +54,10 @@ pub fn check(object: &Object, options: Options) -> Result<Check, OptError> {
 /// # Errors
 /// As [`check`].
 pub fn check_each(object: &Object, options: Options, mut judged: impl FnMut()) -> Result<Check, OptError> {
-    let session = Loader::new(object).guess_types()?.prepare()?;
+    let session = Loader::new(object).guess_types()?.without_impossible_maps().prepare()?;
     match checked(&session, object, options, &mut judged) {
         Err(OptError::Loader(e)) => Err(e.into()),
+        Err(e @ OptError::Forbidden(_)) => Err(e),
         Err(why) => Ok(unchanged(&session, object, &why.to_string())),
         done => done,
     }
@@ -126,10 +128,10 @@ impl Checker<'_> {
             before: None,
             after: None,
         };
-        let before = match measure(self.session, self.object, p.func) {
+        let before = match first_measure(self.session, self.object, p.func)? {
             Ok(m) => m,
-            Err(why) => {
-                report.verdict = Verdict::NotLoadable(why);
+            Err(verdict) => {
+                report.verdict = verdict;
                 return Ok(report);
             }
         };
@@ -292,9 +294,32 @@ fn too_long(before: Measure, after: Measure) -> String {
 pub(crate) fn measure(session: &Session<'_>, object: &Object, func: FuncId) -> Result<Measure, String> {
     let linked = object.link(func).map_err(|e| e.to_string())?;
     let program = session.load(func, &linked).map_err(|e| e.to_string())?;
+    measure_of(&linked, &program)
+}
+
+fn measure_of(linked: &LinkedProgram, program: &millstream_kernel::Program) -> Result<Measure, String> {
     let info = program.info().map_err(|e| e.to_string())?;
     let verified = program.stats().map_or(0, |s| s.processed);
     Ok(Measure { slots: linked.insns.len(), jited: info.jited_len, verified })
+}
+
+/// What the kernel says of an original; in place of a measure, why there is none.
+fn first_measure(
+    session: &Session<'_>,
+    object: &Object,
+    func: FuncId,
+) -> Result<Result<Measure, Verdict>, OptError> {
+    let Ok(linked) = object.link(func) else {
+        return Ok(measure(session, object, func).map_err(Verdict::NotSupported));
+    };
+    match session.load(func, &linked) {
+        Ok(program) => Ok(measure_of(&linked, &program).map_err(Verdict::NotLoadable)),
+        Err(ProgramError::Load(LoadError::Refused(e))) if e.errno() == Some(libc::EPERM) => {
+            Err(OptError::Forbidden(e))
+        }
+        Err(e) if e.is_the_machines() => Ok(Err(Verdict::NotSupported(e.to_string()))),
+        Err(e) => Ok(Err(Verdict::NotLoadable(e.to_string()))),
+    }
 }
 
 /// The lowest number of rewrites with which the program is rejected, less one: the rewrite that breaks it. `None` if
@@ -322,10 +347,11 @@ fn culprit(
 }
 
 impl Check {
-    /// Whether every program that the kernel took before was rewritten or left with nothing to do, and none had to
-    /// fall back to the original.
+    /// Whether the kernel took every program before, and each was rewritten or left with nothing to do, so that none had to fall
+    /// back to the original.
     pub fn is_clean(&self) -> bool {
-        let fell_back = |p: &ProgramReport| matches!(p.verdict, Verdict::Original(_));
+        let fell_back =
+            |p: &ProgramReport| matches!(p.verdict, Verdict::Original(_) | Verdict::NotLoadable(_));
         let unsupported = |o: &Outcome| matches!(o, Outcome::Unsupported(_) | Outcome::Rejected);
         !self.programs.iter().any(fell_back)
             && !self.optimized.functions.iter().any(|f| unsupported(&f.outcome))

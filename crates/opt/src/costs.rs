@@ -1,7 +1,7 @@
 //! What programs cost before and after: slots, bytes of machine code, predicted cycles.
 
 use millstream_bpf::cost::{Cost, Table, Whole};
-use millstream_object::{FuncId, Object};
+use millstream_object::{FuncId, LinkedProgram, Object, RelocKind};
 use serde::Serialize;
 
 /// The cost of a program.
@@ -65,6 +65,25 @@ pub(crate) fn costs_of_both(original: &Object, object: &Object, func: FuncId) ->
         return [cost_of(original, func), cost_of(object, func)];
     };
     old.costs_beside(&new, Table::current())
+}
+
+/// The cost of a function by itself, and that of what was made of it: what it calls counts as the calls alone.
+pub(crate) fn costs_of_function(original: &Object, object: &Object, function: u32) -> Option<[Cost; 2]> {
+    Some(alone(original, function)?.costs_beside(&alone(object, function)?, Table::current()))
+}
+
+fn alone(object: &Object, function: u32) -> Option<Whole> {
+    let f = &object.functions[function as usize];
+    let mut linked =
+        LinkedProgram { insns: f.insns.clone(), line_info: f.line_info.clone(), ..LinkedProgram::default() };
+    for r in &f.relocs {
+        match r.kind {
+            // Leads out of the function.
+            RelocKind::Call(_) | RelocKind::FuncAddr(_) => linked.insns[r.insn as usize].imm = i32::MIN,
+            _ => linked.relocs.push(*r),
+        }
+    }
+    Whole::of_linked(object, &linked).ok()
 }
 
 fn whole(object: &Object, func: FuncId) -> Option<Whole> {

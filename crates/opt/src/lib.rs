@@ -10,6 +10,7 @@
 
 mod attempt;
 mod check;
+mod contract;
 mod costs;
 mod host;
 mod lessons;
@@ -23,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use millstream_bpf::lift::LiftError;
 use millstream_bpf::lower::Order;
-use millstream_bpf::module::lift_object;
+use millstream_bpf::module::lift_understood;
 use millstream_bpf::threads::both;
 use millstream_isa::{Insn, Size, SwapKind, Width, decode_all};
 use millstream_object::{LineInfo, Object, ObjectError};
@@ -59,6 +60,19 @@ pub enum OptError {
     /// The kernel could not be asked.
     #[error(transparent)]
     Loader(#[from] millstream_loader::Error),
+    /// The kernel does not let this process ask.
+    #[error(transparent)]
+    Forbidden(millstream_kernel::Error),
+}
+
+impl OptError {
+    /// The kernel's refusal, if that is what it is.
+    pub fn refusal(&self) -> Option<&millstream_kernel::Error> {
+        match self {
+            OptError::Forbidden(e) | OptError::Loader(millstream_loader::Error::Kernel(e)) => Some(e),
+            _ => None,
+        }
+    }
 }
 
 /// What to do.
@@ -177,8 +191,8 @@ fn shortest(object: &Object, options: &Options) -> Result<Optimized, OptError> {
         static EARLY: std::sync::Once = std::sync::Once::new();
         EARLY.call_once(|| drop(std::thread::spawn(RuleSet::shipped)));
     }
-    let lifted = lift_object(object)?;
-    let calls = lifted.module.funcs.values().any(|f| f.linkage == millstream_ir::Linkage::Static);
+    let lifted = lift_understood(object);
+    let calls = lifted.module.funcs.values().any(|f| f.linkage.is_local());
     let inline = match options.inline {
         Some(inline) => inline,
         None if !calls || !options.passes.is_empty() => false,

@@ -18,8 +18,12 @@ pub enum Outcome {
     },
     /// All other forms would have taken more predicted cycles: the original is kept.
     Slower,
+    /// The original says to programs that replace it what they may do (`freplace`), and is kept.
+    Marked,
     /// Nothing calls it any more.
     Removed,
+    /// It, or what it refers to, is not understood: it is kept byte for byte.
+    NotUnderstood(String),
     /// It cannot be lowered: the original is kept.
     Unsupported(String),
     /// The kernel rejected the new instructions: the original is kept.
@@ -71,6 +75,8 @@ pub enum Verdict {
     Accepted,
     /// The original was not accepted, so that nothing can be said: why.
     NotLoadable(String),
+    /// The original cannot be loaded here, whatever it does: why.
+    NotSupported(String),
     /// Accepted after some rewrites were left out: the passes to blame, with the rewrites' numbers.
     Bisected(Vec<(String, u64)>),
     /// Accepted, made in another way than the one of the shortest bytecode: what was too long in that.

@@ -4,7 +4,8 @@
 //! made for both of its sides, a block that two ways share is one more jump away from one of them, and a fold moves code to where
 //! it runs more often. Here each program of a result is held against its original. One that takes more cycles is made
 //! again, lowered in all ways that there are, chosen by its cycles in place of its length; then, if it is short, without one pass
-//! at a time. The best by the goal of what is no slower is taken, and where there is none, the original.
+//! at a time; then with those of its functions as they were that are slower by themselves. The best by the goal of what is no
+//! slower is taken, and where there is none, the original.
 //!
 //! Invariant: but for the goal `size`, no program of a result takes more predicted cycles than its original, by more than a
 //! thousandth.
@@ -12,12 +13,12 @@
 use std::collections::BTreeSet;
 
 use millstream_bpf::cost::{Cost, Goal};
-use millstream_bpf::module::lift_object;
-use millstream_object::{FuncId, Object};
+use millstream_bpf::module::{Lifted, lift_understood};
+use millstream_object::{FuncId, Object, RelocKind};
 
 use crate::attempt::attempt;
 use crate::check::functions;
-use crate::costs::costs_of_both;
+use crate::costs::{costs_of_both, costs_of_function};
 use crate::trace::unmark;
 use crate::{OptError, Optimized, Options, Outcome};
 
@@ -31,29 +32,43 @@ const CERTAIN: u64 = 1_000;
 /// Slots that are compiled again without a pass, all passes together: a long program is not compiled without each.
 const MOST_SLOTS: usize = 400;
 
+/// Slots of all programs of a family together, times its functions, up to which each form of each function is judged by
+/// what the programs cost with it. In larger families it is judged by what the function costs by itself, so that the effort
+/// grows with the family and not with its square.
+const MOST_JUDGED: usize = 4_000;
+
 /// Programs that share functions, with all of these: only together can they be made in another way.
 struct Family {
     programs: Vec<FuncId>,
     functions: BTreeSet<u32>,
+    /// Slots of all programs together, each with all that it calls.
+    slots: usize,
 }
 
 impl Family {
     fn all(object: &Object) -> Vec<Family> {
         let mut families: Vec<Family> = Vec::new();
         for p in &object.programs {
-            let functions = functions(object, p.func).into_iter().collect();
-            let mut own = Family { programs: vec![p.func], functions };
+            let functions: BTreeSet<u32> = functions(object, p.func).into_iter().collect();
+            let slots = functions.iter().map(|&f| object.functions[f as usize].insns.len()).sum();
+            let mut own = Family { programs: vec![p.func], functions, slots };
             families.retain(|other| {
                 let apart = other.functions.is_disjoint(&own.functions);
                 if !apart {
                     own.programs.extend(&other.programs);
                     own.functions.extend(&other.functions);
+                    own.slots += other.slots;
                 }
                 apart
             });
             families.push(own);
         }
         families
+    }
+
+    /// Whether what its programs cost cannot be asked for each form of each function.
+    fn is_large(&self) -> bool {
+        self.functions.len() > 1 && self.slots * self.functions.len() > MOST_JUDGED
     }
 }
 
@@ -77,27 +92,45 @@ impl Judge<'_> {
         self.families.iter().any(|f| f.functions.contains(&function))
     }
 
-    /// How good an object is for the programs that have a function.
+    /// How good an object is for the programs that have a function, as far as the function makes it so.
     pub(crate) fn rank(&self, object: &Object, function: u32) -> Option<Rank> {
-        self.families.iter().find(|f| f.functions.contains(&function)).map(|f| self.rank_of(object, f))
+        let family = self.families.iter().find(|f| f.functions.contains(&function))?;
+        if family.is_large() { self.rank_alone(object, function) } else { Some(self.rank_of(object, family)) }
+    }
+
+    /// By how much a function is slower than it was; then by the goal.
+    fn rank_alone(&self, object: &Object, function: u32) -> Option<Rank> {
+        self.with_lines(object, |original, object| {
+            let [old, new] = costs_of_function(original, object, function)?;
+            Some((slower(old, new), self.goal.rank(new, old)))
+        })
     }
 
     /// By how much programs are slower than they were, all together; then by the goal.
     fn rank_of(&self, object: &Object, family: &Family) -> Rank {
-        let unmarked = self.lines.map(|lines| {
-            let mut unmarked = object.clone();
-            unmark(lines, &mut unmarked);
-            (lines, unmarked)
-        });
-        let (original, object) = unmarked.as_ref().map_or((self.original, object), |(o, made)| (o, made));
-        let (mut slower, mut base, mut cost) = (0, Cost::default(), Cost::default());
-        for &p in &family.programs {
-            let [old, new] = costs_of_both(original, object, p);
-            slower += new.cycles.saturating_sub(old.cycles + old.cycles / CERTAIN);
-            (base, cost) = (base.plus(old), cost.plus(new));
-        }
-        (slower, self.goal.rank(cost, base))
+        self.with_lines(object, |original, object| {
+            let (mut slowdown, mut base, mut cost) = (0, Cost::default(), Cost::default());
+            for &p in &family.programs {
+                let [old, new] = costs_of_both(original, object, p);
+                slowdown += slower(old, new);
+                (base, cost) = (base.plus(old), cost.plus(new));
+            }
+            (slowdown, self.goal.rank(cost, base))
+        })
     }
+
+    /// Calls with the original and another object, both with their own source lines.
+    fn with_lines<T>(&self, object: &Object, judge: impl FnOnce(&Object, &Object) -> T) -> T {
+        let Some(lines) = self.lines else { return judge(self.original, object) };
+        let mut unmarked = object.clone();
+        unmark(lines, &mut unmarked);
+        judge(lines, &unmarked)
+    }
+}
+
+/// By how many cycles something is slower than it was, as far as can be told.
+fn slower(old: Cost, new: Cost) -> u64 {
+    new.cycles.saturating_sub(old.cycles + old.cycles / CERTAIN)
 }
 
 /// What is to be mended.
@@ -135,20 +168,64 @@ impl Mending<'_> {
         if slow.is_empty() {
             return Ok(false);
         }
-        self.again(made, &mut slow, vec![None], accepts)?;
+        let lifted = lift_understood(self.object);
+        self.again(&lifted, made, &mut slow, vec![None], accepts)?;
         let mut passes: Vec<&str> = made.passes.iter().filter(|p| p.rewrites > 0).map(|p| p.name).collect();
         passes.sort_by_key(|name| !FIRST_LEFT_OUT.contains(name));
-        self.again(made, &mut slow, passes.into_iter().map(Some).collect(), accepts)?;
+        self.again(&lifted, made, &mut slow, passes.into_iter().map(Some).collect(), accepts)?;
         for family in slow {
-            self.put(made, family, self.object);
+            if !self.mix(&lifted, made, family, accepts)? {
+                self.put(made, family, self.object);
+            }
         }
         Ok(true)
+    }
+
+    /// Puts the functions of a family that are slower by themselves back as they were, and keeps what was made of the others; says
+    /// whether that is no slower and better than the original.
+    fn mix(
+        &self,
+        lifted: &Lifted,
+        made: &mut Optimized,
+        family: &Family,
+        accepts: &mut dyn FnMut(&Object, &[FuncId]) -> bool,
+    ) -> Result<bool, OptError> {
+        if family.functions.len() < 2 {
+            return Ok(false);
+        }
+        // Functions by themselves compare only where none has become a part of another.
+        let apart = if made.inline { self.form(lifted, &[family], None, false)? } else { None };
+        let Some(mut form) = apart.or_else(|| (!made.inline).then(|| made.object.clone())) else {
+            return Ok(false);
+        };
+        let judge = self.judge(&[], None);
+        let is_slower = |f: &&u32| judge.rank_alone(&form, **f).is_none_or(|rank| rank.0 > 0);
+        let slower: Vec<u32> = family.functions.iter().filter(is_slower).copied().collect();
+        for f in slower {
+            form.functions[f as usize] = self.object.functions[f as usize].clone();
+        }
+        self.restore_callees(&mut form, family);
+        Ok(self.take(made, family, &[form], accepts))
+    }
+
+    /// Puts functions back that were removed and are referred to again.
+    fn restore_callees(&self, form: &mut Object, family: &Family) {
+        loop {
+            let relocs = family.functions.iter().flat_map(|&f| &form.functions[f as usize].relocs);
+            let missing = relocs.filter_map(|r| match r.kind {
+                RelocKind::Call(f) | RelocKind::FuncAddr(f) => Some(f.index()),
+                _ => None,
+            });
+            let Some(f) = missing.into_iter().find(|f| form.functions[*f].removed) else { return };
+            form.functions[f] = self.object.functions[f].clone();
+        }
     }
 
     /// Makes families again, each time without one of some passes, as far as there is room for so much code; leaves those for
     /// which nothing was found.
     fn again(
         &self,
+        lifted: &Lifted,
         made: &mut Optimized,
         slow: &mut Vec<&Family>,
         left_out: Vec<Option<&str>>,
@@ -161,7 +238,7 @@ impl Mending<'_> {
             if families.is_empty() {
                 break;
             }
-            forms.extend(self.form(&families, left_out, made.inline)?);
+            forms.extend(self.form(lifted, &families, left_out, made.inline)?);
         }
         slow.retain(|family| !self.take(made, family, &forms, accepts));
         Ok(())
@@ -178,14 +255,14 @@ impl Mending<'_> {
     /// Some families made again without a pass; nothing if they cannot be without the rest of the object.
     fn form(
         &self,
+        lifted: &Lifted,
         families: &[&Family],
         left_out: Option<&str>,
         inline: bool,
     ) -> Result<Option<Object>, OptError> {
         let options = Options { dump_after: None, record: false, ..self.options.clone() };
-        let lifted = lift_object(self.object)?;
         let judge = self.judge(families, left_out);
-        match attempt(self.object, &lifted, &options, inline, Some(&judge)) {
+        match attempt(self.object, lifted, &options, inline, Some(&judge)) {
             Ok(made) => Ok(Some(made.object)),
             Err(OptError::Object(_)) => Ok(None),
             Err(e) => Err(e),

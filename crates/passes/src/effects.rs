@@ -5,7 +5,7 @@
 //! calls (time, randomness) counts as a read, so that no pass takes such a call for pure.
 
 use cranelift_entity::SecondaryMap;
-use millstream_ir::{Effects, Func, Function, Inst, Map, Module, Op, Prov};
+use millstream_ir::{Effects, Func, Function, Inst, Linkage, Map, Module, Op, Prov};
 use millstream_isa::helpers::{Effects as HelperEffects, Helper};
 
 use crate::manager::ModuleInfo;
@@ -17,7 +17,8 @@ pub struct Summaries {
 }
 
 impl Summaries {
-    /// Computes the effects of every function to a fixed point.
+    /// Computes the effects of every function to a fixed point. Of a global one nothing is known: another program may replace it once
+    /// it is loaded (`freplace`), another definition when it is linked.
     pub fn new(module: &Module) -> Summaries {
         let mut known = Summaries::default();
         loop {
@@ -25,7 +26,10 @@ impl Summaries {
             for (id, func) in &module.funcs {
                 let info =
                     ModuleInfo::of(&module.maps, &module.tables, &module.externs, &module.cores, &known);
-                let new = body_effects(func, &info);
+                let new = match func.linkage {
+                    Linkage::Global => Effects::OPAQUE,
+                    _ => body_effects(func, &info),
+                };
                 if new != known.effects[id] {
                     known.effects[id] = new;
                     changed = true;

@@ -41,6 +41,8 @@ fn function(insns: &[Insn]) -> Code {
         line_info: Vec::new(),
         core_relos: Vec::new(),
         removed: false,
+        kept: None,
+        hidden: false,
     };
     Code::new(&f).expect("it has blocks")
 }

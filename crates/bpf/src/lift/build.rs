@@ -82,7 +82,12 @@ struct Builder<'a> {
 
 impl Builder<'_> {
     fn error(&self, l: &Located, what: impl Into<String>) -> LiftError {
-        LiftError { function: self.source.name.clone(), slot: l.slot as usize, what: what.into() }
+        LiftError {
+            function: self.source.name.clone(),
+            slot: l.slot as usize,
+            what: what.into(),
+            dependent: false,
+        }
     }
 
     fn prologue(&mut self, entry: Block, separate: bool) {

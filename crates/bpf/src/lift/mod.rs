@@ -10,7 +10,7 @@
 mod build;
 mod scan;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cranelift_entity::PrimaryMap;
 use millstream_ir::{Core, Extern, Func, Function, Linkage, Map, Module};
@@ -29,6 +29,8 @@ pub struct LiftError {
     pub slot: usize,
     /// What is wrong.
     pub what: String,
+    /// Whether only another function is wrong, which this one refers to.
+    pub dependent: bool,
 }
 
 /// What a relocated instruction refers to.
@@ -79,6 +81,9 @@ pub struct Source {
     pub address_taken: bool,
 }
 
+/// Functions that are not lifted, and why.
+pub type Left = BTreeMap<Func, LiftError>;
+
 /// Lifts all functions of a module. `sources` are in the order of the functions to be made; `module` holds the maps
 /// and symbols that they name, and receives the functions. `extern_args` gives the number of arguments of a kernel
 /// function, or [`Signature::UNKNOWN`].
@@ -90,17 +95,87 @@ pub fn lift_functions(
     module: &mut Module,
     extern_args: &dyn Fn(Extern) -> u8,
 ) -> Result<(), LiftError> {
-    let mut scans: PrimaryMap<Func, Scan> = PrimaryMap::with_capacity(sources.len());
-    for source in sources.values() {
-        scans.push(Scan::new(source)?);
+    let mut left = Left::new();
+    lift_understood(&mut sources.clone(), module, extern_args, &mut left);
+    left.into_values().find(|why| !why.dependent).map_or(Ok(()), Err)
+}
+
+/// Lifts the functions of a module that can be: as [`lift_functions`], but what is in `left` is not looked at, and what
+/// cannot be lifted is added to it, with all that calls such a function. Those functions have no body. What they call
+/// is called from outside of the module, and its source says so afterwards.
+pub fn lift_understood(
+    sources: &mut PrimaryMap<Func, Source>,
+    module: &mut Module,
+    extern_args: &dyn Fn(Extern) -> u8,
+    left: &mut Left,
+) {
+    let mut scans: PrimaryMap<Func, Option<Scan>> = PrimaryMap::with_capacity(sources.len());
+    for (func, source) in &*sources {
+        let scan = if left.contains_key(&func) { Ok(None) } else { Scan::new(source).map(Some) };
+        scans.push(scan.unwrap_or_else(|why| {
+            left.insert(func, why);
+            None
+        }));
     }
-    let sigs = signatures(sources, &mut scans, extern_args);
-    for (func, source) in sources {
+    let lifted = loop {
+        leave_callers(sources, left);
+        expose_callees(sources, left);
+        left.keys().for_each(|func| scans[*func] = None);
+        let sigs = signatures(sources, &mut scans, extern_args);
         let lookup = |sym: &Sym| resolve(sym, &sigs, extern_args);
-        let function: Function = build::build(source, &scans[func], module, &lookup, sigs[func])?;
+        let mut functions = Vec::with_capacity(sources.len());
+        let before = left.len();
+        for (func, source) in &*sources {
+            let function =
+                scans[func].as_ref().map(|scan| build::build(source, scan, module, &lookup, sigs[func]));
+            let function = function.and_then(|function| function.map_err(|why| left.insert(func, why)).ok());
+            let bodiless = || Function::new(source.name.clone(), source.linkage.clone());
+            functions.push(function.unwrap_or_else(bodiless));
+        }
+        if left.len() == before {
+            break functions;
+        }
+    };
+    for function in lifted {
         module.funcs.push(function);
     }
-    Ok(())
+}
+
+/// Leaves what calls or names a function that is left.
+fn leave_callers(sources: &PrimaryMap<Func, Source>, left: &mut Left) {
+    loop {
+        let mut found = Vec::new();
+        for (func, source) in sources.iter().filter(|(func, _)| !left.contains_key(func)) {
+            let named = source.syms.iter().filter_map(|(slot, sym)| match sym {
+                Sym::Func(to) if left.contains_key(to) => Some((*slot, *to)),
+                _ => None,
+            });
+            found.extend(named.min().map(|(slot, to)| {
+                let what = format!("it refers to `{}`, which is not understood", sources[to].name);
+                (
+                    func,
+                    LiftError { function: source.name.clone(), slot: slot as usize, what, dependent: true },
+                )
+            }));
+        }
+        if found.is_empty() {
+            return;
+        }
+        left.extend(found);
+    }
+}
+
+/// What a function that is left refers to has a caller that nobody sees.
+fn expose_callees(sources: &mut PrimaryMap<Func, Source>, left: &Left) {
+    let symbols = left.keys().flat_map(|func| sources[*func].syms.values());
+    let called: BTreeSet<Func> =
+        symbols.filter_map(|sym| if let Sym::Func(to) = sym { Some(*to) } else { None }).collect();
+    for func in called {
+        let source = &mut sources[func];
+        if source.linkage == Linkage::Static {
+            source.linkage = Linkage::Hidden;
+        }
+    }
 }
 
 fn resolve(sym: &Sym, sigs: &PrimaryMap<Func, Signature>, extern_args: &dyn Fn(Extern) -> u8) -> Signature {
@@ -114,7 +189,7 @@ fn resolve(sym: &Sym, sigs: &PrimaryMap<Func, Signature>, extern_args: &dyn Fn(E
 /// What static functions take and return follows from their bodies and callers: a fixed point, from below.
 fn signatures(
     sources: &PrimaryMap<Func, Source>,
-    scans: &mut PrimaryMap<Func, Scan>,
+    scans: &mut PrimaryMap<Func, Option<Scan>>,
     extern_args: &dyn Fn(Extern) -> u8,
 ) -> PrimaryMap<Func, Signature> {
     let mut sigs: PrimaryMap<Func, Signature> = sources
@@ -123,17 +198,19 @@ fn signatures(
             Linkage::Program { .. } => Signature { args: 1, returns: true },
             Linkage::Global => Signature { args: s.declared_args.unwrap_or(0), returns: true },
             Linkage::Static => Signature { args: 0, returns: s.address_taken },
+            Linkage::Hidden => Signature { args: 0, returns: true },
         })
         .collect();
     loop {
         let before = sigs.clone();
         for (func, source) in sources {
             let lookup = |sym: &Sym| resolve(sym, &before, extern_args);
-            scans[func].analyse(source, &lookup, sigs[func]);
-            for callee in scans[func].used_results(source) {
+            let Some(scan) = &mut scans[func] else { continue };
+            scan.analyse(source, &lookup, sigs[func]);
+            for callee in scan.used_results(source) {
                 sigs[callee].returns = true;
             }
-            let needs = scans[func].highest_arg();
+            let needs = scan.highest_arg();
             let fixed = matches!(source.linkage, Linkage::Program { .. }) || source.declared_args.is_some();
             if !fixed && needs > sigs[func].args {
                 sigs[func].args = needs;

@@ -145,7 +145,7 @@ impl Scan {
 }
 
 fn error(source: &Source, slot: u32, what: String) -> LiftError {
-    LiftError { function: source.name.clone(), slot: slot as usize, what }
+    LiftError { function: source.name.clone(), slot: slot as usize, what, dependent: false }
 }
 
 /// Where each instruction jumps, if it does.

@@ -11,8 +11,8 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use miette::{IntoDiagnostic, Result, WrapErr, miette};
-use millstream_bpf::module::{self, Lifted, lift_object};
+use miette::{IntoDiagnostic, Result, miette};
+use millstream_bpf::module::{self, Lifted, lift_understood};
 use millstream_ir::text::{PrintOptions, print_function};
 use millstream_ir::{Func, Module};
 use millstream_object::{FuncId, Object};
@@ -97,7 +97,7 @@ struct Report {
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let name = args.object.display().to_string();
     let object = args.section.read(&args.object)?;
-    let mut lifted = lift_object(&object).into_diagnostic().wrap_err_with(|| format!("in {name}"))?;
+    let mut lifted = lift_understood(&object);
     if args.optimized {
         let mut session = Session::new(Target::bpf(4));
         Pipeline::default_o2().run(&mut lifted.module, &mut session).into_diagnostic()?;
@@ -119,7 +119,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         license: object.license.clone(),
         functions,
         maps,
-        notes: object.notes.clone(),
+        notes: object.notes.iter().cloned().chain(not_understood(&object, &lifted)).collect(),
     };
     let text = match args.json {
         true => serde_json::to_string_pretty(&report).into_diagnostic()? + "\n",
@@ -127,6 +127,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     };
     std::io::stdout().write_all(text.as_bytes()).into_diagnostic()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What is shown without IR, one sentence each.
+fn not_understood(object: &Object, lifted: &Lifted) -> Vec<String> {
+    let functions = lifted.left.values().filter(|_| object.frozen.is_none());
+    let functions = functions.map(|why| format!("function {} is not understood: {}", why.function, why.what));
+    let whole = object.frozen.iter().map(|why| format!("it is not understood: {why}"));
+    whole.chain(functions).collect()
 }
 
 /// The module with pointers that were spilled to the stack as values: who reads which map through them is seen then.

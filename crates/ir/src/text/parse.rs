@@ -220,7 +220,7 @@ fn parse_words(line: &mut Line<'_>) -> Result<Vec<u64>, ParseError> {
 fn parse_func(module: &mut Module, lines: &mut Lines<'_>, mut line: Line<'_>) -> Result<(), ParseError> {
     let name = line.quoted()?;
     let place = line.place();
-    let linkage = match line.word("program(N), global or static")? {
+    let linkage = match line.word("program(N), global, static or hidden")? {
         "program" => {
             line.expect("(")?;
             let prog_type = line.number("a program type")?;
@@ -229,7 +229,11 @@ fn parse_func(module: &mut Module, lines: &mut Lines<'_>, mut line: Line<'_>) ->
         }
         "global" => Linkage::Global,
         "static" => Linkage::Static,
-        word => return Err(place.error(format!("expected program(N), global or static, found `{word}`"))),
+        "hidden" => Linkage::Hidden,
+        word => {
+            let what = format!("expected program(N), global, static or hidden, found `{word}`");
+            return Err(place.error(what));
+        }
     };
     let mut func = Function::new(name, linkage);
     func.returns = line.eat("returns");

@@ -119,6 +119,7 @@ fn write_function(out: &mut impl Write, label: &str, func: &Function, options: P
         Linkage::Program { prog_type } => write!(out, "program({prog_type})")?,
         Linkage::Global => out.write_str("global")?,
         Linkage::Static => out.write_str("static")?,
+        Linkage::Hidden => out.write_str("hidden")?,
     }
     writeln!(out, "{} {{", if func.returns { " returns" } else { "" })?;
     for (slot, data) in &func.slots {

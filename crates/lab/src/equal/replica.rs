@@ -46,7 +46,7 @@ impl<'a> Replica<'a> {
                 loader = loader.max_entries(&map.name, most)?;
             }
         }
-        let session = loader.guess_types()?.prepare()?;
+        let session = loader.guess_types()?.without_impossible_maps().prepare()?;
         let failed = |source| Error::Program { name: name.to_owned(), source: Box::new(source) };
         let linked = object.link(program.func)?;
         let loaded = session.load(program.func, &linked).map_err(failed)?;

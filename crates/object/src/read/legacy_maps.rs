@@ -34,24 +34,19 @@ struct Definition {
 }
 
 impl Object {
-    pub(crate) fn read_legacy_maps(&mut self) -> Result<(), ObjectError> {
+    pub(crate) fn read_legacy_maps(&mut self) {
         let is_legacy = |name: &str| name == "maps" || name.starts_with("maps/");
         let mut definitions = Vec::new();
         for n in 0..self.elf().sections.len() {
             let s = &self.elf().sections[n];
             if is_legacy(&s.name) && !s.is_relocations() && !s.data.is_empty() {
-                self.read_legacy_section(n, &mut definitions)?;
+                self.read_legacy_section(n, &mut definitions);
             }
         }
         self.connect(&definitions);
-        Ok(())
     }
 
-    fn read_legacy_section(
-        &mut self,
-        n: usize,
-        definitions: &mut Vec<(MapId, Definition)>,
-    ) -> Result<(), ObjectError> {
+    fn read_legacy_section(&mut self, n: usize, definitions: &mut Vec<(MapId, Definition)>) {
         let section = self.elf().sections[n].clone();
         let mut symbols: Vec<(u64, u64, String)> = Vec::new();
         for s in self.elf().symbols.iter().filter(|s| s.section() == Some(n) && s.kind() != STT_SECTION) {
@@ -65,14 +60,19 @@ impl Object {
         for ((at, size, name), end) in symbols.into_iter().zip(ends) {
             let room = end.saturating_sub(at);
             let size = if size == 0 || size > room { room } else { size };
-            let bad =
-                |what: String| ObjectError::BadMap { map: name.clone(), section: section.name.clone(), what };
             let range = usize::try_from(at).ok().zip(usize::try_from(size).ok());
             let bytes = range.and_then(|(a, len)| section.data.get(a..a.checked_add(len)?));
-            let bytes = bytes.ok_or_else(|| bad("its definition lies outside the section".into()))?;
-            let definition = definition(bytes).map_err(bad)?;
+            let bytes = bytes.ok_or_else(|| "its definition lies outside the section".to_owned());
+            let definition = match bytes.and_then(definition) {
+                Ok(definition) => definition,
+                Err(what) => {
+                    let bad = ObjectError::BadMap { map: name, section: section.name.clone(), what };
+                    self.notes.push(bad.to_string());
+                    continue;
+                }
+            };
             let map = Map {
-                name: name.clone(),
+                name,
                 section: section.name.clone(),
                 origin: if definition.iproute2 { MapOrigin::Iproute2 } else { MapOrigin::Legacy },
                 spec: definition.spec.clone(),
@@ -84,7 +84,6 @@ impl Object {
             definitions.push((MapId(self.maps.len() as u32), definition));
             self.push_map(map, n, at);
         }
-        Ok(())
     }
 
     /// Gives maps of maps their inner maps.

@@ -22,11 +22,16 @@ pub(crate) struct Described {
 }
 
 impl Object {
-    pub(crate) fn read_maps(&mut self) -> Result<(), ObjectError> {
-        self.read_legacy_maps()?;
-        self.read_btf_maps()?;
-        self.read_global_data()?;
-        self.read_struct_ops()
+    /// A map whose definition is not understood is none; what refers to it is kept as it is.
+    pub(crate) fn read_maps(&mut self) {
+        self.read_legacy_maps();
+        if let Err(e) = self.read_btf_maps() {
+            self.notes.push(e.to_string());
+        }
+        self.read_global_data();
+        if let Err(e) = self.read_struct_ops() {
+            self.notes.push(e.to_string());
+        }
     }
 
     pub(crate) fn push_map(&mut self, map: Map, section: usize, offset: u64) {
@@ -41,45 +46,68 @@ impl Object {
     }
 
     fn read_btf_maps(&mut self) -> Result<(), ObjectError> {
-        let Some(section) = self.elf().find(MAPS).filter(|n| self.elf().sections[*n].size > 0) else {
-            return Ok(());
+        let section = self.elf().find(MAPS).filter(|n| self.elf().sections[*n].size > 0);
+        let described = self.btf.clone().and_then(|btf| Some((btf.find(KindTag::Datasec, MAPS)?, btf)));
+        let Some((id, btf)) = described else {
+            return section.map_or(Ok(()), |_| Err(ObjectError::NeedsBtf(MAPS)));
         };
-        let btf = self.btf.clone().ok_or(ObjectError::NeedsBtf(MAPS))?;
-        let id = btf.find(KindTag::Datasec, MAPS).ok_or(ObjectError::NeedsBtf(MAPS))?;
+        let symbols = section.map(|n| self.symbols_in(n)).unwrap_or_default();
         let places: Vec<(u64, String)> =
-            self.symbols_in(section).into_iter().map(|(at, _, name)| (at, name.to_owned())).collect();
+            symbols.into_iter().map(|(at, _, name)| (at, name.to_owned())).collect();
         let Ok(Kind::Datasec(sec)) = btf.ty(id).map(|t| t.kind) else { return Ok(()) };
         for var in sec.vars {
-            let name = btf.name(var.ty).to_owned();
-            let bad = |what: String| ObjectError::BadMap { map: name.clone(), section: MAPS.into(), what };
-            let place = places.iter().find(|(_, symbol)| *symbol == name);
-            let (offset, _) = place.ok_or_else(|| bad("it has no symbol".into()))?;
-            let Ok(Kind::Var { ty, .. }) = btf.ty(var.ty).map(|t| t.kind) else {
-                return Err(bad("its type is not that of a variable".into()));
-            };
-            let Described { spec, inner, values: _ } = describe(&btf, ty, true).map_err(bad)?;
-            let map = Map {
-                name: name.clone(),
-                section: MAPS.to_owned(),
-                origin: MapOrigin::Btf,
-                spec,
-                inner,
-                initial: Vec::new(),
-                data: None,
-                variables: Vec::new(),
-            };
-            self.push_map(map, section, *offset);
+            if let Err(e) = self.read_btf_map(&btf, section, &places, var.ty) {
+                self.notes.push(e.to_string());
+            }
         }
         Ok(())
     }
 
-    fn read_global_data(&mut self) -> Result<(), ObjectError> {
+    fn read_btf_map(
+        &mut self,
+        btf: &Btf,
+        section: Option<usize>,
+        places: &[(u64, String)],
+        var: TypeId,
+    ) -> Result<(), ObjectError> {
+        let name = btf.name(var).to_owned();
+        let bad = |what: String| ObjectError::BadMap { map: name.clone(), section: MAPS.into(), what };
+        let place = places.iter().find(|(_, symbol)| *symbol == name);
+        let elsewhere = self.elf().symbols.iter().skip(1).position(|s| s.is_undefined() && s.name == name);
+        let Ok(Kind::Var { ty, .. }) = btf.ty(var).map(|t| t.kind) else {
+            return Err(bad("its type is not that of a variable".into()));
+        };
+        let Described { spec, inner, values: _ } = describe(btf, ty, true).map_err(bad)?;
+        let map = |origin| Map {
+            name: name.clone(),
+            section: MAPS.to_owned(),
+            origin,
+            spec,
+            inner,
+            initial: Vec::new(),
+            data: None,
+            variables: Vec::new(),
+        };
+        match (section.zip(place), elsewhere) {
+            (Some((section, (offset, _))), _) => self.push_map(map(MapOrigin::Btf), section, *offset),
+            (None, Some(symbol)) => {
+                self.image.extern_maps.insert(symbol + 1, MapId(self.maps.len() as u32));
+                self.maps.push(map(MapOrigin::Extern));
+                self.image.map_places.push(None);
+            }
+            (None, None) => return Err(bad("it has no symbol".into())),
+        }
+        Ok(())
+    }
+
+    fn read_global_data(&mut self) {
         for n in 0..self.elf().sections.len() {
             let s = &self.elf().sections[n];
             let Some(origin) = data_origin(s) else { continue };
-            let bad = |what: &str| ObjectError::BadSection { section: s.name.clone(), what: what.into() };
-            let value_size =
-                u32::try_from(s.size).map_err(|_| bad("holds more than 4 GiB of global data"))?;
+            let Ok(value_size) = u32::try_from(s.size) else {
+                self.notes.push(format!("section {} holds more than 4 GiB of global data", s.name));
+                continue;
+            };
             let read_only = origin == MapOrigin::Rodata;
             let map = Map {
                 name: self.data_map_name(&s.name),
@@ -101,7 +129,6 @@ impl Object {
             };
             self.push_map(map, n, 0);
         }
-        Ok(())
     }
 
     fn variables(&self, section: usize) -> Vec<Variable> {
@@ -168,7 +195,7 @@ impl Object {
 
     /// What relocations put into the variables of maps: inner maps, programs of a program array, and functions of
     /// `struct_ops`, where the "slot" is the offset of the member in bytes.
-    pub(crate) fn read_initial_values(&mut self) -> Result<(), ObjectError> {
+    pub(crate) fn read_initial_values(&mut self) {
         for n in 0..self.elf().sections.len() {
             let s = &self.elf().sections[n];
             let target = s.info as usize;
@@ -176,7 +203,7 @@ impl Object {
             if !s.is_relocations() || !self.image.map_places.iter().any(holds_maps) {
                 continue;
             }
-            for r in self.elf().relocations(n)? {
+            for r in self.elf().relocations(n).unwrap_or_default() {
                 if let Some((map, slot)) = self.initial_slot(target, r.offset)
                     && let Some(value) = self.initial_value(r.symbol)
                 {
@@ -187,7 +214,6 @@ impl Object {
         for m in &mut self.maps {
             m.initial.sort_by_key(|(slot, _)| *slot);
         }
-        Ok(())
     }
 
     /// The map and slot that an offset in a section of maps is.

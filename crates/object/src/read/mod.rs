@@ -2,6 +2,7 @@
 
 mod externs;
 mod functions;
+pub(crate) mod kept;
 mod legacy_maps;
 mod maps;
 pub(crate) mod relocs;
@@ -10,7 +11,7 @@ use crate::elf::{Elf, STT_SECTION};
 use crate::error::ObjectError;
 use crate::image::Image;
 use crate::kinds::ProgramType;
-use crate::model::{Object, Program, RelocKind};
+use crate::model::{FuncId, Kept, Object, Program, RelocKind};
 use crate::section::SectionKind;
 use millstream_btf::{Btf, BtfExt};
 use std::collections::BTreeSet;
@@ -22,8 +23,19 @@ impl Object {
     /// Reads an object file. `file_name` is the file's name, with or without folders; global data is named after it.
     pub fn parse(file_name: &str, data: &[u8]) -> Result<Object, ObjectError> {
         let elf = Elf::parse(data)?;
-        let btf = read_btf(&elf)?;
-        let ext = read_ext(&elf, btf.as_ref())?;
+        let mut frozen = None;
+        let mut understood = |what: ObjectError| frozen = frozen.take().or_else(|| Some(what.to_string()));
+        let btf = match read_btf(&elf) {
+            Err(e @ ObjectError::Unsupported(_)) => return Err(e),
+            btf => btf.unwrap_or_else(|e| {
+                understood(e);
+                None
+            }),
+        };
+        let ext = read_ext(&elf, btf.as_ref()).unwrap_or_else(|e| {
+            understood(e);
+            None
+        });
         let mut object = Object {
             name: object_name(file_name),
             license: text(&elf, "license"),
@@ -34,25 +46,55 @@ impl Object {
             externs: Vec::new(),
             btf,
             notes: Vec::new(),
+            frozen,
             image: Image { elf, ..Image::default() },
         };
-        object.read_maps()?;
+        object.read_maps();
         object.read_externs()?;
-        object.read_functions()?;
-        object.read_relocations()?;
+        object.read_functions();
+        object.read_relocations();
         object.find_programs();
         if let Some(ext) = ext {
-            object.distribute(&ext)?;
+            object.distribute(&ext);
         }
-        object.read_initial_values()?;
+        object.read_initial_values();
+        object.keep_what_is_led_into();
         Ok(object)
+    }
+
+    /// Has the object written as it was read, for a reason that names what is not understood.
+    pub(crate) fn freeze(&mut self, reason: impl ToString) {
+        self.frozen.get_or_insert_with(|| reason.to_string());
+    }
+
+    /// Has a function written as it was read. The first reason is kept.
+    pub(crate) fn keep(&mut self, id: FuncId, reason: impl Into<String>, loadable: bool) {
+        let f = &mut self.functions[id.index()];
+        let kept = f.kept.get_or_insert_with(|| Kept { reason: reason.into(), loadable });
+        kept.loadable &= loadable;
+    }
+
+    /// What of the object is not understood and left as it is, one sentence each.
+    pub fn left_alone(&self) -> Vec<String> {
+        let whole = self.frozen.iter().map(|why| format!("the whole object is left as it is: {why}"));
+        let sections = self
+            .image
+            .left_sections
+            .iter()
+            .map(|(name, why)| format!("section {name} is left as it is: {why}"));
+        let functions = self.functions.iter().filter(|f| !f.is_gap());
+        let functions = functions.filter_map(|f| {
+            let kept = f.kept.as_ref()?;
+            Some(format!("function {} is left as it is: {}", f.name, kept.reason))
+        });
+        whole.chain(sections).chain(functions).collect()
     }
 
     /// Functions of `.text` and static ones are subprograms; a lone function of `.text` is a program all the same, as
     /// in libbpf. What another function calls, in a section that names no type of programs, is a subprogram, too, as
     /// in cilium/ebpf; libbpf refuses such objects.
     fn find_programs(&mut self) {
-        let lone = self.functions.len() == 1;
+        let lone = self.functions.iter().filter(|f| !f.is_gap()).count() == 1;
         let relocs = self.functions.iter().flat_map(|f| &f.relocs);
         let called: BTreeSet<usize> = relocs
             .filter_map(|r| match r.kind {
@@ -62,7 +104,7 @@ impl Object {
             .collect();
         for (n, f) in self.functions.iter_mut().enumerate() {
             let typed = SectionKind::parse(&f.section).program_type != ProgramType::UNSPEC;
-            f.subprogram = !lone && (f.subprogram || !typed && called.contains(&n));
+            f.subprogram = f.is_gap() || !lone && (f.subprogram || !typed && called.contains(&n));
             if !f.subprogram {
                 self.programs.push(Program {
                     func: crate::FuncId(n as u32),

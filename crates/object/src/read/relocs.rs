@@ -1,7 +1,6 @@
 //! What instructions refer to: from ELF relocations, and from calls that the assembler resolved.
 
 use crate::elf::{Relocation, STT_SECTION, Symbol};
-use crate::error::ObjectError;
 use crate::image::Form;
 use crate::model::{ExternKind, FuncId, Object, Reloc, RelocKind};
 use millstream_isa::Raw;
@@ -22,59 +21,67 @@ pub(crate) const R_64_64: u32 = 1;
 pub(crate) const R_64_32: u32 = 10;
 
 impl Object {
-    pub(crate) fn read_relocations(&mut self) -> Result<(), ObjectError> {
+    /// A function with a relocation that is not understood is kept as it is.
+    pub(crate) fn read_relocations(&mut self) {
         let count = self.elf().sections.len();
         for n in 0..count {
             let s = &self.elf().sections[n];
             let target = s.info as usize;
             if s.is_relocations() && self.elf().sections.get(target).is_some_and(|t| t.is_code()) {
-                for r in self.elf().relocations(n)? {
-                    self.read_relocation(target, &r)?;
+                match self.elf().relocations(n) {
+                    Ok(relocations) => relocations.iter().for_each(|r| self.read_relocation(target, r)),
+                    Err(e) => self.freeze(e),
                 }
             }
         }
-        self.read_resolved_references()?;
-        for f in &mut self.functions {
+        self.read_resolved_references();
+        for n in 0..self.functions.len() {
+            let f = &mut self.functions[n];
             f.relocs.sort_by_key(|r| r.insn);
             if let Some(w) = f.relocs.windows(2).find(|w| w[0].insn == w[1].insn) {
-                let what = "it has two relocations".to_owned();
-                return Err(ObjectError::BadFunction { function: f.name.clone(), insn: w[0].insn, what });
+                let what = format!("slot {} has two relocations", w[0].insn);
+                self.keep(FuncId(n as u32), what, false);
             }
         }
-        Ok(())
     }
 
-    fn bad_relocation(&self, section: usize, offset: u64, what: impl Into<String>) -> ObjectError {
-        let section = self.elf().sections[section].name.clone();
-        ObjectError::BadRelocation { section, offset, what: what.into() }
-    }
-
-    fn read_relocation(&mut self, section: usize, r: &Relocation) -> Result<(), ObjectError> {
-        let bad = |what: String| self.bad_relocation(section, r.offset, what);
-        if !r.offset.is_multiple_of(8) {
-            return Err(bad("no instruction starts there".into()));
-        }
+    fn read_relocation(&mut self, section: usize, r: &Relocation) {
         let Some(id) = self.function_around(section, r.offset / 8) else {
-            return Ok(()); // in instructions that belong to no function
+            return; // in instructions that belong to no function
         };
+        if let Err(what) = self.read_reference(id, r) {
+            let slot = r.offset / 8 - u64::from(self.functions[id.index()].start);
+            self.keep(id, format!("relocation at slot {slot}: {what}"), false);
+        }
+    }
+
+    fn read_reference(&mut self, id: FuncId, r: &Relocation) -> Result<(), String> {
+        if !r.offset.is_multiple_of(8) {
+            return Err("no instruction starts there".into());
+        }
         let f = &self.functions[id.index()];
         let at = (r.offset / 8) as u32 - f.start;
         let insn = f.insns[at as usize];
         let symbol = &self.elf().symbols[r.symbol];
         let addend = i64::from(insn.imm).wrapping_add(r.addend);
-        let kind = match insn.code {
+        let expected = if insn.code == CALL { R_64_32 } else { R_64_64 };
+        let referent = match insn.code {
             _ if f.relocs.iter().rev().take(2).any(|old| old.insn == at) => {
-                Err("it has another already".into())
+                return Err("it has another already".into());
             }
-            LD_IMM64 if at as usize + 1 == f.insns.len() => Err("the function ends inside ld_imm64".into()),
-            CALL if symbol.is_undefined() => Ok(self.extern_of(r.symbol)),
-            LD_IMM64 if symbol.is_undefined() => Ok(self.extern_of(r.symbol)),
-            CALL if insn.src == PSEUDO_CALL => self.callee(symbol, addend),
-            LD_IMM64 => self.address(symbol, addend),
-            code => Err(format!("the instruction there, of opcode {code:#04x}, refers to nothing")),
+            LD_IMM64 | CALL if r.kind != expected => return Err(format!("it is of kind {}", r.kind)),
+            LD_IMM64 if at as usize + 1 == f.insns.len() => {
+                return Err("the function ends inside ld_imm64".into());
+            }
+            LD_IMM64 if let Some(map) = self.image.extern_maps.get(&r.symbol) => {
+                Referent::Known(RelocKind::Map(*map))
+            }
+            LD_IMM64 | CALL if symbol.is_undefined() => self.extern_of(r.symbol),
+            CALL if insn.src == PSEUDO_CALL => self.callee(symbol, addend)?,
+            LD_IMM64 => self.address(symbol, addend)?,
+            code => return Err(format!("the instruction there, of opcode {code:#04x}, refers to nothing")),
         };
-        let kind = kind.map_err(bad)?;
-        let kind = match kind {
+        let kind = match referent {
             Referent::Known(kind) => kind,
             Referent::NewExtern => self.add_unknown_extern(r.symbol),
         };
@@ -128,9 +135,9 @@ impl Object {
     }
 
     /// Calls and function addresses of the same section that need no relocation.
-    fn read_resolved_references(&mut self) -> Result<(), ObjectError> {
+    fn read_resolved_references(&mut self) {
         for n in 0..self.functions.len() {
-            let section = self.image.function_sections[n];
+            let (section, id) = (self.image.function_sections[n], FuncId(n as u32));
             let f = &self.functions[n];
             let known: FxHashSet<u32> = f.relocs.iter().map(|r| r.insn).collect();
             let mut found = Vec::new();
@@ -143,17 +150,16 @@ impl Object {
                 }
                 let slot = i64::from(f.start) + i64::from(at) + 1 + i64::from(insn.imm);
                 let target = u64::try_from(slot).ok().and_then(|s| self.function_at(section, s));
-                let offset = u64::from(f.start + at) * 8;
-                let nowhere =
-                    || self.bad_relocation(section, offset, "no function starts where the call leads");
-                let target = target.ok_or_else(nowhere)?;
-                found.push((at, if call { RelocKind::Call(target) } else { RelocKind::FuncAddr(target) }));
+                let kind = target.map(|t| if call { RelocKind::Call(t) } else { RelocKind::FuncAddr(t) });
+                found.push((at, kind));
             }
             for (at, kind) in found {
-                self.put(FuncId(n as u32), at, kind);
+                match kind {
+                    Some(kind) => self.put(id, at, kind),
+                    None => self.keep(id, format!("no function starts where slot {at} leads"), false),
+                }
             }
         }
-        Ok(())
     }
 
     /// Adds a relocation, and normalises its instruction.

@@ -116,7 +116,7 @@ fn a_symbol_table_with_the_name_of_dwarf_is_written_all_the_same() {
 }
 
 /// The place of a section's header.
-fn header(data: &[u8], name: &str) -> usize {
+pub(crate) fn header(data: &[u8], name: &str) -> usize {
     let word = |at: usize| u32::from_le_bytes(data[at..at + 4].try_into().expect("4 bytes")) as usize;
     let (table, names) = (word(40), usize::from(u16::from_le_bytes([data[62], data[63]])));
     let strings = word(table + 64 * names + 24);

@@ -10,7 +10,7 @@
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{
-    Block, BlockCall, Cfg, Func, Function, Inst, InstData, Linkage, Module, Op, Slot, Type, Value, ValueDef,
+    Block, BlockCall, Cfg, Func, Function, Inst, InstData, Module, Op, Slot, Type, Value, ValueDef,
 };
 use smallvec::SmallVec;
 
@@ -142,7 +142,7 @@ fn candidate(
 
 fn is_possible(module: &Module, callee: Func) -> bool {
     let func = &module.funcs[callee];
-    func.linkage == Linkage::Static
+    func.linkage.is_local()
         && !func.layout.is_empty()
         && func.slots.values().all(|s| s.fixed.is_none() || s.size == 0)
         && func.insts_in_order().all(|(_, i)| is_movable(&func.insts[i].op))

@@ -5,8 +5,8 @@
 
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 use millstream_ir::{
-    AluOp, Block, Cfg, DomTree, Func, Function, Inst, Linkage, Map, MapDecl, Module, Op, Prov, Size, Value,
-    Width,
+    AluOp, Block, Cfg, DomTree, ExternKind, Func, Function, Inst, Map, MapDecl, Module, Op, Prov, Size,
+    Value, Width,
 };
 use millstream_isa::helpers::{ArgKind, Helper};
 use rustc_hash::FxHashMap;
@@ -191,7 +191,11 @@ impl<'a> Uses<'a> {
                 None => helper_span(&self.module.maps, self.func, inst, *id, index),
             }),
             Op::Call { func } => Use::Touch(self.callees[*func].get(index).copied().unwrap_or(Span::ALL)),
-            Op::Kfunc { ext } => Use::Touch(kfunc_span(&self.module.externs[*ext].name, index)),
+            Op::Kfunc { ext } => Use::Touch(match &self.module.externs[*ext] {
+                decl if decl.kind == ExternKind::Kfunc => kfunc_span(&decl.name, index),
+                // A function of another object, which may be verified with what surrounds its arguments.
+                _ => Span::ALL,
+            }),
             _ => Use::Touch(Span::ALL),
         }
     }
@@ -292,7 +296,7 @@ pub(crate) fn param_spans(module: &Module) -> ParamSpans {
         if !func.layout.is_empty() {
             let params = func.blocks[func.entry()].params.len();
             // The kernel checks a call of a global function against its prototype alone.
-            let start = if func.linkage == Linkage::Static { Span::EMPTY } else { Span::UPWARD };
+            let start = if func.linkage.is_local() { Span::EMPTY } else { Span::UPWARD };
             all[id] = vec![start; params];
         }
     }
@@ -300,7 +304,7 @@ pub(crate) fn param_spans(module: &Module) -> ParamSpans {
     for round in 0.. {
         let mut changed = false;
         for (id, func) in &module.funcs {
-            if func.linkage != Linkage::Static || func.layout.is_empty() {
+            if !func.linkage.is_local() || func.layout.is_empty() {
                 continue;
             }
             let spans = Uses::new(module, func, &all, true).spans();

@@ -1,0 +1,80 @@
+//! What a global function says to those who replace it once it is loaded.
+//!
+//! A program of type `freplace` may change packet data, or sleep, only if the function that it replaces does so somewhere: the
+//! kernel looks at all its instructions and those of what it calls, before it looks at what can be reached (`check_cfg` in
+//! `kernel/bpf/verifier.c`). A call that is never made is there to say so. Passes see through that; here it is seen whether the
+//! result still says what the original did.
+
+use std::collections::BTreeSet;
+
+use millstream_isa::helpers::{Effects, Helper};
+use millstream_object::{Function, Linkage, Object, RelocKind};
+
+const CALL: u8 = 0x85;
+/// Helpers that may sleep: `bpf_copy_from_user`, `bpf_ima_inode_hash`, `bpf_copy_from_user_task`, `bpf_ima_file_hash`.
+const SLEEPING: [i32; 4] = [148, 161, 191, 193];
+
+/// What a function and all that it calls may do to those who call it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Marks {
+    changes_packet: bool,
+    /// A kernel function that is called may be one that sleeps.
+    sleeps: bool,
+}
+
+impl Marks {
+    fn and(self, other: Marks) -> Marks {
+        Marks {
+            changes_packet: self.changes_packet || other.changes_packet,
+            sleeps: self.sleeps || other.sleeps,
+        }
+    }
+
+    fn keep(self, original: Marks) -> bool {
+        self.changes_packet >= original.changes_packet && self.sleeps >= original.sleeps
+    }
+}
+
+/// Global functions that an object has before and after, and that no longer say what they said.
+pub(crate) fn broken(before: &Object, after: &Object) -> Vec<u32> {
+    let global = |f: &Function| f.linkage != Linkage::Static && !f.hidden && f.subprogram;
+    let functions = before.functions.iter().enumerate().filter(|(_, f)| global(f));
+    let lost = functions.filter(|&(n, _)| !marks(after, n).keep(marks(before, n)));
+    lost.map(|(n, _)| n as u32).collect()
+}
+
+/// What a function refers to, itself among it.
+pub(crate) fn reached(object: &Object, function: usize) -> BTreeSet<usize> {
+    let mut found = BTreeSet::from([function]);
+    let mut work = vec![function];
+    while let Some(n) = work.pop() {
+        for r in &object.functions[n].relocs {
+            if let RelocKind::Call(to) | RelocKind::FuncAddr(to) = r.kind
+                && found.insert(to.index())
+            {
+                work.push(to.index());
+            }
+        }
+    }
+    found
+}
+
+fn marks(object: &Object, function: usize) -> Marks {
+    let own = reached(object, function).into_iter().map(|n| own_marks(&object.functions[n]));
+    own.fold(Marks::default(), Marks::and)
+}
+
+fn own_marks(f: &Function) -> Marks {
+    let helpers = f.insns.iter().filter(|i| i.code == CALL && i.src == 0);
+    let helpers = helpers.map(|i| Marks {
+        changes_packet: Helper::get(i.imm)
+            .is_none_or(|h| h.may_change_packet() || h.effects.intersects(Effects::TAIL_CALL)),
+        sleeps: SLEEPING.contains(&i.imm),
+    });
+    let externs = f
+        .relocs
+        .iter()
+        .filter(|r| matches!(r.kind, RelocKind::Extern(_)) && f.insns[r.insn as usize].code == CALL);
+    let externs = externs.map(|_| Marks { changes_packet: true, sleeps: true });
+    helpers.chain(externs).fold(Marks::default(), Marks::and)
+}
