@@ -71,7 +71,12 @@ pub fn lift_understood(object: &Object) -> Lifted {
     let taken = addresses_taken(object);
     let mut sources = PrimaryMap::new();
     for (i, f) in object.functions.iter().enumerate() {
-        sources.push(source(object, f, taken[i], &mut lifted));
+        let in_data = object.is_in_data(obj::FuncId(i as u32));
+        let mut source = source(object, f, taken[i] || in_data, &mut lifted);
+        if in_data && source.linkage == ir::Linkage::Static {
+            source.linkage = ir::Linkage::Hidden;
+        }
+        sources.push(source);
     }
     let extern_args = |e: ir::Extern| extern_args(object, e.index());
     for (i, f) in object.functions.iter().enumerate() {

@@ -2,8 +2,6 @@
 
 use std::process::ExitCode;
 
-use millstream_opt::OptError;
-
 /// How a command ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Exit {
@@ -52,6 +50,12 @@ pub(crate) fn ended<E: Classified>(error: E) -> miette::Report {
     Ended { message: all.join(": "), exit: error.exit() }.into()
 }
 
+/// The code of a command that ends by a report.
+pub(crate) fn of(report: &miette::Report) -> Exit {
+    let ended = report.chain().find_map(|e| e.downcast_ref::<Ended>());
+    ended.map_or(Exit::Input, |ended| ended.exit)
+}
+
 impl Classified for millstream_lab::Error {
     fn exit(&self) -> Exit {
         use millstream_lab::Error as E;
@@ -62,6 +66,13 @@ impl Classified for millstream_lab::Error {
             E::Loader(millstream_loader::Error::Kernel(_)) => Exit::Negative,
             _ => Exit::Input,
         }
+    }
+}
+
+impl Classified for millstream_opt::OptError {
+    fn exit(&self) -> Exit {
+        // What the kernel has no rights for; anything else is said of the object.
+        self.refusal().map_or(Exit::Input, Classified::exit)
     }
 }
 
@@ -93,33 +104,6 @@ pub(crate) const CODES: [(Exit, &str); 6] = [
         "the packet program that was run has crashed; standard error says where and at which packet",
     ),
 ];
-
-/// What this process may not do, or the machine does not support.
-#[derive(Debug, thiserror::Error, miette::Diagnostic)]
-#[error("{error}")]
-#[diagnostic(help("{}", hint.unwrap_or("run as root; `millstream doctor` says what this machine permits")))]
-struct Forbidden {
-    error: String,
-    hint: Option<&'static str>,
-}
-
-/// An error of the optimizer as it is shown.
-pub(crate) fn report(error: OptError) -> miette::Report {
-    match error.refusal() {
-        Some(refusal) if refusal.errno() == Some(libc::EPERM) => {
-            Forbidden { error: error.to_string(), hint: refusal.hint() }.into()
-        }
-        _ => miette::Report::from_err(error),
-    }
-}
-
-/// The exit code of an error that ends a command.
-pub(crate) fn of(report: &miette::Report) -> Exit {
-    if let Some(ended) = report.downcast_ref::<Ended>() {
-        return ended.exit;
-    }
-    if report.chain().any(|e| e.is::<Forbidden>()) { Exit::NotPermitted } else { Exit::Input }
-}
 
 /// For the end of the help.
 pub(crate) fn help() -> String {

@@ -308,7 +308,7 @@ fn optimize(args: &Args, rules: &Rules, object: &Object) -> Result<(Optimized, V
         return Ok((millstream_opt::optimize(object, &options).into_diagnostic()?, Vec::new(), true));
     }
     let mut bar = Progress::counted("programs", object.programs.len());
-    let checked = millstream_opt::check_each(object, options, || bar.step()).map_err(exit::report)?;
+    let checked = millstream_opt::check_each(object, options, || bar.step()).map_err(exit::ended)?;
     let clean = checked.is_clean();
     let Check { optimized, programs } = checked;
     Ok((optimized, programs, clean))

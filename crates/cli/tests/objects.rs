@@ -175,3 +175,89 @@ fn instruction_set_versions_are_those_that_exist() {
     assert!(refused(&["opt", input.path(), "--isa", "5"]).contains("1..=4"));
     assert!(done(&["opt", input.path(), "--isa", "4"]).contains("slots before"));
 }
+
+/// Compiles text, or a fixture of the crate that reads objects.
+fn compiled(name: &str, source: Option<&str>) -> File {
+    let (object, text) = (file(&format!("{name}.o")), file(&format!("{name}.c")));
+    let fixture =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../object/tests/fixtures/{name}.bpf.c"));
+    let path = match source {
+        Some(source) => {
+            std::fs::write(&text.0, source).unwrap();
+            text.path()
+        }
+        None => fixture.to_str().unwrap(),
+    };
+    let clang = std::env::var("MILLSTREAM_CLANG").unwrap_or_else(|_| "clang-19".to_owned());
+    let machine = format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH);
+    let arguments = ["-O2", "-g", "-target", "bpf", "-mcpu=v3", &machine, "-c", path, "-o", object.path()];
+    assert!(Command::new(clang).args(arguments).status().unwrap().success());
+    object
+}
+
+#[test]
+fn one_bad_program_keeps_no_other_from_being_optimized_or_shown() {
+    let (input, output) = (compiled("strange", None), file("strange-out.o"));
+    let made = millstream(&["opt", input.path(), "-o", output.path(), "--json"]);
+    let errors = String::from_utf8(made.stderr).unwrap();
+    assert_eq!(made.status.code(), Some(0), "{errors}");
+    for name in ["jumps", "last", "foreign"] {
+        assert!(errors.contains(&format!("function {name} is left as it is")), "{name}: {errors}");
+    }
+    let report: Value = serde_json::from_slice(&made.stdout).unwrap();
+    let plain = report["functions"].as_array().unwrap().iter().find(|f| f["name"] == "plain").unwrap();
+    assert!(plain["outcome"]["not_understood"].is_null(), "{plain}");
+    let data = std::fs::read(output.path()).unwrap();
+    let (was, is) = (
+        Object::parse("a.o", &std::fs::read(input.path()).unwrap()).unwrap(),
+        Object::parse("a.o", &data).unwrap(),
+    );
+    let insns = |o: &Object, name: &str| o.functions.iter().find(|f| f.name == name).unwrap().insns.clone();
+    for name in ["jumps", "last", "foreign"] {
+        assert_eq!(insns(&was, name), insns(&is, name), "{name}");
+    }
+    let shown = done(&["inspect", input.path()]);
+    assert!(shown.contains("plain") && shown.contains("jumps is not understood"), "{shown}");
+}
+
+/// A program that the verifier rejects, one that it accepts, and one that loaders load only when told to.
+const THREE: &str = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n
+    SEC(\"xdp\") int bad(struct xdp_md *ctx) { return *(char *)(long)ctx->data; }
+    SEC(\"xdp\") int good(struct xdp_md *ctx) { return ctx->rx_queue_index & 1; }
+    SEC(\"?xdp\") int later(struct xdp_md *ctx) { return 2; }
+    char _license[] SEC(\"license\") = \"GPL\";";
+
+#[test]
+fn an_original_that_the_kernel_rejects_is_a_no() {
+    if !millstream_kernel::testing::require() {
+        return;
+    }
+    let (input, output) = (compiled("three", Some(THREE)), file("three-out.o"));
+    let made = millstream(&["opt", "--stats", input.path(), "-o", output.path()]);
+    assert_eq!(made.status.code(), Some(1), "{made:?}");
+    assert!(output.0.exists(), "an object is written all the same");
+    let asked = millstream(&["verify", input.path()]);
+    let text = String::from_utf8(asked.stdout).unwrap();
+    assert!(text.contains("later") && text.contains("skipped"), "{text}");
+    let asked = millstream(&["verify", "--all", input.path()]);
+    let text = String::from_utf8(asked.stdout).unwrap();
+    assert!(text.contains("2 accepted, 1 not"), "{text}");
+}
+
+#[test]
+fn without_rights_nothing_is_asked_and_the_exit_code_says_so() {
+    let input = router("without-rights.o");
+    let bin = env!("CARGO_BIN_EXE_millstream");
+    let same = input.path();
+    for arguments in
+        [&["opt", "--stats", same][..], &["verify", same], &["lab", "equal", same, same], &["demo"]]
+    {
+        let mut command = Command::new("setpriv");
+        command.args(["--bounding-set=-all", "--inh-caps=-all", "--", bin]).args(arguments);
+        let Ok(out) = command.output() else { return eprintln!("skipped: no setpriv") };
+        if String::from_utf8_lossy(&out.stderr).contains("setpriv:") {
+            return eprintln!("skipped: {}", String::from_utf8_lossy(&out.stderr));
+        }
+        assert_eq!(out.status.code(), Some(4), "{arguments:?}: {out:?}");
+    }
+}

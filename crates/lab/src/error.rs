@@ -2,6 +2,7 @@
 
 use millstream_isa::asm::AsmError;
 use millstream_kernel::LoadError;
+use millstream_loader::ProgramError;
 
 /// Result of the laboratory's functions.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -86,6 +87,21 @@ impl Error {
         matches!(self, Error::Lost(_) | Error::NoAnswer(_))
     }
 
+    /// Whether the kernel does not let this process do it.
+    pub fn is_forbidden(&self) -> bool {
+        let errno = match self {
+            Error::Kernel(e) | Error::Loader(millstream_loader::Error::Kernel(e)) => e.errno(),
+            Error::Load { source: LoadError::Refused(e), .. } => e.errno(),
+            Error::Program { source, .. } => match &**source {
+                ProgramError::Load(LoadError::Refused(e)) => e.errno(),
+                _ => None,
+            },
+            Error::Io { cause, .. } => cause.raw_os_error(),
+            _ => None,
+        };
+        errno == Some(libc::EPERM)
+    }
+
     /// Whether it is this machine that does not permit it, for want of privilege, or does not support it.
     pub fn is_the_machines(&self) -> bool {
         /// `ENOTSUPP`, which the kernel gives and the C library does not name.
@@ -97,16 +113,17 @@ impl Error {
             Error::Io { cause, .. } => cause.raw_os_error(),
             _ => None,
         };
-        matches!(
-            errno,
-            Some(
-                libc::EPERM
-                    | libc::EACCES
-                    | libc::EOPNOTSUPP
-                    | libc::ENOSYS
-                    | libc::EAFNOSUPPORT
-                    | NOT_SUPPORTED
+        self.is_forbidden()
+            || matches!(
+                errno,
+                Some(
+                    libc::EPERM
+                        | libc::EACCES
+                        | libc::EOPNOTSUPP
+                        | libc::ENOSYS
+                        | libc::EAFNOSUPPORT
+                        | NOT_SUPPORTED
+                )
             )
-        )
     }
 }

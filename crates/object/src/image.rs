@@ -4,7 +4,7 @@ use crate::elf::{Elf, Relocation};
 use crate::model::{ExternId, FuncId, MapId, RelocKind};
 use crate::raw_form::Origin;
 use millstream_btf::{StrOff, StrangeCore};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The file and where in it the described things are.
 #[derive(Clone, Debug, Default)]
@@ -34,6 +34,8 @@ pub(crate) struct Image {
     pub(crate) strange_cores: Vec<(FuncId, u32, StrangeCore)>,
     /// Sections of instructions of which no function is known, by name, and why.
     pub(crate) left_sections: Vec<(String, String)>,
+    /// Functions whose addresses are in data.
+    pub(crate) in_data: FxHashSet<FuncId>,
     /// The map that a section of global data is.
     pub(crate) data_maps: FxHashMap<usize, MapId>,
     /// What its raw files said, if it was read from such.

@@ -29,6 +29,12 @@
 //! `.BTF.ext` is made anew, and what would be wrong is dropped: DWARF (`.debug_*`, `.eh_frame`), labels among the
 //! symbols, and LLVM's table of address-significant symbols. `.BTF` stays as it is, byte for byte.
 //!
+//! # What is not understood
+//!
+//! A function that refers to what is not known is [kept](Function::kept): it is neither changed nor removed, and written as it
+//! was read, but for references to instructions that move. Where the types or records of an object cannot be read, all of it is
+//! [frozen](Object::frozen). [`Object::left_alone`] says what and why.
+//!
 //! Architecture Invariant: this crate describes; it neither opens files nor calls the kernel. Input is hostile until
 //! read: memory is bounded by a small multiple of the input's size.
 

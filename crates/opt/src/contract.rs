@@ -31,7 +31,7 @@ impl Marks {
     }
 
     fn keep(self, original: Marks) -> bool {
-        self.changes_packet >= original.changes_packet && self.sleeps >= original.sleeps
+        (self.changes_packet || !original.changes_packet) && (self.sleeps || !original.sleeps)
     }
 }
 

@@ -192,7 +192,9 @@ impl<'a> Pair<'a> {
         }
         let first = match self.load(0, "the first") {
             Ok(first) => first,
-            Err(e @ (Error::Program { .. } | Error::Loader(_))) => return Ok(Drawn::Nothing(e.in_full())),
+            Err(e @ (Error::Program { .. } | Error::Loader(_) | Error::Object(_))) if !e.is_forbidden() => {
+                return Ok(Drawn::Nothing(e.in_full()));
+            }
             Err(e) => return Err(e),
         };
         let found = first.program_type()?;

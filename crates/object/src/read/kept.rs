@@ -59,7 +59,10 @@ impl Object {
             let name = self.elf().sections[r.section].name.clone();
             self.keep_inside(r.base, &format!("section {name}"));
             self.keep_inside(Some(r.target), &format!("section {name}"));
+            let (section, byte) = r.target;
+            self.image.in_data.extend(self.function_around(section, byte / 8));
         }
+        self.image.in_data.extend(self.called_from_left_sections());
         let mut relocations = self.relocations_by_function();
         let mut work: Vec<FuncId> = self.kept_functions().collect();
         while let Some(id) = work.pop() {
@@ -76,6 +79,11 @@ impl Object {
                 work.extend(self.keep_inside(Some(r.target), &format!("a table of jumps of {name}")));
             }
         }
+    }
+
+    /// Whether data, or instructions that are not understood as functions, have the address of a function.
+    pub fn is_in_data(&self, id: FuncId) -> bool {
+        self.image.in_data.contains(&id)
     }
 
     /// Functions that are written as they were read.
@@ -194,6 +202,22 @@ impl Object {
             }
         }
         found
+    }
+
+    /// Functions in sections that instructions of sections without functions refer to.
+    fn called_from_left_sections(&self) -> Vec<FuncId> {
+        let elf = self.elf();
+        let left = |s: &&crate::elf::Section| {
+            let code = elf.sections.get(s.info as usize).is_some_and(|t| t.is_code());
+            s.is_relocations()
+                && code
+                && self.image.function_sections.binary_search(&(s.info as usize)).is_err()
+        };
+        let tables = elf.sections.iter().enumerate().filter(|(_, s)| left(s));
+        let relocations = tables.flat_map(|(n, _)| elf.relocations(n).unwrap_or_default());
+        let homes: FxHashSet<usize> = relocations.filter_map(|r| elf.symbols[r.symbol].section()).collect();
+        let ids = self.image.function_sections.iter().enumerate().filter(|(_, home)| homes.contains(home));
+        ids.map(|(n, _)| FuncId(n as u32)).collect()
     }
 
     /// Fields of data with a relocation against instructions.

@@ -3,7 +3,7 @@
 //! Every operation is a root, followed down to its operands' definitions to depth 1, 2 and 3 as long as there are at most
 //! four leaves; constants become symbolic, other operands values, of which the type says how many bits they have.
 
-use millstream_bpf::module::lift_object;
+use millstream_bpf::module::lift_understood;
 use millstream_ir::{Function, Inst, Module, Op, Type, Value, Width};
 use millstream_object::Object;
 use millstream_passes::rules::{CondPat, Expr, Head, NAMES, Pattern, Test, WidthPat};
@@ -28,7 +28,7 @@ pub struct Harvest {
 impl Harvest {
     /// Adds what the default passes leave of an object's programs. What cannot be lifted has none.
     pub fn object(&mut self, object: &Object) {
-        let Ok(lifted) = lift_object(object) else { return };
+        let lifted = lift_understood(object);
         let mut module = lifted.module;
         let mut session = Session::new(TARGET);
         session.verify = false;
