@@ -97,7 +97,7 @@ toolchain() {
 bpf_filesystem() {
     [ "$(id -u)" = 0 ] && [ -d /sys/fs/bpf ] && ! grep -q ' bpf ' /proc/self/mounts || return 0
     say "mounting the BPF file system"
-    mount -t bpf bpf /sys/fs/bpf || say "not permitted: what pins maps will not work"
+    mount -t bpf -o mode=0700 bpf /sys/fs/bpf || say "not permitted: what pins maps will not work"
 }
 
 packages

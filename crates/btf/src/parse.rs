@@ -321,7 +321,8 @@ fn read_header(data: &[u8]) -> Result<[Range; 3], BtfError> {
     Ok([types, strings, layout])
 }
 
-/// The strings begin and end with a NUL; a copy with what is not UTF-8 replaced, if there is such.
+/// The strings begin and end with a NUL; a copy with what is not UTF-8 replaced, and what would end a line of a report, if there is
+/// such.
 fn check_strings(raw: &[u8]) -> Result<Option<String>, BtfError> {
     if raw.last() != Some(&0) {
         return Err(BtfError::BadHeader("the strings do not end with a NUL"));
@@ -329,12 +330,15 @@ fn check_strings(raw: &[u8]) -> Result<Option<String>, BtfError> {
     if raw[0] != 0 {
         return Err(BtfError::SplitBtf);
     }
-    if std::str::from_utf8(raw).is_ok() {
+    // Tabs are in lines of source.
+    const LINE_ENDS: [char; 4] = ['\n', '\r', '\x0b', '\x0c'];
+    let ends_lines = raw.iter().any(|b| matches!(b, b'\n' | b'\r' | 0x0b | 0x0c));
+    if !ends_lines && std::str::from_utf8(raw).is_ok() {
         return Ok(None);
     }
     let mut text = String::with_capacity(raw.len());
     for chunk in raw.utf8_chunks() {
-        text.push_str(chunk.valid());
+        text.push_str(&chunk.valid().replace(LINE_ENDS, "?"));
         text.extend(chunk.invalid().iter().map(|_| '?'));
     }
     Ok(Some(text))

@@ -1,10 +1,11 @@
 //! `millstream doctor`: what this machine permits, found out by trying, and what to do about the rest.
 
 use std::fmt::Write as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::process::{Command, ExitCode};
 
-use millstream_kernel::possible_cpus;
 use millstream_kernel::probe::{self, Outcome};
+use millstream_kernel::{MOUNT, possible_cpus};
 use millstream_specialize::guard::Guard;
 use serde::Serialize;
 
@@ -223,18 +224,33 @@ fn settings() -> Vec<Check> {
         advice: (lockdown == "confidentiality").then(|| "boot with lockdown=integrity or none".to_owned()),
         found: lockdown,
     });
-    out.push(Check {
-        name: "BPF file system",
-        status: if mounted.is_empty() { Status::Limited } else { Status::Ok },
-        found: if mounted.is_empty() { "not mounted".to_owned() } else { mounted.join(", ") },
-        needed_for: "pinned maps, links that outlive the process",
-        advice: mounted.is_empty().then(|| "mount -t bpf bpf /sys/fs/bpf".to_owned()),
-    });
+    out.push(bpf_filesystem(&mounted));
     let limits = read("/proc/self/limits").unwrap_or_default();
     let memlock = limits.lines().find_map(|l| l.strip_prefix("Max locked memory"));
     let memlock = memlock.and_then(|l| l.split_whitespace().next()).unwrap_or("unknown");
     out.push(Check::info("locked memory", memlock, "kernels before 5.11 only, which charge maps to it"));
     out
+}
+
+/// Where something can be pinned, and whether others can make directories there.
+fn bpf_filesystem(mounted: &[String]) -> Check {
+    let open = |at: &&String| std::fs::metadata(at).is_ok_and(|m| m.mode() & 0o022 != 0);
+    let open: Vec<&str> = mounted.iter().filter(open).map(String::as_str).collect();
+    let (found, advice) = match (mounted, open.as_slice()) {
+        ([], _) => ("not mounted".to_owned(), Some(MOUNT.to_owned())),
+        (_, []) => (mounted.join(", "), None),
+        (_, open) => (
+            format!("{}; everybody may make directories in {}", mounted.join(", "), open.join(", ")),
+            Some(format!("chmod 0700 {}; or mount it so: {MOUNT}", open.join(" "))),
+        ),
+    };
+    Check {
+        name: "BPF file system",
+        status: if advice.is_some() { Status::Limited } else { Status::Ok },
+        found,
+        needed_for: "pinned maps, links that outlive the process",
+        advice,
+    }
 }
 
 /// The guard itself, loaded, attached and removed again.

@@ -9,6 +9,8 @@ use miette::Diagnostic;
 use millstream_lab::workload::Builtin;
 use millstream_object::{Object, ObjectError, RawInput};
 
+use crate::limited;
+
 /// The flag of commands that read raw programs.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Section {
@@ -114,7 +116,7 @@ fn is_raw(path: &Path) -> bool {
 }
 
 fn bytes(path: &Path) -> Result<Vec<u8>, ReadError> {
-    std::fs::read(path).map_err(|source| ReadError::Io { verb: "read", path: path.to_owned(), source })
+    limited::bytes(path).map_err(|source| ReadError::Io { verb: "read", path: path.to_owned(), source })
 }
 
 fn put(path: &Path, data: &[u8]) -> Result<(), ReadError> {

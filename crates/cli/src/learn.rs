@@ -19,6 +19,7 @@ use millstream_rules::learn::{Harvest, Search, Step, reduce, search};
 use millstream_rules::{admit, found};
 
 use crate::exit::Exit;
+use crate::privileges::Needs;
 use crate::progress::Progress;
 use crate::prove::Solving;
 use crate::rules::{jobs, new_store, object_files, store, write_store};
@@ -56,9 +57,16 @@ pub(crate) struct Args {
     solving: Solving,
 }
 
+impl Args {
+    /// Privileges that it takes: the search asks the kernel.
+    pub(crate) fn needs(&self) -> Needs {
+        if self.windows.is_some() { Needs::Kernel } else { Needs::Files }
+    }
+}
+
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
-    let Some(solver) = args.solving.solver() else {
+    let Some(solver) = args.solving.solver()? else {
         eprintln!("rules are not learnt without a solver that proves them");
         return Ok(Exit::NotPermitted.into());
     };
@@ -101,6 +109,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     let store = new_store(admitted.entries);
     write_store(&args.output, &store.text())?;
     println!("{} rules of {candidates} found, in {}", store.entries.len(), args.output.display());
+    if let Some(words) = Solving::trusted(Some(&solver)) {
+        println!("this {words}");
+    }
     if !os::interrupted() && journal.groups.is_some_and(|(done, all)| done == all) {
         // All left sides were looked at: there is nothing to go on with.
         let _ = std::fs::remove_file(&journal.path);
@@ -202,7 +213,7 @@ impl Journal {
         name.push(".part");
         let path = PathBuf::from(name);
         let shown = path.display().to_string();
-        let old = std::fs::read_to_string(&path).unwrap_or_default();
+        let old = crate::limited::text(&path).unwrap_or_default();
         let same = old.lines().next() == Some(title);
         let (mut done, mut entries) = (BTreeSet::new(), Vec::new());
         // A line that was cut off is looked for again with its group.

@@ -4,10 +4,14 @@
 //! or a report. JSON goes to standard output and has a `schema` number; everything else that is not the result
 //! goes to standard error.
 
+#[macro_use]
+mod escape;
+
 mod bench_user;
 mod build;
 mod capture;
 mod click;
+mod clients;
 mod completions;
 mod control;
 mod daemon;
@@ -28,10 +32,12 @@ mod inspect;
 mod lab;
 mod layout;
 mod learn;
+mod limited;
 mod man;
 mod metrics;
 mod native;
 mod opt;
+mod privileges;
 mod progress;
 mod prove;
 mod rules;
@@ -44,6 +50,8 @@ mod xdp;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+use crate::privileges::Needs;
 
 /// The static compiler makes many small things: with the system's allocator it takes a quarter longer. Without huge pages (a
 /// feature of the crate), since the kernel clears two megabytes for each, of which a short run uses little.
@@ -146,6 +154,28 @@ impl Command {
     }
 }
 
+impl Command {
+    /// Privileges that it takes.
+    fn needs(&self) -> Needs {
+        use Command::{
+            Click, Control, Daemon, Demo, Doctor, Explain, Lab, Learn, Native, Opt, Prove, Run, Verify,
+        };
+        match self {
+            Opt(args) => args.needs(),
+            Explain(args) => args.needs(),
+            Prove(args) => args.needs(),
+            Learn(args) => args.needs(),
+            Lab(args) => args.needs(),
+            Click(args) => args.needs(),
+            Native(args) => args.needs(),
+            Verify(_) => Needs::Kernel,
+            Run(_) | Daemon(_) | Control(_) => Needs::Attach,
+            Demo(_) | Doctor(_) => Needs::Measure,
+            _ => Needs::Files,
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_env("MILLSTREAM_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
@@ -154,6 +184,7 @@ fn main() -> ExitCode {
         return code;
     }
     let command = Cli::parse().command;
+    privileges::reduce(command.needs(), &std::env::args_os().skip(1).collect::<Vec<_>>());
     if command.only_prints() {
         millstream_lab::os::end_with_the_reader();
     }

@@ -1,18 +1,36 @@
 //! Metrics over HTTP, in the OpenMetrics text format: who asks, and how it is answered. What there is to be told is the business of who serves.
 //!
-//! The server answers `GET /metrics` and nothing else, one request a connection, and gives a slow client up after a moment.
+//! The server (`hyper`) answers `GET /metrics` and nothing else, one request a connection. Several clients are served at once, and each
+//! connection has one deadline from its first byte to its last: a client that sends or reads slowly delays nobody.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::convert::Infallible;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::time::Duration;
 
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::CONTENT_TYPE;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::collector::Collector;
 use prometheus_client::registry::Registry;
+use tokio::sync::Semaphore;
 
-/// How long a client may take for its request, and to take the answer.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Bytes of a request at most.
-const LONGEST: u64 = 8 << 10;
+/// Time that a connection may take.
+const DEADLINE: Duration = Duration::from_secs(5);
+/// Bytes of a request's head at most.
+const LONGEST: usize = 8 << 10;
+/// Connections at a time; others wait until one of these ends.
+const CLIENTS: usize = 64;
+/// Texts that are made at a time.
+const WRITERS: usize = 4;
+
+/// Makes the text that is answered.
+pub(crate) type Text = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// Listens where metrics are to be had; or what to say if that cannot be.
 pub(crate) fn listen(address: Option<SocketAddr>) -> Result<Option<TcpListener>, String> {
@@ -35,35 +53,129 @@ pub(crate) fn text(collector: Box<dyn Collector>) -> String {
 }
 
 /// Answers requests with what `text` gives by then, for as long as the process lives.
-pub(crate) fn serve(listener: &TcpListener, text: &dyn Fn() -> String) {
-    for stream in listener.incoming() {
-        // One after the other: scrapes are rare, and a slow one is given up.
-        if let Ok(stream) = stream
-            && let Err(error) = answer(stream, text)
-        {
-            tracing::debug!("metrics: {error}");
+///
+/// # Errors
+/// If the system does not let this thread wait for several connections.
+pub(crate) fn serve(listener: TcpListener, text: Text) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_io().enable_time().max_blocking_threads(WRITERS).build()?;
+    runtime.block_on(async {
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let places = Arc::new(Semaphore::new(CLIENTS));
+        loop {
+            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return Ok(()) };
+            let stream = match listener.accept().await {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    // Too many open files, say: it may pass.
+                    tracing::debug!("metrics: {error}");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
+            };
+            let text = Arc::clone(&text);
+            tokio::spawn(async move {
+                let mut server = http1::Builder::new();
+                server.keep_alive(false).max_buf_size(LONGEST).timer(TokioTimer::new());
+                let service = service_fn(|request| answer(request, Arc::clone(&text)));
+                let connection = server.serve_connection(TokioIo::new(stream), service);
+                match tokio::time::timeout(DEADLINE, connection).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => tracing::debug!("metrics: {error}"),
+                    Err(_) => tracing::debug!("metrics: a client was too slow"),
+                }
+                drop(place);
+            });
         }
-    }
+    })
 }
 
-fn answer(mut stream: TcpStream, text: &dyn Fn() -> String) -> std::io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let mut lines = BufReader::new(stream.try_clone()?.take(LONGEST)).lines();
-    let request = lines.next().transpose()?.unwrap_or_default();
-    // The rest of the head, so that the client is not reset while it still sends.
-    while lines.next().transpose()?.is_some_and(|line| !line.is_empty()) {}
-    let mut words = request.split_whitespace();
-    let (status, kind, body) = match (words.next(), words.next()) {
-        (Some("GET"), Some("/metrics")) => {
-            ("200 OK", "application/openmetrics-text; version=1.0.0; charset=utf-8", text())
-        }
-        (Some("GET"), Some(_)) => ("404 Not Found", "text/plain", "metrics are at /metrics\n".to_owned()),
-        _ => ("405 Method Not Allowed", "text/plain", "only GET is understood\n".to_owned()),
+async fn answer(request: Request<Incoming>, text: Text) -> Result<Response<Full<Bytes>>, Infallible> {
+    const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    let is_there = request.uri().path() == "/metrics";
+    drop(request);
+    let (status, kind, body) = match (is_read, is_there) {
+        (true, true) => match tokio::task::spawn_blocking(move || text()).await {
+            Ok(text) => (StatusCode::OK, METRICS, text),
+            Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, "text/plain", format!("{error}\n")),
+        },
+        (true, false) => (StatusCode::NOT_FOUND, "text/plain", "metrics are at /metrics\n".to_owned()),
+        (false, _) => (StatusCode::METHOD_NOT_ALLOWED, "text/plain", "only GET is understood\n".to_owned()),
     };
-    let length = body.len();
-    write!(
-        stream,
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
-    )
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(kind));
+    Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpStream;
+
+    use super::*;
+
+    fn server() -> SocketAddr {
+        let listener =
+            listen(Some("127.0.0.1:0".parse().expect("an address"))).expect("listens").expect("asked");
+        let address = listener.local_addr().expect("an address");
+        std::thread::spawn(move || serve(listener, Arc::new(|| "figures 1\n# EOF\n".to_owned())));
+        address
+    }
+
+    fn said(address: SocketAddr, request: &str) -> String {
+        let mut stream = TcpStream::connect(address).expect("connected");
+        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
+        stream.write_all(request.as_bytes()).expect("asked");
+        let mut text = String::new();
+        // A server that has not read all of a request resets the connection behind its answer.
+        let _ = stream.read_to_string(&mut text);
+        text
+    }
+
+    #[test]
+    fn metrics_are_at_their_path_and_nothing_else_is_anywhere() {
+        let address = server();
+        let ok = said(address, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert!(ok.starts_with("HTTP/1.1 200 OK\r\n") && ok.ends_with("\r\n\r\nfigures 1\n# EOF\n"), "{ok}");
+        assert!(ok.contains("content-type: application/openmetrics-text; version=1.0.0"), "{ok}");
+        for (request, status) in [
+            ("GET / HTTP/1.1\r\nHost: x\r\n\r\n", "404"),
+            ("GET /metrics/../etc HTTP/1.1\r\nHost: x\r\n\r\n", "404"),
+            ("POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", "405"),
+            ("nonsense\r\n\r\n", "400"),
+        ] {
+            let text = said(address, request);
+            assert!(text.starts_with(&format!("HTTP/1.1 {status} ")), "{request:?}: {text}");
+        }
+        let long = format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "a".repeat(2 * LONGEST));
+        assert!(!said(address, &long).contains("200 OK"));
+    }
+
+    /// Connections that say nothing, half a request, or a byte now and then are closed at the deadline, and keep nobody else waiting.
+    #[test]
+    fn slow_clients_delay_nobody_and_are_given_up() {
+        let address = server();
+        let mut slow: Vec<TcpStream> =
+            (0..CLIENTS / 2).map(|_| TcpStream::connect(address).expect("connected")).collect();
+        let half = slow.len() / 2;
+        slow[..half].iter_mut().for_each(|s| s.write_all(b"GET /metrics HTT").expect("said"));
+        let mut trickle = slow[0].try_clone().expect("cloned");
+        std::thread::spawn(move || {
+            while trickle.write_all(b"P").is_ok() {
+                std::thread::sleep(Duration::from_millis(200));
+            }
+        });
+        for _ in 0..3 {
+            assert!(said(address, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").contains("figures 1"));
+        }
+        for mut stream in slow {
+            stream.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
+            // An end, or an answer that the request was bad or late, and then an end.
+            let closed = stream.read_to_end(&mut Vec::new());
+            assert!(closed.is_ok() || closed.is_err_and(|e| e.kind() == io::ErrorKind::ConnectionReset));
+        }
+    }
 }

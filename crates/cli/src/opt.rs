@@ -19,6 +19,7 @@ use serde::Serialize;
 
 use crate::exit::Exit;
 use crate::input;
+use crate::privileges::Needs;
 use crate::progress::Progress;
 use crate::superopt::{self, Common, Level};
 
@@ -75,6 +76,13 @@ pub(crate) struct Args {
     prove: Option<Prove>,
     #[command(flatten)]
     common: Common,
+}
+
+impl Args {
+    /// Privileges that it takes.
+    pub(crate) fn needs(&self) -> Needs {
+        self.common.needs(self.stats || self.kernels == Kernels::Here)
+    }
 }
 
 /// What is proven.
@@ -218,7 +226,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 /// Predicts by a table from a file.
 fn install(path: &Path) -> Result<()> {
     let named = || path.display().to_string();
-    let text = std::fs::read_to_string(path).into_diagnostic().wrap_err_with(named)?;
+    let text = crate::limited::text(path).into_diagnostic().wrap_err_with(named)?;
     let table = CycleTable::parse(&text).into_diagnostic().wrap_err_with(named)?;
     CycleTable::install(table);
     Ok(())
@@ -251,7 +259,7 @@ fn options(args: &Args, rules: &Rules) -> Options {
 }
 
 fn validate(args: &Args, rules: &Rules, object: &Object, optimized: &Optimized) -> Result<Vec<ProofReport>> {
-    let solver = args.common.solving.solver();
+    let solver = args.common.solving.solver()?;
     let without_dumps = Options { dump_after: None, ..options(args, rules) };
     let limits = args.common.solving.limits();
     millstream_opt::validate(object, optimized, &without_dumps, solver.as_ref(), &limits).into_diagnostic()
@@ -264,7 +272,7 @@ fn validate_passes(
     object: &Object,
     optimized: &Optimized,
 ) -> Result<Vec<StepReport>> {
-    let solver = args.common.solving.solver();
+    let solver = args.common.solving.solver()?;
     let options = Options { dump_after: None, ..options(args, rules) };
     let limits = args.common.solving.limits();
     let aside = aside(args.output.as_deref().unwrap_or(input));
@@ -406,7 +414,9 @@ fn step_table(steps: &[StepReport]) -> String {
         let refuted = count(|v| matches!(v, Proven::Refuted { .. }));
         table.row([pass, &of().count().to_string(), &proven, &unknown, &refuted, &format!("{ms:.1}"), ""]);
     }
-    table.to_string()
+    let trusted = steps.iter().map(|s| s.trusted as u64).sum();
+    let words = crate::prove::rests_on(trusted).map_or(String::new(), |words| format!("this {words}\n"));
+    format!("{table}{words}")
 }
 
 fn proof_table(proofs: &[ProofReport]) -> String {
@@ -416,7 +426,10 @@ fn proof_table(proofs: &[ProofReport]) -> String {
     for p in proofs {
         let text = match &p.verdict {
             Proven::Unchanged => "unchanged".into(),
-            Proven::Equivalent => "equivalent".into(),
+            Proven::Equivalent => match crate::prove::rests_on(p.trusted as u64) {
+                Some(words) => format!("equivalent, {words}"),
+                None => "equivalent".into(),
+            },
             Proven::Unknown(why) => {
                 unknown += 1;
                 format!("not known: {why}")

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -11,12 +11,13 @@ use millstream_lab::equal::{Bytes, Observable, Replayed, Scene, replay};
 use millstream_object::{FuncId, Object};
 use millstream_prove::{
     Acceleration, Answers, Cache, CacheStats, Counterexample, Entry, Limits, Proof, RedisError, Solver,
-    Verdict, hold, prove,
+    StoreKey, StoreKeyError, Verdict, hold, prove,
 };
 use serde::Serialize;
 
 use crate::exit::Exit;
 use crate::input::{self, Section};
+use crate::privileges::Needs;
 
 /// Flags of `millstream prove`.
 #[derive(Debug, clap::Args)]
@@ -28,6 +29,9 @@ pub(crate) struct Args {
     /// Look at this program only; may be repeated
     #[arg(long, value_name = "NAME")]
     prog: Vec<String>,
+    /// Show a difference in the kernel, too, by a test run: takes its rights
+    #[arg(long)]
+    replay: bool,
     /// Only say how long the programs are and which are the same
     #[arg(long)]
     dry_run: bool,
@@ -38,6 +42,13 @@ pub(crate) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+impl Args {
+    /// Privileges that it takes.
+    pub(crate) fn needs(&self) -> Needs {
+        if self.replay { Needs::Kernel } else { Needs::Files }
+    }
 }
 
 /// Flags of all that proves something.
@@ -62,9 +73,21 @@ pub(crate) struct Solving {
     /// Where the answers of solvers are kept; `off`: nowhere. By default the user's cache directory
     #[arg(long, value_name = "DIRECTORY", env = "MILLSTREAM_CACHE")]
     cache: Option<PathBuf>,
-    /// Share the answers of solvers over this Redis server, `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]`
+    /// Share the answers of solvers over this Redis server, `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]`, or
+    /// `rediss://` for TLS. Answers of others say in which order solvers are asked; all is proven again
     #[arg(long, value_name = "URL", env = "MILLSTREAM_REDIS", value_parser = redis, hide_env_values = true)]
     redis: Option<String>,
+    /// Sign the answers that are shared with the key in this file, which only its owner may read
+    #[arg(long, value_name = "FILE", env = "MILLSTREAM_STORE_KEY", value_parser = store_key)]
+    store_key: Option<StoreKey>,
+    /// Take answers that are signed with --store-key in place of proofs; the verdict then says so
+    #[arg(long, requires = "store_key")]
+    trust_store: bool,
+}
+
+/// A key that can be used.
+fn store_key(path: &str) -> Result<StoreKey, StoreKeyError> {
+    StoreKey::read(Path::new(path))
 }
 
 /// An address that can be used.
@@ -73,8 +96,19 @@ fn redis(url: &str) -> Result<String, RedisError> {
 }
 
 impl Solving {
-    /// Those who are asked; none, with a warning, if none is there: much is proven without.
-    pub(crate) fn solver(&self) -> Option<Solver> {
+    /// Solvers to ask; none, with a warning, if none is there: much is proven without.
+    ///
+    /// # Errors
+    /// If answers are to be trusted that somebody on the way could read or change.
+    pub(crate) fn solver(&self) -> Result<Option<Solver>, miette::Report> {
+        if let (true, Some(url)) = (self.trust_store, &self.redis)
+            && !Cache::is_private_address(url).into_diagnostic()?
+        {
+            return Err(miette!(
+                help = "give --redis an address that begins with rediss://",
+                "--trust-store takes answers from this machine, or by TLS"
+            ));
+        }
         let mut solver = match self.solver.as_slice() {
             [] => Solver::found().unwrap_or_else(|| Solver::of([])),
             named => Solver::of(named.iter().cloned()),
@@ -84,32 +118,43 @@ impl Solving {
         }
         if solver.is_empty() {
             tracing::warn!("no solver (z3 or cvc5) is there; only what needs none is proven");
-            return None;
+            return Ok(None);
         }
         let directory = Cache::default_directory().unwrap_or_else(std::env::temp_dir);
-        Some(solver.agreeing(self.agree).keeping_in(directory).with_cache(self.cache()))
+        Ok(Some(solver.agreeing(self.agree).keeping_in(directory).with_cache(self.cache())))
     }
 
     fn cache(&self) -> Cache {
+        let mut cache = Cache::in_memory();
+        if let Some(key) = &self.store_key {
+            cache = cache.signed_by_team(key.clone(), self.trust_store);
+        }
         let directory = match &self.cache {
             Some(off) if off.as_os_str() == "off" => None,
             Some(directory) => Some(directory.clone()),
             None => Cache::default_directory(),
         };
-        let kept = directory.map(|d| Cache::in_directory(&d).map_err(|e| (d, e)));
-        let cache = match kept {
-            None => Cache::in_memory(),
-            Some(Ok(cache)) => cache,
-            Some(Err((directory, e))) => {
+        if let Some(directory) = directory {
+            let key = StoreKey::of_user()
+                .inspect_err(|e| {
+                    tracing::warn!("answers of solvers are not taken from one run to the next: {e}")
+                })
+                .ok();
+            cache = cache.clone().in_directory(&directory, key).unwrap_or_else(|e| {
                 tracing::warn!("answers of solvers are not kept in {}: {e}", directory.display());
-                Cache::in_memory()
-            }
-        };
+                cache
+            });
+        }
         match &self.redis {
             // It was read before.
             Some(url) => cache.clone().on_redis(url).unwrap_or(cache),
             None => cache,
         }
+    }
+
+    /// Says how many answers of a trusted store were taken in place of proofs, if any were.
+    pub(crate) fn trusted(solver: Option<&Solver>) -> Option<String> {
+        rests_on(solver?.cache().stats().trusted)
     }
 
     /// How much may be spent on a program.
@@ -123,10 +168,21 @@ impl Solving {
     }
 }
 
+/// Words for a verdict that rests on answers of a trusted store, if it does.
+pub(crate) fn rests_on(answers: u64) -> Option<String> {
+    match answers {
+        0 => None,
+        1 => Some("rests on 1 answer of the trusted store, which was not proven here".to_owned()),
+        n => Some(format!("rests on {n} answers of the trusted store, which were not proven here")),
+    }
+}
+
 #[derive(Debug, Serialize)]
 struct Row {
     name: String,
     verdict: &'static str,
+    /// Answers of a trusted store that the verdict rests on and that were not proven here.
+    trusted: usize,
     /// What can differ, or why it is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
@@ -152,6 +208,8 @@ struct Solvers {
     asked: usize,
     /// Answers that were known, by the solver that gave them.
     cached: BTreeMap<String, usize>,
+    /// Of these, answers of others, whose store is trusted.
+    trusted: usize,
     parts: Vec<Part>,
 }
 
@@ -185,6 +243,7 @@ impl From<&Answers> for Solvers {
         Solvers {
             asked: answers.asked,
             cached: answers.cached.iter().cloned().collect(),
+            trusted: answers.trusted,
             parts: answers.solvers.iter().map(part).collect(),
         }
     }
@@ -197,6 +256,10 @@ struct Hits {
     memory: u64,
     file: u64,
     redis: u64,
+    /// Of those found, answers of others, whose store is trusted.
+    trusted: u64,
+    /// Answers of others that only said in which order solvers were asked.
+    hints: u64,
     damaged: u64,
     /// Of all that was asked.
     rate: f64,
@@ -206,7 +269,16 @@ impl From<CacheStats> for Hits {
     fn from(s: CacheStats) -> Hits {
         let found = s.memory + s.file + s.redis;
         let rate = found as f64 / s.asked.max(1) as f64;
-        Hits { asked: s.asked, memory: s.memory, file: s.file, redis: s.redis, damaged: s.damaged, rate }
+        Hits {
+            asked: s.asked,
+            memory: s.memory,
+            file: s.file,
+            redis: s.redis,
+            trusted: s.trusted,
+            hints: s.hints,
+            damaged: s.damaged,
+            rate,
+        }
     }
 }
 
@@ -234,7 +306,7 @@ const ASSUMPTIONS: &[&str] = &[
 pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     let (a, mut b) = (args.section.read(&args.a)?, args.section.read(&args.b)?);
     input::call_alike(&a, &mut b);
-    let solver = args.solving.solver();
+    let solver = args.solving.solver()?;
     let limits = args.solving.limits();
     let mut programs = Vec::new();
     for (name, f, g) in pairs(&a, &b, &args.prog)? {
@@ -244,7 +316,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
             prove((&a, f), (&b, g), solver.as_ref(), &limits)
         };
         let kernel = match &proof.verdict {
-            Verdict::Differs(found) => Some(replayed(&a, &b, &name, found)),
+            Verdict::Differs(found) if args.replay => Some(replayed(&a, &b, &name, found)),
             _ => None,
         };
         programs.push(row(name, &proof, kernel));
@@ -313,6 +385,7 @@ fn row(name: String, proof: &Proof, kernel: Option<Replayed>) -> Row {
     Row {
         name,
         verdict,
+        trusted: proof.answers.trusted,
         reason,
         slots: proof.slots,
         identical: proof.identical,
@@ -331,6 +404,9 @@ fn text(report: &Report) -> String {
     for r in &report.programs {
         let _ = write!(out, "{:10}  {:width$}  {:8.1} ms", r.verdict, r.name, r.milliseconds);
         let _ = writeln!(out, "  {}", r.reason.as_deref().unwrap_or_default());
+        if let Some(words) = rests_on(r.trusted as u64) {
+            let _ = writeln!(out, "  {words}");
+        }
         if let Some(kernel) = &r.kernel {
             let _ = writeln!(out, "  kernel: {}", in_words(kernel));
         }

@@ -112,6 +112,8 @@ struct Report {
     proven: usize,
     refuted: usize,
     undecided: usize,
+    /// Answers of a trusted store that the verdicts rest on and that were not proven here.
+    trusted: u64,
     rules: Vec<Row>,
 }
 
@@ -133,11 +135,12 @@ fn check(args: &Check) -> Result<ExitCode, miette::Report> {
     if let Some(directory) = &args.smt {
         return write_questions(&rules, directory);
     }
-    let solver = args.solving.solver();
+    let solver = args.solving.solver()?;
     let limits = args.solving.limits();
     let checked = check_all(&rules, solver.as_ref(), &limits, args.jobs, |_, _| {}).into_diagnostic()?;
     let mut report = report(&rules, &checked);
     check_windows(&windows, solver.as_ref(), &mut report);
+    report.trusted = solver.as_ref().map_or(0, |s| s.cache().stats().trusted);
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report).into_diagnostic()?);
     } else {
@@ -151,6 +154,9 @@ fn check(args: &Check) -> Result<ExitCode, miette::Report> {
             report.refuted,
             report.undecided
         );
+        if let Some(words) = crate::prove::rests_on(report.trusted) {
+            println!("this {words}");
+        }
     }
     Ok(match (report.refuted, report.undecided, &solver) {
         (0, 0, _) => Exit::Done,
@@ -239,7 +245,7 @@ pub(crate) fn windows(file: &Path) -> Result<WindowRules, miette::Report> {
 
 /// What a team keeps on a Redis server, where a path is the address of that.
 fn shared(file: &Path) -> Option<Result<Shared, miette::Report>> {
-    let url = file.to_str().filter(|f| f.starts_with("redis://"))?;
+    let url = file.to_str().filter(|f| f.starts_with("redis://") || f.starts_with("rediss://"))?;
     Some(
         Shared::new(url)
             .map_err(|_| miette!("a store on a Redis server is `redis://HOST[:PORT][/DATABASE]#NAME`")),
@@ -260,7 +266,7 @@ fn text_of(file: &Path) -> Result<String, miette::Report> {
         let text = shared?.read().into_diagnostic().wrap_err_with(|| format!("reading {shown}"))?;
         return text.ok_or_else(|| miette!("there is no {shown}"));
     }
-    std::fs::read_to_string(file).into_diagnostic().wrap_err_with(|| format!("reading {shown}"))
+    crate::limited::text(file).into_diagnostic().wrap_err_with(|| format!("reading {shown}"))
 }
 
 /// A store, read whole.
@@ -312,7 +318,7 @@ pub(crate) fn admitted(files: &[PathBuf], solving: &Solving) -> Result<Team, mie
         // No solver is looked for: what it has proven before may be much to read.
         return Ok(Team::default());
     }
-    let (mut team, solver) = (Team::default(), solving.solver());
+    let (mut team, solver) = (Team::default(), solving.solver()?);
     for file in files {
         if WindowRules::is_one(&text_of(file)?) {
             let tell = |rule: &WindowRule, why: &str| eprintln!("{}: not applied, {why}: {rule}", rule.name);
@@ -322,6 +328,9 @@ pub(crate) fn admitted(files: &[PathBuf], solving: &Solving) -> Result<Team, mie
         } else {
             team.terms = Some(Arc::new(admitted_terms(store(file)?, solver.as_ref(), solving)?));
         }
+    }
+    if let Some(words) = Solving::trusted(solver.as_ref()) {
+        eprintln!("that the rules hold {words}");
     }
     Ok(team)
 }
@@ -353,7 +362,7 @@ fn seal(args: &Seal) -> Result<ExitCode, miette::Report> {
     if args.reduce {
         entries = millstream_rules::learn::reduce(&RuleSet::written(), entries, |_, _| {});
     }
-    let solver = args.solving.solver();
+    let solver = args.solving.solver()?;
     let admitted =
         millstream_rules::admit(entries, solver.as_ref(), &args.solving.limits(), args.jobs, || {})
             .into_diagnostic()?;
@@ -361,18 +370,30 @@ fn seal(args: &Seal) -> Result<ExitCode, miette::Report> {
         println!("{}: left out, {outcome}: {rule}", rule.name);
     }
     let store = new_store(admitted.entries);
-    sealed(args, &store.text(), store.entries.len(), admitted.refused.len())
+    let trusted = Solving::trusted(solver.as_ref());
+    sealed(args, &store.text(), store.entries.len(), admitted.refused.len(), trusted)
 }
 
 fn seal_windows(args: &Seal, rules: &WindowRules) -> Result<ExitCode, miette::Report> {
     let tell = |rule: &WindowRule, why: &str| println!("{}: left out, {why}: {rule}", rule.name);
-    let (proven, refused) = admitted_windows(rules, args.solving.solver().as_ref(), tell);
-    sealed(args, &proven.text(), proven.rules().len(), refused)
+    let solver = args.solving.solver()?;
+    let (proven, refused) = admitted_windows(rules, solver.as_ref(), tell);
+    let trusted = Solving::trusted(solver.as_ref());
+    sealed(args, &proven.text(), proven.rules().len(), refused, trusted)
 }
 
-fn sealed(args: &Seal, text: &str, kept: usize, refused: usize) -> Result<ExitCode, miette::Report> {
+fn sealed(
+    args: &Seal,
+    text: &str,
+    kept: usize,
+    refused: usize,
+    trusted: Option<String>,
+) -> Result<ExitCode, miette::Report> {
     write_store(&args.output, text)?;
     println!("{kept} rules in {}, {refused} left out", shown(&args.output));
+    if let Some(words) = trusted {
+        println!("this {words}");
+    }
     Ok(if refused == 0 { Exit::Done } else { Exit::Unknown }.into())
 }
 
@@ -472,6 +493,7 @@ fn report(rules: &[Rule], checked: &[Checked]) -> Report {
         proven: count("proven"),
         refuted: count("refuted"),
         undecided: count("undecided"),
+        trusted: 0,
         rules,
     }
 }

@@ -16,6 +16,7 @@ use serde::Serialize;
 use crate::exit::Exit;
 use crate::fastest::{BEST, Timed};
 use crate::input::Section;
+use crate::privileges::Needs;
 use crate::prove::Solving;
 use crate::rules::jobs;
 
@@ -42,6 +43,13 @@ pub(crate) struct Common {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+impl Common {
+    /// Privileges that it takes, for these kernels.
+    pub(crate) fn needs(&self, asks: bool) -> Needs {
+        if asks || self.searching.level == Level::Super { Needs::Kernel } else { Needs::Files }
+    }
 }
 
 /// Flags of the search.
@@ -98,6 +106,8 @@ struct Report<'a> {
     measured: Option<&'a Timed>,
     functions: &'a [millstream_opt::FunctionReport],
     programs: &'a [SuperReport],
+    /// Answers of a trusted store that the proofs rest on and that were not proven here.
+    trusted: u64,
 }
 
 /// Superoptimizes; gives the object, and how it ended.
@@ -123,6 +133,7 @@ pub(crate) fn run(
             measured: timed.as_ref(),
             functions: &done.fixed.functions,
             programs: &done.programs,
+            trusted: done.trusted,
         };
         println!("{}", serde_json::to_string(&report).into_diagnostic()?);
     } else {
@@ -162,7 +173,7 @@ pub(crate) fn superoptimize(
         rounds: searching.rounds,
         jobs: searching.jobs.unwrap_or_else(jobs),
         seed: searching.seed,
-        solver: solving.solver(),
+        solver: solving.solver()?,
         without: searching.leave_out.clone(),
         rules,
         learn: false,
@@ -215,6 +226,9 @@ fn text(done: &Superoptimized, interrupted: bool) -> String {
                 }
             }
         }
+    }
+    if let Some(words) = crate::prove::rests_on(done.trusted) {
+        let _ = writeln!(out, "all this {words}");
     }
     if interrupted {
         out.push_str("interrupted: the best proven so far\n");

@@ -149,6 +149,28 @@ fn text(mac: Mac) -> String {
 }
 
 #[test]
+fn a_place_for_pins_that_a_stranger_made_first_is_refused() {
+    let Some(bench) = Bench::new("router", 1) else { return };
+    std::fs::create_dir(&bench.pins).unwrap();
+    std::os::unix::fs::chown(&bench.pins, Some(54_321), None).unwrap();
+    let config = json!({"ports": ["in0"], "routes": {"10.0.0.0/8": "hole"}, "next_hops": {"hole": "drop"}});
+    std::fs::write(&bench.config, config.to_string()).unwrap();
+    for arguments in [&["up", bench.config.to_str().unwrap()][..], &["show"], &["down"]] {
+        let output = bench.run(arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(4), "{arguments:?}: {said}");
+        assert!(said.contains("user 54321") && said.contains("mode=0700"), "{arguments:?}: {said}");
+    }
+    assert_eq!(std::fs::read_dir(&bench.pins).unwrap().count(), 0);
+    std::fs::remove_dir(&bench.pins).unwrap();
+    // Of the user's own it is closed to others.
+    bench.up(&config);
+    let mode =
+        std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&bench.pins).unwrap().permissions());
+    assert_eq!(mode & 0o7777, 0o700);
+}
+
+#[test]
 fn a_router_is_put_up_changed_and_taken_down() {
     let Some(bench) = Bench::new("router", 1) else { return };
     let config = |via: u8| {

@@ -18,6 +18,14 @@ pub enum Error {
         /// The name asked for.
         name: String,
     },
+    /// A pinned map that is to be used in the place of an object's is somebody else's.
+    #[error("map {map}: {source}")]
+    Pin {
+        /// The object's name for it.
+        map: String,
+        /// The reason.
+        source: millstream_kernel::PlaceError,
+    },
     /// A map that is to be used in the place of an object's has another layout.
     #[error("map {name} cannot be used in place of the object's: {difference}")]
     Layout {

@@ -103,6 +103,8 @@ fn open_or_create(
     if let Some(path) = &pin
         && path.exists()
     {
+        // Whoever made it can write it, and puts in it what our programs take for their own.
+        kernel::check_pin(path).map_err(|e| Error::Pin { map: map.name.clone(), source: e })?;
         let found = Map::from_pin(path)?;
         let pinned = format!("{} (pinned at {})", map.name, path.display());
         same_layout(&pinned, &wanted.spec, &found)?;

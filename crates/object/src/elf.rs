@@ -157,11 +157,11 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// The string at `offset` of a string table; bytes that are not UTF-8 are replaced.
+/// The string at `offset` of a string table; bytes that are not UTF-8 are replaced, as are those that would end a line of a report.
 fn string(table: &[u8], offset: u32) -> String {
     let rest = table.get(offset as usize..).unwrap_or_default();
     let text = rest.split(|b| *b == 0).next().unwrap_or_default();
-    String::from_utf8_lossy(text).into_owned()
+    String::from_utf8_lossy(text).replace(['\n', '\r', '\t', '\x0b', '\x0c'], "?")
 }
 
 impl Elf {

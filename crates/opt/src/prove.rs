@@ -35,6 +35,8 @@ pub struct ProofReport {
     pub name: String,
     /// The answer.
     pub verdict: Proven,
+    /// Answers of a trusted store that it rests on and that were not proven here.
+    pub trusted: usize,
     /// How long it took.
     pub milliseconds: f64,
 }
@@ -53,8 +55,8 @@ pub fn validate(
     let mut reports = Vec::new();
     for p in &object.programs {
         let after = &optimized.object;
-        let (verdict, milliseconds) = if slots(object, p.func) == slots(after, p.func) {
-            (Proven::Unchanged, 0.0)
+        let (verdict, trusted, milliseconds) = if slots(object, p.func) == slots(after, p.func) {
+            (Proven::Unchanged, 0, 0.0)
         } else {
             let proof = prove((object, p.func), (after, p.func), solver, limits);
             let verdict = match proof.verdict {
@@ -65,9 +67,9 @@ pub fn validate(
                     counterexample: found.to_string(),
                 },
             };
-            (verdict, proof.time.as_secs_f64() * 1e3)
+            (verdict, proof.answers.trusted, proof.time.as_secs_f64() * 1e3)
         };
-        reports.push(ProofReport { name: p.name.clone(), verdict, milliseconds });
+        reports.push(ProofReport { name: p.name.clone(), verdict, trusted, milliseconds });
     }
     Ok(reports)
 }
@@ -83,6 +85,8 @@ pub struct StepReport {
     pub program: String,
     /// The answer.
     pub verdict: Proven,
+    /// Answers of a trusted store that it rests on and that were not proven here.
+    pub trusted: usize,
     /// How long it took.
     pub milliseconds: f64,
 }
@@ -130,8 +134,9 @@ pub fn validate_passes(
                 }
             };
             let milliseconds = proof.time.as_secs_f64() * 1e3;
-            let program = p.name.clone();
-            reports.push(StepReport { pass, rewrites: (first, end), program, verdict, milliseconds });
+            let (program, trusted) = (p.name.clone(), proof.answers.trusted);
+            let rewrites = (first, end);
+            reports.push(StepReport { pass, rewrites, program, verdict, trusted, milliseconds });
         }
         if refuted {
             differs(&before, &after);

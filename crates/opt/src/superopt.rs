@@ -123,6 +123,8 @@ pub struct Superoptimized {
     pub programs: Vec<SuperReport>,
     /// What was found, as [`Lesson`]s, if that was wanted.
     pub lessons: Vec<Lesson>,
+    /// Answers of a trusted store that the proofs rest on and that were not proven here.
+    pub trusted: u64,
 }
 
 /// A form that may be returned in place of the result: the result without the last replacements in one function.
@@ -186,7 +188,8 @@ pub fn superoptimize(object: &Object, options: &SuperOptions) -> Result<Superopt
     let others = run.others(&programs);
     let lessons = run.search.lessons();
     let object = run.now;
-    Ok(Superoptimized { object, fixed, others, programs, lessons })
+    let trusted = options.solver.as_ref().map_or(0, |s| s.cache().stats().trusted);
+    Ok(Superoptimized { object, fixed, others, programs, lessons, trusted })
 }
 
 /// How the search of an object is to go.

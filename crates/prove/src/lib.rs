@@ -50,7 +50,10 @@ mod without;
 
 use std::time::Duration;
 
-pub use cache::{Cache, CacheStats, Entry as CacheEntry, Key as CacheKey, RedisError, Said, Shared};
+pub use cache::{
+    Cache, CacheStats, Entry as CacheEntry, Found, Key as CacheKey, RedisError, Said, Shared, Standing,
+    StoreKey, StoreKeyError,
+};
 pub use check::{Proof, Verdict, differ, hold, prove};
 pub use counterexample::{Counterexample, Origin};
 pub use evaluate::{Evaluated, Evaluator};

@@ -6,15 +6,16 @@
 //! which the filter is found, `clsact_IFACE+ingress` says that its queueing discipline is ours, too. If a session is killed, packets go on, and the
 //! guard goes on revoking. The next session with the same directory takes over what it finds: `place`.
 //!
-//! Invariant: one session at a time has a directory (`Claim`). The claim is a lock of the kernel's, so that it ends
-//! with its process however that ends.
+//! Invariants: one session at a time has a directory (`Claim`). The claim is a lock of the kernel's, so that it ends
+//! with its process however that ends; others can neither take it nor hold it, since only its owner may open the directory.
+//! Nothing is opened or removed in a directory that somebody else can change ([`check_place`]).
 
 use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use millstream_kernel::{Error, Link, Map, Program, probe};
+use millstream_kernel::{Error, Link, Map, PlaceError, Program, check_pin, check_place, make_place};
 
 const LINK: &str = "link_";
 const GUARD: [&str; 2] = ["guard_enter", "guard_exit"];
@@ -40,12 +41,9 @@ pub enum PinError {
         /// Why.
         source: io::Error,
     },
-    /// Nothing can be pinned there.
-    #[error("{path} is not on a BPF file system, so nothing can be pinned there")]
-    NotBpf {
-        /// The directory.
-        path: PathBuf,
-    },
+    /// Nothing can be pinned there, or others could change what is pinned.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
     /// Another session has it.
     #[error("{path}: another session is at work there")]
     Busy {
@@ -95,12 +93,12 @@ impl Pins {
     /// If it is not on a BPF file system, cannot be made, or another session has it.
     pub(crate) fn claim(&self) -> Result<Claim, PinError> {
         let failed = |source| PinError::Directory { path: self.directory.clone(), source };
-        let existing = self.directory.ancestors().find(|a| a.exists()).unwrap_or(Path::new("/"));
-        if !probe::on_bpf_filesystem(existing)? {
-            return Err(PinError::NotBpf { path: self.directory.clone() });
-        }
         loop {
-            std::fs::create_dir_all(self.directory.join(MAPS)).map_err(failed)?;
+            match make_place(&self.directory).and_then(|()| make_place(&self.directory.join(MAPS))) {
+                // Another session has just left, and taken the directory along.
+                Err(PlaceError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => continue,
+                made => made?,
+            }
             let lock = File::open(&self.directory).map_err(failed)?;
             match lock.try_lock() {
                 Ok(()) => {}
@@ -112,6 +110,23 @@ impl Pins {
             if std::fs::metadata(&self.directory).is_ok_and(|there| there.ino() == ours) {
                 return Ok(Claim { pins: self.clone(), _lock: lock });
             }
+        }
+    }
+
+    /// Returns true if nobody else can change what is pinned; what could be changed is not looked at.
+    fn are_ours(&self) -> bool {
+        let maps = self.directory.join(MAPS);
+        let checked = check_place(&self.directory).and_then(|()| match maps.symlink_metadata() {
+            Ok(_) => check_place(&maps),
+            Err(_) => Ok(()),
+        });
+        match checked {
+            Err(PlaceError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => false,
+            Err(error) => {
+                tracing::warn!("{error}: what is pinned there is left alone");
+                false
+            }
+            Ok(()) => true,
         }
     }
 
@@ -141,7 +156,11 @@ impl Pins {
 
     /// The program whose place on an interface an earlier session took.
     pub(crate) fn before(&self, interface: &str) -> Option<Program> {
-        Program::from_pin(&self.path(BEFORE, interface)).ok()
+        let path = self.path(BEFORE, interface);
+        if !self.are_ours() || check_pin(&path).is_err() {
+            return None;
+        }
+        Program::from_pin(&path).ok()
     }
 
     /// The program whose place on an interface an earlier session took, if what is there now is that session's.
@@ -169,7 +188,11 @@ impl Pins {
 
     /// The program that an earlier session attached by a filter of its own.
     pub(crate) fn filter(&self, label: &str) -> Option<Program> {
-        Program::from_pin(&self.path(FILTER, label)).ok()
+        let path = self.path(FILTER, label);
+        if !self.are_ours() || check_pin(&path).is_err() {
+            return None;
+        }
+        Program::from_pin(&path).ok()
     }
 
     /// Keeps the program that is attached by a filter, and whether the queueing discipline was added for it.
@@ -188,7 +211,7 @@ impl Pins {
 
     /// Whether the queueing discipline of a filter was added for it.
     pub(crate) fn owns_clsact(&self, label: &str) -> bool {
-        self.path(CLSACT, label).exists()
+        self.are_ours() && check_pin(&self.path(CLSACT, label)).is_ok()
     }
 
     /// Forgets a filter of our own.
@@ -204,8 +227,23 @@ impl Pins {
 
     /// What is pinned in the directory under names that begin so.
     fn entries(&self, kind: &str) -> Vec<PathBuf> {
+        if !self.are_ours() {
+            return Vec::new();
+        }
         let all = std::fs::read_dir(&self.directory).into_iter().flatten().flatten();
-        all.filter(|e| e.file_name().to_string_lossy().starts_with(kind)).map(|e| e.path()).collect()
+        all.filter(|e| e.file_name().to_string_lossy().starts_with(kind))
+            .map(|e| e.path())
+            .filter(|path| check_pin(path).is_ok())
+            .collect()
+    }
+
+    /// The pins of maps.
+    fn map_pins(&self) -> Vec<PathBuf> {
+        if !self.are_ours() {
+            return Vec::new();
+        }
+        let entries = std::fs::read_dir(self.directory.join(MAPS)).into_iter().flatten().flatten();
+        entries.map(|e| e.path()).filter(|path| check_pin(path).is_ok()).collect()
     }
 
     /// A map that an earlier session left.
@@ -214,13 +252,17 @@ impl Pins {
     /// If something is there that is no map, or may not be opened.
     pub fn map(&self, name: &str) -> Result<Option<Map>, PinError> {
         let path = self.map_path(name);
-        if path.exists() { Ok(Some(Map::from_pin(&path)?)) } else { Ok(None) }
+        if !path.exists() {
+            return Ok(None);
+        }
+        check_place(&self.directory.join(MAPS))?;
+        check_pin(&path)?;
+        Ok(Some(Map::from_pin(&path)?))
     }
 
     /// All maps that an earlier session left.
     pub(crate) fn maps(&self) -> Vec<Map> {
-        let entries = std::fs::read_dir(self.directory.join(MAPS)).into_iter().flatten().flatten();
-        entries.filter_map(|e| Map::from_pin(&e.path()).ok()).collect()
+        self.map_pins().iter().filter_map(|path| Map::from_pin(path).ok()).collect()
     }
 
     /// Pins a map, unless it is there already; whether it is there for the first time.
@@ -252,15 +294,16 @@ impl Pins {
         }
     }
 
-    /// Unpins everything: what is attached before what guards it.
+    /// Unpins everything: what is attached before what guards it. Where others could put links in the way nothing is.
     pub fn remove(&self) {
+        if !self.are_ours() {
+            return;
+        }
         for kind in [LINK, BEFORE, FILTER, CLSACT] {
             self.entries(kind).iter().for_each(|path| remove(path));
         }
         self.remove_guard();
-        for entry in std::fs::read_dir(self.directory.join(MAPS)).into_iter().flatten().flatten() {
-            remove(&entry.path());
-        }
+        self.map_pins().iter().for_each(|path| remove(path));
         self.remove_directories();
     }
 

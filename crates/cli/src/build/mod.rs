@@ -21,6 +21,7 @@ use millstream_object::Object;
 use crate::diagnostics;
 use crate::exit::Exit;
 use crate::native::{Tuning, is_llvm_missing};
+use crate::privileges::{self, Needs};
 use crate::{click, lab, native};
 
 /// Flags of `millstream build`.
@@ -274,10 +275,15 @@ pub(crate) fn run_if_built() -> Option<ExitCode> {
     }))
 }
 
+fn reduce(needs: Needs) {
+    privileges::reduce(needs, &std::env::args_os().skip(1).collect::<Vec<_>>());
+}
+
 fn execute(built: Payload) -> Result<ExitCode> {
     match built.kind {
         Kind::Click { configuration, mut program } => {
             let Click { running } = Click::parse();
+            reduce(running.needs());
             if let Some(code) = running.watch.begin()? {
                 return Ok(code);
             }
@@ -288,6 +294,7 @@ fn execute(built: Payload) -> Result<ExitCode> {
         }
         Kind::Native { object } => {
             let Native { running } = Native::parse();
+            reduce(running.needs());
             if let Some(code) = running.watch.begin()? {
                 return Ok(code);
             }

@@ -5,13 +5,12 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, Write};
 use std::net::TcpListener;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use miette::Result;
@@ -24,6 +23,7 @@ use millstream_native::io::attention::Attention;
 use millstream_native::io::timed::Room;
 use millstream_native::{Clock, Engine, Options};
 
+use crate::clients::{Client, Line};
 use crate::daemon::socket::Socket;
 use crate::native::control::clients;
 use crate::native::metrics::{self, Figures};
@@ -335,33 +335,28 @@ fn refused(error: handlers::Error) -> (u32, String) {
 }
 
 fn listen(listener: &UnixListener, send: &Sender<Request>, options: Option<&(Options, General)>) {
-    for stream in listener.incoming().flatten() {
-        let (send, options) = (send.clone(), options.cloned());
-        // A client that breaks off is its own affair.
-        thread::spawn(move || talk(stream, &send, options.as_ref()));
-    }
+    const FULL: &[u8] = b"Click::ControlSocket/1.3\r\n530 too many are connected\r\n";
+    let (send, options) = (send.clone(), options.cloned());
+    crate::clients::serve(listener, FULL, move |client| talk(client, &send, options.as_ref()));
 }
 
 /// Talks to one client until it goes.
-fn talk(stream: UnixStream, send: &Sender<Request>, options: Option<&(Options, General)>) -> io::Result<()> {
-    let mut reader = BufReader::new(stream.try_clone()?);
-    let mut out = stream;
-    out.write_all(b"Click::ControlSocket/1.3\r\n")?;
-    let mut line = String::new();
-    loop {
-        line.clear();
-        if std::io::Read::take(&mut reader, LONGEST).read_line(&mut line)? == 0 {
-            return Ok(());
-        }
+fn talk(client: &mut Client, send: &Sender<Request>, options: Option<&(Options, General)>) -> io::Result<()> {
+    client.write_all(b"Click::ControlSocket/1.3\r\n")?;
+    while let Some(line) = client.line(LONGEST)? {
+        let Line::Whole(line) = line else {
+            return client.write_all(b"500 the line is too long\r\n");
+        };
+        let line = String::from_utf8_lossy(&line);
         let (command, rest) = line.trim().split_once(char::is_whitespace).unwrap_or((line.trim(), ""));
         let name = rest.split_whitespace().next().unwrap_or("").to_owned();
         let (wish, what) = match command.to_ascii_uppercase().as_str() {
             "" => continue,
-            "QUIT" => return out.write_all(b"200 Goodbye!\r\n"),
+            "QUIT" => return client.write_all(b"200 Goodbye!\r\n"),
             "READ" => (Ok(Wish::Read(rest.to_owned())), "Read handler"),
-            "READDATA" => (text_behind(rest, &mut reader)?.map(Wish::Read), "Read handler"),
+            "READDATA" => (text_behind(rest, client)?.map(Wish::Read), "Read handler"),
             "WRITE" => (Ok(Wish::Write(rest.to_owned())), "Write handler"),
-            "WRITEDATA" => (text_behind(rest, &mut reader)?.map(Wish::Write), "Write handler"),
+            "WRITEDATA" => (text_behind(rest, client)?.map(Wish::Write), "Write handler"),
             "CHECKREAD" => (Ok(Wish::Check(rest.to_owned(), false)), "CHECKREAD handler"),
             "CHECKWRITE" => (Ok(Wish::Check(rest.to_owned(), true)), "CHECKWRITE handler"),
             "SWAP" => (compiled(rest, options), "Swap"),
@@ -374,25 +369,26 @@ fn talk(stream: UnixStream, send: &Sender<Request>, options: Option<&(Options, G
             send.send(Request { wish, answer, told }).map_err(|_| gone(()))?;
             answered.recv().map_err(|_| gone(()))?
         });
-        match outcome {
+        let answer = match outcome {
             Ok(text) if what.starts_with("Read") => {
-                write!(out, "200 {what} '{name}' OK\r\nDATA {}\r\n{text}", text.len())?;
+                format!("200 {what} '{name}' OK\r\nDATA {}\r\n{text}", text.len())
             }
-            Ok(_) => write!(out, "200 {what} '{name}' OK\r\n")?,
-            Err((number, why)) => write!(out, "{number} {}\r\n", why.replace(['\r', '\n'], " "))?,
-        }
+            Ok(_) => format!("200 {what} '{name}' OK\r\n"),
+            Err((number, why)) => format!("{number} {}\r\n", why.replace(['\r', '\n'], " ")),
+        };
+        client.write_all(answer.as_bytes())?;
     }
+    Ok(())
 }
 
 /// `HANDLER N` and the N bytes behind the line: the handler and these. The inner result is what to answer where that makes no sense.
-fn text_behind(rest: &str, reader: &mut impl io::Read) -> io::Result<Result<String, (u32, String)>> {
+fn text_behind(rest: &str, client: &mut Client) -> io::Result<Result<String, (u32, String)>> {
     let wrong = || Ok(Err((500, format!("expected HANDLER N and N bytes, N at most {LONGEST}"))));
     let Some((name, length)) = rest.trim().split_once(char::is_whitespace) else { return wrong() };
     let Some(length) = length.trim().parse().ok().filter(|length: &u64| *length <= LONGEST) else {
         return wrong();
     };
-    let mut bytes = vec![0; length as usize];
-    reader.read_exact(&mut bytes)?;
+    let bytes = client.exactly(length as usize)?;
     Ok(Ok(format!("{name} {}", String::from_utf8_lossy(&bytes))))
 }
 

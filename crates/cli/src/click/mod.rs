@@ -47,6 +47,7 @@ use crate::input;
 use crate::native::live::Until;
 use crate::native::taken::{self, Kept};
 use crate::native::{Tuning, bind, is_llvm_missing, tables};
+use crate::privileges::Needs;
 use crate::supervise::Watch;
 
 /// Flags of `millstream click`.
@@ -73,6 +74,18 @@ impl Args {
     /// Whether no packet is run.
     pub(crate) fn only_prints(&self) -> bool {
         self.flat || self.ir
+    }
+
+    /// Privileges that it takes.
+    pub(crate) fn needs(&self) -> Needs {
+        if self.only_prints() { Needs::Files } else { self.running.needs() }
+    }
+}
+
+impl Running {
+    /// Privileges that packets take.
+    pub(crate) fn needs(&self) -> Needs {
+        Needs::of_io(self.io.iter().map(String::as_str))
     }
 }
 

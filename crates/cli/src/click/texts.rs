@@ -55,7 +55,7 @@ impl Texts {
 
     fn add(&mut self, path: &Path, seen: &mut Vec<PathBuf>) -> Result<()> {
         let name = path.display().to_string();
-        let text = std::fs::read_to_string(path).into_diagnostic().wrap_err_with(|| name.clone())?;
+        let text = crate::limited::text(path).into_diagnostic().wrap_err_with(|| name.clone())?;
         seen.extend(path.canonicalize());
         let folder = path.parent().unwrap_or(Path::new(""));
         for (library, span) in libraries(&text) {

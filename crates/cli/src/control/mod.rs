@@ -17,6 +17,7 @@ use miette::{IntoDiagnostic, WrapErr, miette};
 use millstream_programs::{BALANCER, FIREWALL, NAT, Program, ROUTER, SWITCH};
 
 use crate::exit::Exit;
+use crate::limited;
 use crate::xdp::Mode;
 
 /// Flags of `millstream control`.
@@ -122,6 +123,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     let plane = args.plane;
     let usual = || Path::new("/sys/fs/bpf/millstream").join(plane.program().name);
     let place = place::Place::new(args.pin.clone().unwrap_or_else(usual));
+    if !matches!(args.command, Command::Object(_))
+        && let Err(e) = place.check()
+    {
+        return Ok(failed(&e).into());
+    }
     let done = match &args.command {
         Command::Up(up) => tables(plane, &up.configuration).map(|t| place.up(plane, &t, up.mode)),
         Command::Set(configuration) => tables(plane, configuration).map(|t| place.set(plane, &t)),
@@ -140,8 +146,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
 fn tables(plane: Plane, configuration: &Configuration) -> Result<config::Tables, miette::Report> {
     let path = &configuration.config;
     let text = match path.as_os_str() == "-" {
-        true => std::io::read_to_string(std::io::stdin()),
-        false => std::fs::read_to_string(path),
+        true => limited::text_of_input(),
+        false => limited::text(path),
     };
     let named = || path.display().to_string();
     let text = text.into_diagnostic().wrap_err_with(named)?;

@@ -9,7 +9,10 @@ use std::collections::HashSet;
 use std::io;
 use std::path::PathBuf;
 
-use millstream_kernel::{self as kernel, Link, Map, MapType, Program, UpdateMode, interface_index};
+use millstream_kernel::{
+    self as kernel, Link, Map, MapType, PlaceError, Program, UpdateMode, check_place, interface_index,
+    make_place,
+};
 use millstream_loader::{Loader, Session};
 use millstream_object::Object;
 use millstream_programs::{MapEntry, balancer, nat, router, switch};
@@ -29,6 +32,9 @@ pub(super) enum Error {
     /// A pin or a directory of pins.
     #[error("{path}: {source}")]
     Path { path: PathBuf, source: io::Error },
+    /// Others could change what is pinned.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
     #[error(transparent)]
     Kernel(#[from] kernel::Error),
     #[error(transparent)]
@@ -50,12 +56,14 @@ impl Error {
             Error::Kernel(e) | Error::Interface { source: e, .. } => e.errno(),
             Error::Loader(millstream_loader::Error::Kernel(e)) => e.errno(),
             Error::Path { source, .. } => source.raw_os_error(),
+            Error::Place(e) => e.errno(),
             _ => None,
         }
     }
 
     pub(super) fn is_permission(&self) -> bool {
-        matches!(self.errno(), Some(libc::EPERM | libc::EACCES | libc::EOPNOTSUPP | libc::ENOSYS))
+        let refused = matches!(self, Error::Place(e) if !matches!(e, PlaceError::Io { .. }));
+        refused || matches!(self.errno(), Some(libc::EPERM | libc::EACCES | libc::EOPNOTSUPP | libc::ENOSYS))
     }
 
     /// Whether the kernel said no to what is usable. An interface that is not there is not.
@@ -67,7 +75,11 @@ impl Error {
             | Error::Loader(millstream_loader::Error::Kernel(_)) => {
                 self.errno().is_some_and(|errno| errno != libc::ENODEV)
             }
-            Error::Loader(_) | Error::Path { .. } | Error::Object(_) | Error::Unusable(_) => false,
+            Error::Loader(_)
+            | Error::Path { .. }
+            | Error::Place(_)
+            | Error::Object(_)
+            | Error::Unusable(_) => false,
         }
     }
 
@@ -77,6 +89,7 @@ impl Error {
                 Some(format!("another program is on {name}, and stays; `ip link show dev {name}` names it"))
             }
             Error::Kernel(e) => e.hint().map(|h| h.to_string()),
+            Error::Place(e) => Some(e.hint()),
             _ => None,
         }
     }
@@ -93,6 +106,16 @@ pub(super) struct Place {
 impl Place {
     pub(super) fn new(directory: PathBuf) -> Self {
         Place { directory }
+    }
+
+    /// Checks that nobody else can change what is pinned, if something is.
+    pub(super) fn check(&self) -> Result<()> {
+        for directory in [&self.directory, &self.directory.join(MAPS)] {
+            if directory.symlink_metadata().is_ok() {
+                check_place(directory)?;
+            }
+        }
+        Ok(())
     }
 
     /// A map of what runs.
@@ -143,7 +166,8 @@ impl Place {
 
     fn pin(&self, object: &Object, session: &Session<'_>, links: &[(&String, Link)]) -> Result<()> {
         let maps = self.directory.join(MAPS);
-        std::fs::create_dir_all(&maps).map_err(|source| Error::Path { path: maps.clone(), source })?;
+        make_place(&self.directory)?;
+        make_place(&maps)?;
         for map in &object.maps {
             if let (false, Some(made)) = (map.origin.is_global(), session.map_by_name(&map.name)) {
                 made.pin(&maps.join(&map.name))?;

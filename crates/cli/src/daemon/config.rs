@@ -172,7 +172,7 @@ pub(crate) fn read(file: Option<&Path>, flags: &[String]) -> Result<Config, Conf
 }
 
 fn text(path: &Path) -> Result<String, ConfigError> {
-    std::fs::read_to_string(path).map_err(|e| ConfigError {
+    crate::limited::text(path).map_err(|e| ConfigError {
         place: path.display().to_string(),
         message: e.to_string(),
         help: "--config names a TOML file; docs/daemon.md has an example".into(),

@@ -99,7 +99,12 @@ fn serve(daemon: &Arc<Daemon>, socket: &Socket, metrics: Option<TcpListener>) ->
     std::thread::spawn(move || socket::serve(&listener, &answering));
     if let Some(listener) = metrics {
         let answering = Arc::clone(daemon);
-        std::thread::spawn(move || crate::metrics::serve(&listener, &|| metrics::text(&answering)));
+        std::thread::spawn(move || {
+            let text = Arc::new(move || metrics::text(&answering));
+            if let Err(error) = crate::metrics::serve(listener, text) {
+                tracing::warn!("metrics: {error}");
+            }
+        });
     }
     Ok(())
 }
@@ -112,6 +117,10 @@ fn without_socket(error: &SocketError) -> Exit {
             Exit::Negative,
         ),
         SocketError::Other { .. } => ("--socket takes another path", Exit::Input),
+        SocketError::Exposed { .. } => (
+            "give --socket a path in a directory that only you, or root, may write to, such as /run/millstream",
+            Exit::NotPermitted,
+        ),
         SocketError::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
             ("run as root, or give --socket a path that may be written", Exit::NotPermitted)
         }

@@ -1,23 +1,20 @@
 //! The daemon's socket: a Unix socket that only its owner may open.
 
-use std::fs::{DirBuilder, File};
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
-use rustix::fs::Mode;
+use rustix::fs::{Mode, OFlags};
+use rustix::process::geteuid;
 
 use super::Daemon;
 use super::protocol::{Answer, LONGEST, Question, Reply, SCHEMA};
-
-/// How long a client may be silent.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Clients at a time.
-const CLIENTS: usize = 32;
+use crate::clients::{self, Client, Line};
 
 /// Why there is no socket.
 #[derive(Debug, thiserror::Error)]
@@ -25,6 +22,9 @@ pub(crate) enum SocketError {
     /// Another daemon has it.
     #[error("{path}: another daemon is at work there")]
     Busy { path: PathBuf },
+    /// Others could take the socket's place, or hold its lock.
+    #[error("{path} is not safe: {why}")]
+    Exposed { path: PathBuf, why: String },
     /// Something that is no socket is there.
     #[error("{path} is there, and is no socket")]
     Other { path: PathBuf },
@@ -50,7 +50,8 @@ impl Socket {
         if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty() && !p.exists()) {
             DirBuilder::new().recursive(true).mode(0o755).create(parent).map_err(failed)?;
         }
-        let lock = File::create(path.with_extension("lock")).map_err(failed)?;
+        own_folder(path)?;
+        let lock = lock(&path.with_extension("lock"))?;
         if lock.try_lock().is_err() {
             return Err(SocketError::Busy { path: path.to_owned() });
         }
@@ -86,53 +87,78 @@ impl Drop for Socket {
     }
 }
 
-/// Answers questions, for as long as the process lives.
-pub(super) fn serve(listener: &UnixListener, daemon: &Arc<Daemon>) {
-    static OPEN: AtomicUsize = AtomicUsize::new(0);
-    for stream in listener.incoming() {
-        let Ok(stream) = stream else { continue };
-        if OPEN.load(Ordering::SeqCst) >= CLIENTS {
-            let refused = Answer::Refused {
-                message: "too many are connected".into(),
-                help: Some("try again in a moment".into()),
-            };
-            let _ = say(&stream, refused);
-            continue;
-        }
-        OPEN.fetch_add(1, Ordering::SeqCst);
-        let daemon = Arc::clone(daemon);
-        std::thread::spawn(move || {
-            if let Err(error) = converse(&stream, &daemon) {
-                tracing::debug!("socket: {error}");
-            }
-            OPEN.fetch_sub(1, Ordering::SeqCst);
-        });
-    }
+/// Checks that only this user, or root, can rename and remove what is in a socket's folder.
+fn own_folder(path: &Path) -> Result<(), SocketError> {
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let about =
+        std::fs::metadata(folder).map_err(|source| SocketError::Io { path: folder.to_owned(), source })?;
+    let why = if ![geteuid().as_raw(), 0].contains(&about.uid()) {
+        format!("it belongs to user {}", about.uid())
+    } else if about.mode() & 0o022 != 0 && about.mode() & 0o1000 == 0 {
+        format!("others may write to it (mode {:04o})", about.mode() & 0o7777)
+    } else {
+        return Ok(());
+    };
+    Err(SocketError::Exposed { path: folder.to_owned(), why })
 }
 
-fn converse(stream: &UnixStream, daemon: &Arc<Daemon>) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let mut reader = BufReader::new(stream);
-    loop {
-        let mut line = Vec::new();
-        (&mut reader).take(LONGEST).read_until(b'\n', &mut line)?;
-        if line.is_empty() {
-            return Ok(());
-        }
-        let whole = line.ends_with(b"\n");
-        let answer = if whole || (line.len() as u64) < LONGEST {
-            understood(&line).map_or_else(|refused| refused, |question| daemon.answer(question.command))
-        } else {
-            refused("the question is too long".into())
+/// Opens a file to be locked, which is made if need be. It is this user's and nobody else may open it, so that nobody else can hold
+/// the lock; what is in it, or what a link leads to, is not touched.
+fn lock(path: &Path) -> Result<File, SocketError> {
+    let failed = |source| SocketError::Io { path: path.to_owned(), source };
+    let exposed = |why: String| SocketError::Exposed { path: path.to_owned(), why };
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC).bits() as i32;
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);
+    let file = options.open(path).map_err(|source| match source.raw_os_error() {
+        Some(libc::ELOOP) => exposed("it is a link".into()),
+        // What the kernel says of other users' files where everybody may write (fs.protected_regular).
+        Some(libc::EACCES) if path.exists() => exposed("it is somebody else's".into()),
+        _ => failed(source),
+    })?;
+    let about = file.metadata().map_err(failed)?;
+    if !about.is_file() || about.nlink() != 1 {
+        return Err(exposed("it is no file of its own".into()));
+    }
+    if about.uid() != geteuid().as_raw() {
+        return Err(exposed(format!("it belongs to user {}", about.uid())));
+    }
+    // Made by a version that let others read it, and so lock it.
+    file.set_permissions(Permissions::from_mode(0o600)).map_err(failed)?;
+    Ok(file)
+}
+
+/// Answers questions, for as long as the process lives.
+pub(super) fn serve(listener: &UnixListener, daemon: &Arc<Daemon>) {
+    let daemon = Arc::clone(daemon);
+    clients::serve(listener, refusal().as_bytes(), move |client| converse(client, &daemon));
+}
+
+fn converse(client: &mut Client, daemon: &Arc<Daemon>) -> io::Result<()> {
+    while let Some(line) = client.line(LONGEST)? {
+        let answer = match line {
+            Line::Whole(line) => {
+                understood(&line).map_or_else(|refused| refused, |question| daemon.answer(question.command))
+            }
+            Line::TooLong => {
+                say(client, refused("the question is too long".into()))?;
+                return Ok(());
+            }
         };
-        let said = say(stream, answer);
+        let said = say(client, answer);
         daemon.answered();
         said?;
-        if !whole {
-            return Ok(());
-        }
     }
+    Ok(())
+}
+
+/// What a client is told for whom there is no place.
+fn refusal() -> String {
+    let refused = Answer::Refused {
+        message: "too many are connected".into(),
+        help: Some("try again in a moment".into()),
+    };
+    serde_json::to_string(&Reply { schema: SCHEMA, answer: refused }).unwrap_or_default() + "\n"
 }
 
 fn understood(line: &[u8]) -> Result<Question, Answer> {
@@ -149,15 +175,15 @@ fn refused(message: String) -> Answer {
     Answer::Refused { message, help: Some(help.to_owned()) }
 }
 
-fn say(mut stream: &UnixStream, answer: Answer) -> io::Result<()> {
+fn say(client: &mut Client, answer: Answer) -> io::Result<()> {
     let mut line = serde_json::to_vec(&Reply { schema: SCHEMA, answer })?;
     line.push(b'\n');
-    stream.write_all(&line)
+    client.write_all(&line)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::UnixStream;
 
     use super::*;
 
@@ -207,6 +233,49 @@ mod tests {
             assert!(matches!(&error, SocketError::Other { path } if path == name), "{error}");
             assert_eq!(std::fs::read_to_string(name).expect("it stays"), "mine");
             std::fs::remove_file(name).expect("removed");
+        }
+        std::fs::remove_dir_all(&folder).expect("removed");
+    }
+
+    fn mode(path: &Path, mode: u32) {
+        std::fs::set_permissions(path, Permissions::from_mode(mode)).expect("changed");
+    }
+
+    #[test]
+    fn a_lock_follows_no_link_truncates_nothing_and_only_its_owner_can_open_it() {
+        let folder = folder("lock");
+        let (path, file, aim) = (folder.join("d.sock"), folder.join("d.lock"), folder.join("aim"));
+        std::fs::write(&aim, "precious").expect("written");
+        std::os::unix::fs::symlink(&aim, &file).expect("a link");
+        assert!(matches!(Socket::bind(&path), Err(SocketError::Exposed { .. })), "a symbolic link");
+        std::fs::remove_file(&file).expect("removed");
+        std::fs::hard_link(&aim, &file).expect("a link");
+        assert!(matches!(Socket::bind(&path), Err(SocketError::Exposed { .. })), "a hard link");
+        std::fs::remove_file(&file).expect("removed");
+        assert_eq!(std::fs::read_to_string(&aim).expect("it stays"), "precious");
+        // What is there stays, and is closed to others.
+        std::fs::write(&file, "text").expect("written");
+        mode(&file, 0o666);
+        let socket = Socket::bind(&path).expect("bound");
+        assert_eq!(std::fs::metadata(&file).expect("there").permissions().mode() & 0o7777, 0o600);
+        assert_eq!(std::fs::read_to_string(&file).expect("it stays"), "text");
+        drop(socket);
+        std::fs::remove_dir_all(&folder).expect("removed");
+    }
+
+    #[test]
+    fn a_place_that_a_stranger_can_change_or_lock_is_refused() {
+        let folder = folder("stranger");
+        let (path, file) = (folder.join("d.sock"), folder.join("d.lock"));
+        mode(&folder, 0o777);
+        assert!(matches!(Socket::bind(&path), Err(SocketError::Exposed { .. })), "others may write");
+        mode(&folder, 0o1777);
+        drop(Socket::bind(&path).expect("bound where nobody removes what is others'"));
+        let chown = |path: &Path, user| std::os::unix::fs::chown(path, Some(user), None).is_ok();
+        if chown(&folder, 54_321) {
+            assert!(matches!(Socket::bind(&path), Err(SocketError::Exposed { .. })), "a stranger's folder");
+            assert!(chown(&folder, 0) && chown(&file, 54_321));
+            assert!(matches!(Socket::bind(&path), Err(SocketError::Exposed { .. })), "a stranger's lock");
         }
         std::fs::remove_dir_all(&folder).expect("removed");
     }

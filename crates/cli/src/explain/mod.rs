@@ -23,6 +23,7 @@ use serde::Serialize;
 use crate::exit::Exit;
 use crate::input;
 use crate::opt::Kernels;
+use crate::privileges::Needs;
 use crate::superopt::{self, Common, Level};
 
 /// Flags of `millstream explain`.
@@ -49,6 +50,13 @@ pub(crate) struct Args {
     html: Option<PathBuf>,
     #[command(flatten)]
     common: Common,
+}
+
+impl Args {
+    /// Privileges that it takes.
+    pub(crate) fn needs(&self) -> Needs {
+        self.common.needs(self.kernels == Kernels::Here)
+    }
 }
 
 /// What the prover says of a program.
@@ -156,7 +164,7 @@ fn report(args: &Args, a: &Object, made: Made) -> Result<Report> {
     let chosen = |p: &&SuperReport| wanted(&p.name);
     let proofs = match &searched {
         Some(programs) => programs.iter().filter(chosen).map(Proof::of_search).collect(),
-        None => proofs(args, a, &b),
+        None => proofs(args, a, &b)?,
     };
     let found = searched.iter().flatten().filter(chosen).flat_map(|p| &p.found);
     let windows = windows::place(found, &mut functions);
@@ -193,8 +201,8 @@ fn counterpart(a: &Object, n: usize, b: &Object, same_numbers: bool) -> Option<u
     if same_numbers { Some(n) } else { named() }.filter(present)
 }
 
-fn proofs(args: &Args, a: &Object, b: &Object) -> Vec<Proof> {
-    let solver = args.common.solving.solver();
+fn proofs(args: &Args, a: &Object, b: &Object) -> Result<Vec<Proof>> {
+    let solver = args.common.solving.solver()?;
     let limits = args.common.solving.limits();
     let mut proofs = Vec::new();
     for p in a.programs.iter().filter(|p| args.prog.is_empty() || args.prog.contains(&p.name)) {
@@ -206,13 +214,14 @@ fn proofs(args: &Args, a: &Object, b: &Object) -> Vec<Proof> {
         if !same {
             let found = prove((a, p.func), (b, q.func), solver.as_ref(), &limits);
             (proof.same, proof.asked) = (found.same, found.asked);
+            let trusted = crate::prove::rests_on(found.answers.trusted as u64);
             (proof.verdict, proof.reason) = match found.verdict {
-                Verdict::Equivalent => ("equivalent", None),
+                Verdict::Equivalent => ("equivalent", trusted),
                 Verdict::Differs(c) => ("differs", Some(c.to_string())),
                 Verdict::Unknown { reason } => ("unknown", Some(reason)),
             };
         }
         proofs.push(proof);
     }
-    proofs
+    Ok(proofs)
 }

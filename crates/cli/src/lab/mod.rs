@@ -20,7 +20,8 @@ use millstream_object::Object;
 
 use crate::capture;
 use crate::exit::{Exit, ended};
-use crate::input;
+use crate::privileges::Needs;
+use crate::{input, limited};
 
 /// Frames of a capture file that are replayed, at most.
 const MOST_FRAMES: usize = 1 << 20;
@@ -44,6 +45,13 @@ enum Command {
     Calibrate(calibrate::Args),
     /// Remove what killed laboratories left behind
     Clean,
+}
+
+impl Args {
+    /// Privileges that it takes.
+    pub(crate) fn needs(&self) -> Needs {
+        if matches!(self.command, Command::Equal(_)) { Needs::Kernel } else { Needs::Measure }
+    }
 }
 
 /// What programs are fed with.
@@ -107,7 +115,8 @@ impl Feed {
     /// Frames from a file, and what they are.
     pub(crate) fn recorded(&self) -> Result<Option<Recorded>, miette::Report> {
         if let Some(path) = &self.packet {
-            let frame = std::fs::read(path).into_diagnostic().wrap_err_with(|| path.display().to_string())?;
+            let frame =
+                limited::bytes(path).into_diagnostic().wrap_err_with(|| path.display().to_string())?;
             return Ok(Some((vec![frame], "one frame from a file")));
         }
         let Some(path) = &self.pcap else { return Ok(None) };

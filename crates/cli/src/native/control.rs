@@ -1,11 +1,11 @@
 //! `--control SOCKET` and `--metrics ADDR:PORT` of `millstream native`: maps and statistics of a program that runs.
 //!
-//! A line is a request: `map` and what bpftool takes behind it ([`super::maps`]), or `stats`. A line of JSON is the answer. Clients have a thread each. What is
+//! A line is a request: `map` and what bpftool takes behind it ([`super::maps`]), or `stats`. A line of JSON is the answer. Clients have a thread each ([`crate::clients`]). What is
 //! done with maps is done between batches, when no worker looks at any: as long as that lasts, packets wait. Statistics are read while workers run.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Write as _};
 use std::net::TcpListener;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -21,6 +21,7 @@ use serde_json::Value;
 use super::maps::{Found, Refusal, Wanted, carry_out, parse};
 use super::metrics::{self, Figures};
 use super::stats::Stats;
+use crate::clients::{Client, Line};
 use crate::daemon::socket::{Socket, SocketError};
 
 /// The longest request.
@@ -40,6 +41,12 @@ pub(crate) fn clients<R: Send + 'static>(
     listen: impl FnOnce(&UnixListener, &Sender<R>) + Send + 'static,
 ) -> Result<(Receiver<R>, Socket)> {
     let bound = Socket::bind(path).map_err(|e| match e {
+        SocketError::Exposed { .. } => {
+            miette!(
+                help = "give --control a path in a directory that only you may write to",
+                "--control: {e}"
+            )
+        }
         SocketError::Busy { path } => miette!("--control {}: somebody else listens there", path.display()),
         e => miette!("--control: {e}"),
     })?;
@@ -109,22 +116,18 @@ impl Request {
 }
 
 fn listen(listener: &UnixListener, send: &Sender<Request>, board: &Arc<Board>) {
-    for stream in listener.incoming().flatten() {
-        let (send, board) = (send.clone(), Arc::clone(board));
-        // A client that breaks off is its own affair.
-        thread::spawn(move || talk(stream, &send, &board));
-    }
+    let (send, board) = (send.clone(), Arc::clone(board));
+    let full = format!("{}\n", wrong("too many are connected"));
+    crate::clients::serve(listener, full.as_bytes(), move |client| talk(client, &send, &board));
 }
 
 /// Talks to one client until it goes.
-fn talk(stream: UnixStream, send: &Sender<Request>, board: &Arc<Board>) -> io::Result<()> {
-    let mut reader = BufReader::new(stream.try_clone()?);
-    let (mut out, mut line) = (stream, String::new());
-    loop {
-        line.clear();
-        if Read::take(&mut reader, LONGEST).read_line(&mut line)? == 0 {
-            return Ok(());
-        }
+fn talk(client: &mut Client, send: &Sender<Request>, board: &Arc<Board>) -> io::Result<()> {
+    while let Some(line) = client.line(LONGEST)? {
+        let Line::Whole(line) = line else {
+            return client.write_all(format!("{}\n", wrong("the line is too long")).as_bytes());
+        };
+        let line = String::from_utf8_lossy(&line);
         let words: Vec<&str> = line.split_whitespace().collect();
         let answer = match words.as_slice() {
             [] => continue,
@@ -132,8 +135,9 @@ fn talk(stream: UnixStream, send: &Sender<Request>, board: &Arc<Board>) -> io::R
             ["map", rest @ ..] => of_maps(rest, send),
             [word, ..] => wrong(&format!("there is no {word:?}: map, stats")),
         };
-        writeln!(out, "{answer}")?;
+        client.write_all(format!("{answer}\n").as_bytes())?;
     }
+    Ok(())
 }
 
 fn wrong(error: &str) -> Value {

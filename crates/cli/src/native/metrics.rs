@@ -52,7 +52,11 @@ pub(crate) fn open(listener: TcpListener, board: &Arc<Board>) -> Asked {
     let (ask, asked) = mpsc::channel();
     let (board, ask) = (Arc::clone(board), Arc::new(Mutex::new(ask)));
     let text = move || metrics::text(Box::new(Reader { board: Arc::clone(&board), ask: Arc::clone(&ask) }));
-    thread::spawn(move || metrics::serve(&listener, &text));
+    thread::spawn(move || {
+        if let Err(error) = metrics::serve(listener, Arc::new(text)) {
+            tracing::warn!("metrics: {error}");
+        }
+    });
     asked
 }
 

@@ -44,6 +44,7 @@ use crate::capture::CaptureFile;
 use crate::dpdk;
 use crate::exit::Exit;
 use crate::lab::{Feed, open};
+use crate::privileges::Needs;
 use crate::supervise::Watch;
 
 /// Packets of a run from memory, unless said otherwise.
@@ -157,6 +158,21 @@ pub(crate) struct Args {
     /// Write LLVM's IR, as it was optimized, to this file
     #[arg(long, value_name = "FILE")]
     llvm_ir: Option<PathBuf>,
+}
+
+impl Args {
+    /// Privileges that it takes.
+    pub(crate) fn needs(&self) -> Needs {
+        let shares = if self.shares.is_empty() { Needs::Files } else { Needs::Kernel };
+        self.running.needs().max(shares)
+    }
+}
+
+impl Running {
+    /// Privileges that packets take.
+    pub(crate) fn needs(&self) -> Needs {
+        Needs::of_io([self.io.as_str()])
+    }
 }
 
 /// How a program is run, whenever its code was made.

@@ -1,11 +1,13 @@
 //! What maps hold at first: generated tables, and files as `bpftool -j map dump` writes them.
 
-use std::fs;
+use std::path::Path;
 
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use millstream_native::Engine;
 use millstream_programs::MapEntry;
 use serde::Deserialize;
+
+use crate::limited;
 
 /// An entry of a dump: bytes as text (`0x0a`).
 #[derive(Debug, Deserialize)]
@@ -36,7 +38,7 @@ pub(crate) fn apply(engine: &mut Engine, entries: &[MapEntry]) -> Result<()> {
 pub(crate) fn load(engine: &mut Engine, spec: &str) -> Result<()> {
     let (name, path) = spec.split_once('=').ok_or_else(|| miette!("--map {spec:?} is not NAME=FILE"))?;
     let at = || path.to_owned();
-    let text = fs::read_to_string(path).into_diagnostic().wrap_err_with(at)?;
+    let text = limited::text(Path::new(path)).into_diagnostic().wrap_err_with(at)?;
     for (key, value) in entries(&text).wrap_err_with(at)? {
         set(engine, name, &key, &value).wrap_err_with(at)?;
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use millstream_kernel::{Error as KernelError, LoadError};
+use millstream_kernel::{Error as KernelError, LoadError, MOUNT, PlaceError};
 use millstream_loader::{Error as LoaderError, ProgramError};
 use millstream_specialize::LiveError;
 use millstream_specialize::guard::GuardError;
@@ -74,14 +74,18 @@ fn lacks_types(error: &LoaderError) -> bool {
 
 fn of_pins(dev: &str, error: &PinError) -> Advice {
     match error {
-        PinError::NotBpf { .. } => (
+        PinError::Place(PlaceError::NotBpf { .. }) => (
             vec![
-                "mount -t bpf bpf /sys/fs/bpf; or give --pin a directory of such a file system".into(),
+                format!("{MOUNT}; or give --pin a directory of such a file system"),
                 "`ip netns exec` hides the one that is mounted; `nsenter --net=/run/netns/NAME` does not"
                     .into(),
             ],
             Exit::NotPermitted,
         ),
+        PinError::Place(PlaceError::Io { source, .. }) => by_number(dev, source.raw_os_error(), None),
+        PinError::Place(e) => {
+            (vec![e.hint(), format!("or give --pin another directory; {UNCHANGED}")], Exit::NotPermitted)
+        }
         PinError::Busy { .. } => {
             (vec![format!("stop it first, or give --pin another directory; {UNCHANGED}")], Exit::Negative)
         }

@@ -250,6 +250,28 @@ fn a_map_of_another_layout_stays_as_it_is() {
 }
 
 #[test]
+fn a_directory_of_pins_that_a_stranger_can_change_is_refused() {
+    if !testing::require() {
+        return;
+    }
+    let (namespace, index) = namespace();
+    let place = Place::new("stranger");
+    std::fs::create_dir_all(place.pins.join("maps")).unwrap();
+    for (owner, mode) in [(54_321, 0o755), (54_321, 0o1777)] {
+        std::os::unix::fs::chown(&place.pins, Some(owner), None).unwrap();
+        std::fs::set_permissions(&place.pins, std::fs::Permissions::from_mode(mode)).unwrap();
+        let words = ["user 54321", "could remove or replace", "mode=0700", "nothing was changed"];
+        says(&ended(&namespace, &mut place.run(DEV)), 4, &words);
+        assert_eq!((on_hook(&namespace, index), place.pinned()), (None, vec!["maps".into()]));
+    }
+    // Nor is the other place that is on the way.
+    std::os::unix::fs::chown(&place.pins, Some(0), None).unwrap();
+    std::os::unix::fs::chown(place.pins.join("maps"), Some(54_321), None).unwrap();
+    says(&ended(&namespace, &mut place.run(DEV)), 4, &["maps belongs to user 54321"]);
+    std::fs::remove_dir(place.pins.join("maps")).unwrap();
+}
+
+#[test]
 fn a_pin_outside_of_a_bpf_file_system_is_refused() {
     if !testing::require() {
         return;

@@ -2,4 +2,5 @@
 
 mod common;
 mod maps;
+mod pinned;
 mod programs;

@@ -1,68 +1,108 @@
 //! Answers in a file: one a line, added at the end.
 //!
 //! Several processes may add at once, for a line is written with one call. A line that was cut off or changed is ignored.
+//!
+//! Invariants: an answer counts as the user's own only if it has the tag of the user's key and nobody else may write to the
+//! file or its folder. The file is opened without following links, and never a device or a pipe.
 
-use std::io::Write as _;
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use rustc_hash::{FxHashMap, FxHashSet};
+use rustix::fs::OFlags;
 
-use super::{Entry, Key, parsed};
+use super::key::is_private;
+use super::line::{Keys, Line, Signer};
+use super::{Found, Key, Standing, StoreKey};
 
 /// Name of the file.
 const NAME: &str = "proofs.txt";
-/// Largest file, in bytes: beyond it the older half is dropped.
+/// Largest file, in bytes: beyond it the older half is dropped, and no more is read.
 const LARGEST: u64 = 64 << 20;
 
 /// The file, open for adding.
 pub(super) struct File {
     file: std::fs::File,
-    /// What was there at the beginning.
+    key: Option<StoreKey>,
+    /// The user's own answers that were there at the beginning.
     had: FxHashSet<Key>,
     failed: bool,
 }
 
+/// File and content of a folder.
+pub(super) struct Opened {
+    pub(super) file: File,
+    pub(super) known: FxHashMap<Key, Found>,
+    /// Lines that are damaged.
+    pub(super) damaged: u64,
+}
+
 impl File {
-    /// Gives also what it holds, and how many lines are damaged.
-    pub(super) fn open(directory: &Path) -> std::io::Result<(File, FxHashMap<Key, Entry>, u64)> {
-        std::fs::create_dir_all(directory)?;
+    /// Opens the file of a folder; both are made if need be.
+    pub(super) fn open(directory: &Path, keys: &Keys) -> io::Result<Opened> {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         let path = directory.join(NAME);
-        let bytes = match std::fs::read(&path) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-            other => other?,
+        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC).bits() as i32;
+        let open = || {
+            let mut options = std::fs::OpenOptions::new();
+            options.read(true).append(true).create(true).mode(0o600).custom_flags(flags).open(&path)
         };
-        let (mut known, mut damaged) = (FxHashMap::default(), 0);
+        let mut file = open()?;
+        let about = file.metadata()?;
+        if !about.is_file() || about.nlink() != 1 {
+            return Err(io::Error::other(format!("{} is no file of its own", path.display())));
+        }
+        let private = is_private(&about) && is_private(&std::fs::metadata(directory)?);
+        if !private {
+            let shown = directory.display();
+            tracing::warn!(
+                "others may write to {shown}: answers there prove nothing; chmod 0700 it if it is yours"
+            );
+        }
+        let (bytes, cut) = newest(&mut file, about.len())?;
+        let (mut known, mut had, mut damaged) = (FxHashMap::default(), FxHashSet::default(), 0);
         for line in bytes.split(|b| *b == b'\n').filter(|l| !l.is_empty()) {
-            match std::str::from_utf8(line).ok().and_then(parsed) {
-                Some((key, entry)) => {
-                    known.insert(key, entry);
-                }
-                None => damaged += 1,
+            let Some(line) = std::str::from_utf8(line).ok().and_then(|l| Line::parse(l, keys)) else {
+                damaged += 1;
+                continue;
+            };
+            let standing = match line.signer {
+                Signer::User if private => Standing::Own,
+                Signer::Team if keys.trust => Standing::Trusted,
+                _ => Standing::Hint,
+            };
+            if standing == Standing::Own {
+                had.insert(line.key);
+            } else if had.contains(&line.key) {
+                continue;
             }
+            known.insert(line.key, Found { entry: line.entry, standing });
         }
         if damaged > 0 {
             let shown = path.display();
             tracing::warn!("{shown}: {damaged} damaged lines are ignored");
         }
-        if bytes.len() as u64 > LARGEST {
-            halve(directory, &path, &bytes)?;
+        if cut {
+            replace(directory, &path, &bytes)?;
+            file = open()?;
         }
-        let mut file = std::fs::OpenOptions::new().create(true).append(true).open(&path)?;
         if bytes.last().is_some_and(|b| *b != b'\n') {
             // What was cut off must not take the next line with it.
             file.write_all(b"\n")?;
         }
-        let had = known.keys().copied().collect();
-        Ok((File { file, had, failed: false }, known, damaged))
+        let key = keys.user.clone();
+        Ok(Opened { file: File { file, key, had, failed: false }, known, damaged })
     }
 
-    /// Whether this answer was in the file when it was opened.
+    /// Returns true if this answer was the user's own and in the file when it was opened.
     pub(super) fn had(&self, key: &Key) -> bool {
         self.had.contains(key)
     }
 
-    /// Adds a line.
-    pub(super) fn append(&mut self, line: &str) {
+    /// Adds an answer of this process's.
+    pub(super) fn append(&mut self, key: &Key, entry: &super::Entry) {
+        let Some(line) = Line::text(key, entry, self.key.as_ref()) else { return };
         let written = self.file.write_all(format!("{line}\n").as_bytes());
         if let Err(e) = written
             && !std::mem::replace(&mut self.failed, true)
@@ -72,12 +112,25 @@ impl File {
     }
 }
 
-/// Drops the older half. What another process adds meanwhile may be lost.
-fn halve(directory: &Path, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let middle = bytes.len() / 2;
-    let start = bytes[middle..].iter().position(|b| *b == b'\n').map_or(bytes.len(), |n| middle + n + 1);
+/// Whole lines of a file, as many as may be kept, the newest; and whether there are more.
+fn newest(file: &mut std::fs::File, length: u64) -> io::Result<(Vec<u8>, bool)> {
+    let cut = length > LARGEST;
+    let mut bytes = Vec::new();
+    if cut {
+        file.seek(SeekFrom::Start(length - LARGEST / 2))?;
+    }
+    file.take(LARGEST).read_to_end(&mut bytes)?;
+    if cut {
+        let start = bytes.iter().position(|b| *b == b'\n').map_or(bytes.len(), |n| n + 1);
+        bytes.drain(..start);
+    }
+    Ok((bytes, cut))
+}
+
+/// Writes the file anew. What another process adds meanwhile may be lost.
+fn replace(directory: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut new = tempfile::NamedTempFile::new_in(directory)?;
-    new.write_all(&bytes[start..])?;
+    new.write_all(bytes)?;
     new.persist(path)?;
     Ok(())
 }

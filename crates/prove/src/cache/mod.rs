@@ -4,11 +4,14 @@
 //! but the question, so that whoever asks it again may take the answer, whatever program it came of. Each answer
 //! says which solver gave it.
 //!
-//! Invariants: what is read from outside this process counts only with its checksum, and only as what it was written for (the
-//! checksum is over the key as well). A checksum is no signature: whoever can write to the file or the server can make proofs.
-//! That something outside is missing, full, damaged or away costs time, never an answer.
+//! Invariants: an answer from outside this process replaces a question only if it is known who gave it: this user, by a key of
+//! the user's own and a file that nobody else may write, or a team, by its key, if that is trusted. It counts only as the answer
+//! that it was written as: the tag is over the question, too. Any other answer is a hint, which says in what order solvers are
+//! asked. That something outside is missing, full, damaged or away costs time, never an answer.
 
 mod file;
+mod key;
+mod line;
 mod redis;
 
 use std::fmt;
@@ -17,9 +20,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
-use sha2::{Digest as _, Sha256};
 
-use file::File;
+use file::{File, Opened};
+pub use key::{StoreKey, StoreKeyError};
+use line::{Keys, Line, Signer};
 use redis::Redis;
 pub use redis::Shared;
 
@@ -27,8 +31,6 @@ pub use redis::Shared;
 const MOST: usize = 1 << 20;
 /// What took less than this is asked again faster than it is fetched.
 const WORTH_KEEPING: Duration = Duration::from_millis(2);
-/// Most values in an answer.
-const MOST_VALUES: usize = 1 << 16;
 
 /// The canonical form of a question.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -81,6 +83,26 @@ pub struct Entry {
     pub time: Duration,
 }
 
+/// How far an answer may be believed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Standing {
+    /// This process, or another one of this user's, asked a solver.
+    Own,
+    /// Somebody with the team's key asked a solver, and the team's store is trusted.
+    Trusted,
+    /// Somebody says so: it orders the work and proves nothing.
+    Hint,
+}
+
+/// An answer that was found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Found {
+    /// The answer.
+    pub entry: Entry,
+    /// How far it may be believed.
+    pub standing: Standing,
+}
+
 /// What the cache was asked, and where it found the answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CacheStats {
@@ -92,6 +114,10 @@ pub struct CacheStats {
     pub file: u64,
     /// Found on the server.
     pub redis: u64,
+    /// Of those found, answers of others that were believed since their store is trusted.
+    pub trusted: u64,
+    /// Answers of others that are only hints: solvers are asked all the same.
+    pub hints: u64,
     /// Entries of the file or the server that were damaged.
     pub damaged: u64,
 }
@@ -101,7 +127,8 @@ pub struct CacheStats {
 pub struct Cache(Arc<Mutex<Inner>>);
 
 struct Inner {
-    known: FxHashMap<Key, Entry>,
+    known: FxHashMap<Key, Found>,
+    keys: Keys,
     file: Option<File>,
     redis: Option<Redis>,
     stats: CacheStats,
@@ -116,25 +143,40 @@ impl fmt::Debug for Cache {
 impl Cache {
     /// For this process only.
     pub fn in_memory() -> Cache {
-        let inner =
-            Inner { known: FxHashMap::default(), file: None, redis: None, stats: CacheStats::default() };
+        let inner = Inner {
+            known: FxHashMap::default(),
+            keys: Keys::default(),
+            file: None,
+            redis: None,
+            stats: CacheStats::default(),
+        };
         Cache(Arc::new(Mutex::new(inner)))
     }
 
-    /// Beside memory a file in this directory, which is made if need be. Several processes may use it at once.
+    /// With a team's key, which answers on the server are signed with. If it is trusted, answers that others signed replace
+    /// proofs. To be called before places of answers are added.
+    #[must_use]
+    pub fn signed_by_team(self, key: StoreKey, trust: bool) -> Cache {
+        let mut inner = self.lock();
+        (inner.keys.team, inner.keys.trust) = (Some(key), trust);
+        drop(inner);
+        self
+    }
+
+    /// Beside memory a file in this directory, which is made if need be. Several processes may use it at once. What was
+    /// signed with this key and could be written by nobody else are the user's own answers.
     ///
     /// # Errors
     /// If it can be neither read nor made.
-    pub fn in_directory(directory: &Path) -> std::io::Result<Cache> {
-        let cache = Cache::in_memory();
-        let (file, known, damaged) = File::open(directory)?;
-        {
-            let mut inner = cache.lock();
-            inner.file = Some(file);
-            inner.known = known;
-            inner.stats.damaged = damaged;
-        }
-        Ok(cache)
+    pub fn in_directory(self, directory: &Path, key: Option<StoreKey>) -> std::io::Result<Cache> {
+        let mut inner = self.lock();
+        inner.keys.user = key;
+        let Opened { file, known, damaged } = File::open(directory, &inner.keys)?;
+        inner.file = Some(file);
+        inner.known = known;
+        inner.stats.damaged = damaged;
+        drop(inner);
+        Ok(self)
     }
 
     /// Where a user's cache is: `$XDG_CACHE_HOME/millstream`, or `~/.cache/millstream`.
@@ -144,8 +186,8 @@ impl Cache {
         Some(base.join("millstream"))
     }
 
-    /// Also on a Redis server, `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]`. One that is away is done without, which
-    /// is said once.
+    /// Also on a Redis server, `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]`, or `rediss://` for TLS. One that is away is
+    /// done without, which is said once.
     ///
     /// # Errors
     /// If it is no such address.
@@ -154,40 +196,58 @@ impl Cache {
         Ok(self)
     }
 
-    /// The answer to a question, if there is one.
-    pub fn get(&self, key: &Key) -> Option<Entry> {
-        let mut inner = self.lock();
-        inner.stats.asked += 1;
-        if let Some(entry) = inner.known.get(key).cloned() {
-            let from_file = inner.file.as_mut().is_some_and(|f| f.had(key));
-            *if from_file { &mut inner.stats.file } else { &mut inner.stats.memory } += 1;
-            return Some(entry);
-        }
-        let text = inner.redis.as_mut()?.get(key)?;
-        let Some((_, entry)) = parsed(&text).filter(|(k, _)| k == key) else {
-            tracing::warn!("the answer to {key} on the Redis server is damaged; it is ignored");
-            inner.stats.damaged += 1;
-            return None;
-        };
-        inner.stats.redis += 1;
-        inner.remember(*key, entry.clone());
-        Some(entry)
+    /// Returns true if nobody on the way to a server can read or change what is said: by TLS, or on this machine.
+    ///
+    /// # Errors
+    /// If it is no address of a Redis server.
+    pub fn is_private_address(url: &str) -> Result<bool, RedisError> {
+        Ok(Redis::new(url)?.is_private())
     }
 
-    /// Remembers an answer.
+    /// The answer to a question, if there is one, and how far it may be believed.
+    pub fn get(&self, key: &Key) -> Option<Found> {
+        let mut inner = self.lock();
+        inner.stats.asked += 1;
+        let known = inner.known.get(key).cloned();
+        if let Some(found) = known.as_ref().filter(|f| f.standing != Standing::Hint || inner.redis.is_none())
+        {
+            let from_file = inner.file.as_ref().is_some_and(|f| f.had(key));
+            inner.count(found.standing, if from_file { |s| &mut s.file } else { |s| &mut s.memory });
+            return known;
+        }
+        let text = inner.redis.as_mut().and_then(|r| r.get(key));
+        let line = text.as_ref().and_then(|t| Line::parse(t, &inner.keys)).filter(|l| l.key == *key);
+        let Some(line) = line else {
+            if text.is_some() {
+                tracing::warn!("the answer to {key} on the Redis server is damaged; it is ignored");
+                inner.stats.damaged += 1;
+            }
+            inner.stats.hints += u64::from(known.is_some());
+            return known;
+        };
+        let trusted = line.signer == Signer::Team && inner.keys.trust;
+        let standing = if trusted { Standing::Trusted } else { Standing::Hint };
+        let found = Found { entry: line.entry, standing };
+        inner.count(standing, |s| &mut s.redis);
+        if trusted {
+            inner.remember(*key, found.clone());
+        }
+        Some(found)
+    }
+
+    /// Remembers an answer that a solver gave to this process.
     pub fn put(&self, key: Key, entry: Entry) {
         let mut inner = self.lock();
-        if entry.time >= WORTH_KEEPING
-            && let Some(line) = line(&key, &entry)
-        {
+        if entry.time >= WORTH_KEEPING {
             if let Some(file) = &mut inner.file {
-                file.append(&line);
+                file.append(&key, &entry);
             }
-            if let Some(redis) = &mut inner.redis {
+            let line = Line::text(&key, &entry, inner.keys.team.as_ref());
+            if let (Some(redis), Some(line)) = (&mut inner.redis, line) {
                 redis.set(&key, &line);
             }
         }
-        inner.remember(key, entry);
+        inner.remember(key, Found { entry, standing: Standing::Own });
     }
 
     /// What it was asked so far.
@@ -202,67 +262,28 @@ impl Cache {
 }
 
 impl Inner {
-    fn remember(&mut self, key: Key, entry: Entry) {
+    /// Counts an answer that was found: a hint, or one from a place.
+    fn count(&mut self, standing: Standing, place: fn(&mut CacheStats) -> &mut u64) {
+        if standing == Standing::Hint {
+            self.stats.hints += 1;
+            return;
+        }
+        *place(&mut self.stats) += 1;
+        self.stats.trusted += u64::from(standing == Standing::Trusted);
+    }
+
+    fn remember(&mut self, key: Key, found: Found) {
         if self.known.len() >= MOST {
             self.known.clear();
         }
-        self.known.insert(key, entry);
+        self.known.insert(key, found);
     }
 }
 
 /// Why an address is not a Redis server's.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{0:?} is no address of a Redis server: redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]")]
+#[error("{0:?} is no address of a Redis server: redis[s]://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]")]
 pub struct RedisError(pub(crate) String);
-
-/// An answer as a line of text, with its checksum in front: version, key, answer, milliseconds, values, solver.
-fn line(key: &Key, entry: &Entry) -> Option<String> {
-    let (word, values) = match &entry.said {
-        Said::Valid => ("valid", "-".to_owned()),
-        Said::Refuted(values) if values.len() <= MOST_VALUES => {
-            let shown: Vec<String> = values.iter().map(|(at, v)| format!("{at:x}={v:x}")).collect();
-            ("refuted", if shown.is_empty() { "-".to_owned() } else { shown.join(",") })
-        }
-        Said::Refuted(_) => return None,
-    };
-    let solver = entry.solver.replace(|c: char| c.is_control(), " ");
-    let rest = format!("1 {key} {word} {} {values} {solver}", entry.time.as_millis());
-    Some(format!("{} {rest}", checksum(&rest)))
-}
-
-/// A line's key and answer, if it is what was written.
-fn parsed(line: &str) -> Option<(Key, Entry)> {
-    let (sum, rest) = line.trim_end_matches('\n').split_once(' ')?;
-    if sum != checksum(rest) {
-        return None;
-    }
-    let mut words = rest.splitn(6, ' ');
-    if words.next()? != "1" {
-        return None;
-    }
-    let key: Key = words.next()?.parse().ok()?;
-    let word = words.next()?;
-    let time = Duration::from_millis(words.next()?.parse().ok()?);
-    let values = words.next()?;
-    let solver = words.next()?.to_owned();
-    let value = |v: &str| {
-        let (at, value) = v.split_once('=')?;
-        Some((u32::from_str_radix(at, 16).ok()?, u64::from_str_radix(value, 16).ok()?))
-    };
-    let said = match (word, values) {
-        ("valid", "-") => Said::Valid,
-        ("refuted", "-") => Said::Refuted(Vec::new()),
-        ("refuted", list) => Said::Refuted(list.split(',').map(value).collect::<Option<_>>()?),
-        _ => return None,
-    };
-    Some((key, Entry { said, solver, time }))
-}
-
-/// Half a SHA-256.
-fn checksum(text: &str) -> String {
-    let sum = Sha256::digest(text.as_bytes());
-    sum.iter().take(16).map(|b| format!("{b:02x}")).collect()
-}
 
 #[cfg(test)]
 mod tests;

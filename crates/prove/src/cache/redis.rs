@@ -1,27 +1,41 @@
-//! A client of Redis that can set and get, in its protocol RESP.
+//! A client of Redis that can set and get.
 //!
-//! Invariant: nobody waits for a server longer than [`PATIENCE`]; after the first failure it is not asked again.
+//! The crate `redis` reads addresses, writes commands and reads answers; `rustls` encrypts. The stream below them is ours:
+//! one deadline holds for a whole exchange, from the look-up of the host to the last byte of the answer, however slowly
+//! bytes come in, and one limit for all that is read.
+//!
+//! Invariant: nobody waits for a server longer than [`PATIENCE`] at a time, or [`SLOW_TOTAL`] in all; after the first
+//! failure it is not asked again.
 
 use std::fmt;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpStream, ToSocketAddrs as _};
-use std::time::Duration;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use redis::{Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, Parser, Value, cmd};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use super::{Key, RedisError};
 
-/// How long a server may take for anything.
+/// Time that an exchange may take, with all that belongs to it.
 const PATIENCE: Duration = Duration::from_millis(1000);
+/// An exchange that takes longer is slow.
+const SLOW: Duration = Duration::from_millis(100);
+/// Time that slow exchanges may take together.
+const SLOW_TOTAL: Duration = Duration::from_millis(2000);
 /// Longest answer that is read, in bytes.
 const LONGEST: usize = 4 << 20;
+/// Bytes of an exchange around the answer: the handshake, and what encryption adds.
+const AROUND: usize = 1 << 20;
 
 /// A server.
 pub(super) struct Redis {
-    address: String,
-    user: Option<String>,
-    password: Option<String>,
-    database: u32,
+    place: ConnectionInfo,
     /// [`None`] before the first question.
-    connection: Option<BufReader<TcpStream>>,
+    connection: Option<Connection>,
+    slow: Duration,
     away: bool,
 }
 
@@ -29,86 +43,255 @@ impl Redis {
     /// # Errors
     /// If this is no address of one.
     pub(super) fn new(url: &str) -> Result<Redis, RedisError> {
-        let wrong = || RedisError(url.to_owned());
-        let rest = url.strip_prefix("redis://").ok_or_else(wrong)?;
-        let (rest, database) = match rest.split_once('/') {
-            Some((rest, "")) => (rest, 0),
-            Some((rest, number)) => (rest, number.parse().map_err(|_| wrong())?),
-            None => (rest, 0),
-        };
-        let (secret, host) = rest.rsplit_once('@').map_or((None, rest), |(s, h)| (Some(s), h));
-        let (user, password) = match secret.map(|s| s.split_once(':')) {
-            None => (None, None),
-            Some(Some((user, password))) => {
-                ((!user.is_empty()).then(|| user.to_owned()), Some(password.to_owned()))
-            }
-            Some(None) => return Err(wrong()),
-        };
-        let named = host.rsplit_once(':').filter(|(_, p)| p.parse::<u16>().is_ok());
-        let address = if named.is_some() { host.to_owned() } else { format!("{host}:6379") };
-        if address.starts_with(':') || host.chars().any(char::is_whitespace) {
+        let wrong = || RedisError(without_secret(url));
+        let scheme = url.starts_with("redis://") || url.starts_with("rediss://");
+        // What stands behind these would be ignored.
+        if !scheme || url.contains(['?', '#']) || url.contains(char::is_whitespace) {
             return Err(wrong());
         }
-        Ok(Redis { address, user, password, database, connection: None, away: false })
+        let place = url.into_connection_info().map_err(|_| wrong())?;
+        let settings = place.redis_settings();
+        let secret = settings.username().is_none() || settings.password().is_some();
+        let network = matches!(place.addr(), ConnectionAddr::Tcp(..) | ConnectionAddr::TcpTls { .. });
+        if !secret || !network || settings.db() < 0 {
+            return Err(wrong());
+        }
+        Ok(Redis { place, connection: None, slow: Duration::ZERO, away: false })
+    }
+
+    /// Returns true if nobody on the way can read or change what is said: by TLS, or on this machine.
+    pub(super) fn is_private(&self) -> bool {
+        match self.place.addr() {
+            ConnectionAddr::TcpTls { .. } => true,
+            ConnectionAddr::Tcp(host, _) => {
+                host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+            }
+            _ => false,
+        }
     }
 
     /// The answer to a question.
     pub(super) fn get(&mut self, key: &Key) -> Option<String> {
-        self.command(&["GET", &name(key)]).flatten()
+        self.command(cmd("GET").arg(name(key))).flatten()
     }
 
     /// Remembers an answer.
     pub(super) fn set(&mut self, key: &Key, line: &str) {
-        self.command(&["SET", &name(key), line]);
+        self.command(cmd("SET").arg(name(key)).arg(line));
     }
 
-    fn command(&mut self, words: &[&str]) -> Option<Option<String>> {
+    fn command(&mut self, command: &Cmd) -> Option<Option<String>> {
         if self.away {
             return None;
         }
-        let answer = self.connected().and_then(|c| exchange(c, words));
+        let start = Instant::now();
+        let mut answer = self.exchange(command);
+        let took = start.elapsed();
+        if took > SLOW {
+            self.slow += took;
+        }
+        if answer.is_ok() && self.slow > SLOW_TOTAL {
+            answer = Err(io::Error::new(io::ErrorKind::TimedOut, "it is too slow"));
+        }
         if let Err(e) = &answer {
             self.away = true;
             self.connection = None;
-            tracing::warn!("the Redis server {}: {e}; going on without it", self.address);
+            tracing::warn!("the Redis server {}: {e}; going on without it", self.place.addr());
         }
         answer.ok()
     }
 
-    fn connected(&mut self) -> std::io::Result<&mut BufReader<TcpStream>> {
+    /// Sends a command; gives the string that comes back, if one does. All of it has one deadline.
+    fn exchange(&mut self, command: &Cmd) -> io::Result<Option<String>> {
+        let until = Instant::now() + PATIENCE;
         if self.connection.is_none() {
-            let mut last = std::io::Error::other("it has no address");
-            let mut found = None;
-            for address in self.address.to_socket_addrs()? {
-                match TcpStream::connect_timeout(&address, PATIENCE) {
-                    Ok(stream) => {
-                        found = Some(stream);
-                        break;
-                    }
-                    Err(e) => last = e,
-                }
-            }
-            let stream = found.ok_or(last)?;
-            stream.set_read_timeout(Some(PATIENCE))?;
-            stream.set_write_timeout(Some(PATIENCE))?;
-            stream.set_nodelay(true)?;
-            let mut connection = BufReader::new(stream);
-            match (&self.user, &self.password) {
-                (Some(user), Some(password)) => {
-                    exchange(&mut connection, &["AUTH", user, password])?;
-                }
-                (None, Some(password)) => {
-                    exchange(&mut connection, &["AUTH", password])?;
-                }
-                _ => {}
-            }
-            if self.database != 0 {
-                exchange(&mut connection, &["SELECT", &self.database.to_string()])?;
-            }
-            self.connection = Some(connection);
+            self.connection = Some(Connection::open(&self.place, until)?);
         }
-        self.connection.as_mut().ok_or_else(|| std::io::Error::other("no connection"))
+        let connection = self.connection.as_mut().ok_or_else(|| io::Error::other("no connection"))?;
+        let answer = connection.exchange(command, until);
+        if answer.is_err() {
+            self.connection = None;
+        }
+        answer
     }
+}
+
+/// An open connection.
+struct Connection {
+    link: Link,
+    parser: Parser,
+}
+
+impl Connection {
+    fn open(place: &ConnectionInfo, until: Instant) -> io::Result<Connection> {
+        let (host, port, encrypted) = match place.addr() {
+            ConnectionAddr::Tcp(host, port) => (host, *port, false),
+            ConnectionAddr::TcpTls { host, port, .. } => (host, *port, true),
+            other => return Err(io::Error::other(format!("{other} is no place in a network"))),
+        };
+        let stream = connected(host, port, until)?;
+        stream.set_nodelay(true)?;
+        let timed = Timed { stream, until, left: LONGEST + AROUND };
+        let link = if encrypted { Link::Tls(Box::new(encrypt(host, timed)?)) } else { Link::Plain(timed) };
+        let mut connection = Connection { link, parser: Parser::new() };
+        let settings = place.redis_settings();
+        if let Some(password) = settings.password() {
+            let mut auth = cmd("AUTH");
+            settings.username().into_iter().chain([password]).for_each(|word| {
+                auth.arg(word);
+            });
+            connection.exchange(&auth, until)?;
+        }
+        if settings.db() != 0 {
+            connection.exchange(cmd("SELECT").arg(settings.db()), until)?;
+        }
+        Ok(connection)
+    }
+
+    fn exchange(&mut self, command: &Cmd, until: Instant) -> io::Result<Option<String>> {
+        let timed = self.link.timed();
+        (timed.until, timed.left) = (until, LONGEST + AROUND);
+        self.link.write_all(&command.get_packed_command())?;
+        self.link.flush()?;
+        match self.parser.parse_value(&mut self.link).map_err(|e| io::Error::other(e.to_string()))? {
+            Value::BulkString(bytes) if bytes.len() > LONGEST => {
+                Err(io::Error::other(format!("an answer of {} bytes", bytes.len())))
+            }
+            // What is no text is damaged, and so found to be.
+            Value::BulkString(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
+            Value::Nil | Value::Okay | Value::Int(_) | Value::SimpleString(_) => Ok(None),
+            Value::ServerError(e) => Err(io::Error::other(format!("it said {:?}", e.to_string()))),
+            other => Err(io::Error::other(format!("it said {:.200}", format!("{other:?}")))),
+        }
+    }
+}
+
+/// A stream with a deadline for all that is done, and a limit for all that is read.
+struct Timed {
+    stream: TcpStream,
+    until: Instant,
+    /// Bytes that may still be read.
+    left: usize,
+}
+
+impl Timed {
+    fn remaining(&self) -> io::Result<Duration> {
+        remaining(self.until)
+    }
+}
+
+impl Read for Timed {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.left == 0 {
+            return Err(io::Error::other("the answer is too long"));
+        }
+        self.stream.set_read_timeout(Some(self.remaining()?))?;
+        let most = buffer.len().min(self.left);
+        let n = self.stream.read(&mut buffer[..most]).map_err(late)?;
+        self.left -= n;
+        Ok(n)
+    }
+}
+
+impl Write for Timed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(Some(self.remaining()?))?;
+        self.stream.write(bytes).map_err(late)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+/// Time until a moment, which is not over.
+fn remaining(until: Instant) -> io::Result<Duration> {
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+/// A system call that ran out of time says that it would block.
+fn late(error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::WouldBlock { io::ErrorKind::TimedOut.into() } else { error }
+}
+
+/// Stream of a connection.
+enum Link {
+    Plain(Timed),
+    Tls(Box<StreamOwned<ClientConnection, Timed>>),
+}
+
+impl Link {
+    fn timed(&mut self) -> &mut Timed {
+        match self {
+            Link::Plain(timed) => timed,
+            Link::Tls(tls) => &mut tls.sock,
+        }
+    }
+}
+
+impl Read for Link {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Link::Plain(timed) => timed.read(buffer),
+            Link::Tls(tls) => tls.read(buffer),
+        }
+    }
+}
+
+impl Write for Link {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Link::Plain(timed) => timed.write(bytes),
+            Link::Tls(tls) => tls.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Link::Plain(timed) => timed.flush(),
+            Link::Tls(tls) => tls.flush(),
+        }
+    }
+}
+
+/// Connects to the first of a host's addresses that takes it.
+fn connected(host: &str, port: u16, until: Instant) -> io::Result<TcpStream> {
+    let mut last = io::Error::other("it has no address");
+    for address in resolved(host, port, until)? {
+        match TcpStream::connect_timeout(&address, remaining(until)?) {
+            Ok(stream) => return Ok(stream),
+            Err(e) => last = e,
+        }
+    }
+    Err(last)
+}
+
+/// Addresses of a host. The resolver knows no deadline, so it has a thread that nobody waits for.
+fn resolved(host: &str, port: u16, until: Instant) -> io::Result<Vec<SocketAddr>> {
+    let (tell, told) = mpsc::channel();
+    let host = host.to_owned();
+    std::thread::Builder::new().spawn(move || {
+        let found = (host.as_str(), port).to_socket_addrs().map(Iterator::collect);
+        // Nobody may be there any more.
+        let _ = tell.send(found);
+    })?;
+    told.recv_timeout(remaining(until)?).map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+}
+
+/// Encrypts a stream to a host, whose certificate must be good by the system's roots (or those of `SSL_CERT_FILE`).
+fn encrypt(host: &str, timed: Timed) -> io::Result<StreamOwned<ClientConnection, Timed>> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(io::Error::other)?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+    let session = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
+    Ok(StreamOwned::new(session, timed))
 }
 
 /// A text that a team keeps on a Redis server under a name: `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]#NAME`.
@@ -121,8 +304,9 @@ impl Shared {
     /// # Errors
     /// If this is no address of one.
     pub fn new(url: &str) -> Result<Shared, RedisError> {
-        let (server, name) = url.split_once('#').ok_or_else(|| RedisError(url.to_owned()))?;
-        let name = Some(name).filter(|n| !n.is_empty()).ok_or_else(|| RedisError(url.to_owned()))?;
+        let wrong = || RedisError(without_secret(url));
+        let (server, name) = url.split_once('#').ok_or_else(wrong)?;
+        let name = Some(name).filter(|n| !n.is_empty()).ok_or_else(wrong)?;
         Ok(Shared { redis: Redis::new(server)?, name: format!("millstream:rules:{name}") })
     }
 
@@ -130,25 +314,25 @@ impl Shared {
     ///
     /// # Errors
     /// If the server is away or refuses.
-    pub fn read(&mut self) -> std::io::Result<Option<String>> {
-        exchange(self.redis.connected()?, &["GET", &self.name])
+    pub fn read(&mut self) -> io::Result<Option<String>> {
+        self.redis.exchange(cmd("GET").arg(&self.name))
     }
 
     /// Puts a text in the place of the one of that name.
     ///
     /// # Errors
     /// If the server is away or refuses.
-    pub fn write(&mut self, text: &str) -> std::io::Result<()> {
+    pub fn write(&mut self, text: &str) -> io::Result<()> {
         if text.len() > LONGEST {
-            return Err(std::io::Error::other(format!("{} bytes are more than fit", text.len())));
+            return Err(io::Error::other(format!("{} bytes are more than fit", text.len())));
         }
-        exchange(self.redis.connected()?, &["SET", &self.name, text]).map(|_| ())
+        self.redis.exchange(cmd("SET").arg(&self.name).arg(text)).map(|_| ())
     }
 }
 
 impl fmt::Display for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} on the Redis server {}", self.name, self.redis.address)
+        write!(f, "{} on the Redis server {}", self.name, self.redis.place.addr())
     }
 }
 
@@ -156,28 +340,11 @@ fn name(key: &Key) -> String {
     format!("millstream:proof:{key}")
 }
 
-/// Sends a command; gives the string that comes back, if one does.
-fn exchange(connection: &mut BufReader<TcpStream>, words: &[&str]) -> std::io::Result<Option<String>> {
-    let mut text = format!("*{}\r\n", words.len());
-    for word in words {
-        text.push_str(&format!("${}\r\n{word}\r\n", word.len()));
-    }
-    connection.get_mut().write_all(text.as_bytes())?;
-    let mut line = String::new();
-    connection.by_ref().take(1 << 10).read_line(&mut line)?;
-    let strange = || std::io::Error::other(format!("it said {:?}", line.trim_end()));
-    let rest = line.trim_end();
-    match rest.split_at_checked(1) {
-        Some(("+" | ":", _)) => Ok(None),
-        Some(("$", "-1")) => Ok(None),
-        Some(("$", length)) => {
-            let length: usize = length.parse().ok().filter(|n| *n <= LONGEST).ok_or_else(strange)?;
-            let mut bytes = vec![0; length + 2];
-            connection.read_exact(&mut bytes)?;
-            bytes.truncate(length);
-            // What is no text is damaged, and so found to be.
-            Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
-        }
-        _ => Err(strange()),
+/// An address as it may be shown: without what stands between `//` and `@`.
+fn without_secret(url: &str) -> String {
+    match (url.find("//"), url.rfind('@')) {
+        (Some(start), Some(end)) if start + 2 <= end => format!("{}...{}", &url[..start + 2], &url[end..]),
+        (None, Some(end)) => format!("...{}", &url[end..]),
+        _ => url.to_owned(),
     }
 }

@@ -1,10 +1,14 @@
 use std::io::Write as _;
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::{Cache, Entry, Key, Said, line, parsed};
+use super::line::{Keys, Line, Signer, checksum};
+use super::{Cache, Entry, Found, Key, Said, Standing, StoreKey, StoreKeyError};
 
 fn entry(said: Said) -> Entry {
     Entry { said, solver: "z3 5.4.0".into(), time: Duration::from_millis(7) }
@@ -21,33 +25,90 @@ fn directory(name: &str) -> PathBuf {
     path
 }
 
+/// An answer of this process's or this user's.
+fn own(entry: Entry) -> Option<Found> {
+    Some(Found { entry, standing: Standing::Own })
+}
+
+/// An answer that proves nothing.
+fn hint(entry: Entry) -> Option<Found> {
+    Some(Found { entry, standing: Standing::Hint })
+}
+
+/// A key in a folder of its own.
+fn secret(name: &str) -> StoreKey {
+    let folder = directory(name);
+    let key = StoreKey::kept_in(&folder).expect("a key");
+    std::fs::remove_dir_all(&folder).expect("gone");
+    key
+}
+
+fn in_directory(directory: &Path, key: &StoreKey) -> Cache {
+    Cache::in_memory().in_directory(directory, Some(key.clone())).expect("a cache")
+}
+
 #[test]
-fn lines_are_read_as_they_were_written() {
+fn lines_are_read_as_they_were_written_and_their_author_is_known() {
+    let (mine, team, other) = (secret("mine"), secret("team"), secret("other"));
+    let keys = Keys { user: Some(mine.clone()), team: Some(team.clone()), trust: true };
     for said in [Said::Valid, Said::Refuted(vec![]), Said::Refuted(vec![(0, 5), (7, u64::MAX)])] {
-        let written = line(&key(3), &entry(said.clone())).expect("a line");
-        assert_eq!(parsed(&written), Some((key(3), entry(said))));
+        let signers = [
+            (Some(&mine), Signer::User),
+            (Some(&team), Signer::Team),
+            (Some(&other), Signer::Unknown),
+            (None, Signer::Unknown),
+        ];
+        for (with, signer) in signers {
+            let written = Line::text(&key(3), &entry(said.clone()), with).expect("a line");
+            let line = Line { key: key(3), entry: entry(said.clone()), signer };
+            assert_eq!(Line::parse(&written, &keys), Some(line));
+        }
     }
 }
 
 #[test]
 fn no_changed_line_is_taken() {
-    let written = line(&key(3), &entry(Said::Refuted(vec![(1, 2)]))).expect("a line");
+    let keys = Keys::default();
+    let written = Line::text(&key(3), &entry(Said::Refuted(vec![(1, 2)])), None).expect("a line");
     for at in 0..written.len() {
         let mut bytes = written.clone().into_bytes();
         bytes[at] ^= 1;
-        assert_eq!(parsed(&String::from_utf8_lossy(&bytes)), None, "byte {at} of {written}");
-        assert_eq!(parsed(&written[..at]), None);
+        assert_eq!(Line::parse(&String::from_utf8_lossy(&bytes), &keys), None, "byte {at} of {written}");
+        assert_eq!(Line::parse(&written[..at], &keys), None);
+    }
+}
+
+/// Whoever can write somewhere knows the checksum and no key: nothing that he changes in a signed line keeps its author.
+#[test]
+fn a_signature_is_over_question_answer_solver_and_version() {
+    let team = secret("signed");
+    let keys = Keys { user: None, team: Some(team.clone()), trust: true };
+    let written = Line::text(&key(3), &entry(Said::Valid), Some(&team)).expect("a line");
+    let (_, summed) = written.split_once(' ').expect("a checksum");
+    let version = env!("CARGO_PKG_VERSION");
+    let question = key(3).to_string();
+    let other = key(4).to_string();
+    for (from, to) in [
+        (question.as_str(), other.as_str()),
+        (" valid ", " refuted "),
+        ("z3 5.4.0", "z3 5.4.1"),
+        (version, "9.9.9"),
+    ] {
+        let changed = summed.replacen(from, to, 1);
+        assert_ne!(changed, summed);
+        let line = Line::parse(&format!("{} {changed}", checksum(&changed)), &keys).expect("a whole line");
+        assert_eq!(line.signer, Signer::Unknown, "{changed}");
     }
 }
 
 #[test]
 fn a_file_outlives_the_process_and_damage() {
-    let directory = directory("file");
-    let cache = Cache::in_directory(&directory).expect("a cache");
+    let (directory, mine) = (directory("file"), secret("file-key"));
+    let cache = in_directory(&directory, &mine);
     cache.put(key(1), entry(Said::Valid));
     cache.put(key(2), entry(Said::Refuted(vec![(4, 9)])));
     cache.put(key(3), Entry { time: Duration::ZERO, ..entry(Said::Valid) });
-    assert_eq!(cache.get(&key(1)), Some(entry(Said::Valid)));
+    assert_eq!(cache.get(&key(1)), own(entry(Said::Valid)));
     assert_eq!(cache.stats().memory, 1);
 
     // One answer is made a lie, and the end is cut off.
@@ -57,9 +118,9 @@ fn a_file_outlives_the_process_and_damage() {
     assert_ne!(lie, text);
     std::fs::write(&file, lie).expect("written");
 
-    let again = Cache::in_directory(&directory).expect("a cache");
+    let again = in_directory(&directory, &mine);
     assert_eq!(again.stats().damaged, 2);
-    assert_eq!(again.get(&key(1)), Some(entry(Said::Valid)));
+    assert_eq!(again.get(&key(1)), own(entry(Said::Valid)));
     assert_eq!(again.get(&key(2)), None);
     // What was answered at once is not worth a line.
     assert_eq!(again.get(&key(3)), None);
@@ -67,16 +128,89 @@ fn a_file_outlives_the_process_and_damage() {
     let stats = again.stats();
     assert_eq!((stats.asked, stats.file, stats.memory), (3, 1, 0));
 
-    let third = Cache::in_directory(&directory).expect("a cache");
-    assert_eq!(third.get(&key(2)), Some(entry(Said::Refuted(vec![(4, 9)]))));
+    let third = in_directory(&directory, &mine);
+    assert_eq!(third.get(&key(2)), own(entry(Said::Refuted(vec![(4, 9)]))));
     std::fs::remove_dir_all(&directory).expect("gone");
+}
+
+#[test]
+fn what_others_wrote_or_could_have_written_into_the_folder_is_a_hint() {
+    let (directory, mine) = (directory("elsewhere"), secret("elsewhere-key"));
+    in_directory(&directory, &mine).put(key(1), entry(Said::Valid));
+    let file = directory.join("proofs.txt");
+    // A whole line of somebody without the key, in front of the user's own and behind it.
+    let forged = |n| Line::text(&key(n), &entry(Said::Valid), None).expect("a line");
+    let text = std::fs::read_to_string(&file).expect("the file");
+    std::fs::write(&file, format!("{}\n{text}{}\n{}\n", forged(1), forged(1), forged(2))).expect("written");
+    let cache = in_directory(&directory, &mine);
+    assert_eq!(cache.get(&key(1)), own(entry(Said::Valid)));
+    assert_eq!(cache.get(&key(2)), hint(entry(Said::Valid)));
+    assert_eq!((cache.stats().file, cache.stats().hints), (1, 1));
+    // Another user's key, and none.
+    for key_of in [Some(secret("elsewhere-other")), None] {
+        let cache = Cache::in_memory().in_directory(&directory, key_of).expect("a cache");
+        assert_eq!(cache.get(&key(1)), hint(entry(Said::Valid)));
+    }
+    // A folder, or a file, that others may write.
+    let mode = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("changed");
+    };
+    for path in [&directory, &file] {
+        let before = std::fs::metadata(path).expect("there").permissions().mode();
+        for open in [0o020, 0o002] {
+            mode(path, before | open);
+            let cache = in_directory(&directory, &mine);
+            assert_eq!(cache.get(&key(1)), hint(entry(Said::Valid)), "{path:?} {open:o}");
+        }
+        mode(path, before);
+    }
+    assert_eq!(in_directory(&directory, &mine).get(&key(1)), own(entry(Said::Valid)));
+    std::fs::remove_dir_all(&directory).expect("gone");
+}
+
+#[test]
+fn links_and_pipes_in_the_place_of_the_file_are_refused() {
+    let (directory, mine) = (directory("links"), secret("links-key"));
+    std::fs::create_dir_all(&directory).expect("made");
+    let (file, aim) = (directory.join("proofs.txt"), directory.join("aim"));
+    std::fs::write(&aim, "precious").expect("written");
+    let refused = || Cache::in_memory().in_directory(&directory, Some(mine.clone())).is_err();
+    std::os::unix::fs::symlink(&aim, &file).expect("a link");
+    assert!(refused(), "a symbolic link");
+    std::fs::remove_file(&file).expect("gone");
+    std::fs::hard_link(&aim, &file).expect("a link");
+    assert!(refused(), "a hard link");
+    std::fs::remove_file(&file).expect("gone");
+    let made = Command::new("mkfifo").arg(&file).status().expect("mkfifo");
+    assert!(made.success() && refused(), "a pipe");
+    assert_eq!(std::fs::read_to_string(&aim).expect("it stays"), "precious");
+    std::fs::remove_dir_all(&directory).expect("gone");
+}
+
+#[test]
+fn a_key_is_a_long_secret_that_only_its_owner_may_read() {
+    let folder = directory("keys");
+    let made = StoreKey::kept_in(&folder).expect("a key");
+    assert_eq!(StoreKey::kept_in(&folder).expect("the same"), made);
+    let file = folder.join("answers.key");
+    assert_eq!(std::fs::metadata(&file).expect("there").permissions().mode() & 0o777, 0o600);
+    for mode in [0o640, 0o604, 0o620, 0o602] {
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).expect("changed");
+        assert!(matches!(StoreKey::read(&file), Err(StoreKeyError::Exposed { .. })), "{mode:o}");
+    }
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).expect("changed");
+    std::fs::write(&file, "short\n").expect("written");
+    assert!(matches!(StoreKey::read(&file), Err(StoreKeyError::Short { .. })));
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777)).expect("changed");
+    assert!(matches!(StoreKey::kept_in(&folder), Err(StoreKeyError::Exposed { .. })));
+    std::fs::remove_dir_all(&folder).expect("gone");
 }
 
 #[test]
 fn what_is_no_directory_is_an_error() {
     let path = directory("none");
     std::fs::write(&path, "a file").expect("written");
-    assert!(Cache::in_directory(&path).is_err());
+    assert!(Cache::in_memory().in_directory(&path, None).is_err());
     std::fs::remove_file(&path).expect("gone");
 }
 
@@ -123,21 +257,39 @@ fn server(password: Option<&str>) -> Option<Server> {
 fn machines_share_answers_over_redis() {
     let Some(server) = server(Some("secret")) else { return };
     let url = format!("redis://:secret@127.0.0.1:{}/2", server.port);
-    let machine = || Cache::in_memory().on_redis(&url).expect("an address");
-    let (one, two) = (machine(), machine());
+    let (team, other) = (secret("redis-team"), secret("redis-other"));
+    let machine = |key: Option<(&StoreKey, bool)>| {
+        let cache = Cache::in_memory();
+        let cache = key.map_or(cache.clone(), |(key, trust)| cache.signed_by_team(key.clone(), trust));
+        cache.on_redis(&url).expect("an address")
+    };
+    let one = machine(Some((&team, false)));
     let old = Entry { solver: "z3 4.8.12".into(), ..entry(Said::Valid) };
     one.put(key(1), old.clone());
     one.put(key(2), entry(Said::Refuted(vec![(1, 2)])));
+    let trusted = |entry: Entry| Some(Found { entry, standing: Standing::Trusted });
     // Another machine, with another solver: it learns whose answer it is.
-    assert_eq!(two.get(&key(1)), Some(old.clone()));
-    assert_eq!(two.get(&key(2)), Some(entry(Said::Refuted(vec![(1, 2)]))));
+    let two = machine(Some((&team, true)));
+    assert_eq!(two.get(&key(1)), trusted(old.clone()));
+    assert_eq!(two.get(&key(2)), trusted(entry(Said::Refuted(vec![(1, 2)]))));
     assert_eq!(two.get(&key(3)), None);
-    assert_eq!(two.get(&key(1)), Some(old));
+    assert_eq!(two.get(&key(1)), trusted(old.clone()));
     let stats = two.stats();
-    assert_eq!((stats.asked, stats.redis, stats.memory), (4, 2, 1));
+    assert_eq!((stats.asked, stats.redis, stats.memory, stats.trusted, stats.hints), (4, 2, 1, 3, 0));
+    // Without the key, with another one, or without trust it is a hint.
+    for key_of in [None, Some((&other, true)), Some((&team, false))] {
+        let three = machine(key_of);
+        assert_eq!(three.get(&key(1)), hint(old.clone()), "{key_of:?}");
+        let stats = three.stats();
+        assert_eq!((stats.redis, stats.trusted, stats.hints), (0, 0, 1), "{key_of:?}");
+        // What a solver here says then counts.
+        three.put(key(1), entry(Said::Valid));
+        assert_eq!(three.get(&key(1)), own(entry(Said::Valid)));
+        one.put(key(1), old.clone());
+    }
 
     // What somebody else wrote there is no answer: neither an answer to another question nor a word.
-    let stolen = line(&key(1), &entry(Said::Valid)).expect("a line");
+    let stolen = Line::text(&key(1), &entry(Said::Valid), Some(&team)).expect("a line");
     let mut raw = std::net::TcpStream::connect(("127.0.0.1", server.port)).expect("a connection");
     let set = |key: Key, text: &str| {
         let name = format!("millstream:proof:{key}");
@@ -151,7 +303,7 @@ fn machines_share_answers_over_redis() {
     raw.write_all(script.as_bytes()).expect("told");
     let mut answers = [0; 20];
     std::io::Read::read_exact(&mut raw, &mut answers).expect("four times OK");
-    let three = machine();
+    let three = machine(Some((&team, true)));
     assert_eq!((three.get(&key(4)), three.get(&key(5))), (None, None));
     assert_eq!(three.stats().damaged, 2);
 }
@@ -164,30 +316,112 @@ fn a_server_that_goes_away_is_done_without() {
     cache.put(key(1), entry(Said::Valid));
     drop(server);
     cache.put(key(2), entry(Said::Valid));
-    assert_eq!(cache.get(&key(1)), Some(entry(Said::Valid)));
-    assert_eq!(cache.get(&key(2)), Some(entry(Said::Valid)));
+    assert_eq!(cache.get(&key(1)), own(entry(Said::Valid)));
+    assert_eq!(cache.get(&key(2)), own(entry(Said::Valid)));
     assert_eq!(cache.get(&key(3)), None);
 }
 
-#[test]
-fn a_server_that_says_nothing_is_not_waited_for() {
+/// A server that answers each connection by this.
+fn speaker(speak: impl Fn(std::net::TcpStream) + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port();
-    let cache = Cache::in_memory().on_redis(&format!("redis://127.0.0.1:{port}")).expect("an address");
+    std::thread::spawn(move || listener.incoming().flatten().for_each(speak));
+    format!("redis://127.0.0.1:{port}")
+}
+
+/// A server is given up after its patience, in whatever way it does not answer: one deadline holds for a whole exchange. It
+/// is not asked again. (The bound is many times what is allowed, for busy machines.)
+fn is_given_up(url: &str) {
+    let cache = Cache::in_memory().on_redis(url).expect("an address");
     let start = std::time::Instant::now();
     for n in 0..20 {
         assert_eq!(cache.get(&key(n)), None);
     }
-    // Once its patience, not twenty times.
-    assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_server_that_says_nothing_is_not_waited_for() {
+    // Connected, since the system accepts for it, but nobody reads.
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    is_given_up(&format!("redis://127.0.0.1:{port}"));
+    is_given_up(&format!("rediss://127.0.0.1:{port}"));
+}
+
+#[test]
+fn a_server_that_trickles_is_given_up() {
+    let url = speaker(|mut stream| {
+        let text = "$100000\r\n".bytes().chain(std::iter::repeat(b'x'));
+        for byte in text {
+            if stream.write_all(&[byte]).is_err() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    });
+    is_given_up(&url);
+    // Whole answers, each a little before the deadline.
+    let url = speaker(|mut stream| {
+        let mut asked = [0; 4096];
+        while std::io::Read::read(&mut stream, &mut asked).is_ok_and(|n| n > 0) {
+            std::thread::sleep(Duration::from_millis(700));
+            let _ = stream.write_all(b"$-1\r\n");
+        }
+    });
+    is_given_up(&url);
+}
+
+#[test]
+fn a_server_that_floods_is_given_up_in_bounded_memory() {
+    for head in ["$1000000000\r\n", "*1000000\r\n", "+"] {
+        let sent = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&sent);
+        let url = speaker(move |mut stream| {
+            let _ = stream.write_all(head.as_bytes());
+            let chunk = [b'x'; 1 << 16];
+            while stream.write_all(&chunk).is_ok() {
+                count.fetch_add(chunk.len(), Ordering::Relaxed);
+            }
+        });
+        is_given_up(&url);
+        // What is read, and what the system holds for both sides.
+        let taken = sent.load(Ordering::Relaxed);
+        assert!(taken < 64 << 20, "{head:?}: {taken} bytes were taken");
+    }
 }
 
 #[test]
 fn addresses_are_read() {
-    for url in ["redis://host", "redis://host:1/3", "redis://:p@host/", "redis://u:p@[::1]:6379/0"] {
+    for url in
+        ["redis://host", "redis://host:1/3", "redis://:p@host/", "redis://u:p@[::1]:6379/0", "rediss://host"]
+    {
         assert!(Cache::in_memory().on_redis(url).is_ok(), "{url}");
     }
-    for url in ["http://host", "redis://", "redis://host/x", "redis://p@host", "host:6379", "redis://:70"] {
+    for url in [
+        "http://host",
+        "redis://",
+        "redis://host/x",
+        "redis://p@host",
+        "host:6379",
+        "redis://:70",
+        "unix:///there",
+        // Would be accepted by the crate and ignored here.
+        "rediss://host/#insecure",
+        "redis://host?protocol=resp3",
+    ] {
         assert!(Cache::in_memory().on_redis(url).is_err(), "{url}");
+    }
+    let error = Cache::in_memory().on_redis("redis://:hidden@host/x").expect_err("no database").to_string();
+    assert!(error.contains("host/x") && !error.contains("hidden"), "{error}");
+    for (url, private) in [
+        ("redis://host", false),
+        ("redis://127.0.0.1", true),
+        ("redis://[::1]:7", true),
+        ("redis://localhost", true),
+        ("redis://127.0.0.1.example.org", false),
+        ("rediss://host", true),
+    ] {
+        assert_eq!(Cache::is_private_address(url), Ok(private), "{url}");
     }
 }

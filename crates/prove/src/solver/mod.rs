@@ -201,6 +201,8 @@ pub struct Answers {
     pub asked: usize,
     /// Answers that were known from before, by the solver that gave them.
     pub cached: Vec<(String, usize)>,
+    /// Of these, answers of others that were believed since their store is trusted: nothing here has proven them.
+    pub trusted: usize,
     /// Each solver's part.
     pub solvers: Vec<Part>,
 }
@@ -230,6 +232,7 @@ impl Answers {
     /// Adds those of another proof.
     pub fn add(&mut self, other: &Answers) {
         self.asked += other.asked;
+        self.trusted += other.trusted;
         for (who, count) in &other.cached {
             match self.cached.iter_mut().find(|(w, _)| w == who) {
                 Some((_, n)) => *n += count,

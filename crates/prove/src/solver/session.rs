@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::canonical::{Canonical, canonical};
@@ -10,7 +10,7 @@ use super::process::{Heard, Process};
 use super::smt::{self, Defined};
 use super::{Answer, Answers, Backend, Model, Part, Solver, SolverError};
 use crate::Limits;
-use crate::cache::{Cache, Entry, Said};
+use crate::cache::{Cache, Entry, Said, Standing};
 use crate::term::{T, Terms};
 
 /// Longest question, in bytes of SMT-LIB.
@@ -68,6 +68,7 @@ pub(crate) struct Session {
     keep: PathBuf,
     asked: usize,
     cached: BTreeMap<String, usize>,
+    trusted: usize,
 }
 
 impl Session {
@@ -91,6 +92,7 @@ impl Session {
             keep: solver.keep.clone(),
             asked: 0,
             cached: BTreeMap::new(),
+            trusted: 0,
         }
     }
 
@@ -116,6 +118,7 @@ impl Session {
         Answers {
             asked: self.asked,
             cached: self.cached.iter().map(|(who, n)| (who.clone(), *n)).collect(),
+            trusted: self.trusted,
             solvers: self.lanes.iter().filter(|l| l.part.asked > 0).map(|l| l.part.clone()).collect(),
         }
     }
@@ -130,15 +133,19 @@ impl Session {
     ) -> Result<Answer, SolverError> {
         self.asked += 1;
         let form = canonical(terms, claim, wanted);
-        if let Some(form) = &form
-            && let Some(entry) = self.cache.get(&form.key)
-            && let Some(answer) = remembered(&entry, form)
+        let found = form.as_ref().and_then(|form| self.cache.get(&form.key));
+        if let (Some(form), Some(found)) = (&form, &found)
+            && found.standing != Standing::Hint
+            && let Some(answer) = remembered(&found.entry, form)
         {
-            *self.cached.entry(entry.solver).or_default() += 1;
+            *self.cached.entry(found.entry.solver.clone()).or_default() += 1;
+            self.trusted += usize::from(found.standing == Standing::Trusted);
             return Ok(answer);
         }
         let start = Instant::now();
-        let (answer, by) = self.race(&Question { terms, claim, wanted, time, alone: self.alone })?;
+        let hint = found.map(|found| found.entry.solver);
+        let question = Question { terms, claim, wanted, time, alone: self.alone };
+        let (answer, by) = self.race(&question, hint.as_deref())?;
         if let (Some(form), Some(by)) = (form, by) {
             let solver = self.lanes[by].part.name.clone();
             if let Some(said) = worth_remembering(&answer, &form) {
@@ -148,11 +155,13 @@ impl Session {
         Ok(answer)
     }
 
-    /// Asks one after the other until one answers; gives the answer and whose it is.
-    fn race(&mut self, q: &Question<'_>) -> Result<(Answer, Option<usize>), SolverError> {
+    /// Asks one after the other until one answers; gives the answer and whose it is. The solver of this name, which is said to
+    /// have answered before, is asked first.
+    fn race(&mut self, q: &Question<'_>, hint: Option<&str>) -> Result<(Answer, Option<usize>), SolverError> {
         let mut deadline = Instant::now() + q.time;
         let mut waiting: Vec<usize> =
             (0..self.lanes.len()).filter(|l| self.lanes[*l].usable()).rev().collect();
+        waiting.sort_by_key(|l| hint.is_some_and(|name| self.lanes[*l].is_called(name)));
         let mut said: Vec<(usize, Word)> = Vec::new();
         let mut next_start = Instant::now();
         loop {
@@ -270,12 +279,21 @@ impl Session {
         let _ = writeln!(text, "(assert (not {}))\n(check-sat)", smt::name(q.claim));
         let key = canonical(q.terms, q.claim, &[]).map_or_else(|| "large".to_owned(), |c| c.key.to_string());
         let file = self.keep.join(format!("millstream-contradiction-{:.16}.smt2", key));
-        let kept = std::fs::create_dir_all(&self.keep).and_then(|()| std::fs::write(&file, text));
+        let kept = keep(&self.keep, &file, &text);
         match kept {
             Ok(()) => format!("{said}; the question is kept in {}", file.display()),
             Err(e) => format!("{said}; the question could not be kept in {}: {e}", file.display()),
         }
     }
+}
+
+/// Writes a file whose name anybody may know: what stands there, a link say, is replaced and never followed.
+fn keep(folder: &Path, file: &Path, text: &str) -> std::io::Result<()> {
+    std::fs::create_dir_all(folder)?;
+    let mut new = tempfile::NamedTempFile::new_in(folder)?;
+    std::io::Write::write_all(&mut new, text.as_bytes())?;
+    new.persist(file)?;
+    Ok(())
 }
 
 /// Whether there is no need to wait.
@@ -306,6 +324,12 @@ fn worth_remembering(answer: &Answer, form: &Canonical) -> Option<Said> {
 }
 
 impl Lane {
+    /// Returns true if it is of the same make as a solver of this name and version.
+    fn is_called(&self, solver: &str) -> bool {
+        let make = |name: &str| name.split_whitespace().next().unwrap_or_default().to_ascii_lowercase();
+        make(&self.part.name) == make(solver)
+    }
+
     fn usable(&self) -> bool {
         self.failures < MOST_FAILURES
     }

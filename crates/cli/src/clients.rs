@@ -1,0 +1,318 @@
+//! Clients of a Unix socket: several at once, each with a thread, and a deadline for each request.
+//!
+//! A client may be silent between two requests for as long as it likes: who works by hand does. From the first byte of a request to its
+//! last, and again while it is answered, it has [`DEADLINE`], however slowly bytes come. If all places are taken, the client that has been
+//! silent longest is sent away for the new one; if all are at work, the new one is.
+
+use std::io::{self, Read as _, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Clients at a time.
+const CLIENTS: usize = 32;
+/// Time for a request, and for an answer to be taken.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// Bytes that are read at a time.
+const CHUNK: usize = 16 << 10;
+
+/// A line of a client.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Line {
+    /// With its end, unless the client ended with it.
+    Whole(Vec<u8>),
+    /// Longer than is allowed. Nothing more can be read of this client.
+    TooLong,
+}
+
+/// A client that is talked to.
+#[derive(Debug)]
+pub(crate) struct Client {
+    stream: UnixStream,
+    /// What was read and is not a line yet.
+    buffer: Vec<u8>,
+    /// When the request that is being read must be there.
+    until: Option<Instant>,
+    place: Arc<Place>,
+}
+
+/// A client as others see it.
+#[derive(Debug)]
+struct Place {
+    stream: UnixStream,
+    /// When it was last heard of; [`None`] while a request of its is read or answered.
+    silent_since: Mutex<Option<Instant>>,
+}
+
+impl Place {
+    fn silent_since(&self) -> Option<Instant> {
+        *self.silent_since.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, silent_since: Option<Instant>) {
+        *self.silent_since.lock().unwrap_or_else(PoisonError::into_inner) = silent_since;
+    }
+}
+
+/// Talks to clients, for as long as the process lives. `refusal` is said to those for whom there is no place.
+pub(crate) fn serve(
+    listener: &UnixListener,
+    refusal: &[u8],
+    talk: impl Fn(&mut Client) -> io::Result<()> + Send + Sync + 'static,
+) {
+    let talk = Arc::new(talk);
+    let places: Arc<Mutex<Vec<Arc<Place>>>> = Arc::default();
+    for stream in listener.incoming() {
+        let stream = match stream {
+            Ok(stream) => stream,
+            Err(error) => {
+                // Too many open files, say: it may pass.
+                tracing::debug!("socket: {error}");
+                std::thread::sleep(Duration::from_millis(50));
+                continue;
+            }
+        };
+        if let Err(error) = admit(stream, &places, &talk, refusal) {
+            tracing::debug!("socket: {error}");
+        }
+    }
+}
+
+fn admit(
+    mut stream: UnixStream,
+    places: &Arc<Mutex<Vec<Arc<Place>>>>,
+    talk: &Arc<impl Fn(&mut Client) -> io::Result<()> + Send + Sync + 'static>,
+    refusal: &[u8],
+) -> io::Result<()> {
+    {
+        let mut taken = places.lock().unwrap_or_else(PoisonError::into_inner);
+        if taken.len() >= CLIENTS {
+            let silent = taken.iter().enumerate().filter_map(|(at, p)| Some((p.silent_since()?, at)));
+            let Some((_, at)) = silent.min() else {
+                stream.set_write_timeout(Some(Duration::from_millis(10)))?;
+                return stream.write_all(refusal);
+            };
+            // Its thread sees the end.
+            let _ = taken.swap_remove(at).stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
+    let place =
+        Arc::new(Place { stream: stream.try_clone()?, silent_since: Mutex::new(Some(Instant::now())) });
+    let mut client = Client { stream, buffer: Vec::new(), until: None, place: Arc::clone(&place) };
+    places.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&place));
+    // Leaves its place however it ends.
+    let leave = Leave { place, places: Arc::clone(places) };
+    let talk = Arc::clone(talk);
+    std::thread::Builder::new().spawn(move || {
+        let _leave = leave;
+        if let Err(error) = talk(&mut client) {
+            tracing::debug!("socket: {error}");
+        }
+    })?;
+    Ok(())
+}
+
+struct Leave {
+    place: Arc<Place>,
+    places: Arc<Mutex<Vec<Arc<Place>>>>,
+}
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        places.retain(|p| !Arc::ptr_eq(p, &self.place));
+    }
+}
+
+impl Client {
+    /// The next line, of so many bytes at most; [`None`] if there is none.
+    pub(crate) fn line(&mut self, longest: u64) -> io::Result<Option<Line>> {
+        let longest = usize::try_from(longest).unwrap_or(usize::MAX);
+        self.until = (!self.buffer.is_empty()).then(|| Instant::now() + DEADLINE);
+        let mut looked = 0;
+        loop {
+            if let Some(end) = self.buffer[looked..].iter().position(|b| *b == b'\n') {
+                let end = looked + end + 1;
+                return Ok(Some(if end > longest { Line::TooLong } else { self.taken(end) }));
+            }
+            looked = self.buffer.len();
+            if looked >= longest {
+                return Ok(Some(Line::TooLong));
+            }
+            if self.fill()? == 0 {
+                let left = self.buffer.len();
+                return Ok((left > 0).then(|| self.taken(left)));
+            }
+        }
+    }
+
+    /// So many bytes behind a line, by its deadline.
+    pub(crate) fn exactly(&mut self, length: usize) -> io::Result<Vec<u8>> {
+        while self.buffer.len() < length {
+            if self.fill()? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        Ok(self.buffer.drain(..length).collect())
+    }
+
+    fn taken(&mut self, end: usize) -> Line {
+        Line::Whole(self.buffer.drain(..end).collect())
+    }
+
+    /// Reads what is there, or waits for the first byte of a request, or by the deadline for more.
+    fn fill(&mut self) -> io::Result<usize> {
+        if self.until.is_none() {
+            self.place.set(Some(Instant::now()));
+        }
+        self.stream.set_read_timeout(self.until.map(remaining).transpose()?)?;
+        let mut chunk = [0; CHUNK];
+        let n = match self.stream.read(&mut chunk) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => return self.fill(),
+            other => other.map_err(late)?,
+        };
+        self.place.set(None);
+        self.until.get_or_insert_with(|| Instant::now() + DEADLINE);
+        self.buffer.extend_from_slice(&chunk[..n]);
+        Ok(n)
+    }
+}
+
+impl Write for Client {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_all(bytes).map(|()| bytes.len())
+    }
+
+    /// The deadline is for all of it.
+    fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        let until = Instant::now() + DEADLINE;
+        while !bytes.is_empty() {
+            self.stream.set_write_timeout(Some(remaining(until)?))?;
+            match self.stream.write(bytes) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => bytes = &bytes[n..],
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(late(e)),
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+/// Time until a moment, which is not over.
+fn remaining(until: Instant) -> io::Result<Duration> {
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+/// A system call that ran out of time says that it would block.
+fn late(error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::WouldBlock { io::ErrorKind::TimedOut.into() } else { error }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader};
+    use std::path::PathBuf;
+
+    use super::*;
+
+    /// A server that says lines back, `LONGEST` bytes at most.
+    struct Echo(PathBuf);
+
+    const LONGEST: u64 = 1000;
+
+    impl Echo {
+        fn new(name: &str) -> Echo {
+            let path = std::env::temp_dir().join(format!("millstream-clients-{name}-{}", std::process::id()));
+            let _ = std::fs::remove_file(&path);
+            let listener = UnixListener::bind(&path).expect("bound");
+            std::thread::spawn(move || {
+                serve(&listener, b"full\n", |client| {
+                    while let Some(line) = client.line(LONGEST)? {
+                        match line {
+                            Line::Whole(line) if line == b"three\n" => {
+                                let bytes = client.exactly(3)?;
+                                client.write_all(&bytes)?;
+                            }
+                            Line::Whole(line) => client.write_all(&line)?,
+                            Line::TooLong => return client.write_all(b"too long\n"),
+                        }
+                    }
+                    Ok(())
+                });
+            });
+            Echo(path)
+        }
+
+        fn connect(&self) -> BufReader<UnixStream> {
+            let stream = UnixStream::connect(&self.0).expect("connected");
+            stream.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
+            BufReader::new(stream)
+        }
+    }
+
+    impl Drop for Echo {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    /// Says something; gives the line that comes back, or nothing at the end.
+    fn asked(client: &mut BufReader<UnixStream>, text: &str) -> String {
+        let mut line = String::new();
+        if client.get_mut().write_all(text.as_bytes()).is_ok() {
+            let _ = client.read_line(&mut line);
+        }
+        line
+    }
+
+    #[test]
+    fn lines_come_in_any_pieces_and_long_ones_end_the_talk() {
+        let echo = Echo::new("pieces");
+        let mut client = echo.connect();
+        assert_eq!(asked(&mut client, "one\ntw"), "one\n");
+        assert_eq!(asked(&mut client, "o\nthree\nab"), "two\n");
+        assert_eq!(asked(&mut client, "c\nlast\n"), "abc\n");
+        let rest: Vec<String> = client.by_ref().lines().take(1).map_while(Result::ok).collect();
+        assert_eq!(rest, ["last"]);
+        for end in ["", "\n"] {
+            assert_eq!(asked(&mut echo.connect(), &("x".repeat(2000) + end)), "too long\n");
+        }
+    }
+
+    #[test]
+    fn a_client_that_trickles_is_sent_away_and_delays_nobody() {
+        let echo = Echo::new("trickle");
+        let slow = echo.connect();
+        let mut writer = slow.get_ref().try_clone().expect("cloned");
+        std::thread::spawn(move || {
+            while writer.write_all(b"x").is_ok() {
+                std::thread::sleep(Duration::from_millis(300));
+            }
+        });
+        assert_eq!(asked(&mut echo.connect(), "fast\n"), "fast\n");
+        // An end, without an answer.
+        assert_eq!(slow.lines().map_while(Result::ok).count(), 0);
+        assert_eq!(asked(&mut echo.connect(), "after\n"), "after\n");
+    }
+
+    #[test]
+    fn silent_clients_make_room_for_those_that_ask() {
+        let echo = Echo::new("silent");
+        let mut clients: Vec<_> = (0..3 * CLIENTS)
+            .map(|n| {
+                let mut client = echo.connect();
+                assert_eq!(asked(&mut client, &format!("{n}\n")), format!("{n}\n"));
+                client
+            })
+            .collect();
+        assert_eq!(asked(&mut clients[0], "0\n"), "", "the first was sent away");
+        let last = clients.len() - 1;
+        assert_eq!(asked(&mut clients[last], "last\n"), "last\n");
+    }
+}

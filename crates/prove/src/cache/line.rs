@@ -1,0 +1,115 @@
+//! An answer as a line of text: a checksum, a tag, and what both are over: format, version, question, answer, milliseconds,
+//! values, solver.
+//!
+//! The checksum tells a damaged line. The tag, if there is one, tells who wrote the line.
+
+use std::time::Duration;
+
+use sha2::{Digest as _, Sha256};
+
+use super::{Entry, Key, Said, StoreKey};
+
+/// Number of the format.
+const FORMAT: &str = "2";
+/// Version of the prover that asks: a later one may put a question differently, or know that an earlier one was wrong.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// What a tag is over besides the line.
+const PURPOSE: &str = "millstream answer\n";
+/// Tag of a line that nobody signed.
+const UNSIGNED: &str = "-";
+/// Most values in an answer.
+const MOST_VALUES: usize = 1 << 16;
+
+/// Keys that lines may be signed with.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Keys {
+    /// The user's own.
+    pub(super) user: Option<StoreKey>,
+    /// The team's.
+    pub(super) team: Option<StoreKey>,
+    /// Whether what the team signed may replace a proof.
+    pub(super) trust: bool,
+}
+
+/// Author of a line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Signer {
+    /// A process with the user's own key, of this version.
+    User,
+    /// A process with the team's key, of this version.
+    Team,
+    /// Anybody.
+    Unknown,
+}
+
+/// A line that was read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Line {
+    pub(super) key: Key,
+    pub(super) entry: Entry,
+    pub(super) signer: Signer,
+}
+
+impl Line {
+    /// The line of an answer, signed if there is a key; [`None`] if the answer is too long.
+    pub(super) fn text(key: &Key, entry: &Entry, signer: Option<&StoreKey>) -> Option<String> {
+        let (word, values) = match &entry.said {
+            Said::Valid => ("valid", "-".to_owned()),
+            Said::Refuted(values) if values.len() <= MOST_VALUES => {
+                let shown: Vec<String> = values.iter().map(|(at, v)| format!("{at:x}={v:x}")).collect();
+                ("refuted", if shown.is_empty() { "-".to_owned() } else { shown.join(",") })
+            }
+            Said::Refuted(_) => return None,
+        };
+        let solver = entry.solver.replace(|c: char| c.is_control(), " ");
+        let rest = format!("{FORMAT} {VERSION} {key} {word} {} {values} {solver}", entry.time.as_millis());
+        let tag = signer.map_or_else(|| UNSIGNED.to_owned(), |k| k.tag(&format!("{PURPOSE}{rest}")));
+        let summed = format!("{tag} {rest}");
+        Some(format!("{} {summed}", checksum(&summed)))
+    }
+
+    /// Reads a line, if it is whole.
+    pub(super) fn parse(line: &str, keys: &Keys) -> Option<Line> {
+        let (sum, summed) = line.trim_end_matches('\n').split_once(' ')?;
+        if sum != checksum(summed) {
+            return None;
+        }
+        let (tag, rest) = summed.split_once(' ')?;
+        let mut words = rest.splitn(7, ' ');
+        if words.next()? != FORMAT {
+            return None;
+        }
+        let version = words.next()?;
+        let key: Key = words.next()?.parse().ok()?;
+        let word = words.next()?;
+        let time = Duration::from_millis(words.next()?.parse().ok()?);
+        let values = words.next()?;
+        let solver = words.next()?.to_owned();
+        let value = |v: &str| {
+            let (at, value) = v.split_once('=')?;
+            Some((u32::from_str_radix(at, 16).ok()?, u64::from_str_radix(value, 16).ok()?))
+        };
+        let said = match (word, values) {
+            ("valid", "-") => Said::Valid,
+            ("refuted", "-") => Said::Refuted(Vec::new()),
+            ("refuted", list) => Said::Refuted(list.split(',').map(value).collect::<Option<_>>()?),
+            _ => return None,
+        };
+        let signed = format!("{PURPOSE}{rest}");
+        let by = |key: &Option<StoreKey>| {
+            version == VERSION && key.as_ref().is_some_and(|k| k.signed(tag, &signed))
+        };
+        let signer = match () {
+            () if by(&keys.user) => Signer::User,
+            () if by(&keys.team) => Signer::Team,
+            () => Signer::Unknown,
+        };
+        Some(Line { key, entry: Entry { said, solver, time }, signer })
+    }
+}
+
+/// Half a SHA-256.
+pub(super) fn checksum(text: &str) -> String {
+    let sum = Sha256::digest(text.as_bytes());
+    sum.iter().take(16).map(|b| format!("{b:02x}")).collect()
+}
