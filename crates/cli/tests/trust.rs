@@ -331,14 +331,10 @@ fn a_huge_file_is_refused_in_little_memory() {
     ];
     for arguments in commands {
         // A tenth of the file, with all that the process maps: what read it whole would end.
-        let limit = format!("ulimit -v 1500000; exec \"$0\" \"$@\"");
+        let limit = "ulimit -v 1500000; exec \"$0\" \"$@\"";
         let command = millstream(&files, arguments);
         let mut limited = Command::new("sh");
-        limited
-            .args(["-c", &limit])
-            .arg(command.get_program())
-            .args(command.get_args())
-            .env("HOME", &files.0);
+        limited.args(["-c", limit]).arg(command.get_program()).args(command.get_args()).env("HOME", &files.0);
         let ran = limited.output().unwrap();
         assert_eq!(ran.status.code(), Some(2), "{arguments:?}: {}", said(&ran));
         assert!(said(&ran).contains("larger than 128 MiB"), "{arguments:?}: {}", said(&ran));

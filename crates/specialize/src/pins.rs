@@ -188,7 +188,11 @@ impl Pins {
 
     /// The program that an earlier session attached by a filter of its own.
     pub(crate) fn filter(&self, label: &str) -> Option<Program> {
-        Program::from_pin(&self.path(FILTER, label)).ok()
+        let path = self.path(FILTER, label);
+        if !self.are_ours() || check_pin(&path).is_err() {
+            return None;
+        }
+        Program::from_pin(&path).ok()
     }
 
     /// Keeps the program that is attached by a filter, and whether the queueing discipline was added for it.
@@ -207,7 +211,7 @@ impl Pins {
 
     /// Whether the queueing discipline of a filter was added for it.
     pub(crate) fn owns_clsact(&self, label: &str) -> bool {
-        self.path(CLSACT, label).exists()
+        self.are_ours() && check_pin(&self.path(CLSACT, label)).is_ok()
     }
 
     /// Forgets a filter of our own.

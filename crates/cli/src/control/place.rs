@@ -63,8 +63,7 @@ impl Error {
 
     pub(super) fn is_permission(&self) -> bool {
         let refused = matches!(self, Error::Place(e) if !matches!(e, PlaceError::Io { .. }));
-        let denied = [libc::EPERM, libc::EACCES, libc::EOPNOTSUPP, libc::ENOSYS];
-        refused || self.errno().is_some_and(|errno| denied.contains(&errno))
+        refused || matches!(self.errno(), Some(libc::EPERM | libc::EACCES | libc::EOPNOTSUPP | libc::ENOSYS))
     }
 
     /// Whether the kernel said no to what is usable. An interface that is not there is not.
