@@ -33,8 +33,9 @@ bench-userspace: ## Take the measurements of PacketMill's evaluation (FASTCLICK=
 	@bench/run.sh userspace
 
 .PHONY: bless
-bless: ## Write what the file tests give now as what they expect (read it before you commit it)
+bless: ## Write what the file tests and the page of Click classes are now as what is expected (read it before you commit it)
 	MILLSTREAM_BLESS=1 $(CARGO) test --locked -p millstream-filetests
+	MILLSTREAM_BLESS=1 $(CARGO) test --locked -p millstream-click --test reference
 
 .PHONY: advisories
 advisories: ## Look for known vulnerabilities in the dependencies (needs the network)

@@ -17,6 +17,15 @@ fn number(engine: &mut Engine, number: Number) -> u64 {
     u64::try_from(now).unwrap_or(0)
 }
 
+/// What a number is now, unless it is negative.
+fn signed(engine: &mut Engine, said: Number) -> Option<u64> {
+    let negative = match said {
+        Number::Fixed(value) => value < 0,
+        Number::Setting(at) => handlers::setting(engine, at) < 0,
+    };
+    (!negative).then(|| number(engine, said))
+}
+
 fn pace(engine: &mut Engine, pace: &Pace) -> timed::Pace {
     match *pace {
         Pace::Rate { rate, burst, bytes } => {
@@ -27,9 +36,19 @@ fn pace(engine: &mut Engine, pace: &Pace) -> timed::Pace {
             timed::Pace::Rate { rate: number(engine, rate), burst, bytes }
         }
         Pace::Delay(time) => timed::Pace::Delay(time),
+        Pace::Upto { limit, base, active } => {
+            let most =
+                signed(engine, limit).map_or(u64::MAX, |limit| limit.saturating_add(number(engine, base)));
+            timed::Pace::Upto(if number(engine, active) == 0 { 0 } else { most })
+        }
         Pace::Link { latency, bandwidth } => timed::Pace::Link { latency, bandwidth },
         Pace::Every { interval, burst } => timed::Pace::Every { interval, burst },
     }
+}
+
+/// Sources that are pulled by turns.
+pub fn pulls(program: &Program) -> Vec<timed::Turns> {
+    program.waits.pulls.iter().map(turns).collect()
 }
 
 fn turns(said: &Turns) -> timed::Turns {
@@ -78,7 +97,12 @@ pub fn spec(program: &Program, engine: &mut Engine) -> RoomSpec {
 pub fn renew(program: &Program, engine: &mut Engine, room: &mut Room) {
     let live = |number: Number| matches!(number, Number::Setting(_));
     for (at, server) in program.waits.servers.iter().enumerate() {
-        if matches!(server.pace, Pace::Rate { rate, .. } if live(rate)) {
+        let may_change = match server.pace {
+            Pace::Rate { rate, .. } => live(rate),
+            Pace::Upto { limit, base, active } => [limit, base, active].into_iter().any(live),
+            _ => false,
+        };
+        if may_change {
             room.set_pace(at, pace(engine, &server.pace));
         }
     }

@@ -64,6 +64,16 @@ pub struct Scripts {
     /// What time has leapt, where the run's clock does not leap itself.
     leapt: Duration,
     depth: u32,
+    /// Scripts that code calls.
+    calls: Vec<Calls>,
+}
+
+/// A script that code calls, and how often it has run.
+struct Calls {
+    /// Where it is counted how often it is called.
+    due: u32,
+    script: usize,
+    done: u64,
 }
 
 /// What is left to do where nothing but scripts can go on.
@@ -103,7 +113,9 @@ impl Scripts {
             rounds: 0,
             script: script.clone(),
         };
-        Scripts { all: program.scripts.iter().map(run).collect(), ..Scripts::default() }
+        let calls = program.calls.iter().map(|call| Calls { due: call.due, script: call.script, done: 0 });
+        let all = program.scripts.iter().map(run).collect();
+        Scripts { all, calls: calls.collect(), ..Scripts::default() }
     }
 
     /// Whether there are none.
@@ -116,6 +128,7 @@ impl Scripts {
     /// # Errors
     /// If what they print cannot be written.
     pub fn serve(&mut self, around: &mut Surroundings<'_>) -> io::Result<bool> {
+        self.called(around)?;
         for at in 0..self.all.len() {
             match self.all[at].state {
                 State::Waits(until) if until <= self.now(around) => self.all[at].state = State::Runs,
@@ -185,6 +198,22 @@ impl Scripts {
         }
         self.serve(around)?;
         Ok(Idle::Again)
+    }
+
+    /// Runs scripts that code has called.
+    fn called(&mut self, around: &mut Surroundings<'_>) -> io::Result<()> {
+        if self.calls.is_empty() {
+            return Ok(());
+        }
+        let state = handlers::state(around.engine);
+        for at in 0..self.calls.len() {
+            let due = handlers::number(&state, self.calls[at].due);
+            while self.calls[at].done < due {
+                self.calls[at].done += 1;
+                self.run(self.calls[at].script, &[], around)?;
+            }
+        }
+        Ok(())
     }
 
     /// The run has come to its end: carries out what scripts of the type `DRIVER` have to do then. Others end where they are.

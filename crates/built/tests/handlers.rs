@@ -323,7 +323,7 @@ fn tickets_are_given_and_taken_while_packets_come() {
 fn what_makes_no_difference_is_remembered_for_scripts_that_tune_it() {
     let mut bed = Bed::new(
         "s :: RatedSource(RATE 10, LIMIT 4) -> q :: Queue(7) -> h :: Shaper(100) -> b :: BandwidthShaper(1Mbps) -> Unqueue
-            -> p :: Print(ACTIVE false) -> r :: RED(5, 50, 0.02) -> CheckLength(10) -> Discard",
+            -> p :: Print(ACTIVE false) -> CheckLength(10) -> Discard; Idle -> r :: RED(5, 50, 0.02) -> Discard",
     );
     let read = |bed: &mut Bed| {
         ["s.rate", "q.capacity", "h.rate", "b.rate", "p.active", "r.max_thresh"].map(|name| bed.read(name))

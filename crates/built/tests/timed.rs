@@ -51,13 +51,13 @@ impl Bed {
         let feeds: Vec<Feed<'_>> =
             program.sources.iter().map(|_| Feed { frames, count: times.len() as u64 }).collect();
         let tables: Vec<_> =
-            feeds.iter().map(|_| Timetable { stamps: &stamps, beat: Beat::Rate(0) }).collect();
+            feeds.iter().map(|_| Timetable { stamps: &stamps, beat: Beat::Rate(0), paced: true }).collect();
         let outputs = program.targets.len();
         let take = |p: Departure<'_>, at: u64| {
             sent.push((at - START, p.number, p.output, p.bytes.to_vec()));
             Ok(())
         };
-        let sources = Sources { feeds: &feeds, gates: &[], streams: &[], attention: None };
+        let sources = Sources::from(&feeds);
         let on = |engine: &mut Engine, room: &mut Room| {
             room::tell(program, engine, room);
             let on = between(program, engine, room);
@@ -345,7 +345,7 @@ fn a_source_whose_rate_is_set_or_that_rests_makes_nothing_up_for() {
     // Beside it another one, whose packets let time go on.
     let (own, clock) = (Feed { frames: &frames, count: 9 }, Feed { frames: &frames, count: 100 });
     let gate = Arc::new(Gate::default());
-    let tables = [10, 20].map(|rate| Timetable { stamps: &[], beat: Beat::Rate(rate) });
+    let tables = [10, 20].map(|rate| Timetable { stamps: &[], beat: Beat::Rate(rate), paced: true });
     let (mut sent, mut ran, mut beginning) = (Vec::new(), 0, None);
     let take = |p: Departure<'_>, at: u64| {
         let at = at - *beginning.get_or_insert(at);
@@ -355,7 +355,8 @@ fn a_source_whose_rate_is_set_or_that_rests_makes_nothing_up_for() {
         Ok(())
     };
     let gates = [Some(Arc::clone(&gate))];
-    let sources = Sources { feeds: &[own, clock], gates: &gates, streams: &[], attention: None };
+    let feeds = [own, clock];
+    let sources = Sources { gates: &gates, ..Sources::from(&feeds) };
     let on = |_: &mut Engine, _: &mut Room| {
         ran += 1;
         // Batches of one packet: by turns two of the clock's and one of its own, which come at one time.

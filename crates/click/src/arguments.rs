@@ -7,9 +7,11 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use rustc_hash::FxHashMap;
 
+use crate::class::Class;
 use crate::config::{Text, unquote, words};
 use crate::error::{Error, Span};
 use crate::graph::{Element, Interface};
+use crate::keyword::Argument;
 
 /// Words by the name that stands in front of them.
 pub(crate) type Said = FxHashMap<String, Vec<Text>>;
@@ -91,50 +93,85 @@ pub(crate) struct Arguments<'e> {
     element: &'e Element,
     positional: VecDeque<Text>,
     keywords: Vec<(&'static str, Text)>,
-    known: &'static [&'static str],
-    /// The first argument that begins with a keyword which is none of the class.
-    unknown: Option<Error>,
+    class: &'static Class,
+    /// The first error of an argument that no element asks for.
+    refused: Option<Error>,
     pub(crate) names: &'e Names,
 }
 
 impl<'e> Arguments<'e> {
-    /// `known` are the names of all arguments of the class.
-    pub(crate) fn new(element: &'e Element, known: &'static [&'static str], names: &'e Names) -> Self {
+    /// Those of an element of a class.
+    pub(crate) fn new(element: &'e Element, class: &'static Class, names: &'e Names) -> Self {
         let mut this = Arguments {
             element,
             positional: VecDeque::new(),
             keywords: Vec::new(),
-            known,
-            unknown: None,
+            class,
+            refused: None,
             names,
         };
         for argument in &element.arguments {
             let all = words(argument);
-            let keyword = known.iter().find(|k| all.first().is_some_and(|w| w.text == **k));
+            let known = class.arguments.iter();
+            let keyword = known.map(|k| k.name).find(|k| all.first().is_some_and(|w| w.text == *k));
             match keyword {
                 Some(keyword) if all.len() > 1 => {
                     let span = Span { start: all[1].span.start, end: argument.span.end };
                     let text = argument.text[keyword.len()..].trim().to_owned();
-                    this.keywords.push((*keyword, Text { text, span }));
+                    this.keywords.push((keyword, Text { text, span }));
                 }
                 _ => {
-                    this.unknown = this.unknown.take().or_else(|| this.unknown(argument, &all));
+                    this.refused = this.refused.take().or_else(|| this.unknown(argument, &all));
                     this.positional.push_back(argument.clone());
                 }
             }
         }
+        this.assign();
+        this.judge();
         this
+    }
+
+    /// Gives arguments by position the names that they have, in order; those that are given by name are left out.
+    fn assign(&mut self) {
+        for argument in self.class.arguments.iter().filter(|argument| argument.positional) {
+            if !self.keywords.iter().any(|(name, _)| *name == argument.name)
+                && let Some(text) = self.positional.pop_front()
+            {
+                self.keywords.push((argument.name, text));
+            }
+        }
+    }
+
+    /// Takes out what no element asks for, and notes what is wrong with it.
+    fn judge(&mut self) {
+        let mut errors = Vec::new();
+        let class = &self.element.class;
+        self.keywords.retain(|(name, text)| {
+            let argument = self.class.arguments.iter().find(|argument| argument.name == *name);
+            errors.extend(argument.and_then(|argument| argument.judge(class, text).err()));
+            argument.is_some_and(Argument::is_implemented)
+        });
+        if let Some(rest) = self.class.rest.as_ref().filter(|rest| !rest.is_implemented()) {
+            errors.extend(self.positional.drain(..).filter_map(|text| rest.judge(class, &text).err()));
+        }
+        self.refused = self.refused.take().or_else(|| errors.into_iter().next());
     }
 
     /// The error of an argument that looks like a keyword's. (Classes without keywords take anything.)
     fn unknown(&self, argument: &Text, words: &[Text]) -> Option<Error> {
         let [first, _, ..] = words else { return None };
         let like = first.text.len() > 2 && first.text.bytes().all(|b| b.is_ascii_uppercase() || b == b'_');
-        if !like || self.known.is_empty() || self.names.has(&first.text) {
+        if !like || self.class.arguments.is_empty() || self.names.has(&first.text) {
             return None;
         }
         let message = format!("`{}` has no argument {}", self.element.class, first.text);
-        Some(Error::new(argument.span, message).nearest(&first.text, self.known.iter().copied()))
+        let known = self.class.arguments.iter().map(|argument| argument.name);
+        Some(Error::new(argument.span, message).nearest(&first.text, known))
+    }
+
+    /// The element's class.
+    pub(crate) fn class(&self) -> &'static Class {
+        self.class
     }
 
     /// Where the element was declared.
@@ -193,9 +230,8 @@ impl<'e> Arguments<'e> {
         self.keyword(name).map_or(Ok(default), |text| read(&text))
     }
 
-    /// Complains of what is left. Those in `ignored` make no difference here.
-    pub(crate) fn finish(mut self, ignored: &[&str]) -> Result<(), Error> {
-        self.keywords.retain(|(k, _)| !ignored.contains(k));
+    /// Complains of what is left.
+    pub(crate) fn finish(self) -> Result<(), Error> {
         let class = &self.element.class;
         if let Some((name, text)) = self.keywords.first() {
             return Err(Error::new(text.span, format!("`{class}` has the argument {name} already")));
@@ -206,7 +242,7 @@ impl<'e> Arguments<'e> {
 
     /// Fails if there is an argument that nothing can be made of.
     pub(crate) fn check(&mut self) -> Result<(), Error> {
-        self.unknown.take().map_or(Ok(()), Err)
+        self.refused.take().map_or(Ok(()), Err)
     }
 }
 
@@ -241,8 +277,8 @@ pub(crate) fn byte(text: &Text) -> Result<u64, Error> {
 /// A truth value.
 pub(crate) fn boolean(text: &Text) -> Result<bool, Error> {
     match text.text.to_ascii_lowercase().as_str() {
-        "1" | "true" | "yes" => Ok(true),
-        "0" | "false" | "no" => Ok(false),
+        "1" | "true" | "yes" | "t" | "y" => Ok(true),
+        "0" | "false" | "no" | "f" | "n" => Ok(false),
         _ => Err(wrong(text, "a truth value: true or false")),
     }
 }

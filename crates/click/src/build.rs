@@ -11,7 +11,7 @@ use millstream_ir::{
 use crate::compile::{Compiler, QUEUE};
 use crate::elements::span_tree::Tree;
 use crate::graph::Port;
-use crate::handlers::Setting;
+use crate::handlers::{Access, Setting};
 use crate::layout::Kept;
 use crate::packet::{FIRST_NOTE, NOTES, Note, Packet, TYPES};
 
@@ -429,6 +429,33 @@ impl<'c, 'g> Code<'c, 'g> {
         }
     }
 
+    /// Does what writing a handler does, and says whether that is all that it does.
+    pub(crate) fn write_handler(&mut self, handler: &str, value: &str) -> bool {
+        let Some(access) = self.compiler.writable.get(handler).cloned() else { return false };
+        match access {
+            Access::Setting(at, takes) => {
+                let Some(value) = takes.parse(value) else { return false };
+                self.set_setting(at, value);
+            }
+            Access::Sets(all) => all.iter().for_each(|(at, value)| self.set_setting(*at, *value)),
+            Access::Zero { words, .. } => {
+                for word in words {
+                    let zero = self.int(0);
+                    self.set(word, zero);
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn set_setting(&mut self, offset: u32, value: i64) {
+        if let Some(map) = self.compiler.settings {
+            let (address, value) = (self.cell(map, offset), self.int(value));
+            self.store(Size::Dw, address, 0, value);
+        }
+    }
+
     /// Writes an Ethernet address that is a number.
     pub(crate) fn set_ether(&mut self, base: Value, offset: i32, address: Value) {
         let high = self.with(AluOp::Rsh, address, 16);
@@ -749,6 +776,7 @@ impl<'c, 'g> Code<'c, 'g> {
         change: impl FnOnce(&mut Self, Packet) -> Packet,
     ) {
         self.publish(packet);
+        self.compiler.flow.forks(target);
         let copy = self.value(Op::ClonePacket {}, &[packet.handle], Type::Ptr(Prov::Ctx));
         let zero = self.int(0);
         let (held, none, on) = (self.block(), self.block(), self.block());

@@ -4,6 +4,7 @@ use crate::build::Code;
 use crate::compile::Setup;
 use crate::elements;
 use crate::error::Error;
+use crate::keyword::Argument;
 use crate::packet::Packet;
 
 /// What an element does with a packet.
@@ -18,14 +19,16 @@ pub(crate) type Made = Result<Box<dyn Behaviour>, Error>;
 /// A class of elements.
 pub(crate) struct Class {
     pub(crate) name: &'static str,
+    /// A line for readers who look for a class.
+    pub(crate) about: &'static str,
     /// Inputs and outputs, as Click's documentation writes them: `1/1-2`.
     pub(crate) ports: &'static str,
     /// Push, pull or agnostic, a letter a port, the last one of all further ports: `a/ah`.
     pub(crate) processing: &'static str,
-    /// Names of its arguments.
-    pub(crate) arguments: &'static [&'static str],
-    /// Those of them that make no difference here.
-    pub(crate) ignored: &'static [&'static str],
+    /// Its arguments, those by position in their order.
+    pub(crate) arguments: &'static [Argument],
+    /// Arguments by position behind those, any number of them.
+    pub(crate) rest: Option<Argument>,
     /// Whether packets of some kind always leave by an output, so that they go round without end in a circle of such classes.
     pub(crate) passes_all: bool,
     pub(crate) make: fn(&mut Setup<'_>) -> Made,
@@ -35,29 +38,31 @@ impl Class {
     /// A class with one input and one output, push or pull, that may drop packets.
     pub(crate) const fn filter(
         name: &'static str,
-        arguments: &'static [&'static str],
+        about: &'static str,
+        arguments: &'static [Argument],
         make: fn(&mut Setup<'_>) -> Made,
     ) -> Class {
-        Class { name, ports: "1/1", processing: "a/a", arguments, ignored: &[], passes_all: false, make }
+        Class { name, about, ports: "1/1", processing: "a/a", arguments, rest: None, passes_all: false, make }
     }
 
     /// As [`Class::filter`], with a second output for packets that are not in order.
     pub(crate) const fn check(
         name: &'static str,
-        arguments: &'static [&'static str],
+        about: &'static str,
+        arguments: &'static [Argument],
         make: fn(&mut Setup<'_>) -> Made,
     ) -> Class {
-        Class { ports: "1/1-2", processing: "a/ah", ..Class::filter(name, arguments, make) }
+        Class { ports: "1/1-2", processing: "a/ah", ..Class::filter(name, about, arguments, make) }
+    }
+
+    /// A class that takes any number of further arguments by position.
+    pub(crate) const fn and(self, rest: Argument) -> Class {
+        Class { rest: Some(rest), ..self }
     }
 
     /// A class whose packets go round for ever where its output leads back to its input.
     pub(crate) const fn passing(self) -> Class {
         Class { passes_all: true, ..self }
-    }
-
-    /// A class whose arguments `ignored` make no difference here.
-    pub(crate) const fn ignoring(self, ignored: &'static [&'static str]) -> Class {
-        Class { ignored, ..self }
     }
 }
 

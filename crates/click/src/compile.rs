@@ -21,6 +21,7 @@ use crate::about;
 use crate::arguments::{Arguments, Names, Said};
 use crate::build::Code;
 use crate::class::{Behaviour, Class};
+use crate::copies::Flow;
 use crate::elements::rewrite::{Flows, Rewriter};
 use crate::elements::span_tree::Tree;
 use crate::error::{Error, Span};
@@ -32,7 +33,7 @@ use crate::layout::{self, Held, Kept, Layout};
 use crate::packet::{HOST, NOTES, Packet, TYPES};
 use crate::printing::Printer;
 use crate::resolve;
-use crate::script::Script;
+use crate::script::{Call, Script, Step};
 use crate::waits::{self, Lane, Part, Waits};
 
 mod setup;
@@ -183,6 +184,10 @@ pub struct Program {
     pub ends: Vec<SourceEnd>,
     /// Elements that print: records of packets name them by number.
     pub printers: Vec<Printer>,
+    /// Which of them run when code says so.
+    pub calls: Vec<Call>,
+    /// Copies that a packet becomes, at most; but for packets that go round.
+    pub copies: u32,
     /// Devices whose packets have no Ethernet header.
     pub unframed: Vec<String>,
     /// Numbers of the state that several elements have in common, by name.
@@ -291,6 +296,21 @@ pub(crate) struct Compiler<'g> {
     pub(crate) mapped: ByName<Rewriter>,
     /// Spanning trees that suppressors and switches go by, by the names of these.
     pub(crate) trees: ByName<Tree>,
+    /// Where packets of each input go, and where copies of them.
+    pub(crate) flow: Flow,
+    /// Handlers that code writes by itself, by their whole names: settings, and numbers of the state that become zero.
+    pub(crate) writable: ByName<Access>,
+}
+
+/// Handlers that code may write, by their whole names, if there is any code that does.
+fn writable(handlers: &[Handler], calls: &[Call]) -> ByName<Access> {
+    let is_simple = |handler: &&Handler| match &handler.access {
+        Access::Setting(..) | Access::Sets(_) => true,
+        Access::Zero { arrays, .. } => arrays.is_empty(),
+        _ => false,
+    };
+    let simple = handlers.iter().filter(|_| !calls.is_empty()).filter(is_simple);
+    simple.map(|handler| (format!("{}.{}", handler.element, handler.name), handler.access.clone())).collect()
 }
 
 /// Compiles a graph without elements that name object files, whose handlers its scripts alone write.
@@ -323,8 +343,10 @@ pub fn compile_for(
     let classes = resolve::classes(graph)?;
     resolve::ports(graph, &classes)?;
     let mut shared = Shared { timed: general.time, ..Shared::default() };
+    shared.declared.timed = general.time;
     let behaviours = behaviours(graph, &classes, (objects, writers), &mut shared)?;
     shared.handlers.extend(about::handlers(graph, &classes));
+    known_calls(graph, &shared)?;
     shared.settle();
     let Shared {
         module,
@@ -334,28 +356,34 @@ pub fn compile_for(
         targets,
         handlers,
         mut entries,
-        mut warnings,
-        alone,
+        warnings,
         common,
         unframed,
         scripts,
         printers,
         ends,
+        calls,
         rewriters,
         mapped,
         trees,
         declared,
+        mut alone,
         ..
     } = shared;
-    let (mut waits, inputs) = waits::find(graph, &classes, &declared);
-    if !waits.servers.is_empty() {
-        warnings.extend(graph.elements.iter().filter(|element| element.class == "RED").map(never_early));
+    let places: Vec<usize> = sources.iter().map(|(port, _)| port.element).collect();
+    let (mut waits, inputs) = waits::find(graph, &classes, &declared, &places);
+    if let Some(first) = graph.elements.first().filter(|_| !waits.pulls.is_empty()) {
+        alone.push(Error::new(first.span, "sources that are pulled by turns are for one worker"));
+    }
+    let early = early_drops(graph, &waits);
+    if !early.is_empty() {
+        return Err(early);
     }
     let mut compiler = Compiler::written(
         graph,
         behaviours,
         (module, state_bytes),
-        (rewriters, mapped, trees, general),
+        (rewriters, mapped, trees, general, writable(&handlers, &calls)),
         (&sources, targets.len(), inputs),
     );
     compiler.number(&mut waits);
@@ -368,6 +396,7 @@ pub fn compile_for(
         offset,
     };
     let uncloned = compiler.uncloned;
+    let copies = compiler.flow.most(&compiler.outputs, sources.iter().map(|(port, _)| *port));
     let stages = 1 + resolve::ranks(graph, &compiler.returns, &compiler.passing_on);
     let (module, entry) = compiler.finish();
     Ok(Program {
@@ -383,6 +412,8 @@ pub fn compile_for(
         scripts,
         printers,
         ends,
+        calls,
+        copies,
         unframed,
         common,
         uncloned,
@@ -394,11 +425,54 @@ pub fn compile_for(
     })
 }
 
-/// What is said of an element that would drop packets early, where queues hold any.
-fn never_early(element: &Element) -> Error {
-    let message =
-        format!("`{}` drops no packet early: a queue drops what comes when it is full", element.class);
-    Error::new(element.span, message)
+/// Whether handlers that code writes are there.
+fn known_calls(graph: &Graph, shared: &Shared) -> Result<(), Vec<Error>> {
+    let mut errors = Vec::new();
+    for call in &shared.calls {
+        let Some(script) = shared.scripts.get(call.script) else { continue };
+        let Some(Step::Write(text)) = script.steps.first() else { continue };
+        let name = text.split_whitespace().next().unwrap_or_default();
+        let (element, own) = name.rsplit_once('.').unwrap_or(("", name));
+        let is_of = |whole: &str| whole == element || whole.ends_with(&format!("/{element}"));
+        let runs = |of: &Element| is_of(&of.name) && ["Script", "DriverManager"].contains(&of.class.as_str());
+        let writes =
+            |handler: &Handler| handler.name == own && is_of(&handler.element) && handler.access.ways().1;
+        let known = name == "stop" || graph.elements.iter().any(runs) || shared.handlers.iter().any(writes);
+        if !known {
+            let span = graph.elements.iter().find(|of| of.name == script.element).map(|of| of.span);
+            let message = format!("there is no handler `{name}` to write");
+            errors.push(Error::new(span.unwrap_or_default(), message));
+        }
+    }
+    if errors.is_empty() { Ok(()) } else { Err(errors) }
+}
+
+/// Elements that would drop packets early from queues that hold some.
+fn early_drops(graph: &Graph, waits: &Waits) -> Vec<Error> {
+    let near = |element: usize, downstream: bool| {
+        let (mut open, mut seen) = (vec![element], FxHashSet::default());
+        let mut found = None;
+        while let Some(at) = open.pop().filter(|_| found.is_none()) {
+            let lane = waits.lanes.iter().find(|lane| lane.element == graph.elements[at].name);
+            found = lane.filter(|lane| lane.queue.is_some()).map(|lane| lane.element.as_str());
+            let next = graph.connections.iter().filter_map(|c| match downstream {
+                true => (c.from.element == at).then_some(c.to.element),
+                false => (c.to.element == at).then_some(c.from.element),
+            });
+            open.extend(next.filter(|next| seen.insert(*next)));
+        }
+        found
+    };
+    let early = |(at, element): (usize, &Element)| {
+        let queue = near(at, true).or_else(|| near(at, false))?;
+        let message = format!(
+            "`{}` is not supported where a queue holds packets: `{queue}` does, for an element of time",
+            element.class
+        );
+        Some(Error::new(element.span, message).help("a queue that is full drops what comes"))
+    };
+    let all = graph.elements.iter().enumerate().filter(|(_, element)| element.class == "RED");
+    all.filter_map(early).collect()
 }
 
 /// Where it is counted what a queue drops that is full.
@@ -424,7 +498,7 @@ fn behaviours(
     for (at, (element, class)) in graph.elements.iter().zip(classes).enumerate() {
         shared.element = at;
         let (inputs, outputs) = all_ports[at];
-        let arguments = Arguments::new(element, class.arguments, &names);
+        let arguments = Arguments::new(element, class, &names);
         let mut setup = Setup {
             arguments,
             inputs,
@@ -438,7 +512,7 @@ fn behaviours(
         };
         let made = setup.arguments.check().and_then(|()| (class.make)(&mut setup));
         let Setup { arguments, .. } = setup;
-        let made = made.and_then(|behaviour| arguments.finish(class.ignored).map(|()| behaviour));
+        let made = made.and_then(|behaviour| arguments.finish().map(|()| behaviour));
         match made {
             Ok(behaviour) => all.push(Some(behaviour)),
             Err(e) => errors.push(e),
@@ -513,6 +587,8 @@ impl<'g> Compiler<'g> {
             numbers: Numbers::default(),
             mapped: FxHashMap::default(),
             trees: FxHashMap::default(),
+            writable: FxHashMap::default(),
+            flow: Flow::default(),
         }
     }
 
@@ -521,12 +597,18 @@ impl<'g> Compiler<'g> {
         graph: &'g Graph,
         behaviours: Vec<Option<Box<dyn Behaviour>>>,
         (module, state_bytes): (Module, u32),
-        (rewriters, mapped, trees, general): (ByName<Flows>, ByName<Rewriter>, ByName<Tree>, General),
+        (rewriters, mapped, trees, general, writable): (
+            ByName<Flows>,
+            ByName<Rewriter>,
+            ByName<Tree>,
+            General,
+            ByName<Access>,
+        ),
         (sources, targets, lanes): (&[(Port, Source)], usize, Vec<Port>),
     ) -> Self {
         let mut first = Compiler::new(graph, behaviours, module.clone(), state_bytes).generally(general);
         (first.rewriters, first.mapped, first.queues) = (rewriters, mapped, targets as u32);
-        (first.lanes, first.trees) = (lanes, trees);
+        (first.lanes, first.trees, first.writable) = (lanes, trees, writable);
         first.function(sources);
         let resumed: Vec<(Port, Block)> =
             first.resumptions.iter().map(|port| (*port, first.blocks[port])).collect();
@@ -543,6 +625,7 @@ impl<'g> Compiler<'g> {
         let mut second = Compiler::new(graph, first.behaviours, module, state_bytes).generally(general);
         (second.kept, second.rewriters, second.mapped) = (kept, first.rewriters, first.mapped);
         (second.queues, second.lanes, second.trees) = (first.queues, first.lanes, first.trees);
+        second.writable = first.writable;
         second.function(sources);
         second
     }
@@ -689,6 +772,7 @@ impl<'g> Compiler<'g> {
         let packet = Packet::of(&self.func.blocks[block].params.clone());
         let Some(behaviour) = self.behaviours[port.element].take() else { return };
         let before = self.func.insts.len();
+        self.flow.at(port);
         behaviour.build(&mut Code::new(self, port.element, block), port.port, packet);
         self.func.insts.values_mut().skip(before).for_each(|data| data.loc = port.element as u32);
         self.behaviours[port.element] = Some(behaviour);

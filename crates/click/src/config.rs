@@ -150,8 +150,49 @@ fn without_comments(text: &str) -> (String, usize) {
     (out.trim().to_owned(), lead.unwrap_or(0))
 }
 
+/// What stands for bytes of a file that are no UTF-8, plus the byte: characters at the end of a plane for private use.
+const RAW: u32 = 0x10_ff00;
+
+/// The text of a file. Bytes that are no UTF-8 are kept in it, one by one: what arguments mean has them as they were ([`unquote`]).
+pub fn decoded(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        out.push_str(chunk.valid());
+        out.extend(chunk.invalid().iter().filter_map(|byte| char::from_u32(RAW + u32::from(*byte))));
+    }
+    out
+}
+
+/// Puts bytes in the place of the characters that stand for them.
+fn encoded(bytes: Vec<u8>) -> Vec<u8> {
+    // The first two bytes of all of these characters.
+    const BEGIN: [u8; 2] = [0xf4, 0x8f];
+    if !bytes.windows(2).any(|pair| pair == BEGIN) {
+        return bytes;
+    }
+    let (mut out, mut rest) = (Vec::with_capacity(bytes.len()), &bytes[..]);
+    while let Some((&first, others)) = rest.split_first() {
+        match rest {
+            [0xf4, 0x8f, high @ 0xbc..=0xbf, low @ 0x80..=0xbf, behind @ ..] => {
+                out.push((high & 3) << 6 | low & 0x3f);
+                rest = behind;
+            }
+            _ => {
+                out.push(first);
+                rest = others;
+            }
+        }
+    }
+    out
+}
+
 /// What a word or argument means: quotes taken off, backslashes replaced.
 pub(crate) fn unquote(text: &str) -> Vec<u8> {
+    encoded(plain(text))
+}
+
+/// A text without its quotes.
+fn plain(text: &str) -> Vec<u8> {
     let bytes = text.as_bytes();
     let (mut out, mut at) = (Vec::new(), 0);
     let mut double = false;
@@ -243,6 +284,15 @@ mod tests {
         assert_eq!(split("1 // two, three\n, 4"), ["1", "4"]);
         assert_eq!(split("a, , b"), ["a", "", "b"]);
         assert!(split("  ").is_empty());
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_stay_what_they_are() {
+        let bytes = b"// Li\xe8ge\n \"\xff\xc3\xa9\x80\"";
+        let text = decoded(bytes);
+        let quoted = text.split_once('\n').map_or("", |(_, quoted)| quoted);
+        assert_eq!(unquote(quoted), b" \xff\xc3\xa9\x80");
+        assert_eq!(decoded("é".as_bytes()), "é");
     }
 
     #[test]

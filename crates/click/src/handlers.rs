@@ -136,8 +136,8 @@ impl Takes {
                 (least..=most).contains(&number).then_some(number)
             }
             Takes::Truth => match text.to_ascii_lowercase().as_str() {
-                "1" | "true" | "yes" => Some(1),
-                "0" | "false" | "no" => Some(0),
+                "1" | "true" | "yes" | "t" | "y" => Some(1),
+                "0" | "false" | "no" | "f" | "n" => Some(0),
                 _ => None,
             },
             Takes::Limit => text.parse().ok().filter(|limit| *limit >= -1),
@@ -276,6 +276,20 @@ pub enum Writers {
 }
 
 impl Writers {
+    /// Whether a script of the configuration writes a handler of an element, or may.
+    pub(crate) fn names(graph: &Graph, element: &str, name: &str) -> bool {
+        let own = element.rsplit_once('/').map_or(element, |(_, own)| own);
+        let whole = format!("{own}.{name}");
+        let writes = |text: &crate::config::Text| {
+            let all = words(text);
+            let [instruction, handler, ..] = &all[..] else { return false };
+            let is_write = ["write", "writeq", "call"].contains(&instruction.text.as_str());
+            is_write && (handler.text.contains('$') || is_of(&handler.text, &whole))
+        };
+        let calls = |text: &crate::config::Text| called(text).is_some_and(|handler| is_of(&handler, &whole));
+        graph.elements.iter().any(|e| e.arguments.iter().any(|text| writes(text) || calls(text)))
+    }
+
     /// Whether the handler of this name of some element may be written in a configuration.
     pub(crate) fn write(self, graph: &Graph, name: &str) -> bool {
         let writes = |text: &crate::config::Text| {
@@ -286,7 +300,32 @@ impl Writers {
             let own = handler.text.rsplit_once('.').map_or("", |(_, own)| own);
             is_write && (own == name || handler.text.contains('$'))
         };
-        self == Writers::Anybody || graph.elements.iter().any(|e| e.arguments.iter().any(writes))
+        let calls =
+            |text: &crate::config::Text| called(text).is_some_and(|handler| own_name(&handler) == name);
+        let is_written = |text: &crate::config::Text| writes(text) || calls(text);
+        self == Writers::Anybody || graph.elements.iter().any(|e| e.arguments.iter().any(is_written))
+    }
+}
+
+/// Whether a handler is one of this name, in whatever compound element.
+fn is_of(handler: &str, whole: &str) -> bool {
+    handler.rsplit_once('/').map_or(handler, |(_, own)| own) == whole
+}
+
+/// A handler's name without the element's.
+fn own_name(handler: &str) -> &str {
+    handler.rsplit_once('.').map_or("", |(_, own)| own)
+}
+
+/// The handler that an argument says is written when something has come about.
+fn called(argument: &crate::config::Text) -> Option<String> {
+    let all = words(argument);
+    match &all[..] {
+        [name, _, handler, ..] if ["COUNT_CALL", "BYTE_COUNT_CALL"].contains(&name.text.as_str()) => {
+            Some(handler.text.clone())
+        }
+        [name, handler, ..] if name.text == "END_CALL" => Some(handler.text.clone()),
+        _ => None,
     }
 }
 

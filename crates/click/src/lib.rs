@@ -17,6 +17,7 @@ mod carry;
 mod class;
 mod compile;
 mod config;
+mod copies;
 mod elements;
 mod error;
 mod flatten;
@@ -24,11 +25,13 @@ mod foreign;
 mod general;
 mod graph;
 mod handlers;
+mod keyword;
 mod layout;
 mod lex;
 mod packet;
 mod parse;
 mod printing;
+mod reference;
 mod refused;
 mod resolve;
 mod script;
@@ -41,7 +44,7 @@ pub use compile::{
     Drop, Entry, Gate, Named, Program, QUEUE, Recording, STATE, Source, SourceEnd, Target, compile,
     compile_for, compile_with,
 };
-pub use config::Text;
+pub use config::{Text, decoded};
 pub use elements::{bridge_text, capture_files, time};
 pub use error::{Error, Span, nearest};
 pub use flatten::flatten;
@@ -52,6 +55,7 @@ pub use handlers::{Access, Bits, Form, Handler, Ratio, SETTINGS, Takes, Verb, Wr
 pub use layout::{Annotation, Field, Layout};
 pub use parse::parse;
 pub use printing::{Contents, IpForm, PRINTS, PrintForm, Printer, chatter, printed};
-pub use script::{Goal, Script, ScriptKind, Step, unquoted};
+pub use reference::reference;
+pub use script::{Call, Goal, Script, ScriptKind, Step, unquoted};
 pub use sketch::{Flow, Sketch};
 pub use waits::{Beat, Burst, Lane, Number, Pace, Part, Queued, Sender, Server, Turns, Waits};

@@ -20,6 +20,15 @@ pub struct Script {
     pub steps: Vec<Step>,
 }
 
+/// A script that runs whenever code says so, which counts how often that is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Call {
+    /// Where in the state.
+    pub due: u32,
+    /// Its place in [`crate::Program::scripts`].
+    pub script: usize,
+}
+
 /// When a script runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ScriptKind {

@@ -53,6 +53,15 @@ pub enum Pace {
         /// Bytes a second.
         bandwidth: u64,
     },
+    /// As soon as they are there, until so many have gone.
+    Upto {
+        /// How many, since `base`; without end if that is negative.
+        limit: Number,
+        /// How many had gone before the count began again.
+        base: Number,
+        /// Whether any goes.
+        active: Number,
+    },
     /// So many at once, at multiples of a time.
     Every {
         /// The time.
@@ -164,6 +173,8 @@ pub struct Waits {
     pub servers: Vec<Server>,
     /// Sources that send at times of their own.
     pub senders: Vec<Sender>,
+    /// Sources that are pulled by turns; what [`Turns`] call a lane is a place in [`crate::Program::sources`].
+    pub pulls: Vec<Turns>,
     /// Bytes that are kept of a packet.
     pub kept: u32,
     /// Whether elements go by the clock that hold nothing.
@@ -173,7 +184,7 @@ pub struct Waits {
 impl Waits {
     /// Whether the run has to have a clock.
     pub fn is_timed(&self) -> bool {
-        self.clocked || !self.servers.is_empty() || !self.senders.is_empty()
+        self.clocked || !self.servers.is_empty() || !self.senders.is_empty() || !self.pulls.is_empty()
     }
 }
 
@@ -186,10 +197,17 @@ pub(crate) struct Declared {
     pub(crate) tickets: FxHashMap<usize, Vec<u64>>,
     pub(crate) senders: Vec<Sender>,
     pub(crate) clocked: bool,
+    /// Whether runs have a clock.
+    pub(crate) timed: bool,
 }
 
-/// Finds lanes and servers. Beside them the inputs that are lanes, in order.
-pub(crate) fn find(graph: &Graph, classes: &[&'static Class], declared: &Declared) -> (Waits, Vec<Port>) {
+/// Finds lanes and servers. Beside them the inputs that are lanes, in order. `sources` are the elements of the program's sources.
+pub(crate) fn find(
+    graph: &Graph,
+    classes: &[&'static Class],
+    declared: &Declared,
+    sources: &[usize],
+) -> (Waits, Vec<Port>) {
     let mut search = Search {
         graph,
         classes,
@@ -216,7 +234,8 @@ pub(crate) fn find(graph: &Graph, classes: &[&'static Class], declared: &Declare
     };
     let servers = elements.iter().zip(turns).map(server).collect();
     let senders = declared.senders.clone();
-    let waits = Waits { servers, lanes: search.lanes, senders, kept: 0, clocked: declared.clocked };
+    let pulls = if declared.timed { search.pulls(sources) } else { Vec::new() };
+    let waits = Waits { servers, lanes: search.lanes, senders, pulls, kept: 0, clocked: declared.clocked };
     let mut inputs: Vec<(usize, Port)> =
         search.inputs.into_iter().map(|(input, lane)| (lane, input)).collect();
     inputs.sort_unstable();
@@ -225,6 +244,28 @@ pub(crate) fn find(graph: &Graph, classes: &[&'static Class], declared: &Declare
 
 /// Schedulers behind one another, at most: behind more, packets wait in front of these.
 const DEEPEST: u32 = 32;
+
+/// Whether a class chooses an input to pull from.
+fn is_scheduler(class: &Class) -> bool {
+    ["RoundRobinSched", "PrioSched", "StrideSched"].contains(&class.name)
+}
+
+impl Turns {
+    /// All lanes.
+    fn lanes(&self) -> Vec<usize> {
+        match self {
+            Turns::Lane(lane) => vec![*lane],
+            Turns::RoundRobin(all) | Turns::First(all) => all.iter().flat_map(Turns::lanes).collect(),
+            Turns::Strides(all) => all.iter().flat_map(|(_, turns)| turns.lanes()).collect(),
+        }
+    }
+
+    /// Whether some lane of others is among these.
+    fn has(&self, others: &Turns) -> bool {
+        let own = self.lanes();
+        others.lanes().iter().any(|lane| own.contains(lane))
+    }
+}
 
 struct Search<'s> {
     graph: &'s Graph,
@@ -279,21 +320,75 @@ impl Search<'_> {
 
     /// What a scheduler pulls from.
     fn scheduled(&mut self, element: usize, inputs: u32, of: usize, depth: u32) -> Option<Turns> {
-        let class = self.classes[element].name;
-        let schedules = ["RoundRobinSched", "PrioSched", "StrideSched"].contains(&class);
-        if depth == DEEPEST || !schedules || !self.seen.insert(element) {
+        if depth == DEEPEST || !is_scheduler(self.classes[element]) || !self.seen.insert(element) {
             return None;
         }
-        let all: Vec<Turns> =
-            (0..inputs).map(|port| self.turns(Port { element, port }, of, depth + 1)).collect();
-        Some(match class {
-            "RoundRobinSched" => Turns::RoundRobin(all),
-            "PrioSched" => Turns::First(all),
+        let all: Vec<Option<Turns>> =
+            (0..inputs).map(|port| Some(self.turns(Port { element, port }, of, depth + 1))).collect();
+        Some(self.of_class(element, all))
+    }
+
+    /// Turns of a scheduler's inputs, as its class has them; of some inputs there is nothing to say.
+    fn of_class(&self, element: usize, all: Vec<Option<Turns>>) -> Turns {
+        match self.classes[element].name {
+            "RoundRobinSched" => Turns::RoundRobin(all.into_iter().flatten().collect()),
+            "PrioSched" => Turns::First(all.into_iter().flatten().collect()),
             _ => {
                 let tickets = self.declared.tickets.get(&element).cloned().unwrap_or_default();
-                Turns::Strides(tickets.into_iter().chain(std::iter::repeat(1)).zip(all).collect())
+                let clients = tickets.into_iter().chain(std::iter::repeat(1)).zip(all);
+                Turns::Strides(clients.filter_map(|(tickets, turns)| Some((tickets, turns?))).collect())
             }
-        })
+        }
+    }
+
+    /// Turns of sources that schedulers pull from, but for those that elements of time pull from.
+    fn pulls(&mut self, sources: &[usize]) -> Vec<Turns> {
+        let mut outermost: Vec<(usize, Turns)> = Vec::new();
+        for element in 0..self.graph.elements.len() {
+            if let Some((inner, turns)) = self.pulled(element, sources, 0) {
+                outermost.retain(|(known, _)| !inner.contains(known));
+                let known = outermost.iter().any(|(_, other)| other.has(&turns));
+                if !known {
+                    outermost.push((element, turns));
+                }
+            }
+        }
+        outermost.into_iter().map(|(_, turns)| turns).filter(|turns| turns.lanes().len() > 1).collect()
+    }
+
+    /// Turns of the sources that a scheduler pulls from, and the schedulers among these.
+    fn pulled(&self, element: usize, sources: &[usize], depth: u32) -> Option<(Vec<usize>, Turns)> {
+        if depth == DEEPEST || self.seen.contains(&element) || !is_scheduler(self.classes[element]) {
+            return None;
+        }
+        let (mut all, mut inner) = (Vec::new(), Vec::new());
+        for port in 0..self.ports[element].0 {
+            let turns = match self.begins(Port { element, port })? {
+                from if sources.contains(&from) => {
+                    sources.iter().position(|source| *source == from).map(Turns::Lane)
+                }
+                from => self.pulled(from, sources, depth + 1).map(|(more, turns)| {
+                    inner.extend(more.into_iter().chain([from]));
+                    turns
+                }),
+            };
+            all.push(turns);
+        }
+        Some((inner, self.of_class(element, all)))
+    }
+
+    /// The element that an input pulls from, behind whatever only passes packets on.
+    fn begins(&self, mut input: Port) -> Option<usize> {
+        for _ in 0..self.graph.elements.len() {
+            let from = *self.from.get(&input)?;
+            let waits = self.declared.queues.contains_key(&from.element)
+                || self.declared.paces.contains_key(&from.element);
+            if waits || self.ports[from.element].0 != 1 || is_scheduler(self.classes[from.element]) {
+                return Some(from.element);
+            }
+            input = Port { element: from.element, port: 0 };
+        }
+        None
     }
 
     fn lane(&mut self, input: Port, element: usize, queue: Option<Queued>) -> Turns {

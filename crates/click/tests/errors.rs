@@ -75,7 +75,7 @@ fn headers_and_lengths_that_cannot_be_are_refused() {
     insta::assert_snapshot!(errors("Idle -> e :: IPEncap(4, 1.1.1.1, 2.2.2.2, TOS 1, CE true) -> Discard"), @"`e`: TOS excludes DSCP, ECT and CE");
     insta::assert_snapshot!(errors("Idle -> e :: IPEncap(4, 1.1.1.1, 2.2.2.2, ECT 2, CE true) -> Discard"), @"`e`: ECT and CE exclude each other");
     insta::assert_snapshot!(errors("Idle -> Pad(60, RANDOM true) -> Pad(9999) -> Discard"), @r"
-    `true`: `Pad` adds zeros, not what is random
+    `true`: RANDOM true of `Pad` is not supported: zeros are added
     `9999`: `9999` is not a number from 0 to 3500
     ");
 }

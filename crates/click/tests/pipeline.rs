@@ -170,7 +170,7 @@ fn between_batches_of_stages_no_packet_is_under_way() {
             swaps < 12
         };
         let crew = Crew { enter: &|_| Ok(()) };
-        let sources = Sources { feeds: &feeds, gates: &gates, streams: &[], attention: None };
+        let sources = Sources { gates: &gates, ..Sources::from(&feeds) };
         let ran = run_graph_pipelined(&mut engine, sources, 2, 16, &crew, &take, Some(between)).expect("run");
         let sent = sent.into_inner();
         assert!(sent > 0);

@@ -23,6 +23,8 @@ const EINVAL: c_int = -22;
 const MOST: u32 = 4096;
 /// Copies for each packet of a batch, on average, before copying fails.
 const COPIES: usize = 16;
+/// Those of a batch that there is room for at most, if a configuration makes more than that of a packet.
+const MOST_COPIES: usize = 1 << 18;
 /// `enum xdp_action`, and what is said of packets that the program has not seen.
 const XDP_TX: u32 = 3;
 const XDP_REDIRECT: u32 = 4;
@@ -85,7 +87,10 @@ impl Open {
         }
         let most = most as usize;
         let batch = match &kind {
-            Kind::Click { .. } => Batch::with_copies(most, most * COPIES),
+            Kind::Click { program, .. } => {
+                let copies = most * COPIES.max(program.copies as usize);
+                Batch::with_copies(most, copies.min(MOST_COPIES).max(most * COPIES))
+            }
             Kind::Native { .. } => Batch::new(most),
         };
         let mut batch = batch.map_err(|e: io::Error| e.to_string())?;

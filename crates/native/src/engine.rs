@@ -119,6 +119,8 @@ pub struct Options {
     pub seed: u64,
     /// The processor.
     pub cpu: Cpu,
+    /// Copies that a packet of a graph becomes at most, for which there is room then; 0 if that is not known.
+    pub copies: u32,
     /// What records of lines stand for that instructions name, of which a crash speaks; those of objects are known by themselves.
     pub places: Vec<String>,
 }
@@ -141,6 +143,7 @@ impl Default for Options {
             workers: 1,
             seed: 1,
             cpu: Cpu::default(),
+            copies: 0,
             places: Vec::new(),
         }
     }

@@ -122,7 +122,7 @@ impl Subject {
             }
             (_, Some(program)) => {
                 let (places, prefixes) = (click::places(program), click::prefixes(program));
-                let options = Options { places, prefixes, ..options };
+                let options = Options { places, prefixes, copies: program.copies, ..options };
                 Engine::of_module(program.module.clone(), program.entry, &options)
             }
             (Subject::Configuration, None) => return Err(miette!("{}: no configuration", args.what)),

@@ -93,7 +93,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         false => {
             let input = configuration(args)?;
             let (places, prefixes) = input.known();
-            (input, Options { places, prefixes, ..options })
+            let copies = input.copies();
+            (input, Options { places, prefixes, copies, ..options })
         }
     };
     let wrote = match args.emit {
@@ -166,6 +167,14 @@ impl Input {
         match self {
             Input::Object { .. } => (Vec::new(), Vec::new()),
             Input::Configuration { program, .. } => (click::places(program), click::prefixes(program)),
+        }
+    }
+
+    /// Copies that a packet of it becomes at most, if that is known.
+    fn copies(&self) -> u32 {
+        match self {
+            Input::Object { .. } => 0,
+            Input::Configuration { program, .. } => program.copies,
         }
     }
 

@@ -402,8 +402,12 @@ fn compiled(text: &str, options: Option<&(Options, General)>) -> Result<Wish, (u
     let made = (Writers::Anybody, *general);
     let program = super::front(Path::new(&conf), &variables, options.workers, made)
         .map_err(|e| (520, e.to_string()))?;
-    let options =
-        Options { places: super::places(&program), prefixes: super::prefixes(&program), ..options.clone() };
+    let options = Options {
+        places: super::places(&program),
+        prefixes: super::prefixes(&program),
+        copies: program.copies,
+        ..options.clone()
+    };
     let engine = Engine::of_module(program.module.clone(), program.entry, &options);
     let engine = engine.map_err(|e| (520, e.to_string()))?;
     Ok(Wish::Swap(Box::new((program, engine))))

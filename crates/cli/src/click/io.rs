@@ -279,7 +279,10 @@ pub(super) struct Sinks {
 
 /// When packets of each source come.
 pub(super) fn timetables(packets: &[Packets]) -> Vec<Timetable<'_>> {
-    packets.iter().map(|p| Timetable { stamps: &[], beat: p.beat.unwrap_or(USUAL_BEAT) }).collect()
+    packets
+        .iter()
+        .map(|p| Timetable { stamps: &[], beat: p.beat.unwrap_or(USUAL_BEAT), paced: p.beat.is_some() })
+        .collect()
 }
 
 /// How a file is written.

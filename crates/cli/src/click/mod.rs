@@ -169,7 +169,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     let (keep_text, places) = (args.llvm_ir.is_some(), places(&program));
     let prefixes = prefixes(&program);
-    let options = Options { keep_text, places, prefixes, workers, ..args.tuning.options() };
+    let copies = program.copies;
+    let options = Options { keep_text, places, prefixes, workers, copies, ..args.tuning.options() };
     let mut engine = match Engine::of_module(program.module.clone(), program.entry, &options) {
         Ok(engine) => engine,
         Err(e) if is_llvm_missing(&e) => {
@@ -400,6 +401,7 @@ pub(crate) fn execute(
     let streams: Vec<_> = packets.iter().map(io::Packets::origin).collect();
     let (batch, size) = (engine.batch(), engine.batch() as usize);
     let control = listening(args, engine, options)?;
+    let pulls = room::pulls(&program);
     let (stages, outputs) = (program.stages > 1, program.targets.len());
     let mut at_work = AtWork::new(program, engine, args.json, args.watch.crashed()).into_diagnostic()?;
     let take = |p: Departure<'_>| sinks.take(&p);
@@ -428,7 +430,8 @@ pub(crate) fn execute(
     let asked = |serve| is_asked.then_some(serve);
     let (mut lost, mut taken) = (None, None);
     let watched = scripted.then_some(&attention);
-    let sources = Sources { feeds: &feeds, gates: gates.all(), streams: &streams, attention: watched };
+    let sources =
+        Sources { feeds: &feeds, gates: gates.all(), streams: &streams, attention: watched, pulls: &pulls };
     let ran = match (engine.workers(), &mut ports, interfaces) {
         _ if !begun => Ok(GraphRan::none(feeds.len(), outputs)),
         (_, Some(ports), _) => {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use miette::{IntoDiagnostic, LabeledSpan, MietteDiagnostic, Report, Result, Severity, WrapErr};
 use millstream_click::ast::Statement;
-use millstream_click::{Error, Span, parse};
+use millstream_click::{Error, Span, decoded, parse};
 
 use crate::diagnostics::Excerpt;
 
@@ -55,7 +55,8 @@ impl Texts {
 
     fn add(&mut self, path: &Path, seen: &mut Vec<PathBuf>) -> Result<()> {
         let name = path.display().to_string();
-        let text = crate::limited::text(path).into_diagnostic().wrap_err_with(|| name.clone())?;
+        let bytes = crate::limited::bytes(path).into_diagnostic().wrap_err_with(|| name.clone())?;
+        let text = decoded(&bytes);
         seen.extend(path.canonicalize());
         let folder = path.parent().unwrap_or(Path::new(""));
         for (library, span) in libraries(&text) {
@@ -103,11 +104,29 @@ impl Texts {
 /// The libraries that a text requires, and where. A text that is wrong has none: that is said when all is read.
 fn libraries(text: &str) -> Vec<(String, Span)> {
     let statements = parse(text).unwrap_or_default();
-    let required = statements.into_iter().filter_map(|statement| {
-        let Statement::Require(config) = statement else { return None };
-        let library = config.text.trim().strip_prefix("library")?;
-        let named = library.starts_with(char::is_whitespace) && !library.trim().is_empty();
-        named.then(|| (library.trim().to_owned(), config.span))
-    });
-    required.collect()
+    let mut all = Vec::new();
+    for statement in statements {
+        let Statement::Require(config) = statement else { continue };
+        // One statement may require several things.
+        for requirement in config.text.split(',') {
+            let library = requirement.trim().strip_prefix("library").unwrap_or_default();
+            if library.starts_with(char::is_whitespace) && !library.trim().is_empty() {
+                all.push((library.trim().to_owned(), config.span));
+            }
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::libraries;
+
+    #[test]
+    fn one_statement_may_require_several_libraries() {
+        let text =
+            "require(library lib_a, library lib_b) require(fastclick, library sub/c.click); require(library)";
+        let names: Vec<String> = libraries(text).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["lib_a", "lib_b", "sub/c.click"]);
+    }
 }

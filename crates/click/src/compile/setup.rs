@@ -16,7 +16,7 @@ use crate::foreign::{self, Hook, ReadObject};
 use crate::graph::{Capture, Element, Graph, Port};
 use crate::handlers::{Access, Handler, SETTINGS, Setting, Takes, Writers};
 use crate::printing::Printer;
-use crate::script::{Script, ScriptKind, Step};
+use crate::script::{Call, Script, ScriptKind, Step};
 use crate::waits::{Beat, Declared, Pace, Queued, Sender};
 
 /// What an element's class needs to make its behaviour.
@@ -53,6 +53,7 @@ pub(crate) struct Shared {
     pub(super) scripts: Vec<Script>,
     pub(super) printers: Vec<Printer>,
     pub(super) ends: Vec<SourceEnd>,
+    pub(super) calls: Vec<Call>,
     pub(super) rewriters: FxHashMap<String, Flows>,
     pub(super) mapped: FxHashMap<String, Rewriter>,
     pub(super) trees: FxHashMap<String, Tree>,
@@ -75,7 +76,8 @@ impl Shared {
             key_size: 4,
             value_size: value.len() as u32,
             max_entries: 1,
-            flags: RDONLY_PROG,
+            // Code that writes handlers writes settings, too.
+            flags: if self.calls.is_empty() { RDONLY_PROG } else { 0 },
             global: Some(GlobalData::Bss),
             inner: None,
         });
@@ -238,6 +240,27 @@ impl Setup<'_> {
                 Ok(())
             }
         }
+    }
+
+    /// Says that a handler is written, by this text, as often as code counts in the state at the place that is given: as soon as the packet at hand is done with.
+    pub(crate) fn calls(&mut self, text: &Text) -> Result<u32, Error> {
+        if !self.is_timed() {
+            let message = "handlers are written by packets only where they come one by one: not in stages, and not in code for other programs";
+            return Err(Error::new(text.span, message));
+        }
+        let due = self.number();
+        let steps = vec![Step::Write(text.text.clone())];
+        let script = Script { element: self.element.name.clone(), kind: ScriptKind::Passive, steps };
+        self.shared.calls.push(Call { due, script: self.shared.scripts.len() });
+        self.shared.scripts.push(script);
+        self.clocked();
+        self.alone("what it counts is that of one worker");
+        Ok(due)
+    }
+
+    /// Whether a script writes one of these handlers of the element.
+    pub(crate) fn scripted(&self, names: &[&str]) -> bool {
+        names.iter().any(|name| Writers::names(self.graph, &self.element.name, name))
     }
 
     /// Says that something is not as it would be in Click.

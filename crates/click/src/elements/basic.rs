@@ -2,190 +2,435 @@
 
 use millstream_isa::{AluOp, Cond};
 
-use crate::arguments::{boolean, unsigned};
+use super::generators::limit;
+use super::seconds;
+use crate::arguments::{boolean, string, unsigned};
 use crate::build::Code;
 use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
-use crate::config::{Text, unquote};
+use crate::config::{Text, unquote, words};
 use crate::error::Error;
 use crate::handlers::{Access, Setting, Takes};
+use crate::keyword::{Argument, COUNT, Kind, NUMBER, at, key, moot, refused, refused_but};
 use crate::packet::Packet;
 use crate::script::{ScriptKind, script as read_script};
-use crate::waits::Queued;
+use crate::waits::{Number, Pace, Queued};
 
-/// A class with these ports that passes all packets and takes no notice of its arguments.
+/// A class with these ports that passes all packets.
 const fn passing(
     name: &'static str,
+    about: &'static str,
     ports: &'static str,
     processing: &'static str,
-    ignored: &'static [&'static str],
+    arguments: &'static [Argument],
 ) -> Class {
-    Class { name, ports, processing, arguments: ignored, ignored, passes_all: true, make: pass }
+    Class { name, about, ports, processing, arguments, rest: None, passes_all: true, make: pass }
 }
 
 /// A class that says something about others.
-const fn information(name: &'static str) -> Class {
-    Class {
-        name,
-        ports: "0/0",
-        processing: "a",
-        arguments: &[],
-        ignored: &[],
-        passes_all: false,
-        make: nothing,
-    }
+const fn information(name: &'static str, about: &'static str, arguments: &'static [Argument]) -> Class {
+    Class { passes_all: false, make: nothing, ..passing(name, about, "0/0", "a", arguments) }
 }
 
-/// How rates are computed, which are not: whoever reads the counts knows the time.
-const RATES: &[&str] = &["IGNORE", "LINK_FCS", "MAX", "THRESHOLD"];
-const COUNTED: &[&str] = &["COUNT_CALL", "BYTE_COUNT_CALL", "NO_RATE"];
+const NO_RATE: &str = "rates are not computed: whoever reads the counts knows the time";
+const COUNTED: &[Argument] = &[
+    moot("NO_RATE", Kind::Truth, NO_RATE),
+    key("COUNT_CALL"),
+    key("BYTE_COUNT_CALL"),
+    moot("BATCH_PRECISE", Kind::Truth, "packets are counted one by one"),
+    moot("ATOMIC", Kind::Number(0, 2), "each worker counts for itself, and what is read is the sum"),
+];
+const AVERAGED: &[Argument] = &[
+    at("IGNORE"),
+    moot("LINK_FCS", Kind::Truth, NO_RATE).or_at(),
+    key("MAX"),
+    refused_but("THRESHOLD", &["0"], "counting does not begin anew once a rate is reached"),
+];
 
-const fn counting(name: &'static str, ignored: &'static [&'static str]) -> Class {
-    Class { make: counter, ..passing(name, "1/1", "a/a", ignored) }
+const fn counting(name: &'static str, about: &'static str) -> Class {
+    Class { make: counter, ..passing(name, about, "1/1", "a/a", COUNTED) }
 }
 
-const fn queue(name: &'static str) -> Class {
-    Class { make: passes_queue, ..passing(name, "1/1", "h/l", &["CAPACITY"]) }
+const fn averaging(name: &'static str) -> Class {
+    let about = "Counts packets and bytes, on request only those of some seconds.";
+    Class { make: average, ..passing(name, about, "1/1", "a/a", AVERAGED) }
+}
+
+const QUEUED: &[Argument] = &[
+    at("CAPACITY"),
+    refused_but("BLOCKING", &["false"], "a full queue drops what comes, nobody spins until there is room"),
+    moot("NOUSELESS", Kind::Truth, NO_TASKS),
+];
+
+const fn queue(name: &'static str, about: &'static str) -> Class {
+    Class { make: passes_queue, ..passing(name, about, "1/1", "h/l", QUEUED) }
 }
 
 /// What a queue holds at most, unless it says so.
 const USUAL_CAPACITY: i64 = 1000;
 /// And at most, whatever it says.
 const MOST_CAPACITY: u64 = 1 << 30;
-const PUSHING: &[&str] = &["ACTIVE", "LIMIT", "BURST"];
-const TABLE: &[&str] =
-    &["CAPACITY", "ENTRY_CAPACITY", "ENTRY_PACKET_CAPACITY", "CAPACITY_SLIM_FACTOR", "TIMEOUT"];
-const REPLAYED: &[&str] = &[
-    "STOP",
-    "ACTIVE",
-    "QUICK_CLONE",
-    "VERBOSE",
-    "LIMIT",
-    "TIMING",
-    "STOP_TIME",
-    "FREEONTERMINATE",
-    "USE_SIGNAL",
+
+const NO_TASKS: &str = "there are no tasks and no notifiers: packets are handed on when they are there";
+const NO_DPDK_POOL: &str = "buffers are those that devices take, whatever device that is";
+const ONE_WORKER_EACH: &str = "a path is run to completion by one worker at a time";
+const NO_THREADS: &str = "workers are chosen by --workers, and packets go to them by their flows";
+const NOT_WATCHED: &str = "reading of a clock makes no difference to the time that elements see";
+const SOCKET: &str = "packets are not touched by it; `--control SOCKET` is what answers READ and WRITE";
+const REPLAYED: &str = "packets are not kept to be replayed: read the capture more than once (`--packets`)";
+
+const REPLAYS: &[Argument] = &[
+    key("STOP"),
+    refused_but("ACTIVE", &["true"], REPLAYED),
+    moot("QUICK_CLONE", Kind::Truth, "no packet is kept, so none is copied"),
+    moot("BURST", COUNT, NO_TASKS),
+    moot("VERBOSE", Kind::Truth, "nothing is said of progress: the report has all counts"),
+    refused_but("LIMIT", &["-1"], REPLAYED),
+    refused_but("TIMING", &["false", "0"], REPLAYED),
+    refused_but("TIMING_FNT", &[""], REPLAYED),
+    refused_but("STOP_TIME", &["0", "-1"], REPLAYED),
+    moot("FREEONTERMINATE", Kind::Truth, "no packet is kept"),
+    moot("USE_SIGNAL", Kind::Truth, NO_TASKS),
+    moot("QUEUE", COUNT, "no packet is kept").or_at(),
 ];
+
+const CLOCK: &[Argument] =
+    &[moot("VERBOSE", Kind::Any, NOT_WATCHED).or_at(), moot("MINPRECISION", COUNT, NOT_WATCHED).or_at()];
+const TSC_CLOCK: &[Argument] = &[
+    moot("VERBOSE", Kind::Any, NOT_WATCHED),
+    moot("INSTALL", Kind::Truth, NOT_WATCHED),
+    moot("NOWAIT", Kind::Truth, NOT_WATCHED),
+    moot("BASE", Kind::Any, NOT_WATCHED),
+    moot("SOURCE", Kind::Any, NOT_WATCHED),
+    moot("CONVERT_STEADY", Kind::Truth, NOT_WATCHED),
+    refused("READY_CALL", "there is no clock that would have to become ready"),
+];
+const POOL: &str = "no memory of DPDK's is set up for a configuration: flags of the command say how it is";
+const DPDK_INFO: &[Argument] = &[
+    moot("NB_MBUF", COUNT, POOL).or_at(),
+    moot("NB_SOCKET_MBUF", COUNT, POOL),
+    moot("MBUF_SIZE", COUNT, POOL),
+    moot("MBUF_CACHE_SIZE", COUNT, POOL),
+    moot("RX_PTHRESH", COUNT, POOL),
+    moot("RX_HTHRESH", COUNT, POOL),
+    moot("RX_WTHRESH", COUNT, POOL),
+    moot("TX_PTHRESH", COUNT, POOL),
+    moot("TX_HTHRESH", COUNT, POOL),
+    moot("TX_WTHRESH", COUNT, POOL),
+    moot("MEMPOOL_PREFIX", Kind::Any, POOL),
+    moot("DEF_RING_NDESC", COUNT, POOL),
+    moot("DEF_BURST_SIZE", COUNT, POOL),
+    moot("RING_SIZE", COUNT, POOL),
+    moot("RING_POOL_CACHE_SIZE", COUNT, POOL),
+    moot("RING_PRIV_DATA_SIZE", COUNT, POOL),
+];
+const TABLE: &[Argument] = &[
+    refused_but("CAPACITY", &["2048"], super::querier::ONE_WAITS),
+    refused("ENTRY_CAPACITY", "it is an argument of the queriers that name the table"),
+    refused_but("ENTRY_PACKET_CAPACITY", &["1"], super::querier::ONE_WAITS),
+    moot("CAPACITY_SLIM_FACTOR", Kind::Number(1, u64::MAX), super::querier::ONE_WAITS),
+    refused("TIMEOUT", "it is an argument of the queriers that name the table"),
+];
+const QUEUE_THRESHOLDS: &[Argument] = &[
+    at("MIN_THRESH"),
+    at("MAX_THRESH"),
+    at("MAX_P"),
+    moot("QUEUES", Kind::Any, NEVER_EARLY),
+    moot("STABILITY", COUNT, NEVER_EARLY),
+    moot("GENTLE", Kind::Truth, NEVER_EARLY),
+];
+const NEVER_EARLY: &str =
+    "queues are empty whenever a packet comes; where one holds any, the class is refused";
 
 pub(super) const CLASSES: &[Class] = &[
     Class {
-        name: "Discard",
-        ports: "1/0",
-        processing: "a",
-        arguments: &["ACTIVE", "BURST"],
-        ignored: &["ACTIVE", "BURST"],
         passes_all: false,
         make: discard,
+        ..passing(
+            "Discard",
+            "Drops all packets, and counts them.",
+            "1/0",
+            "a",
+            &[
+                refused_but("ACTIVE", &["true"], "packets that nobody takes would stay in a queue"),
+                moot("BURST", COUNT, NO_TASKS),
+            ],
+        )
     },
     Class {
-        name: "Idle",
-        ports: "-/-",
-        processing: "a/a",
-        arguments: &[],
-        ignored: &[],
         passes_all: false,
         make: idle,
+        ..passing("Idle", "Sends no packet, and drops those that come.", "-/-", "a/a", &[])
     },
-    counting("Counter", COUNTED),
-    counting("CounterMP", COUNTED),
-    counting("AverageCounter", RATES),
-    counting("AverageCounterMP", RATES),
-    counting("AverageCounterIMP", RATES),
+    counting("Counter", "Counts packets and bytes; calls a handler when there are so many."),
+    Class { arguments: COUNTED_MP, ..counting("CounterMP", "Counts packets and bytes of several threads.") },
+    averaging("AverageCounter"),
+    averaging("AverageCounterMP"),
+    averaging("AverageCounterIMP"),
     Class {
-        name: "Tee",
-        ports: "1/1-",
-        processing: "h/h",
-        arguments: &["N"],
-        ignored: &[],
-        passes_all: true,
         make: tee,
+        ..passing("Tee", "Sends a copy of each packet to each output.", "1/1-", "h/h", &[at("N")])
     },
     Class {
-        name: "PullTee",
-        ports: "1/1-",
-        processing: "l/lh",
-        arguments: &["N"],
-        ignored: &[],
-        passes_all: true,
         make: tee,
+        ..passing(
+            "PullTee",
+            "Sends a copy of each packet that is pulled to the other outputs.",
+            "1/1-",
+            "l/lh",
+            &[at("N")],
+        )
     },
     Class {
-        name: "Switch",
-        ports: "1/-",
-        processing: "h/h",
-        arguments: &["OUTPUT"],
-        ignored: &[],
         passes_all: false,
         make: switch,
+        ..passing(
+            "Switch",
+            "Sends all packets to one output, which a handler sets.",
+            "1/-",
+            "h/h",
+            &[at("OUTPUT")],
+        )
     },
     Class {
-        name: "StoreData",
-        ports: "1/1",
-        processing: "a/a",
-        arguments: &["OFFSET", "DATA", "MASK", "GROW"],
-        ignored: &[],
-        passes_all: true,
         make: store,
+        ..passing(
+            "StoreData",
+            "Writes bytes into packets.",
+            "1/1",
+            "a/a",
+            &[at("OFFSET"), at("DATA"), at("MASK"), key("GROW")],
+        )
     },
-    queue("Queue"),
-    queue("SimpleQueue"),
-    queue("ThreadSafeQueue"),
-    queue("FullNoteQueue"),
-    queue("FrontDropQueue"),
-    passing("Unqueue", "1/1", "l/h", PUSHING),
-    passing("RoundRobinSched", "1-/1", "l/l", &[]),
-    passing("PrioSched", "1-/1", "l/l", &[]),
-    Class { make: tickets, ..passing("StrideSched", "1-/1", "l/l", &[]) },
-    passing("Null", "1/1", "a/a", &[]),
-    // Nobody here looks at Ethernet headers by annotation, at times, or at whether headers are aligned.
-    passing("MarkMACHeader", "1/1", "a/a", &["OFFSET", "LENGTH"]),
-    passing("SetTimestamp", "1/1", "a/a", &["TIMESTAMP", "FIRST", "DELTA", "PER_BATCH"]),
-    passing("Align", "1/1", "a/a", &["MODULUS", "OFFSET"]),
-    // Our buffers are those that devices take.
-    passing("EnsureDPDKBuffer", "1/1", "a/a", &["FORCE", "EXTRA_LENGTH"]),
-    // Without elements of time no queue ever holds a packet: none is dropped early; and threads need no pipeline between them.
+    queue("Queue", "Holds packets until they are pulled."),
+    queue("SimpleQueue", "Holds packets until they are pulled."),
+    queue("ThreadSafeQueue", "Holds packets of several threads until they are pulled."),
+    queue("FullNoteQueue", "Holds packets until they are pulled."),
+    queue("FrontDropQueue", "Holds packets until they are pulled; a full one drops the first."),
+    Class {
+        make: unqueue,
+        ..passing(
+            "Unqueue",
+            "Pulls packets, and pushes them on.",
+            "1/1",
+            "l/h",
+            &[
+                moot("BURST", NUMBER, NO_TASKS).or_at(),
+                key("ACTIVE"),
+                moot("SIGNAL", Kind::Truth, NO_TASKS),
+                key("LIMIT"),
+            ],
+        )
+    },
+    Class {
+        make: round_robin_sched,
+        ..passing("RoundRobinSched", "Pulls from each input by turns.", "1-/1", "l/l", &[at("MAX")])
+    },
+    passing("PrioSched", "Pulls from the first input that has a packet.", "1-/1", "l/l", &[]),
+    Class {
+        make: tickets,
+        ..passing("StrideSched", "Pulls from its inputs as often as each has tickets.", "1-/1", "l/l", &[])
+    }
+    .and(at("TICKETS")),
+    passing("Null", "Passes packets on.", "1/1", "a/a", &[]),
+    passing(
+        "MarkMACHeader",
+        "Passes packets on: where their Ethernet header is nobody asks.",
+        "1/1",
+        "a/a",
+        &[moot("OFFSET", COUNT, NO_MAC).or_at(), moot("LENGTH", COUNT, NO_MAC).or_at()],
+    ),
+    passing(
+        "SetTimestamp",
+        "Passes packets on: no element looks at their times.",
+        "1/1",
+        "a/a",
+        &[
+            refused("TIMESTAMP", "captures are written with the times at which packets leave").or_at(),
+            moot("FIRST", Kind::Truth, "no element looks at the first time of a packet"),
+            refused_but("DELTA", &["false"], "Click refuses it, too"),
+            moot("PER_BATCH", Kind::Truth, "no element looks at the times of packets"),
+        ],
+    ),
+    passing(
+        "Align",
+        "Passes packets on: headers may lie anywhere.",
+        "1/1",
+        "a/a",
+        &[moot("MODULUS", COUNT, ANYWHERE).or_at(), moot("OFFSET", COUNT, ANYWHERE).or_at()],
+    ),
+    passing(
+        "EnsureDPDKBuffer",
+        "Passes packets on: buffers are those that devices take.",
+        "1/1",
+        "a/a",
+        &[
+            moot("FORCE_COPY", Kind::Truth, NO_DPDK_POOL).or_at(),
+            moot("EXTRA_HEADROOM", COUNT, NO_DPDK_POOL).or_at(),
+            moot("FAIL", Kind::Truth, NO_DPDK_POOL),
+        ],
+    ),
     Class {
         make: red,
         ..passing(
             "RED",
+            "Passes packets on: none is dropped early, since queues are empty.",
             "1/1-2",
             "a/ah",
-            &["MIN_THRESH", "MAX_THRESH", "MAX_P", "QUEUES", "STABILITY", "GENTLE"],
+            QUEUE_THRESHOLDS,
         )
     },
-    passing("Pipeliner", "1/1", "h/h", &["CAPACITY", "BLOCKING", "ALWAYS_UP", "PREFETCH"]),
-    Class { ports: "1-/1-", make: replay, ..passing("ReplayUnqueue", "1/1", "l/h", REPLAYED) },
-    Class { ports: "1-/1-", make: replay, ..passing("MultiReplayUnqueue", "1/1", "l/h", REPLAYED) },
+    passing(
+        "Pipeliner",
+        "Passes packets on: workers need no queue between them.",
+        "1/1",
+        "h/h",
+        &[
+            moot("CAPACITY", COUNT, NO_THREADS).or_at(),
+            moot("BURST", NUMBER, NO_THREADS).or_at(),
+            moot("BLOCKING", Kind::Truth, NO_THREADS).or_at(),
+            refused_but("ACTIVE", &["true"], "packets that nobody takes would be lost"),
+            moot("ALWAYS_UP", Kind::Truth, NO_THREADS),
+            moot("DIRECT_TRAVERSAL", Kind::Truth, NO_THREADS),
+            moot("NOUSELESS", Kind::Truth, NO_THREADS),
+            moot("VERBOSE", Kind::Any, NO_THREADS),
+            moot("PREFETCH", Kind::Truth, NO_THREADS),
+        ],
+    ),
+    Class { make: replay, ..passing("ReplayUnqueue", "Passes packets on, once.", "1-/1-", "l/h", REPLAYS) },
     Class {
-        ports: "1/1-",
-        processing: "h/h",
-        make: round_robin,
-        ..passing("RoundRobinSwitch", "1/1-", "h/h", &["SPLITBATCH", "MAX"])
+        make: replay,
+        ..passing("MultiReplayUnqueue", "Passes packets on, once.", "1-/1-", "l/h", REPLAYS)
     },
-    // Paths are run to completion by one worker at a time.
-    Class { make: through, ..passing("PathSpinlock", "1-/1-", "a/a", &["LOCK"]) },
-    // Whoever reads handlers adds them up.
-    information("HandlerAggregate"),
-    information("AddressInfo"),
-    information("IPRewriterPatterns"),
-    information("ScheduleInfo"),
-    information("StaticThreadSched"),
-    information("BalancedThreadSched"),
-    Class { arguments: &["TYPE"], make: script, ..information("Script") },
-    Class { make: driver, ..information("DriverManager") },
-    information("Message"),
-    information("ControlSocket"),
-    information("ChatterSocket"),
-    information("DPDKInfo"),
-    information("ClickyInfo"),
-    information("JiffieClock"),
-    information("TSCClock"),
-    // Queriers that name it have its table together.
-    Class { arguments: TABLE, ignored: TABLE, ..information("ARPTable") },
-    // Random numbers are those of a seed that every run begins with.
-    Class { arguments: &["SEED"], ignored: &["SEED"], ..information("RandomSeed") },
-    information("AlignmentInfo"),
+    Class {
+        make: round_robin,
+        ..passing(
+            "RoundRobinSwitch",
+            "Sends a packet to each output by turns.",
+            "1/1-",
+            "h/h",
+            &[
+                at("MAX"),
+                refused_but("SPLITBATCH", &["true"], "it is each packet's turn, not that of a batch"),
+            ],
+        )
+    },
+    Class {
+        make: through,
+        ..passing(
+            "PathSpinlock",
+            "Passes packets on, from each input to its output.",
+            "1-/1-",
+            "a/a",
+            &[moot("LOCK", Kind::Any, ONE_WORKER_EACH).or_at()],
+        )
+    },
+    information(
+        "HandlerAggregate",
+        "Says which elements' handlers belong together.",
+        &[moot("ELEMENT", Kind::Any, "it has no handlers here; those of the elements are read one by one")],
+    )
+    .and(moot(
+        "ELEMENT",
+        Kind::Any,
+        "it has no handlers here; those of the elements are read one by one",
+    )),
+    information("AddressInfo", "Names addresses.", &[]).and(at("NAME ADDRESS...")),
+    information("IPRewriterPatterns", "Names patterns of rewriters.", &[]).and(at("NAME PATTERN")),
+    information("ScheduleInfo", "Says how often tasks are run.", &[]).and(moot(
+        "ELEMENT PARAM",
+        Kind::Any,
+        NO_TASKS,
+    )),
+    information("StaticThreadSched", "Says which thread runs which element.", &[]).and(moot(
+        "ELEMENT THREAD",
+        Kind::Any,
+        NO_THREADS,
+    )),
+    information(
+        "BalancedThreadSched",
+        "Moves tasks between threads.",
+        &[moot("INTERVAL", COUNT, NO_THREADS).or_at(), moot("INCREASING", Kind::Truth, NO_THREADS).or_at()],
+    ),
+    Class {
+        make: script,
+        ..information("Script", "Carries out instructions while packets run.", &[key("TYPE")])
+    }
+    .and(at("INSTRUCTION")),
+    Class {
+        make: driver,
+        ..information("DriverManager", "Carries out instructions, and ends the run with them.", &[])
+    }
+    .and(at("INSTRUCTION")),
+    Class {
+        make: message,
+        ..information(
+            "Message",
+            "Prints a message when the configuration is read.",
+            &[at("MESSAGE"), at("TYPE")],
+        )
+    },
+    information(
+        "ControlSocket",
+        "Names a socket for READ and WRITE.",
+        &[
+            moot("READONLY", Kind::Truth, SOCKET),
+            refused("PROXY", "handlers are those of the configuration alone"),
+            moot("VERBOSE", Kind::Truth, SOCKET),
+            moot("RETRIES", NUMBER, SOCKET),
+            moot("RETRY_WARNINGS", Kind::Truth, SOCKET),
+            moot("LOCALHOST", Kind::Truth, SOCKET),
+            moot("TYPE", Kind::Any, SOCKET).or_at(),
+            moot("PORT", Kind::Any, SOCKET).or_at(),
+            moot("FILENAME", Kind::Any, SOCKET),
+            moot("FD", COUNT, SOCKET),
+        ],
+    ),
+    information(
+        "ChatterSocket",
+        "Names a socket for messages.",
+        &[
+            moot("TYPE", Kind::Any, MESSAGES).or_at(),
+            moot("PORT", Kind::Any, MESSAGES).or_at(),
+            moot("FILENAME", Kind::Any, MESSAGES),
+            moot("CHANNEL", Kind::Any, MESSAGES),
+            moot("QUIET_CHANNEL", Kind::Truth, MESSAGES),
+            moot("GREETING", Kind::Truth, MESSAGES),
+            moot("RETRIES", NUMBER, MESSAGES),
+            moot("RETRY_WARNINGS", Kind::Truth, MESSAGES),
+        ],
+    ),
+    information("DPDKInfo", "Says how much memory DPDK takes.", DPDK_INFO),
+    information("ClickyInfo", "Says how a configuration is drawn.", &[]).and(moot(
+        "TEXT",
+        Kind::Any,
+        "it is for programs that draw configurations",
+    )),
+    information("JiffieClock", "Says how the clock is read.", CLOCK),
+    information("TSCClock", "Says how the clock is read.", TSC_CLOCK),
+    information("ARPTable", "Is the table of all queriers that name it.", TABLE),
+    information(
+        "RandomSeed",
+        "Says where random numbers begin.",
+        &[moot("SEED", Kind::Any, "random numbers are those of a seed that every run begins with").or_at()],
+    ),
+    information("AlignmentInfo", "Says where headers lie.", &[]).and(moot(
+        "ELEMENT MODULUS OFFSET",
+        Kind::Any,
+        ANYWHERE,
+    )),
 ];
+
+const COUNTED_MP: &[Argument] = &[
+    moot("NO_RATE", Kind::Truth, NO_RATE),
+    refused("COUNT_CALL", "Click refuses it, too: `Counter` calls handlers"),
+    refused("BYTE_COUNT_CALL", "Click refuses it, too: `Counter` calls handlers"),
+    moot("BATCH_PRECISE", Kind::Truth, "packets are counted one by one"),
+    moot("ATOMIC", Kind::Number(0, 2), "each worker counts for itself, and what is read is the sum"),
+];
+const NO_MAC: &str = "no element looks at the Ethernet header by its annotation";
+const ANYWHERE: &str = "no element needs headers to be aligned";
+const MESSAGES: &str = "messages go to standard error";
 
 /// Passes packets to output 0.
 struct Pass;
@@ -208,15 +453,13 @@ impl Behaviour for Queue {
     }
 }
 
-fn pass(setup: &mut Setup<'_>) -> Made {
-    setup.arguments.rest();
+fn pass(_: &mut Setup<'_>) -> Made {
     Ok(Box::new(Pass))
 }
 
 /// A queue hands on at once, but to elements of time: else it is empty whenever somebody asks.
 fn passes_queue(setup: &mut Setup<'_>) -> Made {
     let said = setup.arguments.next("CAPACITY");
-    setup.arguments.rest();
     if setup.is_timed() {
         let usual = Text { text: USUAL_CAPACITY.to_string(), span: setup.element.span };
         let capacity = unsigned(&said.unwrap_or(usual), MOST_CAPACITY)? as i64;
@@ -260,15 +503,77 @@ fn red(setup: &mut Setup<'_>) -> Made {
     pass(setup)
 }
 
-/// Shares of the turns of what there is to pull; but in front of elements of time there is never more than one packet.
+/// Passes packets that were pulled, and counts them.
+struct Pulled {
+    counter: u32,
+}
+
+impl Behaviour for Pulled {
+    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+        let one = code.int(1);
+        code.count(self.counter, one);
+        code.out(0, packet);
+    }
+}
+
+/// Pulls what is there, which is not noticed unless it stops pulling.
+fn unqueue(setup: &mut Setup<'_>) -> Made {
+    let limit = setup.arguments.keyword_or("LIMIT", None, limit)?;
+    let active = setup.arguments.keyword_or("ACTIVE", true, boolean)?;
+    let counter = setup.counter("count");
+    let limit = limit.map_or(-1, |limit| i64::try_from(limit).unwrap_or(i64::MAX));
+    if limit < 0 && active && !setup.scripted(&["active", "limit"]) {
+        setup.resets("reset", vec![counter]);
+        setup.constant("limit", Takes::Limit, limit);
+        setup.constant("active", Takes::Truth, 1);
+        return Ok(Box::new(Pulled { counter }));
+    }
+    if !setup.is_timed() {
+        let message = "what is not pulled waits in a queue, of which there is none in stages and in code for other programs";
+        return Err(Error::new(setup.element.span, message));
+    }
+    let limit = setup.setting("limit", Takes::Limit, limit);
+    let active = setup.setting("active", Takes::Truth, i64::from(active));
+    let base = setup.hidden_setting(0);
+    setup.handler("reset", Access::Restart { count: counter, base });
+    setup.paced(Pace::Upto { limit: limit.into(), base: Number::Setting(base), active: active.into() });
+    setup.alone("packets that it does not pull wait in one order");
+    Ok(Box::new(Pulled { counter }))
+}
+
+/// Shares of the turns of what there is to pull.
 fn tickets(setup: &mut Setup<'_>) -> Made {
+    let texts = setup.arguments.rest();
+    if texts.len() != setup.inputs as usize {
+        let message =
+            format!("{} numbers of tickets and {} inputs: there must be one each", texts.len(), setup.inputs);
+        return Err(Error::new(setup.element.span, message));
+    }
     let mut all = Vec::new();
-    for (input, text) in setup.arguments.rest().into_iter().enumerate() {
-        let tickets = unsigned(&text, i64::MAX as u64)?;
+    for (input, text) in texts.into_iter().enumerate() {
+        let tickets = unsigned(&text, i64::MAX as u64)?.min(MOST_TICKETS);
+        if tickets == 0 {
+            return Err(Error::new(text.span, "nobody would ever pull from an input without tickets"));
+        }
         all.push(tickets);
-        setup.setting(format!("tickets{input}"), Takes::Number(0, i64::MAX), tickets as i64);
+        setup.constant(format!("tickets{input}"), Takes::Number(0, i64::MAX), tickets as i64);
     }
     setup.tickets(all);
+    pass(setup)
+}
+
+/// Tickets of an input, at most, as in Click.
+const MOST_TICKETS: u64 = 1 << 15;
+
+/// Turns of inputs, of all of them.
+fn round_robin_sched(setup: &mut Setup<'_>) -> Made {
+    if let Some(text) = setup.arguments.next("MAX")
+        && unsigned(&text, u64::from(u32::MAX))? != u64::from(setup.inputs)
+    {
+        let message =
+            format!("nobody would pull from some of {} inputs, or from more than these", setup.inputs);
+        return Err(Error::new(text.span, message));
+    }
     pass(setup)
 }
 
@@ -281,18 +586,24 @@ impl Behaviour for Through {
     }
 }
 
-fn through(setup: &mut Setup<'_>) -> Made {
-    setup.arguments.rest();
+fn through(_: &mut Setup<'_>) -> Made {
     Ok(Box::new(Through))
 }
 
+/// Passes packets once, which must be what is wanted.
 fn replay(setup: &mut Setup<'_>) -> Made {
-    let message = format!("`{}` passes packets once, and replays none", setup.element.class);
-    setup.warn(Error::new(setup.element.span, message));
-    through(setup)
+    let said = setup.arguments.keyword("STOP");
+    let span = said.as_ref().map_or(setup.element.span, |text| text.span);
+    match said.map(|text| unsigned(&text, 1)) {
+        Some(Ok(1)) => through(setup),
+        _ => {
+            let message = format!("`{}` is for STOP 1 alone: {REPLAYED}", setup.element.class);
+            Err(Error::new(span, message))
+        }
+    }
 }
 
-/// Sends one packet to each output by turns.
+/// Sends one packet to each output by turns, of the first so many.
 struct RoundRobin {
     outputs: u32,
     next: u32,
@@ -314,7 +625,11 @@ impl Behaviour for RoundRobin {
 }
 
 fn round_robin(setup: &mut Setup<'_>) -> Made {
-    Ok(Box::new(RoundRobin { outputs: setup.outputs, next: setup.number() }))
+    let most = u64::from(setup.outputs);
+    let outputs = setup.arguments.next("MAX").filter(|text| !text.text.starts_with('-'));
+    let outputs = outputs.map_or(Ok(most), |text| unsigned(&text, most))?;
+    setup.constant("max", Takes::Number(0, i64::MAX), outputs as i64);
+    Ok(Box::new(RoundRobin { outputs: outputs.max(1) as u32, next: setup.number() }))
 }
 
 /// Drops, for a reason.
@@ -343,8 +658,23 @@ fn idle(setup: &mut Setup<'_>) -> Made {
 }
 
 fn nothing(setup: &mut Setup<'_>) -> Made {
+    // What is said of others is read where these are made.
     setup.arguments.rest();
     Ok(Box::new(Pass))
+}
+
+/// Says something of the configuration when it is read.
+fn message(setup: &mut Setup<'_>) -> Made {
+    let text = setup.arguments.need("MESSAGE")?;
+    let said = Error::new(setup.element.span, string(&text));
+    match setup.arguments.next("TYPE") {
+        Some(kind) if kind.text == "ERROR" => return Err(said),
+        Some(kind) if !["MESSAGE", "WARNING"].contains(&kind.text.as_str()) => {
+            return Err(Error::new(kind.span, "the type of a message is MESSAGE, WARNING or ERROR"));
+        }
+        _ => setup.warn(said),
+    }
+    pass(setup)
 }
 
 fn script(setup: &mut Setup<'_>) -> Made {
@@ -359,10 +689,58 @@ fn driver(setup: &mut Setup<'_>) -> Made {
     Ok(Box::new(Pass))
 }
 
+/// A handler that is written when so much has been counted.
+struct Trigger {
+    at: u64,
+    /// Whether bytes are counted.
+    bytes: bool,
+    /// The handler's whole name, and the value.
+    handler: String,
+    value: String,
+    /// Where it is counted how often somebody else has to write it.
+    due: u32,
+}
+
+impl Trigger {
+    /// Writes the handler, or says that it is to be written.
+    fn pull(&self, code: &mut Code<'_, '_>) {
+        if !code.write_handler(&self.handler, &self.value) {
+            let one = code.int(1);
+            code.count(self.due, one);
+        }
+    }
+}
+
+/// A trigger, of its argument: how much there is to count, the handler, and its value.
+fn trigger(setup: &mut Setup<'_>, name: &'static str, bytes: bool) -> Result<Option<Trigger>, Error> {
+    let Some(text) = setup.arguments.keyword(name) else { return Ok(None) };
+    let all = words(&text);
+    let [number, handler, ..] = &all[..] else {
+        return Err(Error::new(
+            text.span,
+            format!("{name} is a number, a handler, and what is written to it"),
+        ));
+    };
+    let at = unsigned(number, i64::MAX as u64)?;
+    let call = text.text[number.text.len()..].trim().to_owned();
+    let value = string(&Text { text: call[handler.text.len()..].trim().to_owned(), span: text.span });
+    let whole = match handler.text.rsplit_once('.') {
+        Some((element, own)) => match setup.named(element) {
+            Some(found) => format!("{}.{own}", found.name),
+            None => return Err(Error::new(handler.span, format!("there is no element `{element}`"))),
+        },
+        None if handler.text == "stop" => String::new(),
+        None => return Err(Error::new(handler.span, "a handler is ELEMENT.NAME, or stop")),
+    };
+    let due = setup.calls(&Text { text: call, span: text.span })?;
+    Ok(Some(Trigger { at, bytes, handler: whole, value, due }))
+}
+
 /// Counts packets and bytes.
 struct Counter {
     packets: u32,
     bytes: u32,
+    triggers: Vec<Trigger>,
 }
 
 impl Behaviour for Counter {
@@ -370,17 +748,77 @@ impl Behaviour for Counter {
         let (one, length) = (code.int(1), code.length(packet));
         code.count(self.packets, one);
         code.count(self.bytes, length);
+        for trigger in &self.triggers {
+            let (counter, step) = if trigger.bytes { (self.bytes, length) } else { (self.packets, one) };
+            let after = code.get(counter);
+            let before = code.sub(after, step);
+            // Once, when the number is reached.
+            let (pulled, beyond, on) = (code.block(), code.block(), code.block());
+            let at = code.int(trigger.at as i64);
+            code.branch(Cond::Ge, after, at, beyond, on);
+            code.go(beyond);
+            code.branch(Cond::Lt, before, at, pulled, on);
+            code.go(pulled);
+            trigger.pull(code);
+            code.jump(on, &[]);
+            code.go(on);
+        }
         code.out(0, packet);
     }
 }
 
+/// Counts those packets that come in some seconds, from the first packet on.
+struct Average {
+    counter: Counter,
+    /// Nanoseconds since the first packet, from which on and up to which packets count.
+    from: u64,
+    until: Option<u64>,
+    /// When the first packet came.
+    first: u32,
+}
+
+impl Behaviour for Average {
+    fn build(&self, code: &mut Code<'_, '_>, port: u32, packet: Packet) {
+        if self.from == 0 && self.until.is_none() {
+            return self.counter.build(code, port, packet);
+        }
+        let (now, first, zero) = (code.time(), code.get(self.first), code.int(0));
+        let begun = code.compare(Cond::Ne, first, zero);
+        let first = code.select(begun, first, now);
+        code.set(self.first, first);
+        let passed = code.sub(now, first);
+        code.check_int(Cond::Ge, passed, self.from as i64, |code| code.out(0, packet));
+        if let Some(until) = self.until {
+            code.check_int(Cond::Lt, passed, until as i64, |code| code.out(0, packet));
+        }
+        self.counter.build(code, port, packet);
+    }
+}
+
+fn average(setup: &mut Setup<'_>) -> Made {
+    let from = setup.arguments.or("IGNORE", 0, seconds)?;
+    let until = setup.arguments.keyword_or("MAX", 0, seconds)?;
+    let (packets, bytes, first) = (setup.counter("count"), setup.counter("byte_count"), setup.number());
+    for name in ["reset_counts", "reset"] {
+        setup.resets(name, vec![packets, bytes, first]);
+    }
+    if from > 0 || until > 0 {
+        setup.clocked();
+    }
+    let until = Some(until).filter(|until| *until > 0);
+    Ok(Box::new(Average { counter: Counter { packets, bytes, triggers: Vec::new() }, from, until, first }))
+}
+
 fn counter(setup: &mut Setup<'_>) -> Made {
-    setup.arguments.rest();
     let (packets, bytes) = (setup.counter("count"), setup.counter("byte_count"));
     for name in ["reset_counts", "reset"] {
         setup.resets(name, vec![packets, bytes]);
     }
-    Ok(Box::new(Counter { packets, bytes }))
+    let mut triggers = Vec::new();
+    for (name, bytes) in [("COUNT_CALL", false), ("BYTE_COUNT_CALL", true)] {
+        triggers.extend(trigger(setup, name, bytes)?);
+    }
+    Ok(Box::new(Counter { packets, bytes, triggers }))
 }
 
 /// Bytes written over a part of packets; what is behind a packet's end is left out, or the packet grows.

@@ -11,10 +11,14 @@ use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
 use crate::error::Error;
 use crate::foreign::Hook;
+use crate::keyword::at;
 use crate::packet::Packet;
 
-pub(super) const CLASSES: &[Class] =
-    &[Class { ports: "1/1-3", processing: "a/ah", ..Class::filter("BPF", &["FILE", "PROGRAM"], make) }];
+pub(super) const CLASSES: &[Class] = &[Class {
+    ports: "1/1-3",
+    processing: "a/ah",
+    ..Class::filter("BPF", "Runs an XDP or TC program of an object file.", &[at("FILE"), at("PROGRAM")], make)
+}];
 
 /// What a verdict does.
 #[derive(Clone, Copy)]

@@ -12,20 +12,28 @@ use crate::compile::Setup;
 use crate::config::{Text, words};
 use crate::error::Error;
 use crate::handlers::Access;
+use crate::keyword::at;
 use crate::packet::Packet;
 
 use super::table::{Demand, Formula, Part, Rules, Window, Word, different, equal, parts};
 
-const fn class(name: &'static str, make: fn(&mut Setup<'_>) -> Made) -> Class {
-    Class { name, ports: "1/-", processing: "h/h", arguments: &[], ignored: &[], passes_all: false, make }
+const fn class(name: &'static str, about: &'static str, make: fn(&mut Setup<'_>) -> Made) -> Class {
+    Class { ports: "1/-", processing: "h/h", ..Class::filter(name, about, &[], make) }.and(at("PATTERN"))
 }
 
 pub(super) const CLASSES: &[Class] = &[
-    class("Classifier", classifier),
-    class("CTXDispatcher", dispatcher),
-    class("FlowContextDispatcher", dispatcher),
-    class("FlowDispatcher", dispatcher),
+    class(
+        "Classifier",
+        "Sends packets to the output of the first pattern that their bytes match.",
+        classifier,
+    ),
+    class("CTXDispatcher", DISPATCHES, dispatcher),
+    class("FlowContextDispatcher", DISPATCHES, dispatcher),
+    class("FlowDispatcher", DISPATCHES, dispatcher),
 ];
+
+const DISPATCHES: &str =
+    "Sends packets to the output of the first pattern that their bytes match, or drops them.";
 
 /// Bytes at an offset, under a mask.
 #[derive(Clone, PartialEq, Eq, Debug)]

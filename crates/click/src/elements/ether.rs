@@ -13,6 +13,7 @@ use crate::config::words;
 use crate::elements::devices::cast;
 use crate::error::Error;
 use crate::handlers::{Access, Setting, Takes, ether_number};
+use crate::keyword::{at, key};
 use crate::packet::{HOST, Note, Packet};
 
 /// Bytes of an Ethernet header.
@@ -21,11 +22,24 @@ const HEADER: i64 = 14;
 const ARP: i64 = 42;
 
 pub(super) const CLASSES: &[Class] = &[
-    Class::filter("EtherEncap", &["ETHERTYPE", "SRC", "DST"], encap).passing(),
-    Class::filter("EtherRewrite", &["SRC", "DST"], rewrite).passing(),
-    Class::filter("EtherMirror", &[], |_| Ok(Box::new(Mirror))).passing(),
-    Class::check("ARPResponder", &[], responder),
-    Class::check("HostEtherFilter", &["ETHER", "DROP_OWN", "DROP_OTHER", "OFFSET"], host_filter),
+    Class::filter(
+        "EtherEncap",
+        "Puts an Ethernet header in front.",
+        &[at("ETHERTYPE"), at("SRC"), at("DST")],
+        encap,
+    )
+    .passing(),
+    Class::filter("EtherRewrite", "Writes Ethernet addresses.", &[at("SRC"), at("DST")], rewrite).passing(),
+    Class::filter("EtherMirror", "Exchanges the Ethernet addresses.", &[], |_| Ok(Box::new(Mirror)))
+        .passing(),
+    Class::check("ARPResponder", "Answers questions for addresses.", &[], responder)
+        .and(at("PREFIX... ETHER")),
+    Class::check(
+        "HostEtherFilter",
+        "Drops frames that are not for this host.",
+        &[at("ETHER"), at("DROP_OWN"), at("DROP_OTHER"), key("OFFSET")],
+        host_filter,
+    ),
 ];
 
 fn addresses(setup: &mut Setup<'_>) -> Result<[[u8; 6]; 2], Error> {

@@ -5,43 +5,80 @@ use millstream_ir::{Size, Value};
 use millstream_isa::{AluOp, Cond};
 
 use super::ip::{header, header_length};
+use super::seconds;
 use crate::build::{Code, Table};
 use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
+use crate::config::words;
+use crate::error::Error;
+use crate::keyword::{Argument, COUNT, Kind, NUMBER, key as named, moot};
 use crate::packet::Packet;
 
-const MANAGED: &[&str] = &["CAPACITY", "RESERVE", "TIMEOUT", "RECYCLE_INTERVAL", "VERBOSE", "LF", "CACHE"];
+const OWN_TABLES: &str = "each element behind it has a table of its own";
+const MANAGED: &[Argument] = &[
+    moot("CAPACITY", COUNT, OWN_TABLES).or_at(),
+    moot("RESERVE", COUNT, OWN_TABLES),
+    named("TIMEOUT"),
+    moot("LF", Kind::Truth, OWN_TABLES),
+    moot("CACHE", Kind::Truth, OWN_TABLES),
+    moot("VERBOSE", Kind::Any, "nothing is said of flows"),
+    moot("RECYCLE_INTERVAL", Kind::Any, OWN_TABLES),
+];
 
 const fn manager(name: &'static str) -> Class {
     Class {
         processing: "h/h",
-        ..Class::filter(name, MANAGED, |_| Ok(Box::new(Passing))).ignoring(MANAGED).passing()
+        ..Class::filter(
+            name,
+            "Passes packets on: elements behind it know flows by themselves.",
+            MANAGED,
+            managed,
+        )
+        .passing()
     }
 }
 
 /// How the manager of MiddleClick's contexts keeps these, which the compiler has no need of.
-const CONTEXTS: &[&str] = &[
-    "BUILDER",
-    "AGGTRUST",
-    "VERBOSE_FCB",
-    "AGGCACHE",
-    "CACHESIZE",
-    "CACHERINGSIZE",
-    "VERBOSE",
-    "EARLYDROP",
-    "CLEAN_TIMER",
-    "PULLBURST",
-    "CONTEXT",
-    "OPTIMIZE",
-    "RESERVE",
-    "SIZE_VERBOSE",
-    "RELEASE",
-    "ORDERED",
-    "NOCUT",
+const CONTEXTS: &[Argument] = &[
+    moot("AGGCACHE", Kind::Truth, OWN_TABLES).or_at(),
+    moot("RESERVE", COUNT, OWN_TABLES).or_at(),
+    moot("CACHESIZE", COUNT, OWN_TABLES),
+    moot("CACHERINGSIZE", COUNT, OWN_TABLES),
+    moot("BUILDER", Kind::Truth, OWN_TABLES),
+    moot("AGGTRUST", Kind::Truth, OWN_TABLES),
+    moot("VERBOSE", Kind::Any, "nothing is said of flows"),
+    moot("VERBOSE_FCB", Kind::Any, "nothing is said of flows"),
+    moot("CONTEXT", Kind::Any, "dispatchers look at packets themselves, wherever their manager is"),
+    moot("CLEAN_TIMER", NUMBER, OWN_TABLES),
+    moot("EARLYDROP", Kind::Truth, "packets that no way leads on from are dropped in any case"),
+    moot("ORDERED", Kind::Truth, OWN_TABLES),
+    moot("NOCUT", Kind::Truth, OWN_TABLES),
+    moot("OPTIMIZE", Kind::Truth, OWN_TABLES),
+    moot("RELEASE", Kind::Any, OWN_TABLES),
 ];
 
+/// Who lets flows go asks for its time by itself ([`managed_time`]).
+fn managed(setup: &mut Setup<'_>) -> Made {
+    setup.arguments.keyword_or("TIMEOUT", 0, seconds)?;
+    Ok(Box::new(Passing))
+}
+
+/// Nanoseconds after which the managers of a configuration let flows go that had no packet, if they say so.
+pub(super) fn managed_time(setup: &Setup<'_>) -> Result<Option<u64>, Error> {
+    let managers = setup.elements().iter().filter(|element| element.class.starts_with("FlowIPManager"));
+    let mut time = None;
+    for argument in managers.flat_map(|element| &element.arguments) {
+        if let [name, value] = &words(argument)[..]
+            && name.text == "TIMEOUT"
+        {
+            time = Some(seconds(value)?).filter(|time| *time > 0);
+        }
+    }
+    Ok(time)
+}
+
 const fn contexts(name: &'static str) -> Class {
-    Class { ports: "1/1-2", arguments: CONTEXTS, ignored: CONTEXTS, ..manager(name) }
+    Class { ports: "1/1-2", arguments: CONTEXTS, ..manager(name) }
 }
 
 pub(super) const CLASSES: &[Class] = &[
@@ -55,7 +92,7 @@ pub(super) const CLASSES: &[Class] = &[
     manager("FlowIPManagerMP"),
     Class {
         processing: "h/h",
-        ..Class::filter("FlowCounter", &["CLOSECONNECTION"], counter).ignoring(&["CLOSECONNECTION"]).passing()
+        ..Class::filter("FlowCounter", "Counts flows when they begin.", &[], counter).passing()
     },
 ];
 

@@ -13,16 +13,23 @@ use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
 use crate::error::Error;
 use crate::graph::Port;
+use crate::keyword::{COUNT, Kind, at, moot};
 use crate::packet::{Note, Packet};
 
 pub(super) const CLASSES: &[Class] = &[Class {
-    name: "IPFragmenter",
     ports: "1/1-2",
     processing: "h/h",
-    arguments: &["MTU", "HONOR_DF", "VERBOSE", "HEADROOM"],
-    ignored: &["VERBOSE", "HEADROOM"],
-    passes_all: false,
-    make: fragmenter,
+    ..Class::filter(
+        "IPFragmenter",
+        "Cuts packets that are longer than a link takes into fragments.",
+        &[
+            at("MTU"),
+            at("HONOR_DF"),
+            moot("VERBOSE", Kind::Truth, "drops are in the report by their reasons").or_at(),
+            moot("HEADROOM", COUNT, "every fragment has the room of a packet in front"),
+        ],
+        fragmenter,
+    )
 }];
 
 /// The input, not one of the graph, where what is left of packets comes back.

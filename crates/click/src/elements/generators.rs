@@ -16,55 +16,90 @@ use crate::compile::{NO_INPUT, Setup, Source};
 use crate::config::{Text, unquote};
 use crate::error::Error;
 use crate::handlers::{Access, Setting, Takes};
+use crate::keyword::{Argument, COUNT, Kind, at, key, moot, refused_but};
 use crate::packet::{Note, Packet};
 use crate::waits::Beat;
 
-const FLOWS: &[&str] = &[
-    "RATE",
-    "LIMIT",
-    "LENGTH",
-    "SRCETH",
-    "SRCIP",
-    "DSTETH",
-    "DSTIP",
-    "FLOWS",
-    "FLOWSIZE",
-    "FLOWBURST",
-    "CHECKSUM",
-    "SEQUENTIAL",
-    "ACTIVE",
-    "STOP",
-    "BURST",
-    "DUPLICATE",
+const ROOM: Argument = super::devices::HEADROOM;
+const SENT: &str = "packets are sent one by one, at their times";
+const FLOWS: &[Argument] = &[
+    at("RATE"),
+    at("LIMIT"),
+    at("LENGTH"),
+    at("SRCETH"),
+    at("SRCIP"),
+    at("DSTETH"),
+    at("DSTIP"),
+    at("FLOWS"),
+    at("FLOWSIZE"),
+    moot("BURST", COUNT, SENT),
+    key("FLOWBURST"),
+    key("CHECKSUM"),
+    key("SEQUENTIAL"),
+    moot("DUPLICATE", Kind::Truth, "a packet is the same whether its bytes are copied or not"),
+    key("ACTIVE"),
+    key("STOP"),
 ];
-/// How packets are handed on.
-const FLOWS_IGNORED: &[&str] = FLOWS.split_at(14).1;
-const DATAGRAMS: &[&str] = &[
-    "RATE", "LIMIT", "LENGTH", "SRCETH", "SRCIP", "SPORT", "DSTETH", "DSTIP", "DPORT", "CHECKSUM",
-    "INTERVAL", "ACTIVE", "STOP",
+const DATAGRAMS: &[Argument] = &[
+    at("RATE"),
+    at("LIMIT"),
+    at("LENGTH"),
+    at("SRCETH"),
+    at("SRCIP"),
+    at("SPORT"),
+    at("DSTETH"),
+    at("DSTIP"),
+    at("DPORT"),
+    at("CHECKSUM"),
+    refused_but("INTERVAL", &["0"], "packets are sent at a rate").or_at(),
+    at("ACTIVE"),
+    key("STOP"),
 ];
-const RATED: &[&str] =
-    &["DATA", "RATE", "LIMIT", "ACTIVE", "LENGTH", "BANDWIDTH", "STOP", "HEADROOM", "END_CALL"];
-const TIMED: &[&str] = &["INTERVAL", "DATA", "LIMIT", "ACTIVE", "STOP", "HEADROOM"];
-const PINGS: &[&str] =
-    &["SRC", "DST", "INTERVAL", "IDENTIFIER", "DATA", "LIMIT", "ACTIVE", "VERBOSE", "STOP"];
+const RATED: &[Argument] = &[
+    at("DATA"),
+    at("RATE"),
+    at("LIMIT"),
+    at("ACTIVE"),
+    ROOM,
+    key("LENGTH"),
+    key("DATASIZE"),
+    key("STOP"),
+    key("BANDWIDTH"),
+    key("END_CALL"),
+];
+const TIMED: &[Argument] = &[at("INTERVAL"), at("DATA"), key("LIMIT"), key("ACTIVE"), key("STOP"), ROOM];
+const PINGS: &[Argument] = &[
+    at("SRC"),
+    at("DST"),
+    key("INTERVAL"),
+    key("IDENTIFIER"),
+    key("DATA"),
+    key("LIMIT"),
+    key("ACTIVE"),
+    moot("VERBOSE", Kind::Truth, "no line is printed for an answer"),
+    key("STOP"),
+    refused_but("MIRROR", &["false"], "answers are not sent back as they came"),
+];
 
 const fn source(
     name: &'static str,
+    about: &'static str,
     processing: &'static str,
-    arguments: &'static [&'static str],
-    ignored: &'static [&'static str],
+    arguments: &'static [Argument],
     make: fn(&mut Setup<'_>) -> Made,
 ) -> Class {
-    Class { name, ports: "0/1", processing, arguments, ignored, passes_all: true, make }
+    Class { ports: "0/1", processing, ..Class::filter(name, about, arguments, make) }.passing()
 }
 
 pub(super) const CLASSES: &[Class] = &[
-    source("FastUDPFlows", "/a", FLOWS, FLOWS_IGNORED, flows),
-    source("FastUDPSource", "/a", DATAGRAMS, &[], datagrams),
-    source("RatedSource", "/a", RATED, &["HEADROOM"], rated),
-    source("TimedSource", "/h", TIMED, &["HEADROOM"], timed),
-    Class { ports: "0-1/1", ..source("ICMPPingSource", "h/a", PINGS, &["VERBOSE"], pings) },
+    source("FastUDPFlows", "Sends datagrams of many flows.", "/a", FLOWS, flows),
+    source("FastUDPSource", "Sends datagrams of one flow.", "/a", DATAGRAMS, datagrams),
+    source("RatedSource", "Sends a packet at a rate.", "/a", RATED, rated),
+    source("TimedSource", "Sends a packet after equal times.", "/h", TIMED, timed),
+    Class {
+        ports: "0-1/1",
+        ..source("ICMPPingSource", "Sends echo requests, and takes the answers.", "h/a", PINGS, pings)
+    },
 ];
 
 /// Packets that are made, at most: then they are sent again from the first on.
@@ -72,6 +107,8 @@ const MOST: u64 = 1 << 14;
 /// Bytes of a frame, at least and at most.
 const SHORTEST: u64 = 60;
 const LONGEST: u64 = 1514;
+/// Bytes of data, at most.
+const LONGEST_DATA: u64 = 65_535;
 /// Bytes of an Ethernet header, and of those of IP and UDP.
 const ETHER: usize = 14;
 const HEADERS: usize = 28;
@@ -245,7 +282,7 @@ impl Datagram {
 }
 
 /// A limit; `None` without one.
-fn limit(text: &Text) -> Result<Option<u64>, Error> {
+pub(super) fn limit(text: &Text) -> Result<Option<u64>, Error> {
     match text.text.starts_with('-') {
         true => Ok(None),
         false => unsigned(text, u64::MAX).map(Some),
@@ -360,11 +397,6 @@ fn datagrams(setup: &mut Setup<'_>) -> Made {
     let to_ip = setup.arguments.or("DSTIP", local, |text| ip(text, names))?;
     let to_port = setup.arguments.or("DPORT", 1000, port)?;
     let checksum = setup.arguments.or("CHECKSUM", true, boolean)?;
-    if let Some(text) = setup.arguments.next("INTERVAL")
-        && unsigned(&text, u64::MAX)? != 0
-    {
-        return Err(Error::new(text.span, "INTERVAL of `FastUDPSource` is not supported"));
-    }
     let active = setup.arguments.or("ACTIVE", true, boolean)?;
     let datagram = Datagram { ethers: [from, to], addresses: [from_ip, to_ip], length, checksum };
     let frame = datagram.frame([from_port, to_port]);
@@ -377,21 +409,27 @@ pub(super) fn repeated(data: &[u8], length: u64) -> Vec<u8> {
     data.iter().copied().cycle().take(length as usize).collect()
 }
 
-/// A packet's bytes, or those that Click has for it.
-fn data(text: Option<Text>) -> Vec<u8> {
-    let data = text.map(|text| unquote(&text.text)).filter(|data| !data.is_empty());
-    data.unwrap_or_else(|| DEFAULT_DATA.as_bytes().to_vec())
+/// DATA, or what Click has in its place, made as long as LENGTH says.
+pub(super) fn data(setup: &mut Setup<'_>) -> Result<Vec<u8>, Error> {
+    let data = setup.arguments.next("DATA").map(|text| unquote(&text.text));
+    let data = data.unwrap_or_else(|| DEFAULT_DATA.as_bytes().to_vec());
+    let length = setup.arguments.keyword("DATASIZE");
+    let Some(text) = setup.arguments.keyword("LENGTH").or(length).filter(|text| !text.text.starts_with('-'))
+    else {
+        return Ok(data);
+    };
+    let length = unsigned(&text, LONGEST_DATA)?;
+    if data.is_empty() && length > 0 {
+        return Err(Error::new(text.span, "no number of bytes is made of DATA that has none"));
+    }
+    Ok(repeated(&data, length))
 }
 
 fn rated(setup: &mut Setup<'_>) -> Made {
-    let data = data(setup.arguments.next("DATA"));
+    let data = data(setup)?;
     let rate = setup.arguments.or("RATE", 10, |text| unsigned(text, i64::MAX as u64))?;
     let limit = setup.arguments.or("LIMIT", None, limit)?;
     let active = setup.arguments.or("ACTIVE", true, boolean)?;
-    let data = match setup.arguments.keyword("LENGTH") {
-        Some(text) => repeated(&data, unsigned(&text, LONGEST)?),
-        None => data,
-    };
     let bytes = setup.arguments.keyword_or("BANDWIDTH", 0, bandwidth)?;
     let rate = if bytes > 0 { bytes / (data.len() as u64).max(1) } else { rate };
     let pacing = at_rate(setup, rate);
@@ -400,7 +438,7 @@ fn rated(setup: &mut Setup<'_>) -> Made {
 
 fn timed(setup: &mut Setup<'_>) -> Made {
     let interval = setup.arguments.or("INTERVAL", SECOND / 2, seconds)?;
-    let data = data(setup.arguments.next("DATA"));
+    let data = data(setup)?;
     let limit = setup.arguments.keyword_or("LIMIT", None, limit)?;
     let active = setup.arguments.keyword_or("ACTIVE", true, boolean)?;
     generator(setup, 0, Source::Constant(data, limit), (active, Pacing::every(interval)), Plain)

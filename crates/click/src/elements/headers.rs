@@ -14,18 +14,42 @@ use crate::compile::Setup;
 use crate::config::Text;
 use crate::error::Error;
 use crate::handlers::{Setting, Takes};
+use crate::keyword::{at, key};
 use crate::packet::{Note, Packet};
 
 pub(super) const CLASSES: &[Class] = &[
-    Class::filter("SetTCPChecksum", &["FIXOFF"], set_tcp),
-    Class::check("SetUDPChecksum", &[], |_| Ok(Box::new(SetSum { protocol: UDP, fix_offset: false }))),
-    Class::filter("IPMirror", &["DST_ANNO"], mirror),
-    Class::filter("UDPIPEncap", &["SRC", "SPORT", "DST", "DPORT", "CHECKSUM"], encap),
-    Class::check("ICMPPingResponder", &[], |_| Ok(Box::new(Responder))),
-    Class::check("StoreIPAddress", &["ADDR", "OFFSET"], store),
-    Class::filter("IPEncap", &["PROTO", "SRC", "DST", "TTL", "TOS", "DSCP", "DF", "ECT", "CE"], encap_ip)
-        .passing(),
-    Class::filter("ResetIPChecksum", &["L4"], reset),
+    Class::filter("SetTCPChecksum", "Sets the checksum of TCP.", &[at("FIXOFF")], set_tcp),
+    Class::check("SetUDPChecksum", "Sets the checksum of UDP.", &[], |_| {
+        Ok(Box::new(SetSum { protocol: UDP, fix_offset: false }))
+    }),
+    Class::filter("IPMirror", "Exchanges addresses and ports.", &[at("DST_ANNO")], mirror),
+    Class::filter(
+        "UDPIPEncap",
+        "Puts headers of IP and UDP in front.",
+        &[at("SRC"), at("SPORT"), at("DST"), at("DPORT"), at("CHECKSUM")],
+        encap,
+    ),
+    Class::check("ICMPPingResponder", "Answers echo requests.", &[], |_| Ok(Box::new(Responder))),
+    Class::check("StoreIPAddress", "Writes an address into packets.", &[key("ADDR"), key("OFFSET")], store)
+        .and(at("[ADDR,] OFFSET")),
+    Class::filter(
+        "IPEncap",
+        "Puts an IP header in front.",
+        &[
+            at("PROTO"),
+            at("SRC"),
+            at("DST"),
+            key("TTL"),
+            key("TOS"),
+            key("DSCP"),
+            key("DF"),
+            key("ECT"),
+            key("CE"),
+        ],
+        encap_ip,
+    )
+    .passing(),
+    Class::filter("ResetIPChecksum", "Sets checksums as a card would.", &[at("L4")], reset),
 ];
 
 /// Bytes of the headers of TCP, UDP and an echo.

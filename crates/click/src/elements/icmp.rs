@@ -13,20 +13,22 @@ use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
 use crate::config::{Text, words};
 use crate::error::Error;
+use crate::keyword::{Argument, at, key};
 use crate::packet::{HOST, Note, Packet};
 
-const ARGUMENTS: &[&str] =
-    &["SRC", "TYPE", "CODE", "BADADDRS", "MTU", "PMTU", "USE_FIX_ANNO", "SET_FIX_ANNO"];
+const ARGUMENTS: &[Argument] = &[
+    at("SRC"),
+    at("TYPE"),
+    at("CODE"),
+    at("BADADDRS"),
+    key("MTU"),
+    key("PMTU"),
+    key("USE_FIX_ANNO"),
+    key("SET_FIX_ANNO"),
+];
 
-pub(super) const CLASSES: &[Class] = &[Class {
-    name: "ICMPError",
-    ports: "1/1",
-    processing: "a/a",
-    arguments: ARGUMENTS,
-    ignored: &[],
-    passes_all: false,
-    make: error,
-}];
+pub(super) const CLASSES: &[Class] =
+    &[Class::filter("ICMPError", "Makes errors about packets, in their place.", ARGUMENTS, error)];
 
 const UNREACHABLE: i64 = 3;
 const REDIRECT: i64 = 5;
@@ -95,7 +97,7 @@ fn error(setup: &mut Setup<'_>) -> Made {
         None => Vec::new(),
     };
     let number = |text: &Text| unsigned(text, 0xffff).map(|n| n as i64);
-    let most = setup.arguments.or("MTU", 576, number)?;
+    let most = setup.arguments.keyword_or("MTU", 576, number)?;
     let path_mtu = setup.arguments.keyword_or("PMTU", 0, number)?;
     let fix = setup.arguments.keyword_or("USE_FIX_ANNO", true, boolean)?;
     let fix = setup.arguments.keyword_or("SET_FIX_ANNO", fix, boolean)?;

@@ -9,26 +9,59 @@ use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
 use crate::error::Error;
 use crate::handlers::{Setting, Takes};
+use crate::keyword::{at, key, refused_but};
 use crate::packet::{HOST, Note, Packet};
 
 /// Bytes of a header without options.
 pub(super) const HEADER: i64 = 20;
 
+/// Names of the one annotation that is an address of IPv4.
+const DESTINATION: &[&str] = &["0", "DST_IP"];
+const ONE_ADDRESS: &str = "the destination is the one annotation that is an address";
+
 pub(super) const CLASSES: &[Class] = &[
-    Class::filter("Strip", &["LENGTH"], |setup| Ok(Box::new(Strip(bytes(setup)?)))),
-    Class::filter("Unstrip", &["LENGTH"], |setup| Ok(Box::new(Unstrip(bytes(setup)?)))),
+    Class::filter("Strip", "Takes bytes away in front.", &[at("LENGTH")], |setup| {
+        Ok(Box::new(Strip(bytes(setup)?)))
+    }),
+    Class::filter("Unstrip", "Gives back bytes that were taken away in front.", &[at("LENGTH")], |setup| {
+        Ok(Box::new(Unstrip(bytes(setup)?)))
+    }),
     // Flows are no stack of contexts here, which these would tell that the header is gone.
-    Class::filter("FlowStrip", &["LENGTH"], |setup| Ok(Box::new(Strip(bytes(setup)?)))),
-    Class::filter("FlowUnstrip", &["LENGTH"], |setup| Ok(Box::new(Unstrip(bytes(setup)?)))),
-    Class::filter("StripIPHeader", &[], |_| Ok(Box::new(StripHeader))),
-    Class::filter("MarkIPHeader", &["OFFSET"], mark),
-    Class::filter("GetIPAddress", &["OFFSET", "ANNO", "IP"], get),
-    Class::filter("SetIPAddress", &["IPADDR", "ANNO"], set),
-    Class::filter("DropBroadcasts", &[], |_| Ok(Box::new(DropBroadcasts))),
-    Class::filter("FixIPSrc", &["IPADDR"], fix),
-    Class::filter("SetIPChecksum", &[], |_| Ok(Box::new(SetChecksum))),
-    Class::check("DecIPTTL", &["ACTIVE", "MULTICAST"], decrement),
-    Class::check("CheckLength", &["LENGTH", "EXTRA_LENGTH"], check_length),
+    Class::filter("FlowStrip", "Takes bytes away in front.", &[at("LENGTH")], |setup| {
+        Ok(Box::new(Strip(bytes(setup)?)))
+    }),
+    Class::filter(
+        "FlowUnstrip",
+        "Gives back bytes that were taken away in front.",
+        &[at("LENGTH")],
+        |setup| Ok(Box::new(Unstrip(bytes(setup)?))),
+    ),
+    Class::filter("StripIPHeader", "Takes the IP header away.", &[], |_| Ok(Box::new(StripHeader))),
+    Class::filter("MarkIPHeader", "Says where the IP header is.", &[at("OFFSET")], mark),
+    Class::filter(
+        "GetIPAddress",
+        "Takes the destination annotation from the packet.",
+        &[at("OFFSET"), refused_but("ANNO", DESTINATION, ONE_ADDRESS).or_at(), key("IP")],
+        get,
+    ),
+    Class::filter(
+        "SetIPAddress",
+        "Sets the destination annotation.",
+        &[at("IPADDR"), refused_but("ANNO", DESTINATION, ONE_ADDRESS)],
+        set,
+    ),
+    Class::filter("DropBroadcasts", "Drops packets that came to all or to a group.", &[], |_| {
+        Ok(Box::new(DropBroadcasts))
+    }),
+    Class::filter("FixIPSrc", "Sets the source of packets that are to have it set.", &[at("IPADDR")], fix),
+    Class::filter("SetIPChecksum", "Sets the checksum of the IP header.", &[], |_| Ok(Box::new(SetChecksum))),
+    Class::check("DecIPTTL", "Counts the time to live down.", &[key("ACTIVE"), key("MULTICAST")], decrement),
+    Class::check(
+        "CheckLength",
+        "Lets packets pass that are not too long.",
+        &[at("LENGTH"), refused_but("EXTRA_LENGTH", &["false"], "packets have no extra length")],
+        check_length,
+    ),
 ];
 
 fn bytes(setup: &mut Setup<'_>) -> Result<i64, Error> {

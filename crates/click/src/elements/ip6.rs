@@ -13,6 +13,7 @@ use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
 use crate::config::{Text, words};
 use crate::error::Error;
+use crate::keyword::{at, refused_but};
 use crate::packet::{Note, Packet};
 use crate::tables::Route;
 
@@ -25,10 +26,25 @@ pub(super) const DESTINATION: i32 = 24;
 const HOPS: i32 = 7;
 
 pub(super) const CLASSES: &[Class] = &[
-    Class::check("CheckIP6Header", &["BADADDRS", "OFFSET"], check),
-    Class::filter("GetIP6Address", &["OFFSET"], get).passing(),
-    Class::check("DecIP6HLIM", &[], |_| Ok(Box::new(Decrement))),
-    Class { ports: "1/-", processing: "h/h", ..Class::filter("LookupIP6Route", &[], lookup) },
+    Class::check(
+        "CheckIP6Header",
+        "Checks the IPv6 header.",
+        &[
+            at("BADADDRS"),
+            at("OFFSET"),
+            refused_but("PROCESS_EH", &["false"], "extension headers are not gone through"),
+        ],
+        check,
+    ),
+    Class::filter("GetIP6Address", "Takes the destination annotation from the packet.", &[at("OFFSET")], get)
+        .passing(),
+    Class::check("DecIP6HLIM", "Counts the hops that are left down.", &[], |_| Ok(Box::new(Decrement))),
+    Class {
+        ports: "1/-",
+        processing: "h/h",
+        ..Class::filter("LookupIP6Route", "Sends packets to the output of the longest prefix.", &[], lookup)
+    }
+    .and(at("PREFIX [GATEWAY] OUTPUT")),
 ];
 
 /// The words of an address.

@@ -13,9 +13,15 @@ use crate::build::Code;
 use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
 use crate::error::Error;
+use crate::keyword::at;
 use crate::packet::{HOST, Note, Packet};
 
-pub(super) const CLASSES: &[Class] = &[Class::filter("ICMP6Error", &["SRC", "TYPE", "CODE"], error)];
+pub(super) const CLASSES: &[Class] = &[Class::filter(
+    "ICMP6Error",
+    "Makes errors about packets, in their place.",
+    &[at("SRC"), at("TYPE"), at("CODE")],
+    error,
+)];
 
 /// Numbers of next headers.
 pub(super) const ICMP6: u8 = 58;

@@ -10,9 +10,12 @@ use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
 use crate::config::{Text, words};
 use crate::error::Error;
+use crate::keyword::at;
 use crate::packet::{Note, Packet};
 
-pub(super) const CLASSES: &[Class] = &[Class::filter("IP6NDAdvertiser", &[], advertiser)];
+pub(super) const CLASSES: &[Class] =
+    &[Class::filter("IP6NDAdvertiser", "Answers solicitations for addresses.", &[], advertiser)
+        .and(at("PREFIX ETHER"))];
 
 /// Bytes of an Ethernet header; with a message about a neighbour behind it that has one option.
 pub(super) const ETHER: i64 = 14;

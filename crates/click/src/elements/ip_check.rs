@@ -11,12 +11,24 @@ use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
 use crate::config::{Text, words};
 use crate::error::Error;
+use crate::keyword::{Argument, Kind, at, key, moot};
 use crate::packet::{Note, Packet};
 
-const ARGUMENTS: &[&str] = &["OFFSET", "INTERFACES", "BADSRC", "GOODDST", "CHECKSUM", "VERBOSE", "DETAILS"];
+const ARGUMENTS: &[Argument] = &[
+    key("OFFSET"),
+    key("INTERFACES"),
+    key("BADSRC"),
+    key("GOODDST"),
+    key("CHECKSUM"),
+    moot("VERBOSE", Kind::Truth, TOLD),
+    moot("DETAILS", Kind::Truth, TOLD),
+];
+/// How bad packets are spoken of.
+pub(super) const TOLD: &str =
+    "drops are counted by their reasons in any case, and no line is printed for each";
 
 const fn class(name: &'static str, make: fn(&mut Setup<'_>) -> Made) -> Class {
-    Class::check(name, ARGUMENTS, make).ignoring(&["VERBOSE", "DETAILS"])
+    Class::check(name, "Checks the IP header.", ARGUMENTS, make).and(at("[BADSRC,] OFFSET"))
 }
 
 pub(super) const CLASSES: &[Class] = &[

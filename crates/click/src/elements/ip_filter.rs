@@ -20,23 +20,30 @@ use crate::compile::Setup;
 use crate::config::{Text, words};
 use crate::error::Error;
 use crate::handlers::Access;
+use crate::keyword::{Argument, Kind, at, moot};
 use crate::packet::Packet;
 pub(super) use parse::NUMBERED;
 use parse::{Expression, Field, Test, expression};
 
-const fn class(name: &'static str, make: fn(&mut Setup<'_>) -> Made) -> Class {
-    Class {
-        name,
-        ports: "1/-",
-        processing: "h/h",
-        arguments: &["CACHING"],
-        ignored: &[],
-        passes_all: false,
-        make,
-    }
+const fn class(name: &'static str, about: &'static str, make: fn(&mut Setup<'_>) -> Made) -> Class {
+    const CACHING: &[Argument] = &[moot(
+        "CACHING",
+        Kind::Truth,
+        "what a packet matches is decided for each packet, which gives the same",
+    )];
+    Class { ports: "1/-", processing: "h/h", ..Class::filter(name, about, CACHING, make) }
 }
 
-pub(super) const CLASSES: &[Class] = &[class("IPClassifier", classifier), class("IPFilter", filter)];
+pub(super) const CLASSES: &[Class] = &[
+    class("IPClassifier", "Sends packets to the output of the first pattern that they match.", classifier)
+        .and(at("PATTERN")),
+    class(
+        "IPFilter",
+        "Sends packets to an output, or drops them, by the first rule that they match.",
+        filter,
+    )
+    .and(at("ACTION PATTERN")),
+];
 
 struct Filter {
     /// Output, or none for those that are dropped, and what must hold.

@@ -10,9 +10,15 @@ use crate::arguments::ip;
 use crate::build::Code;
 use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
+use crate::keyword::at;
 use crate::packet::{Note, Packet};
 
-pub(super) const CLASSES: &[Class] = &[Class::check("IPGWOptions", &["MYADDR", "OTHERADDRS"], options)];
+pub(super) const CLASSES: &[Class] = &[Class::check(
+    "IPGWOptions",
+    "Carries out the options of IP that concern a router.",
+    &[at("MYADDR"), at("OTHERADDRS")],
+    options,
+)];
 
 const END: i64 = 0;
 const NOP: i64 = 1;

@@ -11,22 +11,52 @@ use crate::compile::Setup;
 use crate::config::Text;
 use crate::error::Error;
 use crate::handlers::{Access, Ratio};
+use crate::keyword::{Argument, COUNT, Kind, at, key, moot, refused, refused_but};
 use crate::packet::{Note, Packet};
 
-const NUMBER: &[&str] = &["OFFSET", "NET_ORDER"];
-const RECORD: &[&str] = &["N", "OFFSET", "NET_ORDER", "DYNAMIC", "SAMPLE"];
-const DIFFERENCE: &[&str] = &["RECORDER", "OFFSET", "N", "MAXDELAY", "SAMPLE", "NET_ORDER", "VERBOSE"];
+const NUMBER: &[Argument] = &[at("OFFSET"), key("NET_ORDER")];
+const RECORD: &[Argument] = &[
+    refused("COUNTER", "OFFSET and NET_ORDER say where numbers are, whoever wrote them"),
+    at("N"),
+    key("OFFSET"),
+    key("NET_ORDER"),
+    refused_but("DYNAMIC", &["false"], "the table of times does not grow: N says how many it has"),
+    refused_but("SAMPLE", &["false", "1"], "the time of every packet is noted"),
+    refused("TXDEV", "no card is asked for times"),
+    refused("TXDEV_QID", "no card is asked for times"),
+];
+const DIFFERENCE: &[Argument] = &[
+    at("RECORDER"),
+    at("OFFSET"),
+    moot("N", COUNT, "sums are kept, which have no limit, and no single times"),
+    key("MAXDELAY"),
+    refused_but("SAMPLE", &["1", "0"], "the time of every packet is looked at"),
+    key("NET_ORDER"),
+    refused_but("NANO", &["false"], "times are microseconds, with three places"),
+    moot("VERBOSE", Kind::Truth, "nothing is said of packets without a time"),
+    refused_but("TC_OFFSET", &["-1"], "times are not told apart by class"),
+    refused_but("TC_MASK", &["0xff"], "times are not told apart by class"),
+];
+
+/// The class of recorders, whose arguments others look at.
+static RECORDER: &Class = &RECORDS;
+const RECORDS: Class = Class {
+    processing: "h/h",
+    ..Class::filter("RecordTimestamp", "Notes the time of each packet.", RECORD, record)
+};
 
 pub(super) const CLASSES: &[Class] = &[
-    Class::filter("NumberPacket", NUMBER, number),
-    Class {
-        processing: "h/h",
-        ..Class::filter("RecordTimestamp", RECORD, record).ignoring(&["DYNAMIC", "SAMPLE"])
-    },
+    Class::filter("NumberPacket", "Writes the number of each packet into it.", NUMBER, number),
+    RECORDS,
     Class {
         ports: "1/1-2",
         processing: "h/h",
-        ..Class::filter("TimestampDiff", DIFFERENCE, difference).ignoring(&["N", "SAMPLE", "VERBOSE"])
+        ..Class::filter(
+            "TimestampDiff",
+            "Sums up how long packets took since their time was noted.",
+            DIFFERENCE,
+            difference,
+        )
     },
 ];
 
@@ -161,7 +191,7 @@ struct Difference {
 fn recorder(setup: &Setup<'_>, text: &Text) -> Result<(String, u64), Error> {
     let element = setup.needed(text, "`RecordTimestamp`", &["RecordTimestamp"])?;
     let names = setup.arguments.names;
-    let mut arguments = crate::arguments::Arguments::new(element, RECORD, names);
+    let mut arguments = crate::arguments::Arguments::new(element, RECORDER, names);
     let entries = arguments.or("N", USUAL_TIMES, |text| unsigned(text, MOST_TIMES))?.max(1);
     Ok((element.name.clone(), entries))
 }

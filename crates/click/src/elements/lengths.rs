@@ -2,18 +2,25 @@
 
 use millstream_isa::{AluOp, Cond};
 
-use crate::arguments::{boolean, unsigned};
+use crate::arguments::unsigned;
 use crate::build::Code;
 use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
-use crate::error::Error;
+use crate::keyword::{Kind, at, key, moot, refused_but};
 use crate::packet::Packet;
 
-pub(super) const CLASSES: &[Class] = &[
-    // What is added is always zero.
-    Class::filter("Pad", &["LENGTH", "MAXLENGTH", "ZERO", "RANDOM", "VERBOSE"], pad)
-        .ignoring(&["ZERO", "VERBOSE"]),
-];
+pub(super) const CLASSES: &[Class] = &[Class::filter(
+    "Pad",
+    "Makes packets as long as is said, with zeros.",
+    &[
+        at("LENGTH"),
+        key("MAXLENGTH"),
+        moot("ZERO", Kind::Truth, "what is added is zero, as it may be without"),
+        refused_but("RANDOM", &["false"], "zeros are added"),
+        moot("VERBOSE", Kind::Truth, "nothing is said of packets that would be too long"),
+    ],
+    pad,
+)];
 
 /// Bytes of the longest packet that is asked for.
 const LONGEST: u64 = 3500;
@@ -28,11 +35,6 @@ fn pad(setup: &mut Setup<'_>) -> Made {
     // Without a length it is the extra length, of which no packet has any here.
     let least = setup.arguments.or("LENGTH", 0, |text| unsigned(text, LONGEST))? as i64;
     let most = setup.arguments.keyword_or("MAXLENGTH", 0, |text| unsigned(text, LONGEST))? as i64;
-    if let Some(text) = setup.arguments.keyword("RANDOM")
-        && boolean(&text)?
-    {
-        return Err(Error::new(text.span, "`Pad` adds zeros, not what is random"));
-    }
     Ok(Box::new(Pad { least: if most == 0 { least } else { least.min(most) }, most }))
 }
 

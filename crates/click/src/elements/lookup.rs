@@ -12,19 +12,14 @@ use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
 use crate::config::{Text, words};
 use crate::error::Error;
+use crate::keyword::at;
 use crate::packet::{Note, Packet};
 use crate::tables::Route;
 
 const fn class(name: &'static str) -> Class {
-    Class {
-        name,
-        ports: "1/-",
-        processing: "h/h",
-        arguments: &[],
-        ignored: &[],
-        passes_all: false,
-        make: lookup,
-    }
+    let about = "Sends packets to the output of the longest prefix.";
+    Class { ports: "1/-", processing: "h/h", ..Class::filter(name, about, &[], lookup) }
+        .and(at("PREFIX [GATEWAY] OUTPUT"))
 }
 
 pub(super) const CLASSES: &[Class] = &[

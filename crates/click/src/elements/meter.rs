@@ -14,10 +14,12 @@ use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
 use crate::error::Error;
 use crate::handlers::{Access, Ratio};
+use crate::keyword::at;
 use crate::packet::Packet;
 
 const fn metering(name: &'static str, make: fn(&mut Setup<'_>) -> Made) -> Class {
-    Class { name, ports: "1/2-", processing: "h/h", arguments: &[], ignored: &[], passes_all: false, make }
+    let about = "Sends packets to an output by how many came lately.";
+    Class { ports: "1/2-", processing: "h/h", ..Class::filter(name, about, &[], make) }.and(at("RATE"))
 }
 
 pub(super) const CLASSES: &[Class] =

@@ -4,6 +4,7 @@
 
 mod basic;
 mod bpf;
+mod capture_filter;
 mod captures;
 mod classify;
 mod devices;
@@ -91,19 +92,26 @@ const SECOND: u64 = 1_000_000_000;
 /// Units of time, by their names, in nanoseconds; the first that fits.
 const UNITS: &[(&str, u64)] = &[
     ("min", 60 * SECOND),
+    ("msec", SECOND / 1_000),
+    ("usec", SECOND / 1_000_000),
+    ("nsec", 1),
+    ("sec", SECOND),
     ("ms", SECOND / 1_000),
     ("us", SECOND / 1_000_000),
     ("ns", 1),
     ("s", SECOND),
     ("m", 60 * SECOND),
+    ("hr", 3600 * SECOND),
     ("h", 3600 * SECOND),
+    ("day", 24 * 3600 * SECOND),
+    ("d", 24 * 3600 * SECOND),
     ("", SECOND),
 ];
 /// The longest time, in seconds.
 const LONGEST: f64 = (1u64 << 30) as f64;
 
 /// A time in nanoseconds: a number, of seconds unless there is a unit behind it.
-fn seconds(text: &Text) -> Result<u64, Error> {
+pub(crate) fn seconds(text: &Text) -> Result<u64, Error> {
     time(&text.text)
         .ok_or_else(|| Error::new(text.span, format!("`{}` is not a time like 5, 0.5s or 10ms", text.text)))
 }
@@ -130,6 +138,10 @@ mod tests {
             ("10ms", 10_000_000),
             ("2 min", 120_000_000_000),
             ("7ns", 7),
+            ("3 msec", 3_000_000),
+            ("2sec", 2_000_000_000),
+            ("1hr", 3_600_000_000_000),
+            ("0.5day", 43_200_000_000_000),
         ] {
             assert_eq!(time(text), Some(nanoseconds), "{text}");
         }

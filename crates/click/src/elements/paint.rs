@@ -8,41 +8,45 @@ use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
 use crate::error::Error;
 use crate::handlers::{Setting, Takes};
+use crate::keyword::{Argument, at, refused_but};
 use crate::packet::{Note, Packet};
+
+/// The annotation, of which there is one.
+const ANNOTATION: Argument =
+    refused_but("ANNO", &["PAINT"], "there is no annotation for paint but PAINT").or_at();
+
+const PAINTED: &[Argument] = &[at("COLOR"), ANNOTATION];
 
 const fn class(
     name: &'static str,
-    ports: &'static str,
-    processing: &'static str,
+    about: &'static str,
+    (ports, processing): (&'static str, &'static str),
     make: fn(&mut Setup<'_>) -> Made,
 ) -> Class {
-    Class { name, ports, processing, arguments: &["COLOR", "ANNO"], ignored: &[], passes_all: true, make }
+    Class { ports, processing, ..Class::filter(name, about, PAINTED, make) }.passing()
 }
 
 pub(super) const CLASSES: &[Class] = &[
-    class("Paint", "1/1", "a/a", |setup| Ok(Box::new(Paint(colour(setup)?)))),
+    class("Paint", "Sets the paint of packets.", ("1/1", "a/a"), |setup| Ok(Box::new(Paint(colour(setup)?)))),
     Class {
         passes_all: false,
-        ..class("CheckPaint", "1/1-2", "a/ah", |setup| Ok(Box::new(Check(colour(setup)?))))
+        ..class("CheckPaint", "Lets packets of a paint pass.", ("1/1-2", "a/ah"), |setup| {
+            Ok(Box::new(Check(colour(setup)?)))
+        })
     },
-    class("PaintTee", "1/2", "a/ah", |setup| Ok(Box::new(Tee(colour(setup)?)))),
-    Class { arguments: &["ANNO"], passes_all: false, ..class("PaintSwitch", "1/-", "h/h", switch) },
+    class("PaintTee", "Sends a copy of packets of a paint to output 1.", ("1/2", "a/ah"), |setup| {
+        Ok(Box::new(Tee(colour(setup)?)))
+    }),
+    Class {
+        arguments: &[ANNOTATION],
+        passes_all: false,
+        ..class("PaintSwitch", "Sends packets to the output that their paint says.", ("1/-", "h/h"), switch)
+    },
 ];
 
 fn colour(setup: &mut Setup<'_>) -> Result<Setting, Error> {
     let colour = byte(&setup.arguments.need("COLOR")?)? as i64;
-    annotation(setup)?;
     Ok(setup.setting("color", Takes::Number(0, 255), colour))
-}
-
-/// There is one annotation for paint.
-fn annotation(setup: &mut Setup<'_>) -> Result<(), Error> {
-    match setup.arguments.next("ANNO") {
-        Some(text) if text.text != "PAINT" => {
-            Err(Error::new(text.span, "there is no annotation for paint but PAINT"))
-        }
-        _ => Ok(()),
-    }
 }
 
 struct Paint(Setting);
@@ -81,7 +85,6 @@ impl Behaviour for Tee {
 }
 
 fn switch(setup: &mut Setup<'_>) -> Made {
-    annotation(setup)?;
     Ok(Box::new(Switch { outputs: setup.outputs }))
 }
 

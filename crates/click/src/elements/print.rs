@@ -10,6 +10,7 @@ use crate::compile::Setup;
 use crate::config::{Text, unquote};
 use crate::error::Error;
 use crate::handlers::{Setting, Takes};
+use crate::keyword::{Argument, at, key};
 use crate::packet::{Note, Packet};
 use crate::printing::{Contents, IpForm, NO_NETWORK, PRINTS, PrintForm, Printer, WORDS};
 
@@ -20,54 +21,55 @@ const EVENTS: u32 = 4;
 const PRINTED: i64 = 24;
 const IP_PRINTED: i64 = 1500;
 
-const PRINT: &[&str] = &[
-    "LABEL",
-    "MAXLENGTH",
-    "LENGTH",
-    "NBYTES",
-    "CONTENTS",
-    "TIMESTAMP",
-    "PRINTANNO",
-    "ACTIVE",
-    "HEADROOM",
-    "CPU",
+const PRINT: &[Argument] = &[
+    at("LABEL"),
+    at("MAXLENGTH"),
+    key("LENGTH"),
+    key("NBYTES"),
+    key("CONTENTS"),
+    key("TIMESTAMP"),
+    key("PRINTANNO"),
+    key("ACTIVE"),
+    key("HEADROOM"),
+    key("CPU"),
 ];
-const IP_PRINT: &[&str] = &[
-    "LABEL",
-    "CONTENTS",
-    "PAYLOAD",
-    "MAXLENGTH",
-    "NBYTES",
-    "ETHER",
-    "ID",
-    "TIMESTAMP",
-    "PAINT",
-    "TOS",
-    "TTL",
-    "SWAP",
-    "LENGTH",
-    "AGGREGATE",
-    "VLAN",
-    "ACTIVE",
-    "OUTFILE",
-    "CHANNEL",
+const IP_PRINT: &[Argument] = &[
+    at("LABEL"),
+    key("CONTENTS"),
+    key("PAYLOAD"),
+    key("MAXLENGTH"),
+    key("NBYTES"),
+    key("ETHER"),
+    key("ID"),
+    key("TIMESTAMP"),
+    key("PAINT"),
+    key("TOS"),
+    key("TTL"),
+    key("SWAP"),
+    key("LENGTH"),
+    key("AGGREGATE"),
+    key("VLAN"),
+    key("ACTIVE"),
+    key("OUTFILE"),
+    key("CHANNEL"),
 ];
-const IP6_PRINT: &[&str] = &["LABEL", "NBYTES", "CONTENTS", "ACTIVE"];
-const ARP_PRINT: &[&str] = &["LABEL", "TIMESTAMP", "ETHER", "ACTIVE", "OUTFILE"];
+const IP6_PRINT: &[Argument] = &[at("LABEL"), key("NBYTES"), key("CONTENTS"), key("ACTIVE")];
+const ARP_PRINT: &[Argument] = &[at("LABEL"), key("TIMESTAMP"), key("ETHER"), key("ACTIVE"), key("OUTFILE")];
 
 const fn printing(
     name: &'static str,
-    arguments: &'static [&'static str],
+    about: &'static str,
+    arguments: &'static [Argument],
     make: fn(&mut Setup<'_>) -> Made,
 ) -> Class {
-    Class::filter(name, arguments, make).passing()
+    Class::filter(name, about, arguments, make).passing()
 }
 
 pub(super) const CLASSES: &[Class] = &[
-    printing("Print", PRINT, print),
-    printing("IPPrint", IP_PRINT, ip_print),
-    printing("IP6Print", IP6_PRINT, ip6_print),
-    printing("ARPPrint", ARP_PRINT, arp_print),
+    printing("Print", "Prints bytes of packets.", PRINT, print),
+    printing("IPPrint", "Prints what IP packets say.", IP_PRINT, ip_print),
+    printing("IP6Print", "Prints what packets of IPv6 say.", IP6_PRINT, ip6_print),
+    printing("ARPPrint", "Prints what packets of ARP say.", ARP_PRINT, arp_print),
 ];
 
 /// Writes a record of each packet while it is active.

@@ -11,42 +11,58 @@ use millstream_isa::{AluOp, Cond};
 use super::ip6_error::{set_sum, set_words};
 use super::ip6_neighbours::{self as neighbours, WHOLE};
 use super::seconds;
-use crate::arguments::{ether, ip, ip6, unsigned};
+use crate::arguments::{ether, ip, ip6, net, prefix_text, unsigned};
 use crate::build::{Code, Table};
 use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
 use crate::config::Text;
 use crate::error::Error;
 use crate::handlers::{Form, Verb};
+use crate::keyword::{Argument, Kind, at, key, moot, refused_but};
 use crate::packet::{Note, Packet};
 
 pub(super) const CLASSES: &[Class] = &[
     Class {
         ports: "1-2/1-2",
         processing: "h/h",
-        ..Class::filter("ARPQuerier", ARGUMENTS, querier).ignoring(IGNORED)
+        ..Class::filter(
+            "ARPQuerier",
+            "Puts Ethernet headers in front, with addresses that it asks for.",
+            ARGUMENTS,
+            querier,
+        )
     },
     Class {
         ports: "1-2/1-2",
         processing: "h/h",
-        ..Class::filter("IP6NDSolicitor", &["IP", "ETH"], solicitor)
+        ..Class::filter(
+            "IP6NDSolicitor",
+            "Puts Ethernet headers in front, with addresses that it asks for.",
+            &[at("IP"), at("ETH")],
+            solicitor,
+        )
     },
 ];
 
-const ARGUMENTS: &[&str] = &[
-    "IP",
-    "ETH",
-    "TIMEOUT",
-    "ENTRY_CAPACITY",
-    "TABLE",
-    "CAPACITY",
-    "BROADCAST",
-    "BROADCAST_POLL",
-    "POLL_TIMEOUT",
-    "CACHE",
+const ARGUMENTS: &[Argument] = &[
+    at("IP"),
+    at("ETH"),
+    key("TIMEOUT"),
+    key("ENTRY_CAPACITY"),
+    key("TABLE"),
+    key("BROADCAST"),
+    refused_but("CAPACITY", &["2048"], ONE_WAITS),
+    refused_but("ENTRY_PACKET_CAPACITY", &["1"], ONE_WAITS),
+    moot("CAPACITY_SLIM_FACTOR", Kind::Number(1, u64::MAX), ONE_WAITS),
+    refused_but(
+        "POLL_TIMEOUT",
+        &["0"],
+        "an entry is asked for again when its time has run out, and not before",
+    ),
+    moot("BROADCAST_POLL", Kind::Truth, "entries that are known are not asked for"),
+    moot("CACHE", Kind::Truth, "the table is looked up for each packet, which gives the same"),
 ];
-/// How many packets wait, and how often is asked again: they make no difference here.
-const IGNORED: &[&str] = ARGUMENTS.split_at(5).1;
+pub(super) const ONE_WAITS: &str = "one packet waits for each hop, the latest (RFC 1122, 2.3.2.2)";
 
 /// Hops that are known or asked for at a time, unless said otherwise.
 const USUAL_ENTRIES: u64 = 1024;
@@ -57,6 +73,8 @@ const BETWEEN: i64 = 100_000_000;
 /// The hop's Ethernet address, when it answered, when it was asked (0 for never), how long the packet is that waits.
 const ENTRY: [Size; 4] = [Size::Dw, Size::Dw, Size::Dw, Size::Dw];
 const ANSWERED: i32 = 8;
+/// The first four bits of addresses of groups.
+const GROUPS: i64 = 14;
 const ASKED: i32 = 16;
 const LENGTH: i32 = 24;
 /// The packet that waits is behind that.
@@ -132,6 +150,8 @@ struct Querier {
     hops: Table,
     own: Own,
     ether: [u8; 6],
+    /// The address of all hosts of the network.
+    broadcast: u32,
     timeout: u64,
     queries: u32,
     responses: u32,
@@ -140,7 +160,13 @@ struct Querier {
 fn querier(setup: &mut Setup<'_>) -> Made {
     let own = setup.arguments.need("IP")?;
     let names = setup.arguments.names;
-    let address = ip(&own, names)?;
+    let address = ip(&own, names).or_else(|error| written_net(&own).map(|net| net.0).ok_or(error))?;
+    if address == 0 {
+        return Err(Error::new(own.span, "without an address of its own it would drop all packets"));
+    }
+    let mask = written_net(&own).or_else(|| net(&own, names).ok()).map_or(u32::MAX, |(_, mask)| mask);
+    let broadcast = if mask == u32::MAX { u32::MAX } else { address | !mask };
+    let broadcast = setup.arguments.keyword_or("BROADCAST", broadcast, |text| ip(text, names))?;
     // A name may stand for both.
     let ether = ether(&setup.arguments.next("ETH").unwrap_or(own), names)?;
     let timeout = setup.arguments.keyword_or("TIMEOUT", USUAL_TIMEOUT, seconds)?;
@@ -152,7 +178,12 @@ fn querier(setup: &mut Setup<'_>) -> Made {
     let hops =
         setup.shared_table(table.as_deref(), "hops", &[Size::W], &ENTRY, LONGEST as u32, entries as u32);
     let [queries, responses] = counted(setup, &hops, Form::Hops { timeout, bytes: 4 });
-    Ok(Box::new(Querier { hops, own: Own::Arp(address), ether, timeout, queries, responses }))
+    Ok(Box::new(Querier { hops, own: Own::Arp(address), ether, broadcast, timeout, queries, responses }))
+}
+
+/// The prefix that is written, with all bits of its address.
+fn written_net(text: &Text) -> Option<(u32, u32)> {
+    prefix_text(&text.text).filter(|_| text.text.contains('/'))
 }
 
 /// The element whose table several queriers have together.
@@ -166,7 +197,15 @@ fn solicitor(setup: &mut Setup<'_>) -> Made {
     let ether = ether(&setup.arguments.need("ETH")?, names)?;
     let hops = setup.evicting_table("hops", &[Size::W; 4], &ENTRY, LONGEST as u32, USUAL_ENTRIES as u32);
     let [queries, responses] = counted(setup, &hops, Form::Hops { timeout: NEIGHBOUR_TIMEOUT, bytes: 16 });
-    Ok(Box::new(Querier { hops, own, ether, timeout: NEIGHBOUR_TIMEOUT, queries, responses }))
+    Ok(Box::new(Querier {
+        hops,
+        own,
+        ether,
+        broadcast: u32::MAX,
+        timeout: NEIGHBOUR_TIMEOUT,
+        queries,
+        responses,
+    }))
 }
 
 /// Handlers of a table of hops, and the counters of questions and answers.
@@ -195,6 +234,7 @@ impl Querier {
         let entry = code.param(known, Type::Ptr(Prov::MapValue(self.hops.map)));
         code.branch_with(Cond::Ne, found, zero, (known, &[found]), (new, &[]));
         code.go(new);
+        self.without_asking(code, packet, &hop);
         let error = code.remember(&self.hops, &hop, &[zero, zero, zero, zero]);
         code.check_int(Cond::Eq, error, 0, |code| code.drop(packet, "no_room_for_hop"));
         let made = code.find(&self.hops, &hop);
@@ -227,15 +267,44 @@ impl Querier {
         }
     }
 
+    /// Ends for hops that nobody is asked for, and that the table does not have: none, all and groups.
+    fn without_asking(&self, code: &mut Code<'_, '_>, packet: Packet, hop: &[Value]) {
+        let any = hop[1..].iter().fold(hop[0], |any, word| code.alu(AluOp::Or, any, *word));
+        code.check_int(Cond::Ne, any, 0, |code| code.drop(packet, "no_destination"));
+        let Own::Arp(_) = self.own else { return };
+        for all in [u32::MAX, self.broadcast] {
+            code.check_int(Cond::Ne, hop[0], i64::from(all), |code| {
+                let data = code.push(packet, packet.data, HEADER);
+                code.write(data, 0, &[0xff; 6]);
+                self.encapsulated(code, packet, data);
+            });
+        }
+        let class = code.with(AluOp::Rsh, hop[0], 28);
+        code.check_int(Cond::Ne, class, GROUPS, |code| {
+            let data = code.push(packet, packet.data, HEADER);
+            let group = code.with(AluOp::And, hop[0], 0x007f_ffff);
+            code.write(data, 0, &[1, 0]);
+            // The third byte of such an address is 0x5e, and its last 23 bits are the group's.
+            let last = code.with(AluOp::Or, group, 0x5e00_0000);
+            code.set_word(data, 2, last);
+            self.encapsulated(code, packet, data);
+        });
+    }
+
     /// Puts the header for a hop in front, and ends.
-    fn encapsulate(&self, code: &mut Code<'_, '_>, mut packet: Packet, entry: Value) {
-        packet.data = code.push(packet, packet.data, HEADER);
+    fn encapsulate(&self, code: &mut Code<'_, '_>, packet: Packet, entry: Value) {
+        let data = code.push(packet, packet.data, HEADER);
         let hop = code.wide(entry, 0);
         let rest = code.with(AluOp::Rsh, hop, 32);
-        code.set_raw(4, packet.data, 0, hop);
-        code.set_raw(2, packet.data, 4, rest);
-        code.write(packet.data, 6, &[self.ether.as_slice(), &self.own.ethertype()].concat());
-        code.out(0, packet);
+        code.set_raw(4, data, 0, hop);
+        code.set_raw(2, data, 4, rest);
+        self.encapsulated(code, packet, data);
+    }
+
+    /// Ends with a packet whose Ethernet header begins at `data` and has its destination.
+    fn encapsulated(&self, code: &mut Code<'_, '_>, packet: Packet, data: Value) {
+        code.write(data, 6, &[self.ether.as_slice(), &self.own.ethertype()].concat());
+        code.out(0, packet.bounded(data, packet.end));
     }
 
     /// Copies the packet into a hop's entry, in place of one that waits there.

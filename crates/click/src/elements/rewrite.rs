@@ -16,6 +16,7 @@ use millstream_ir::{Block, Size, Value};
 use millstream_isa::{AluOp, Cond};
 
 use self::spec::{Choice, Pattern, Spec, Varied, spec};
+use super::flows::managed_time;
 use super::ip::{header, header_length};
 use super::transport::{ICMP, TCP, UDP};
 use super::{SECOND, seconds};
@@ -25,6 +26,7 @@ use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
 use crate::error::Error;
 use crate::handlers::{Form, Verb};
+use crate::keyword::{Argument, Kind as Values, at, key, moot, refused, refused_but};
 use crate::packet::{Note, Packet};
 
 /// Types of echo requests and their answers.
@@ -42,75 +44,90 @@ const FLOW: [Size; 7] = [Size::Dw, Size::W, Size::W, Size::W, Size::H, Size::H, 
 /// In an entry's flags: this direction has ended.
 const DONE: i64 = 1;
 
-const ARGUMENTS: &[&str] = &[
-    "TIMEOUT",
-    "UDP_TIMEOUT",
-    "TCP_TIMEOUT",
-    "TCP_DONE_TIMEOUT",
-    "MAPPING_CAPACITY",
-    "CAPACITY",
-    "DST_ANNO",
-    "TCP_NODATA_TIMEOUT",
-    "UDP_STREAMING_TIMEOUT",
-    "GUARANTEE",
-    "TCP_GUARANTEE",
-    "UDP_GUARANTEE",
-    "REAP_INTERVAL",
-    "REAP_TIME",
-    "REPLY_ANNO",
-    "USE_CACHE",
-    "SET_AGGREGATE",
-    "HANDLE_MIGRATION",
+const ARGUMENTS: &[Argument] = &[
+    key("TIMEOUT"),
+    key("UDP_TIMEOUT"),
+    key("TCP_TIMEOUT"),
+    key("TCP_DONE_TIMEOUT"),
+    key("MAPPING_CAPACITY"),
+    key("CAPACITY"),
+    key("DST_ANNO"),
+    refused("TCP_NODATA_TIMEOUT", "flows of TCP have one time until they are done"),
+    refused("UDP_STREAMING_TIMEOUT", "flows of UDP have one time"),
+    refused("STREAMING_TIMEOUT", "flows of UDP have one time"),
+    refused_but("GUARANTEE", NONE, NO_GUARANTEE),
+    refused_but("TCP_GUARANTEE", NONE, NO_GUARANTEE),
+    refused_but("UDP_GUARANTEE", NONE, NO_GUARANTEE),
+    REAP_INTERVAL,
+    REAP_TIME,
+    REPLY_ANNO,
+    USE_CACHE,
+    SET_AGGREGATE,
+    HANDLE_MIGRATION,
 ];
-/// Guarantees, streams, how often is tidied up: they make no difference here.
-const IGNORED: &[&str] = ARGUMENTS.split_at(7).1;
+const NONE: &[&str] = &["0", "0s"];
+const NO_GUARANTEE: &str = "a full table evicts the flow that was not used for longest, however young it is";
+const REAP_INTERVAL: Argument = moot("REAP_INTERVAL", Values::Time, NOT_REAPED);
+const REAP_TIME: Argument = moot("REAP_TIME", Values::Time, NOT_REAPED);
+const NOT_REAPED: &str = "a flow ends when its time has run out, not when somebody tidies up";
+const REPLY_ANNO: Argument =
+    refused("REPLY_ANNO", "there is no annotation that says which way a packet goes");
+const USE_CACHE: Argument =
+    moot("USE_CACHE", Values::Truth, "the table is looked up for each packet, which gives the same");
+const SET_AGGREGATE: Argument = refused_but("SET_AGGREGATE", &["false"], "there is no such annotation");
+const HANDLE_MIGRATION: Argument = moot(
+    "HANDLE_MIGRATION",
+    Values::Truth,
+    "all workers have one table, so that flows may move between them",
+);
 
-/// Of `FlowIPNAT`: the address; whether TCP may begin without a SYN, whether it follows TCP's states.
-const TRANSLATED: &[&str] = &["SIP", "ACCEPT_NONSYN", "STATE"];
+const TRANSLATED: &[Argument] = &[
+    at("SIP"),
+    refused_but("ACCEPT_NONSYN", &["true"], "a flow may begin with any segment"),
+    refused_but("STATE", &["false"], "the states of TCP are not followed"),
+];
 /// The ports that it gives out, the first and how many more.
 const TRANSLATED_PORTS: (u16, u16) = (1024, 64_511);
 
-const fn class(name: &'static str, make: fn(&mut Setup<'_>) -> Made) -> Class {
-    Class {
-        name,
-        ports: "1-/1-",
-        processing: "h/h",
-        arguments: ARGUMENTS,
-        ignored: IGNORED,
-        passes_all: false,
-        make,
-    }
+const fn class(name: &'static str, about: &'static str, make: fn(&mut Setup<'_>) -> Made) -> Class {
+    Class { ports: "1-/1-", processing: "h/h", ..Class::filter(name, about, ARGUMENTS, make) }
+        .and(at("SPECIFICATION"))
 }
 
 /// Rewriters of addresses alone, and of echoes: flows have one timeout.
-const OTHER_ARGUMENTS: &[&str] = &[
-    "TIMEOUT",
-    "MAPPING_CAPACITY",
-    "CAPACITY",
-    "DST_ANNO",
-    "GUARANTEE",
-    "REAP_INTERVAL",
-    "REAP_TIME",
-    "REPLY_ANNO",
-    "USE_CACHE",
-    "SET_AGGREGATE",
-    "HANDLE_MIGRATION",
+const OTHER_ARGUMENTS: &[Argument] = &[
+    key("TIMEOUT"),
+    key("MAPPING_CAPACITY"),
+    key("CAPACITY"),
+    key("DST_ANNO"),
+    refused_but("GUARANTEE", NONE, NO_GUARANTEE),
+    REAP_INTERVAL,
+    REAP_TIME,
+    REPLY_ANNO,
+    USE_CACHE,
+    SET_AGGREGATE,
+    HANDLE_MIGRATION,
 ];
 
-const fn other(name: &'static str, make: fn(&mut Setup<'_>) -> Made) -> Class {
-    Class { arguments: OTHER_ARGUMENTS, ignored: OTHER_ARGUMENTS.split_at(4).1, ..class(name, make) }
+const fn other(name: &'static str, about: &'static str, make: fn(&mut Setup<'_>) -> Made) -> Class {
+    Class { arguments: OTHER_ARGUMENTS, ..class(name, about, make) }
 }
 
+const REWRITES: &str = "Exchanges addresses and ports of flows.";
+const REWRITES_ADDRESSES: &str = "Exchanges addresses of flows.";
+
 pub(super) const CLASSES: &[Class] = &[
-    class("IPRewriter", |setup| rewriter(setup, Kind::Ports, &[TCP, UDP])),
-    class("TCPRewriter", |setup| rewriter(setup, Kind::Ports, &[TCP])),
-    class("UDPRewriter", |setup| rewriter(setup, Kind::Ports, &[TCP, UDP])),
-    other("ICMPPingRewriter", |setup| rewriter(setup, Kind::Echoes, &[])),
-    other("IPAddrPairRewriter", |setup| rewriter(setup, Kind::Pairs, &[])),
-    other("IPAddrRewriter", |setup| rewriter(setup, Kind::Hosts, &[])),
+    class("IPRewriter", REWRITES, |setup| rewriter(setup, Kind::Ports, &[TCP, UDP])),
+    class("TCPRewriter", REWRITES, |setup| rewriter(setup, Kind::Ports, &[TCP])),
+    class("UDPRewriter", REWRITES, |setup| rewriter(setup, Kind::Ports, &[TCP, UDP])),
+    other("ICMPPingRewriter", "Exchanges addresses and identifiers of echoes.", |setup| {
+        rewriter(setup, Kind::Echoes, &[])
+    }),
+    other("IPAddrPairRewriter", REWRITES_ADDRESSES, |setup| rewriter(setup, Kind::Pairs, &[])),
+    other("IPAddrRewriter", REWRITES_ADDRESSES, |setup| rewriter(setup, Kind::Hosts, &[])),
     Class {
         processing: "h/h",
-        ..Class::filter("FlowIPNAT", TRANSLATED, translator).ignoring(TRANSLATED.split_at(1).1)
+        ..Class::filter("FlowIPNAT", "Gives each flow a port of one address.", TRANSLATED, translator)
     },
     errors::CLASS,
     ftp::CLASS,
@@ -203,7 +220,8 @@ fn translator(setup: &mut Setup<'_>) -> Made {
         Pattern { source: Some(source), source_port, choice: Choice::Next, next, ..Pattern::default() };
     let table = setup.evicting_table("flows", &KEY, &FLOW, 0, USUAL_ENTRIES as u32);
     let inputs = vec![Spec::Flow { pattern, outputs: [0, 0] }];
-    let timeouts = USUAL_TIMEOUTS.map(|(_, seconds)| seconds * SECOND);
+    let managed = managed_time(setup)?;
+    let timeouts = USUAL_TIMEOUTS.map(|(_, seconds)| managed.unwrap_or(seconds * SECOND));
     let flows = Flows { table, kind: Kind::Ports, timeouts };
     known_flows(setup, flows);
     let (protocols, outputs) = (&[TCP, UDP], setup.outputs);

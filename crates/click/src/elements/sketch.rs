@@ -14,14 +14,22 @@ use crate::compile::Setup;
 use crate::config::Text;
 use crate::error::Error;
 use crate::handlers::Access;
+use crate::keyword::{Argument, at};
 use crate::packet::Packet;
 use crate::sketch::{MIX, MOST_ROWS, Sketch, multiplier};
 
-const ARGUMENTS: &[&str] = &["EPSILON", "DELTA", "TOP", "BYTES"];
+const ARGUMENTS: &[Argument] = &[at("EPSILON"), at("DELTA"), at("TOP"), at("BYTES")];
 
 pub(super) const CLASSES: &[Class] = &[
-    Class::filter("CountMinSketch", ARGUMENTS, |setup| sketch(setup, false)),
-    Class::filter("CountSketch", ARGUMENTS, |setup| sketch(setup, true)),
+    Class::filter(
+        "CountMinSketch",
+        "Says about how many packets a flow had, never too few.",
+        ARGUMENTS,
+        |setup| sketch(setup, false),
+    ),
+    Class::filter("CountSketch", "Says about how many packets a flow had.", ARGUMENTS, |setup| {
+        sketch(setup, true)
+    }),
 ];
 
 /// Counters of a row, at least and at most.

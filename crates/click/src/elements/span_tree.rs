@@ -18,17 +18,19 @@ use crate::compile::{NO_INPUT, Setup, Source};
 use crate::error::Error;
 use crate::graph::Port;
 use crate::handlers::{Form, Verb, ether_number};
+use crate::keyword::at;
 use crate::packet::Packet;
 use crate::waits::Beat;
 
 pub(super) const CLASSES: &[Class] = &[Class {
-    name: "EtherSpanTree",
     ports: "1-/1-",
     processing: "h/h",
-    arguments: &["ADDR", "INPUT_SUPPRESSOR", "OUTPUT_SUPPRESSOR", "SWITCH"],
-    ignored: &[],
-    passes_all: false,
-    make: span_tree,
+    ..Class::filter(
+        "EtherSpanTree",
+        "Is a bridge's part of a spanning tree.",
+        &[at("ADDR"), at("INPUT_SUPPRESSOR"), at("OUTPUT_SUPPRESSOR"), at("SWITCH")],
+        span_tree,
+    )
 }];
 
 /// Ports, at most: there is code for each.

@@ -3,6 +3,7 @@
 use millstream_ir::Value;
 use millstream_isa::{AluOp, Cond};
 
+use super::timed::{BURST_TWICE, bandwidth, burst_size};
 use super::{SECOND, seconds};
 use crate::arguments::unsigned;
 use crate::build::Code;
@@ -10,30 +11,58 @@ use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
 use crate::error::Error;
 use crate::handlers::{Access, Setting, Takes};
+use crate::keyword::{Argument, at, key};
 use crate::packet::Packet;
 
 const fn switch(
     name: &'static str,
-    arguments: &'static [&'static str],
+    about: &'static str,
+    arguments: &'static [Argument],
     make: fn(&mut Setup<'_>) -> Made,
 ) -> Class {
-    Class { name, ports: "1/1-", processing: "h/h", arguments, ignored: &[], passes_all: true, make }
+    Class { ports: "1/1-", processing: "h/h", ..Class::filter(name, about, arguments, make) }.passing()
 }
 
-const fn splitting(name: &'static str, make: fn(&mut Setup<'_>) -> Made) -> Class {
-    Class { ports: "1/1-2", passes_all: false, ..switch(name, RATED, make) }
+const fn splitting(
+    name: &'static str,
+    about: &'static str,
+    arguments: &'static [Argument],
+    make: fn(&mut Setup<'_>) -> Made,
+) -> Class {
+    Class { ports: "1/1-2", passes_all: false, ..switch(name, about, arguments, make) }
 }
 
 /// How a token bucket is filled, and how many tokens it holds.
-const RATED: &[&str] = &["RATE", "BURST_DURATION", "BURST_SIZE"];
+const RATED: &[Argument] = &[at("RATE"), key("BURST_DURATION"), key("BURST_SIZE")];
+const RATED_BYTES: &[Argument] = &[at("RATE"), key("BURST_DURATION"), key("BURST_BYTES"), key("BURST_SIZE")];
 
 pub(super) const CLASSES: &[Class] = &[
-    switch("RandomSwitch", &[], |setup| Ok(Box::new(AtRandom { outputs: setup.outputs }))),
-    switch("HashSwitch", &["OFFSET", "LENGTH"], hash),
-    switch("StrideSwitch", &[], stride),
-    Class { ports: "1-/1-", processing: "a/a", passes_all: false, ..switch("Suppressor", &[], suppressor) },
-    splitting("RatedSplitter", |setup| splitter(setup, false)),
-    splitting("BandwidthRatedSplitter", |setup| splitter(setup, true)),
+    switch("RandomSwitch", "Sends packets to outputs by random.", &[], |setup| {
+        Ok(Box::new(AtRandom { outputs: setup.outputs }))
+    }),
+    switch(
+        "HashSwitch",
+        "Sends packets to outputs by a hash of their bytes.",
+        &[at("OFFSET"), at("LENGTH"), key("MAX")],
+        hash,
+    ),
+    switch("StrideSwitch", "Sends packets to outputs as often as each has tickets.", &[], stride)
+        .and(at("TICKETS")),
+    Class {
+        ports: "1-/1-",
+        processing: "a/a",
+        passes_all: false,
+        ..switch("Suppressor", "Passes packets of those inputs that are active.", &[], suppressor)
+    },
+    splitting("RatedSplitter", "Sends packets beyond a rate to output 1.", RATED, |setup| {
+        splitter(setup, false)
+    }),
+    splitting(
+        "BandwidthRatedSplitter",
+        "Sends packets beyond a bandwidth to output 1.",
+        RATED_BYTES,
+        |setup| splitter(setup, true),
+    ),
 ];
 
 /// Bytes that are hashed at most.
@@ -79,7 +108,11 @@ fn hash(setup: &mut Setup<'_>) -> Made {
     let text = setup.arguments.need("LENGTH")?;
     match unsigned(&text, MOST_HASHED)? {
         0 => Err(Error::new(text.span, "there must be a byte to hash at least")),
-        length => Ok(Box::new(Hash { offset, length, outputs: setup.outputs })),
+        length => {
+            let most = u64::from(setup.outputs);
+            let outputs = setup.arguments.keyword_or("MAX", most, |text| unsigned(text, most))?;
+            Ok(Box::new(Hash { offset, length, outputs: outputs.max(1) as u32 }))
+        }
     }
 }
 
@@ -239,9 +272,15 @@ enum Burst {
 }
 
 fn splitter(setup: &mut Setup<'_>, bytes: bool) -> Made {
-    let rate = unsigned(&setup.arguments.need("RATE")?, MOST_RATE)? as i64;
-    let duration = setup.arguments.keyword_or("BURST_DURATION", USUAL_BURST, seconds)?;
-    let burst = match setup.arguments.keyword("BURST_SIZE") {
+    let text = setup.arguments.need("RATE")?;
+    let rate = if bytes { bandwidth(&text)? } else { unsigned(&text, MOST_RATE)? } as i64;
+    let duration = setup.arguments.keyword("BURST_DURATION");
+    let tokens = burst_size(setup, bytes);
+    if let (Some(_), Some(text)) = (&duration, &tokens) {
+        return Err(Error::new(text.span, BURST_TWICE));
+    }
+    let duration = duration.map_or(Ok(USUAL_BURST), |text| seconds(&text))?;
+    let burst = match tokens {
         Some(text) => Burst::Tokens(unsigned(&text, 1 << 32)?),
         None => Burst::Nanoseconds(duration),
     };

@@ -8,16 +8,13 @@ use crate::build::{Code, Table};
 use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
 use crate::handlers::{Form, Verb};
+use crate::keyword::key;
 use crate::packet::Packet;
 
 pub(super) const CLASSES: &[Class] = &[Class {
-    name: "EtherSwitch",
     ports: "1-/1-",
     processing: "h/h",
-    arguments: &["TIMEOUT"],
-    ignored: &[],
-    passes_all: false,
-    make: switch,
+    ..Class::filter("EtherSwitch", "Is a switch that learns where addresses are.", &[key("TIMEOUT")], switch)
 }];
 
 /// Addresses that are known at a time.

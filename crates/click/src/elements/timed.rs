@@ -9,38 +9,72 @@ use crate::compile::Setup;
 use crate::config::Text;
 use crate::error::Error;
 use crate::handlers::{Access, Takes};
+use crate::keyword::{Argument, COUNT, NUMBER, at, key, moot, refused_but};
 use crate::packet::Packet;
 use crate::waits::{Burst, Pace};
 
-const RATED: &[&str] = &["RATE", "BURST_DURATION", "BURST_SIZE", "BURST_BYTES", "BURST", "ACTIVE"];
-/// Packets at once, of one pull: all that are due go together here.
-const IGNORED: &[&str] = &["BURST", "ACTIVE"];
+const TOGETHER: &str = "all packets that are due go together";
+const RATED: &[Argument] = &[
+    at("RATE"),
+    key("BURST_DURATION"),
+    key("BURST_SIZE"),
+    moot("BURST", NUMBER, TOGETHER),
+    refused_but("ACTIVE", &["true"], "packets are pulled from the beginning; its handler `rate` can be 0"),
+];
+const RATED_BYTES: &[Argument] = &[
+    at("RATE"),
+    key("BURST_DURATION"),
+    key("BURST_BYTES"),
+    key("BURST_SIZE"),
+    moot("BURST", NUMBER, TOGETHER),
+    refused_but("ACTIVE", &["true"], "packets are pulled from the beginning; its handler `rate` can be 0"),
+    refused_but("EXTRA_LENGTH", &["false"], "packets have no extra length"),
+    refused_but("LINK_RATE", &["false"], "what a link adds to a packet is not counted"),
+];
+const SHAPED: &[Argument] = &[at("RATE"), key("BURST_DURATION"), key("BURST_SIZE")];
+const SHAPED_BYTES: &[Argument] = &[at("RATE"), key("BURST_DURATION"), key("BURST_BYTES"), key("BURST_SIZE")];
 
 const fn timed(
     name: &'static str,
+    about: &'static str,
     processing: &'static str,
-    arguments: &'static [&'static str],
+    arguments: &'static [Argument],
     make: fn(&mut Setup<'_>) -> Made,
 ) -> Class {
-    Class { name, ports: "1/1", processing, arguments, ignored: &[], passes_all: true, make }
-}
-
-const fn rated(name: &'static str, processing: &'static str, make: fn(&mut Setup<'_>) -> Made) -> Class {
-    Class { ignored: IGNORED, ..timed(name, processing, RATED, make) }
+    Class { processing, ..Class::filter(name, about, arguments, make) }.passing()
 }
 
 pub(super) const CLASSES: &[Class] = &[
-    rated("RatedUnqueue", "l/h", packets),
-    rated("BandwidthRatedUnqueue", "l/h", bytes),
-    rated("Shaper", "l/l", packets),
-    rated("BandwidthShaper", "l/l", bytes),
-    timed("DelayUnqueue", "l/h", &["DELAY"], delay),
-    timed("DelayShaper", "l/l", &["DELAY"], delay),
-    timed("LinkUnqueue", "l/h", &["LATENCY", "BANDWIDTH"], link),
-    timed("TimedUnqueue", "l/h", &["INTERVAL", "BURST"], every),
-    timed("Burster", "l/h", &["INTERVAL", "BURST"], every),
-    Class { ports: "1/0", passes_all: false, ..timed("TimedSink", "l", &["INTERVAL"], sink) },
+    timed("RatedUnqueue", "Pulls packets at a rate.", "l/h", RATED, packets),
+    timed("BandwidthRatedUnqueue", "Pulls packets at a bandwidth.", "l/h", RATED_BYTES, bytes),
+    timed("Shaper", "Lets packets be pulled at a rate.", "l/l", SHAPED, packets),
+    timed("BandwidthShaper", "Lets packets be pulled at a bandwidth.", "l/l", SHAPED_BYTES, bytes),
+    timed("DelayUnqueue", "Pulls packets, each after a delay.", "l/h", &[at("DELAY")], delay),
+    timed(
+        "DelayShaper",
+        "Lets packets be pulled, each after a delay.",
+        "l/l",
+        &[at("DELAY"), moot("BURST", COUNT, TOGETHER).or_at()],
+        delay,
+    ),
+    timed(
+        "LinkUnqueue",
+        "Pulls packets as a line takes them.",
+        "l/h",
+        &[at("LATENCY"), at("BANDWIDTH")],
+        link,
+    ),
+    timed("TimedUnqueue", "Pulls packets after equal times.", "l/h", &[at("INTERVAL"), at("BURST")], every),
+    timed("Burster", "Pulls packets after equal times.", "l/h", &[at("INTERVAL"), at("BURST")], every),
+    Class {
+        ports: "1/0",
+        passes_all: false,
+        ..timed("TimedSink", "Pulls a packet after equal times, and drops it.", "l", &[at("INTERVAL")], sink)
+    },
 ];
+
+/// Two arguments that say the same.
+pub(super) const BURST_TWICE: &str = "what a bucket holds is said by a duration or by a size, not by both";
 
 /// Packets or bytes a second, at most.
 const MOST_RATE: u64 = 1 << 40;
@@ -114,13 +148,21 @@ fn bytes(setup: &mut Setup<'_>) -> Made {
     shaper(setup, true)
 }
 
+/// What a bucket holds, if that is said in tokens.
+pub(super) fn burst_size(setup: &mut Setup<'_>, bytes: bool) -> Option<Text> {
+    let bytes = if bytes { setup.arguments.keyword("BURST_BYTES") } else { None };
+    bytes.or_else(|| setup.arguments.keyword("BURST_SIZE"))
+}
+
 fn shaper(setup: &mut Setup<'_>, bytes: bool) -> Made {
     let text = setup.arguments.need("RATE")?;
     let rate = if bytes { bandwidth(&text)? } else { unsigned(&text, MOST_RATE)? };
-    let duration = setup.arguments.keyword_or("BURST_DURATION", USUAL_BURST, seconds)?;
-    setup.arguments.next("BURST");
-    let tokens = setup.arguments.keyword("BURST_SIZE");
-    let tokens = setup.arguments.keyword("BURST_BYTES").filter(|_| bytes).or(tokens);
+    let duration = setup.arguments.keyword("BURST_DURATION");
+    let tokens = burst_size(setup, bytes);
+    if let (Some(_), Some(text)) = (&duration, &tokens) {
+        return Err(Error::new(text.span, BURST_TWICE));
+    }
+    let duration = duration.map_or(Ok(USUAL_BURST), |text| seconds(&text))?;
     let burst = match tokens {
         Some(text) => Burst::Tokens(unsigned(&text, MOST_RATE)?),
         None => Burst::Nanoseconds(duration),

@@ -16,8 +16,12 @@ use crate::class::{Behaviour, Class};
 use crate::packet::{Note, Packet};
 
 pub(super) const CLASSES: &[Class] = &[
-    Class::filter("ProtocolTranslator64", &[], |_| Ok(Box::new(SixToFour))),
-    Class::filter("ProtocolTranslator46", &[], |_| Ok(Box::new(FourToSix))),
+    Class::filter("ProtocolTranslator64", "Makes packets of IPv4 of those of IPv6.", &[], |_| {
+        Ok(Box::new(SixToFour))
+    }),
+    Class::filter("ProtocolTranslator46", "Makes packets of IPv6 of those of IPv4.", &[], |_| {
+        Ok(Box::new(FourToSix))
+    }),
 ];
 
 /// Bytes of the header of a message of ICMP; those that quoted bytes of transport headers are at least.

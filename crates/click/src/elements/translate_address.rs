@@ -19,17 +19,15 @@ use crate::compile::Setup;
 use crate::config::{Text, words};
 use crate::error::Error;
 use crate::handlers::{Access, Form, Verb};
+use crate::keyword::at;
 use crate::packet::Packet;
 
 pub(super) const CLASSES: &[Class] = &[Class {
-    name: "AddressTranslator",
     ports: "1-2/1-2",
     processing: "h/h",
-    arguments: &[],
-    ignored: &[],
-    passes_all: false,
-    make: translator,
-}];
+    ..Class::filter("AddressTranslator", "Exchanges addresses of IPv6 for others.", &[], translator)
+}
+.and(at("NUMBER, ..."))];
 
 /// Hosts whose address is one of a pool, and flows whose port is one of a range, that are known at a time.
 const HOSTS: u32 = 1 << 16;

@@ -4,24 +4,26 @@ use millstream_ir::Value;
 use millstream_isa::{AluOp, Cond};
 
 use super::ip::{fold, header, header_length, sum_words};
+use super::ip_check::TOLD;
 use crate::arguments::boolean;
 use crate::build::Code;
 use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
+use crate::keyword::{Argument, Kind, key, moot};
 use crate::packet::Packet;
 
 pub(super) const ICMP: i64 = 1;
 pub(super) const TCP: i64 = 6;
 pub(super) const UDP: i64 = 17;
 
-/// How much is said of bad packets: nothing here.
-const TOLD: &[&str] = &["VERBOSE", "DETAILS"];
-const SUMMED: &[&str] = &["VERBOSE", "DETAILS", "CHECKSUM"];
+const CHECKED: &[Argument] = &[moot("VERBOSE", Kind::Truth, TOLD), moot("DETAILS", Kind::Truth, TOLD)];
+const SUMMED: &[Argument] =
+    &[moot("VERBOSE", Kind::Truth, TOLD), moot("DETAILS", Kind::Truth, TOLD), key("CHECKSUM")];
 
 pub(super) const CLASSES: &[Class] = &[
-    Class::check("CheckTCPHeader", SUMMED, |setup| check(setup, TCP)).ignoring(TOLD),
-    Class::check("CheckUDPHeader", SUMMED, |setup| check(setup, UDP)).ignoring(TOLD),
-    Class::check("CheckICMPHeader", TOLD, |setup| check(setup, ICMP)).ignoring(TOLD),
+    Class::check("CheckTCPHeader", "Checks the TCP header.", SUMMED, |setup| check(setup, TCP)),
+    Class::check("CheckUDPHeader", "Checks the UDP header.", SUMMED, |setup| check(setup, UDP)),
+    Class::check("CheckICMPHeader", "Checks the ICMP header.", CHECKED, |setup| check(setup, ICMP)),
 ];
 
 struct Check {

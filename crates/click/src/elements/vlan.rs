@@ -9,13 +9,26 @@ use crate::compile::Setup;
 use crate::config::Text;
 use crate::error::Error;
 use crate::handlers::{Access, Bits, Setting, Takes};
+use crate::keyword::{at, key};
 use crate::packet::{Note, Packet};
 
 pub(super) const CLASSES: &[Class] = &[
-    Class::filter("VLANEncap", &["VLAN_TCI", "VLAN_PCP", "VLAN_ID", "NATIVE_VLAN", "ETHERTYPE"], encap)
+    Class::filter(
+        "VLANEncap",
+        "Puts a tag of a VLAN into frames.",
+        &[at("VLAN_TCI"), at("VLAN_PCP"), key("VLAN_ID"), key("NATIVE_VLAN"), key("ETHERTYPE")],
+        encap,
+    )
+    .passing(),
+    Class::filter("VLANDecap", "Takes the tag of a VLAN away.", &[at("ANNO"), key("ETHERTYPE")], decap)
         .passing(),
-    Class::filter("VLANDecap", &["ANNO", "ETHERTYPE"], decap).passing(),
-    Class::filter("SetVLANAnno", &["VLAN_TCI", "VLAN_PCP", "VLAN_ID"], set).passing(),
+    Class::filter(
+        "SetVLANAnno",
+        "Sets the annotation of a VLAN.",
+        &[at("VLAN_TCI"), at("VLAN_PCP"), key("VLAN_ID")],
+        set,
+    )
+    .passing(),
 ];
 
 /// The usual type of tags.

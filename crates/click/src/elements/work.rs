@@ -10,11 +10,13 @@ use crate::arguments::{boolean, megabytes, unsigned};
 use crate::build::{Code, Table};
 use crate::class::{Behaviour, Class, Made};
 use crate::compile::Setup;
+use crate::keyword::{Argument, at};
 use crate::packet::Packet;
 
-const ARGUMENTS: &[&str] = &["S", "N", "R", "PAYLOAD", "W"];
+const ARGUMENTS: &[Argument] = &[at("S"), at("N"), at("R"), at("PAYLOAD"), at("W")];
 
-pub(super) const CLASSES: &[Class] = &[Class::filter("WorkPackage", ARGUMENTS, work).passing()];
+pub(super) const CLASSES: &[Class] =
+    &[Class::filter("WorkPackage", "Takes time and memory for each packet.", ARGUMENTS, work).passing()];
 
 /// Bytes of an entry of the array.
 const ENTRY: u64 = 8;

@@ -160,6 +160,7 @@ impl Prepared {
         let ahead = known.values().flatten().filter(|info: &&MapInfo| info.ahead).count();
         let fields = Fields::of(module, others.iter().copied().chain([entry]));
         let layout = options.descriptors.layout(fields, if slice.is_some() { ahead } else { 0 });
+        let layout = layout.copying(options.copies);
         Ok(Prepared { maps, epochs, shapes, templates, known, others, slice, layout })
     }
 }

@@ -15,13 +15,16 @@ use super::attention::Attention;
 use super::floor::{Floor, NAP, Next};
 use super::meter::Meter;
 use super::supply::{List, Origin, Record, Supply};
+use super::timed::Turns;
 use super::{Account, Crew, Reason, joined};
 use crate::engine::Engine;
 use crate::runtime::packet::{Arrival, Batch, LONGEST_OPEN};
 use crate::runtime::worker::Event;
 
-/// Copies for each packet of a batch, on average, before copying fails.
-pub(super) const COPIES: usize = 16;
+/// Copies that there is room for, for so many packets at once: 16 each, but as many as one packet is likely to become at least.
+pub(super) fn copies(packets: usize) -> usize {
+    (packets * 16).max(1024)
+}
 
 /// Packets that a source has.
 #[derive(Clone, Copy, Debug)]
@@ -75,23 +78,25 @@ pub struct Sources<'f> {
     pub streams: &'f [Option<&'f dyn Origin>],
     /// Who is told of sources that have no packets, if somebody wants to know.
     pub attention: Option<&'f Attention>,
+    /// Sources that are pulled by turns: what these call a lane is a source. Where time is that of packets, each group gives one after the other.
+    pub pulls: &'f [Turns],
 }
 
 impl<'f> From<&'f [Feed<'f>]> for Sources<'f> {
     fn from(feeds: &'f [Feed<'f>]) -> Sources<'f> {
-        Sources { feeds, gates: &[], streams: &[], attention: None }
+        Sources { feeds, gates: &[], streams: &[], attention: None, pulls: &[] }
     }
 }
 
 impl<'f> From<&'f Vec<Feed<'f>>> for Sources<'f> {
     fn from(feeds: &'f Vec<Feed<'f>>) -> Sources<'f> {
-        Sources { feeds, gates: &[], streams: &[], attention: None }
+        Sources { feeds, gates: &[], streams: &[], attention: None, pulls: &[] }
     }
 }
 
 impl<'f, const N: usize> From<&'f [Feed<'f>; N]> for Sources<'f> {
     fn from(feeds: &'f [Feed<'f>; N]) -> Sources<'f> {
-        Sources { feeds, gates: &[], streams: &[], attention: None }
+        Sources { feeds, gates: &[], streams: &[], attention: None, pulls: &[] }
     }
 }
 
@@ -318,7 +323,7 @@ pub(super) struct Hand<'f> {
 impl<'f> Hand<'f> {
     pub(super) fn new(supplies: Vec<Supply<'f>>, outputs: usize, size: usize) -> io::Result<Hand<'f>> {
         let ran = GraphRan::none(supplies.len(), outputs);
-        let batch = Batch::with_copies(size, size * COPIES)?;
+        let batch = Batch::with_copies(size, copies(size))?;
         let (numbers, meter) = (Vec::with_capacity(size), Meter::default());
         Ok(Hand { batch, worker: 0, supplies, numbers, meter, ran })
     }

@@ -6,7 +6,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::graph::{COPIES, Ends, GraphRan};
+use super::graph::{Ends, GraphRan, copies};
 use super::meter::Meter;
 use super::{Account, Fate, Ran, Reason, fate};
 use crate::engine::Engine;
@@ -101,7 +101,7 @@ pub fn serve_graph<W: Wire>(
     size: usize,
     goes_on: &mut dyn FnMut(&GraphRan, &mut Engine) -> bool,
 ) -> io::Result<GraphRan> {
-    let mut batch = Batch::with_copies(size, size * COPIES)?;
+    let mut batch = Batch::with_copies(size, copies(size))?;
     let mut ran = GraphRan::none(ends.sources.len(), ends.outputs.len());
     let (mut meter, mut idle, mut in_vain) = (Meter::default(), Idle::default(), 0);
     let start = Instant::now();

@@ -20,7 +20,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::floor::{Floor, Next};
-use super::graph::{COPIES, Departure, Ends, GraphRan, Hand, Sources};
+use super::graph::{Departure, Ends, GraphRan, Hand, Sources, copies};
 use super::live::{self, Wire, hand};
 use super::meter::Meter;
 use super::queues::Plan;
@@ -491,7 +491,7 @@ impl Behind {
     ) -> io::Result<Behind> {
         Ok(Behind {
             lane: engine.lane(number),
-            batch: Batch::with_copies(size, size * COPIES)?,
+            batch: Batch::with_copies(size, copies(size))?,
             origins: Vec::with_capacity(size),
             burst: Burst::default(),
             done: 0,

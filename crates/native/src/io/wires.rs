@@ -7,7 +7,7 @@ use std::io;
 use std::ops::Range;
 
 use super::floor::Attend;
-use super::graph::{COPIES, Ends, GraphRan};
+use super::graph::{Ends, GraphRan, copies};
 use super::live::{NAP, SPINS, Wire, finish, hand};
 use super::meter::Meter;
 use super::queues::{Carry, Plan, Received, Served};
@@ -62,7 +62,7 @@ struct Way<'w, W> {
 
 impl<'w, W: Wire> Way<'w, W> {
     fn new(wires: &'w mut Vec<W>, lists: &[usize], open: bool, plan: &Plan<'_>) -> io::Result<Way<'w, W>> {
-        let batch = Batch::with_copies(plan.batch, if open { plan.batch * COPIES } else { 0 })?;
+        let batch = Batch::with_copies(plan.batch, if open { copies(plan.batch) } else { 0 })?;
         let lists = lists.iter().map(|wire| (*wire, [0; 2])).collect();
         Ok(Way { batch, wires, lists, open, in_vain: 0 })
     }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use millstream_ports::{Error, Frame, Interface, Interfaces, Line, Lines, Lost, Memory, Options};
 
 use super::floor::Attend;
-use super::graph::{COPIES, Ends, GraphRan};
+use super::graph::{Ends, GraphRan, copies};
 use super::live::{NAP, SPINS};
 use super::meter::Meter;
 use super::queues::{Carry, Metadata, Plan, Received, Served};
@@ -152,7 +152,7 @@ impl<'w> Way<'w> {
         (open, busy): (bool, bool),
         plan: &Plan<'_>,
     ) -> io::Result<Way<'w>> {
-        let copies = if open { plan.batch * COPIES } else { 0 };
+        let copies = if open { self::copies(plan.batch) } else { 0 };
         let batch = match plan.metadata {
             Metadata::InPlace => Batch::over(room, plan.batch, copies)?,
             Metadata::Copy => Batch::with_copies(plan.batch, copies)?,

@@ -380,9 +380,12 @@ impl Batch {
         self.layout.get(self.descriptor(at), field)
     }
 
-    /// Packets that it has room for.
+    /// Packets that it has room for, with all copies that they become.
     pub fn capacity(&self) -> usize {
-        self.capacity
+        match self.expected.copies() as usize {
+            0 => self.capacity,
+            copies => (self.spares / copies).clamp(1, self.capacity.max(1)),
+        }
     }
 
     /// Packets in it.

@@ -16,16 +16,18 @@ use crate::compile::Setup;
 use crate::config::{Text, words};
 use crate::elements::ip::{header, header_length};
 use crate::error::Error;
+use crate::keyword::{at, key};
 use crate::packet::{Note, Packet};
 
 pub(super) const CLASS: Class = Class {
-    name: "ICMPRewriter",
     ports: "1/1-",
     processing: "h/h",
-    arguments: &["MAPS", "DST_ANNO", "REPLY_ANNO"],
-    ignored: &["REPLY_ANNO"],
-    passes_all: false,
-    make: errors,
+    ..Class::filter(
+        "ICMPRewriter",
+        "Takes errors back to those whose packets rewriters have changed.",
+        &[at("MAPS"), key("DST_ANNO"), super::REPLY_ANNO],
+        errors,
+    )
 };
 
 /// Unreachable, source quench, redirect, time exceeded, parameter problem.

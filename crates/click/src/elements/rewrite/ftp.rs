@@ -17,11 +17,17 @@ use crate::config::Text;
 use crate::elements::ip::{fold, header, header_length, set_checksum};
 use crate::elements::transport::{TCP, pseudo_sum, sum_bytes};
 use crate::error::Error;
+use crate::keyword::at;
 use crate::packet::{Note, Packet};
 
 pub(super) const CLASS: Class = Class {
     processing: "h/h",
-    ..Class::filter("FTPPortMapper", &["CONTROL_REWRITER", "DATA_REWRITER", "DATA_REWRITER_INPUT"], mapper)
+    ..Class::filter(
+        "FTPPortMapper",
+        "Changes the addresses that commands of FTP name.",
+        &[at("CONTROL_REWRITER"), at("DATA_REWRITER"), at("DATA_REWRITER_INPUT")],
+        mapper,
+    )
 };
 
 /// Control connections whose streams were changed that are known at a time.

@@ -4,7 +4,7 @@ use std::io;
 use std::ops::Range;
 
 use super::device::{Buffers, Hand, Line};
-use crate::io::graph::COPIES;
+use crate::io::graph::copies;
 use crate::io::meter::Meter;
 use crate::io::queues::{Carry, Metadata, Plan, Received};
 use crate::runtime::packet::{Batch, Came};
@@ -27,7 +27,7 @@ pub(super) struct Way<'d> {
 impl<'d> Way<'d> {
     /// Takes a queue of all ports as this thread. Lists leave by these ports.
     pub(super) fn enter(line: Line<'d>, lists: &[usize], open: bool, plan: &Plan<'_>) -> io::Result<Way<'d>> {
-        let copies = if open { plan.batch * COPIES } else { 0 };
+        let copies = if open { self::copies(plan.batch) } else { 0 };
         let batch = match plan.metadata {
             Metadata::InPlace => Batch::over(line.room(), plan.batch, copies)?,
             Metadata::Copy => Batch::with_copies(plan.batch, copies)?,

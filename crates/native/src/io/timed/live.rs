@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::Room;
 use crate::engine::Engine;
-use crate::io::graph::{COPIES, Ends, GraphRan};
+use crate::io::graph::{Ends, GraphRan, copies};
 use crate::io::live::{NAP, SPINS, Wire, finish, hand};
 use crate::io::meter::Meter;
 use crate::runtime::packet::Batch;
@@ -26,7 +26,7 @@ pub fn serve_graph_timed<W: Wire>(
     size: usize,
     goes_on: &mut dyn FnMut(&GraphRan, &mut Engine, &mut Room) -> bool,
 ) -> io::Result<GraphRan> {
-    let mut batch = Batch::with_copies(size, size * COPIES)?;
+    let mut batch = Batch::with_copies(size, copies(size))?;
     let (mut ran, mut meter) = (GraphRan::none(ends.sources.len(), ends.outputs.len()), Meter::default());
     let start = Instant::now();
     room.begin(0);

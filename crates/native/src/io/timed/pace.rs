@@ -26,6 +26,8 @@ pub enum Pace {
         /// Bytes a second.
         bandwidth: u64,
     },
+    /// As soon as they are there, until so many have gone.
+    Upto(u64),
     /// So many at once, at multiples of a time.
     Every {
         /// Nanoseconds.
@@ -68,6 +70,8 @@ pub(super) struct Clocked {
     origin: u64,
     tick: Option<u64>,
     rest: u64,
+    /// Packets that have gone.
+    count: u64,
 }
 
 impl Clocked {
@@ -77,7 +81,7 @@ impl Clocked {
             Pace::Rate { rate, burst, .. } => burst.room(rate),
             _ => 0,
         };
-        Clocked { pace, left, since: origin, free: origin, origin, tick: None, rest: 0 }
+        Clocked { pace, left, since: origin, free: origin, origin, tick: None, rest: 0, count: 0 }
     }
 
     /// With another pace from now on: what is in the bucket stays there.
@@ -112,6 +116,7 @@ impl Clocked {
                 Some(self.since.checked_add(wait)?.max(came))
             }
             Pace::Delay(time) => came.checked_add(time),
+            Pace::Upto(most) => (self.count < most).then_some(came),
             Pace::Link { .. } => Some(self.free.max(came)),
             Pace::Every { interval, .. } => {
                 let at = came.max(self.tick.unwrap_or(self.origin)) - self.origin;
@@ -127,13 +132,14 @@ impl Clocked {
 
     /// A packet goes that was to go at `at`. Gives when it arrives, of a line.
     pub(super) fn gone(&mut self, at: u64, length: usize) -> Option<u64> {
+        self.count += 1;
         match self.pace {
             Pace::Rate { bytes, .. } => {
                 self.fill(at);
                 self.left -= tokens(bytes, length);
                 None
             }
-            Pace::Delay(_) => None,
+            Pace::Delay(_) | Pace::Upto(_) => None,
             Pace::Link { latency, bandwidth } => {
                 let time = (length as u128 * SECOND as u128).div_ceil(u128::from(bandwidth.max(1)));
                 self.free = at.saturating_add(u64::try_from(time).unwrap_or(u64::MAX));
@@ -198,6 +204,18 @@ mod tests {
         assert_eq!(clocked.when(20, 60), None);
         clocked.set(rate(1_000_000_000), 500);
         assert_eq!(clocked.when(20, 60), Some(501));
+    }
+
+    #[test]
+    fn so_many_packets_go_as_soon_as_they_are_there() {
+        let mut clocked = Clocked::new(Pace::Upto(2), 1_000);
+        for came in [2_000, 2_005] {
+            assert_eq!(clocked.when(came, 60), Some(came));
+            clocked.gone(came, 60);
+        }
+        assert_eq!(clocked.when(2_010, 60), None);
+        clocked.set(Pace::Upto(3), 2_020);
+        assert_eq!(clocked.when(2_010, 60), Some(2_010));
     }
 
     #[test]

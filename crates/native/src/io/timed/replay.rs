@@ -7,11 +7,12 @@ use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::turns::{Scheduler, Turns};
 use super::{Beat, Room, Sender};
 use crate::engine::Engine;
 use crate::io::attention::Attention;
 use crate::io::floor::NAP;
-use crate::io::graph::{Admitted, COPIES, Departure, GraphRan, Sources, admit};
+use crate::io::graph::{Admitted, Departure, GraphRan, Sources, admit, copies};
 use crate::io::meter::Meter;
 use crate::io::supply::{Record, Supply};
 use crate::runtime::packet::{Arrival, Batch};
@@ -27,6 +28,8 @@ pub struct Timetable<'t> {
     pub stamps: &'t [u64],
     /// Without these, when they come; a gate may say another rate.
     pub beat: Beat,
+    /// Whether the beat is the source's own.
+    pub paced: bool,
 }
 
 impl Timetable<'_> {
@@ -54,6 +57,11 @@ struct Line<'f> {
 }
 
 impl Line<'_> {
+    /// Whether its packets come at times of their own.
+    fn is_paced(&self) -> bool {
+        !self.table.stamps.is_empty() || self.table.paced
+    }
+
     /// When its next packet comes, if there is one; it has none from number `until` on.
     fn next(&mut self, until: u64, rate: Option<u64>, now: u64) -> io::Result<Option<u64>> {
         let found = self.supply.peek(until)?.map(|(record, number)| (record.arrival.time, number));
@@ -109,13 +117,14 @@ pub fn run_graph_timed<'f>(
     let beginning = beginnings.into_iter().min().unwrap_or(BEGINNING);
     lines.iter_mut().for_each(|line| line.sender = Sender::new(line.table.beat, beginning));
     room.begin(beginning);
-    let mut batch = Batch::with_copies(size, size * COPIES)?;
+    let mut batch = Batch::with_copies(size, copies(size))?;
     let mut ran = GraphRan::none(lines.len(), outputs);
     let (mut meter, mut origins) = (Meter::default(), Vec::with_capacity(size));
     let (start, mut now) = (Instant::now(), beginning);
+    let mut pulls: Vec<Pull> = sources.pulls.iter().map(|turns| Pull::new(turns, beginning)).collect();
     engine.set_clock(Clock::Fixed(now));
     while goes_on(engine, room) {
-        let next = next(&mut lines, &sources, room, now)?;
+        let next = next(&mut lines, &pulls, &sources, room, now)?;
         if let Some(attention) = sources.attention {
             attention.waits(next.is_some());
             if next.is_none() {
@@ -149,6 +158,7 @@ pub fn run_graph_timed<'f>(
         let stamp = engine.stamp();
         match event {
             Event::Arrival(source) => {
+                pulls.iter_mut().for_each(|pull| pull.had(source));
                 arrive((&mut lines[source], now), source, &mut batch, &mut origins, &mut ran)?;
             }
             Event::Departure => room.fill(&mut batch, lines.len() as u32 + 1, &mut origins),
@@ -176,20 +186,63 @@ pub fn run_graph_timed<'f>(
     Ok(ran)
 }
 
+/// Sources that are pulled by turns, one packet after the other.
+struct Pull {
+    sources: Vec<usize>,
+    scheduler: Scheduler,
+    /// When the next packet is pulled, and how many were.
+    pulled: Sender,
+    count: u64,
+}
+
+impl Pull {
+    fn new(turns: &Turns, beginning: u64) -> Pull {
+        let scheduler = Scheduler::from(turns);
+        Pull { sources: turns.lanes(), scheduler, pulled: Sender::new(PULLED, beginning), count: 0 }
+    }
+
+    /// The packet that is pulled next, of those of its sources and when they are there; and when it is pulled.
+    fn next(&self, there: &[(u64, usize)]) -> Option<(u64, usize)> {
+        let first = there.iter().map(|(at, _)| *at).min()?;
+        let at = self.pulled.when(self.count)?.max(first);
+        let has = |source: usize| there.iter().any(|(time, of)| *of == source && *time <= at);
+        Some((at, self.scheduler.next(&has)?))
+    }
+
+    /// A packet of a source was pulled.
+    fn had(&mut self, source: usize) {
+        self.count += u64::from(self.scheduler.had(source));
+    }
+}
+
+/// How often is pulled where nothing else says so.
+const PULLED: Beat = Beat::Rate(1_000_000);
+
 /// What is next, and when.
 fn next(
     lines: &mut [Line<'_>],
+    pulls: &[Pull],
     sources: &Sources<'_>,
     room: &Room,
     now: u64,
 ) -> io::Result<Option<(u64, Event)>> {
     let due = room.next();
     let mut arrival: Option<(u64, usize)> = None;
+    let mut pulled = vec![Vec::new(); pulls.len()];
     for (source, line) in lines.iter_mut().enumerate() {
         let comes = line.next(sources.until(source), sources.rate(source), now)?.map(|at| (at, source));
         sources.looked(source, 0, comes.is_some(), line.supply.peek(sources.until(source))?.is_some());
-        arrival = arrival.into_iter().chain(comes).min();
+        match pulls.iter().position(|pull| pull.sources.contains(&source)) {
+            // One without times of its own is there whenever it is asked.
+            Some(pull) => {
+                let paced = line.is_paced();
+                pulled[pull].extend(comes.map(|(at, source)| (if paced { at } else { 0 }, source)));
+            }
+            None => arrival = arrival.into_iter().chain(comes).min(),
+        }
     }
+    let pulled = pulls.iter().zip(&pulled).filter_map(|(pull, there)| pull.next(there));
+    let arrival = pulled.chain(arrival).min();
     Ok(match (arrival, due) {
         // What is full is emptied first; where nothing ever leaves it, nothing more comes.
         (_, due) if room.is_full() => due.map(|due| (due, Event::Departure)),
@@ -234,10 +287,10 @@ mod tests {
 
     #[test]
     fn captures_are_repeated_with_the_time_between_their_first_two_packets() {
-        let table = Timetable { stamps: &[100, 110, 150], beat: Beat::Rate(0) };
+        let table = Timetable { stamps: &[100, 110, 150], beat: Beat::Rate(0), paced: true };
         let times = [100, 110, 150, 160, 170, 220].map(Some);
         assert_eq!([0, 1, 2, 3, 4, 6].map(|number| table.of(number)), times);
-        let alone = Timetable { stamps: &[100], beat: Beat::Rate(0) };
+        let alone = Timetable { stamps: &[100], beat: Beat::Rate(0), paced: true };
         assert_eq!([0, 1, 2].map(|number| alone.of(number)), [100, 101, 102].map(Some));
     }
 }

@@ -13,6 +13,17 @@ pub enum Turns {
     Strides(Vec<(u64, Turns)>),
 }
 
+impl Turns {
+    /// All lanes.
+    pub(super) fn lanes(&self) -> Vec<usize> {
+        match self {
+            Turns::Lane(lane) => vec![*lane],
+            Turns::RoundRobin(all) | Turns::First(all) => all.iter().flat_map(Turns::lanes).collect(),
+            Turns::Strides(all) => all.iter().flat_map(|(_, turns)| turns.lanes()).collect(),
+        }
+    }
+}
+
 /// What a client of one ticket goes on by.
 const STRIDE: u64 = 1 << 32;
 
@@ -22,7 +33,7 @@ pub(super) enum Scheduler {
     Lane(usize),
     RoundRobin { all: Vec<Scheduler>, next: usize },
     First(Vec<Scheduler>),
-    Strides { all: Vec<Client>, along: u64 },
+    Strides { all: Vec<Client>, along: u64, turn: u64 },
 }
 
 #[derive(Clone, Debug)]
@@ -30,6 +41,8 @@ pub(super) struct Client {
     stride: u64,
     /// How far along it is.
     along: u64,
+    /// When it came to be so far: of several that are equally far the one that came there last is next.
+    since: u64,
     of: Scheduler,
 }
 
@@ -43,9 +56,9 @@ impl From<&Turns> for Scheduler {
             Turns::Strides(clients) => {
                 let client = |(tickets, turns): &(u64, Turns)| {
                     let stride = STRIDE / (*tickets).clamp(1, STRIDE);
-                    Client { stride, along: stride, of: turns.into() }
+                    Client { stride, along: stride, since: 0, of: turns.into() }
                 };
-                Scheduler::Strides { all: clients.iter().map(client).collect(), along: 0 }
+                Scheduler::Strides { all: clients.iter().map(client).collect(), along: 0, turn: 0 }
             }
         }
     }
@@ -61,10 +74,10 @@ impl Scheduler {
                 before.iter().chain(behind).find_map(|one| one.next(has))
             }
             Scheduler::First(all) => all.iter().find_map(|one| one.next(has)),
-            Scheduler::Strides { all, along } => {
+            Scheduler::Strides { all, along, .. } => {
                 let ready = all.iter().filter_map(|client| {
                     let lane = client.of.next(has)?;
-                    Some((client.along.max(*along), lane))
+                    Some(((client.along.max(*along), std::cmp::Reverse(client.since)), lane))
                 });
                 ready.reduce(|best, other| if other.0 < best.0 { other } else { best }).map(|(_, lane)| lane)
             }
@@ -83,7 +96,7 @@ impl Scheduler {
                 at.is_some()
             }
             Scheduler::First(all) => all.iter_mut().any(|one| one.had(lane)),
-            Scheduler::Strides { all, along } => {
+            Scheduler::Strides { all, along, turn } => {
                 let Some(client) = all.iter_mut().find_map(|client| client.of.had(lane).then_some(client))
                 else {
                     return false;
@@ -91,6 +104,8 @@ impl Scheduler {
                 // Who had nothing for a while does not catch up.
                 *along = client.along.max(*along);
                 client.along = along.saturating_add(client.stride);
+                *turn += 1;
+                client.since = *turn;
                 true
             }
         }
@@ -124,5 +139,8 @@ mod tests {
         assert_eq!(turns(&both, vec![2, 1, 1]), [0, 1, 0, 2]);
         let strides = Turns::Strides(vec![(3, Turns::Lane(0)), (1, Turns::Lane(1))]);
         assert_eq!(turns(&strides, vec![6, 2]), [0, 0, 0, 1, 0, 0, 0, 1]);
+        // As Click's list of clients has it, in which the one that comes to a place is in front of those that are there.
+        let strides = Turns::Strides(vec![(4, Turns::Lane(0)), (2, Turns::Lane(1)), (1, Turns::Lane(2))]);
+        assert_eq!(turns(&strides, vec![8, 4, 2]), [0, 0, 1, 0, 0, 1, 2, 0, 0, 1, 0, 0, 1, 2]);
     }
 }

@@ -99,6 +99,8 @@ pub struct Layout {
     inverse: u32,
     /// Whether it is that of [`Layout::packed`].
     packed: bool,
+    /// Copies that a packet of it becomes at most; 0 if that is not known.
+    copies: u32,
 }
 
 impl Layout {
@@ -127,7 +129,7 @@ impl Layout {
         packed: bool,
     ) -> Layout {
         let inverse = (1u64 << 32).div_ceil(stride as u64 * WORD as u64) as u32;
-        Layout { fields, words, ahead, walks, stride, inverse, packed }
+        Layout { fields, words, ahead, walks, stride, inverse, packed, copies: 0 }
     }
 
     /// The same fields in another order, with gaps: any, by this number. Where they are fixed they stay.
@@ -149,6 +151,16 @@ impl Layout {
             .words
             .map(|at| if at == ABSENT { at } else { free.swap_remove(below(free.len() as u8).into()) });
         Layout::of_places(fields, words, (ahead, walks), stride, false)
+    }
+
+    /// The same, of packets that become so many copies at most.
+    pub(crate) fn copying(self, copies: u32) -> Layout {
+        Layout { copies, ..self }
+    }
+
+    /// Copies that a packet becomes at most; 0 if that is not known.
+    pub(crate) fn copies(&self) -> u32 {
+        self.copies
     }
 
     /// The fields that it has.
