@@ -3,7 +3,6 @@
 //! The renderer counts columns in 16 bits and is slow with long lines, and a configuration may be one line of megabytes. So it is never given
 //! more than [`MOST`] bytes on either side of a place, whatever the text is.
 
-use std::io::Write;
 use std::sync::Arc;
 
 use miette::{MietteError, MietteSpanContents, Report, SourceCode, SourceSpan, SpanContents};
@@ -13,13 +12,12 @@ const MOST: usize = 160;
 
 /// Writes a report to standard error, in one write. Nobody is told if that is closed.
 pub(crate) fn emit(report: &Report) {
-    let text = format!("{report:?}\n");
-    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+    errln!("{report:?}");
 }
 
 /// Writes a warning to standard error, a line.
 pub(crate) fn warn(text: &str) {
-    let _ = std::io::stderr().lock().write_all(format!("warning: {text}\n").as_bytes());
+    errln!("warning: {text}");
 }
 
 /// A text and its name, of which only a part is shown.

@@ -37,7 +37,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     with: Option<PathBuf>,
     /// Seconds to look for
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = crate::lengths::seconds())]
     budget: u64,
     /// Left sides looked at at the same time
     #[arg(long, value_name = "N", default_value_t = jobs())]
@@ -59,7 +59,7 @@ pub(crate) struct Args {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     let Some(solver) = args.solving.solver() else {
-        eprintln!("rules are not learnt without a solver that proves them");
+        errln!("rules are not learnt without a solver that proves them");
         return Ok(Exit::NotPermitted.into());
     };
     if let Some(each) = args.windows {
@@ -92,7 +92,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     drop(bar);
     let journal = journal.into_inner().map_err(|_| miette!("a thread of the search has failed"))?;
     if os::interrupted() {
-        eprintln!("interrupted: the same command goes on from {}", journal.path.display());
+        errln!("interrupted: the same command goes on from {}", journal.path.display());
     }
     let found = [kept, journal.entries.clone()].concat();
     let candidates = found.len();
@@ -100,7 +100,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     let admitted = admit(rest, Some(&solver), &args.solving.limits(), args.jobs, || {}).into_diagnostic()?;
     let store = new_store(admitted.entries);
     write_store(&args.output, &store.text())?;
-    println!("{} rules of {candidates} found, in {}", store.entries.len(), args.output.display());
+    outln!("{} rules of {candidates} found, in {}", store.entries.len(), args.output.display());
     if !os::interrupted() && journal.groups.is_some_and(|(done, all)| done == all) {
         // All left sides were looked at: there is nothing to go on with.
         let _ = std::fs::remove_file(&journal.path);
@@ -137,7 +137,7 @@ fn windows(args: &Args, each: Duration, solver: Solver) -> Result<ExitCode, miet
     let (fires, shown) = (rules.iter().map(|r| r.fires).sum::<u64>(), args.output.display());
     let (count, text) = (rules.len(), WindowRules::new(rules).text());
     write_store(&args.output, &text)?;
-    println!("{count} rules of windows, applied {fires} times, in {shown}");
+    outln!("{count} rules of windows, applied {fires} times, in {shown}");
     Ok(Exit::Done.into())
 }
 
@@ -148,7 +148,7 @@ fn forms(args: &Args, options: &Options) -> Result<Vec<(String, Object)>, miette
         let object = match crate::input::read(&path) {
             Ok(object) => object,
             Err(error) => {
-                eprintln!("left out: {error}");
+                errln!("left out: {error}");
                 continue;
             }
         };

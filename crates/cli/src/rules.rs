@@ -139,12 +139,12 @@ fn check(args: &Check) -> Result<ExitCode, miette::Report> {
     let mut report = report(&rules, &checked);
     check_windows(&windows, solver.as_ref(), &mut report);
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&report).into_diagnostic()?);
+        outln!("{}", serde_json::to_string_pretty(&report).into_diagnostic()?);
     } else {
         for row in report.rules.iter().filter(|r| r.verdict != "proven") {
-            println!("{}  {}: {}", row.name, row.rule, row.reason.as_deref().unwrap_or_default());
+            outln!("{}  {}: {}", row.name, row.rule, row.reason.as_deref().unwrap_or_default());
         }
-        println!(
+        outln!(
             "{} rules: {} proven, {} wrong, {} undecided",
             report.rules.len(),
             report.proven,
@@ -315,7 +315,7 @@ pub(crate) fn admitted(files: &[PathBuf], solving: &Solving) -> Result<Team, mie
     let (mut team, solver) = (Team::default(), solving.solver());
     for file in files {
         if WindowRules::is_one(&text_of(file)?) {
-            let tell = |rule: &WindowRule, why: &str| eprintln!("{}: not applied, {why}: {rule}", rule.name);
+            let tell = |rule: &WindowRule, why: &str| errln!("{}: not applied, {why}: {rule}", rule.name);
             let (proven, _) = admitted_windows(&windows(file)?, solver.as_ref(), tell);
             let known = team.windows.iter().flat_map(|w| w.rules().to_vec());
             team.windows = Some(Arc::new(WindowRules::new(known.chain(proven.rules().to_vec()).collect())));
@@ -334,7 +334,7 @@ fn admitted_terms(
     let admitted = millstream_rules::admit(store.entries, solver, &solving.limits(), jobs(), || {});
     let admitted = admitted.into_diagnostic()?;
     for (rule, outcome) in &admitted.refused {
-        eprintln!("{}: not applied, {outcome}: {rule}", rule.name);
+        errln!("{}: not applied, {outcome}: {rule}", rule.name);
     }
     Ok(millstream_rules::rule_set(&new_store(admitted.entries)))
 }
@@ -358,21 +358,21 @@ fn seal(args: &Seal) -> Result<ExitCode, miette::Report> {
         millstream_rules::admit(entries, solver.as_ref(), &args.solving.limits(), args.jobs, || {})
             .into_diagnostic()?;
     for (rule, outcome) in &admitted.refused {
-        println!("{}: left out, {outcome}: {rule}", rule.name);
+        outln!("{}: left out, {outcome}: {rule}", rule.name);
     }
     let store = new_store(admitted.entries);
     sealed(args, &store.text(), store.entries.len(), admitted.refused.len())
 }
 
 fn seal_windows(args: &Seal, rules: &WindowRules) -> Result<ExitCode, miette::Report> {
-    let tell = |rule: &WindowRule, why: &str| println!("{}: left out, {why}: {rule}", rule.name);
+    let tell = |rule: &WindowRule, why: &str| outln!("{}: left out, {why}: {rule}", rule.name);
     let (proven, refused) = admitted_windows(rules, args.solving.solver().as_ref(), tell);
     sealed(args, &proven.text(), proven.rules().len(), refused)
 }
 
 fn sealed(args: &Seal, text: &str, kept: usize, refused: usize) -> Result<ExitCode, miette::Report> {
     write_store(&args.output, text)?;
-    println!("{kept} rules in {}, {refused} left out", shown(&args.output));
+    outln!("{kept} rules in {}, {refused} left out", shown(&args.output));
     Ok(if refused == 0 { Exit::Done } else { Exit::Unknown }.into())
 }
 
@@ -423,13 +423,13 @@ fn stats(args: &Stats) -> Result<ExitCode, miette::Report> {
     rules.sort_by(|a, b| b.fires.cmp(&a.fires).then_with(|| a.rule.cmp(&b.rule)));
     if args.json {
         let report = Firings { schema: 1, objects, rules };
-        println!("{}", serde_json::to_string_pretty(&report).into_diagnostic()?);
+        outln!("{}", serde_json::to_string_pretty(&report).into_diagnostic()?);
     } else {
         for r in &rules {
-            println!("{:8}  {}  {}", r.fires, r.name, r.rule);
+            outln!("{:8}  {}  {}", r.fires, r.name, r.rule);
         }
         let total: u64 = rules.iter().map(|r| r.fires).sum();
-        println!("{} of {} rules applied {total} times to {objects} objects", rules.len(), set.rules().len());
+        outln!("{} of {} rules applied {total} times to {objects} objects", rules.len(), set.rules().len());
     }
     Ok(Exit::Done.into())
 }
@@ -492,6 +492,6 @@ fn write_questions(rules: &[Rule], directory: &Path) -> Result<ExitCode, miette:
             files += 1;
         }
     }
-    println!("{files} questions of {} rules in {shown}", rules.len());
+    outln!("{files} questions of {} rules in {shown}", rules.len());
     Ok(Exit::Done.into())
 }
