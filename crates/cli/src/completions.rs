@@ -1,6 +1,5 @@
 //! `millstream completions`: completion scripts, made from the definition of the command line.
 
-use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::CommandFactory as _;
@@ -19,6 +18,6 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut crate::Cli::command(), "millstream", &mut script);
-    io::stdout().write_all(&script).map_err(|e| miette::miette!("standard output: {e}"))?;
+    out!("{}", String::from_utf8_lossy(&script));
     Ok(Exit::Done.into())
 }

@@ -3,10 +3,8 @@
 //! The renderer counts columns in 16 bits and is slow with long lines, and a configuration may be one line of megabytes. So it is never given
 //! more than [`MOST`] bytes on either side of a place, whatever the text is.
 
-use std::io::Write;
 use std::sync::Arc;
 
-use crate::escape::{escape, is_coloured};
 use miette::{MietteError, MietteSpanContents, Report, SourceCode, SourceSpan, SpanContents};
 
 /// Bytes that are shown in front of a place and behind its beginning.
@@ -14,19 +12,12 @@ const MOST: usize = 160;
 
 /// Writes a report to standard error, in one write. Nobody is told if that is closed.
 pub(crate) fn emit(report: &Report) {
-    write(&format!("{report:?}\n"));
+    errln!("{report:?}");
 }
 
 /// Writes a warning to standard error, a line.
 pub(crate) fn warn(text: &str) {
-    write(&format!("warning: {text}\n"));
-}
-
-/// Writes a text to standard error at once, with what controls a terminal escaped.
-fn write(text: &str) {
-    let stderr = std::io::stderr();
-    let text = escape(text, is_coloured(&stderr));
-    let _ = stderr.lock().write_all(text.as_bytes());
+    errln!("warning: {text}");
 }
 
 /// A text and its name, of which only a part is shown.

@@ -89,9 +89,9 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, miette::Report> {
     let ready = checks.iter().all(|c| c.status != Status::Missing);
     let report = Report { schema: 1, ready, checks };
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&report).map_err(|e| miette::miette!("{e}"))?);
+        outln!("{}", serde_json::to_string_pretty(&report).map_err(|e| miette::miette!("{e}"))?);
     } else {
-        print!("{}", text(&report));
+        out!("{}", text(&report));
     }
     Ok(if ready { Exit::Done } else { Exit::NotPermitted }.into())
 }

@@ -50,7 +50,7 @@ impl Flags {
             Ok(ports) => Ok(Ok(ports)),
             Err(e) if e.is_input() => Err(miette!(help = help(&e), "--io dpdk:...: {e}")),
             Err(e) => {
-                eprintln!("--io dpdk:...: {e}\n  {}", help(&e));
+                errln!("--io dpdk:...: {e}\n  {}", help(&e));
                 Ok(Err(Exit::NotPermitted.into()))
             }
         }
@@ -116,7 +116,7 @@ pub(crate) fn of_graph(
     }
     if program.stages > 1 {
         // The buffers and queues of devices are one worker's.
-        eprintln!("--pipeline has no packets of DPDK: use --io raw, tap or xdp, or leave it out");
+        errln!("--pipeline has no packets of DPDK: use --io raw, tap or xdp, or leave it out");
         return Ok(Err(Exit::NotPermitted.into()));
     }
     let said = |(device, what): (_, &str)| {

@@ -6,29 +6,6 @@
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
-use std::io::IsTerminal;
-
-// The macros of the standard library, with what they write escaped. They are in scope of all modules of this crate.
-macro_rules! print {
-    ($($argument:tt)*) => {
-        ::std::print!("{}", $crate::escape::escape(&::std::format!($($argument)*), $crate::escape::is_coloured(&::std::io::stdout())))
-    };
-}
-macro_rules! println {
-    ($($argument:tt)*) => {
-        ::std::println!("{}", $crate::escape::escape(&::std::format!($($argument)*), $crate::escape::is_coloured(&::std::io::stdout())))
-    };
-}
-macro_rules! eprintln {
-    ($($argument:tt)*) => {
-        ::std::eprintln!("{}", $crate::escape::escape(&::std::format!($($argument)*), $crate::escape::is_coloured(&::std::io::stderr())))
-    };
-}
-
-/// Returns true if a stream is a terminal on which colours are wanted.
-pub(crate) fn is_coloured(stream: &impl IsTerminal) -> bool {
-    stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
-}
 
 /// Escapes what is not to be read but obeyed. Line ends and tabs stay, and, where `colours` are wanted, colours and weights
 /// as our own renderers write them.

@@ -3,7 +3,7 @@
 //! The calling convention is that of the plugins of the public bpf_conformance runner: instructions in hexadecimal on
 //! standard input, memory in hexadecimal as the first argument, `r0` in hexadecimal on standard output.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         .ok_or_else(|| miette!(help = "an instruction is 8 bytes", "the program has {} bytes", code.len()))?;
     let slots = if args.roundtrip || args.optimize { roundtrip(&slots, args.optimize)? } else { slots };
     if args.terms {
-        writeln!(io::stdout(), "{:x}", evaluated(&slots, &memory)?).into_diagnostic()?;
+        outln!("{:x}", evaluated(&slots, &memory)?);
         return Ok(ExitCode::SUCCESS);
     }
     let program = Program::new(&slots).into_diagnostic().wrap_err("the program on standard input")?;
@@ -61,10 +61,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let address = if memory.is_empty() { 0 } else { machine.add_memory(memory) };
     let result = Interpreter::new(&[program]).run(&mut machine, 0, [address, length, 0, 0, 0]);
     if args.count {
-        eprintln!("{} instructions executed", machine.executed);
+        errln!("{} instructions executed", machine.executed);
     }
     let r0 = result.into_diagnostic()?;
-    writeln!(io::stdout(), "{r0:x}").into_diagnostic()?;
+    outln!("{r0:x}");
     Ok(ExitCode::SUCCESS)
 }
 

@@ -9,7 +9,7 @@ pub(crate) enum Exit {
     Done = 0,
     /// It was done, and the answer is no: a program rejected, a comparison lost, a check failed.
     Negative = 1,
-    /// The input or the command line cannot be used.
+    /// The input or the command line cannot be used, or the output cannot be written.
     Input = 2,
     /// It was done, and there is no answer: a measurement too short or too disturbed to tell, a proof not found.
     Unknown = 3,
@@ -17,6 +17,8 @@ pub(crate) enum Exit {
     NotPermitted = 4,
     /// The program of packets that was run has crashed.
     Crashed = 5,
+    /// A defect of Millstream's: a panic. The number is `EX_SOFTWARE` of sysexits.h.
+    Internal = 70,
 }
 
 impl From<Exit> for ExitCode {
@@ -50,10 +52,20 @@ pub(crate) fn ended<E: Classified>(error: E) -> miette::Report {
     Ended { message: all.join(": "), exit: error.exit() }.into()
 }
 
-/// The code of a command that ends by a report.
+/// The code of a command that ends by a report: the report's own, or that this machine does not permit it where the kernel said so somewhere
+/// below, or else that the input cannot be used.
 pub(crate) fn of(report: &miette::Report) -> Exit {
-    let ended = report.chain().find_map(|e| e.downcast_ref::<Ended>());
-    ended.map_or(Exit::Input, |ended| ended.exit)
+    if let Some(ended) = report.chain().find_map(|e| e.downcast_ref::<Ended>()) {
+        return ended.exit;
+    }
+    let errno = |error: &millstream_kernel::Error| match error {
+        // A map that is frozen, whoever asks.
+        millstream_kernel::Error::Call { call: "bpf(MAP_UPDATE_ELEM)", .. } => None,
+        error => error.errno(),
+    };
+    let mut refused = report.chain().filter_map(|error| error.downcast_ref().and_then(errno));
+    let is_lacking = |errno: i32| [libc::EPERM, libc::ENOSYS].contains(&errno);
+    if refused.any(is_lacking) { Exit::NotPermitted } else { Exit::Input }
 }
 
 impl Classified for millstream_lab::Error {
@@ -93,16 +105,17 @@ impl Classified for millstream_specialize::LiveError {
 }
 
 /// What each code says, for the help and the manual pages.
-pub(crate) const CODES: [(Exit, &str); 6] = [
+pub(crate) const CODES: [(Exit, &str); 7] = [
     (Exit::Done, "done"),
     (Exit::Negative, "done, and the answer is no (rejected, failed, lost)"),
-    (Exit::Input, "unusable input or command line"),
+    (Exit::Input, "unusable input or command line, or output that cannot be written"),
     (Exit::Unknown, "no answer (too short or too disturbed to tell, not proven)"),
     (Exit::NotPermitted, "this machine does not permit or support it; millstream doctor says what and why"),
     (
         Exit::Crashed,
         "the packet program that was run has crashed; standard error says where and at which packet",
     ),
+    (Exit::Internal, "internal error: a defect of Millstream's, which standard error tells how to report"),
 ];
 
 /// For the end of the help.

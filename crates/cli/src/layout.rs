@@ -157,8 +157,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let descriptor = descriptor.into_diagnostic()?;
     let document = document(args.configuration.conf.display().to_string(), &program.layout, &descriptor);
     match args.json {
-        true => println!("{}", serde_json::to_string_pretty(&document).into_diagnostic()?),
-        false => print!("{}", text(&document)),
+        true => outln!("{}", serde_json::to_string_pretty(&document).into_diagnostic()?),
+        false => out!("{}", text(&document)),
     }
     Ok(Exit::Done.into())
 }

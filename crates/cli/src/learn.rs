@@ -38,7 +38,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     with: Option<PathBuf>,
     /// Seconds to look for
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = crate::lengths::seconds())]
     budget: u64,
     /// Left sides looked at at the same time
     #[arg(long, value_name = "N", default_value_t = jobs())]
@@ -67,7 +67,7 @@ impl Args {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     let Some(solver) = args.solving.solver()? else {
-        eprintln!("rules are not learnt without a solver that proves them");
+        errln!("rules are not learnt without a solver that proves them");
         return Ok(Exit::NotPermitted.into());
     };
     if let Some(each) = args.windows {
@@ -100,7 +100,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     drop(bar);
     let journal = journal.into_inner().map_err(|_| miette!("a thread of the search has failed"))?;
     if os::interrupted() {
-        eprintln!("interrupted: the same command goes on from {}", journal.path.display());
+        errln!("interrupted: the same command goes on from {}", journal.path.display());
     }
     let found = [kept, journal.entries.clone()].concat();
     let candidates = found.len();
@@ -108,9 +108,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     let admitted = admit(rest, Some(&solver), &args.solving.limits(), args.jobs, || {}).into_diagnostic()?;
     let store = new_store(admitted.entries);
     write_store(&args.output, &store.text())?;
-    println!("{} rules of {candidates} found, in {}", store.entries.len(), args.output.display());
+    outln!("{} rules of {candidates} found, in {}", store.entries.len(), args.output.display());
     if let Some(words) = Solving::trusted(Some(&solver)) {
-        println!("this {words}");
+        outln!("this {words}");
     }
     if !os::interrupted() && journal.groups.is_some_and(|(done, all)| done == all) {
         // All left sides were looked at: there is nothing to go on with.
@@ -148,7 +148,7 @@ fn windows(args: &Args, each: Duration, solver: Solver) -> Result<ExitCode, miet
     let (fires, shown) = (rules.iter().map(|r| r.fires).sum::<u64>(), args.output.display());
     let (count, text) = (rules.len(), WindowRules::new(rules).text());
     write_store(&args.output, &text)?;
-    println!("{count} rules of windows, applied {fires} times, in {shown}");
+    outln!("{count} rules of windows, applied {fires} times, in {shown}");
     Ok(Exit::Done.into())
 }
 
@@ -159,7 +159,7 @@ fn forms(args: &Args, options: &Options) -> Result<Vec<(String, Object)>, miette
         let object = match crate::input::read(&path) {
             Ok(object) => object,
             Err(error) => {
-                eprintln!("left out: {error}");
+                errln!("left out: {error}");
                 continue;
             }
         };

@@ -10,6 +10,7 @@ use clap::{Command, CommandFactory as _};
 use clap_mangen::Man;
 
 use crate::exit::{CODES, Exit};
+use crate::output::Output;
 
 /// Flags of `millstream man`.
 #[derive(Debug, clap::Args)]
@@ -25,7 +26,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     let mut command = crate::Cli::command().disable_help_subcommand(true);
     command.build();
     let Some(dir) = &args.dir else {
-        page(command, &mut io::stdout()).map_err(|e| miette::miette!("standard output: {e}"))?;
+        page(command, &mut Output).map_err(|e| miette::miette!("standard output: {e}"))?;
         return Ok(Exit::Done.into());
     };
     std::fs::create_dir_all(dir).map_err(|e| miette::miette!("{}: {e}", dir.display()))?;
@@ -87,8 +88,10 @@ fn sections(others: &[String]) -> String {
         let _ = writeln!(out, ".TP\n\\fB{}\\fR\n{text}", exit as u8);
     }
     out.push_str(
-        ".SH ENVIRONMENT\n.TP\n\\fBMILLSTREAM_LOG\\fR\nwhat is logged to standard error: \\fIerror\\fR, \\fIwarn\\fR \
-         (if it is not set), \\fIinfo\\fR, \\fIdebug\\fR or \\fItrace\\fR\n",
+        ".SH ENVIRONMENT\n.TP\n\\fBMILLSTREAM_LOG\\fR, \\fBRUST_LOG\\fR\nwhat is logged to standard error, by the first \
+         that is set: \\fIerror\\fR, \\fIwarn\\fR (if none is set), \\fIinfo\\fR (if none is set, of the daemon), \
+         \\fIdebug\\fR or \\fItrace\\fR, or these by module, as in \\fIinfo,millstream_loader=debug\\fR\n\
+         .TP\n\\fBNO_COLOR\\fR\nif it is set, nothing is printed in colours\n",
     );
     let pages: Vec<String> =
         others.iter().map(|page| format!("\\fB{}\\fR(1)", page.replace('-', "\\-"))).collect();

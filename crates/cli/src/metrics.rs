@@ -1,4 +1,4 @@
-//! Metrics over HTTP, in the OpenMetrics text format: who asks, and how it is answered. What there is to be told is the business of who serves.
+//! Metrics over HTTP, in the Prometheus text format: who asks, and how it is answered. What there is to be told is the business of who serves.
 //!
 //! The server (`hyper`) answers `GET /metrics` and nothing else, one request a connection. Several clients are served at once, and each
 //! connection has one deadline from its first byte to its last: a client that sends or reads slowly delays nobody.
@@ -17,9 +17,14 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use tokio::sync::Semaphore;
 
+/// Media type of [`text`]: the format that all scrapers and `promtool check metrics` read.
+pub(crate) const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Time that a connection may take.
 const DEADLINE: Duration = Duration::from_secs(5);
 /// Bytes of a request's head at most.
@@ -41,15 +46,61 @@ pub(crate) fn listen(address: Option<SocketAddr>) -> Result<Option<TcpListener>,
     address.map(listen).transpose()
 }
 
-/// All that a collector tells.
+/// All that a collector tells, and which build tells it.
 pub(crate) fn text(collector: Box<dyn Collector>) -> String {
     let mut registry = Registry::default();
+    registry.register_collector(Box::new(Build));
     registry.register_collector(collector);
     let mut text = String::new();
     match prometheus_client::encoding::text::encode(&mut text, &registry) {
-        Ok(()) => text,
+        Ok(()) => classic(&text),
         Err(std::fmt::Error) => String::new(),
     }
+}
+
+/// `millstream_build_info`, whose labels say which build this is.
+#[derive(Debug)]
+struct Build;
+
+impl Collector for Build {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
+        let help = "Build that answers: always 1";
+        let mut family = encoder.encode_descriptor("millstream_build_info", help, None, MetricType::Gauge)?;
+        let labels = [("version", env!("CARGO_PKG_VERSION")), ("arch", std::env::consts::ARCH)];
+        ConstGauge::new(1).encode(family.encode_family(&labels)?)
+    }
+}
+
+/// OpenMetrics text in the Prometheus text format: descriptions of counters have the name that their samples have, and there are no lines of
+/// units and of the end. Each family is described before its samples.
+fn classic(open_metrics: &str) -> String {
+    let mut out = String::with_capacity(open_metrics.len());
+    let mut counters = std::collections::BTreeSet::new();
+    for line in open_metrics.lines() {
+        let mut words = line.splitn(4, ' ');
+        if let (Some("#"), Some("TYPE"), Some(name), Some("counter")) =
+            (words.next(), words.next(), words.next(), words.next())
+        {
+            counters.insert(name);
+        }
+    }
+    for line in open_metrics.lines() {
+        let mut words = line.splitn(4, ' ');
+        let (sign, what, name, rest) = (words.next(), words.next(), words.next(), words.next());
+        match (sign, what, name, rest) {
+            (Some("#"), Some("EOF" | "UNIT"), ..) => continue,
+            (Some("#"), Some(what @ ("HELP" | "TYPE")), Some(name), Some(rest))
+                if counters.contains(name) =>
+            {
+                out.push_str(&format!("# {what} {name}_total {rest}\n"));
+            }
+            _ => {
+                out.push_str(line);
+                out.push('\n');
+            }
+        }
+    }
+    out
 }
 
 /// Answers requests with what `text` gives by then, for as long as the process lives.
@@ -92,13 +143,12 @@ pub(crate) fn serve(listener: TcpListener, text: Text) -> io::Result<()> {
 }
 
 async fn answer(request: Request<Incoming>, text: Text) -> Result<Response<Full<Bytes>>, Infallible> {
-    const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     let is_there = request.uri().path() == "/metrics";
     drop(request);
     let (status, kind, body) = match (is_read, is_there) {
         (true, true) => match tokio::task::spawn_blocking(move || text()).await {
-            Ok(text) => (StatusCode::OK, METRICS, text),
+            Ok(text) => (StatusCode::OK, MEDIA_TYPE, text),
             Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, "text/plain", format!("{error}\n")),
         },
         (true, false) => (StatusCode::NOT_FOUND, "text/plain", "metrics are at /metrics\n".to_owned()),
@@ -140,7 +190,7 @@ mod tests {
         let address = server();
         let ok = said(address, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
         assert!(ok.starts_with("HTTP/1.1 200 OK\r\n") && ok.ends_with("\r\n\r\nfigures 1\n# EOF\n"), "{ok}");
-        assert!(ok.contains("content-type: application/openmetrics-text; version=1.0.0"), "{ok}");
+        assert!(ok.contains("content-type: text/plain; version=0.0.4"), "{ok}");
         for (request, status) in [
             ("GET / HTTP/1.1\r\nHost: x\r\n\r\n", "404"),
             ("GET /metrics/../etc HTTP/1.1\r\nHost: x\r\n\r\n", "404"),
@@ -176,6 +226,107 @@ mod tests {
             // An end, or an answer that the request was bad or late, and then an end.
             let closed = stream.read_to_end(&mut Vec::new());
             assert!(closed.is_ok() || closed.is_err_and(|e| e.kind() == io::ErrorKind::ConnectionReset));
+        }
+    }
+}
+/// Faults of a text of metrics by the rules of `promtool check metrics`; for tests.
+#[cfg(test)]
+pub(crate) fn faults(text: &str) -> Vec<String> {
+    let mut faults = Vec::new();
+    let (mut types, mut helps) = (std::collections::BTreeMap::new(), std::collections::BTreeSet::new());
+    for line in text.lines() {
+        let mut words = line.splitn(4, ' ');
+        match (words.next(), words.next(), words.next(), words.next()) {
+            (Some("#"), Some("HELP"), Some(name), Some(help)) if !help.trim().is_empty() => {
+                helps.insert(name);
+            }
+            (Some("#"), Some("TYPE"), Some(name), Some(kind)) => {
+                types.insert(name, kind);
+            }
+            (Some("#"), ..) => faults.push(format!("no description: {line}")),
+            _ => {
+                let name = line.split(['{', ' ']).next().unwrap_or_default();
+                let of_histogram =
+                    ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
+                let family =
+                    of_histogram.filter(|family| types.get(family) == Some(&"histogram")).unwrap_or(name);
+                let Some(kind) = types.get(family) else {
+                    faults.push(format!("{name} has no type"));
+                    continue;
+                };
+                if !helps.contains(family) {
+                    faults.push(format!("{name} has no help"));
+                }
+                if (*kind == "counter") != family.ends_with("_total") {
+                    faults.push(format!("{name} is a {kind}"));
+                }
+                let units = [
+                    "nanosecond",
+                    "microsecond",
+                    "millisecond",
+                    "_ns",
+                    "_us",
+                    "_ms",
+                    "minute",
+                    "hour",
+                    "percent",
+                ];
+                faults.extend(
+                    units.iter().filter(|unit| family.contains(**unit)).map(|u| format!("{name} is in {u}")),
+                );
+                let words = ["counter", "gauge", "histogram", "summary"];
+                faults.extend(
+                    words.iter().filter(|word| family.contains(**word)).map(|w| format!("{name} has {w}")),
+                );
+            }
+        }
+    }
+    faults
+}
+
+#[cfg(test)]
+mod text_tests {
+    use prometheus_client::metrics::counter::ConstCounter;
+    use prometheus_client::registry::Unit;
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Some;
+
+    impl Collector for Some {
+        fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
+            let seconds = Option::Some(&Unit::Seconds);
+            let family =
+                encoder.encode_descriptor("millstream_busy", "Time", seconds, MetricType::Counter)?;
+            ConstCounter::new(1.5).encode(family)
+        }
+    }
+
+    #[test]
+    fn counters_are_described_by_the_name_of_their_samples() {
+        let text = text(Box::new(Some));
+        assert!(text.contains("# HELP millstream_busy_seconds_total Time.\n"), "{text}");
+        assert!(
+            text.contains(
+                "# TYPE millstream_busy_seconds_total counter\nmillstream_busy_seconds_total 1.5\n"
+            )
+        );
+        assert!(!text.contains("EOF") && !text.contains("UNIT"), "{text}");
+        assert!(text.contains("millstream_build_info{version=\""), "{text}");
+        assert_eq!(faults(&text), [""; 0]);
+    }
+
+    #[test]
+    fn faults_are_found() {
+        for text in [
+            "x_total 1\n",
+            "# HELP x y\n# TYPE x counter\nx 1\n",
+            "# TYPE x gauge\nx 1\n",
+            "# HELP x_nanoseconds y\n# TYPE x_nanoseconds gauge\nx_nanoseconds 1\n",
+            "# HELP x_total y\n# TYPE x_total gauge\nx_total 1\n",
+        ] {
+            assert_eq!(faults(text).len(), 1, "{text}");
         }
     }
 }

@@ -189,10 +189,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if refuted {
         let aside = aside(args.output.as_deref().unwrap_or(input));
         input::write(&aside, &optimized.object)?;
-        eprintln!(
-            "refuted: this is a bug of ours; the result is in {}, the original is kept",
-            aside.display()
-        );
+        errln!("refuted: this is a bug of ours; the result is in {}, the original is kept", aside.display());
         optimized.object = object.clone();
     }
     if let Some(path) = &args.output {
@@ -211,14 +208,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         steps: steps.as_deref(),
     };
     if args.common.json {
-        println!("{}", serde_json::to_string(&report).into_diagnostic()?);
+        outln!("{}", serde_json::to_string(&report).into_diagnostic()?);
     } else {
-        print!("{}", text(&optimized, &programs, &costs, args.stats));
+        out!("{}", text(&optimized, &programs, &costs, args.stats));
         if let Some(proofs) = &proofs {
-            print!("\n{}", proof_table(proofs));
+            out!("\n{}", proof_table(proofs));
         }
         if let Some(steps) = &steps {
-            print!("\n{}", step_table(steps));
+            out!("\n{}", step_table(steps));
         }
     }
     Ok(if clean && !refuted { ExitCode::SUCCESS } else { Exit::Negative.into() })
@@ -292,7 +289,7 @@ fn validate_passes(
     let aside = aside(args.output.as_deref().unwrap_or(input));
     let mut problem = None;
     let differs = |_: &Object, after: &Object| {
-        eprintln!("refuted: what a pass made is in {}", aside.display());
+        errln!("refuted: what a pass made is in {}", aside.display());
         problem = input::write(&aside, after).err();
     };
     let steps =
@@ -326,9 +323,9 @@ fn list_passes(json: bool) -> Result<ExitCode> {
     passes.sort_unstable_by_key(|pass| pass.name);
     if json {
         let report = serde_json::json!({ "schema": 1, "passes": passes });
-        println!("{report}");
+        outln!("{report}");
     } else {
-        passes.iter().for_each(|pass| println!("{:16} {}", pass.name, pass.does));
+        passes.iter().for_each(|pass| outln!("{:16} {}", pass.name, pass.does));
     }
     Ok(ExitCode::SUCCESS)
 }

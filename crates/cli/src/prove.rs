@@ -55,7 +55,7 @@ impl Args {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Solving {
     /// Seconds that the proof of one program may take
-    #[arg(long, value_name = "SECONDS", default_value_t = 20)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = crate::lengths::seconds())]
     proof_time: u64,
     /// Memory that a solver may take, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 2048)]
@@ -330,9 +330,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
         cache: solver.as_ref().map(|s| s.cache().stats().into()),
     };
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&report).into_diagnostic()?);
+        outln!("{}", serde_json::to_string_pretty(&report).into_diagnostic()?);
     } else {
-        print!("{}", text(&report));
+        out!("{}", text(&report));
     }
     let any = |v: &str| report.programs.iter().any(|r| r.verdict == v);
     Ok(if any("differs") {

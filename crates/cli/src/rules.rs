@@ -142,12 +142,12 @@ fn check(args: &Check) -> Result<ExitCode, miette::Report> {
     check_windows(&windows, solver.as_ref(), &mut report);
     report.trusted = solver.as_ref().map_or(0, |s| s.cache().stats().trusted);
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&report).into_diagnostic()?);
+        outln!("{}", serde_json::to_string_pretty(&report).into_diagnostic()?);
     } else {
         for row in report.rules.iter().filter(|r| r.verdict != "proven") {
-            println!("{}  {}: {}", row.name, row.rule, row.reason.as_deref().unwrap_or_default());
+            outln!("{}  {}: {}", row.name, row.rule, row.reason.as_deref().unwrap_or_default());
         }
-        println!(
+        outln!(
             "{} rules: {} proven, {} wrong, {} undecided",
             report.rules.len(),
             report.proven,
@@ -155,7 +155,7 @@ fn check(args: &Check) -> Result<ExitCode, miette::Report> {
             report.undecided
         );
         if let Some(words) = crate::prove::rests_on(report.trusted) {
-            println!("this {words}");
+            outln!("this {words}");
         }
     }
     Ok(match (report.refuted, report.undecided, &solver) {
@@ -321,7 +321,7 @@ pub(crate) fn admitted(files: &[PathBuf], solving: &Solving) -> Result<Team, mie
     let (mut team, solver) = (Team::default(), solving.solver()?);
     for file in files {
         if WindowRules::is_one(&text_of(file)?) {
-            let tell = |rule: &WindowRule, why: &str| eprintln!("{}: not applied, {why}: {rule}", rule.name);
+            let tell = |rule: &WindowRule, why: &str| errln!("{}: not applied, {why}: {rule}", rule.name);
             let (proven, _) = admitted_windows(&windows(file)?, solver.as_ref(), tell);
             let known = team.windows.iter().flat_map(|w| w.rules().to_vec());
             team.windows = Some(Arc::new(WindowRules::new(known.chain(proven.rules().to_vec()).collect())));
@@ -330,7 +330,7 @@ pub(crate) fn admitted(files: &[PathBuf], solving: &Solving) -> Result<Team, mie
         }
     }
     if let Some(words) = Solving::trusted(solver.as_ref()) {
-        eprintln!("that the rules hold {words}");
+        errln!("that the rules hold {words}");
     }
     Ok(team)
 }
@@ -343,7 +343,7 @@ fn admitted_terms(
     let admitted = millstream_rules::admit(store.entries, solver, &solving.limits(), jobs(), || {});
     let admitted = admitted.into_diagnostic()?;
     for (rule, outcome) in &admitted.refused {
-        eprintln!("{}: not applied, {outcome}: {rule}", rule.name);
+        errln!("{}: not applied, {outcome}: {rule}", rule.name);
     }
     Ok(millstream_rules::rule_set(&new_store(admitted.entries)))
 }
@@ -367,7 +367,7 @@ fn seal(args: &Seal) -> Result<ExitCode, miette::Report> {
         millstream_rules::admit(entries, solver.as_ref(), &args.solving.limits(), args.jobs, || {})
             .into_diagnostic()?;
     for (rule, outcome) in &admitted.refused {
-        println!("{}: left out, {outcome}: {rule}", rule.name);
+        outln!("{}: left out, {outcome}: {rule}", rule.name);
     }
     let store = new_store(admitted.entries);
     let trusted = Solving::trusted(solver.as_ref());
@@ -375,7 +375,7 @@ fn seal(args: &Seal) -> Result<ExitCode, miette::Report> {
 }
 
 fn seal_windows(args: &Seal, rules: &WindowRules) -> Result<ExitCode, miette::Report> {
-    let tell = |rule: &WindowRule, why: &str| println!("{}: left out, {why}: {rule}", rule.name);
+    let tell = |rule: &WindowRule, why: &str| outln!("{}: left out, {why}: {rule}", rule.name);
     let solver = args.solving.solver()?;
     let (proven, refused) = admitted_windows(rules, solver.as_ref(), tell);
     let trusted = Solving::trusted(solver.as_ref());
@@ -390,9 +390,9 @@ fn sealed(
     trusted: Option<String>,
 ) -> Result<ExitCode, miette::Report> {
     write_store(&args.output, text)?;
-    println!("{kept} rules in {}, {refused} left out", shown(&args.output));
+    outln!("{kept} rules in {}, {refused} left out", shown(&args.output));
     if let Some(words) = trusted {
-        println!("this {words}");
+        outln!("this {words}");
     }
     Ok(if refused == 0 { Exit::Done } else { Exit::Unknown }.into())
 }
@@ -444,13 +444,13 @@ fn stats(args: &Stats) -> Result<ExitCode, miette::Report> {
     rules.sort_by(|a, b| b.fires.cmp(&a.fires).then_with(|| a.rule.cmp(&b.rule)));
     if args.json {
         let report = Firings { schema: 1, objects, rules };
-        println!("{}", serde_json::to_string_pretty(&report).into_diagnostic()?);
+        outln!("{}", serde_json::to_string_pretty(&report).into_diagnostic()?);
     } else {
         for r in &rules {
-            println!("{:8}  {}  {}", r.fires, r.name, r.rule);
+            outln!("{:8}  {}  {}", r.fires, r.name, r.rule);
         }
         let total: u64 = rules.iter().map(|r| r.fires).sum();
-        println!("{} of {} rules applied {total} times to {objects} objects", rules.len(), set.rules().len());
+        outln!("{} of {} rules applied {total} times to {objects} objects", rules.len(), set.rules().len());
     }
     Ok(Exit::Done.into())
 }
@@ -514,6 +514,6 @@ fn write_questions(rules: &[Rule], directory: &Path) -> Result<ExitCode, miette:
             files += 1;
         }
     }
-    println!("{files} questions of {} rules in {shown}", rules.len());
+    outln!("{files} questions of {} rules in {shown}", rules.len());
     Ok(Exit::Done.into())
 }

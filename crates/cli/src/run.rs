@@ -2,7 +2,6 @@
 
 pub(crate) mod advice;
 
-use std::io::{IsTerminal, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -18,8 +17,8 @@ use millstream_specialize::report::{Attachment, Outcome, Report};
 use millstream_specialize::{Compiler, Leave, Live, LiveError, Settings};
 
 use crate::exit::Exit;
-use crate::input;
 use crate::xdp::Mode;
+use crate::{input, output};
 
 /// Flags of `millstream run`.
 #[derive(Debug, clap::Args)]
@@ -59,7 +58,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "MAP")]
     approximate_lru: Vec<String>,
     /// Milliseconds from one look at the traffic to the next
-    #[arg(long, value_name = "MS", default_value_t = 2000)]
+    #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = crate::lengths::milliseconds())]
     interval: u64,
     /// Print JSON lines
     #[arg(long)]
@@ -120,8 +119,8 @@ pub(crate) fn check_maps(
 fn ended(args: &Args, error: &LiveError) -> Exit {
     let dev = args.dev.join(", ");
     let (lines, exit) = advice::on(&dev, &pins(args), error);
-    eprintln!("{dev}: {error}");
-    lines.iter().for_each(|line| eprintln!("  {line}"));
+    errln!("{dev}: {error}");
+    lines.iter().for_each(|line| errln!("  {line}"));
     exit
 }
 
@@ -160,13 +159,13 @@ fn session(args: &Args, compiler: &Compiler, interfaces: &[u32]) -> Result<(), L
     if let Some(which) = args.adopt {
         (settings.adopt, settings.which) = (interfaces.to_vec(), which.into());
     }
-    let live = std::io::stderr().is_terminal();
+    let live = output::is_error_terminal();
     let mut printer = Printer { json: args.json, live, open: false, story: Story::new() };
     let mut live = Live::load(compiler, settings)?;
     printer.print(&live.attach(interfaces)?);
     for (dev, ifindex) in args.dev.iter().zip(interfaces) {
         if interface(*ifindex).is_ok_and(|i| !i.up) {
-            eprintln!("{dev} is down: no packet will come; `ip link set dev {dev} up`");
+            errln!("{dev} is down: no packet will come; `ip link set dev {dev} up`");
         }
     }
     live.run(os::interruption(), &mut |report| printer.print(report))?;
@@ -248,20 +247,17 @@ impl Story {
 impl Printer {
     fn print(&mut self, report: &Report) {
         if self.json {
-            // A reader that is gone is no reason to stop.
-            let _ = writeln!(std::io::stdout(), "{}", report.json());
+            outln!("{}", report.json());
+            output::flush();
             return;
         }
         let Some(text) = self.story.line(report) else { return };
         let status = matches!(report, Report::Status { .. });
-        let mut out = std::io::stderr().lock();
-        // A terminal that is gone is no reason to stop.
-        let _ = match (self.live, status) {
-            (true, true) => write!(out, "\r{text}\x1b[K"),
-            (true, false) if self.open => writeln!(out, "\r\x1b[K{text}"),
-            _ => writeln!(out, "{text}"),
-        };
-        let _ = out.flush();
+        match (self.live, status) {
+            (true, true) => output::write_error(format_args!("\r{text}\x1b[K")),
+            (true, false) if self.open => errln!("\r\x1b[K{text}"),
+            _ => errln!("{text}"),
+        }
         self.open = status;
     }
 }
@@ -443,6 +439,7 @@ mod tests {
             let report = Report::Status {
                 pps: 1e6,
                 packets: 1,
+                received: Vec::new(),
                 specialised: None,
                 before_ns: None,
                 now_ns: None,

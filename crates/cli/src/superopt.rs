@@ -135,11 +135,11 @@ pub(crate) fn run(
             programs: &done.programs,
             trusted: done.trusted,
         };
-        println!("{}", serde_json::to_string(&report).into_diagnostic()?);
+        outln!("{}", serde_json::to_string(&report).into_diagnostic()?);
     } else {
-        print!("{}", text(&done, interrupted));
+        out!("{}", text(&done, interrupted));
         if let Some(timed) = &timed {
-            println!("{timed}");
+            outln!("{timed}");
         }
     }
     let refuted = done.programs.iter().any(|p| matches!(p.proof, Certainty::Refuted(_)));

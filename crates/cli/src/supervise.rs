@@ -95,7 +95,7 @@ impl Watch {
             }
             let why = status.signal().map_or(String::new(), |signal| format!(" by signal {signal}"));
             if recent.len() >= self.crashes as usize {
-                eprintln!(
+                errln!(
                     "millstream: process {number} has crashed{why}: {} crashes within {} s, no more are tried",
                     recent.len(),
                     self.crashes_within
@@ -104,7 +104,7 @@ impl Watch {
             }
             let doubled = FIRST_PAUSE * 2u32.saturating_pow(recent.len() as u32 - 1).min(1 << 10);
             let pause = doubled.min(LONGEST_PAUSE);
-            eprintln!(
+            errln!(
                 "millstream: process {number} has crashed{why}, the {count}. time: the next one begins in {:.1} s",
                 pause.as_secs_f64()
             );

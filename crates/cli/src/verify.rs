@@ -190,26 +190,26 @@ fn worst(exits: impl Iterator<Item = Exit>) -> Exit {
 fn print(all: &Reports, many: bool, json: bool) -> Result<(), miette::Report> {
     let one = all.objects.first().filter(|_| !many);
     match one {
-        Some(report) if json => println!("{}", serde_json::to_string_pretty(report).into_diagnostic()?),
-        _ if json && many => println!("{}", serde_json::to_string_pretty(all).into_diagnostic()?),
+        Some(report) if json => outln!("{}", serde_json::to_string_pretty(report).into_diagnostic()?),
+        _ if json && many => outln!("{}", serde_json::to_string_pretty(all).into_diagnostic()?),
         _ => {}
     }
     if !json {
         for report in &all.objects {
             if many {
-                println!("{}:", report.object);
+                outln!("{}:", report.object);
             }
-            print!("{}", text(report));
+            out!("{}", text(report));
         }
         if many {
             let (objects, errors) = (all.objects.len(), all.errors.len());
-            println!("{objects} objects: {} accepted, {} not; {errors} unusable", all.accepted, all.failed);
+            outln!("{objects} objects: {} accepted, {} not; {errors} unusable", all.accepted, all.failed);
         }
     }
     for e in &all.errors {
-        eprintln!("{}: {}", e.object, e.reason);
+        errln!("{}: {}", e.object, e.reason);
         if let Some(hint) = e.hint {
-            eprintln!("  {hint}");
+            errln!("  {hint}");
         }
     }
     Ok(())

@@ -61,7 +61,7 @@ pub(crate) fn version() -> Option<String> {
 }
 
 fn missing() -> ExitCode {
-    eprintln!(
+    errln!(
         "--io dpdk:...: this build is without DPDK; build one with `cargo build --release --features dpdk`"
     );
     Exit::NotPermitted.into()

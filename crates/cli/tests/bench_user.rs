@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -118,4 +118,41 @@ fn what_cannot_be_measured_is_said() {
         let (exit, _, errors) = bench(arguments);
         assert!(exit == 2 && errors.contains(said), "{arguments:?}: {errors}");
     }
+}
+
+#[test]
+fn what_was_measured_is_kept_when_the_user_interrupts() {
+    let files = Files::new("bench-user-interrupted");
+    let conf = configuration(&files, MIRROR);
+    // A quarter of a second a round and point: far from done when the signal comes.
+    let run = Command::new(env!("CARGO_BIN_EXE_millstream"))
+        .args(["bench-user", &conf, "--parts", "batches,sizes,latency", "--batches", "1,32"])
+        .args(["--seconds", "250", "--rounds", "1000", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It has measured something once it has used the processor for a while.
+    let stat = format!("/proc/{}/stat", run.id());
+    let used = || {
+        let text = std::fs::read_to_string(&stat).unwrap();
+        let field = text.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(11));
+        field.and_then(|ticks| ticks.parse::<u64>().ok()).unwrap()
+    };
+    while used() < 500 {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let pid = rustix::process::Pid::from_child(&run);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let Output { status, stdout, stderr } = run.wait_with_output().unwrap();
+    assert_eq!(status.code(), Some(3));
+    assert!(String::from_utf8_lossy(&stderr).contains("interrupted"), "{stderr:?}");
+    let found: Value = serde_json::from_slice(&stdout).unwrap();
+    assert_eq!(found["interrupted"], true);
+    let batches = rows(&found, "by_batch");
+    assert!(!batches.is_empty(), "{found}");
+    for row in batches {
+        assert!(number(row, "rounds") >= 1.0 && number(row, "received") > 0.0, "{row}");
+    }
+    assert_eq!(rows(&found, "by_load").len(), 0);
 }

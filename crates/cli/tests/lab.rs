@@ -272,3 +272,70 @@ fn what_a_killed_run_leaves_is_cleaned_at_the_next_start_or_by_hand() {
     assert_eq!(exit(&output), 0);
     assert!(is_gone(&name));
 }
+
+/// Sends back frames whose destination ends in a byte that is in its table, and drops others.
+const ALLOWED: &str = r#"
+struct context { unsigned data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex; };
+struct {
+    int (*type)[1];
+    unsigned *key;
+    unsigned *value;
+    int (*max_entries)[16];
+} allowed __attribute__((section(".maps"), used));
+static void *(*lookup)(void *, const void *) = (void *)1;
+__attribute__((section("xdp"), used)) int reflect(struct context *c)
+{
+    unsigned char *data = (void *)(long)c->data, *end = (void *)(long)c->data_end;
+    unsigned key;
+    if (data + 34 > end)
+        return 1;
+    key = data[33];
+    return lookup(&allowed, &key) ? 3 : 1;
+}
+char license[] __attribute__((section("license"), used)) = "GPL";
+"#;
+
+#[test]
+fn maps_are_filled_from_files_and_empty_ones_of_silent_programs_are_named() {
+    let Some(_alone) = alone() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (source, object, frame, table) = (path("x.c"), path("x.o"), path("frame"), path("allowed.json"));
+    std::fs::write(&source, ALLOWED).unwrap();
+    let clang = std::env::var("MILLSTREAM_CLANG").unwrap_or_else(|_| "clang-19".to_owned());
+    let arguments = ["-O2", "-g", "-target", "bpf", "-c", &source, "-o", &object];
+    assert!(Command::new(clang).args(arguments).status().unwrap().success());
+    let mut bytes = [0x45; 64];
+    bytes[33] = 5;
+    std::fs::write(&frame, bytes).unwrap();
+    let word = |n: u8| format!(r#"["0x{n:02x}","0x00","0x00","0x00"]"#);
+    std::fs::write(&table, format!(r#"[{{"key":{},"value":{}}}]"#, word(5), word(1))).unwrap();
+    let filled = format!("allowed={table}");
+    let runs: [&[&str]; 3] = [
+        &["run", &object, "--points", "0"],
+        &["compare", &object, &object],
+        &["compare", &object, &object, "--live"],
+    ];
+    for words in runs {
+        let of = |more: &[&str]| {
+            let common = ["--packet", &frame, "--seconds", "1", "--json"];
+            run(&[words, &common, more].concat())
+        };
+        let warnings = json(&of(&[]))["warnings"].to_string();
+        assert!(
+            warnings.contains("no frame comes back") && warnings.contains("allowed"),
+            "{words:?}: {warnings}"
+        );
+        let report = json(&of(&["--map", &filled]));
+        assert_eq!(report["warnings"], Value::Null, "{words:?}: {report:#}");
+        if words[0] == "run" {
+            assert_eq!(report["verdict"], "XDP_TX");
+        }
+        for (map, reason) in [("none=x", "x"), ("allowed", "NAME=FILE"), (&format!("none={table}"), "no map")]
+        {
+            let output = of(&["--map", map]);
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(exit(&output) == 2 && errors.contains(reason), "{words:?}, {map}: {errors}");
+        }
+    }
+}

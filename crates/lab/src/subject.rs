@@ -3,9 +3,9 @@
 use millstream_btf::StrOff;
 use millstream_interp::Context;
 use millstream_isa::{Callee, Insn, Raw, decode_all};
-use millstream_kernel::{self as kernel, AttachType, Map, Program, ProgramType, UpdateMode};
+use millstream_kernel::{self as kernel, AttachType, Map, MapType, Program, ProgramType, UpdateMode};
 use millstream_loader::{Loader, ProgramError, Session};
-use millstream_object::{FuncId, LineInfo, LinkedProgram, Object};
+use millstream_object::{FuncId, LineInfo, LinkedProgram, MapId, Object};
 use millstream_programs::MapEntry;
 use serde::Serialize;
 
@@ -15,6 +15,20 @@ use crate::machine::{Modelled, model};
 use crate::measure::Alike;
 use crate::os;
 
+/// Types of maps that programs look things up in.
+const TABLES: [MapType; 9] = [
+    MapType::HASH,
+    MapType::ARRAY,
+    MapType::PROG_ARRAY,
+    MapType::LRU_HASH,
+    MapType::LPM_TRIE,
+    MapType::ARRAY_OF_MAPS,
+    MapType::HASH_OF_MAPS,
+    MapType::DEVMAP,
+    MapType::DEVMAP_HASH,
+];
+/// Entries that are looked at to see whether a table holds anything.
+const LOOKED_AT: usize = 4096;
 /// Entries that are written by one system call.
 const BATCH: usize = 1024;
 
@@ -165,6 +179,54 @@ impl<'a> Subject<'a> {
         })?
     }
 
+    /// Writes entries, as keys and values, into the map of this name. Entries that name an interface need a `namespace` that has it.
+    ///
+    /// # Errors
+    /// If the object lacks the map, an entry does not fit it, or the kernel refuses one.
+    pub fn fill(
+        &self,
+        name: &str,
+        entries: &[(Vec<u8>, Vec<u8>)],
+        namespace: &kernel::Namespace,
+    ) -> Result<()> {
+        let map = self.session.map_by_name(name).ok_or_else(|| {
+            let maps = self.session.object().maps.iter().map(|map| map.name.as_str()).collect::<Vec<_>>();
+            Error::Unusable(format!("{} has no map {name:?}; there are: {}", self.name, maps.join(", ")))
+        })?;
+        let (key, value) = (map.info().key_size as usize, map.info().value_size as usize);
+        if let Some((k, v)) = entries.iter().find(|(k, v)| (k.len(), v.len()) != (key, value)) {
+            let (k, v) = (k.len(), v.len());
+            return Err(Error::Unusable(format!(
+                "map {name:?} has keys of {key} and values of {value} bytes, not of {k} and {v}"
+            )));
+        }
+        namespace.enter(|| {
+            let mut all = entries.iter();
+            all.try_for_each(|(key, value)| map.update_all_cpus(key, value, UpdateMode::Any))
+        })??;
+        Ok(())
+    }
+
+    /// Names of its tables that hold nothing: no entry, or nothing but zeros.
+    ///
+    /// # Errors
+    /// If the kernel refuses to show one that can be walked.
+    pub fn empty_tables(&self) -> Result<Vec<String>> {
+        let mut empty = Vec::new();
+        for (at, map) in self.session.object().maps.iter().enumerate() {
+            let kind = MapType(map.spec.map_type.0);
+            // Counters, which are zero at first, and what has no entries to be walked.
+            if map.origin.is_global() || kind.is_percpu() || !TABLES.contains(&kind) {
+                continue;
+            }
+            let Some(in_kernel) = self.session.map(MapId(at as u32)) else { continue };
+            if is_empty(in_kernel)? {
+                empty.push(map.name.clone());
+            }
+        }
+        Ok(empty)
+    }
+
     /// What is counted of it, and how.
     pub fn form(&self) -> Form<'_, 'a> {
         Form { session: &self.session, func: self.func, linked: &self.linked }
@@ -306,6 +368,23 @@ fn choose<'o>(object: &'o Object, name: Option<&str>) -> Result<&'o millstream_o
         (None, _, Some(name)) => Err(Error::Unusable(format!("no program {name:?}; there are: {}", names()))),
         (None, _, None) => Err(Error::Unusable(format!("no XDP program; there are: {}", names()))),
     }
+}
+
+/// Tells whether a map has no entry but zeros, among the first ones.
+fn is_empty(map: &Map) -> Result<bool> {
+    let mut key = None;
+    for _ in 0..LOOKED_AT {
+        key = map.next_key(key.as_deref())?;
+        let Some(key) = &key else { return Ok(true) };
+        if map.lookup(key)?.is_some_and(|value| value.iter().any(|byte| *byte != 0)) {
+            return Ok(false);
+        }
+        // An entry of zeros says something where it is there by itself.
+        if map.info().map_type != MapType::ARRAY && map.lookup(key)?.is_some() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Writes entries that are all of this map.

@@ -63,6 +63,20 @@ fn answer(program: &Program, frame: &[u8], port: u32) -> Result<Answer> {
     Ok((out.retval, out.data))
 }
 
+/// The verdicts of a program on frames, by test runs without a rig.
+///
+/// # Errors
+/// What the kernel refuses.
+pub fn verdicts(program: &Program, frames: &[Vec<u8>]) -> Result<Vec<u32>> {
+    let verdict = |frame: &Vec<u8>| Ok(uncut(|| program.test_run(&TestRun::packet(frame)))?.retval);
+    frames.iter().map(verdict).collect()
+}
+
+/// Tells whether a frame with this verdict comes back to who sent it, or goes on to another.
+pub fn is_sent(verdict: u32) -> bool {
+    matches!(verdict, TX | REDIRECT)
+}
+
 /// Sends the first `count` frames of the traffic's sequence through the program that is attached, and compares with what
 /// it answers to them.
 ///

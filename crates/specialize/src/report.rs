@@ -149,8 +149,11 @@ pub enum Report {
     Status {
         /// Packets a second at the interface.
         pps: f64,
-        /// Packets at the interface since the program was attached.
+        /// Packets at the interfaces since the program was attached.
         packets: u64,
+        /// The same of each interface, by its name.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        received: Vec<(String, u64)>,
         /// Of these, those that specialised code took, where they are counted.
         #[serde(skip_serializing_if = "Option::is_none")]
         specialised: Option<u64>,

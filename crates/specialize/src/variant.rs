@@ -124,6 +124,14 @@ pub struct Wanted<'w> {
 }
 
 impl Compiler {
+    /// The source line of a lookup, as `FILE:LINE`, if the object says it.
+    pub fn source_line(&self, site: &Site) -> Option<String> {
+        let body = self.prepared.module.funcs.get(site.func)?;
+        let line = self.prepared.lines.get(body.insts[site.inst].loc as usize)?;
+        let file = self.object.btf.as_ref()?.str(line.file).rsplit('/').next().unwrap_or_default();
+        (line.line > 0).then(|| format!("{file}:{}", line.line))
+    }
+
     /// Prepares a program: the one named, or the only one.
     ///
     /// # Errors

@@ -119,28 +119,31 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let runner = match subject.runner(args, (1, false), &args.tuning.schedule)? {
         Made::Ready(runner) => runner,
         Made::NoLlvm(why) => {
-            eprintln!("{why}");
+            errln!("{why}");
             return Ok(Exit::NotPermitted.into());
         }
     };
     let traffic = subject.traffic(args)?;
     if let Some(count) = args.counted {
         let mut runner = runner;
-        println!("{}", runner.run(&traffic, count, args.batch() as usize)?.received);
+        outln!("{}", runner.run(&traffic, count, args.batch() as usize)?.received);
         return Ok(Exit::Done.into());
     }
     let mut bench = Bench::new(args, &subject, *runner, traffic);
     for part in all_parts().filter(|part| args.parts.contains(part)) {
-        bench.part(part)?;
-        if os::interrupted() {
-            eprintln!("interrupted: no answer");
-            return Ok(Exit::Unknown.into());
+        if !os::interrupted() {
+            bench.part(part)?;
         }
     }
-    let document = bench.document();
+    let mut document = bench.document();
+    document.interrupted = os::interrupted();
     match args.json {
-        true => println!("{}", serde_json::to_string_pretty(&document).into_diagnostic()?),
-        false => print!("{}", document.text()),
+        true => outln!("{}", serde_json::to_string_pretty(&document).into_diagnostic()?),
+        false => out!("{}", document.text()),
+    }
+    if document.interrupted {
+        errln!("interrupted: the report has what was measured until then");
+        return Ok(Exit::Unknown.into());
     }
     Ok(Exit::Done.into())
 }
@@ -190,7 +193,8 @@ impl<'b> Bench<'b> {
                     .iter()
                     .map(|&batch| Point { runner: 0, traffic: &self.traffic, batch })
                     .collect();
-                self.found.by_batch = measure(self.args, std::slice::from_mut(&mut self.runner), &points)?;
+                let rows = measure(self.args, std::slice::from_mut(&mut self.runner), &points)?;
+                self.found.by_batch = rows.into_iter().flatten().collect();
             }
             Part::Sizes => self.sizes()?,
             Part::Schedules => self.schedules()?,
@@ -198,6 +202,8 @@ impl<'b> Bench<'b> {
             Part::Latency => self.latency()?,
             Part::Instructions => match instructions::count(self.args.batch())? {
                 Ok(counted) => self.found.instructions_per_packet = Some(counted),
+                // The counter has the same terminal, and stops with this command.
+                Err(_) if os::interrupted() => {}
                 Err(why) => self.left_out("instructions", why),
             },
         }
@@ -214,7 +220,8 @@ impl<'b> Bench<'b> {
         let batch = self.args.batch();
         let points: Vec<Point<'_>> =
             lengthened.iter().map(|traffic| Point { runner: 0, traffic, batch }).collect();
-        self.found.by_size = measure(self.args, std::slice::from_mut(&mut self.runner), &points)?;
+        let rows = measure(self.args, std::slice::from_mut(&mut self.runner), &points)?;
+        self.found.by_size = rows.into_iter().flatten().collect();
         Ok(())
     }
 
@@ -233,8 +240,10 @@ impl<'b> Bench<'b> {
             |(runner, made): (usize, &Runner)| Point { runner, traffic: &self.traffic, batch: made.batch() };
         let points: Vec<Point<'_>> = runners.iter().enumerate().map(point).collect();
         let rows = measure(self.args, &mut runners, &points)?;
-        let row = |(row, runner): (Row, &Runner)| ScheduleRow { schedule: runner.schedule(), row };
-        self.found.by_schedule = rows.into_iter().zip(&runners).map(row).collect();
+        let row = |(row, runner): (Option<Row>, &Runner)| {
+            row.map(|row| ScheduleRow { schedule: runner.schedule(), row })
+        };
+        self.found.by_schedule = rows.into_iter().zip(&runners).filter_map(row).collect();
         Ok(())
     }
 
@@ -258,7 +267,8 @@ impl<'b> Bench<'b> {
         let batch = self.args.batch();
         let points: Vec<Point<'_>> =
             (0..runners.len()).map(|runner| Point { runner, traffic: &self.traffic, batch }).collect();
-        self.found.by_workers = measure(self.args, &mut runners, &points)?;
+        let rows = measure(self.args, &mut runners, &points)?;
+        self.found.by_workers = rows.into_iter().flatten().collect();
         Ok(())
     }
 
@@ -296,12 +306,15 @@ impl<'b> Bench<'b> {
     }
 }
 
-/// Measures points by turns.
-fn measure(args: &Args, runners: &mut [Runner], points: &[Point<'_>]) -> Result<Vec<Row>> {
+/// Measures points by turns; gives a row for each that was measured in one round at least, before the user interrupted it.
+fn measure(args: &Args, runners: &mut [Runner], points: &[Point<'_>]) -> Result<Vec<Option<Row>>> {
     let mut bar: Counted = Progress::counted("measuring", points.len() * (1 + args.rounds as usize));
     let length = args.seconds / f64::from(args.rounds);
     let mut counts = Vec::new();
     for point in points {
+        if os::interrupted() {
+            return Ok(Vec::new());
+        }
         let first = runners[point.runner].run(point.traffic, FIRST, point.batch as usize)?;
         if first.received == 0 {
             return Ok(Vec::new());
@@ -312,10 +325,10 @@ fn measure(args: &Args, runners: &mut [Runner], points: &[Point<'_>]) -> Result<
     }
     let mut rng = Rng::new(u64::from(args.rounds));
     let mut found: Vec<Vec<Ran>> = points.iter().map(|_| Vec::new()).collect();
-    for _ in 0..args.rounds {
+    'rounds: for _ in 0..args.rounds {
         for at in shuffled(&mut rng, points.len()) {
             if os::interrupted() {
-                return Ok(Vec::new());
+                break 'rounds;
             }
             let point = &points[at];
             found[at].push(runners[point.runner].run(point.traffic, counts[at], point.batch as usize)?);
@@ -323,6 +336,7 @@ fn measure(args: &Args, runners: &mut [Runner], points: &[Point<'_>]) -> Result<
         }
     }
     let row = |(point, ran): (&Point<'_>, &Vec<Ran>)| Row {
+        rounds: ran.len(),
         batch: point.batch,
         bytes: point.traffic.mean_length(),
         workers: runners[point.runner].workers(),
@@ -337,7 +351,8 @@ fn measure(args: &Args, runners: &mut [Runner], points: &[Point<'_>]) -> Result<
         sent: ran.iter().map(|r| r.sent).sum(),
         dropped: ran.iter().map(|r| r.dropped).sum(),
     };
-    Ok(points.iter().zip(&found).map(row).collect())
+    let measured = |point: (&Point<'_>, &Vec<Ran>)| (!point.1.is_empty()).then(|| row(point));
+    Ok(points.iter().zip(&found).map(measured).collect())
 }
 
 /// The numbers below `count` in random order.

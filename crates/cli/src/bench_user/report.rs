@@ -12,6 +12,8 @@ use super::traffic::Traffic;
 /// A point: medians over rounds.
 #[derive(Serialize)]
 pub(super) struct Row {
+    /// Rounds that it was measured in: fewer than asked for if the user interrupted the measurement.
+    pub(super) rounds: usize,
     pub(super) batch: u32,
     /// Of a packet, on average.
     pub(super) bytes: f64,
@@ -86,6 +88,8 @@ pub(super) struct Document {
     packets: String,
     seconds: f64,
     rounds: u32,
+    /// The user ended the measurement before it was complete.
+    pub(super) interrupted: bool,
     /// From the file to code that runs.
     compiled_ms: f64,
     pub(super) by_batch: Vec<Row>,
@@ -111,6 +115,7 @@ impl Document {
             packets: traffic.description.clone(),
             seconds: args.seconds,
             rounds: args.rounds,
+            interrupted: false,
             compiled_ms,
             by_batch: Vec::new(),
             by_size: Vec::new(),
@@ -128,6 +133,15 @@ impl Document {
         // Writing to a string does not fail.
         let _ = writeln!(out, "{} on {}", self.what, self.packets);
         let _ = writeln!(out, "code after {:.1} ms; medians of {} rounds", self.compiled_ms, self.rounds);
+        if self.interrupted {
+            let rows = [&self.by_batch, &self.by_size, &self.by_workers].into_iter().flatten();
+            let rows = rows.chain(self.by_schedule.iter().map(|schedule| &schedule.row));
+            let fewest = rows.map(|row| row.rounds).min().unwrap_or(0);
+            let _ = writeln!(
+                out,
+                "interrupted: not all parts are here, some rows are medians of {fewest} rounds"
+            );
+        }
         for (what, rows) in
             [("batch", &self.by_batch), ("size", &self.by_size), ("workers", &self.by_workers)]
         {

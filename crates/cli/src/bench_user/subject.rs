@@ -148,7 +148,7 @@ impl Subject {
 /// Packets that a configuration has by itself, for each of its sources; none for those of devices.
 fn own_packets(program: &Program) -> Result<Vec<Option<Packets>>> {
     if !program.scripts.is_empty() {
-        eprintln!("the scripts of the configuration are not run");
+        errln!("the scripts of the configuration are not run");
     }
     let own = |source: &Source| match source {
         Source::Device(_) => Ok(None),

@@ -18,11 +18,10 @@ use millstream_click::{Program, Writers};
 use millstream_native::{Cpu, Engine, Image, Linkable, Options, Prefixes};
 use millstream_object::Object;
 
-use crate::diagnostics;
 use crate::exit::Exit;
 use crate::native::{Tuning, is_llvm_missing};
 use crate::privileges::{self, Needs};
-use crate::{click, lab, native};
+use crate::{click, lab, log, native};
 
 /// Flags of `millstream build`.
 #[derive(Debug, clap::Args)]
@@ -102,7 +101,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         Emit::Obj => object_file(args, &input, &options)?,
     };
     let Some(wrote) = wrote else { return Ok(Exit::NotPermitted.into()) };
-    println!("{wrote}, in {:.0} ms", start.elapsed().as_secs_f64() * 1e3);
+    outln!("{wrote}, in {:.0} ms", start.elapsed().as_secs_f64() * 1e3);
     Ok(Exit::Done.into())
 }
 
@@ -123,7 +122,7 @@ fn compiled<T>(input: &str, made: Result<T, millstream_native::Error>) -> Result
     match made {
         Ok(image) => Ok(Some(image)),
         Err(e) if is_llvm_missing(&e) => {
-            eprintln!("{e}");
+            errln!("{e}");
             Ok(None)
         }
         Err(e) => Err(e).into_diagnostic().wrap_err_with(|| input.to_owned()),
@@ -259,6 +258,8 @@ fn write(path: &Path, built: &Payload) -> Result<u64> {
 struct Click {
     #[command(flatten)]
     running: click::Running,
+    #[command(flatten)]
+    log: log::Flags,
 }
 
 /// Runs what was built from an XDP object.
@@ -267,6 +268,8 @@ struct Click {
 struct Native {
     #[command(flatten)]
     running: native::Running,
+    #[command(flatten)]
+    log: log::Flags,
 }
 
 /// If this executable was built from a program, runs that.
@@ -274,14 +277,11 @@ pub(crate) fn run_if_built() -> Option<ExitCode> {
     let built = match Payload::of_this_executable() {
         Ok(built) => built?,
         Err(e) => {
-            eprintln!("the program behind this executable cannot be read: {e}");
+            errln!("the program behind this executable cannot be read: {e}");
             return Some(Exit::Input.into());
         }
     };
-    Some(execute(built).unwrap_or_else(|report| {
-        diagnostics::emit(&report);
-        Exit::Input.into()
-    }))
+    Some(execute(built).unwrap_or_else(|report| crate::unusable(&report)))
 }
 
 fn reduce(needs: Needs) {
@@ -291,7 +291,11 @@ fn reduce(needs: Needs) {
 fn execute(built: Payload) -> Result<ExitCode> {
     match built.kind {
         Kind::Click { configuration, mut program } => {
-            let Click { running } = Click::parse();
+            let Click { running, log } = match crate::parse(std::env::args_os()) {
+                Ok(flags) => flags,
+                Err(code) => return Ok(code),
+            };
+            log::start(log, "warn");
             reduce(running.needs());
             if let Some(code) = running.watch.begin()? {
                 return Ok(code);
@@ -302,7 +306,11 @@ fn execute(built: Payload) -> Result<ExitCode> {
             click::execute(&configuration, &running, *program, &mut engine, None)
         }
         Kind::Native { object } => {
-            let Native { running } = Native::parse();
+            let Native { running, log } = match crate::parse(std::env::args_os()) {
+                Ok(flags) => flags,
+                Err(code) => return Ok(code),
+            };
+            log::start(log, "warn");
             reduce(running.needs());
             if let Some(code) = running.watch.begin()? {
                 return Ok(code);

@@ -28,6 +28,7 @@ use crate::daemon::socket::Socket;
 use crate::native::control::clients;
 use crate::native::metrics::{self, Figures};
 use crate::native::stats::Stats;
+use crate::output::{Errors, Output};
 
 /// How long a client that ends the run is waited for.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -222,8 +223,7 @@ impl AtWork {
         engine: &mut Engine,
         what: impl FnOnce(&mut Scripts, &mut Surroundings<'_>) -> io::Result<T>,
     ) -> io::Result<T> {
-        let (mut out, mut errors) = (io::stdout(), io::stderr());
-        let mut aside = io::stderr();
+        let (mut out, mut errors, mut aside) = (Output, Errors, Errors);
         let out: &mut dyn Write = if self.aside { &mut aside } else { &mut out };
         let now = match engine.clock() {
             Clock::Fixed(now) => Duration::from_nanos(now),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufWriter, Write as _};
+use std::io::{self, BufWriter};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
@@ -18,6 +18,7 @@ use millstream_programs::rng::Rng;
 use super::gates::Gates;
 use super::places::devices;
 use crate::capture::CaptureFile;
+use crate::output;
 
 /// Packets of a run from memory, unless said otherwise.
 const USUAL_PACKETS: u64 = 10_000_000;
@@ -350,6 +351,7 @@ impl Sinks {
             let writer = writer.into_inner().map_err(|_| miette!("{path}: a worker has failed"))?;
             writer.finish().into_diagnostic().wrap_err(path)?;
         }
-        io::stdout().flush().into_diagnostic()
+        output::flush();
+        Ok(())
     }
 }

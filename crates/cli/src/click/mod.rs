@@ -154,7 +154,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let at = || conf.display().to_string();
     if args.flat {
         let texts = Texts::read(conf)?;
-        print!("{}", graph(&texts, variables)?);
+        out!("{}", graph(&texts, variables)?);
         return Ok(Exit::Done.into());
     }
     let start = Instant::now();
@@ -164,7 +164,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let program = args.configuration.program(workers, (writers, general))?;
     let click = start.elapsed();
     if args.ir {
-        print!("{}", program.module);
+        out!("{}", program.module);
         return Ok(Exit::Done.into());
     }
     let (keep_text, places) = (args.llvm_ir.is_some(), places(&program));
@@ -174,7 +174,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut engine = match Engine::of_module(program.module.clone(), program.entry, &options) {
         Ok(engine) => engine,
         Err(e) if is_llvm_missing(&e) => {
-            eprintln!("{e}");
+            errln!("{e}");
             return Ok(Exit::NotPermitted.into());
         }
         Err(e) => return Err(e).into_diagnostic().wrap_err_with(at),
@@ -339,7 +339,7 @@ fn values(
 fn room_of(name: &str, program: &Program, engine: &mut Engine, by_dpdk: bool) -> Result<Room, ExitCode> {
     let room = Room::new(&room::spec(program, engine));
     if by_dpdk && !room.is_empty() {
-        eprintln!(
+        errln!(
             "{name}: packets wait for elements of time, which by DPDK they do not: use --io raw, tap or xdp"
         );
         return Err(Exit::NotPermitted.into());
@@ -475,8 +475,8 @@ pub(crate) fn execute(
 /// Prints what a run found.
 fn printed(document: &report::Document, json: bool) -> Result<ExitCode> {
     match json {
-        true => println!("{}", serde_json::to_string_pretty(document).into_diagnostic()?),
-        false => print!("{}", document.text()),
+        true => outln!("{}", serde_json::to_string_pretty(document).into_diagnostic()?),
+        false => out!("{}", document.text()),
     }
     Ok(Exit::Done.into())
 }

@@ -32,9 +32,9 @@ pub(super) fn list(plane: Plane, place: &Place, json: bool) -> Result<(), Error>
     }
     if json {
         let text = serde_json::to_string_pretty(&document(plane, &listing));
-        println!("{}", text.map_err(|e| Error::Unusable(e.to_string()))?);
+        outln!("{}", text.map_err(|e| Error::Unusable(e.to_string()))?);
     } else {
-        print!("{}", text(&listing));
+        out!("{}", text(&listing));
     }
     Ok(())
 }

@@ -95,7 +95,7 @@ struct Tend {
     #[arg(long)]
     once: bool,
     /// Seconds after which a learned station that sent nothing is forgotten (switch)
-    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = crate::lengths::seconds())]
     age: u64,
 }
 
@@ -161,13 +161,13 @@ fn object(plane: Plane, path: &Path) -> Result<ExitCode, miette::Report> {
 }
 
 fn failed(error: &place::Error) -> Exit {
-    eprintln!("{error}");
+    errln!("{error}");
     if let Some(hint) = error.hint() {
-        eprintln!("  {hint}");
+        errln!("  {hint}");
     }
     match error.is_permission() {
         true => {
-            eprintln!("  `millstream doctor` says what this machine permits and what to do about the rest");
+            errln!("  `millstream doctor` says what this machine permits and what to do about the rest");
             Exit::NotPermitted
         }
         false if error.is_refusal() => Exit::Negative,

@@ -48,9 +48,9 @@ pub(super) fn show(plane: Plane, place: &Place, json: bool) -> Result<(), Error>
     let report = report(plane, place)?;
     if json {
         let text = serde_json::to_string_pretty(&report).map_err(|e| Error::Unusable(e.to_string()))?;
-        println!("{text}");
+        outln!("{text}");
     } else {
-        print!("{}", text(&report));
+        out!("{}", text(&report));
     }
     Ok(())
 }

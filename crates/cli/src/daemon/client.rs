@@ -9,9 +9,12 @@ use std::time::Duration;
 use millstream_specialize::report::GuardState;
 
 use super::SOCKET;
-use super::protocol::{Answer, Command, ProgramStatus, Question, Record, Reply, SCHEMA, State, Status, What};
+use super::protocol::{
+    Answer, Command, HistoryLine, ProgramStatus, Question, Record, Reply, SCHEMA, State, Status, What,
+};
 use crate::exit::Exit;
 use crate::run::{places, text};
+use crate::wrap::{columns, wrap};
 
 /// How long an answer is waited for: an order may have to wait for code that is being made.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -87,14 +90,14 @@ impl AskError {
     /// Says it, and what to do; gives the exit code.
     pub(super) fn say(&self) -> Exit {
         let (AskError::Connect { source, .. } | AskError::Answer { source, .. }) = self;
-        eprintln!("{self}");
+        errln!("{self}");
         match source.kind() {
             std::io::ErrorKind::PermissionDenied => {
-                eprintln!("  the socket is its owner's: ask as the user that runs the daemon");
+                errln!("  the socket is its owner's: ask as the user that runs the daemon");
                 Exit::NotPermitted
             }
             std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused => {
-                eprintln!("  start one with `millstream daemon`, or name its socket with --socket");
+                errln!("  start one with `millstream daemon`, or name its socket with --socket");
                 Exit::Negative
             }
             _ => Exit::Negative,
@@ -130,8 +133,8 @@ impl Connection {
 fn ask(at: &Where, command: Command) -> Result<(String, Answer), Exit> {
     let answer = Connection::open(at).and_then(|mut c| c.ask(command)).map_err(|e| e.say())?;
     if let Answer::Refused { message, help } = &answer.1 {
-        eprintln!("{message}");
-        help.iter().for_each(|line| eprintln!("  {line}"));
+        errln!("{message}");
+        help.iter().for_each(|line| errln!("  {line}"));
         return Err(Exit::Negative);
     }
     Ok(answer)
@@ -147,7 +150,7 @@ fn ended(result: Result<Exit, Exit>) -> Outcome {
 pub(crate) fn status(args: &StatusArgs) -> Outcome {
     ended(ask(&args.at, Command::Status).map(|(line, answer)| {
         let Answer::Status(status) = answer else { return Exit::Negative };
-        print!("{}", if args.json { line } else { table(&status) });
+        out!("{}", if args.json { line } else { table(&status, columns()) });
         let failed = status.programs.iter().any(|p| p.state == State::Failed);
         if failed { Exit::Negative } else { Exit::Done }
     }))
@@ -160,9 +163,9 @@ pub(crate) fn history(args: &HistoryArgs) -> Outcome {
         let Answer::History { records } = answer else { return Exit::Negative };
         for record in &records {
             if args.json {
-                println!("{}", serde_json::to_string(record).unwrap_or_default());
+                outln!("{}", HistoryLine::of(record).json());
             } else {
-                println!("{}", line_of(record));
+                outln!("{}", line_of(record));
             }
         }
         Exit::Done
@@ -200,12 +203,12 @@ fn order(args: &ProgramArgs, how: &str, command: impl FnOnce(Option<String>) -> 
 
 fn done(answer: Answer, how: &str) -> Exit {
     let Answer::Done { programs } = answer else { return Exit::Negative };
-    programs.iter().for_each(|program| println!("{program}: {how}"));
+    programs.iter().for_each(|program| outln!("{program}: {how}"));
     Exit::Done
 }
 
-/// How things stand, for people.
-fn table(status: &Status) -> String {
+/// How things stand, for people who have so many columns.
+fn table(status: &Status, columns: usize) -> String {
     let mut out = format!(
         "millstream {}, process {}, up {}; {:.2} % of a core, {:.1} MiB\n",
         status.version,
@@ -217,7 +220,7 @@ fn table(status: &Status) -> String {
     for program in &status.programs {
         out += &block(program);
     }
-    out
+    out.lines().flat_map(|line| wrap(line, columns, 2)).map(|line| line + "\n").collect()
 }
 
 /// A program, in some lines.
@@ -355,9 +358,34 @@ mod tests {
             advice: vec!["adopt it".into()],
             ..ProgramStatus::default()
         };
-        let text = table(&Status { programs: vec![program], ..Status::default() });
+        let text = table(&Status { programs: vec![program], ..Status::default() }, 80);
         for words in ["edge (failed)", "another program is there", "    adopt it"] {
             assert!(text.contains(words), "{text}");
         }
+    }
+
+    #[test]
+    fn the_status_keeps_to_the_columns_that_there_are() {
+        let program = ProgramStatus {
+            name: "edge".into(),
+            state: State::Running,
+            guard: Some(GuardState::Valid),
+            packets: 12_345_678_901,
+            specialised: Some(12_000_000_000),
+            before_ns: Some(1234.5),
+            now_ns: Some(321.0),
+            watched: (0..20).map(|n| format!("a_map_with_a_name_{n}")).collect(),
+            refused: vec![(
+                "a_map".into(),
+                "a reason that takes many words to tell, as reasons do ".repeat(3),
+            )],
+            ..ProgramStatus::default()
+        };
+        let status = Status { programs: vec![program], ..Status::default() };
+        for columns in [40, 80, 200] {
+            let text = table(&status, columns);
+            assert!(text.lines().all(|line| line.chars().count() <= columns), "{columns}\n{text}");
+        }
+        assert!(table(&status, 200).lines().count() < table(&status, 80).lines().count());
     }
 }

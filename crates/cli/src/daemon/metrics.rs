@@ -71,6 +71,7 @@ impl Collector for Reader {
         for metric in METRICS {
             metric.encode(&mut encoder, &status.programs)?;
         }
+        interfaces_of(&mut encoder, &status.programs)?;
         slots_of(&mut encoder, &status.programs)?;
         for (name, help, of) in HISTOGRAMS {
             let mut family = encoder.encode_descriptor(
@@ -113,13 +114,16 @@ struct Metric {
 enum Figure {
     Count(fn(&ProgramStatus) -> Option<u64>),
     Level(fn(&ProgramStatus) -> Option<f64>),
+    /// In seconds, from nanoseconds.
+    Time(fn(&ProgramStatus) -> Option<f64>),
 }
 
 impl Metric {
     fn encode(&self, encoder: &mut DescriptorEncoder<'_>, programs: &[ProgramStatus]) -> std::fmt::Result {
         use prometheus_client::metrics::MetricType::{Counter, Gauge};
         let kind = if matches!(self.of, Figure::Count(_)) { Counter } else { Gauge };
-        let mut family = encoder.encode_descriptor(self.name, self.help, None, kind)?;
+        let unit = matches!(self.of, Figure::Time(_)).then_some(&Unit::Seconds);
+        let mut family = encoder.encode_descriptor(self.name, self.help, unit, kind)?;
         for program in programs {
             let labels = [("program", program.name.as_str())];
             match self.of {
@@ -130,6 +134,10 @@ impl Metric {
                 Figure::Level(of) => {
                     let Some(n) = of(program) else { continue };
                     ConstGauge::new(n).encode(family.encode_family(&labels)?)?;
+                }
+                Figure::Time(of) => {
+                    let Some(ns) = of(program) else { continue };
+                    ConstGauge::new(ns / 1e9).encode(family.encode_family(&labels)?)?;
                 }
             }
         }
@@ -143,6 +151,10 @@ const fn count(name: &'static str, help: &'static str, of: fn(&ProgramStatus) ->
 
 const fn level(name: &'static str, help: &'static str, of: fn(&ProgramStatus) -> Option<f64>) -> Metric {
     Metric { name, help, of: Figure::Level(of) }
+}
+
+const fn time(name: &'static str, help: &'static str, of: fn(&ProgramStatus) -> Option<f64>) -> Metric {
+    Metric { name, help, of: Figure::Time(of) }
 }
 
 const METRICS: &[Metric] = &[
@@ -159,12 +171,9 @@ const METRICS: &[Metric] = &[
     count("millstream_guard_revocations", "Writes that turned specialised code off", |p| {
         p.guard.map(|_| p.writes)
     }),
-    count("millstream_packets", "Packets received on the interfaces", |p| p.guard.map(|_| p.packets)),
     count("millstream_packets_specialised", "Packets that specialised code took", |p| p.specialised),
-    level("millstream_original_nanoseconds", "Time a packet of the original, when last measured", |p| {
-        p.before_ns
-    }),
-    level("millstream_current_nanoseconds", "Time a packet of what runs, when last measured", |p| p.now_ns),
+    time("millstream_original_packet", "Time a packet of the original, when last measured", |p| p.before_ns),
+    time("millstream_current_packet", "Time a packet of what runs, when last measured", |p| p.now_ns),
     level("millstream_gain_ratio", "Part of the original's time that is saved", |p| {
         p.before_ns.zip(p.now_ns).filter(|(before, _)| *before > 0.0).map(|(before, now)| 1.0 - now / before)
     }),
@@ -193,6 +202,32 @@ fn slots_of(encoder: &mut DescriptorEncoder<'_>, programs: &[ProgramStatus]) -> 
     Ok(())
 }
 
+/// Interfaces, those that a program is on and those that it waits for, and the packets of each.
+fn interfaces_of(encoder: &mut DescriptorEncoder<'_>, programs: &[ProgramStatus]) -> std::fmt::Result {
+    use prometheus_client::metrics::MetricType::{Counter, Gauge};
+    let help = "1 while the program is on the interface, 0 while it waits for it";
+    let mut family = encoder.encode_descriptor("millstream_interface_up", help, None, Gauge)?;
+    for program in programs {
+        let on =
+            program.interfaces.iter().map(|at| (&at.interface, at.mode.as_deref().unwrap_or_default(), 1));
+        let missing = program.missing.iter().map(|name| (name, "", 0));
+        for (interface, mode, up) in on.chain(missing) {
+            let labels =
+                [("program", program.name.as_str()), ("interface", interface.as_str()), ("mode", mode)];
+            ConstGauge::<i64>::new(up).encode(family.encode_family(&labels)?)?;
+        }
+    }
+    let help = "Packets received on the interface since the program was attached; of TC programs on the way out, sent";
+    let mut family = encoder.encode_descriptor("millstream_packets", help, None, Counter)?;
+    for program in programs.iter().filter(|program| program.guard.is_some()) {
+        for (interface, packets) in &program.received {
+            let labels = [("program", program.name.as_str()), ("interface", interface.as_str())];
+            ConstCounter::new(*packets).encode(family.encode_family(&labels)?)?;
+        }
+    }
+    Ok(())
+}
+
 fn of_daemon(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> std::fmt::Result {
     let cpu = ConstCounter::new(status.cpu_s);
     let help = "User and system time of the daemon";
@@ -213,6 +248,80 @@ mod tests {
     use millstream_specialize::live::details::SlotDetails;
 
     use super::*;
+
+    /// All metrics of some programs.
+    #[derive(Debug)]
+    struct All(Vec<ProgramStatus>);
+
+    impl Collector for All {
+        fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+            of_daemon(&mut encoder, &Status::default())?;
+            METRICS.iter().try_for_each(|metric| metric.encode(&mut encoder, &self.0))?;
+            interfaces_of(&mut encoder, &self.0)?;
+            slots_of(&mut encoder, &self.0)?;
+            for (name, help, _) in HISTOGRAMS {
+                let kind = prometheus_client::metrics::MetricType::Histogram;
+                let mut family = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), kind)?;
+                let times = Times::default();
+                times.swap.observe(0.001);
+                times.swap.encode(family.encode_family(&[("program", "edge")])?)?;
+            }
+            Ok(())
+        }
+    }
+
+    fn edge() -> ProgramStatus {
+        use millstream_specialize::report::Attachment;
+        let at = |interface: &str| Attachment {
+            ifindex: 2,
+            interface: interface.into(),
+            mode: Some("native".into()),
+        };
+        ProgramStatus {
+            name: "edge".into(),
+            guard: Some(GuardState::Valid),
+            interfaces: vec![at("eth0")],
+            missing: vec!["eth1".into()],
+            received: vec![("eth0".into(), 7), ("eth1".into(), 3)],
+            specialised: Some(5),
+            before_ns: Some(150.0),
+            now_ns: Some(60.0),
+            ..ProgramStatus::default()
+        }
+    }
+
+    #[test]
+    fn metrics_are_in_base_units_and_packets_are_counted_by_interface() {
+        let text = crate::metrics::text(Box::new(All(vec![edge()])));
+        assert_eq!(crate::metrics::faults(&text), [""; 0], "{text}");
+        for line in [
+            "millstream_interface_up{program=\"edge\",interface=\"eth0\",mode=\"native\"} 1",
+            "millstream_interface_up{program=\"edge\",interface=\"eth1\",mode=\"\"} 0",
+            "millstream_packets_total{program=\"edge\",interface=\"eth0\"} 7",
+            "millstream_packets_total{program=\"edge\",interface=\"eth1\"} 3",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+        }
+        let name = "millstream_original_packet_seconds{program=\"edge\"} ";
+        let seconds = text.lines().find_map(|line| line.strip_prefix(name)?.parse::<f64>().ok());
+        assert!(seconds.is_some_and(|seconds| (seconds - 150e-9).abs() < 1e-15), "{text}");
+    }
+
+    #[test]
+    fn promtool_finds_no_fault() {
+        use std::io::Write as _;
+        use std::process::{Command, Stdio};
+        let text = crate::metrics::text(Box::new(All(vec![edge(), ProgramStatus::default()])));
+        let started = Command::new("promtool")
+            .args(["check", "metrics"])
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        let Ok(mut promtool) = started else { return errln!("skipped: there is no promtool") };
+        promtool.stdin.take().expect("its input").write_all(text.as_bytes()).unwrap();
+        let ended = promtool.wait_with_output().unwrap();
+        assert!(ended.status.success(), "{}\n{text}", String::from_utf8_lossy(&ended.stderr));
+    }
 
     #[test]
     fn slots_are_counted_by_what_is_called() {

@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     let metrics = match crate::metrics::listen(address) {
         Ok(listener) => listener,
         Err(error) => {
-            eprintln!("{error}");
+            errln!("{error}");
             return Ok(Exit::Negative.into());
         }
     };
@@ -86,7 +86,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     let daemon = Arc::new(Daemon::new(sources));
     daemon.take_up(config.entries);
     serve(&daemon, &socket, metrics)?;
-    println!("millstream {}: listening at {}", env!("CARGO_PKG_VERSION"), path.display());
+    outln!("millstream {}: listening at {}", env!("CARGO_PKG_VERSION"), path.display());
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %path.display(), "listening");
     notify::tell("READY=1");
     daemon.until_the_end();
     Ok(Exit::Done.into())
@@ -110,7 +111,7 @@ fn serve(daemon: &Arc<Daemon>, socket: &Socket, metrics: Option<TcpListener>) ->
 }
 
 fn without_socket(error: &SocketError) -> Exit {
-    eprintln!("{error}");
+    errln!("{error}");
     let (advice, exit) = match error {
         SocketError::Busy { .. } => (
             "`millstream status` asks it, `millstream stop` ends it; --socket takes another path",
@@ -126,7 +127,7 @@ fn without_socket(error: &SocketError) -> Exit {
         }
         SocketError::Io { .. } => ("--socket takes another path", Exit::Input),
     };
-    eprintln!("  {advice}");
+    errln!("  {advice}");
     exit
 }
 
@@ -135,9 +136,9 @@ fn check(config: &Config) -> Result<ExitCode, miette::Report> {
     let mut exit = Exit::Done;
     for entry in &config.entries {
         match usable(entry) {
-            Ok(sites) => println!("{}: {} can be used: {sites} lookups", entry.name, entry.object.display()),
+            Ok(sites) => outln!("{}: {} can be used: {sites} lookups", entry.name, entry.object.display()),
             Err(error) => {
-                eprintln!("{}: {error:?}", entry.name);
+                errln!("{}: {error:?}", entry.name);
                 exit = Exit::Input;
             }
         }
@@ -203,7 +204,7 @@ impl Running {
         match self.slot.order(Order::End) {
             Ok(()) => drop(self.thread.join()),
             // What it has attached is pinned, and guarded; the next daemon takes it over.
-            Err(why) => tracing::error!("{}: it does not end: {why}", self.slot.entry.name),
+            Err(why) => tracing::error!(program = self.slot.entry.name, "it does not end: {why}"),
         }
     }
 }

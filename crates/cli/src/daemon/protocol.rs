@@ -149,6 +149,9 @@ pub(crate) struct ProgramStatus {
     pub(crate) guard: Option<GuardState>,
     pub(crate) pps: f64,
     pub(crate) packets: u64,
+    /// The same by interface.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) received: Vec<(String, u64)>,
     /// Packets that specialised code took, where they are counted.
     pub(crate) specialised: Option<u64>,
     pub(crate) before_ns: Option<f64>,
@@ -202,6 +205,26 @@ pub(crate) enum What {
     State { state: State, reason: Option<String> },
 }
 
+/// A line of `millstream history --json`, with the schema's number: `docs/daemon.md` has the fields.
+#[derive(Debug, Serialize)]
+pub(crate) struct HistoryLine<'r> {
+    schema: u32,
+    #[serde(flatten)]
+    record: &'r Record,
+}
+
+impl HistoryLine<'_> {
+    /// The line of a record.
+    pub(crate) fn of(record: &Record) -> HistoryLine<'_> {
+        HistoryLine { schema: SCHEMA, record }
+    }
+
+    /// Its text, without the end of the line.
+    pub(crate) fn json(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -221,5 +244,87 @@ mod tests {
         let reply = Reply { schema: SCHEMA, answer: Answer::Status(status) };
         let line = serde_json::to_string(&reply).unwrap();
         assert_eq!(serde_json::from_str::<Reply>(&line).unwrap(), reply, "{line}");
+    }
+
+    /// One record of each kind.
+    fn records() -> Vec<Record> {
+        use millstream_specialize::report::{Outcome, Reason};
+        let attachment = Attachment { ifindex: 2, interface: "eth0".into(), mode: Some("native".into()) };
+        let reports = [
+            Report::Attached {
+                program: "router".into(),
+                interfaces: vec![attachment.clone()],
+                took_over: false,
+                watched: vec!["routes".into()],
+                refused: vec![("stats".into(), "it is written".into())],
+            },
+            Report::Moved { interfaces: vec![attachment] },
+            Report::Specialised {
+                generation: 1,
+                reason: Reason::Start,
+                write_ns: Some(1),
+                latency_us: Some(2),
+                compile_us: 3,
+                load_us: 4,
+                swap_us: 5,
+                entries: 6,
+                slots: 7,
+                ns: Some(8.5),
+            },
+            Report::StandsBy { generation: 2, compile_us: 3, load_us: 4, slots: 5 },
+            Report::Confirmed { generation: 1, write_ns: 2, latency_us: 3 },
+            Report::Refreshed {
+                generation: 1,
+                write_ns: Some(2),
+                in_step_us: Some(3),
+                latency_us: Some(4),
+                read_us: 5,
+                write_us: 6,
+                bytes: 7,
+            },
+            Report::Withdrawn { generation: 1, reason: "slower".into() },
+            Report::Judged {
+                generation: 1,
+                outcome: Outcome::Faster,
+                packets: 512,
+                ratio: Some((0.5, [0.4, 0.6])),
+                gained_ns: Some(10.0),
+                predicted_ns: Some(11.0),
+                ms: 12,
+                reason: Some("why".into()),
+                file: Some("file".into()),
+            },
+            Report::Shifted { generation: 1, usual: 0.1, now: 0.5 },
+            Report::Dropped { reason: "nothing to specialise on".into() },
+            Report::Stopped { left: "nothing".into() },
+        ];
+        let states = [What::State { state: State::Failed, reason: Some("why".into()) }];
+        let all = reports.into_iter().map(What::Report).chain(states);
+        all.zip(1..).map(|(what, number)| Record { number, time_ms: 2, program: "p".into(), what }).collect()
+    }
+
+    #[test]
+    fn lines_of_a_history_have_a_schema_and_fields_that_are_documented() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/daemon.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let part = page.split("## The history as JSON").nth(1).and_then(|rest| rest.split("\n## ").next());
+        let part = part.expect("the page has a part on it");
+        for record in records() {
+            let line: serde_json::Value = serde_json::from_str(&HistoryLine::of(&record).json()).unwrap();
+            assert_eq!((&line["schema"], &line["number"]), (&SCHEMA.into(), &record.number.into()));
+            let row = match (&line["report"]["event"], &line["state"]) {
+                (serde_json::Value::String(event), _) => format!("| `{event}` |"),
+                _ => "| `state` |".to_owned(),
+            };
+            let row =
+                part.lines().find(|line| line.starts_with(&row)).unwrap_or_else(|| panic!("no row {row}"));
+            let of = if line["report"].is_object() { &line["report"] } else { &line["state"] };
+            for name in of.as_object().unwrap().keys().filter(|name| *name != "event") {
+                assert!(row.contains(&format!("`{name}`")), "{name} is not in {row}");
+            }
+            for name in line.as_object().unwrap().keys() {
+                assert!(part.contains(&format!("`{name}`")), "{name} is not documented");
+            }
+        }
     }
 }

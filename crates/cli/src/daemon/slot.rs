@@ -150,7 +150,11 @@ impl Slot {
         }
         drop(status);
         let why = reason.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
-        tracing::info!("{}: {}{why}", self.entry.name, state.name());
+        let program = self.entry.name.as_str();
+        match state {
+            State::Failed => tracing::warn!(program, "{}{why}", state.name()),
+            _ => tracing::info!(program, "{}{why}", state.name()),
+        }
         self.record(What::State { state, reason });
     }
 
@@ -159,7 +163,14 @@ impl Slot {
         self.note(report);
         self.times.note(report);
         if !matches!(report, Report::Status { .. }) {
-            tracing::info!("{}: {}", self.entry.name, crate::run::text(report));
+            let program = self.entry.name.as_str();
+            match report {
+                // As many as the control plane writes.
+                Report::Confirmed { .. } | Report::Refreshed { .. } => {
+                    tracing::debug!(program, "{}", crate::run::text(report));
+                }
+                _ => tracing::info!(program, "{}", crate::run::text(report)),
+            }
             self.record(What::Report(report.clone()));
         }
     }
@@ -204,6 +215,7 @@ impl Slot {
             Report::Status {
                 pps,
                 packets,
+                received,
                 specialised,
                 before_ns,
                 now_ns,
@@ -214,6 +226,7 @@ impl Slot {
                 chain,
             } => {
                 (status.pps, status.packets, status.specialised) = (*pps, *packets, *specialised);
+                status.received.clone_from(received);
                 (status.before_ns, status.now_ns) = (*before_ns, *now_ns);
                 (status.generation, status.guard) = (*generation, Some(*guard));
                 (status.writes, status.swaps) = (*writes, *swaps);

@@ -3,12 +3,12 @@
 //!
 //! What is drawn depends on nothing but a [`View`], so that tests draw it onto a screen in memory.
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use miette::miette;
 use millstream_specialize::live::details::{Details, KeyDetails, LookupDetails, SlotDetails};
+use millstream_specialize::report::Attachment;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Cell as BufferCell;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind};
@@ -21,13 +21,14 @@ use ratatui::{DefaultTerminal, Frame, Terminal};
 use super::client::{AskError, Connection, Where, duration};
 use super::protocol::{Answer, Command, ProgramStatus, State, Status};
 use crate::exit::Exit;
-use crate::run::places;
+use crate::output;
+use crate::wrap::{columns, cut, wrap};
 
 /// Flags of `millstream top`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Milliseconds from one look to the next
-    #[arg(long, value_name = "MS", default_value_t = 1000)]
+    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = crate::lengths::milliseconds())]
     interval: u64,
     /// Print the view once, as text
     #[arg(long)]
@@ -35,9 +36,6 @@ pub(crate) struct Args {
     #[command(flatten)]
     at: Where,
 }
-
-/// Columns and rows of a view that is printed.
-const SCREEN: (u16, u16) = (120, 50);
 
 /// What is shown.
 #[derive(Clone, Debug, Default)]
@@ -65,7 +63,7 @@ enum Wish {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
-    if !args.once && !std::io::stdout().is_terminal() {
+    if !args.once && !output::is_terminal() {
         return Err(miette!(help = "--once prints the view as text", "standard output is no terminal"));
     }
     let mut connection = match Connection::open(&args.at) {
@@ -76,16 +74,18 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
         let mut view = View::default();
         return Ok(match view.look(&mut connection) {
             Ok(()) => {
-                print!("{}", view.text(SCREEN.0, SCREEN.1));
+                let columns = columns() as u16;
+                out!("{}", view.text(columns, view.rows(columns)));
                 Exit::Done
             }
             Err(error) => error.say(),
         }
         .into());
     }
-    let mut terminal = ratatui::init();
+    let mut terminal = ratatui::try_init().map_err(|error| miette!("the terminal: {error}"))?;
     let ended = follow(&mut terminal, &mut connection, Duration::from_millis(args.interval.max(100)));
-    ratatui::restore();
+    // A terminal that has gone is as it was.
+    let _ = ratatui::try_restore();
     match ended {
         Ok(()) => Ok(Exit::Done.into()),
         Err(Ended::Ask(error)) => Ok(error.say().into()),
@@ -204,26 +204,46 @@ impl View {
         lines.collect()
     }
 
+    /// Rows that the view takes where nothing is left out.
+    fn rows(&self, columns: u16) -> u16 {
+        let [programs, pace, maps, keys] = self.heights(columns);
+        2 + programs + pace + maps + keys
+    }
+
+    /// Rows that its parts take: programs, what the selected one does, lookups, keys.
+    fn heights(&self, columns: u16) -> [u16; 4] {
+        let lookups = self.by_heat();
+        let keys = lookups.get(self.lookup).map_or(0, |lookup| {
+            key_rows(lookup, columns).iter().map(|(key, _)| key.len()).sum::<usize>() + 2
+        });
+        let rows = |n: usize| u16::try_from(n).unwrap_or(u16::MAX);
+        let pace = self.pace(columns).len();
+        [rows(self.status.programs.len() + 3), rows(pace), rows(lookups.len() + 3), rows(keys)]
+    }
+
     fn draw(&self, frame: &mut Frame<'_>) {
         let lookups = self.by_heat();
-        let programs = self.status.programs.len() as u16 + 3;
+        let Rect { width, height, .. } = frame.area();
+        let [programs, pace, maps, _] = self.heights(width);
+        // Where there is not room for all, no part takes it all.
+        let most = if self.rows(width) <= height { height } else { height / 3 };
         let rows = [
             Constraint::Length(1),
-            Constraint::Length(programs.min(frame.area().height / 3)),
-            Constraint::Length(3 + u16::from(self.details.as_ref().is_some_and(|d| !d.chain.is_empty()))),
-            Constraint::Length((lookups.len() as u16 + 3).min(frame.area().height / 3)),
+            Constraint::Length(programs.min(most)),
+            Constraint::Length(pace),
+            Constraint::Length(maps.min(most)),
             Constraint::Min(3),
             Constraint::Length(1),
         ];
         let [head, programs, pace, maps, keys, foot] = Layout::vertical(rows).areas(frame.area());
         frame.render_widget(self.head(), head);
         self.programs(frame, programs);
-        frame.render_widget(self.pace(), pace);
+        frame.render_widget(Paragraph::new(self.pace(width)), pace);
         self.lookups(frame, maps, &lookups);
         if let Some(lookup) = lookups.get(self.lookup) {
             hot_keys(frame, keys, lookup);
         }
-        let help = "q quit   up/down program   left/right lookup   p pause   b rollback   r resume   ";
+        let help = "q quit  up/down program  left/right lookup  p pause  b rollback  r resume  ";
         frame.render_widget(
             Line::from(vec![dim(help.to_owned()), Span::raw(self.message.clone()).red()]),
             foot,
@@ -242,17 +262,29 @@ impl View {
     }
 
     fn programs(&self, frame: &mut Frame<'_>, area: Rect) {
+        const STATE: u16 = 11;
+        const OTHERS: [u16; 5] = [7, 14, 6, 4, 7];
+        let places = |p: &ProgramStatus| p.interfaces.iter().map(place).collect::<Vec<_>>().join(", ");
+        // Borders, and a space between columns.
+        let room = area.width.saturating_sub(STATE + OTHERS.iter().sum::<u16>() + 2 + 7);
+        let longest =
+            |of: &dyn Fn(&ProgramStatus) -> usize| self.status.programs.iter().map(of).max().unwrap_or(0);
+        let (names, interfaces) =
+            (longest(&|p| p.name.chars().count()), longest(&|p| places(p).chars().count()));
+        let name =
+            names.clamp(7, usize::from(room).saturating_sub(interfaces).max(usize::from(room / 2)).max(7));
+        let interfaces = usize::from(room).saturating_sub(name);
         let row = |p: &ProgramStatus| {
             let ns = |n: Option<f64>| n.map_or("?".to_owned(), |n| format!("{n:.1}"));
             let gain = p.before_ns.zip(p.now_ns).filter(|(before, _)| *before > 0.0);
             let gain =
                 gain.map_or(String::new(), |(before, now)| format!("{:+.0} %", 100.0 * (now / before - 1.0)));
             let cells = [
-                p.name.clone(),
+                cut(&p.name, name),
                 p.state.name().to_owned(),
-                places(&p.interfaces),
+                cut(&places(p), interfaces),
                 format!("{:.3}", p.pps / 1e6),
-                format!("{} -> {}", ns(p.before_ns), ns(p.now_ns)),
+                format!("{}->{}", ns(p.before_ns), ns(p.now_ns)),
                 gain,
                 p.generation.to_string(),
                 p.guard.map_or("off".to_owned(), |g| g.to_string()),
@@ -260,16 +292,9 @@ impl View {
             let style = Style::new().fg(colour(p.state));
             Row::new(cells).style(style)
         };
-        let widths = [
-            Constraint::Fill(2),
-            Constraint::Length(11),
-            Constraint::Fill(3),
-            Constraint::Length(8),
-            Constraint::Length(16),
-            Constraint::Length(7),
-            Constraint::Length(5),
-            Constraint::Length(8),
-        ];
+        let of = |n: usize| Constraint::Length(n as u16);
+        let others = OTHERS.map(Constraint::Length);
+        let widths = [of(name), Constraint::Length(STATE), of(interfaces)].into_iter().chain(others);
         let header = ["program", "state", "interfaces", "Mpps", "ns a packet", "time", "gen", "guard"];
         let table = Table::new(self.status.programs.iter().map(row), widths)
             .header(Row::new(header).style(Style::new().add_modifier(Modifier::BOLD)))
@@ -280,11 +305,11 @@ impl View {
     }
 
     /// What the selected program does, and what its variant costs.
-    fn pace(&self) -> Paragraph<'static> {
-        let Some(p) = self.selected() else { return Paragraph::new("no program") };
+    fn pace(&self, columns: u16) -> Vec<Line<'static>> {
+        let Some(p) = self.selected() else { return vec![Line::from("no program")] };
         let share = p.specialised.map_or(String::new(), |fast| {
             format!(
-                "   {:.1} % of {} packets specialised",
+                "; {:.1} % of {} packets specialised",
                 100.0 * fast as f64 / p.packets.max(1) as f64,
                 p.packets
             )
@@ -299,33 +324,31 @@ impl View {
             let twins = d.twin_bytes as f64 / 1024.0;
             format!("slots: original {}, variant {variant}; twins {twins:.0} KiB", d.original_slots)
         });
-        let reason = p.reason.iter().map(|r| Line::from(r.clone()).red());
-        let calls = self.details.iter().filter(|d| !d.chain.is_empty()).map(chain);
-        let lines = [Line::from(counts), Line::from(cost)];
-        Paragraph::new(lines.into_iter().chain(calls).chain(reason).collect::<Vec<_>>())
+        let plain =
+            [counts, cost].into_iter().chain(self.details.iter().filter(|d| !d.chain.is_empty()).map(chain));
+        let lines = |text: String| wrap(&text, columns.into(), 2).into_iter().map(Line::from);
+        let reason = p.reason.iter().flat_map(|reason| lines(reason.clone())).map(|line| line.red());
+        plain.flat_map(lines).chain(reason).collect()
     }
 
     fn lookups(&self, frame: &mut Frame<'_>, area: Rect, lookups: &[&LookupDetails]) {
+        const OTHERS: [u16; 3] = [15, 13, 9];
+        const HOW: u16 = 17;
         let all = lookups.iter().map(|l| l.seen).sum::<u64>().max(1) as f64;
         let is_chain = self.details.as_ref().is_some_and(|d| !d.chain.is_empty());
+        let room = area.width.saturating_sub(OTHERS.iter().sum::<u16>() + HOW + 2 + 4);
         let row = |l: &&LookupDetails| {
             let heat = l.seen as f64 / all;
-            let map = if is_chain { format!("{}: {}", l.program, l.map) } else { l.map.clone() };
             Row::new([
-                Cell::from(map),
-                Cell::from(l.map_type.clone()),
-                Cell::from(format!("{:5.1} % {}", 100.0 * heat, bar(heat))),
+                Cell::from(cut(&label(l, lookups, is_chain), room.into())),
+                Cell::from(cut(&l.map_type, OTHERS[0].into())),
+                Cell::from(format!("{:5.1} % {}", 100.0 * heat, bar(heat, 5))),
                 Cell::from(l.how.to_string()),
                 Cell::from(format!("{:.1} %", 100.0 * l.answered)),
             ])
         };
-        let widths = [
-            Constraint::Fill(2),
-            Constraint::Length(16),
-            Constraint::Length(20),
-            Constraint::Fill(2),
-            Constraint::Length(9),
-        ];
+        let [kind, heat, share] = OTHERS.map(Constraint::Length);
+        let widths = [Constraint::Length(room), kind, heat, Constraint::Length(HOW), share];
         let header = ["map", "type", "lookups", "answered by", "of these"];
         let table = Table::new(lookups.iter().map(row), widths)
             .header(Row::new(header).style(Style::new().add_modifier(Modifier::BOLD)))
@@ -336,30 +359,56 @@ impl View {
     }
 }
 
+/// An interface and where in the receive path the program is.
+fn place(at: &Attachment) -> String {
+    let mode = at.mode.as_ref().map_or(String::new(), |mode| format!(" ({mode})"));
+    format!("{}{mode}", at.interface)
+}
+
+/// What a lookup is called: its map, with its source line where several lookups are in maps of one name, and its program if there are several.
+fn label(lookup: &LookupDetails, all: &[&LookupDetails], is_chain: bool) -> String {
+    let map = &lookup.map;
+    let is_alike =
+        |other: &&&LookupDetails| other.map == *map && (!is_chain || other.program == lookup.program);
+    let line = lookup.source.as_deref().filter(|_| all.iter().filter(is_alike).count() > 1);
+    let line =
+        line.and_then(|source| source.rsplit_once(':')).map_or(String::new(), |(_, line)| format!(":{line}"));
+    if is_chain { format!("{}: {map}{line}", lookup.program) } else { format!("{map}{line}") }
+}
+
 /// What is in the slots of program arrays, and in which form it is called.
-fn chain(details: &Details) -> Line<'static> {
-    Line::from(format!(
-        "calls: {}",
-        details.chain.iter().map(SlotDetails::to_string).collect::<Vec<_>>().join(", ")
-    ))
+fn chain(details: &Details) -> String {
+    format!("calls: {}", details.chain.iter().map(SlotDetails::to_string).collect::<Vec<_>>().join(", "))
+}
+
+/// Columns of a key's share, and of whether it is in code.
+const SHARE: u16 = 18;
+const IN_CODE: u16 = 7;
+
+/// The hottest keys of a lookup, each in as many lines as it takes.
+fn key_rows(lookup: &LookupDetails, columns: u16) -> Vec<(Vec<String>, &KeyDetails)> {
+    let room = usize::from(columns.saturating_sub(SHARE + IN_CODE + 2 + 2)).max(1);
+    lookup.keys.iter().map(|key| (wrap(&key.text, room, 2), key)).collect()
 }
 
 /// The hottest keys of a lookup.
 fn hot_keys(frame: &mut Frame<'_>, area: Rect, lookup: &LookupDetails) {
-    let row = |k: &KeyDetails| {
-        let how = if k.in_code { "in code" } else { "" };
-        Row::new([k.text.clone(), format!("{:5.1} % {}", 100.0 * k.share, bar(k.share)), how.to_owned()])
+    let row = |(text, key): (Vec<String>, &KeyDetails)| {
+        let how = if key.in_code { "in code" } else { "" };
+        let height = u16::try_from(text.len()).unwrap_or(u16::MAX);
+        let share = format!("{:5.1} % {}", 100.0 * key.share, bar(key.share, 10));
+        Row::new([text.join("\n"), share, how.to_owned()]).height(height)
     };
-    let widths = [Constraint::Fill(3), Constraint::Length(20), Constraint::Length(8)];
-    let title = format!("hottest keys of {}", lookup.map);
-    let table = Table::new(lookup.keys.iter().map(row), widths).block(Block::bordered().title(title));
-    frame.render_widget(table, area);
+    let widths = [Constraint::Fill(1), Constraint::Length(SHARE), Constraint::Length(IN_CODE)];
+    let source = lookup.source.as_ref().map_or(String::new(), |source| format!(", {source}"));
+    let title = format!("hottest keys of {}{source}", lookup.map);
+    let rows = key_rows(lookup, area.width).into_iter().map(row);
+    frame.render_widget(Table::new(rows, widths).block(Block::bordered().title(title)), area);
 }
 
-/// A part of one, as a bar.
-fn bar(part: f64) -> String {
-    const FULL: f64 = 10.0;
-    "#".repeat((FULL * part.clamp(0.0, 1.0)).round() as usize)
+/// A part of one, as a bar of so many columns at most.
+fn bar(part: f64, full: u8) -> String {
+    "#".repeat((f64::from(full) * part.clamp(0.0, 1.0)).round() as usize)
 }
 
 fn dim(text: String) -> Span<'static> {
@@ -410,6 +459,7 @@ mod tests {
             program: "edge".into(),
             map: map.into(),
             map_type: "hash".into(),
+            source: Some(format!("edge.bpf.c:{seen}")),
             how,
             seen,
             answered: 0.75,
@@ -428,16 +478,16 @@ mod tests {
         let text = view().text(120, 40);
         for words in [
             "edge",
-            "eth0 (native XDP)",
+            "eth0 (native)",
             "1.500",
-            "100.0 -> 25.0",
+            "100.0->25.0",
             "-75 %",
             "valid",
             "90.0 % of 1000 packets",
             "original 120, variant 340",
             "twins 2 KiB",
             "7 keys in code",
-            "90.0 % #########",
+            "90.0 % #####",
             "hottest keys of hot",
             "key of hot",
             "50.0 % #####",
@@ -482,5 +532,33 @@ mod tests {
         assert_eq!(wish(KeyCode::Char('b')), Some(Wish::Rollback));
         assert_eq!(wish(KeyCode::Tab), Some(Wish::Lookup(1)));
         assert_eq!(wish(KeyCode::Char('x')), None);
+    }
+
+    #[test]
+    fn everything_fits_into_80_columns_and_uses_more_where_there_are_more() {
+        let mut view = view();
+        let long = "{source 2001:db8::1, destination 2001:db8:ffff::2, port 65535, protocol 6, zone 12345}";
+        view.details.as_mut().expect("details").lookups[1].keys[0].text = long.into();
+        let text = view.text(80, view.rows(80));
+        for words in ["eth0 (native)", "100.0->25.0", "-75 %", "valid", "7 keys in code", "75.0 %", "in code"]
+        {
+            assert!(text.contains(words), "{words:?} is not in\n{text}");
+        }
+        // In two lines of the table.
+        for words in ["2001:db8::1", "2001:db8:ffff::2", "port 65535", "zone 12345}"] {
+            assert!(text.contains(words), "{words:?} is not in\n{text}");
+        }
+        assert!(!text.contains(long) && view.text(160, view.rows(160)).contains(long));
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    }
+
+    #[test]
+    fn lookups_in_maps_of_one_name_have_their_source_lines() {
+        let mut view = view();
+        assert!(!view.text(80, 40).contains("hot:90"));
+        view.details.as_mut().expect("details").lookups[0].map = "hot".into();
+        let text = view.text(80, 40);
+        assert!(text.contains("hot:90 ") && text.contains("hot:10 "), "{text}");
+        assert!(text.contains("hottest keys of hot, edge.bpf.c:90"), "{text}");
     }
 }

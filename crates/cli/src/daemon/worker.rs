@@ -14,8 +14,8 @@ use millstream_specialize::{Compiler, Live, LiveError, Report, adopt};
 use super::config::Entry;
 use super::protocol::State;
 use super::slot::{Given, Order, Orders, Slot};
-use crate::input;
 use crate::run::advice;
+use crate::{input, internal};
 
 /// From a failure to the next attempt: at first, and at most.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
@@ -47,7 +47,10 @@ pub(super) fn work(slot: &Slot, orders: &Orders) {
         slot.enter(State::Starting);
         let start = Instant::now();
         let ended = catch_unwind(AssertUnwindSafe(|| Session::new(slot, orders).run()));
-        let ended = ended.unwrap_or_else(|panic| Err(of_panic(&*panic)));
+        let ended = ended.unwrap_or_else(|panic| {
+            internal::was_dealt_with();
+            Err(of_panic(&*panic))
+        });
         match ended {
             Ok(Ended::ForGood(given)) => {
                 slot.enter(State::Stopped);
@@ -62,7 +65,6 @@ pub(super) fn work(slot: &Slot, orders: &Orders) {
                 retry = RETRY.0;
             }
             Err(Failure { reason, advice }) => {
-                tracing::warn!("{}: {reason}", slot.entry.name);
                 slot.enter_for(State::Failed, Some(reason), advice);
                 if start.elapsed() > RETRY.1 {
                     retry = RETRY.0;
@@ -132,7 +134,7 @@ fn give_back(slot: &Slot) -> Result<(), String> {
     }
     let given = millstream_specialize::give_back(&Pins::new(&slot.entry.pins), &present(&slot.entry));
     given.map_err(|error| {
-        tracing::warn!("{}: what is on its interfaces cannot be given back: {error}", slot.entry.name);
+        tracing::warn!(program = slot.entry.name, "what is on its interfaces cannot be given back: {error}");
         error.to_string()
     })
 }
@@ -143,9 +145,10 @@ fn present(entry: &Entry) -> Vec<u32> {
 }
 
 fn of_panic(panic: &(dyn std::any::Any + Send)) -> Failure {
-    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-    Failure::new(format!("internal error: {text}"), "this is a defect of Millstream's: please report it")
+    Failure::new(
+        format!("internal error: {}", internal::message(panic)),
+        "this is a defect of Millstream's: please report it",
+    )
 }
 
 /// One session of a program.
@@ -251,7 +254,7 @@ impl Session<'_> {
         }
         for ifindex in self.slot.back() {
             if let Err(error) = live.join(ifindex, &mut |report| self.slot.tell(report)) {
-                tracing::warn!("{}: interface {ifindex}: {error}", self.slot.entry.name);
+                tracing::warn!(program = self.slot.entry.name, "interface {ifindex}: {error}");
             }
         }
         Ok(None)
@@ -290,7 +293,7 @@ impl Session<'_> {
                 let failure = self.failure(&error);
                 // An order to end is obeyed, come what may.
                 if given.order == Order::End {
-                    tracing::warn!("{}: {}", self.slot.entry.name, failure.reason);
+                    tracing::warn!(program = self.slot.entry.name, "{}", failure.reason);
                     return Ok(Ended::ForGood(given));
                 }
                 given.done(Err(failure.reason.clone()));

@@ -51,10 +51,10 @@ const XDP_TX: u32 = 3;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Seconds of each of the three acts
-    #[arg(long, value_name = "S", default_value_t = 10)]
+    #[arg(long, value_name = "S", default_value_t = 10, value_parser = crate::lengths::seconds())]
     seconds: u64,
     /// Seconds of each of the two measurements; up to six times as many where the machine is disturbed
-    #[arg(long, value_name = "S", default_value_t = 10)]
+    #[arg(long, value_name = "S", default_value_t = 10, value_parser = crate::lengths::seconds())]
     measure: u64,
     /// Route updates a second in the last act
     #[arg(long, value_name = "N", default_value_t = 10)]
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     remove_abandoned(Path::new(PINS), "demo_");
     let say = |text: &str| {
         if !args.json {
-            println!("{text}");
+            outln!("{text}");
         }
     };
     say(&format!("A router with {ROUTES} routes, {FLOWS} flows of high locality, on a veth pair."));
@@ -85,9 +85,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     say(&format!("\n3. {} route updates a second, under load; frames carry the time.", args.updates));
     update_act(args, &say, &mut figures)?;
     if args.json {
-        println!("{}", figures.json());
+        outln!("{}", figures.json());
     } else {
-        print!("\n{}", figures.text());
+        out!("\n{}", figures.text());
     }
     Ok(if figures.right() { Exit::Done } else { Exit::Negative }.into())
 }
@@ -316,10 +316,10 @@ impl<'s> Stage<'s> {
         );
         if !(answer && self.quiet.load(Ordering::Relaxed)) {
             match self.json {
-                true => println!("{}", report.json()),
+                true => outln!("{}", report.json()),
                 false => {
                     if let Some(line) = self.story().line(report) {
-                        println!("{line}");
+                        outln!("{line}");
                     }
                 }
             }

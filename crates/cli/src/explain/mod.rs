@@ -9,7 +9,6 @@ mod text;
 mod windows;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{IsTerminal, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -110,11 +109,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     } else if args.html.is_some() {
         text::summary(&report)
     } else {
-        let colour =
-            std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+        let colour = crate::output::is_coloured();
         text::text(&report, &text::Style { colour, all: args.all, ..text::Style::default() })
     };
-    std::io::stdout().write_all(out.as_bytes()).into_diagnostic()?;
+    out!("{out}");
     let refuted = report.proofs.iter().any(|p| matches!(p.verdict, "differs" | "refuted"));
     Ok(if refuted { Exit::Negative.into() } else { ExitCode::SUCCESS })
 }

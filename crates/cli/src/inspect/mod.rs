@@ -7,7 +7,6 @@ mod maps;
 mod svg;
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -125,7 +124,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         true => serde_json::to_string_pretty(&report).into_diagnostic()? + "\n",
         false => text(args, &report),
     };
-    std::io::stdout().write_all(text.as_bytes()).into_diagnostic()?;
+    out!("{text}");
     Ok(ExitCode::SUCCESS)
 }
 

@@ -47,7 +47,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
         Some(path) => std::fs::write(path, calibration.text())
             .into_diagnostic()
             .wrap_err_with(|| path.display().to_string())?,
-        None => print!("{}", calibration.text()),
+        None => out!("{}", calibration.text()),
     }
     Ok(Exit::Done.into())
 }

@@ -4,20 +4,21 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use miette::{IntoDiagnostic, miette};
-use millstream_kernel::Namespace;
+use millstream_kernel::{Namespace, Program};
 use millstream_lab::compare::{Report, by_test_runs, common, on_the_rig};
 use millstream_lab::environment::{Environment, fit_for_timing};
 use millstream_lab::measure::Plan;
 use millstream_lab::stats::Verdict;
 use millstream_lab::subject::Subject;
-use millstream_lab::verify::answers;
+use millstream_lab::verify::{answers, is_sent, verdicts};
 use millstream_lab::workload::Workload;
 use millstream_lab::{Error, Rig, RigConfig, Traffic, os};
 use millstream_object::Object;
 use serde::Serialize;
 
-use super::{Feed, interrupted, is_length, open, refused, short, text};
+use super::{Feed, Fillings, emptiness, fill, interrupted, is_length, open, refused, short, text};
 use crate::exit::Exit;
+use crate::native::tables::Filling;
 use crate::progress::Progress;
 
 /// Packets of the traffic on which instructions are counted and verdicts asked for.
@@ -31,6 +32,8 @@ pub(super) struct Args {
     objects: Vec<String>,
     #[command(flatten)]
     feed: Feed,
+    #[command(flatten)]
+    fillings: Fillings,
     /// Run live frames through devices instead of test runs: many flows, cold branches, less resolution
     #[arg(long)]
     live: bool,
@@ -65,6 +68,9 @@ struct Document<'a> {
     shared_maps: bool,
     report: &'a Report,
     doubts: Vec<String>,
+    /// What the user may not have meant.
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    warnings: &'a [String],
 }
 
 /// Runs the command.
@@ -75,8 +81,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
         ));
     }
     let opened: Vec<_> = args.objects.iter().map(|spec| open(spec)).collect::<Result<_, _>>()?;
-    let outcome = if args.live { live(args, &opened)? } else { test_runs(args, &opened)? };
-    let (workload, report) = match outcome {
+    let fillings = args.fillings.read()?;
+    let outcome =
+        if args.live { live(args, &opened, &fillings)? } else { test_runs(args, &opened, &fillings)? };
+    let (workload, report, warnings) = match outcome {
         Ok(outcome) => outcome,
         Err(e) => return refused(e),
     };
@@ -90,11 +98,12 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
         shared_maps: !args.own_maps,
         report: &report,
         doubts: report.doubts(),
+        warnings: &warnings,
     };
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&document).into_diagnostic()?);
+        outln!("{}", serde_json::to_string_pretty(&document).into_diagnostic()?);
     } else {
-        print!("{}", text::comparison(&document.environment, &workload, &report));
+        out!("{}", text::comparison(&document.environment, &workload, &report, &warnings));
     }
     Ok(answer(&report).into())
 }
@@ -111,25 +120,28 @@ fn answer(report: &Report) -> Exit {
     }
 }
 
-type Outcome = Result<Result<(String, Report), Error>, miette::Report>;
+/// The workload, what was found, and warnings.
+type Outcome = Result<Result<(String, Report, Vec<String>), Error>, miette::Report>;
 type Opened = (Object, Option<String>);
 
-fn test_runs(args: &Args, opened: &[Opened]) -> Outcome {
+fn test_runs(args: &Args, opened: &[Opened], fillings: &[Filling]) -> Outcome {
     const LOOPBACK: u32 = 1;
     let (load, order) = args.feed.workload(&args.objects[0], [LOOPBACK; 2])?;
     let packets: Vec<_> =
         order.iter().take(args.packets).map(|&i| load.flows.packets[i as usize].clone()).collect();
     let measure = || {
         fit_for_timing()?;
-        let subjects = subjects(args, opened, &load, &Namespace::current()?)?;
+        let subjects = subjects(args, opened, (&load, fillings), &Namespace::current()?)?;
         let cpu = args.cpu.or_else(|| os::allowed_cpus().last().copied()).unwrap_or(0);
         let _bar = Progress::timed("measuring", Duration::from_secs_f64(args.seconds));
-        by_test_runs(&subjects, &packets, cpu, plan(args, Plan::test_run(args.seconds)))
+        let report = by_test_runs(&subjects, &packets, cpu, plan(args, Plan::test_run(args.seconds)))?;
+        let warnings = silent(&subjects, |program| verdicts(program, &packets))?;
+        Ok((load.description.clone(), report, warnings))
     };
-    Ok(measure().map(|report| (load.description.clone(), report)))
+    Ok(measure())
 }
 
-fn live(args: &Args, opened: &[Opened]) -> Outcome {
+fn live(args: &Args, opened: &[Opened], fillings: &[Filling]) -> Outcome {
     let rig = match Rig::new(RigConfig { cpu: args.cpu, ..RigConfig::default() }) {
         Ok(rig) => rig,
         Err(e) => return Ok(Err(e)),
@@ -137,15 +149,34 @@ fn live(args: &Args, opened: &[Opened]) -> Outcome {
     let (load, order) = args.feed.workload(&args.objects[0], [rig.test_port(), rig.second_port()])?;
     let measure = || {
         fit_for_timing()?;
-        let subjects = subjects(args, opened, &load, rig.namespace())?;
+        let subjects = subjects(args, opened, (&load, fillings), rig.namespace())?;
         rig.load_traffic(&Traffic::new(&load.flows, &order))?;
         let sample = sample(&load, &order);
         let verdicts: Vec<u32> =
             answers(&rig, &subjects[0].load()?, &sample)?.into_iter().map(|(v, _)| v).collect();
         let _bar = Progress::timed("measuring", Duration::from_secs_f64(args.seconds));
-        on_the_rig(&subjects, &rig, &sample, common(&verdicts), plan(args, Plan::live(args.seconds)))
+        let plan = plan(args, Plan::live(args.seconds));
+        let report = on_the_rig(&subjects, &rig, &sample, common(&verdicts), plan)?;
+        let of =
+            |program: &Program| Ok(answers(&rig, program, &sample)?.into_iter().map(|(v, _)| v).collect());
+        let warnings = silent(&subjects, of)?;
+        Ok((load.description.clone(), report, warnings))
     };
-    Ok(measure().map(|report| (load.description.clone(), report)))
+    Ok(measure())
+}
+
+/// Warnings of programs that send none of some frames, by their verdicts, and have empty tables.
+fn silent(
+    subjects: &[Subject<'_>],
+    verdicts: impl Fn(&Program) -> Result<Vec<u32>, Error>,
+) -> Result<Vec<String>, Error> {
+    let mut warnings = Vec::new();
+    for subject in subjects {
+        if !verdicts(&subject.load()?)?.into_iter().any(is_sent) {
+            warnings.extend(emptiness(subject)?);
+        }
+    }
+    Ok(warnings)
 }
 
 /// The first packets of the traffic.
@@ -156,7 +187,7 @@ pub(super) fn sample(load: &Workload, order: &[u32]) -> Vec<Vec<u8>> {
 fn subjects<'o>(
     args: &Args,
     opened: &'o [Opened],
-    load: &Workload,
+    (load, fillings): (&Workload, &[Filling]),
     namespace: &Namespace,
 ) -> Result<Vec<Subject<'o>>, Error> {
     let _bar = Progress::open("filling tables");
@@ -164,7 +195,7 @@ fn subjects<'o>(
     for (spec, (object, program)) in args.objects.iter().zip(opened) {
         let shared = if args.own_maps { None } else { out.first() };
         let subject = Subject::prepare(short(spec), object, program.as_deref(), shared)?;
-        subject.apply(&load.entries, namespace)?;
+        fill(&subject, load, fillings, namespace)?;
         out.push(subject);
     }
     Ok(out)

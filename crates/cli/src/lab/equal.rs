@@ -64,9 +64,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     if args.json {
         let document =
             Document { schema: 1, environment: Environment::now(), seed: args.seed, programs: &answers };
-        println!("{}", serde_json::to_string_pretty(&document).into_diagnostic()?);
+        outln!("{}", serde_json::to_string_pretty(&document).into_diagnostic()?);
     } else {
-        println!("{} and {}, seed {}", short(&args.first), short(&args.second), args.seed);
+        outln!("{} and {}, seed {}", short(&args.first), short(&args.second), args.seed);
         answers.iter().for_each(print);
     }
     Ok(verdict(&answers).into())
@@ -103,16 +103,16 @@ fn print(answer: &Answer) {
         reached.map_or_else(String::new, |[some, all]| format!(", {some} of {all} instructions reached"));
     let tried = format!("{packets} packets, {entries} entries in maps{reached}");
     match &answer.outcome {
-        Outcome::Equal => println!("{program:32} no difference: {tried}"),
-        Outcome::NotTried { reason } => println!("{program:32} not tried: {}", first_line(reason)),
+        Outcome::Equal => outln!("{program:32} no difference: {tried}"),
+        Outcome::NotTried { reason } => outln!("{program:32} not tried: {}", first_line(reason)),
         Outcome::Different(difference) => {
-            println!("{program:32} DIFFERENT: {tried}");
-            println!("    {}", in_words(&difference.observable));
-            println!("    on this packet, after {} others: {}", difference.after, difference.packet);
+            outln!("{program:32} DIFFERENT: {tried}");
+            outln!("    {}", in_words(&difference.observable));
+            outln!("    on this packet, after {} others: {}", difference.after, difference.packet);
         }
     }
     for what in varies {
-        println!("    not compared, since the first does not do it alike twice: {what}");
+        outln!("    not compared, since the first does not do it alike twice: {what}");
     }
 }
 

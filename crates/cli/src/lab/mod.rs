@@ -14,12 +14,15 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use miette::{IntoDiagnostic, WrapErr};
+use millstream_kernel::Namespace;
+use millstream_lab::subject::Subject;
 use millstream_lab::workload::{Builtin, Workload, locality, plain};
 use millstream_lab::{Error, leftovers, os, pcap};
 use millstream_object::Object;
 
 use crate::capture;
 use crate::exit::{Exit, ended};
+use crate::native::tables::Filling;
 use crate::privileges::Needs;
 use crate::{input, limited};
 
@@ -75,6 +78,39 @@ pub(crate) struct Feed {
     packet: Option<PathBuf>,
 }
 
+/// What maps hold at first, beside generated tables.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Fillings {
+    /// Fill map NAME from FILE, as `bpftool -j map dump` writes it; may be given several times
+    #[arg(long = "map", value_name = "NAME=FILE")]
+    maps: Vec<String>,
+}
+
+impl Fillings {
+    /// Reads the files.
+    fn read(&self) -> Result<Vec<Filling>, miette::Report> {
+        self.maps.iter().map(|spec| Filling::read(spec)).collect()
+    }
+}
+
+/// Fills the maps of a program that is to be run: generated tables first, then those of files.
+fn fill(subject: &Subject<'_>, load: &Workload, fillings: &[Filling], at: &Namespace) -> Result<(), Error> {
+    subject.apply(&load.entries, at)?;
+    fillings.iter().try_for_each(|filling| subject.fill(&filling.name, &filling.entries, at))
+}
+
+/// What to say of a program that sends no frame: which of its tables are empty.
+fn emptiness(subject: &Subject<'_>) -> Result<Option<String>, Error> {
+    let empty = subject.empty_tables()?;
+    Ok((!empty.is_empty()).then(|| {
+        format!(
+            "no frame comes back from {}, and these maps are empty: {}; fill them by --map NAME=FILE or --tables",
+            subject.name,
+            empty.join(", ")
+        )
+    }))
+}
+
 /// Frames that were not generated, and what they are.
 pub(crate) type Recorded = (Vec<Vec<u8>>, &'static str);
 
@@ -123,7 +159,7 @@ impl Feed {
         let capture = pcap::read(path, MOST_FRAMES).into_diagnostic()?;
         capture::warn(&capture);
         if capture.left_out > 0 {
-            eprintln!("{}: {} frames cannot be sent and are left out", path.display(), capture.left_out);
+            errln!("{}: {} frames cannot be sent and are left out", path.display(), capture.left_out);
         }
         Ok(Some((capture.frames, "a capture in its order")))
     }
@@ -147,9 +183,9 @@ fn clean() -> Result<ExitCode, miette::Report> {
         Err(e) => return refused(e),
     };
     for path in &removed {
-        println!("removed {}", path.display());
+        outln!("removed {}", path.display());
     }
-    println!("{} left behind and removed", removed.len());
+    outln!("{} left behind and removed", removed.len());
     Ok(Exit::Done.into())
 }
 
@@ -183,7 +219,7 @@ fn refused(e: Error) -> Result<ExitCode, miette::Report> {
         return Ok(interrupted().into());
     }
     if e.is_the_machines() {
-        eprintln!(
+        errln!(
             "{}\n  `millstream doctor` says what this machine permits and what to do about the rest",
             e.in_full()
         );
@@ -194,7 +230,7 @@ fn refused(e: Error) -> Result<ExitCode, miette::Report> {
 
 /// The exit code for what the user cut short, after everything was put in order.
 fn interrupted() -> Exit {
-    eprintln!("interrupted: no answer");
+    errln!("interrupted: no answer");
     Exit::Unknown
 }
 

@@ -18,9 +18,13 @@ use millstream_object::Object;
 use serde::Serialize;
 
 use super::compare::sample;
-use super::{Feed, MOST_FRAMES, interrupted, is_length, open, refused, short, text, verdict_name};
+use super::{
+    Feed, Fillings, MOST_FRAMES, emptiness, fill, interrupted, is_length, open, refused, short, text,
+    verdict_name,
+};
 use crate::capture;
 use crate::exit::Exit;
+use crate::native::tables::Filling;
 use crate::progress::Progress;
 
 /// Frames whose output is compared with what it should be.
@@ -38,6 +42,8 @@ pub(super) struct Args {
     prog: Option<String>,
     #[command(flatten)]
     feed: Feed,
+    #[command(flatten)]
+    fillings: Fillings,
     /// Frames that must come back, in a capture, each as often as it is there; without it, those that the program answers
     /// when asked about each frame by itself. Sends the frames of `--pcap` or `--packet` once each
     #[arg(long, value_name = "FILE", requires = "recorded")]
@@ -89,6 +95,9 @@ pub(super) struct Document {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) curve: Option<Curve>,
     pub(super) doubts: Vec<String>,
+    /// What the user may not have meant.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) warnings: Vec<String>,
 }
 
 /// A rig with the program under test and its traffic.
@@ -113,8 +122,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     }
     let (object, program) = open(&args.object)?;
     let program = args.prog.clone().or(program);
+    let fillings = args.fillings.read()?;
     let bar = Progress::open("filling tables");
-    let bench = |config, like| bench(args, &object, program.as_deref(), config, like);
+    let bench = |config, like| bench(args, (&object, program.as_deref()), &fillings, config, like);
     let main = match bench(RigConfig { cpu: args.cpu, urgent: true, ..RigConfig::default() }, None)? {
         Ok(main) => main,
         Err(e) => return refused(e),
@@ -138,9 +148,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
         return Ok(interrupted().into());
     }
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&document).into_diagnostic()?);
+        outln!("{}", serde_json::to_string_pretty(&document).into_diagnostic()?);
     } else {
-        print!("{}", text::run(&document));
+        out!("{}", text::run(&document));
     }
     let good = document.verification.is_good() && document.lost == 0;
     let exit = match (good, document.doubts.is_empty()) {
@@ -153,8 +163,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
 
 fn bench<'o>(
     args: &Args,
-    object: &'o Object,
-    program: Option<&str>,
+    (object, program): (&'o Object, Option<&str>),
+    fillings: &[Filling],
     config: RigConfig,
     like: Option<&Rc<Load>>,
 ) -> Result<Result<Bench<'o>, Error>, miette::Report> {
@@ -172,7 +182,7 @@ fn bench<'o>(
     };
     let prepare = || {
         let subject = Subject::prepare(short(&args.object), object, program, None)?;
-        subject.apply(&load.workload.entries, rig.namespace())?;
+        fill(&subject, &load.workload, fillings, rig.namespace())?;
         rig.load_traffic(&Traffic::new(&load.workload.flows, &load.order))?;
         Ok(subject)
     };
@@ -231,8 +241,11 @@ fn work(args: &Args, main: &Bench<'_>, stamped: &[Bench<'_>; 2]) -> Result<Docum
     } else {
         None
     };
+    let comes_back = verification.returned > 0 || counts.returned > 0;
+    let warning = if comes_back { None } else { emptiness(&main.subject)? };
     Ok(Document {
         schema: 1,
+        warnings: warning.into_iter().collect(),
         environment: Environment::now(),
         object: args.object.clone(),
         workload: workload.description.clone(),

@@ -12,7 +12,12 @@ use super::run::Document;
 use super::verdict_name;
 
 /// A comparison.
-pub(super) fn comparison(environment: &Environment, workload: &str, report: &Report) -> String {
+pub(super) fn comparison(
+    environment: &Environment,
+    workload: &str,
+    report: &Report,
+    warned: &[String],
+) -> String {
     let mut out = head(environment, workload);
     times(&mut out, report);
     for side in &report.sides[1..] {
@@ -22,6 +27,7 @@ pub(super) fn comparison(environment: &Environment, workload: &str, report: &Rep
     }
     tail(&mut out, report);
     doubts(&mut out, &report.doubts());
+    warnings(&mut out, warned);
     out
 }
 
@@ -49,6 +55,7 @@ pub(super) fn run(d: &Document) -> String {
         load(&mut out, curve);
     }
     doubts(&mut out, &d.doubts);
+    warnings(&mut out, &d.warnings);
     out
 }
 
@@ -115,6 +122,12 @@ fn tail(out: &mut String, report: &Report) {
         100.0 * report.disturbed,
         report.plan.seed
     );
+}
+
+fn warnings(out: &mut String, warnings: &[String]) {
+    for warning in warnings {
+        let _ = writeln!(out, "warning     {warning}");
+    }
 }
 
 fn doubts(out: &mut String, doubts: &[String]) {

@@ -47,16 +47,16 @@ pub(crate) fn map(args: &MapArgs) -> Result<ExitCode> {
         if answer["errno"].is_null() {
             return Err(miette!(help = GRAMMAR, "{error}"));
         }
-        eprintln!("{error}");
+        errln!("{error}");
         return Ok(Exit::Negative.into());
     }
     match args.at.json {
-        true => println!("{answer}"),
-        false => print!("{}", text(&answer)),
+        true => outln!("{answer}"),
+        false => out!("{}", text(&answer)),
     }
     let nothing = answer.is_null() && args.words[0] == "lookup";
     if nothing {
-        eprintln!("the key is not there");
+        errln!("the key is not there");
     }
     Ok(if nothing { Exit::Negative } else { Exit::Done }.into())
 }
@@ -65,8 +65,8 @@ pub(crate) fn map(args: &MapArgs) -> Result<ExitCode> {
 pub(crate) fn stats(args: &StatsArgs) -> Result<ExitCode> {
     let answer = ask(&args.at.socket, "stats")?;
     match args.at.json {
-        true => println!("{answer}"),
-        false => print!("{}", stats_text(&answer)),
+        true => outln!("{answer}"),
+        false => out!("{}", stats_text(&answer)),
     }
     Ok(Exit::Done.into())
 }

@@ -279,7 +279,7 @@ impl Refused {
         let Refused { way, error: e } = self;
         match &e {
             _ if e.is_forbidden() => {
-                eprintln!("{e}\n  {}", way.rights());
+                errln!("{e}\n  {}", way.rights());
                 Ok(Exit::NotPermitted.into())
             }
             _ if way == Way::Xdp && e.is_taken() => Err(miette!(
@@ -293,7 +293,7 @@ impl Refused {
                 "{e}"
             )),
             Error::NoZeroCopy { .. } => {
-                eprintln!("{e}\n  leave --zero-copy out, and the kernel copies");
+                errln!("{e}\n  leave --zero-copy out, and the kernel copies");
                 Ok(Exit::NotPermitted.into())
             }
             Error::Memory { .. } => Err(miette!(

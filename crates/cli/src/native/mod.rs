@@ -364,7 +364,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut engine = match Engine::of_object(&object, program.as_deref(), &options) {
         Ok(engine) => engine,
         Err(e) if is_llvm_missing(&e) => {
-            eprintln!("{e}");
+            errln!("{e}");
             return Ok(Exit::NotPermitted.into());
         }
         Err(e) => return Err(e).into_diagnostic().wrap_err_with(|| args.object.clone()),
@@ -505,8 +505,8 @@ fn serve(name: &str, args: &Running, engine: &mut Engine, (way, names): (Way, &s
 
 fn print(args: &Running, document: &Document) -> Result<ExitCode> {
     match args.json {
-        true => println!("{}", serde_json::to_string_pretty(document).into_diagnostic()?),
-        false => print!("{}", text(document)),
+        true => outln!("{}", serde_json::to_string_pretty(document).into_diagnostic()?),
+        false => out!("{}", text(document)),
     }
     Ok(Exit::Done.into())
 }

@@ -36,13 +36,32 @@ pub(crate) fn apply(engine: &mut Engine, entries: &[MapEntry]) -> Result<()> {
 
 /// Puts a file's entries in, as `NAME=FILE` says.
 pub(crate) fn load(engine: &mut Engine, spec: &str) -> Result<()> {
-    let (name, path) = spec.split_once('=').ok_or_else(|| miette!("--map {spec:?} is not NAME=FILE"))?;
-    let at = || path.to_owned();
-    let text = limited::text(Path::new(path)).into_diagnostic().wrap_err_with(at)?;
-    for (key, value) in entries(&text).wrap_err_with(at)? {
-        set(engine, name, &key, &value).wrap_err_with(at)?;
+    let Filling { name, path, entries } = Filling::read(spec)?;
+    for (key, value) in entries {
+        set(engine, &name, &key, &value).wrap_err_with(|| path.clone())?;
     }
     Ok(())
+}
+
+/// What a file says that a map holds at first.
+#[derive(Debug)]
+pub(crate) struct Filling {
+    /// The map.
+    pub(crate) name: String,
+    /// The file.
+    pub(crate) path: String,
+    /// Keys and values.
+    pub(crate) entries: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Filling {
+    /// Reads the file of `NAME=FILE`.
+    pub(crate) fn read(spec: &str) -> Result<Filling> {
+        let (name, path) = spec.split_once('=').ok_or_else(|| miette!("--map {spec:?} is not NAME=FILE"))?;
+        let text = limited::text(Path::new(path)).into_diagnostic();
+        let entries = text.and_then(|text| entries(&text)).wrap_err_with(|| path.to_owned())?;
+        Ok(Filling { name: name.to_owned(), path: path.to_owned(), entries })
+    }
 }
 
 fn entries(text: &str) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {

@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use millstream_btf::Kind;
 use millstream_kernel::{MapType, Program};
-use millstream_object::{FuncId, MapSpec, Object};
+use millstream_object::FuncId;
 
+use super::key_text::key_text;
 use super::{Live, LiveError};
 use crate::policy::{Put, Tried};
 use crate::profile::{self, SiteProfile};
@@ -84,6 +84,9 @@ pub struct LookupDetails {
     pub map: String,
     /// The map's type.
     pub map_type: String,
+    /// The source line of the lookup, as `FILE:LINE`, if the object says it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
     /// How it is answered.
     pub how: How,
     /// Lookups that the last look at the traffic has counted.
@@ -212,7 +215,7 @@ impl Live<'_> {
         };
         let spec = self.compiler.spec(site.map);
         let details = |(key, n): &(Vec<u8>, u64)| KeyDetails {
-            text: key_text(self.compiler.object(), spec, key),
+            text: key_text(self.compiler.object(), (&declaration.name, spec), key),
             share: *n as f64 / counted,
             in_code: in_code(key),
         };
@@ -221,6 +224,7 @@ impl Live<'_> {
             program: function.map_or_else(String::new, |f| f.name.clone()),
             map: declaration.name.clone(),
             map_type: MapType(declaration.kind).to_string(),
+            source: self.compiler.source_line(site),
             how: match put {
                 None if tests.is_empty() => How::Map,
                 None => How::Test,
@@ -240,22 +244,4 @@ impl Live<'_> {
             keys: keys.iter().take(KEYS).map(details).collect(),
         }
     }
-}
-
-/// A key as its type says it is read. Of a longest-prefix map, the length comes last, as people write it.
-fn key_text(object: &Object, spec: &MapSpec, key: &[u8]) -> String {
-    let typed = object.btf.as_ref().zip(spec.key_type);
-    let Some((btf, ty)) = typed else {
-        return key.iter().fold("0x".to_owned(), |text, b| text + &format!("{b:02x}"));
-    };
-    if spec.map_type == millstream_object::MapType::LPM_TRIE
-        && let Some((length, address)) = key.split_first_chunk::<4>()
-        && let Ok(Kind::Struct(fields)) = btf.resolved(ty).map(|t| t.kind)
-        && let [_, rest] = fields.members.as_slice()
-    {
-        let (length, text) = (u32::from_ne_bytes(*length), btf.value_text(rest.ty, address));
-        let full = length as usize == 8 * address.len();
-        return if full { text } else { format!("{text}/{length}") };
-    }
-    btf.value_text(ty, key)
 }

@@ -310,9 +310,9 @@ impl Live<'_> {
             self.quiet = QUIET;
         }
         self.thorough_at = (!is_last).then(|| Instant::now() + self.quiet);
-        if judged {
-            self.now_ns = self.variant_ns(tell)?;
-        }
+        // What is known of the variant before it says nothing of this one.
+        (self.before_ns, self.now_ns) =
+            if judged { (self.before_ns, self.variant_ns(tell)?) } else { (None, None) };
         let first = self.guard.first_packet(generation);
         tell(&Report::Specialised {
             generation,
@@ -355,8 +355,9 @@ impl Live<'_> {
     /// Takes back what is not measurably faster than the original. A single look may have been disturbed, so the least of
     /// several counts before that is done.
     pub(super) fn judge(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
+        let (mut least_before, mut least_now) = (self.before_ns, self.now_ns);
         for _ in 0..LOOKS {
-            if let (Some(before), Some(now)) = (self.before_ns, self.now_ns)
+            if let (Some(before), Some(now)) = (least_before, least_now)
                 && worth(before, now)
             {
                 (self.fruitless, self.unjudged) = (0, 0);
@@ -365,15 +366,16 @@ impl Live<'_> {
             match self.weigh(tell)? {
                 Weighed::Told { original, variant } => {
                     let least = |a: Option<f64>, b: f64| Some(a.map_or(b, |a| a.min(b)));
-                    (self.before_ns, self.now_ns) =
-                        (least(self.before_ns, original), least(self.now_ns, variant));
+                    (least_before, least_now) = (least(least_before, original), least(least_now, variant));
+                    // What is told of both is of one look: of the same moment, the same traffic.
+                    (self.before_ns, self.now_ns) = (Some(original), Some(variant));
                 }
                 // The next look at the traffic will tell.
                 Weighed::Disturbed => return Ok(()),
                 Weighed::Untold => {}
             }
         }
-        let why = match (self.before_ns, self.now_ns) {
+        let why = match (least_before, least_now) {
             (Some(before), Some(now)) => {
                 format!("{now:.1} ns a packet, where the original takes {before:.1}")
             }

@@ -17,6 +17,7 @@ mod chain;
 mod copies;
 pub mod details;
 mod error;
+mod key_text;
 mod make;
 mod received;
 mod restless;
@@ -565,9 +566,11 @@ impl<'c> Live<'c> {
         Report::Status {
             pps,
             packets,
+            received: self.received.each_since_start(),
             specialised: self.settings.count.then_some(specialised),
             before_ns: self.before_ns,
-            now_ns: self.now_ns.or(self.before_ns),
+            // Of a variant that was not measured yet nothing is said: what the original took is no time of it.
+            now_ns: if self.active.is_some() { self.now_ns } else { self.before_ns },
             generation: self.active.as_ref().map_or(0, |a| a.generation),
             guard: match &self.active {
                 None => GuardState::Off,

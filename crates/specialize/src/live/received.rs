@@ -1,5 +1,6 @@
 //! Packets received at the interface, and how many of them were not for a variant.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// The devices' counts of packets received, or sent if the program is on the way out, since it was attached.
@@ -14,6 +15,15 @@ pub(super) struct Received {
     variant: bool,
     turned: u64,
     elsewhere: u64,
+    /// By name of each device that was ever one of these, packets so far up to the count that it had when it became one.
+    each: BTreeMap<String, Base>,
+}
+
+/// Packets that a device had counted so far, and where its count stood then.
+#[derive(Clone, Copy, Debug)]
+struct Base {
+    so_far: u64,
+    count: u64,
 }
 
 impl Default for Received {
@@ -26,6 +36,7 @@ impl Default for Received {
             variant: false,
             turned: 0,
             elsewhere: 0,
+            each: BTreeMap::new(),
         }
     }
 }
@@ -36,14 +47,19 @@ impl Received {
         new.first = new.count();
         new.asked.1 = new.first;
         new.turned = new.first;
+        new.each = new.counts().into_iter().map(|(name, count)| (name, Base { so_far: 0, count })).collect();
         new
     }
 
     /// From now on these devices count; what was counted so far stays counted.
     pub(super) fn follow(&mut self, names: Vec<String>) {
-        let (so_far, elsewhere) = (self.since_start(), self.elsewhere());
+        let (so_far, elsewhere, each) = (self.since_start(), self.elsewhere(), self.each_since_start());
         *self = Received { variant: self.variant, elsewhere, ..Received::at(names, self.egress) };
         self.first = self.first.wrapping_sub(so_far);
+        for (name, so_far) in each {
+            // One that has gone keeps what it has counted.
+            self.each.entry(name).or_insert(Base { so_far: 0, count: 0 }).so_far = so_far;
+        }
     }
 
     /// Whether the device counts at all.
@@ -53,15 +69,30 @@ impl Received {
 
     /// Packets received by the devices, or sent.
     pub(super) fn count(&self) -> u64 {
+        self.counts().iter().map(|(_, count)| count).sum()
+    }
+
+    /// The same of each device that is there.
+    fn counts(&self) -> Vec<(String, u64)> {
         let text = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
         let count = |line: &str| {
             let (name, counts) = line.split_once(':')?;
-            let ours = self.names.iter().any(|n| n == name.trim_start());
+            let name = self.names.iter().find(|n| *n == name.trim_start())?;
             // Bytes and packets received, six more, bytes and packets sent.
             let column = if self.egress { 9 } else { 1 };
-            if ours { counts.split_whitespace().nth(column)?.parse::<u64>().ok() } else { None }
+            Some((name.clone(), counts.split_whitespace().nth(column)?.parse::<u64>().ok()?))
         };
-        text.lines().filter_map(count).sum()
+        text.lines().filter_map(count).collect()
+    }
+
+    /// Packets of each device since the program was attached.
+    pub(super) fn each_since_start(&self) -> Vec<(String, u64)> {
+        let now: BTreeMap<String, u64> = self.counts().into_iter().collect();
+        let since = |(name, base): (&String, &Base)| {
+            let more = now.get(name).map_or(0, |count| count.saturating_sub(base.count));
+            (name.clone(), base.so_far + more)
+        };
+        self.each.iter().map(since).collect()
     }
 
     /// Packets received since the program was attached.

@@ -1,11 +1,13 @@
-//! The `millstream` command.
+//! The `millstream` command, as a library, so that tests and fuzzers know its definition and can run it in their process.
 //!
 //! Each subcommand is a module with an `Args` (its flags, each with its help) and a `run` that gives the exit code
 //! or a report. JSON goes to standard output and has a `schema` number; everything else that is not the result
-//! goes to standard error.
+//! goes to standard error. All writes to both go through `output`.
+
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr, clippy::dbg_macro))]
 
 #[macro_use]
-mod escape;
+mod output;
 
 mod bench_user;
 mod build;
@@ -23,16 +25,20 @@ mod dpdk;
 #[cfg(not(feature = "dpdk"))]
 #[path = "without_dpdk.rs"]
 mod dpdk;
+mod escape;
 mod exec;
 mod exit;
 mod explain;
 mod fastest;
 mod input;
 mod inspect;
+mod internal;
 mod lab;
 mod layout;
 mod learn;
+mod lengths;
 mod limited;
+mod log;
 mod man;
 mod metrics;
 mod native;
@@ -45,23 +51,23 @@ mod run;
 mod superopt;
 mod supervise;
 mod verify;
+mod wrap;
 mod xdp;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::privileges::Needs;
-
-/// The static compiler makes many small things: with the system's allocator it takes a quarter longer. Without huge pages (a
-/// feature of the crate), since the kernel clears two megabytes for each, of which a short run uses little.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+use exit::Exit;
 
 /// Optimizing compiler and runtime for software data planes
 #[derive(Debug, Parser)]
 #[command(name = "millstream", version, max_term_width = 100, after_help = exit::help())]
 struct Cli {
+    #[command(flatten)]
+    log: log::Flags,
     #[command(subcommand)]
     command: Command,
 }
@@ -154,6 +160,62 @@ impl Command {
     }
 }
 
+/// The definition of the command line, with all subcommands.
+#[must_use]
+pub fn definition() -> clap::Command {
+    Cli::command()
+}
+
+/// Runs the command that the arguments of this process give, or the program that it was built from; gives its exit code.
+pub fn main() -> ExitCode {
+    let code = internal::contain(|| {
+        build::run_if_built().unwrap_or_else(|| {
+            with(std::env::args_os(), |command| {
+                let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+                privileges::reduce(command.needs(), &words);
+            })
+        })
+    });
+    output::finish(code)
+}
+
+/// Runs a command line, whose first word is the name of the command, and gives its exit code. The process keeps its privileges.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    with(arguments, |_| {})
+}
+
+/// Runs a command line after what comes `before` its command.
+fn with(arguments: impl IntoIterator<Item = OsString>, before: impl FnOnce(&Command)) -> ExitCode {
+    match parse::<Cli>(arguments) {
+        Ok(Cli { log, command }) => {
+            log::start(log, command.log_level());
+            before(&command);
+            command.run()
+        }
+        Err(code) => code,
+    }
+}
+
+/// Reads a command line; what it is wrong in, or asks to be shown, is told, with the exit code.
+fn parse<P: Parser>(arguments: impl IntoIterator<Item = OsString>) -> Result<P, ExitCode> {
+    P::try_parse_from(arguments).map_err(|error| {
+        let text = error.render();
+        match (error.use_stderr(), output::is_coloured(), output::are_errors_coloured()) {
+            (false, true, _) => out!("{}", text.ansi()),
+            (false, false, _) => out!("{text}"),
+            (true, _, true) => output::write_error(format_args!("{}", text.ansi())),
+            (true, _, false) => output::write_error(format_args!("{text}")),
+        }
+        if error.use_stderr() { Exit::Input.into() } else { Exit::Done.into() }
+    })
+}
+
+/// Tells of a report, and gives the exit code that goes with it.
+fn unusable(report: &miette::Report) -> ExitCode {
+    diagnostics::emit(report);
+    exit::of(report).into()
+}
+
 impl Command {
     /// Privileges that it takes.
     fn needs(&self) -> Needs {
@@ -174,55 +236,49 @@ impl Command {
             _ => Needs::Files,
         }
     }
-}
 
-fn main() -> ExitCode {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("MILLSTREAM_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
-    if let Some(code) = build::run_if_built() {
-        return code;
+    /// The level of records that are logged if nobody says otherwise.
+    fn log_level(&self) -> &'static str {
+        if matches!(self, Command::Daemon(_)) { "info" } else { "warn" }
     }
-    let command = Cli::parse().command;
-    privileges::reduce(command.needs(), &std::env::args_os().skip(1).collect::<Vec<_>>());
-    if command.only_prints() {
-        millstream_lab::os::end_with_the_reader();
+
+    fn run(self) -> ExitCode {
+        if self.only_prints() {
+            millstream_lab::os::end_with_the_reader();
+        }
+        let result = match self {
+            Command::Doctor(args) => doctor::run(args),
+            Command::Exec(args) => exec::run(&args),
+            Command::Opt(args) => opt::run(&args),
+            Command::Inspect(args) => inspect::run(&args),
+            Command::Lab(args) => lab::run(&args),
+            Command::Demo(args) => demo::run(&args),
+            Command::Prove(args) => prove::run(&args),
+            Command::Learn(args) => learn::run(&args),
+            Command::Rules(args) => rules::run(&args),
+            Command::Explain(args) => explain::run(&args),
+            Command::Run(args) => run::run(&args),
+            Command::Daemon(args) => daemon::run(&args),
+            Command::Status(args) => daemon::client::status(&args),
+            Command::Top(args) => daemon::top::run(&args),
+            Command::History(args) => daemon::client::history(&args),
+            Command::Pause(args) => daemon::client::pause(&args),
+            Command::Rollback(args) => daemon::client::roll_back(&args),
+            Command::Resume(args) => daemon::client::resume(&args),
+            Command::Stop(args) => daemon::client::stop(&args),
+            Command::Reload(args) => daemon::client::reload(&args),
+            Command::Control(args) => control::run(&args),
+            Command::Native(args) => native::run(&args),
+            Command::Map(args) => native::client::map(&args),
+            Command::Stats(args) => native::client::stats(&args),
+            Command::Click(args) => click::run(&args),
+            Command::BenchUser(args) => bench_user::run(&args),
+            Command::Layout(args) => layout::run(&args),
+            Command::Build(args) => build::run(&args),
+            Command::Verify(args) => verify::run(args),
+            Command::Completions(args) => completions::run(&args),
+            Command::Man(args) => man::run(&args),
+        };
+        result.unwrap_or_else(|report| unusable(&report))
     }
-    let result = match command {
-        Command::Doctor(args) => doctor::run(args),
-        Command::Exec(args) => exec::run(&args),
-        Command::Opt(args) => opt::run(&args),
-        Command::Inspect(args) => inspect::run(&args),
-        Command::Lab(args) => lab::run(&args),
-        Command::Demo(args) => demo::run(&args),
-        Command::Prove(args) => prove::run(&args),
-        Command::Learn(args) => learn::run(&args),
-        Command::Rules(args) => rules::run(&args),
-        Command::Explain(args) => explain::run(&args),
-        Command::Run(args) => run::run(&args),
-        Command::Daemon(args) => daemon::run(&args),
-        Command::Status(args) => daemon::client::status(&args),
-        Command::Top(args) => daemon::top::run(&args),
-        Command::History(args) => daemon::client::history(&args),
-        Command::Pause(args) => daemon::client::pause(&args),
-        Command::Rollback(args) => daemon::client::roll_back(&args),
-        Command::Resume(args) => daemon::client::resume(&args),
-        Command::Stop(args) => daemon::client::stop(&args),
-        Command::Reload(args) => daemon::client::reload(&args),
-        Command::Control(args) => control::run(&args),
-        Command::Native(args) => native::run(&args),
-        Command::Map(args) => native::client::map(&args),
-        Command::Stats(args) => native::client::stats(&args),
-        Command::Click(args) => click::run(&args),
-        Command::BenchUser(args) => bench_user::run(&args),
-        Command::Layout(args) => layout::run(&args),
-        Command::Build(args) => build::run(&args),
-        Command::Verify(args) => verify::run(args),
-        Command::Completions(args) => completions::run(&args),
-        Command::Man(args) => man::run(&args),
-    };
-    result.unwrap_or_else(|report| {
-        diagnostics::emit(&report);
-        exit::of(&report).into()
-    })
 }

@@ -1,0 +1,51 @@
+//! Internal errors: panics, which are defects of Millstream's whatever the input was.
+//!
+//! The hook tells of a panic in any thread, once, without panicking itself; [`contain`] turns what ends the command into
+//! [`Exit::Internal`]. A panic in a thread that nobody waits for shows in the exit code too, unless somebody has dealt with it
+//! ([`was_dealt_with`]).
+
+use std::any::Any;
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use crate::exit::Exit;
+
+/// Panics that nobody has dealt with.
+static OPEN: AtomicUsize = AtomicUsize::new(0);
+
+/// Runs a command, and returns its exit code: [`Exit::Internal`] if it, or a thread of it, panicked.
+pub(crate) fn contain(command: impl FnOnce() -> ExitCode) -> ExitCode {
+    std::panic::set_hook(Box::new(|info| {
+        OPEN.fetch_add(1, Ordering::SeqCst);
+        let place = info.location().map_or(String::new(), |place| format!(" at {place}"));
+        let thread = thread::current();
+        let thread =
+            thread.name().filter(|name| *name != "main").map_or(String::new(), |n| format!(" in thread {n}"));
+        let backtrace = Backtrace::capture();
+        let backtrace = match backtrace.status() {
+            BacktraceStatus::Captured => format!("\n{backtrace}"),
+            _ => String::new(),
+        };
+        errln!(
+            "millstream: internal error{thread}{place}: {}\n  \
+             this is a defect of Millstream's: please report it, with the command, its input and what RUST_BACKTRACE=1 shows{backtrace}",
+            message(info.payload())
+        );
+    }));
+    let code = catch_unwind(AssertUnwindSafe(command)).unwrap_or_else(|_| Exit::Internal.into());
+    if OPEN.load(Ordering::SeqCst) > 0 { Exit::Internal.into() } else { code }
+}
+
+/// Notes that a panic that was caught is told of and has disturbed nothing else.
+pub(crate) fn was_dealt_with() {
+    let _ = OPEN.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |open| open.checked_sub(1));
+}
+
+/// The text that a panic carries.
+pub(crate) fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
+}

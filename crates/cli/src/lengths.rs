@@ -1,0 +1,16 @@
+//! Lengths of time that flags may give: none is so long that a clock cannot tell its end.
+
+use clap::builder::RangedU64ValueParser;
+
+/// Seconds that anything may take: some four months.
+const MOST_SECONDS: u64 = 10_000_000;
+
+/// Reads whole seconds.
+pub(crate) fn seconds() -> RangedU64ValueParser {
+    clap::value_parser!(u64).range(..=MOST_SECONDS)
+}
+
+/// Reads whole milliseconds.
+pub(crate) fn milliseconds() -> RangedU64ValueParser {
+    clap::value_parser!(u64).range(..=1000 * MOST_SECONDS)
+}

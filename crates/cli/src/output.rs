@@ -1,0 +1,137 @@
+//! The only way to standard output and standard error.
+//!
+//! Invariant: nothing here panics, and no other module of the crate writes to these streams (`clippy.toml` forbids it). The macros of the
+//! standard library panic where a stream is closed or its disk is full; here the first failure of standard output is kept,
+//! what is written after it is discarded, and [`finish`] turns it into the exit code. A reader that has gone
+//! (`| head`) is no failure: the command goes on, and its exit code says what it would have said. Standard error has nobody to tell that it
+//! cannot be written.
+
+#![allow(clippy::disallowed_methods)] // This module is the one that may.
+
+use std::fmt;
+use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::process::ExitCode;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::escape::escape;
+use crate::exit::Exit;
+
+/// Writes formatted text to standard output.
+macro_rules! out {
+    ($($argument:tt)*) => { $crate::output::write_out(format_args!($($argument)*)) };
+}
+
+/// Writes formatted text and the end of the line to standard output.
+macro_rules! outln {
+    ($($argument:tt)*) => { $crate::output::write_out(format_args!("{}\n", format_args!($($argument)*))) };
+}
+
+/// Writes formatted text and the end of the line to standard error.
+macro_rules! errln {
+    ($($argument:tt)*) => { $crate::output::write_error(format_args!("{}\n", format_args!($($argument)*))) };
+}
+
+/// First failure of standard output.
+static FAILURE: Mutex<Option<io::Error>> = Mutex::new(None);
+
+fn failure() -> MutexGuard<'static, Option<io::Error>> {
+    FAILURE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Standard output as a writer whose calls never fail: see [`finish`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Output;
+
+/// Standard error as a writer whose calls never fail.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Errors;
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut failure = failure();
+        if failure.is_none() {
+            *failure = io::stdout().write_all(bytes).err();
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let mut failure = failure();
+        if failure.is_none() {
+            *failure = io::stdout().flush().err();
+        }
+        Ok(())
+    }
+}
+
+impl Write for Errors {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let _ = io::stderr().write_all(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let _ = io::stderr().flush();
+        Ok(())
+    }
+}
+
+/// Writes to standard output, with what controls a terminal escaped; for the macros.
+pub(crate) fn write_out(text: fmt::Arguments<'_>) {
+    let mut written = String::new();
+    // A value whose formatting fails has written what it could.
+    let _ = fmt::write(&mut written, text);
+    let _ = Output.write_all(escape(&written, is_coloured()).as_bytes());
+}
+
+/// Writes to standard error, with what controls a terminal escaped, in one write, so that lines of several threads and processes stay whole; for the macros.
+pub(crate) fn write_error(text: fmt::Arguments<'_>) {
+    let mut line = String::new();
+    // A value whose formatting fails has written what it could.
+    let _ = fmt::write(&mut line, text);
+    let _ = Errors.write_all(escape(&line, are_errors_coloured()).as_bytes());
+}
+
+/// Has what was written to standard output so far seen by its reader.
+pub(crate) fn flush() {
+    let _ = Output.flush();
+}
+
+/// Tells whether standard output is a terminal that shows colours.
+pub(crate) fn is_coloured() -> bool {
+    is_terminal() && colours_wanted()
+}
+
+/// Tells whether standard output is a terminal.
+pub(crate) fn is_terminal() -> bool {
+    io::stdout().is_terminal()
+}
+
+/// Tells whether standard error is a terminal.
+pub(crate) fn is_error_terminal() -> bool {
+    io::stderr().is_terminal()
+}
+
+/// Tells whether standard error is a terminal that shows colours.
+pub(crate) fn are_errors_coloured() -> bool {
+    is_error_terminal() && colours_wanted()
+}
+
+/// See <https://no-color.org>.
+fn colours_wanted() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+}
+
+/// Writes out what is left, and returns the exit code of a command that ends with `code`: where its result could not be written, that it
+/// could not.
+pub(crate) fn finish(code: ExitCode) -> ExitCode {
+    flush();
+    match &*failure() {
+        Some(error) if error.kind() != ErrorKind::BrokenPipe => {
+            errln!("cannot write to standard output: {error}");
+            let answers = [Exit::Done, Exit::Negative, Exit::Unknown];
+            if answers.iter().any(|&exit| code == exit.into()) { Exit::Input.into() } else { code }
+        }
+        _ => code,
+    }
+}
