@@ -82,6 +82,7 @@ impl Family {
             report.after = function.insns.len();
             report.outcome = match function.insns == original.functions[f].insns {
                 _ if function.removed => Outcome::Removed,
+                true if matches!(report.outcome, Outcome::NotUnderstood(_) | Outcome::Marked) => continue,
                 true => kept.clone(),
                 false => Outcome::Rewritten,
             };
