@@ -65,6 +65,8 @@ impl Printing {
                 let _ = file.write_all(&text);
             }
             (Some(_), _) => {}
+            // Where Click's elements print; nobody is told that it cannot be written.
+            #[allow(clippy::disallowed_methods)]
             (None, _) => {
                 let _ = io::stderr().lock().write_all(&chatter(&text));
             }

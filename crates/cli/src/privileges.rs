@@ -168,7 +168,7 @@ fn give_up(needs: Needs, arguments: &[OsString]) -> Result<(), Errno> {
 fn names_others(arguments: &[OsString], has: CapabilitySets) -> Result<bool, Errno> {
     let without = CapabilitySets { effective: has.effective & !OTHERS_FILES, ..has };
     set_capabilities(None, without)?;
-    let found = arguments.iter().flat_map(|a| named(a)).any(|path| !is_reachable(&path));
+    let found = arguments.iter().flat_map(named).any(|path| !is_reachable(&path));
     set_capabilities(None, has)?;
     Ok(found)
 }

@@ -37,6 +37,6 @@ pub use runtime::lpm::fitting::Prefixes;
 pub use runtime::maps::Map;
 pub use runtime::packet::{AllSent, Arrival, Batch, Descriptors, Field, LONGEST, LONGEST_OPEN, Layout};
 pub use runtime::region::Lent;
-pub use runtime::worker::{Clock, Event, Listener};
+pub use runtime::worker::{Clock, Event, Listener, TakeRecord};
 pub use schedule::{Classes, Fetch, Fetched, InForce, Pattern, Schedule};
 pub use templates::Chosen;

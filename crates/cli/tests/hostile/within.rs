@@ -136,7 +136,7 @@ fn supervise(apart: &Apart, test: &str, from: u64, to: u64, folder: &Path) -> (u
     fs::create_dir_all(folder).unwrap();
     let executable = std::env::current_exe().unwrap();
     let mut command: Command = apart.command(&executable, folder);
-    let sink = if from % 3 == 0 { "/dev/full" } else { "/dev/null" };
+    let sink = if from.is_multiple_of(3) { "/dev/full" } else { "/dev/null" };
     let open = || Stdio::from(File::options().write(true).open(sink).unwrap());
     command
         .args(["--exact", test, "--nocapture", "--test-threads=1"])

@@ -524,7 +524,7 @@ impl Parser<'_> {
         let wrong = |parser: &Self| parser.wrong(&format!("`{word}` is no address of a host or network"));
         if let Some(address) = ip6_text(address) {
             let bits = length.map_or(Ok(128), |bits| bits.parse().map_err(|_| wrong(self)))?;
-            if bits > 128 || !of.is_none_or(|of| of == "ip6") {
+            if bits > 128 || of.is_some_and(|of| of != "ip6") {
                 return Err(wrong(self));
             }
             let mask = mask6(bits);

@@ -73,7 +73,7 @@ impl<'f> Supply<'f> {
     ) -> io::Result<Vec<Supply<'f>>> {
         let workers = workers.max(1);
         if let Some(origin) = stream {
-            return (0..workers).map(|worker| Reading::new(origin, count, (worker, workers))).collect();
+            return (0..workers).map(|worker| Reading::open(origin, count, (worker, workers))).collect();
         }
         let frames = (0..list.len()).map(|place| list.frame(place));
         let shares = Share::all(frames, count, workers);
@@ -153,7 +153,7 @@ impl Times {
 }
 
 impl<'f> Reading<'f> {
-    fn new(origin: &'f dyn Origin, count: u64, (worker, workers): (u32, u32)) -> io::Result<Supply<'f>> {
+    fn open(origin: &'f dyn Origin, count: u64, (worker, workers): (u32, u32)) -> io::Result<Supply<'f>> {
         Ok(Supply::Read(Box::new(Reading {
             origin,
             stream: Some(origin.open()?),

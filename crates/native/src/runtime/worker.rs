@@ -19,13 +19,16 @@ pub enum Event {
     Trace(String),
 }
 
-/// What takes records of a map as a program makes them, in place of [`Event`]s.
+/// Takes a record and the time of the packet at hand, in nanoseconds. Workers call it at once.
+pub type TakeRecord = dyn Fn(&[u8], u64) + Send + Sync;
+
+/// Listener for records of a map as a program makes them, in place of [`Event`]s.
 #[derive(Clone)]
 pub struct Listener {
     /// The map's name.
     pub map: String,
-    /// Takes a record and the time of the packet at hand, in nanoseconds. Workers call it at once.
-    pub take: Arc<dyn Fn(&[u8], u64) + Send + Sync>,
+    /// Its function.
+    pub take: Arc<TakeRecord>,
 }
 
 impl std::fmt::Debug for Listener {
