@@ -67,7 +67,7 @@ use exit::Exit;
 #[command(name = "millstream", version, max_term_width = 100, after_help = exit::help())]
 struct Cli {
     #[command(flatten)]
-    log: log::Flags,
+    log: log::LogFlags,
     #[command(subcommand)]
     command: Command,
 }

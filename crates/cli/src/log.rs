@@ -11,9 +11,9 @@ use crate::output::{self, Errors};
 /// Variables that choose what is logged, the first one that is set.
 const VARIABLES: [&str; 2] = ["MILLSTREAM_LOG", "RUST_LOG"];
 
-/// Flags of all commands.
+/// LogFlags of all commands.
 #[derive(Clone, Copy, Debug, clap::Args)]
-pub(crate) struct Flags {
+pub(crate) struct LogFlags {
     /// Log more to standard error: -v what is done, -vv how, -vvv everything; MILLSTREAM_LOG and RUST_LOG choose by module
     #[arg(short, long, action = clap::ArgAction::Count, global = true, help_heading = "Logging")]
     verbose: u8,
@@ -39,7 +39,7 @@ enum Format {
 }
 
 /// Has records written to standard error from now on: those of this level and above, if nobody says otherwise. The first call of a process counts.
-pub(crate) fn start(flags: Flags, level: &'static str) {
+pub(crate) fn start(flags: LogFlags, level: &'static str) {
     let chosen = VARIABLES.iter().find_map(|name| Some((name, std::env::var(name).ok()?)));
     let filter = match (flags.verbose, chosen) {
         (0, None) => EnvFilter::new(level),

@@ -259,7 +259,7 @@ struct Click {
     #[command(flatten)]
     running: click::Running,
     #[command(flatten)]
-    log: log::Flags,
+    log: log::LogFlags,
 }
 
 /// Runs what was built from an XDP object.
@@ -269,7 +269,7 @@ struct Native {
     #[command(flatten)]
     running: native::Running,
     #[command(flatten)]
-    log: log::Flags,
+    log: log::LogFlags,
 }
 
 /// If this executable was built from a program, runs that.
