@@ -114,11 +114,11 @@ pub(crate) fn run(from: u64, runs: u64, test: &str) -> Found {
                 found.faults.extend(more.faults);
                 found.cut += more.cut;
             }
-            println!(
-                "{begin} to {end}: {} faults, {} cut short",
-                found.lock().unwrap().faults.len(),
-                found.lock().unwrap().cut
-            );
+            let (faults, cut) = {
+                let found = found.lock().unwrap();
+                (found.faults.len(), found.cut)
+            };
+            println!("{begin} to {end}: {faults} faults, {cut} cut short");
         }
     };
     thread::scope(|scope| {
