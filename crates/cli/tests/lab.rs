@@ -292,7 +292,7 @@ __attribute__((section("xdp"), used)) int reflect(struct context *c)
     key = data[33];
     return lookup(&allowed, &key) ? 3 : 1;
 }
-char license[] __attribute__((section("license"), used)) = "GPL";
+char _license[] __attribute__((section("license"), used)) = "GPL";
 "#;
 
 #[test]

@@ -138,6 +138,9 @@ fn wish(key: KeyCode) -> Option<Wish> {
     })
 }
 
+/// Rows that the keys of a lookup have at least, also where there are none.
+const LEAST_KEYS: u16 = 3;
+
 impl View {
     /// Asks how things stand now.
     fn look(&mut self, daemon: &mut Connection) -> Result<(), AskError> {
@@ -216,6 +219,7 @@ impl View {
         let keys = lookups.get(self.lookup).map_or(0, |lookup| {
             key_rows(lookup, columns).iter().map(|(key, _)| key.len()).sum::<usize>() + 2
         });
+        let keys = keys.max(usize::from(LEAST_KEYS));
         let rows = |n: usize| u16::try_from(n).unwrap_or(u16::MAX);
         let pace = self.pace(columns).len();
         [rows(self.status.programs.len() + 3), rows(pace), rows(lookups.len() + 3), rows(keys)]
@@ -232,7 +236,7 @@ impl View {
             Constraint::Length(programs.min(most)),
             Constraint::Length(pace),
             Constraint::Length(maps.min(most)),
-            Constraint::Min(3),
+            Constraint::Min(LEAST_KEYS),
             Constraint::Length(1),
         ];
         let [head, programs, pace, maps, keys, foot] = Layout::vertical(rows).areas(frame.area());

@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use millstream_programs::rng::Rng;
 use millstream_programs::{BALANCER, FIREWALL, NAT, ROUTER, SWITCH};
@@ -51,9 +52,12 @@ fn capture() -> Vec<u8> {
 }
 
 impl Files {
-    /// A folder of this name.
+    /// A folder whose name begins so, and that nobody else has.
     pub(crate) fn new(name: &str) -> Files {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let folder =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}-{number}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).unwrap();
         let mut files = Files { folder, usable: Vec::new(), hostile: Vec::new() };
