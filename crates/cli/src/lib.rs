@@ -231,8 +231,9 @@ impl Command {
             Click(args) => args.needs(),
             Native(args) => args.needs(),
             Verify(_) => Needs::Kernel,
-            Run(_) | Daemon(_) | Control(_) => Needs::Attach,
-            Demo(_) | Doctor(_) => Needs::Measure,
+            Run(_) | Daemon(_) => Needs::Attach,
+            // The switch's tender has packet sockets.
+            Control(_) | Demo(_) | Doctor(_) => Needs::Measure,
             _ => Needs::Files,
         }
     }

@@ -30,7 +30,7 @@ pub(crate) enum Needs {
     Kernel,
     /// bpf(2) and rtnetlink: to attach programs and keep them; solvers as children.
     Attach,
-    /// The same, packet sockets, and threads with a priority and locked memory: to measure.
+    /// The same, packet sockets, and threads with a priority and locked memory: to measure, and to answer for a data plane.
     Measure,
     /// Packet and AF_XDP sockets and TAP interfaces.
     Interfaces,
