@@ -153,7 +153,7 @@ fn without_comments(text: &str) -> (String, usize) {
 /// What stands for bytes of a file that are no UTF-8, plus the byte: characters at the end of a plane for private use.
 const RAW: u32 = 0x10_ff00;
 
-/// The text of a file. Bytes that are no UTF-8 are kept in it, one by one: what arguments mean has them as they were ([`unquote`]).
+/// The text of a file. Bytes that are no UTF-8 are kept in it, one by one: what arguments mean has them as they were (`unquote`).
 pub fn decoded(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {

@@ -1,7 +1,7 @@
 //! Abstract interpretation: what is known of a value.
 //!
 //! [`Scalar`] is modelled after what the kernel's verifier tracks, no finer: what it proves of a value, the verifier
-//! proves of the same value. [`Abstract`] makes it a domain of [`semantics`](crate::semantics) and learns from branches.
+//! proves of the same value. [`Abstract`] makes it a domain of [`semantics`] and learns from branches.
 //! The one exception is constants: an operation on constants gives one even where the verifier gives up
 //! (division), because whoever uses that puts the constant into the program.
 //!
