@@ -392,6 +392,9 @@ fn judged(
     match outcome {
         Outcome::Faster => format!("judged: {replayed}, no difference{time}"),
         Outcome::Same => format!("judged: {replayed}, no difference; live traffic will tell what it gains"),
+        Outcome::Trial => {
+            format!("judged: {replayed}, no difference{time}; on trial: kept if live traffic shows it faster")
+        }
         Outcome::NotFaster => format!("no new generation: {replayed}, no difference, but not faster{time}"),
         Outcome::Different => {
             format!("no new generation: the variant differs in {reason}{file}. Please report this")

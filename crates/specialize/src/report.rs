@@ -190,6 +190,9 @@ pub enum Outcome {
     Faster,
     /// It does the same; live traffic will tell whether it takes less time.
     Same,
+    /// It does the same, and takes more time on replayed packets, which do not show what its copies of entries save: it is
+    /// taken back unless live traffic shows it to be faster.
+    Trial,
     /// It does the same, and takes no less time.
     NotFaster,
     /// It does something else. No variant of its shape is tried again.

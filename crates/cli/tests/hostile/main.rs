@@ -30,8 +30,7 @@ use process::{Apart, Consumer, Ended, Run};
 /// Runs of the test if nobody says how many.
 const RUNS: u64 = 400;
 /// How long one may take; what takes longer is ended, and counts as neither.
-const LIMIT: Duration = Duration::from_secs(10);
-const SHORT_LIMIT: Duration = Duration::from_secs(3);
+const LIMIT: Duration = Duration::from_secs(3);
 /// SIGPIPE ends commands that only print, as is usual for filters.
 const BY_PIPE: i32 = 13;
 
@@ -101,7 +100,7 @@ fn any_input_and_any_consumer_end_with_a_documented_exit_code() {
         (number("MILLSTREAM_HOSTILE_FROM").unwrap_or(0), number("MILLSTREAM_HOSTILE_RUNS").unwrap_or(RUNS));
     let leaves = commands::all();
     let (faults, cut) =
-        try_all(from..from + runs, |number, files| Case::new(number, &leaves, files).run(SHORT_LIMIT));
+        try_all(from..from + runs, |number, files| Case::new(number, &leaves, files).run(LIMIT));
     println!("{runs} runs, {cut} cut short, {} faults", faults.len());
     assert!(faults.is_empty(), "{} of {runs}:\n{}", faults.len(), faults.join("\n"));
 }
@@ -147,7 +146,7 @@ fn no_consumer_makes_any_command_panic() {
             1 => leaf.words.iter().map(Into::into).collect(),
             _ => leaf.usable(number as u64, files),
         };
-        Run { arguments, input: None, output, errors, limit: SHORT_LIMIT }
+        Run { arguments, input: None, output, errors, limit: LIMIT }
     });
     assert!(faults.is_empty(), "{}:\n{}", faults.len(), faults.join("\n"));
 }

@@ -9,7 +9,7 @@
 //!
 //! A test run has all in its caches and predicts every branch: what is claimed here is confirmed on live traffic by
 //! `live::make`, which also watches on. What copies of entries save where a lookup misses the processor's caches is not seen at
-//! all: of a variant with such copies only that it is not measured to be slower is asked here.
+//! all: a variant with such copies that is slower here is put on trial there (`live::admit`).
 //!
 //! Invariant: nothing that others can see changes by being judged. What cannot be judged in that way is not
 //! ([`Unjudged`]), and is left to live traffic.

@@ -120,7 +120,7 @@ impl Live<'_> {
                     return Ok(());
                 }
             };
-            match self.admits(&candidate, judged, &snapshot, tell) {
+            match self.admits(&mut candidate, judged, &snapshot, tell) {
                 Admission::Granted => {}
                 // Where writes never cease, what can be told is told by live traffic.
                 Admission::Void if attempt == ATTEMPTS && tier == Tier::Quick => {}
@@ -352,6 +352,10 @@ impl Live<'_> {
         self.settle_beside(tell)
     }
 
+    fn is_on_trial(&self) -> bool {
+        self.active.as_ref().is_some_and(|active| active.on_trial)
+    }
+
     /// Takes back what is not measurably faster than the original. A single look may have been disturbed, so the least of
     /// several counts before that is done.
     pub(super) fn judge(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
@@ -379,7 +383,7 @@ impl Live<'_> {
             (Some(before), Some(now)) => {
                 format!("{now:.1} ns a packet, where the original takes {before:.1}")
             }
-            _ if self.unjudged < UNJUDGED => {
+            _ if self.unjudged < UNJUDGED && !self.is_on_trial() => {
                 self.unjudged += 1;
                 return Ok(());
             }

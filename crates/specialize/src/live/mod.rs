@@ -105,6 +105,8 @@ struct Active {
     tier: Tier,
     /// Whether it is much code because it has several copies of what follows a lookup.
     is_bulky: bool,
+    /// Whether it is taken back unless live traffic shows it to be faster.
+    on_trial: bool,
 }
 
 impl Active {

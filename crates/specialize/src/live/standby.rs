@@ -78,7 +78,7 @@ impl Live<'_> {
             self.interrupted();
             return Ok(());
         }
-        let candidate = match candidate {
+        let mut candidate = match candidate {
             Ok(Some(candidate)) => candidate,
             nothing => {
                 tracing::debug!("nothing stands by: {:?}", nothing.err());
@@ -86,7 +86,7 @@ impl Live<'_> {
                 return Ok(());
             }
         };
-        let admission = self.admits(&candidate, judged, &snapshot, tell);
+        let admission = self.admits(&mut candidate, judged, &snapshot, tell);
         self.alone = admission == Admission::Refused;
         if admission == Admission::Void {
             self.interrupted();

@@ -400,6 +400,7 @@ impl Workshop<'_> {
             tried: planned.tried,
             profiles: order.profiles.clone(),
             is_bulky: report.has_copies() && grown,
+            on_trial: false,
             linked,
         };
         let entries = report.sites.iter().map(|(_, s)| s.entries).sum();

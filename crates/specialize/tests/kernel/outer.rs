@@ -166,7 +166,10 @@ fn what_names_maps_inside_is_judged() {
             let is_over = |r: &Report| {
                 matches!(
                     r,
-                    Report::Judged { outcome: Outcome::Faster | Outcome::Same | Outcome::NotFaster, .. }
+                    Report::Judged {
+                        outcome: Outcome::Faster | Outcome::Same | Outcome::Trial | Outcome::NotFaster,
+                        ..
+                    }
                 )
             };
             while !it.told.lock().expect("no panic").iter().any(is_over) {

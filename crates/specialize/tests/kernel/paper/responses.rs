@@ -98,7 +98,7 @@ impl Responses {
             Report::Judged {
                 generation,
                 ms,
-                outcome: Outcome::Faster | Outcome::Same | Outcome::Unjudged,
+                outcome: Outcome::Faster | Outcome::Same | Outcome::Trial | Outcome::Unjudged,
                 ..
             } => drop(watch.judged.insert(generation, ms)),
             Report::Judged { ms, .. } => watch.was_made(1_000 * ms),
