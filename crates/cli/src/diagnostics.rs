@@ -81,7 +81,9 @@ impl SourceCode for Excerpt {
     ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
         let from = self.boundary_before(span.offset());
         let to = self.boundary_before(from.saturating_add(span.len())).max(from);
-        let (first, last) = (self.first(from, before), self.last(to, after));
+        // Without lines in front, miette asks for the column of the place itself.
+        let first = if before == 0 { from } else { self.first(from, before) };
+        let last = self.last(to, after);
         let begin = self.text[..first].rfind('\n').map_or(0, |at| at + 1);
         let line = self.text[..first].matches('\n').count();
         let column = self.text[begin..first].chars().count();

@@ -306,7 +306,7 @@ mod text_tests {
     #[test]
     fn counters_are_described_by_the_name_of_their_samples() {
         let text = text(Box::new(Some));
-        assert!(text.contains("# HELP millstream_busy_seconds_total Time.\n"), "{text}");
+        assert!(text.contains("# HELP millstream_busy_seconds_total Time\n"), "{text}");
         assert!(
             text.contains(
                 "# TYPE millstream_busy_seconds_total counter\nmillstream_busy_seconds_total 1.5\n"
