@@ -46,13 +46,27 @@ pub fn lift_object(object: &Object) -> Result<Lifted, LiftError> {
     own.cloned().map_or(Ok(lifted), Err)
 }
 
-/// Lifts all functions of an object, for what a program does.
+/// Lifts the functions of an object for one of its programs. Functions that it cannot reach are without a body if they cannot
+/// be lifted.
 ///
 /// # Errors
-/// [`LiftError`] if the program, or a function that it reaches, cannot be lifted. Others are without a body then.
-pub fn lift_program(object: &Object, program: obj::FuncId) -> Result<Lifted, LiftError> {
+/// [`LiftError`] if the program, a function that it calls, or a program that it may reach by a tail call cannot be lifted.
+pub fn lift_program(object: &Object, program: ir::Func) -> Result<Lifted, LiftError> {
     let lifted = lift_understood(object);
-    lifted.left.get(&func(program)).cloned().map_or(Ok(lifted), Err)
+    let has_tail_calls = lifted.module.funcs.values().any(makes_tail_calls);
+    let is_needed = |f: ir::Func| {
+        f == program || has_tail_calls && object.programs.iter().any(|p| func(p.func) == f)
+    };
+    let missing = lifted.left.iter().find(|(f, _)| is_needed(**f)).map(|(_, why)| why.clone());
+    missing.map_or(Ok(lifted), Err)
+}
+
+/// Whether a function makes a tail call.
+pub fn makes_tail_calls(function: &ir::Function) -> bool {
+    /// `bpf_tail_call` (`include/uapi/linux/bpf.h`).
+    const TAIL_CALL: i32 = 12;
+    let is_tail_call = |inst| matches!(function.insts[inst].op, ir::Op::Helper { id: TAIL_CALL });
+    function.insts_in_order().any(|(_, inst)| is_tail_call(inst))
 }
 
 /// Lifts the functions of an object that can be, but for those that depend on others: see [`Lifted::left`].

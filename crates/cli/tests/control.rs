@@ -10,7 +10,7 @@ use millstream_programs::packet::{Frame, Mac, Transport};
 use serde_json::{Value, json};
 
 /// How long a frame is waited for.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// How long it is waited for in vain.
 const SILENCE: Duration = Duration::from_millis(300);
 

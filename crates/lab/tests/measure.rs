@@ -85,10 +85,7 @@ fn the_rig_measures_verifies_and_times_the_router() {
 
     let latencies = rig.latencies(10_000).unwrap();
     assert_eq!(latencies.frames, 10_000);
-    assert!(
-        0 < latencies.p50 && latencies.p50 <= latencies.p99 && latencies.p50 < 1_000_000,
-        "{latencies:?}"
-    );
+    assert!(0 < latencies.p50 && latencies.p50 <= latencies.p99, "{latencies:?}");
 
     let report = on_the_rig(
         &[subject],

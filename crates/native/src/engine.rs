@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use millstream_bpf::lift::LiftError;
-use millstream_bpf::module::lift_object;
+use millstream_bpf::module::lift_program;
 use millstream_ir::{Func, Module};
 use millstream_object::Object;
 use millstream_passes::PassError;
@@ -271,7 +271,7 @@ impl Engine {
     pub fn of_object(object: &Object, program: Option<&str>, options: &Options) -> Result<Engine, Error> {
         let start = Instant::now();
         let entry = choose(object, program)?;
-        let lifted = lift_object(object)?;
+        let lifted = lift_program(object, entry)?;
         let lift = start.elapsed();
         let options = &Options { places: places(object, &lifted), ..options.clone() };
         let mut engine = Engine::of_module(lifted.module, entry, options)?;
@@ -286,7 +286,7 @@ impl Engine {
     /// As there, and if the code cannot be linked.
     pub fn build_object(object: &Object, program: Option<&str>, options: &Options) -> Result<Image, Error> {
         let entry = choose(object, program)?;
-        let lifted = lift_object(object)?;
+        let lifted = lift_program(object, entry)?;
         let options = &Options { places: places(object, &lifted), ..options.clone() };
         let mut image = Engine::build_module(lifted.module, entry, options)?;
         image.initial.extend(image::initial(object, &reached_order(object)));
@@ -360,7 +360,7 @@ impl Engine {
     ) -> Result<(Vec<u8>, Image), Error> {
         let entry = choose(object, program)?;
         let initial = image::initial(object, &reached_order(object));
-        Engine::linkable(lift_object(object)?.module, entry, options, linkage, initial)
+        Engine::linkable(lift_program(object, entry)?.module, entry, options, linkage, initial)
     }
 
     fn linkable(

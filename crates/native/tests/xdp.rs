@@ -3,7 +3,8 @@
 use millstream_native::io::pcap::{Form, Writer};
 use millstream_native::io::{Account, Nowhere, Plan, Reason, Replay, live, run};
 use millstream_native::{Batch, Engine, Error, LONGEST, Options};
-use millstream_object::Object;
+use millstream_isa::Raw;
+use millstream_object::{FuncId, Object};
 use millstream_programs::ROUTER;
 use millstream_programs::packet::Frame;
 use millstream_programs::rng::Rng;
@@ -108,6 +109,39 @@ fn programs_are_chosen_by_name() {
         matches!(&error, Error::Choose(text) if text.contains("nobody") && text.contains("router")),
         "{error}"
     );
+}
+
+/// A program whose code nobody knows, beside the router.
+fn with_an_unknown_neighbour(known: millstream_programs::Program) -> Object {
+    let mut object = Object::parse(known.name, known.object).expect("our own");
+    let (mut function, mut program) = (object.functions[0].clone(), object.programs[0].clone());
+    program.func = FuncId(object.functions.len() as u32);
+    program.name = "unknown".to_owned();
+    function.name.clone_from(&program.name);
+    // No version of the instruction set has this opcode.
+    function.insns = vec![Raw { code: 0xfd, dst: 0, src: 0, off: 0, imm: 0 }];
+    function.relocs.clear();
+    function.line_info.clear();
+    object.functions.push(function);
+    object.programs.push(program);
+    object
+}
+
+#[test]
+fn a_program_is_compiled_beside_one_that_is_not_understood() {
+    let compiled = |object: &Object, name| Engine::of_object(object, Some(name), &Options::default());
+    let object = with_an_unknown_neighbour(ROUTER);
+    let config = generate(10, &[INGRESS, 2], 8, 1);
+    let mut engine = compiled(&object, ROUTER.name).expect("compiled");
+    for entry in config.entries().expect("fits") {
+        assert_eq!(engine.map(entry.map).expect("a map").update(&entry.key, &entry.value, 0, None), 0);
+    }
+    let mut batch = Batch::new(1).expect("memory");
+    let frame = flows(&config, 1, Locality::NONE, 2).packets.swap_remove(0);
+    batch.fill(&[&frame], INGRESS);
+    engine.run(&mut batch);
+    assert!(matches!(Model::new(&config).process(&frame), Outcome::Forward { .. }));
+    assert!(compiled(&object, "unknown").is_err());
 }
 
 /// An interface in memory: what comes, what was sent, and how much it takes before it is flushed.

@@ -13,8 +13,9 @@ use crate::{Optimized, Options, Outcome};
 /// Estimated instructions below which it does not matter how much longer verification takes.
 const FEW: u64 = 1_000;
 
-/// Instructions after which an estimate is given up.
-const MOST: u64 = 100_000;
+/// Instructions after which an estimate is given up: so many, and so many for each slot of a program, which keeps the time for
+/// them proportional to that of the passes.
+const MOST: (u64, u64) = (100_000, 100);
 
 /// Greatest effort of a new form, in thousandths of the original's.
 const GROWTH: u64 = 1_020;
@@ -25,6 +26,7 @@ pub(crate) fn restrain(object: &Object, options: &Options, made: &mut Optimized)
         return;
     }
     for family in Family::all(object) {
+        let most = MOST.0 + MOST.1 * family.slots(object) as u64;
         let same = |f: &u32| {
             let f = *f as usize;
             made.object.functions[f].insns == object.functions[f].insns
@@ -33,9 +35,9 @@ pub(crate) fn restrain(object: &Object, options: &Options, made: &mut Optimized)
             continue;
         }
         let risky = family.programs.iter().any(|&p| {
-            let new = verification_effort(&made.object, p, MOST);
+            let new = verification_effort(&made.object, p, most);
             let small = new.certain && new.instructions <= FEW;
-            !small && !is_within(new, verification_effort(object, p, MOST))
+            !small && !is_within(new, verification_effort(object, p, most))
         });
         if risky {
             family.put(made, object, object, Outcome::Costlier);

@@ -67,6 +67,11 @@ impl Family {
         families
     }
 
+    /// Slots of its functions.
+    pub(crate) fn slots(&self, object: &Object) -> usize {
+        self.functions.iter().map(|&f| object.functions[f as usize].insns.len()).sum()
+    }
+
     /// Whether what its programs cost cannot be asked for each form of each function.
     fn is_large(&self) -> bool {
         self.functions.len() > 1 && self.slots * self.functions.len() > MOST_JUDGED
@@ -251,7 +256,7 @@ impl Mending<'_> {
     ) -> Result<(), OptError> {
         let mut forms = Vec::new();
         for (n, left_out) in left_out.into_iter().enumerate() {
-            let room = |f: &&&Family| left_out.is_none() || (n + 1) * self.slots(f) <= MOST_SLOTS;
+            let room = |f: &&&Family| left_out.is_none() || (n + 1) * f.slots(self.object) <= MOST_SLOTS;
             let families: Vec<&Family> = slow.iter().filter(room).copied().collect();
             if families.is_empty() {
                 break;
@@ -260,10 +265,6 @@ impl Mending<'_> {
         }
         slow.retain(|family| !self.take(made, family, &forms, accepts));
         Ok(())
-    }
-
-    fn slots(&self, family: &Family) -> usize {
-        family.functions.iter().map(|&f| self.object.functions[f as usize].insns.len()).sum()
     }
 
     fn judge<'b>(&'b self, families: &'b [&'b Family], left_out: Option<&'b str>) -> Judge<'b> {

@@ -65,8 +65,7 @@ fn our_own_programs_become_no_slower() {
         let object = Object::parse(plane.name, plane.object).expect("a data plane");
         for cost in made(&object, Goal::Balanced) {
             // Guesses that are carried over from one form to the other err by a thousandth.
-            // FIXME: by 5.4 thousandths for `nat`, of which only helper functions are rewritten.
-            let most = cost.before.cycles + 6 * cost.before.cycles / 1000;
+            let most = cost.before.cycles + cost.before.cycles / 1000;
             assert!(cost.after.cycles <= most, "{}: {cost:?}", plane.name);
         }
     }

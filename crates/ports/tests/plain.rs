@@ -30,7 +30,7 @@ fn is_ours(frame: &[u8]) -> bool {
 fn received(port: &mut Plain, count: usize) -> Vec<Vec<u8>> {
     let mut all: Vec<Vec<u8>> = Vec::new();
     let start = Instant::now();
-    while all.len() < count && start.elapsed() < Duration::from_secs(10) {
+    while all.len() < count && start.elapsed() < Duration::from_secs(60) {
         let mut take = |bytes: &[u8]| all.extend(Some(bytes.to_vec()).filter(|bytes| is_ours(bytes)));
         if port.receive(64, &mut take).expect("it receives") == 0 {
             port.wait(Duration::from_millis(20)).expect("it waits");
@@ -43,7 +43,7 @@ fn received(port: &mut Plain, count: usize) -> Vec<Vec<u8>> {
 fn back(wire: &PacketSocket, count: usize) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     let start = Instant::now();
-    while all.len() < count && start.elapsed() < Duration::from_secs(10) {
+    while all.len() < count && start.elapsed() < Duration::from_secs(60) {
         all.extend(wire.receive().expect("it receives").filter(|frame| is_ours(frame)));
     }
     all

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use cranelift_entity::EntityRef;
 use millstream_bpf::lift::LiftError;
 use millstream_bpf::lower::{self, LowerError, Strategy};
-use millstream_bpf::module::{self, Lifted, lift_object, new_function};
+use millstream_bpf::module::{self, Lifted, lift_program, new_function};
 use millstream_ir as ir;
 use millstream_object::{self as obj, FuncId, LinkedProgram, MapId, Object, ObjectError};
 use millstream_opt::running_kernels;
@@ -140,7 +140,7 @@ impl Compiler {
         let mut object = object.clone();
         let described = choose(&object, program)?.clone();
         let added = Added::to(&mut object);
-        let lifted = lift_object(&object)?;
+        let lifted = lift_program(&object, module::func(described.func))?;
         let unfolds = transform::unfolds(&lifted.module);
         let other = unfolds
             .then(|| Compiler::prepared(&object, &described, &added, lifted.clone(), Callbacks::Called));

@@ -29,6 +29,10 @@ impl Whole {
     /// The cost of this program, and that of another that was made of it: its cycles are those of this one, more or fewer by as much
     /// as under the same traffic.
     pub fn costs_beside(&self, rewritten: &Whole, table: &Table) -> [Cost; 2] {
+        // Frequencies are guessed anew where several blocks have one anchor, which would tell the same code from itself.
+        if self.insns() == rewritten.insns() {
+            return [self.cost(table, None); 2];
+        }
         let beside = || {
             let functions = rewritten.functions(table, None);
             (self.beside(rewritten, &functions, table), rewritten.cost_of(&functions))

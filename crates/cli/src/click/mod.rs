@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use miette::{IntoDiagnostic, Report, Result, Severity, WrapErr, miette};
-use millstream_bpf::module::{func, lift_object};
+use millstream_bpf::module::{func, lift_program};
 use millstream_built::{fill, handlers, room};
 use millstream_click::{
     Access, Capture, Error, Foreign, General, Graph, Handler, Program, Writers, capture_files, compile_for,
@@ -266,7 +266,7 @@ fn foreign(file: &str, wanted: Option<&str>) -> Result<Foreign, String> {
         (None, _) => return Err(format!("there is no such program; there are: {}", names())),
         (Some(_), Some(_)) => return Err(format!("there are several programs, name one: {}", names())),
     };
-    let lifted = lift_object(&object).map_err(|e| e.to_string())?;
+    let lifted = lift_program(&object, func(program.func)).map_err(|e| e.to_string())?;
     let mut contents = Vec::new();
     for (at, declared) in object.maps.iter().enumerate() {
         if !declared.initial.is_empty() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cranelift_entity::SecondaryMap;
-use millstream_bpf::module::{Lifted, func};
+use millstream_bpf::module::{Lifted, func, makes_tail_calls};
 use millstream_interp::{MapKind, MapSpec};
 use millstream_ir::{Func, Function, Linkage, Module, Op};
 use millstream_object::{LineInfo, Object};
@@ -79,11 +79,7 @@ pub(super) fn reached_order(object: &Object) -> Vec<Func> {
 
 /// The programs that a map of programs may hold: all of the module's XDP programs, if any function makes tail calls.
 fn reached_by_tail_calls(module: &Module) -> Vec<Func> {
-    const TAIL_CALL: i32 = 12;
-    let calls = module.funcs.values().any(|f| {
-        f.insts_in_order().any(|(_, inst)| matches!(f.insts[inst].op, Op::Helper { id: TAIL_CALL }))
-    });
-    if !calls {
+    if !module.funcs.values().any(makes_tail_calls) {
         return Vec::new();
     }
     let xdp = Linkage::Program { prog_type: XDP };

@@ -46,7 +46,7 @@ pub(crate) fn seen(guard: &mut Guard, write: impl FnOnce()) -> Option<Vec<u8>> {
     assert!(guard.version() > version, "no bump");
     assert!(guard.writes(1).0 > started && guard.writes(1).1 > finished, "not counted");
     assert_eq!(guard.writes(1).0, guard.writes(1).1, "somebody is still inside");
-    assert!(guard.wait(Duration::from_secs(1)).unwrap(), "nobody was woken");
+    assert!(guard.wait(Duration::from_secs(60)).unwrap(), "nobody was woken");
     let events = guard.events();
     let event = events.iter().find(|e| e.kind == EventKind::Write(1)).expect("an event of map 1");
     assert!(event.version > version && event.version <= guard.version());

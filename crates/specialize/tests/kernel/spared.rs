@@ -171,7 +171,7 @@ fn a_writer_inside_a_spared_map_holds_up_nothing_else() {
         let mut seen = None;
         let inside = while_inside(&map, || {
             put(&other, 1, 1);
-            let snapshot = guard.begin(Duration::from_secs(5), &SPARED).expect("it is not waited for");
+            let snapshot = guard.begin(Duration::from_secs(60), &SPARED).expect("it is not waited for");
             seen =
                 Some((snapshot.busy(), guard.approve(snapshot, token(3, 0), SLOT, NONE), guard.approved()));
         });
