@@ -54,9 +54,8 @@ pub fn lift_object(object: &Object) -> Result<Lifted, LiftError> {
 pub fn lift_program(object: &Object, program: ir::Func) -> Result<Lifted, LiftError> {
     let lifted = lift_understood(object);
     let has_tail_calls = lifted.module.funcs.values().any(makes_tail_calls);
-    let is_needed = |f: ir::Func| {
-        f == program || has_tail_calls && object.programs.iter().any(|p| func(p.func) == f)
-    };
+    let is_needed =
+        |f: ir::Func| f == program || has_tail_calls && object.programs.iter().any(|p| func(p.func) == f);
     let missing = lifted.left.iter().find(|(f, _)| is_needed(**f)).map(|(_, why)| why.clone());
     missing.map_or(Ok(lifted), Err)
 }

@@ -1,9 +1,9 @@
 //! Our router as native code: verdicts, packets, accounts and files.
 
+use millstream_isa::Raw;
 use millstream_native::io::pcap::{Form, Writer};
 use millstream_native::io::{Account, Nowhere, Plan, Reason, Replay, live, run};
 use millstream_native::{Batch, Engine, Error, LONGEST, Options};
-use millstream_isa::Raw;
 use millstream_object::{FuncId, Object};
 use millstream_programs::ROUTER;
 use millstream_programs::packet::Frame;

@@ -1,7 +1,7 @@
 //! One worker looks up while another changes the table, in every order of their steps.
 //!
 //! What runs is what users run: the machine code of a look-up, and the runtime's change. The processor's trap flag stops after each
-//! instruction. A change is run so once, and all that it stores into lock, index and elements is written down in order. Then a look-up
+//! instruction; a breakpoint sets it where the code of a look-up is entered, so that what leads there runs at full speed. A change is run so once, and all that it stores into lock, index and elements is written down in order. Then a look-up
 //! is run again and again: at every one of its instructions as many of these stores as there are get made, from none to all; where it
 //! asks the runtime, which waits for the lock, the rest is made first. So all ways with one switch between the two are gone through, and a sample of those with two.
 //!
@@ -56,11 +56,43 @@ struct Stepper {
     words: Words,
     stores: Words,
     code: Range<usize>,
+    /// First instruction of the code that runs, once that is known.
+    entry: Option<usize>,
     /// Instructions of code that were run.
     steps: usize,
 }
 
+/// A breakpoint, and what stands in its place otherwise.
+struct Breakpoint {
+    address: usize,
+    byte: u8,
+}
+
+impl Breakpoint {
+    /// `int3`.
+    const CODE: u8 = 0xcc;
+
+    fn set(address: usize) -> Breakpoint {
+        // SAFETY: the address is that of the engine's code, of which nobody else runs any now.
+        unsafe {
+            let size = libc::sysconf(libc::_SC_PAGESIZE) as usize;
+            let access = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
+            let page = (address & !(size - 1)) as *mut libc::c_void;
+            assert_eq!(libc::mprotect(page, size, access), 0, "{}", io::Error::last_os_error());
+            let byte = (address as *const u8).read_volatile();
+            (address as *mut u8).write_volatile(Breakpoint::CODE);
+            Breakpoint { address, byte }
+        }
+    }
+
+    fn clear(&self) {
+        // SAFETY: as in `set`, which made the page writable.
+        unsafe { (self.address as *mut u8).write_volatile(self.byte) }
+    }
+}
+
 static STEPPER: AtomicPtr<Stepper> = AtomicPtr::new(null_mut());
+static BREAKPOINT: AtomicPtr<Breakpoint> = AtomicPtr::new(null_mut());
 /// One at a time has the signal, and the fixed addresses.
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -94,6 +126,7 @@ impl Stepper {
             }
             Doing::Replaying { switches, made } => {
                 if self.code.contains(&next) {
+                    self.entry.get_or_insert(next);
                     self.steps += 1;
                     for (at, to) in *switches {
                         if at == self.steps {
@@ -118,23 +151,39 @@ extern "C" fn trapped(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut lib
         let context = &mut *context.cast::<libc::ucontext_t>();
         (&mut *STEPPER.load(Ordering::Relaxed), &mut context.uc_mcontext.gregs)
     };
+    // SAFETY: whoever set the breakpoint keeps it until the code has run.
+    if let Some(breakpoint) = unsafe { BREAKPOINT.load(Ordering::Relaxed).as_ref() }
+        && registers[libc::REG_RIP as usize] as usize == breakpoint.address + 1
+    {
+        breakpoint.clear();
+        registers[libc::REG_RIP as usize] -= 1;
+        registers[libc::REG_EFL as usize] |= TRAP;
+    }
     if !stepper.step(registers[libc::REG_RIP as usize] as usize) {
         registers[libc::REG_EFL as usize] &= !TRAP;
     }
 }
 
-/// Does something step by step.
+/// Does something step by step: from the entry of the code if that is known.
 fn stepped(stepper: &mut Stepper, act: impl FnOnce()) {
     STEPPER.store(stepper, Ordering::Relaxed);
+    let mut breakpoint = stepper.entry.map(Breakpoint::set);
+    BREAKPOINT.store(breakpoint.as_mut().map_or(null_mut(), |b| b), Ordering::Relaxed);
     // SAFETY: the handler only touches what the stepper has; the flag is taken back below.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = trapped as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO;
         assert_eq!(libc::sigaction(libc::SIGTRAP, &action, null_mut()), 0);
-        asm!("pushfq", "or qword ptr [rsp], 0x100", "popfq");
+        if breakpoint.is_none() {
+            asm!("pushfq", "or qword ptr [rsp], 0x100", "popfq");
+        }
     }
     act();
+    BREAKPOINT.store(null_mut(), Ordering::Relaxed);
+    if let Some(breakpoint) = breakpoint {
+        breakpoint.clear();
+    }
     // SAFETY: as above.
     unsafe { asm!("pushfq", "and qword ptr [rsp], -257", "popfq") };
 }
@@ -221,6 +270,7 @@ impl Table {
             // The handler must not allocate.
             stores: Vec::with_capacity(1 << 12),
             code: 0..0,
+            entry: None,
             steps: 0,
         };
         self.engine.epochs.begin(READER);
@@ -263,7 +313,7 @@ impl Table {
         let mut batch = Batch::new(1).expect("memory");
         let mut frame = key.to_le_bytes().to_vec();
         frame.resize(FOUND + 8, 0);
-        let mut found = Vec::new();
+        let (mut found, mut entry) = (Vec::new(), None);
         let mut run = |switches: [(usize, usize); 2], made: usize| {
             Stepper::make(before);
             Stepper::make(&stores[..made]);
@@ -274,9 +324,11 @@ impl Table {
                 words: Vec::new(),
                 stores: stores.to_vec(),
                 code: self.code.clone(),
+                entry,
                 steps: 0,
             };
             stepped(&mut stepper, || self.engine.run_by(&mut lane, &mut batch));
+            entry = stepper.entry;
             let word = || u64::from_le_bytes(batch.bytes(0)[FOUND..].try_into().expect("eight bytes"));
             let value = (batch.verdict(0) == 2).then(word);
             if !found.contains(&value) {
