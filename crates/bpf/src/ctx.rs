@@ -46,8 +46,8 @@ pub fn field(prog_type: u32, offset: i32, size: Size) -> Option<Prov> {
     }
 }
 
-/// Whether a load at this place gives a packet pointer if its base is the context of a program of this type; of any
-/// type where that is not known.
+/// Returns true if a load at this place gives a packet pointer, provided its base is the context of a program
+/// of this type; of any type where that is not known.
 pub(crate) fn may_be_pointer(prog_type: Option<u32>, offset: i32, size: Size) -> bool {
     let kinds = [prog_type::XDP, prog_type::SCHED_CLS, prog_type::SK_MSG];
     match prog_type {

@@ -1,8 +1,8 @@
 //! The size of the machine code that the kernel's x86-64 JIT makes of bytecode: an estimate that ranks alternatives.
 //!
-//! Counted for each instruction as the JIT of 6.18 emits it, short and long jumps included. What the verifier patches
-//! in before (context accesses, checks of kernel pointers) is the same for alternatives of one program and left out,
-//! but for lookups and tail calls, which are long enough to put jumps out of reach.
+//! Counted for each instruction as the JIT of 6.18 emits it, short and long jumps included. The verifier's
+//! earlier patches (context accesses, checks of kernel pointers) are the same for alternatives of one program
+//! and left out, except lookups and tail calls, which are long enough to put jumps out of reach.
 //!
 //! Source: `arch/x86/net/bpf_jit_comp.c`.
 

@@ -18,7 +18,7 @@ use crate::lower::Lowered;
 pub struct Lifted {
     /// The module.
     pub module: ir::Module,
-    /// What `loc` of an instruction points into: line records, with the function they come from.
+    /// Line records that `loc` of an instruction points into, with the function they come from.
     pub lines: Vec<obj::LineInfo>,
     /// CO-RE relocations by the module's numbers.
     pub cores: Vec<obj::CoreRelo>,
@@ -39,18 +39,19 @@ pub fn map(id: obj::MapId) -> ir::Map {
 /// Lifts all functions of an object.
 ///
 /// # Errors
-/// [`LiftError`] for bytecode that no verifier would accept, and for what is not understood.
+/// [`LiftError`] for bytecode that no verifier would accept, and for code that is not understood.
 pub fn lift_object(object: &Object) -> Result<Lifted, LiftError> {
     let lifted = lift_understood(object);
     let own = lifted.left.values().find(|why| !why.dependent);
     own.cloned().map_or(Ok(lifted), Err)
 }
 
-/// Lifts the functions of an object for one of its programs. Functions that it cannot reach are without a body if they cannot
-/// be lifted.
+/// Lifts the functions of an object for one of its programs. Functions that it cannot reach are without a
+/// body if they cannot be lifted.
 ///
 /// # Errors
-/// [`LiftError`] if the program, a function that it calls, or a program that it may reach by a tail call cannot be lifted.
+/// [`LiftError`] if the program, a function that it calls, or a program that it may reach by a tail call
+/// cannot be lifted.
 pub fn lift_program(object: &Object, program: ir::Func) -> Result<Lifted, LiftError> {
     let lifted = lift_understood(object);
     let has_tail_calls = lifted.module.funcs.values().any(makes_tail_calls);
@@ -60,7 +61,7 @@ pub fn lift_program(object: &Object, program: ir::Func) -> Result<Lifted, LiftEr
     missing.map_or(Ok(lifted), Err)
 }
 
-/// Whether a function makes a tail call.
+/// Returns true if a function makes a tail call.
 pub fn makes_tail_calls(function: &ir::Function) -> bool {
     /// `bpf_tail_call` (`include/uapi/linux/bpf.h`).
     const TAIL_CALL: i32 = 12;

@@ -1,7 +1,7 @@
-//! What is around the rules of a store, of whatever kind these are: a first line with the format, a second one with a checksum
-//! over all that follows. The checksum tells a damaged file, not a wrong rule.
+//! Frame around the rules of a store, of whatever kind these are: a first line with the format, a second one
+//! with a checksum over all that follows. The checksum tells a damaged file, not a wrong rule.
 
-/// What the second line begins with.
+/// Prefix of the second line.
 const CHECKSUM: &str = "; checksum fnv1a-64 ";
 
 /// Why a store cannot be used.
@@ -12,7 +12,7 @@ pub enum StoreError {
     Header {
         /// The store.
         name: String,
-        /// What its first line should begin with.
+        /// Expected prefix of its first line.
         title: String,
     },
     /// It is of a format that this version does not know.
@@ -33,9 +33,9 @@ pub enum StoreError {
     Checksum {
         /// The store.
         name: String,
-        /// The checksum of what is there.
+        /// Checksum of the contents.
         found: String,
-        /// What it says of itself.
+        /// Checksum that the store states.
         expected: String,
     },
     /// A line is no rule.
@@ -45,7 +45,7 @@ pub enum StoreError {
         name: String,
         /// The line.
         line: usize,
-        /// What is wrong with it.
+        /// Description of the error.
         message: String,
     },
 }
@@ -55,17 +55,18 @@ fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3))
 }
 
-/// What stores of one kind have around their rules: a title with the format, and a checksum.
+/// Title with the format, and checksum, of stores of one kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Seal {
-    /// What the first line begins with, up to the number of the format.
+    /// Prefix of the first line, up to the number of the format.
     pub title: &'static str,
     /// The format that is read and written.
     pub format: u32,
 }
 
 impl Seal {
-    /// What stands behind the format in the first line, and all behind the checksum, which must be right; that begins in line 3.
+    /// The rest of the first line behind the format, and all text behind the checksum, from line 3 on. The
+    /// checksum must be right.
     ///
     /// # Errors
     /// [`StoreError`].

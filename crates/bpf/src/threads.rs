@@ -4,7 +4,7 @@ use std::panic::resume_unwind;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, scope};
 
-/// Bytes of stack of a thread that compiles or searches. What is not touched takes no memory.
+/// Bytes of stack of a thread that compiles or searches. Untouched pages take no memory.
 pub const STACK: usize = 64 << 20;
 
 /// Does two things side by side, the second one here; one after the other where there is no thread to be had.
@@ -18,7 +18,8 @@ pub fn both<A: Send, B>(first: impl Fn() -> A + Sync, second: impl FnOnce() -> B
     })
 }
 
-/// A thread that does one thing after another. What it has used of memory once need not be given to it anew, as to a new thread.
+/// A thread that does one thing after another. It keeps the memory that it has used, which a new thread would
+/// have to be given anew.
 pub(crate) struct Helper<Q, A> {
     questions: Sender<Q>,
     answers: Receiver<A>,

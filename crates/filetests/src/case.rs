@@ -5,7 +5,7 @@ use millstream_passes::Target;
 
 use crate::runs::{Entry, Run, parse_entry, parse_run};
 
-/// What a file asks for.
+/// Test that a file asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Test {
     /// Read and print.
@@ -30,13 +30,13 @@ pub enum Check {
 /// The directives of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Case {
-    /// What to do.
+    /// Test to run.
     pub test: Test,
     /// Target of passes.
     pub target: Target,
     /// Number of rewrites, if limited.
     pub fuel: Option<u64>,
-    /// What the output must contain.
+    /// Checks that the output must meet.
     pub checks: Vec<Check>,
     /// The whole output.
     pub expect: Option<String>,
@@ -52,7 +52,7 @@ pub struct Case {
 pub struct CaseError {
     /// Line, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// Description of the error.
     pub message: String,
 }
 
@@ -116,7 +116,7 @@ impl Case {
         Ok(())
     }
 
-    /// Whether blessing may write the expected output: not where the author chose single checks.
+    /// Returns true if blessing may write the expected output: not where the author chose single checks.
     pub fn can_bless(&self) -> bool {
         self.expect.is_some() || self.checks.is_empty()
     }
@@ -144,7 +144,7 @@ fn split_word(text: &str) -> (&str, &str) {
     (word, rest.trim())
 }
 
-/// What stands in parentheses after `name`.
+/// Text in parentheses after `name`.
 fn arguments<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.strip_prefix(name)?.trim_start().strip_prefix('(')?.strip_suffix(')')
 }

@@ -10,7 +10,7 @@ use millstream_passes::{Fuel, Pipeline, Session, Target};
 
 use crate::engine::{Engine, call};
 
-/// What a run leaves behind.
+/// Result and state after a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Outcome {
     result: Result<u64, String>,
@@ -46,7 +46,7 @@ pub fn check_random(choices: &[u8], args: [u64; 2], target: &Target) -> Result<(
 /// Makes a function of `choices` and runs it on `args` before and after passes that are given some fuel.
 ///
 /// # Errors
-/// The rewrite that changes what the function does, with the function before and after it.
+/// The rewrite that changes the function's behaviour, with the function before and after it.
 pub fn check_passes(
     choices: &[u8],
     args: [u64; 2],

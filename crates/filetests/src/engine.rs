@@ -17,7 +17,7 @@ use crate::runs::{After, Arg, Entry, Run};
 pub(crate) enum Engine {
     /// The IR as it stands.
     Ir,
-    /// What it is lowered to.
+    /// The bytecode that it is lowered to.
     Lowered,
 }
 

@@ -1,4 +1,4 @@
-//! Doing what a file asks for.
+//! Runs the test that a file asks for.
 
 use millstream_ir::Module;
 use millstream_ir::text::parse_module;

@@ -1,5 +1,5 @@
-//! Tests as text files: a module in the text form, directives in comments that say what to do with it, and what to
-//! expect.
+//! Tests as text files: a module in the text form, with directives in comments that name the test and its
+//! expected output.
 //!
 //! | directive | meaning |
 //! |---|---|
@@ -9,7 +9,8 @@
 //! | `; test run` | only the runs |
 //! | `; run: fn0(1, mem="00ff") == 0x2a, mem="01ff"` | call a function and hold result and state against this |
 //! | `; map: map0["01000000"]="2a"` | contents of a map before each run |
-//! | `; target bpf(3)`, `; target native`, `; target here` | the target of the passes, `here` a kernel whose features were probed, `short` one for which slots come first; `bpf(4)` unless stated |
+//! | `; target bpf(3)`, `; target native` | the target of the passes; `bpf(4)` unless stated |
+//! | `; target here`, `; target short` | a kernel whose features were probed; one for which slots come first |
 //! | `; fuel 2` | the passes may make this many rewrites |
 //! | `; check: text` | a line of the output contains the text, after the line that the check before it found |
 //! | `; not: text` | no line of the output contains the text |
@@ -22,7 +23,7 @@
 //! arguments in order, `packet="HEX"`, `mapN["HEX"]="HEX"`, `mapN["HEX"]=none`.
 //!
 //! Directives are read from the whole file, in any order; `expect` is last. A `parse` or `passes` test needs an
-//! expectation. [`Options::bless`] writes it: it replaces what follows `; expect:`, or adds it to a file that has
+//! expectation. [`Options::bless`] writes it: it replaces the lines after `; expect:`, or adds them to a file that has
 //! neither `expect` nor `check` nor `not`.
 
 mod case;
@@ -38,7 +39,7 @@ pub use case::{Case, CaseError, Test};
 pub use differential::{check_passes, check_random};
 pub use runs::{After, Arg, Entry, Run};
 
-/// How tests are run.
+/// Options of a test run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Options {
     /// Write expectations instead of comparing with them.
@@ -68,7 +69,7 @@ pub enum Failure {
     /// A pass does not exist.
     #[error("{0}")]
     Pass(#[from] millstream_passes::PassError),
-    /// The text does not read back to what it was printed from.
+    /// The text does not read back to the module that it was printed from.
     #[error("printing what was printed and read gives another text")]
     RoundTrip,
     /// A run gave something else than it should.
@@ -79,7 +80,7 @@ pub enum Failure {
         /// At which moment, on which engine, what happened.
         message: String,
     },
-    /// The output is not what was expected.
+    /// The output differs from the expectation.
     #[error("{0}")]
     Mismatch(String),
 }

@@ -22,7 +22,7 @@ pub struct Entry {
     pub value: Option<Vec<u8>>,
 }
 
-/// What must hold after a call.
+/// Condition on the state after a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum After {
     /// The next `mem` argument, in order, holds these bytes.
@@ -44,7 +44,7 @@ pub struct Run {
     pub args: Vec<Arg>,
     /// Its result; `None` for a fault.
     pub result: Option<u64>,
-    /// What else must hold.
+    /// Further conditions on the state.
     pub after: Vec<After>,
 }
 

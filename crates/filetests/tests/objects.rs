@@ -1,6 +1,6 @@
-//! The text form of whole objects reads back to the same module, before and after the passes: of our data planes, and of
-//! all objects below the folder that `MILLSTREAM_OBJECTS` names. Public objects are not committed, so without it only ours
-//! are read.
+//! The text form of whole objects reads back to the same module, before and after the passes: of our data
+//! planes, and of all objects below the folder that `MILLSTREAM_OBJECTS` names. Public objects are not
+//! committed, so without it only ours are read.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use millstream_object::Object;
 use millstream_passes::{Pipeline, Session, Target};
 use millstream_programs::{BALANCER, FIREWALL, GUARD, NAT, ROUTER, STALE, SWITCH};
 
-/// What of a module does not survive being written and read.
+/// Checks that a module survives printing and parsing; the error names the first difference.
 fn reads_back(module: &Module) -> Result<(), String> {
     let text = module.to_string();
     let read = parse_module(&text).map_err(|e| e.to_string())?;

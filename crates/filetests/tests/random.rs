@@ -5,7 +5,7 @@ use millstream_filetests::{check_passes, check_random};
 use millstream_passes::{Fuel, Pass, Pipeline, Target, registry};
 use proptest::prelude::*;
 
-/// Bytes that decide what a function is.
+/// Bytes that determine a function.
 fn choices() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(any::<u8>(), 0..400)
 }

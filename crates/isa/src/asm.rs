@@ -22,13 +22,13 @@ use std::collections::HashMap;
 use crate::helpers::Helper;
 use crate::{AluOp, AtomicOp, Callee, Cond, Insn, LegacyMode, Operand, Pseudo, Reg, Size, SwapKind, Width};
 
-/// What is wrong with a text.
+/// Error in a text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}")]
 pub struct AsmError {
     /// Line, from 1.
     pub line: usize,
-    /// What was expected or found.
+    /// Expected or found input.
     pub what: String,
 }
 
@@ -354,7 +354,7 @@ impl<'a> Line<'a> {
         Ok(Insn::Alu { width, op, dst, src: self.operand(width)? })
     }
 
-    /// What follows `r1 =`.
+    /// Parses the right side of `r1 =`.
     fn assignment(&mut self, width: Width, dst: Reg) -> Parse<Insn> {
         let start = self.rest;
         if self.eat("-") {

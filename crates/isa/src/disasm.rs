@@ -1,8 +1,9 @@
 //! Text of instructions in the notation of the kernel's verifier and of bpftool.
 //!
-//! Hexadecimal in `r1 = 0x5` means `ld_imm64`, decimal in `r1 = 5` a move, as there. What the kernel's notation
-//! cannot say is added after it, so that [`assemble`](crate::asm::assemble) gives back the same instruction: ` off:N`
-//! for the offset field of `ld_imm64`, `+N` for an upper half that its kind does not use.
+//! Hexadecimal in `r1 = 0x5` means `ld_imm64`, decimal in `r1 = 5` a move, as there. Fields that the kernel's
+//! notation cannot express are added after it, so that [`assemble`](crate::asm::assemble) gives back the same
+//! instruction: ` off:N` for the offset field of `ld_imm64`, `+N` for an upper half that its kind does not
+//! use.
 //!
 //! Source: `kernel/bpf/disasm.c`, `tools/bpf/bpftool/xlated_dumper.c`.
 
@@ -21,7 +22,7 @@ pub trait Symbols {
         None
     }
 
-    /// What the `ld_imm64` at slot `at` loads; shown as it is, as in `map[routes]`.
+    /// Name of the constant that the `ld_imm64` at slot `at` loads; shown unchanged, as in `map[routes]`.
     fn constant(&self, at: usize, pseudo: Pseudo, imm: u64) -> Option<String> {
         let _ = (at, pseudo, imm);
         None

@@ -1,8 +1,10 @@
-//! Generations of the kernel's verifier: which instructions, helpers and map types it has, and what it knows of values.
+//! Generations of the kernel's verifier: the instructions, helpers and map types that it has, and its
+//! knowledge of values.
 //!
-//! A generation stands for all kernels from its own version up to the next generation. What kernels in between gained is
-//! counted for the next one, so that a program made for a generation is accepted by every kernel that the generation stands
-//! for. A [`KernelRange`] is what a program is made for: a rewrite must be right for the verifier of each generation in it.
+//! A generation stands for all kernels from its own version up to the next generation. Features that kernels
+//! in between gained are counted for the next one, so that a program made for a generation is accepted by
+//! every kernel that the generation stands for. A [`KernelRange`] names the kernels that a program is made
+//! for: a rewrite must be right for the verifier of each generation in it.
 //!
 //! Source: `kernel/bpf/verifier.c` and `include/uapi/linux/bpf.h` of each version.
 
@@ -36,7 +38,7 @@ struct Traits {
     context_immediates: bool,
     /// Stack bytes that nobody has written may be read by privileged programs (Linux 6.3).
     unwritten_stack: bool,
-    /// A scalar of which nothing is known keeps its identity in a stack slot (Linux 6.8).
+    /// An unknown scalar keeps its identity in a stack slot (Linux 6.8).
     linked_spills: bool,
     /// Number of the last helper.
     last_helper: u32,
@@ -135,32 +137,34 @@ impl Generation {
         self.traits().isa
     }
 
-    /// Whether a constant may be stored into the context without a register.
+    /// Returns true if a constant may be stored into the context without a register.
     pub const fn stores_context_immediates(self) -> bool {
         self.traits().context_immediates
     }
 
-    /// Whether privileged programs may read bytes of the stack that no instruction has written on the way there.
+    /// Returns true if privileged programs may read bytes of the stack that no instruction has written on the
+    /// way there.
     pub const fn reads_unwritten_stack(self) -> bool {
         self.traits().unwritten_stack
     }
 
-    /// Whether what a comparison teaches of a register is known of the stack slot that the register was spilled to before.
+    /// Returns true if facts that a comparison establishes about a register also hold for the stack slot that
+    /// the register was spilled to before.
     pub const fn links_spills(self) -> bool {
         self.traits().linked_spills
     }
 
-    /// Whether the generation has a helper, by number.
+    /// Returns true if the generation has a helper, by number.
     pub const fn has_helper(self, id: u32) -> bool {
         id <= self.traits().last_helper
     }
 
-    /// Whether the generation has a map type, by number.
+    /// Returns true if the generation has a map type, by number.
     pub const fn has_map_type(self, id: u32) -> bool {
         id <= self.traits().last_map_type
     }
 
-    /// What the verifier knows of the results of operations and learns of comparisons.
+    /// Rules by which the verifier computes results of operations and learns from comparisons.
     pub const fn knowledge(self) -> Knowledge {
         self.traits().knowledge
     }
@@ -251,18 +255,19 @@ impl KernelRange {
         Generation::ALL.into_iter().filter(move |g| (self.oldest..=self.newest).contains(g))
     }
 
-    /// Whether all generations of the range have a property.
+    /// Returns true if all generations of the range have a property.
     pub fn all(self, has: impl Fn(Generation) -> bool) -> bool {
         self.generations().all(has)
     }
 
-    /// What is known of values, once for all generations that know the same.
+    /// Knowledge of values, once for all generations that share it.
     pub fn knowledge(self) -> impl Iterator<Item = Knowledge> {
         let mut last = None;
         self.generations().map(Generation::knowledge).filter(move |k| last.replace(*k) != Some(*k))
     }
 
-    /// What the verifiers of all generations know of values: each knows at least what the oldest knows.
+    /// Knowledge of values that the verifiers of all generations have: each knows at least as much as the
+    /// oldest.
     pub const fn common_knowledge(self) -> Knowledge {
         self.oldest.knowledge()
     }

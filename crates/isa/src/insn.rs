@@ -210,7 +210,7 @@ pub enum AtomicOp {
     CmpXchg,
 }
 
-/// What the 64-bit constant of `ld_imm64` stands for (its `src` field).
+/// Meaning of the 64-bit constant of `ld_imm64` (its `src` field).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Pseudo {
     /// A plain 64-bit constant.
@@ -238,7 +238,7 @@ pub enum LegacyMode {
     Ind(Reg),
 }
 
-/// What a call instruction calls.
+/// Target of a call instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Callee {
     /// A helper by number.
@@ -319,7 +319,7 @@ pub enum Insn {
     LoadImm64 {
         /// Destination.
         dst: Reg,
-        /// What the constant stands for.
+        /// Meaning of the constant.
         pseudo: Pseudo,
         /// Low slot's `imm` in the low half, high slot's in the high half.
         imm: u64,
@@ -347,7 +347,7 @@ pub enum Insn {
         dst: Reg,
         /// Displacement.
         off: i16,
-        /// What is stored.
+        /// Value to store.
         src: Operand,
     },
     /// Atomic read-modify-write of `*(size *)(dst + off)`.
@@ -382,7 +382,7 @@ pub enum Insn {
         size: Size,
         /// Base.
         dst: Reg,
-        /// What is stored.
+        /// Value to store.
         src: Reg,
         /// Displacement.
         off: i16,
@@ -428,7 +428,7 @@ pub enum Insn {
 }
 
 impl AluOp {
-    /// Whether the operands may be exchanged.
+    /// Returns true if the operands may be exchanged.
     pub const fn commutes(self) -> bool {
         matches!(self, AluOp::Add | AluOp::Mul | AluOp::Or | AluOp::And | AluOp::Xor)
     }

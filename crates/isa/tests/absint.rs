@@ -161,15 +161,15 @@ fn domain() -> impl Strategy<Value = Abstract> {
     proptest::sample::select(Generation::ALL.map(|g| Abstract::new(g.knowledge())).to_vec())
 }
 
-/// The greatest value that each generation, the oldest first, sees in what a body makes of a byte, a word and all that is
-/// in a register.
+/// The greatest value that each generation, the oldest first, deduces for a body applied to a byte, a word
+/// and a whole register.
 fn greatest(body: impl Fn(&mut Abstract, Scalar, Scalar, Scalar) -> Scalar) -> Vec<u64> {
     let each = Generation::ALL.into_iter().map(|g| Abstract::new(g.knowledge()));
     let operands = [8, 32, 64].map(Scalar::of_width);
     each.map(|mut d| body(&mut d, operands[0], operands[1], operands[2]).unsigned().1).collect()
 }
 
-/// What Linux 5.10, 6.1, 6.12, 6.18 and 7.2 accept and reject of bounds that newer verifiers find by themselves.
+/// Linux 5.10, 6.1, 6.12, 6.18 and 7.2: their answers on bounds that newer verifiers find by themselves.
 #[test]
 fn older_verifiers_know_less() {
     const ANY: u64 = u64::MAX;
@@ -236,7 +236,7 @@ fn older_verifiers_forget_bounds_of_the_other_width() {
     assert_eq!(limits(Abstract::default()), 1 << 40);
 }
 
-/// What all generations of a range know is what its oldest knows.
+/// Facts common to all generations of a range are those of its oldest.
 #[test]
 fn facts_of_an_older_verifier_hold_for_newer_ones() {
     let common = KernelRange::ALL.common_knowledge();

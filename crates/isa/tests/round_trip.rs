@@ -1,4 +1,4 @@
-//! What is encoded decodes to the same, and what is disassembled assembles to the same.
+//! Encoded instructions decode to the same, and disassembled ones assemble to the same.
 
 use millstream_isa::asm::assemble;
 use millstream_isa::*;

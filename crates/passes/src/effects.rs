@@ -1,4 +1,4 @@
-//! Effects of calls, narrowed by what is called.
+//! Effects of calls, narrowed by the callee.
 //!
 //! [`millstream_ir::Op::effects`] must assume the worst of a call. Here a helper's row in
 //! [`millstream_isa::helpers`] and a callee's body say what it really does. A result that may differ between two
@@ -17,8 +17,8 @@ pub struct Summaries {
 }
 
 impl Summaries {
-    /// Computes the effects of every function to a fixed point. Of a global one nothing is known: another program may replace it once
-    /// it is loaded (`freplace`), another definition when it is linked.
+    /// Computes the effects of every function to a fixed point. Nothing is known about a global one: another
+    /// program may replace it once it is loaded (`freplace`), another definition when it is linked.
     pub fn new(module: &Module) -> Summaries {
         let mut known = Summaries::default();
         loop {
@@ -61,7 +61,7 @@ fn union(a: Effects, b: Effects) -> Effects {
     }
 }
 
-/// The effects of an instruction: those of its operation, or for a call what is known of what it calls.
+/// The effects of an instruction: those of its operation, or for a call the known effects of its callee.
 pub fn call_effects(func: &Function, inst: Inst, info: &ModuleInfo<'_>) -> Effects {
     let data = &func.insts[inst];
     match data.op {
@@ -100,8 +100,8 @@ fn called_map(func: &Function, inst: Inst) -> Option<Map> {
     }
 }
 
-/// Whether a lookup leaves no trace: not in LRU maps, whose entries it refreshes, nor in socket maps, which hand
-/// out references.
+/// Returns true if a lookup leaves no trace: not in LRU maps, whose entries it refreshes, nor in socket maps,
+/// which hand out references.
 fn lookup_only_reads(info: &ModuleInfo<'_>, map: Map) -> bool {
     const HASH: u32 = 1;
     const ARRAY: u32 = 2;

@@ -55,12 +55,12 @@ impl Fuel {
         yes
     }
 
-    /// How many rewrites were asked for.
+    /// Rewrites asked for.
     pub fn asked(&self) -> u64 {
         self.asked
     }
 
-    /// How many rewrites were granted.
+    /// Rewrites granted.
     pub fn granted(&self) -> u64 {
         self.granted
     }

@@ -1,8 +1,8 @@
 //! Static optimization passes over the IR.
 //!
-//! [`Pipeline`] runs passes by name over a module; [`Session`] carries what they share: the [`Target`]'s rules, the
-//! [`Fuel`] that lets a driver stop after any rewrite, timing and dumps. A pass implements [`FuncPass`] or
-//! [`ModulePass`] and is listed in [`registry`]. How to add one: `docs/how-to-add-a-pass.md`.
+//! [`Pipeline`] runs passes by name over a module; [`Session`] carries their shared state: the [`Target`]'s
+//! rules, the [`Fuel`] that lets a driver stop after any rewrite, timing and dumps. A pass implements
+//! [`FuncPass`] or [`ModulePass`] and is listed in [`registry`]. How to add one: `docs/how-to-add-a-pass.md`.
 //!
 //! Architecture Invariant: a pass asks for fuel before each single rewrite and leaves valid IR whatever the answer,
 //! so that every prefix of the rewrites is a correct program.
@@ -33,7 +33,7 @@ pub use pipeline::{Pipeline, find, registry};
 pub use target::{Costs, Target};
 pub use widths::widen_types;
 
-/// The rule language: what a rule is, how it is read and printed, and sets of rules.
+/// The rule language: rules, their parser and printer, and sets of rules.
 pub mod rules {
     pub use crate::simplify::{
         Build, CondPat, Entry, Expr, Func, Head, NAMES, Origin, Pattern, Rule, RuleSet, Store, StoreError,

@@ -1,4 +1,4 @@
-//! What a pass is and what it is given.
+//! Passes and their inputs.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub trait FuncPass: Sync {
     fn name(&self) -> &'static str;
     /// One line for users.
     fn describe(&self) -> &'static str;
-    /// Whether the result would be wrong, not only worse, without it.
+    /// Returns true if the result would be wrong, not only worse, without it.
     fn required(&self) -> bool {
         false
     }
@@ -36,7 +36,7 @@ pub trait ModulePass: Sync {
     fn name(&self) -> &'static str;
     /// One line for users.
     fn describe(&self) -> &'static str;
-    /// Whether the result would be wrong, not only worse, without it.
+    /// Returns true if the result would be wrong, not only worse, without it.
     fn required(&self) -> bool {
         false
     }
@@ -70,7 +70,7 @@ impl Pass {
         }
     }
 
-    /// Whether it cannot be disabled.
+    /// Returns true if it cannot be disabled.
     pub fn required(self) -> bool {
         match self {
             Pass::Func(p) => p.required(),
@@ -85,7 +85,7 @@ impl std::fmt::Debug for Pass {
     }
 }
 
-/// What a function pass may read of the module around the function.
+/// Parts of the module around the function that a function pass may read.
 #[derive(Clone, Copy)]
 pub struct ModuleInfo<'m> {
     /// Maps.
@@ -113,7 +113,7 @@ impl<'m> ModuleInfo<'m> {
     }
 }
 
-/// What a function pass is given.
+/// Inputs of a function pass.
 pub struct Ctx<'m> {
     /// The module around the function.
     pub info: ModuleInfo<'m>,
@@ -132,13 +132,13 @@ impl Ctx<'_> {
         self.session.fuel(pass)
     }
 
-    /// Effects of an instruction, narrowed by what a call calls.
+    /// Effects of an instruction; those of a call are narrowed by its callee.
     pub fn effects(&self, func: &Function, inst: Inst) -> Effects {
         call_effects(func, inst, &self.info)
     }
 }
 
-/// What became of a pass in a session.
+/// Statistics of a pass in a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PassStat {
     /// Times run, a function each.
@@ -197,7 +197,7 @@ impl Session {
         *self.fired.entry(rule).or_default() += 1;
     }
 
-    /// How often each rule was applied, by its position in the set.
+    /// Number of times each rule was applied, by its position in the set.
     pub fn fired(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
         self.fired.iter().map(|(&rule, &times)| (rule, times))
     }
@@ -221,7 +221,7 @@ pub enum PassError {
     Invalid {
         /// The pass.
         pass: &'static str,
-        /// What is wrong.
+        /// Errors that the IR verifier found.
         errors: Vec<VerifyError>,
     },
 }

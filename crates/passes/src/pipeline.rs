@@ -101,7 +101,7 @@ impl Pipeline {
     }
 }
 
-/// What is known between passes.
+/// State kept between passes.
 struct State {
     summaries: Summaries,
     // Counts changes of a function.

@@ -22,7 +22,7 @@ impl Subst {
         }
     }
 
-    /// What `value` has become.
+    /// Returns the value that replaces `value`.
     pub(crate) fn resolve(&self, mut value: Value) -> Value {
         while let Some(next) = self.to[value].expand() {
             value = next;
@@ -39,7 +39,8 @@ impl Subst {
     }
 }
 
-/// Whether a value of type `new` may stand where one of type `old` stood: no user learns less from its type.
+/// Returns true if a value of type `new` may stand where one of type `old` stood: no user learns less from
+/// its type.
 pub(crate) fn fits(new: Type, old: Type) -> bool {
     match (new.int_bits(), old.int_bits()) {
         (Some(new), Some(old)) => new <= old,
@@ -90,7 +91,7 @@ pub(crate) const fn negated(cond: Cond) -> Option<Cond> {
     })
 }
 
-/// How many edges lead to each reachable block.
+/// Number of edges into each reachable block.
 pub(crate) fn edge_counts(func: &Function) -> SecondaryMap<Block, u32> {
     let mut counts: SecondaryMap<Block, u32> = SecondaryMap::new();
     for &block in &func.layout {

@@ -1,4 +1,4 @@
-//! What passes must know of where the code will run.
+//! Properties of the target that passes must know.
 
 use millstream_ir::{AluOp, Op};
 use millstream_isa::absint::Abstract;
@@ -22,7 +22,8 @@ pub struct Costs {
 /// The rules of a target.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
-    /// The code will face the kernel's verifier: what it has learnt from the original code must stay visible.
+    /// The code will face the kernel's verifier: facts that it has learnt from the original code must stay
+    /// visible.
     pub keep_verifier_facts: bool,
     /// Memory accesses must be aligned to their size.
     pub strict_alignment: bool,
@@ -30,12 +31,14 @@ pub struct Target {
     pub little_endian: bool,
     /// BPF instruction set version, 1 to 4: which operations may be introduced.
     pub isa: u8,
-    /// Kernels whose verifiers will see the code: what it has learnt must stay visible to each of them.
+    /// Kernels whose verifiers will see the code: facts that they have learnt must stay visible to each of
+    /// them.
     pub kernels: KernelRange,
     /// Maps have as many entries as the object says: the code is loaded where it is made, or no loader changes them.
     pub map_sizes_hold: bool,
-    /// The verifier finds out that a lookup of a constant index below the size of an array finds an entry (Linux 6.14 and
-    /// later, `can_elide_value_nullness` of `kernel/bpf/verifier.c`), so that its result need not be tested.
+    /// The verifier finds out that a lookup of a constant index below the size of an array finds an entry
+    /// (Linux 6.14 and later, `can_elide_value_nullness` of `kernel/bpf/verifier.c`), so that its result need
+    /// not be tested.
     pub elides_null_checks: bool,
     /// A slot counts more than the time that its instruction takes.
     pub slots_first: bool,
@@ -84,7 +87,7 @@ impl Target {
         Abstract::new(self.kernels.common_knowledge())
     }
 
-    /// Whether a verifier will see the code that knows less of values than the newest ones.
+    /// Returns true if a verifier will see the code that knows less of values than the newest ones.
     pub fn faces_older_verifiers(&self) -> bool {
         self.keep_verifier_facts && self.domain().knowledge != Generation::NEWEST.knowledge()
     }
@@ -109,12 +112,12 @@ impl Target {
         }
     }
 
-    /// Whether sign extension in registers (`movsx`) and unconditional byte swap exist.
+    /// Returns true if sign extension in registers (`movsx`) and unconditional byte swap exist.
     pub const fn has_v4(&self) -> bool {
         self.isa >= 4
     }
 
-    /// Whether 32-bit compare-and-branch exists.
+    /// Returns true if 32-bit compare-and-branch exists.
     pub const fn has_jmp32(&self) -> bool {
         self.isa >= 3
     }

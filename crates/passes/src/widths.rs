@@ -1,13 +1,13 @@
 //! Widths of results, as verifiers know them.
 //!
-//! A type says how wide a value is. Passes and instruction selection drop masks and extensions that a type makes needless, so
-//! no type may say more than every verifier that will see the code knows by itself.
+//! A type says how wide a value is. Passes and instruction selection drop masks and extensions that a type
+//! makes needless, so no type may say more than every verifier that will see the code knows by itself.
 
 use millstream_ir::{AluOp, Function, Op, Type, Value, Width};
 use millstream_isa::absint::Knowledge;
 
-/// Whether a verifier knows the width of an operation's result. `constant` says whether an operand is one: the second, or
-/// either of an operation that commutes.
+/// Returns true if a verifier knows the width of an operation's result. `constant` says whether an operand is
+/// one: the second, or either of an operation that commutes.
 pub(crate) fn knows_width(knowledge: Knowledge, op: &Op, constant: bool) -> bool {
     match op {
         Op::Alu { op, width: Width::W32 } => match op {

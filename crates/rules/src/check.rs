@@ -10,7 +10,7 @@ use millstream_prove::{Decision, Limits, Query, Solver, SolverError};
 
 use crate::claim::{Given, Instance, absurd, claim};
 
-/// What is known of a rule.
+/// Result of a check of a rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// Both sides always compute the same. `form` says that no solver was needed.
@@ -30,7 +30,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Whether the rule was proven.
+    /// Returns true if the rule was proven.
     pub fn is_proven(&self) -> bool {
         matches!(self, Outcome::Proven { .. })
     }
@@ -50,12 +50,12 @@ impl std::fmt::Display for Outcome {
     }
 }
 
-/// What became of a rule.
+/// A checked rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Checked {
     /// The answer.
     pub outcome: Outcome,
-    /// How long it took.
+    /// Time of the check.
     pub time: Duration,
 }
 
@@ -213,7 +213,7 @@ fn shift_counts(pattern: &Pattern, out: &mut Vec<usize>) {
     args.iter().for_each(|arg| shift_counts(arg, out));
 }
 
-/// The questions of a rule as SMT-LIB, each with the name of what it is read at.
+/// The questions of a rule as SMT-LIB, each with the name of its instance.
 pub fn questions(rule: &Rule) -> Vec<(String, String)> {
     let mut query = Query::new(None, &Limits::default());
     let one = |at: Instance| {

@@ -24,7 +24,7 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// All that a rule can be read at; of what it does not name only one.
+    /// All instances of a rule; a width or condition that it does not name has only one value.
     pub fn all(rule: &Rule) -> Vec<Instance> {
         let mut named = Named::default();
         named.pattern(&rule.pattern);
@@ -55,7 +55,7 @@ impl std::fmt::Display for Instance {
     }
 }
 
-/// What a rule names.
+/// Names that a rule uses.
 #[derive(Default)]
 struct Named {
     widths: [bool; 2],
@@ -91,8 +91,8 @@ impl Named {
 /// Constants that are given, by number.
 pub type Given = [Option<u64>; NAMES];
 
-/// Puts the claim of a rule at an instance into a query that has begun anew. It holds for all values if the rule is right,
-/// where some constants are given for these.
+/// Puts the claim of a rule at an instance into a query that has begun anew. It holds for all values if the
+/// rule is right, where some constants are given for these.
 pub fn claim(q: &mut Query, rule: &Rule, at: Instance, given: &Given) -> Truth {
     let mut sides = sides(q, rule, at, given);
     let (left, right) = (sides.pattern(&rule.pattern), sides.build(&rule.build));
@@ -132,8 +132,8 @@ struct Sides<'q> {
 }
 
 impl Sides<'_> {
-    /// What the place of a value or constant says of it: a choice is made by 0 or 1, and a constant operand of a
-    /// 32-bit operation is seen as its low half.
+    /// Assumptions that follow from the place of a value or constant: a choice is made by 0 or 1, and a
+    /// constant operand of a 32-bit operation is seen as its low half.
     fn types(&mut self, pattern: &Pattern, width: WidthPat) {
         match pattern {
             Pattern::Const(i) if self.at.width(width) == Width::W32 => {
@@ -241,7 +241,7 @@ impl Sides<'_> {
         }
     }
 
-    /// What an operation computes, by the one description of semantics.
+    /// Result of an operation, by the one description of semantics.
     fn node(&mut self, head: Head, args: &[Word]) -> Word {
         let width = |pat| self.at.width(pat);
         match (head, args) {

@@ -1,5 +1,5 @@
-//! Between rules and stores: what is proven is written down, what was written down is proven before it is applied, and
-//! what is applied is counted.
+//! Between rules and stores: proven rules are written down, rules of a store are proven before they are
+//! applied, and applications are counted.
 
 use std::sync::Arc;
 
@@ -16,11 +16,12 @@ use crate::check::{Outcome, check_all};
 pub struct Admitted {
     /// Those that were proven, in order.
     pub entries: Vec<Entry>,
-    /// Those that were not, and what was found.
+    /// Those that were not, and the outcomes of their checks.
     pub refused: Vec<(Rule, Outcome)>,
 }
 
-/// Proves what is to be written into a store, or applied from one. Answers that the solver's cache has are found again.
+/// Proves entries that are to be written into a store, or applied from one. Answers that the solver's cache
+/// has are found again.
 ///
 /// # Errors
 /// If the solver cannot be used.
@@ -58,7 +59,8 @@ pub fn rule_set(store: &Store) -> RuleSet {
     RuleSet::new([RuleSet::written(), store.rules()].concat())
 }
 
-/// How often the default passes apply each rule of a set to an object's programs; [`None`] if it cannot be lifted.
+/// Number of times that the default passes apply each rule of a set to an object's programs; [`None`] if it
+/// cannot be lifted.
 pub fn firings(object: &Object, rules: &Arc<RuleSet>, target: &Target) -> Option<Vec<u64>> {
     let mut module = lift_object(object).ok()?.module;
     let mut session = Session::new(target.clone());

@@ -1,8 +1,8 @@
 //! Rewrite rules as things to be proven, kept and found.
 //!
-//! `passes` reads and applies rules and trusts them. Here is what makes them worth that trust: every rule, written by
-//! hand or learnt, is a claim over all values and all constants that pass its tests ([`claim()`]), and [`check_all`] proves
-//! it.
+//! `passes` reads and applies rules and trusts them. This crate makes them worth that trust: every rule,
+//! written by hand or learnt, is a claim over all values and all constants that pass its tests ([`claim()`]),
+//! and [`check_all`] proves it.
 //!
 //! Architecture Invariant: no rule of a store is handed to `passes` whose proof was not made or found again here.
 

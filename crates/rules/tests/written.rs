@@ -1,4 +1,4 @@
-//! Every rule that was written by hand is right; and what is wrong is refuted.
+//! Every rule that was written by hand is right; wrong ones are refuted.
 
 use millstream_passes::rules::{RuleSet, parse_rule};
 use millstream_prove::{Limits, Solver};

@@ -6,7 +6,7 @@ use millstream_isa::Insn;
 pub(super) struct Blocks {
     /// Index of each block's first instruction, and the number of instructions.
     starts: Vec<usize>,
-    /// Where each goes: taken first, then what follows.
+    /// Successors of each block: the target of the taken jump, then the fall-through.
     succs: Vec<[Option<usize>; 2]>,
     preds: Vec<Vec<usize>>,
     order: Vec<usize>,
@@ -66,7 +66,7 @@ impl Blocks {
         (self.starts[b], self.starts[b + 1])
     }
 
-    /// Where a block goes: the taken jump's target, and what follows.
+    /// Successors of a block: the target of the taken jump, then the fall-through.
     pub(super) fn succs(&self, b: usize) -> [Option<usize>; 2] {
         self.succs[b]
     }
@@ -75,8 +75,8 @@ impl Blocks {
         &self.preds[b]
     }
 
-    /// How often a block is entered from another that leads there, by how often each runs: exactly where what else flows in or
-    /// out is known, else at most.
+    /// Number of times that one block is entered from another, given the count of each block. The number is
+    /// exact where all other flow in or out is known, else an upper bound.
     pub(super) fn passes(&self, from: usize, to: usize, counts: &[u64]) -> u64 {
         let other = |b: usize| self.succs[b].into_iter().flatten().find(|&s| s != to);
         let only = |b: usize| self.preds[b].iter().all(|&p| p == from);
@@ -91,7 +91,7 @@ impl Blocks {
         counts[to].saturating_sub(certain.map(|&p| counts[p]).sum()).min(counts[from])
     }
 
-    /// Whether the way from one block to another goes back in the order: as loops do, and nothing else.
+    /// Reports whether an edge is a back edge: one that goes back in the order, as only loops do.
     pub(super) fn goes_back(&self, from: usize, to: usize) -> bool {
         self.position[to] <= self.position[from]
     }

@@ -1,10 +1,10 @@
-//! What code costs, and which of two costs is the better one.
+//! The cost of code, and the comparison of two costs.
 
 use std::cmp::{Ordering, Reverse};
 use std::fmt;
 use std::str::FromStr;
 
-/// What code is made for.
+/// Objective of an optimization.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Goal {
     /// Fewest slots, at whatever price in cycles.
@@ -29,7 +29,7 @@ impl Goal {
         }
     }
 
-    /// Whether `new` may take the place of `old`, and is worth it.
+    /// Returns true if `new` may take the place of `old`, and is worth it.
     ///
     /// `size`: fewer slots; with as many, fewer cycles; then fewer bytes. `latency`: fewer cycles; then fewer bytes;
     /// then fewer slots. Under `balanced` it is no total order, since cycles are traded for length in neither
@@ -46,8 +46,9 @@ impl Goal {
 
     /// Which of two candidates to prefer in place of an original of cost `base`: less is better. A total preorder.
     ///
-    /// Under `balanced`, what is slower than the original comes after all that is not, then what is longer in slots
-    /// or bytes after what is not; among the rest the shorter by [`Cost::length`], then the faster.
+    /// Under `balanced`, candidates slower than the original come after all others, then those longer in
+    /// slots or bytes after those that are not; among the rest the shorter by [`Cost::length`], then the
+    /// faster.
     pub fn compare(self, a: Cost, b: Cost, base: Cost) -> Ordering {
         self.rank(a, base).cmp(&self.rank(b, base))
     }
@@ -100,7 +101,7 @@ impl FromStr for Goal {
     }
 }
 
-/// What a function costs.
+/// Cost of a function.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Cost {
     /// Slots of eight bytes; `ld_imm64` is two.

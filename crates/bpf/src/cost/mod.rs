@@ -1,9 +1,9 @@
 //! The cost of bytecode: slots, bytes of machine code, and predicted cycles.
 //!
-//! Cycles are those of a small out-of-order machine (`schedule`) that runs what the kernel's x86-64 JIT emits for each
-//! instruction (`table`), block after block, each weighted by how often it runs (`weights`): guessed from the shape of
-//! the code, or counted. They rank alternatives of one program. What they leave out: mispredicted branches, cache
-//! misses, where the image lies in memory, and what the verifier patches in.
+//! Cycles are those of a small out-of-order machine (`schedule`) that runs what the kernel's x86-64 JIT emits
+//! for each instruction (`table`), block after block, each weighted by how often it runs (`weights`): guessed
+//! from the shape of the code, or counted. They rank alternatives of one program. Not modelled: mispredicted
+//! branches, cache misses, the place of the image in memory, and the verifier's patches.
 //!
 //! Invariant: integers only where results are compared, so that a cost is the same wherever it is computed.
 
@@ -76,8 +76,9 @@ impl Code<'_> {
 
     /// Thousandths of a cycle that each block takes for one run of it.
     ///
-    /// A block goes on where the one from which it is most often entered ended, so that latencies overlap as they do. Loops
-    /// are walked a second time, to begin where they end.
+    /// A block starts in the machine state at the end of its most frequent predecessor, so that latencies
+    /// overlap as they do when it runs. Loops are walked twice, so that they begin in the state in which they
+    /// end.
     fn each(&self, table: &Table, blocks: &Blocks, counts: &[u64]) -> Vec<u64> {
         let mut after: Vec<Option<Machine>> = vec![None; blocks.len()];
         let mut times = vec![0; blocks.len()];
@@ -109,14 +110,14 @@ impl Code<'_> {
     }
 }
 
-/// What a basic block contributes to the cycles of its function.
+/// Contribution of a basic block to the cycles of its function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockCost {
     /// Index of its first instruction.
     pub start: usize,
     /// Index of the one behind its last.
     pub end: usize,
-    /// How often it runs for one run of the function, in 1/1024.
+    /// Runs of the block for one run of the function, in 1/1024.
     pub count: u64,
     /// Thousandths of a cycle for one run of it, behind the block that most often runs before it.
     pub cycles: u64,

@@ -8,7 +8,7 @@ use millstream_object::{LinkedProgram, MapType, Object, RelocKind};
 use super::{BlockCost, Code, Cost, Table, Weights, slots};
 use crate::jit::jited_bytes;
 
-/// How often each instruction ran, in so many runs of the program.
+/// Execution counts of the instructions, over a number of runs of the program.
 #[derive(Clone, Copy, Debug)]
 pub struct Visits<'a> {
     /// One a slot.
@@ -25,7 +25,7 @@ pub struct Whole {
     slots: Vec<u32>,
     symbols: Vec<u32>,
     maps: Vec<(u32, MapType)>,
-    /// Where the functions begin, as indices, the program's own first; and the end.
+    /// Indices at which the functions begin, the program's own first; and the end.
     starts: Vec<usize>,
     /// Which functions each calls, by number, and at which instruction.
     calls: Vec<Vec<(usize, usize)>>,
@@ -33,7 +33,7 @@ pub struct Whole {
     lines: Vec<(u32, [u32; 3])>,
 }
 
-/// What is known of one function beside its instructions.
+/// Facts about a function beside its instructions.
 pub(super) struct Part {
     symbols: Vec<u32>,
     maps: Vec<(u32, MapType)>,
@@ -45,12 +45,12 @@ impl Part {
     }
 }
 
-/// What a function of a program contributes.
+/// Contribution of one function to the cost of a program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FunctionCost {
     /// Slot of its first instruction.
     pub slot: u32,
-    /// How often it runs for one run of the program, in 1/1024.
+    /// Runs of the function for one run of the program, in 1/1024.
     pub runs: u64,
     /// Thousandths of a cycle for entry and return, each time.
     pub frame: u64,
@@ -141,7 +141,7 @@ impl Whole {
         functions.iter().map(one).sum()
     }
 
-    /// What its functions contribute.
+    /// Contribution of each function.
     pub fn functions(&self, table: &Table, visits: Option<Visits<'_>>) -> Vec<FunctionCost> {
         let Some(visits) = visits else {
             return self.called(table, |f, _| Weights::guessed(self.part(f).code(self.insns_of(f))));
@@ -157,8 +157,9 @@ impl Whole {
         (0..self.len()).map(one).collect()
     }
 
-    /// What its functions contribute, each as often as it is called, given the weights of each for one run of it, by its number
-    /// and how often it runs: callers first, for there is no recursion.
+    /// Contribution of each function, weighted by the number of its calls. `weights` gives the weights of a
+    /// function for one run of it, given its number and its runs. Callers come first, for there is no
+    /// recursion.
     pub(super) fn called(&self, table: &Table, weights: impl Fn(usize, u64) -> Weights) -> Vec<FunctionCost> {
         let mut runs = vec![0u64; self.len()];
         runs[0] = 1024;
@@ -200,7 +201,7 @@ impl Whole {
         }
     }
 
-    /// How many functions it has.
+    /// Number of functions.
     pub(super) fn len(&self) -> usize {
         self.starts.len() - 1
     }

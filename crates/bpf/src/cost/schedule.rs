@@ -13,13 +13,15 @@ use crate::jit::{LOOKUP, TAIL_CALL};
 const INLINED: u32 = 6000;
 const UNITS: usize = 7;
 
-/// What was begun, and when it will be done, in thousandths of a cycle.
+/// State of the machine: the operations in flight, and the times at which they are done, in thousandths of a
+/// cycle.
 #[derive(Clone)]
 pub(super) struct Machine {
     ready: [u32; 11],
     /// The maps that registers hold, one more than their type's number; 0 for none that is known.
     maps: [u8; 11],
-    /// When the eight-byte words of the stack below the frame pointer were written, and by stores of which bytes.
+    /// For each eight-byte word of the stack below the frame pointer, the time of the last store and the
+    /// bytes it wrote.
     stack: [Written; 64],
     busy: [u32; UNITS],
     issued: u32,
@@ -40,7 +42,7 @@ impl Default for Machine {
     }
 }
 
-/// What an instruction does to the stack, if its address is relative to the frame pointer.
+/// The part of the stack that an instruction accesses, if its address is relative to the frame pointer.
 #[derive(Clone, Copy)]
 struct Memory {
     word: u8,
@@ -68,15 +70,16 @@ impl Memory {
 }
 
 impl Machine {
-    /// Time so far: as much of it as [`Table::waited`] says until results have come, the rest until all was issued and
-    /// every unit could take more. What comes behind overlaps with what is still on its way.
+    /// Time so far: the share given by [`Table::waited`] until results have come, the rest until everything
+    /// was issued and every unit could take more. Later work overlaps with operations still in flight.
     pub(super) fn elapsed(&self, table: &Table) -> u64 {
         let issued = self.busy.iter().fold(self.issued, |a, &b| a.max(b));
         let part = u64::from(table.waited());
         (u64::from(self.retired.max(issued)) * part + u64::from(issued) * (1000 - part)) / 1000
     }
 
-    /// Makes now the beginning of time, so that times stay small. What was over before is over at the beginning.
+    /// Makes now the beginning of time, so that times stay small. Operations that have completed are over at
+    /// the beginning.
     pub(super) fn rebase(&mut self) {
         let now = self.issued;
         let written = self.stack.iter_mut().map(|w| &mut w.at);
@@ -92,7 +95,7 @@ impl Machine {
         self.maps[reg.index()] = u8::try_from(map_type.0 + 1).unwrap_or(0);
     }
 
-    /// A branch that is taken, or a jump: what was fetched before is worked on meanwhile.
+    /// A taken branch, or a jump: work fetched before goes on meanwhile.
     pub(super) fn jumps(&mut self, table: &Table) {
         let t = table.timing(Kind::Jump);
         let busy = &mut self.busy[t.unit as usize];
@@ -129,7 +132,7 @@ impl Machine {
         self.keep_maps(insn, writes);
     }
 
-    /// What runs beside others.
+    /// Schedules an operation that runs beside others.
     fn beside(&mut self, t: Timing, inputs: u32, writes: u16) {
         let (load, store) = (Unit::Load as usize, Unit::Store as usize);
         let unit = t.unit;
@@ -149,8 +152,8 @@ impl Machine {
         self.retired = self.retired.max(done);
     }
 
-    /// A call: nothing is known of what it does, but how long the next thing waits behind it. What was begun before goes
-    /// on meanwhile.
+    /// A call. Nothing is known of its body, only the time until the next instruction can issue. Operations
+    /// in flight go on meanwhile.
     fn calls(&mut self, length: u32, inputs: u32, writes: u16) {
         let done = self.issued.max(inputs).saturating_add(length.max(INLINED));
         self.issued = self.issued.saturating_add(length);
@@ -160,7 +163,7 @@ impl Machine {
         }
     }
 
-    /// How long a call takes.
+    /// Duration of a call.
     fn call(&self, table: &Table, insn: Insn, otherwise: Timing) -> u32 {
         match insn {
             Insn::Call(Callee::Helper(LOOKUP)) => {
@@ -191,7 +194,7 @@ fn bits(set: u16) -> impl Iterator<Item = usize> {
     })
 }
 
-/// What the machine makes of an instruction; nothing of some.
+/// The kind of machine operation that an instruction becomes; `None` if it becomes nothing.
 fn kind(insn: Insn) -> Option<Kind> {
     Some(match insn {
         Insn::Alu { width, op, src, .. } => match (op, src) {

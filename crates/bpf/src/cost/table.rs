@@ -1,9 +1,10 @@
-//! How long machine instructions and calls take: a table that is measured, and read from text.
+//! Durations of machine instructions and calls: a table that is measured, and read from text.
 //!
-//! `width` is how many operations are issued in a cycle, `waited` the part of the time that counts where results are waited for.
-//! Any other line has a name, the latency and the time from one to the next independent one, in cycles, and how much they
-//! scattered; `-` is what was not or cannot be measured, and stays as it was assumed. Calls have one time. The table of the
-//! machine that this was made on is built in; `millstream lab calibrate` writes that of another.
+//! `width` is the number of operations issued in a cycle, `waited` the part of the time that counts where
+//! results are waited for. Any other line has a name, the latency and the time from one to the next
+//! independent one, in cycles, and how much they scattered; `-` stands for a time that was not or cannot be
+//! measured, and leaves the assumed one. Calls have one time. The table of the machine that this was made on
+//! is built in; `millstream lab calibrate` writes that of another.
 
 use std::collections::BTreeMap;
 use std::sync::{LazyLock, OnceLock};
@@ -26,7 +27,7 @@ pub enum Unit {
     Load,
     /// Ports for stores.
     Store,
-    /// What fetches instructions from where a jump leads.
+    /// Fetch of instructions from the target of a jump.
     Fetch,
     /// All of memory: loads and stores wait for it, and it for them.
     Memory,
@@ -90,9 +91,9 @@ kinds! {
     Load "load" Load 1 5000 333;
     /// A store; its latency is that until the value can be loaded, less that of the load.
     Store "store" Store 1 0 500;
-    /// A load of what was just stored, all of it by one store.
+    /// A load of a value just stored, all of it by one store.
     Forward "forward" Load 1 5000 333;
-    /// A load of what was just stored in pieces, or wider than it was stored.
+    /// A load of a value just stored in pieces, or wider than it was stored.
     Stall "stall" Load 1 14000 333;
     /// An atomic operation without a result.
     Atomic "atomic" Memory 4 18000 18000;
@@ -102,7 +103,8 @@ kinds! {
     FetchLoop "fetch-loop" Memory 10 25000 25000;
     /// A comparison and a branch that is not taken.
     Branch "branch" Shift 1 1000 500;
-    /// A jump, or what a branch that is taken costs beside the comparison: the next one comes so much later at the soonest.
+    /// A jump, or the price of a taken branch beside the comparison: the next one comes so much later at the
+    /// soonest.
     Jump "jump" Fetch 0 0 1000;
     /// A call of an empty function of the program: the frame and the return. Each function has this once.
     Frame "frame" All 8 8000 8000;
@@ -110,16 +112,16 @@ kinds! {
     Saved "saved" All 2 1000 1000;
     /// A tail call.
     Tail "tail" All 20 20000 20000;
-    /// A helper or kernel function of which nothing is known.
+    /// A helper or kernel function without a measured time.
     Call "call" All 20 20000 20000;
     /// A lookup in a map of unknown type.
     Lookup "lookup" All 20 20000 20000;
 }
 
-/// How long one kind takes. Times are in thousandths of a cycle.
+/// Timing of one kind of operation. Times are in thousandths of a cycle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timing {
-    /// What it waits for.
+    /// Unit that the operation waits for.
     pub unit: Unit,
     /// Operations of the machine.
     pub uops: u32,
@@ -129,13 +131,14 @@ pub struct Timing {
     pub each: u32,
 }
 
-/// How long each kind takes on a machine, and each helper and lookup that was measured.
+/// Timing of each kind on a machine, and of each helper and lookup that was measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
     timings: Vec<Timing>,
     /// Operations that are issued in a cycle, in thousandths.
     width: u32,
-    /// The part of the time that counts where results are waited for, in thousandths; the rest counts where work is issued.
+    /// The part of the time that counts where results are waited for, in thousandths; the rest counts where
+    /// work is issued.
     waited: u32,
     helpers: BTreeMap<i32, u32>,
     lookups: BTreeMap<u32, u32>,
@@ -147,7 +150,7 @@ pub struct Table {
 pub struct TableError {
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// Description of the error.
     pub what: String,
 }
 
@@ -157,7 +160,7 @@ const LONGEST: f64 = 1e6;
 static INSTALLED: OnceLock<Table> = OnceLock::new();
 
 impl Table {
-    /// Reads a table; what it does not say is as in the built-in one.
+    /// Reads a table; entries that it lacks are those of the built-in one.
     ///
     /// # Errors
     /// [`TableError`] at the first line that is neither a comment nor a known name with its times.
@@ -177,7 +180,7 @@ impl Table {
                 helpers: BTreeMap::new(),
                 lookups: BTreeMap::new(),
             };
-            // A test reads it; a line that were wrong would leave what is assumed.
+            // A test reads it; a wrong line would leave the assumed times.
             let _ = table.read(include_str!("built-in.costs"));
             table
         });
@@ -189,8 +192,8 @@ impl Table {
         INSTALLED.get().unwrap_or_else(|| Table::built_in())
     }
 
-    /// Predicts by another table from now on; only the first is taken, and only before the first prediction it is sure to
-    /// hold for all of them. Whether it was taken.
+    /// Installs another table for predictions. Only the first one is taken; call this before the first
+    /// prediction, so that it holds for all of them. Returns true if the table was taken.
     pub fn install(table: Table) -> bool {
         INSTALLED.set(table).is_ok()
     }
@@ -220,7 +223,7 @@ impl Table {
         table
     }
 
-    /// How long a kind takes.
+    /// Timing of a kind.
     pub fn timing(&self, kind: Kind) -> Timing {
         self.timings[kind as usize]
     }

@@ -1,4 +1,4 @@
-//! What holds whatever the table says.
+//! Properties that hold for every table.
 
 use millstream_isa::Insn;
 use millstream_isa::asm::assemble;
@@ -136,7 +136,7 @@ fn loops_are_taken_to_go_round_some_times_and_nested_ones_more_often() {
     assert!(cost(&two, &[], &Weights::Static).cycles > 3 * one.cycles);
 }
 
-/// How often each block is guessed to run.
+/// The guessed execution count of each block.
 fn counts(text: &str) -> Vec<u64> {
     let insns = code(text);
     let blocks = Code { insns: &insns, symbols: &[], maps: &[] }.blocks(Table::built_in(), &Weights::Static);
@@ -252,8 +252,9 @@ fn a_test_of_what_an_array_gives_costs_time() {
     assert!(cycles(&untested) <= cycles(&tested), "{} against {}", cycles(&untested), cycles(&tested));
 }
 
-/// Straight-line code, and cycles that llvm-mca 19 (`-mcpu=sapphirerapids -iterations=1`) gives the machine code that the JIT
-/// makes of it, less the three that its pipeline takes before the first and behind the last instruction.
+/// Straight-line code, and cycles that llvm-mca 19 (`-mcpu=sapphirerapids -iterations=1`) gives the machine
+/// code that the JIT makes of it, less the three that its pipeline takes before the first and behind the last
+/// instruction.
 const RECORDED: [(&str, u64); 9] = [
     ("r1 ^= r2\n r3 ^= r4", 2),
     ("r1 += r2\n r1 += r2\n r1 += r2\n r1 += r2\n r1 += r2\n r1 += r2\n r1 += r2\n r1 += r2", 8),

@@ -1,9 +1,9 @@
 //! Two forms of one program under the same traffic.
 //!
-//! Guesses for each form by itself do not compare: a test that is made twice counts twice among the guesses, so that what is
-//! behind it seems to run less often in the form that has both. So frequencies are guessed for the rewritten form, which
-//! tests least, and carried over to the original at what rewriting leaves where it is: calls and stores that others see,
-//! told from each other by their source lines.
+//! Guesses for each form by itself do not compare: a test that is made twice counts twice among the guesses,
+//! so that the code behind it seems to run less often in the form that has both. So frequencies are guessed
+//! for the rewritten form, which tests least, and carried over to the original at anchors, which rewriting
+//! leaves in place: calls and stores that others see, told from each other by their source lines.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,20 +16,22 @@ use crate::threads::both;
 /// A program of this many instructions takes milliseconds to look at.
 const LARGE: usize = 500;
 
-/// What is called or stored, and the source line: file, line and column.
+/// A call, store or atomic operation, and its source line: file, line and column.
 type Anchor = ([i64; 2], [u32; 3]);
 
 impl Whole {
-    /// Predicted cycles of this program and of another that was made of it, in thousandths, as if the same traffic went through both.
-    /// What cannot be told from the other program runs as often as guessed.
+    /// Predicted cycles of this program and of another that was made of it, in thousandths, as if the same
+    /// traffic went through both. Blocks that cannot be matched with the other program run as often as
+    /// guessed.
     pub fn cycles_beside(&self, rewritten: &Whole, table: &Table) -> (u64, u64) {
         self.beside(rewritten, &rewritten.functions(table, None), table)
     }
 
-    /// The cost of this program, and that of another that was made of it: its cycles are those of this one, more or fewer by as much
-    /// as under the same traffic.
+    /// The cost of this program, and that of another that was made of it. The other's cycles are those of
+    /// this one, scaled by their ratio under the same traffic.
     pub fn costs_beside(&self, rewritten: &Whole, table: &Table) -> [Cost; 2] {
-        // Frequencies are guessed anew where several blocks have one anchor, which would tell the same code from itself.
+        // Frequencies are guessed anew where several blocks have one anchor, so the same code would differ
+        // from itself.
         if self.insns() == rewritten.insns() {
             return [self.cost(table, None); 2];
         }
@@ -47,7 +49,7 @@ impl Whole {
         [alone, Cost { cycles, ..cost }]
     }
 
-    /// Cycles of this program and of another, given what the other's functions contribute.
+    /// Cycles of this program and of another, given the contributions of the other's functions.
     fn beside(&self, rewritten: &Whole, functions: &[FunctionCost], table: &Table) -> (u64, u64) {
         let held = self.held(&rewritten.anchors(functions));
         let weights = |f: usize, runs: u64| {
@@ -60,8 +62,9 @@ impl Whole {
         (Whole::cycles_of(&self.called(table, weights)), Whole::cycles_of(functions))
     }
 
-    /// How often blocks run, by their first instructions, for one run of the program, in 1/1024: those that alone have an anchor of
-    /// some kind, as often as anchors of that kind run in another program.
+    /// Execution counts of blocks, keyed by their first instructions, for one run of the program, in 1/1024.
+    /// A block that alone has an anchor of some kind runs as often as anchors of that kind run in another
+    /// program.
     fn held(&self, runs: &BTreeMap<Anchor, u64>) -> BTreeMap<usize, u64> {
         let mut places: BTreeMap<Anchor, BTreeSet<usize>> = BTreeMap::new();
         let blocks = (0..self.len()).flat_map(|f| {
@@ -77,7 +80,7 @@ impl Whole {
         single.filter_map(|(anchor, at)| Some((*at.first()?, *runs.get(&anchor)?))).collect()
     }
 
-    /// How often the anchors of each kind run, all blocks that have one together.
+    /// Execution count of each kind of anchor, summed over all blocks that have one.
     fn anchors(&self, functions: &[FunctionCost]) -> BTreeMap<Anchor, u64> {
         let mut runs = BTreeMap::new();
         for block in functions.iter().flat_map(|f| &f.blocks) {

@@ -1,4 +1,4 @@
-//! How often blocks run.
+//! Execution frequencies of blocks.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +10,18 @@ use super::schedule::operands;
 use super::{Code, slots};
 use crate::jit::LOOKUP;
 
-/// How often the blocks of a function run.
+/// Execution frequencies of the blocks of a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Weights {
     /// Guessed from the shape of the code.
     ///
-    /// Each branch gets a probability from what is known of programs at large, the guesses combined as independent
-    /// evidence; frequencies follow. Source: T. Ball, J. Larus, "Branch prediction for free", PLDI 1993; Y. Wu,
-    /// J. Larus, "Static branch frequency and program profile analysis", MICRO 1994.
+    /// Each branch gets a probability from heuristics that hold for programs at large, combined as
+    /// independent evidence; frequencies follow. Source: T. Ball, J. Larus, "Branch prediction for free",
+    /// PLDI 1993; Y. Wu, J. Larus, "Static branch frequency and program profile analysis", MICRO 1994.
     #[default]
     Static,
-    /// Counted: how often each basic block ran in so many runs. Blocks are numbered in the order of the code; they start
-    /// at the first instruction, at targets of jumps, and after jumps and exits.
+    /// Counted: execution counts of the basic blocks, over a number of runs. Blocks are numbered in the order
+    /// of the code; they start at the first instruction, at targets of jumps, and after jumps and exits.
     Counts {
         /// One a block.
         blocks: Vec<u64>,
@@ -31,13 +31,13 @@ pub enum Weights {
 }
 
 impl Weights {
-    /// The guesses for one function, written down: for searches that change only what is inside of blocks.
+    /// The guesses for one function, as counts: for searches that change only the inside of blocks.
     pub fn guessed(code: Code<'_>) -> Weights {
         Weights::Counts { blocks: guessed(code, &Blocks::new(code.insns)), runs: 1024 }
     }
 
-    /// The guesses for one function of which some blocks are known: how often they run for one run of it, by their first
-    /// instructions.
+    /// The guesses for one function with some known blocks: `known` maps the first instruction of a block to
+    /// its runs for one run of the function.
     pub(super) fn held(code: Code<'_>, known: &BTreeMap<usize, f64>) -> Weights {
         let blocks = Blocks::new(code.insns);
         let held: Vec<Option<f64>> =
@@ -63,13 +63,13 @@ const ROUNDS: usize = 400;
 const SETTLED: f64 = 1e-4;
 
 impl Weights {
-    /// Counts of one function, of which each instruction was counted.
+    /// Counts of one function, given the count of each instruction.
     pub fn counted(insns: &[Insn], visits: impl Fn(usize) -> u64, runs: u64) -> Weights {
         let blocks = Blocks::new(insns);
         Weights::Counts { blocks: (0..blocks.len()).map(|b| visits(blocks.range(b).0)).collect(), runs }
     }
 
-    /// How often each block runs for one run of the function, in 1/1024.
+    /// Runs of each block for one run of the function, in 1/1024.
     pub(super) fn of(&self, code: Code<'_>, blocks: &Blocks) -> Vec<u64> {
         match self {
             Weights::Static => guessed(code, blocks),
@@ -90,7 +90,7 @@ fn in_parts(times: f64) -> u64 {
     (times * 1024.0).round() as u64
 }
 
-/// How often blocks run for one run of their function.
+/// Guessed runs of the blocks for one run of their function.
 struct Guess {
     /// The probability with which the jump at the end of each is taken.
     taken: Vec<f64>,
@@ -125,8 +125,9 @@ impl Guess {
         part(taken, self.taken[from]) + part(falls, 1.0 - self.taken[from])
     }
 
-    /// How often blocks run if for some it is known: those that lead to them at least as often as it takes, divided as guessed;
-    /// and where one way out of a branch is known, the rest goes the other.
+    /// Execution frequencies when those of some blocks are known. Blocks that lead to a known one run at
+    /// least as often as it needs, divided as guessed; where one side of a branch is known, the rest goes to
+    /// the other.
     fn settled(&self, blocks: &Blocks, held: &[Option<f64>]) -> Vec<f64> {
         let least = self.least(blocks, held);
         let mut times = vec![0f64; blocks.len()];
@@ -147,7 +148,7 @@ impl Guess {
         times
     }
 
-    /// How often blocks run at least, if those to which they lead are known.
+    /// Lower bounds of the execution frequencies, given the known frequencies of successors.
     fn least(&self, blocks: &Blocks, held: &[Option<f64>]) -> Vec<f64> {
         let mut least = vec![0f64; blocks.len()];
         for &b in blocks.order().iter().rev() {
@@ -174,7 +175,7 @@ fn preds(blocks: &Blocks, b: usize) -> impl Iterator<Item = usize> {
     preds.into_iter()
 }
 
-/// How probable it is that the jump at the end of a block is taken.
+/// Probability that the jump at the end of a block is taken.
 fn probability(insns: &[Insn], blocks: &Blocks, b: usize, finds: &[usize], to_do: &[u32]) -> f64 {
     let (to, falls) = match blocks.succs(b) {
         [Some(to), Some(falls)] => (to, falls),
@@ -221,8 +222,8 @@ fn probability(insns: &[Insn], blocks: &Blocks, b: usize, finds: &[usize], to_do
     p
 }
 
-/// A comparison that asks for zero, or for bits, as the one for equality that it may have been: what is asked is no more or less
-/// probable in other words. Equality of bits with zero is judged as that of any value.
+/// Treats a comparison with zero, or of bits, as the equality that it may have been: the same question in
+/// other words is no more or less probable. Equality of bits with zero is judged as that of any value.
 fn as_equality(cond: Cond, src: Operand) -> Cond {
     match (cond, src) {
         (Cond::Set, _) | (Cond::Gt, Operand::Imm(0)) | (Cond::Ge, Operand::Imm(1)) => Cond::Ne,
@@ -241,8 +242,8 @@ fn copied(set: u16, insn: Insn) -> u16 {
     }
 }
 
-/// The lookups that find something as far as anybody writes programs: in arrays, whose indices are good. So code costs
-/// the same whether it tests what they give or not.
+/// The lookups that find something as far as anybody writes programs: in arrays, whose indices are good. So
+/// code costs the same whether it tests their results or not.
 fn finds(code: Code<'_>) -> Vec<usize> {
     if code.maps.is_empty() {
         return Vec::new();
@@ -262,8 +263,8 @@ fn finds(code: Code<'_>) -> Vec<usize> {
     .collect()
 }
 
-/// How much there is to do from each block on, at most: branches, calls and stores to memory that others see. What
-/// optimization does to instructions and to the order of blocks changes little of that.
+/// Work that follows from each block on, at most: branches, calls and stores to memory that others see.
+/// Optimization of instructions and of the order of blocks changes little of that.
 fn to_do(insns: &[Insn], blocks: &Blocks) -> Vec<u32> {
     let counts = |i: &&Insn| match i {
         Insn::Branch { .. } | Insn::Call(_) | Insn::Atomic { .. } | Insn::StoreRelease { .. } => true,
@@ -280,13 +281,13 @@ fn to_do(insns: &[Insn], blocks: &Blocks) -> Vec<u32> {
     left
 }
 
-/// How much one side has less to do than another, as a part of what that has.
+/// Difference of the work on two sides, as a fraction of the larger.
 fn shortfall(less: u32, more: u32) -> f64 {
     f64::from(more.saturating_sub(less)) / f64::from(more.max(1))
 }
 
-/// The value at a shortfall not worth a word, of about half, and of nearly all, and what lies between: without steps, so that
-/// one store more or less changes little.
+/// The value at a negligible shortfall, at one of about half, and at a nearly complete one, with linear
+/// interpolation in between: without steps, so that one store more or less changes little.
 fn between(shortfall: f64, [none, half, all]: [f64; 3]) -> f64 {
     const AT: [f64; 3] = [0.2, 0.57, 0.9];
     let part = |n: usize| ((shortfall - AT[n]) / (AT[n + 1] - AT[n])).clamp(0.0, 1.0);

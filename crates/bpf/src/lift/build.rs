@@ -531,8 +531,8 @@ fn only_source(
     only
 }
 
-/// Shrinks the frame to what the function refers to, so that spills find room below it. Where an address in it is
-/// computed in a way that is not followed here, it stays whole.
+/// Shrinks the frame to the bytes that the function refers to, so that spills find room below it. Where an
+/// address in it is computed in a way that is not followed here, it stays whole.
 fn trim_frame(func: &mut Function, frame: Slot) {
     let mut reach: SecondaryMap<Value, Option<i64>> = SecondaryMap::new();
     let mut lowest = 0;

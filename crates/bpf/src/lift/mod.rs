@@ -5,7 +5,7 @@
 //! the frame, whose fixed place is kept until a pass understands all its uses. Copies vanish, so that everything the
 //! kernel's verifier learns about one copy is known of the one value that remains.
 //!
-//! What a relocation stands for is a symbol in the IR, never a number.
+//! The target of a relocation is a symbol in the IR, never a number.
 
 mod build;
 mod scan;
@@ -27,13 +27,13 @@ pub struct LiftError {
     pub function: String,
     /// Slot within it.
     pub slot: usize,
-    /// What is wrong.
+    /// Description of the error.
     pub what: String,
-    /// Whether only another function is wrong, which this one refers to.
+    /// True if only another function is wrong, which this one refers to.
     pub dependent: bool,
 }
 
-/// What a relocated instruction refers to.
+/// Target of a relocated instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Sym {
     /// A map object.
@@ -46,12 +46,12 @@ pub enum Sym {
     Extern(Extern),
 }
 
-/// How a function is called.
+/// Calling convention of a function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Signature {
     /// Arguments, in `r1` and on; [`Signature::UNKNOWN`] if nothing tells.
     pub args: u8,
-    /// Whether `r0` is meaningful after it.
+    /// True if `r0` is meaningful after the call.
     pub returns: bool,
 }
 
@@ -65,7 +65,7 @@ impl Signature {
 pub struct Source {
     /// Symbol name.
     pub name: String,
-    /// Who can call it.
+    /// Callers that may reach it.
     pub linkage: Linkage,
     /// Instructions.
     pub insns: Vec<Raw>,
@@ -73,11 +73,11 @@ pub struct Source {
     pub syms: FxHashMap<u32, Sym>,
     /// CO-RE relocations by slot.
     pub cores: FxHashMap<u32, Core>,
-    /// Where source line records start: slot to record number.
+    /// Starts of the source line records: slot to record number.
     pub lines: BTreeMap<u32, u32>,
     /// Declared number of arguments, where BTF tells and callers must obey it (global functions).
     pub declared_args: Option<u8>,
-    /// Whether its address is taken, so that callers exist which the module does not show.
+    /// True if its address is taken, so that it has callers which the module does not show.
     pub address_taken: bool,
 }
 
@@ -100,9 +100,9 @@ pub fn lift_functions(
     left.into_values().find(|why| !why.dependent).map_or(Ok(()), Err)
 }
 
-/// Lifts the functions of a module that can be: as [`lift_functions`], but what is in `left` is not looked at, and what
-/// cannot be lifted is added to it, with all that calls such a function. Those functions have no body. What they call
-/// is called from outside of the module, and its source says so afterwards.
+/// Lifts the functions of a module that can be: as [`lift_functions`], but functions in `left` are skipped,
+/// and those that cannot be lifted are added to it, with all their callers. Those functions have no body.
+/// Their callees are called from outside of the module, and their sources say so afterwards.
 pub fn lift_understood(
     sources: &mut PrimaryMap<Func, Source>,
     module: &mut Module,
@@ -165,7 +165,7 @@ fn leave_callers(sources: &PrimaryMap<Func, Source>, left: &mut Left) {
     }
 }
 
-/// What a function that is left refers to has a caller that nobody sees.
+/// Marks functions that a function in `left` refers to: they have a caller that nobody sees.
 fn expose_callees(sources: &mut PrimaryMap<Func, Source>, left: &Left) {
     let symbols = left.keys().flat_map(|func| sources[*func].syms.values());
     let called: BTreeSet<Func> =
@@ -186,7 +186,7 @@ fn resolve(sym: &Sym, sigs: &PrimaryMap<Func, Signature>, extern_args: &dyn Fn(E
     }
 }
 
-/// What static functions take and return follows from their bodies and callers: a fixed point, from below.
+/// Infers arguments and results of static functions from their bodies and callers: a fixed point, from below.
 fn signatures(
     sources: &PrimaryMap<Func, Source>,
     scans: &mut PrimaryMap<Func, Option<Scan>>,

@@ -49,7 +49,7 @@ pub(super) struct Scan {
     pub(super) insns: Vec<Located>,
     pub(super) runs: Vec<Run>,
     pub(super) rpo: Vec<usize>,
-    /// Whether an exit passes on `r0`, as of the last [`Scan::analyse`].
+    /// True if an exit passes on `r0`, as of the last [`Scan::analyse`].
     returns: bool,
 }
 
@@ -148,7 +148,7 @@ fn error(source: &Source, slot: u32, what: String) -> LiftError {
     LiftError { function: source.name.clone(), slot: slot as usize, what, dependent: false }
 }
 
-/// Where each instruction jumps, if it does.
+/// The jump target of each instruction, if it has one.
 fn jumps(source: &Source, insns: &[Located]) -> Result<Vec<Option<usize>>, LiftError> {
     let index_of: FxHashMap<i64, usize> =
         insns.iter().enumerate().map(|(i, l)| (i64::from(l.slot), i)).collect();
@@ -209,7 +209,7 @@ pub(super) struct Access {
     pub(super) clobbers: RegSet,
 }
 
-/// What an instruction does to the registers; `init` are those surely written before it.
+/// Registers that an instruction reads and writes; `init` are those surely written before it.
 pub(super) fn access(
     l: &Located,
     source: &Source,
@@ -249,7 +249,8 @@ pub(super) fn access(
     }
 }
 
-/// How many arguments a call takes. Where nothing declares it, all registers from `r1` on that are surely written.
+/// Number of arguments of a call. Where nothing declares it, all registers from `r1` on that are surely
+/// written.
 pub(super) fn call_args(
     slot: u32,
     callee: Callee,
@@ -299,7 +300,7 @@ impl Scan {
         used
     }
 
-    /// Whether `r0` is read from instruction `from` of the run on, before it is written.
+    /// Returns true if `r0` is read from instruction `from` of the run on, before it is written.
     fn result_read(&self, source: &Source, run: &Run, from: usize) -> bool {
         let nothing = Signature { args: 0, returns: false };
         for l in &self.insns[from..run.insns.end] {

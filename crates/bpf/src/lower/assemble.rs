@@ -1,8 +1,8 @@
 //! Blocks in their order to bytecode: jumps, relocations, source lines.
 //!
-//! The kernel puts several instructions in the place of one when it loads a program, and moves jump targets accordingly: a
-//! 16-bit jump that is nearly full is then refused ("cannot be patched due to 16-bit range"). So distances are measured in the
-//! slots that the code may have in the kernel ([`patched`]).
+//! The kernel puts several instructions in the place of one when it loads a program, and moves jump targets
+//! accordingly: a 16-bit jump that is nearly full is then refused ("cannot be patched due to 16-bit range").
+//! So distances are measured in the slots that the code may have in the kernel ([`patched`]).
 
 use millstream_ir::{Cond, Function, Linkage, Width};
 use millstream_isa::{AluOp, Callee, Insn, Operand, Reg, Size};
@@ -10,7 +10,7 @@ use millstream_isa::{AluOp, Callee, Insn, Operand, Reg, Size};
 use super::code::{Code, Src, Term};
 use super::{LowerError, Lowered};
 
-/// What ends a block in its place: instructions with the block they jump to.
+/// End of a block in its place: instructions with the block they jump to.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Ending {
     Exit,
@@ -46,8 +46,9 @@ fn ending_slots(term: Term, next: Option<usize>, far: bool) -> i64 {
 /// [`patched`] does not know.
 const REACH: i64 = 29_500;
 
-/// Slots that an instruction may have once the kernel has patched it, at most. From `convert_ctx_accesses` and
-/// `do_misc_fixups` of `kernel/bpf/verifier.c`, `bpf_convert_ctx_access` of `net/core/filter.c` and `map_gen_lookup` of maps, Linux 6.18.
+/// Slots that an instruction may have once the kernel has patched it, at most. From `convert_ctx_accesses`
+/// and `do_misc_fixups` of `kernel/bpf/verifier.c`, `bpf_convert_ctx_access` of `net/core/filter.c` and
+/// `map_gen_lookup` of maps, Linux 6.18.
 fn patched(insn: Insn, converts_context: bool) -> i64 {
     const LOOKUP: i32 = 1;
     const LOOP: i32 = 181;
@@ -71,7 +72,8 @@ fn patched(insn: Insn, converts_context: bool) -> i64 {
     insn.slots() as i64 + more
 }
 
-/// Whether accesses to the context of a function become others in the kernel. Those of probes and of tracepoints stay.
+/// Returns true if the kernel rewrites a function's accesses to the context. Those of probes and of
+/// tracepoints stay.
 fn converts_context(func: &Function) -> bool {
     const KPROBE: u32 = 2;
     const TRACEPOINT: u32 = 5;
@@ -79,7 +81,7 @@ fn converts_context(func: &Function) -> bool {
     !matches!(func.linkage, Linkage::Program { prog_type: KPROBE | TRACEPOINT | RAW_TRACEPOINT })
 }
 
-/// Where blocks lie.
+/// Positions of the blocks.
 struct Places {
     /// Their first slots.
     start: Vec<i64>,
@@ -124,7 +126,7 @@ impl Places {
         }
     }
 
-    /// Whether a 16-bit jump reaches a block from a slot of the patched code.
+    /// Reports whether a 16-bit jump reaches a block from a slot of the patched code.
     fn reaches(&self, from: i64, to: usize) -> bool {
         (self.patched[to] - from).abs() <= REACH
     }
@@ -163,10 +165,10 @@ pub(super) fn assemble(func: &Function, blocks: &[Code], order: &[usize]) -> Res
     Ok(out)
 }
 
-/// How far a jump goes.
+/// Distance of a jump.
 struct Distance {
     off: i64,
-    /// Whether 16 bits are enough, now and in the kernel.
+    /// True if 16 bits are enough, now and in the kernel.
     near: bool,
 }
 

@@ -26,7 +26,7 @@ impl Emitted {
     }
 }
 
-/// How a block ends; targets are block indices.
+/// Terminator of a block; targets are block indices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Term {
     Return,

@@ -1,5 +1,6 @@
-//! Copies of registers after allocation: read what was copied instead of the copy, and make the copy where it is needed
-//! first. What is equal stays equal to the verifier too: a check of one copy is a check of all.
+//! Copies of registers after allocation: read the source of a copy instead of the copy, and make the copy
+//! where it is needed first. Equal registers stay equal to the verifier too: a check of one copy is a check
+//! of all.
 
 use std::cell::Cell;
 
@@ -86,7 +87,7 @@ fn address(body: &[Emitted]) -> Option<(Reg, i32)> {
     }
 }
 
-/// Registers in a set get other values; what was copied from them has no older copy any more.
+/// Registers in a set get other values; copies of them have no older copy any more.
 fn forget(root: &mut [usize; 10], written: u16) {
     for w in (0..10).filter(|w| written & 1 << w != 0) {
         let heir = (0..10).find(|&r| r != w && root[r] == w && written & 1 << r == 0);
@@ -191,8 +192,8 @@ fn sink_one(
     Some(to)
 }
 
-/// A zero that is stored as an immediate takes two bytes more of machine code than one from a register. Where a register
-/// is free and that pays, the zero is put there first.
+/// A zero that is stored as an immediate takes two bytes more of machine code than one from a register. Where
+/// a register is free and that pays, the zero is put there first.
 pub(super) fn share_zeros(blocks: &mut [Code], cost: &dyn Fn(&[Code]) -> usize) {
     let is_zero = |e: &Emitted| {
         matches!(e.insn, Insn::Store { size: Size::W | Size::Dw, src: Operand::Imm(0), .. })

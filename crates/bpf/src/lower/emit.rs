@@ -127,7 +127,7 @@ impl Sink<'_> {
         }
     }
 
-    /// Emits what is the same wherever it is made.
+    /// Emits a value that does not depend on the place where it is made.
     fn constant(&mut self, op: &MOp, dst: Reg) {
         match *op {
             MOp::Undef => {
@@ -212,7 +212,7 @@ impl Sink<'_> {
     }
 }
 
-/// How a block ends with an instruction, if it does.
+/// The terminator that an instruction makes, if it ends a block.
 fn end(op: &MOp, regs: &[Reg], succs: &[usize]) -> Option<Term> {
     Some(match *op {
         MOp::Jump => Term::Jump(succs[0]),

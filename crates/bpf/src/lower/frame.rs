@@ -1,9 +1,9 @@
 //! The stack frame: where objects and spilled values lie.
 //!
-//! Near the frame pointer displacements take one byte, so small and busy things come first. Spill slots are 8 bytes,
-//! 8-aligned, one value each, and share no bytes with objects. Objects have bytes of their own as long as there is room; where
-//! there is not, those share them that never hold something at the same time. What a function that calls others takes is room that
-//! these do not have.
+//! Near the frame pointer displacements take one byte, so small and busy things come first. Spill slots are 8
+//! bytes, 8-aligned, one value each, and share no bytes with objects. Objects have bytes of their own as long
+//! as there is room; where there is not, those share them that never hold something at the same time. The
+//! frame of a function takes room from the functions that it calls.
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{Cfg, Function, Op, Slot};
@@ -12,14 +12,14 @@ use regalloc2::{Allocation, Edit, Output};
 use super::lifetimes::Lifetimes;
 use super::mir::{Base, MFunc, MOp};
 
-/// Where stack objects and spills lie, as offsets from the frame pointer.
+/// Places of stack objects and spills, as offsets from the frame pointer.
 pub(super) struct Frame {
     pub(super) slots: SecondaryMap<Slot, i32>,
     pub(super) spills: Vec<i32>,
     pub(super) size: u32,
 }
 
-/// What wants a place.
+/// An object or a spill that needs a place.
 #[derive(Clone, Copy)]
 enum Thing {
     Object(Slot),
@@ -33,7 +33,7 @@ struct Wish {
     uses: u32,
 }
 
-/// What the kernel gives.
+/// Bytes of stack that the kernel gives.
 pub(super) const MOST: u32 = 512;
 
 impl Frame {
@@ -111,20 +111,20 @@ impl Frame {
     }
 }
 
-/// Whether other functions have their frames below this one.
+/// Returns true if other functions have their frames below this one.
 fn calls(func: &Function) -> bool {
     let is_call = |op: &Op| matches!(op, Op::Call { .. } | Op::CallIndirect {} | Op::FuncAddr { .. });
     func.insts_in_order().any(|(_, inst)| is_call(&func.insts[inst].op))
 }
 
-/// Where something lies.
+/// Place of an object or a spill.
 struct Placed {
     thing: Thing,
     low: i32,
     high: i32,
 }
 
-/// What wants a place, in the order in which it gets one.
+/// Objects and spills that need a place, in the order in which they get one.
 fn wishes(func: &Function, out: &Output, uses: &SecondaryMap<Slot, u32>) -> Vec<Wish> {
     let objects = func.slots.iter().filter(|&(s, data)| uses[s] > 0 && data.fixed.is_none());
     let objects = objects.map(|(slot, data)| Wish {
@@ -140,7 +140,7 @@ fn wishes(func: &Function, out: &Output, uses: &SecondaryMap<Slot, u32>) -> Vec<
     wishes
 }
 
-/// How many instructions address each stack object.
+/// Number of instructions that address each stack object.
 fn object_uses(mir: &MFunc) -> SecondaryMap<Slot, u32> {
     let mut uses: SecondaryMap<Slot, u32> = SecondaryMap::new();
     for inst in &mir.insts {
@@ -162,7 +162,7 @@ fn object_uses(mir: &MFunc) -> SecondaryMap<Slot, u32> {
     uses
 }
 
-/// How many moves go to or come from each spill slot.
+/// Number of moves to or from each spill slot.
 fn spill_uses(out: &Output) -> Vec<u32> {
     let mut uses = vec![0; out.num_spillslots];
     for (_, Edit::Move { from, to }) in &out.edits {

@@ -1,8 +1,8 @@
 //! Constants on the far side of a branch that are better made before it.
 //!
-//! Whether that pays is known only when all is done: the constants made before the branch, those that are there already then
-//! dropped everywhere, the whole measured. So there is a book of what each block adds to that, and a trial touches the few
-//! blocks that it changes.
+//! The gain is known only when all is done: the constants made before the branch, those that are there
+//! already then dropped everywhere, the whole measured. So there is a book of what each block adds to that,
+//! and a trial touches the few blocks that it changes.
 
 use millstream_isa::{Insn, Reg};
 
@@ -55,32 +55,32 @@ fn length(blocks: &[Code]) -> Length {
     Meter::new(blocks).length(&chained(blocks))
 }
 
-/// What a book says, found out without one.
+/// The length that a book computes, found without one.
 fn length_without_redundant(blocks: &[Code]) -> Length {
     let mut blocks = blocks.to_vec();
     drop_redundant_constants(&mut blocks);
     length(&blocks)
 }
 
-/// What the blocks of a function are without a trial.
+/// Facts about the blocks of a function, as they are without a trial.
 #[derive(Default)]
 struct Book {
-    /// What it costs.
+    /// Cost of the current code.
     now: Option<usize>,
     entries: Vec<Entry>,
     /// Constants that registers hold on entry of each block.
     known: Vec<Option<Known>>,
 }
 
-/// What is known of one block.
+/// Facts about one block.
 struct Entry {
-    /// What it leaves in registers, and which it writes.
+    /// Constants that it leaves in registers, and the registers that it writes.
     left: (Known, RegSet),
-    /// What it reads of what it was given, and what it writes.
+    /// Registers that it reads on entry, and those that it writes.
     sum: (RegSet, RegSet),
-    /// Whether it makes constants.
+    /// True if it makes constants.
     constants: bool,
-    /// What it is without those that are there already.
+    /// Its body without the constants that are there already.
     body: Body,
 }
 
@@ -93,8 +93,8 @@ impl Book {
         Book { now: None, entries, known }
     }
 
-    /// The length of blocks of which some have changed, without constants that are there already, and the constants that
-    /// registers then hold on entry of each block.
+    /// The length of the code after some blocks have changed, without constants that are there already, and
+    /// the constants that registers then hold on entry of each block.
     fn without_redundant(&self, blocks: &[Code], changed: &[usize]) -> (Length, Vec<Option<Known>>) {
         let mut left: Vec<(Known, RegSet)> = self.entries.iter().map(|e| e.left).collect();
         for &b in changed {
@@ -157,7 +157,7 @@ impl Entry {
     }
 }
 
-/// A block without constants that registers hold already, given what they hold on entry if it is reached.
+/// A block without constants that registers hold already, given their contents on entry if it is reached.
 fn body_without(block: &Code, known: Option<&Known>) -> Body {
     match known {
         None => Body::of(block.body.iter()),
@@ -190,7 +190,7 @@ fn branches_to(blocks: &[Code], live: &[RegSet], e: usize) -> Option<Vec<usize>>
     (!preds.is_empty()).then_some(preds)
 }
 
-/// Sees to it that the branch at the end of a block does not read what the constants of block `e` write: what it reads
+/// Frees the operands of a block's branch of the registers that the constants of block `e` write: an operand
 /// may be made in another register, if it is made in the block and for the branch alone.
 fn free_operands(blocks: &mut [Code], live: &[RegSet], block: usize, e: usize) -> bool {
     let written: RegSet = blocks[e].body.iter().filter_map(constant).fold(0, |acc, (r, _)| acc | bit(r));

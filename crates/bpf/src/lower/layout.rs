@@ -1,4 +1,4 @@
-//! The order of blocks, and how long the code is in a given order.
+//! The order of blocks, and the length of the code in a given order.
 //!
 //! Two orders are natural: the one that came in, which keeps together what the source kept together, and the one in
 //! which each block is followed by the one it falls or jumps to. The cheaper is improved by moving runs of blocks about
@@ -45,14 +45,14 @@ impl Meter<'_> {
         Meter::of(blocks, blocks.iter().map(|b| Body::of(b.body.iter())).collect())
     }
 
-    /// Blocks of which the bodies have been looked at.
+    /// A meter for blocks whose bodies have been measured.
     pub(super) fn of(blocks: &[Code], bodies: Vec<Body>) -> Meter<'_> {
         let frame = jit::frame(bodies.iter().fold(0, |set, b| set | b.mentioned));
         let deciding = blocks.iter().map(|b| jit::body(comparison(b.term))).collect();
         Meter { blocks, bodies, deciding, frame }
     }
 
-    /// How long the code is with the blocks in this order.
+    /// Length of the code with the blocks in this order.
     pub(super) fn length(&self, order: &[usize]) -> Length {
         let mut pieces = Vec::with_capacity(2 * order.len());
         let mut first = vec![0; self.blocks.len()];
@@ -173,8 +173,8 @@ fn moved(
     best
 }
 
-/// Jumps to a block that does nothing but leave become exits of their own, which are no longer: one jump less on these ways. Where
-/// nobody comes to such a block any more, it goes.
+/// Jumps to a block that does nothing but leave become exits of their own, which are no longer: one jump less
+/// on these ways. A block without predecessors then goes.
 pub(super) fn leave_at_once(blocks: &mut Vec<Code>, order: &mut Vec<usize>) {
     let leaves: Vec<bool> =
         blocks.iter().map(|b| b.body.is_empty() && matches!(b.term, Term::Return)).collect();
@@ -220,8 +220,8 @@ pub(super) fn given(blocks: &[Code]) -> Vec<usize> {
     (0..blocks.len()).filter(|&b| reachable[b]).collect()
 }
 
-/// An order in which few jumps are needed: each block is followed by the one it falls or jumps to, if that is still free
-/// and nobody else must fall into it.
+/// An order in which few jumps are needed: each block is followed by the one it falls or jumps to, if that is
+/// still free and nobody else must fall into it.
 pub(super) fn chained(blocks: &[Code]) -> Vec<usize> {
     let reachable = reachable(blocks);
     let mut fallers = vec![0u32; blocks.len()];

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 /// A set of objects as bits.
 type Set = Vec<u64>;
 
-/// Who lives together with whom.
+/// Stack objects that are live at the same time.
 pub(super) struct Lifetimes {
     meets: SecondaryMap<Slot, Set>,
 }
@@ -35,7 +35,7 @@ impl Lifetimes {
         lifetimes
     }
 
-    /// Whether both hold something at the same time.
+    /// Returns true if both hold something at the same time.
     pub(super) fn meets(&self, a: Slot, b: Slot) -> bool {
         has(&self.meets[a], b)
     }
@@ -45,7 +45,8 @@ impl Lifetimes {
         insert(&mut self.meets[b], a);
     }
 
-    /// Who meets at an access lives on a way that leads through it.
+    /// Records the objects that are live together at each access of a block: those accessed on a path that
+    /// leads through it.
     fn block(
         &mut self,
         func: &Function,
@@ -102,7 +103,7 @@ impl Accesses {
         found
     }
 
-    /// What may have been accessed before each block, and what may be accessed after it.
+    /// Objects that may have been accessed before each block, and those that may be accessed after it.
     fn flow(&self, func: &Function, cfg: &Cfg) -> (SecondaryMap<Block, Set>, SecondaryMap<Block, Set>) {
         let empty = none(&func.slots);
         let mut own: SecondaryMap<Block, Set> = SecondaryMap::with_default(empty.clone());

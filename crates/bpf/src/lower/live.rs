@@ -55,7 +55,7 @@ impl Crossing {
     }
 }
 
-/// What is live on entry of a block; adds to `crossing` what is live across its calls.
+/// Values live on entry of a block; adds those live across its calls to `crossing`.
 fn through(func: &Function, block: Block, live_in: &SecondaryMap<Block, Set>, crossing: &mut Set) -> Set {
     let mut live = Set::new(func.defs.len());
     for target in func.targets(block) {
@@ -77,7 +77,7 @@ fn through(func: &Function, block: Block, live_in: &SecondaryMap<Block, Set>, cr
     live
 }
 
-/// Whether r1 to r5 are gone after it.
+/// Returns true if `r1` to `r5` are clobbered by the operation.
 pub(super) fn is_call(op: &Op) -> bool {
     matches!(
         op,

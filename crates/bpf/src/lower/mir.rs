@@ -12,7 +12,7 @@ use regalloc2::{
 use super::Strategy;
 use crate::lift::Sym;
 
-/// Where a memory access is based.
+/// Base of a memory access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Base {
     /// A register: the first operand.
@@ -21,7 +21,7 @@ pub(crate) enum Base {
     Frame(Slot, i32),
 }
 
-/// What a call calls.
+/// Target of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Target {
     Helper(i32),
@@ -30,7 +30,7 @@ pub(crate) enum Target {
     Indirect,
 }
 
-/// What a machine instruction does. The comment gives its operands.
+/// Operation of a machine instruction. The comment gives its operands.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum MOp {
     /// defs: parameters in r1...
@@ -183,7 +183,7 @@ pub(crate) struct MFunc {
     pub(crate) operands: Vec<Operand>,
     pub(crate) blocks: Vec<MBlock>,
     pub(crate) vregs: usize,
-    /// The choices that bear on what was selected: of the others it is known that they make no difference.
+    /// The choices that bear on the selected code: the others make no difference.
     pub(crate) bearing: Strategy,
 }
 

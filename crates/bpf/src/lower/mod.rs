@@ -1,9 +1,9 @@
 //! Lowering: SSA to bytecode.
 //!
 //! expand match tables → legalize → split critical edges → select instructions (`isel`) → allocate registers
-//! (`regalloc2`) → emit blocks (`emit`, `frame`) → repair them (`shape`, `spills`, `tidy`) → order them (`layout`) → assemble. How
-//! constants reach block parameters is a matter of taste of the register allocator, so a function is lowered by each
-//! [`Strategy`] and the shortest result is taken.
+//! (`regalloc2`) → emit blocks (`emit`, `frame`) → repair them (`shape`, `spills`, `tidy`) → order them
+//! (`layout`) → assemble. How constants reach block parameters is a matter of taste of the register
+//! allocator, so a function is lowered by each [`Strategy`] and the shortest result is taken.
 
 mod assemble;
 mod code;
@@ -74,7 +74,7 @@ pub enum LowerError {
     Invalid {
         /// The function.
         function: String,
-        /// What is wrong first.
+        /// First error found.
         why: String,
     },
     /// The code would read a register or a spill slot that is not written on every path.
@@ -154,11 +154,11 @@ impl Strategy {
 pub struct Lowered {
     /// Instructions.
     pub insns: Vec<Insn>,
-    /// What relocated instructions refer to.
+    /// Targets of relocated instructions.
     pub syms: Vec<(u32, Sym)>,
     /// CO-RE relocations.
     pub cores: Vec<(u32, Core)>,
-    /// Where source line records start, ascending.
+    /// Starts of the source line records, ascending.
     pub lines: Vec<(u32, u32)>,
     /// Bytes of stack used.
     pub stack: u32,
@@ -176,7 +176,7 @@ impl Lowered {
         Length { slots: self.slots(), jited: jited_bytes(&self.insns, &symbols) }
     }
 
-    /// Whether the instruction at a slot is a call.
+    /// Returns true if the instruction at a slot is a call.
     pub fn is_call(&self, slot: u32) -> bool {
         let mut at = 0;
         self.insns.iter().find_map(|i| {
@@ -187,7 +187,7 @@ impl Lowered {
     }
 }
 
-/// How long code is.
+/// Length of code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Length {
     /// Slots.
@@ -196,12 +196,12 @@ pub struct Length {
     pub jited: u32,
 }
 
-/// What the code is made for, and the lengths that it should not exceed: those of the original.
+/// Goal of the code, and the lengths that it should not exceed: those of the original.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Slots and bytes that the original has.
     pub length: Length,
-    /// What counts.
+    /// Objective that the lengths are weighed by.
     pub goal: Goal,
     /// The kernels that must accept the code.
     pub kernels: KernelRange,
@@ -231,13 +231,13 @@ impl Limits {
         }
     }
 
-    /// Whether code of some length keeps to these limits.
+    /// Returns true if code of some length keeps to these limits.
     pub fn hold(&self, length: Length) -> bool {
         length.slots <= self.length.slots && length.jited <= self.length.jited
     }
 
-    /// What code of some length costs: bytes of machine code, and slots in as many bytes as one is worth for the goal,
-    /// and more for each beyond these limits.
+    /// Cost of code of some length: bytes of machine code, and slots in as many bytes as one is worth for the
+    /// goal, and more for each beyond these limits.
     pub fn cost(&self, length: Length) -> usize {
         let (slots, jited) = (length.slots, length.jited);
         let more_slots = slots.saturating_sub(self.length.slots);
@@ -290,8 +290,8 @@ pub fn lower_within(func: &Function, limits: Limits, order: Order) -> Result<Low
 /// A thread that lowers by one strategy while another is at work, for functions that take long enough.
 type Trier = Helper<Strategy, Result<Shaped, LowerError>>;
 
-/// Lowers a function in all ways that there are: by each choice of [`Strategy`] on top of those that were good, with its blocks in
-/// each order. `good` says of code whether it is the best so far.
+/// Lowers a function in all ways that there are: by each choice of [`Strategy`] on top of those that were
+/// good, with its blocks in each order. `good` says of code whether it is the best so far.
 pub fn lower_each(func: &Function, limits: Limits, good: &mut dyn FnMut(&Lowered) -> bool) {
     let Ok(prepared) = Prepared::new(func) else { return };
     let mut better = |strategy: Strategy| {
@@ -312,7 +312,7 @@ pub fn lower_each(func: &Function, limits: Limits, good: &mut dyn FnMut(&Lowered
 struct Best {
     code: Result<Shaped, LowerError>,
     strategy: Strategy,
-    /// What was no better, or is this.
+    /// Strategies that were no better, and the current one.
     tried: Vec<Strategy>,
     /// Its blocks in order, if there was a thread to spare.
     assembled: Option<Result<Lowered, LowerError>>,
@@ -349,7 +349,7 @@ impl Best {
                 }
                 _ => prepared.tried(helper, first, next, limits),
             };
-            // What was tried ahead counts only where it is what would have been tried next.
+            // An attempt made ahead counts only if it is the one that would have come next.
             let helped = self.take(first, code, limits);
             if let (false, Some(ahead), Some(next), Some(ahead_at)) = (helped, ahead, next, ahead_at) {
                 self.tried.push(next);
@@ -359,7 +359,8 @@ impl Best {
         }
     }
 
-    /// Whether a choice made the other way cannot help: it selects the same instructions, or has been tried.
+    /// Reports whether a choice made the other way cannot help: it selects the same instructions, or has been
+    /// tried.
     fn is_idle(&self, choice: usize) -> bool {
         let same = self.code.as_ref().is_ok_and(|code| code.idle[choice]);
         same || self.tried.contains(&self.strategy.with(choice))
@@ -396,7 +397,8 @@ struct Prepared {
 }
 
 impl Prepared {
-    /// Refuses IR in which a value is used where it is not defined: the register allocator would take it for live on entry.
+    /// Refuses IR in which a value is used where it is not defined: the register allocator would take it for
+    /// live on entry.
     fn new(func: &Function) -> Result<Prepared, LowerError> {
         if let Some(error) = verify_definitions(func).first() {
             return Err(LowerError::Invalid { function: func.name.clone(), why: error.to_string() });
@@ -482,7 +484,7 @@ impl Prepared {
 struct Shaped {
     blocks: Vec<code::Code>,
     stack: u32,
-    /// Where spilled values lie.
+    /// Places of spilled values.
     spills: Vec<i32>,
     /// In an order that is quickly found.
     length: Length,

@@ -1,12 +1,12 @@
-//! Registers chosen once more, by what the machine pays for each.
+//! Registers chosen once more, by their price on the machine.
 //!
 //! The allocator treats all registers of a kind alike, and splits values where that helped it on the way. Here each
 //! *web* (writes of a register, with all the reads that they reach) is tried in every register that is free wherever it
 //! lives, and takes the one with the shortest machine code: moves between equal registers vanish, the prefix of r5 and
 //! r7 to r9 is paid where it costs least, and saved registers that nothing needs any more are not saved.
 //!
-//! Webs that calls, returns or the function's entry tie to a register stay there. Interference is Chaitin's: a move does
-//! not make its two sides interfere, since they hold the same value.
+//! Webs that calls, returns or the function's entry tie to a register stay there. Interference is Chaitin's:
+//! a move does not make its two sides interfere, since they hold the same value.
 
 use std::cell::Cell;
 
@@ -54,13 +54,13 @@ struct Webs {
     /// Colors that calls in a web's life forbid.
     forbidden: Vec<u16>,
     neighbours: Lists<u32>,
-    /// Where a web is named: block, and instruction or, past the last, end of the block.
+    /// Places that name a web: block, and instruction or, past the last, end of the block.
     places: Lists<(u32, u32)>,
     /// By block and instruction, the block's end last.
     fields: Vec<Vec<Fields>>,
-    /// What is read without being named, by block: instruction, register, web.
+    /// Registers read without being named, by block: instruction, register, web.
     implied: Vec<Vec<(usize, usize, u32)>>,
-    /// How many webs have each color.
+    /// Number of webs of each color.
     population: [u32; 10],
     /// Webs whose choice may be another than when they were last looked at.
     stale: Vec<bool>,
@@ -149,7 +149,7 @@ impl Webs {
         }
     }
 
-    /// The web in a register. What was never written stays where it is.
+    /// The web in a register. One that was never written stays where it is.
     fn at(&mut self, now: &mut Current, r: usize) -> u32 {
         if now[r] == NONE {
             now[r] = self.fresh(r);
@@ -390,8 +390,8 @@ impl Webs {
         }
     }
 
-    /// What a web costs in a register: the instructions that name it, the register's saving, and a preference for
-    /// registers that others are likely to use as well.
+    /// Cost of a web in a register: the instructions that name it, the register's saving, and a preference
+    /// for registers that others are likely to use as well.
     fn cost(&self, blocks: &[Code], web: usize, color: u8) -> u32 {
         let places = self.places.get(web).iter();
         let bytes: u32 = places.map(|&(b, i)| self.size(blocks, b as usize, i as usize, web, color)).sum();
@@ -468,7 +468,7 @@ fn registers(insn: Insn) -> (Option<Reg>, Option<Reg>) {
     }
 }
 
-/// Whether it moves a register to itself.
+/// Returns true if it moves a register to itself.
 fn is_idle(insn: Insn) -> bool {
     matches!(insn, Insn::Mov { width: Width::W64, dst, src: Operand::Reg(src) } if dst == src)
 }

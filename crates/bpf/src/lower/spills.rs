@@ -1,8 +1,10 @@
-//! Spill slots after allocation: what a register holds still is not loaded again, and what nobody loads is not stored. The allocator stores a
-//! spilled value once for each of its definitions, also where the next one follows at once.
+//! Spill slots after allocation: a slot whose value a register still holds is not loaded again, and a slot
+//! that nobody loads is not stored. The allocator stores a spilled value once for each of its definitions,
+//! also where the next one follows at once.
 //!
-//! Only the allocator's own moves touch spill slots, which share no bytes with objects: each access is a whole slot, by the frame pointer. To the
-//! verifier a register is equal to the slot that it was stored to or loaded from, and a check of one is a check of the other.
+//! Only the allocator's own moves touch spill slots, which share no bytes with objects: each access is a
+//! whole slot, by the frame pointer. To the verifier a register is equal to the slot that it was stored to or
+//! loaded from, and a check of one is a check of the other.
 
 use millstream_isa::{Insn, Operand, Reg, Size, Width};
 
@@ -26,7 +28,7 @@ pub(super) fn tidy(blocks: &mut [Code], spills: &[i32]) {
     drop_dead(blocks, &slot);
 }
 
-/// What an instruction does to spill slots.
+/// Effect of an instruction on spill slots.
 enum Access {
     None,
     Load(Reg, Slots),
@@ -47,7 +49,7 @@ fn access(e: &Emitted, slot: &impl Fn(i16) -> Slots) -> Access {
     }
 }
 
-/// What registers hold behind an instruction.
+/// Updates the slots that registers hold across an instruction.
 fn step(held: &mut Held, e: &Emitted, slot: &impl Fn(i16) -> Slots) {
     match (access(e, slot), e.insn) {
         (Access::Load(dst, slots), _) => held[dst.index()] = slots,
@@ -67,7 +69,7 @@ fn step(held: &mut Held, e: &Emitted, slot: &impl Fn(i16) -> Slots) {
     }
 }
 
-/// What registers hold on entry of each block, however it is reached.
+/// Slots that registers hold on entry of each block, on every path to it.
 fn held_in(blocks: &[Code], slot: &impl Fn(i16) -> Slots) -> Vec<Option<Held>> {
     let mut held: Vec<Option<Held>> = vec![None; blocks.len()];
     held[0] = Some([0; 10]);
@@ -89,7 +91,8 @@ fn held_in(blocks: &[Code], slot: &impl Fn(i16) -> Slots) -> Vec<Option<Held>> {
     held
 }
 
-/// Loads of what a register holds become moves, or nothing; stores of what is there become nothing.
+/// Loads of slots that a register holds become moves, or nothing; stores of values that are there already
+/// become nothing.
 fn reuse(blocks: &mut [Code], slot: &impl Fn(i16) -> Slots) {
     let held = held_in(blocks, slot);
     for (block, held) in blocks.iter_mut().zip(held) {
@@ -171,7 +174,7 @@ mod tests {
         Code { body: body.into_iter().map(emitted).collect(), term, loc: 0 }
     }
 
-    /// What is left of blocks whose spill slots are at -8 and -16.
+    /// The code that remains of blocks whose spill slots are at -8 and -16.
     fn tidied(mut blocks: Vec<Code>) -> Vec<Vec<String>> {
         tidy(&mut blocks, &[-8, -16]);
         blocks.iter().map(|b| b.body.iter().map(|e| e.insn.to_string()).collect()).collect()
@@ -202,7 +205,7 @@ mod tests {
     fn what_was_changed_or_clobbered_is_loaded() {
         let text = "r1 = *(u64 *)(r10 -8)\nr6 = *(u64 *)(r10 -16)\ncall bpf_ktime_get_ns#5\nw6 += 1\nr1 = *(u64 *)(r10 -8)\nr2 = *(u64 *)(r10 -16)";
         assert_eq!(straight(text).len(), 6);
-        // A part of a slot, and what is no slot, are none of it.
+        // A part of a slot, or a word that is no slot, is none of it.
         let text =
             "r1 = *(u64 *)(r10 -24)\nr1 = *(u64 *)(r10 -24)\nr1 = *(u32 *)(r10 -32)\nr1 = *(u32 *)(r10 -32)";
         assert_eq!(straight(text).len(), 4);

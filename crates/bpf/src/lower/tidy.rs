@@ -97,7 +97,7 @@ fn merge_tails(blocks: &mut Vec<Code>) {
             .filter(|&b| b != a && blocks[b].term == blocks[a].term)
             .map(|b| (common(&blocks[a], &blocks[b]), b))
             .max_by_key(|&(n, b)| (n, std::cmp::Reverse(b)));
-        // With one instruction in common the jump costs what is saved, unless a whole block goes.
+        // With one instruction in common the jump costs as much as is saved, unless a whole block goes.
         let Some((n, b)) = best.filter(|&(n, _)| n > 1 || (n == 1 && blocks[a].body.len() == 1)) else {
             continue;
         };
@@ -167,7 +167,7 @@ fn effect_of(e: &Emitted) -> RegSet {
     reads | writes
 }
 
-/// The frame pointer, which always is what it is.
+/// The frame pointer, which never changes.
 const FRAME: u16 = 1 << 10;
 
 pub(super) fn bit(r: Reg) -> RegSet {
@@ -178,7 +178,7 @@ pub(super) fn bit(r: Reg) -> RegSet {
 pub(super) fn effect(e: &Emitted) -> (RegSet, RegSet) {
     match e.insn {
         Insn::Call(_) | Insn::LegacyLoad { .. } => (e.args, 0b11_1111),
-        // What a block's last comparison reads stands in how it ends.
+        // The operands of a block's last comparison are part of its terminator.
         Insn::Branch { .. } => (0, 0),
         insn => {
             let (reads, writes) = operands(insn);
@@ -201,7 +201,7 @@ pub(super) fn live_in(blocks: &[Code]) -> Vec<RegSet> {
     live_behind(blocks, &sums)
 }
 
-/// What a block reads of what it was given, and what it writes; not what its end reads.
+/// Registers that a block reads on entry, and those that it writes; without the reads of its terminator.
 pub(super) fn sum(block: &Code) -> (RegSet, RegSet) {
     block.body.iter().rev().fold((0, 0), |(before, written), e| {
         let (reads, writes) = effect(e);
@@ -319,8 +319,9 @@ pub(super) fn known_behind(blocks: &[Code], left: &[(Known, RegSet)]) -> Vec<Opt
     known
 }
 
-/// What the branch at the end of a block says of a register on the way to another: that it is a constant. The register
-/// must be written in the block by what gives a number, or null: the verifier knows such a value to be that constant.
+/// Fact that the branch at the end of a block establishes on the edge to another: a register is a constant.
+/// An instruction that gives a number, or null, must write the register in the block: the verifier knows such
+/// a value to be that constant.
 fn taught(block: &Code, to: usize) -> Option<(Reg, i64)> {
     let Term::Branch { cond, width: Width::W64, dst, src: Src::Imm(imm), taken, fall } = block.term else {
         return None;
@@ -350,8 +351,8 @@ pub(super) fn drop_redundant_constants(blocks: &mut [Code]) {
     }
 }
 
-/// Whether an instruction makes a constant that is there already, given what registers hold before it; they then are as
-/// after it.
+/// Returns true if an instruction makes a constant that is there already, given the contents of registers
+/// before it; updates them to those after it.
 pub(super) fn redundant(known: &mut Known, e: &Emitted) -> bool {
     let there = constant(e).is_some_and(|(dst, value)| known[dst.index()] == Some(value));
     step(known, e);
@@ -394,7 +395,7 @@ mod tests {
         emitted(Insn::Mov { width: Width::W64, dst: Reg::R0, src: Operand::Imm(value) })
     }
 
-    /// What is left of `r0 = 0` where `r0` was found to be 0 after an instruction.
+    /// Instructions that remain of `r0 = 0` where `r0` was found to be 0 after an instruction.
     fn left(insn: Insn, width: Width) -> usize {
         let (taken, fall) = (1, 2);
         let term = Term::Branch { cond: Cond::Eq, width, dst: Reg::R0, src: Src::Imm(0), taken, fall };

@@ -1,6 +1,6 @@
-//! What registers hold that nobody has given a value. Undefined values that somebody reads become zeros, the others vanish; no
-//! function returns the address of a stack by accident; and the last check, that no register and no spill slot is read which is
-//! not written on every path to the read.
+//! Registers that nobody has given a value. Undefined values that somebody reads become zeros, the others
+//! vanish; no function returns the address of a stack by accident; and the last check, that no register and
+//! no spill slot is read which is not written on every path to the read.
 //!
 //! The kernel rejects such a read even where the value does not matter. At the entry only the registers of the
 //! function's own parameters are written: `r2` to `r5` hold nothing that a program may read.
@@ -34,8 +34,8 @@ pub(super) fn settle(func: &Function, blocks: &mut [Code]) {
     }
 }
 
-/// Clears `r0` where a function without a result may leave an address of a stack in it, for the kernel refuses to return one even to a
-/// caller that does not look.
+/// Clears `r0` where a function without a result may leave an address of a stack in it, for the kernel
+/// refuses to return one even to a caller that does not look.
 pub(super) fn clear_results(func: &Function, blocks: &mut [Code]) {
     if func.returns {
         return;
@@ -75,7 +75,7 @@ fn addresses_after(block: &Code, before: RegSet) -> RegSet {
             Insn::Alu { width: Width::W64, op: AluOp::Add | AluOp::Sub, dst, src } => {
                 set(dst, holds(dst) || matches!(src, Operand::Reg(src) if holds(src)))
             }
-            // What was spilled, here or by a caller.
+            // A spilled value, stored here or by a caller.
             Insn::Load { size: Size::Dw, dst, src, .. } => set(dst, holds(src)),
             _ => held & !effect(e).1,
         }
@@ -119,7 +119,7 @@ pub(super) fn check(func: &Function, blocks: &[Code], spills: &[i32]) -> Result<
     Ok(())
 }
 
-/// Goes over an instruction; what it reads unwritten, in words.
+/// Steps over an instruction; fails with a description if it reads something unwritten.
 fn step(now: &mut Written, e: &Emitted, spills: &[i32]) -> Result<(), String> {
     let (reads, writes) = effect(e);
     read(now.regs, reads)?;
@@ -136,7 +136,7 @@ fn step(now: &mut Written, e: &Emitted, spills: &[i32]) -> Result<(), String> {
         _ => {}
     }
     now.regs = match e.insn {
-        // A result in r0, and what was in the registers of arguments is gone.
+        // The call writes its result to r0 and clobbers the argument registers.
         Insn::Call(_) | Insn::LegacyLoad { .. } => now.regs & !writes | 1,
         _ => now.regs | writes,
     };

@@ -308,7 +308,7 @@ fn program(seed: u64) -> String {
     w.text
 }
 
-/// What can be seen of a run: the result, the packet, the map.
+/// Visible results of a run: the result, the packet, the map.
 type Outcome = (Result<u64, String>, Vec<u8>, Vec<Option<Vec<u8>>>);
 
 fn run(module: &Module, packet: &[u8]) -> Outcome {

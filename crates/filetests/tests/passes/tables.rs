@@ -49,7 +49,7 @@ impl Rng {
         }
     }
 
-    /// At most five words, which is what the bytecode takes as arguments.
+    /// At most five words, as many as the bytecode takes as arguments.
     fn table(&mut self) -> TableDecl {
         let mut fields: Vec<FieldDecl> = Vec::new();
         for i in 0..1 + self.below(4) {

@@ -1,10 +1,11 @@
 //! Differences between the domains of the verifier's generations.
 
-/// Rules by which a verifier computes with what it knows of values. A rule that a verifier lacks gives it a weaker fact.
+/// Rules by which a verifier computes with its facts about values. A rule that a verifier lacks gives it a
+/// weaker fact.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Knowledge {
-    /// Bounds of a value and of its low half are deduced from each other, and a comparison adds to what was known before
-    /// (Linux 6.8). Without it, a comparison of one width forgets the bounds of the other.
+    /// Bounds of a value and of its low half are deduced from each other, and a comparison adds to earlier
+    /// facts (Linux 6.8). Without it, a comparison of one width forgets the bounds of the other.
     pub joint_bounds: bool,
     /// Bounds flow between two compared registers, and two ranges that do not meet decide a comparison (Linux 6.8).
     pub compared_registers: bool,
@@ -53,7 +54,7 @@ impl Knowledge {
         ..Knowledge::LINUX_6_12
     };
 
-    /// Whether another verifier has all rules of this one.
+    /// Returns true if another verifier has all rules of this one.
     pub fn is_within(self, other: Knowledge) -> bool {
         let rules = |k: Knowledge| {
             [

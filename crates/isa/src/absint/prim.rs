@@ -27,7 +27,8 @@ pub(super) fn truncate(knowledge: Knowledge, bits: u32, a: &Scalar) -> Scalar {
     out.sync_by(knowledge).unwrap_or(Scalar::UNKNOWN)
 }
 
-/// Whether the verifier computes the operation at all. Of others it knows not even that a 32-bit one clears the upper half.
+/// Returns true if the verifier computes the operation at all. Of others it knows not even that a 32-bit one
+/// clears the upper half.
 fn is_tracked(knowledge: Knowledge, op: Prim, a: &Scalar, b: &Scalar) -> bool {
     let constant = |x: &Scalar| x.as_constant().is_some();
     match op {

@@ -1,11 +1,11 @@
-//! What a branch teaches about its operands.
+//! Facts that a branch establishes about its operands.
 
 use super::scalar::meet;
 use super::{Knowledge, Scalar, Tnum};
 use crate::{Cond, Width};
 
-/// The operands of `if a cond b` where the branch is taken, or not, by the rules since Linux 6.8; `None` if it cannot go
-/// that way.
+/// The operands of `if a cond b` where the branch is taken, or not, by the rules since Linux 6.8; `None` if
+/// it cannot go that way.
 pub(super) fn joint(
     knowledge: Knowledge,
     cond: Cond,

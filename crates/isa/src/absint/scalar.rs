@@ -20,7 +20,7 @@ pub(super) fn meet<T: Ord + Copy>(range: &mut (T, T), min: T, max: T) {
     range.1 = range.1.min(max);
 }
 
-/// Whether an interval is one in the other signedness too, and which.
+/// The interval, if it is one in the other signedness too.
 fn ordered<T: Ord>(min: T, max: T) -> Option<(T, T)> {
     (min <= max).then_some((min, max))
 }
@@ -63,7 +63,7 @@ impl Scalar {
         Scalar { bits, ..Scalar::UNKNOWN }.sync().unwrap_or(Scalar::UNKNOWN)
     }
 
-    /// What a zero-extending load of this many bits (8 to 64) gives.
+    /// Set of the results of a zero-extending load of this many bits (8 to 64).
     pub fn of_width(bits: u32) -> Scalar {
         let max = u64::MAX >> (64 - bits);
         Scalar {
@@ -105,12 +105,12 @@ impl Scalar {
         self.bits.as_constant()
     }
 
-    /// Whether the upper half is known to be zero.
+    /// Returns true if the upper half is known to be zero.
     pub const fn fits_u32(&self) -> bool {
         self.u64.1 <= u32::MAX as u64
     }
 
-    /// Whether `x` is in the set.
+    /// Returns true if `x` is in the set.
     pub fn contains(&self, x: u64) -> bool {
         let within = |(min, max): (u64, u64)| min <= x && x <= max;
         self.bits.contains(x)
@@ -174,7 +174,8 @@ impl Scalar {
         Some(out)
     }
 
-    /// Tells every part what the others know, by the rules of a verifier; `None` if that leaves nothing.
+    /// Refines every part by the facts of the others, by the rules of a verifier; `None` if that leaves
+    /// nothing.
     pub(super) fn sync_by(self, knowledge: Knowledge) -> Option<Scalar> {
         if knowledge.joint_bounds { self.sync() } else { self.sync_apart() }
     }
@@ -200,11 +201,11 @@ impl Scalar {
         (!self.is_empty()).then_some(self)
     }
 
-    /// Tells every part what the others know; `None` if that leaves nothing.
+    /// Refines every part by the facts of the others; `None` if that leaves nothing.
     ///
     /// The kernel's `reg_bounds_sync`.
     pub fn sync(mut self) -> Option<Scalar> {
-        // Most of what is asked is nothing or all.
+        // Most sets are everything or a single value.
         if self == Scalar::UNKNOWN {
             return Some(self);
         }

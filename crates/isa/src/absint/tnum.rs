@@ -25,7 +25,7 @@ impl Tnum {
         Tnum { value, mask: 0 }
     }
 
-    /// What all values from `min` to `max` have in common.
+    /// Bits that all values from `min` to `max` have in common.
     pub const fn range(min: u64, max: u64) -> Tnum {
         let differ = 64 - (min ^ max).leading_zeros();
         if differ > 63 {
@@ -54,7 +54,7 @@ impl Tnum {
         if self.mask == 0 { Some(self.value) } else { None }
     }
 
-    /// Whether `x` is in the set.
+    /// Returns true if `x` is in the set.
     pub const fn contains(self, x: u64) -> bool {
         x & !self.mask == self.value
     }

@@ -1,14 +1,14 @@
 //! The helper functions of Linux 6.18: names, argument kinds, results and effects.
 //!
-//! One row a helper in `table`; a helper's id is its row. What a row does not say is assumed at its worst by
-//! whoever asks: an id above the table has no [`Helper`], and callers treat it as opaque.
+//! One row a helper in `table`; a helper's id is its row. Callers assume the worst about facts that a row
+//! does not state: an id above the table has no [`Helper`], and callers treat it as opaque.
 //!
 //! Source: the `bpf_func_proto` definitions of `kernel/bpf/helpers.c`, `kernel/trace/bpf_trace.c` and
 //! `net/core/filter.c`, `bpf_helper_changes_pkt_data`, and the names of `__BPF_FUNC_MAPPER`.
 
 mod table;
 
-/// What a helper expects in one of `r1` to `r5`.
+/// Argument that a helper expects in one of `r1` to `r5`.
 ///
 /// `read` and `write` say what the helper may do to memory behind a pointer. A memory argument that is only
 /// written need not be initialised, and may be written in part or not at all when the helper fails.
@@ -132,7 +132,7 @@ impl ArgKind {
     }
 }
 
-/// What a helper leaves in `r0`.
+/// Result that a helper leaves in `r0`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum RetKind {
     /// A 64-bit integer.
@@ -174,7 +174,7 @@ impl RetKind {
     }
 }
 
-/// What a helper does beyond memory that its arguments point to. A set of the constants below.
+/// Effects of a helper beyond memory that its arguments point to. A set of the constants below.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Effects(u16);
 
@@ -214,12 +214,12 @@ impl Effects {
         Effects(self.0 | other.0)
     }
 
-    /// Whether all of `other` is in this set.
+    /// Returns true if all of `other` is in this set.
     pub const fn contains(self, other: Effects) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Whether some of `other` is in this set.
+    /// Returns true if some of `other` is in this set.
     pub const fn intersects(self, other: Effects) -> bool {
         self.0 & other.0 != 0
     }
@@ -282,10 +282,11 @@ impl Helper {
         self.args.iter().any(|arg| arg.writes_memory())
     }
 
-    /// Writes every byte of the memory that it only writes, also when it fails: with what it read, or with zeros.
+    /// Returns true if the helper writes every byte of the memory that it only writes, also when it fails:
+    /// with the data read, or with zeros.
     ///
-    /// Helpers that copy strings leave what is behind the string as it was, and `xdp_load_bytes` everything when it
-    /// fails.
+    /// Helpers that copy strings leave the bytes behind the string as they were, and `xdp_load_bytes`
+    /// everything when it fails.
     pub fn fills_memory(&self) -> bool {
         const FILLING: [&str; 10] = [
             "probe_read",

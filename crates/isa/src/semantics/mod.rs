@@ -1,4 +1,4 @@
-//! What every instruction computes, written once, generic over the domain of values.
+//! Result of every instruction, written once, generic over the domain of values.
 //!
 //! A [`Domain`] supplies bit vectors with a handful of primitive operations, as SMT-LIB's theory of bit vectors has
 //! them; the functions here say what BPF makes of these: masked shift counts, division by zero, zero extension of
@@ -198,7 +198,7 @@ fn reverse_bytes<D: Domain>(d: &mut D, bits: u32, a: &D::V) -> D::V {
     out
 }
 
-/// Whether the branch `if a cond b` is taken.
+/// Decides the branch `if a cond b`: true if it is taken.
 pub fn cond<D: Domain>(d: &mut D, cond: Cond, width: Width, a: &D::V, b: &D::V) -> D::B {
     let bits = width.bits();
     let (a, b) = (narrow(d, width, a), narrow(d, width, b));
@@ -230,7 +230,7 @@ pub fn loaded<D: Domain>(d: &mut D, size: Size, sext: bool, bytes: &D::V) -> D::
     if sext { d.sign_extend(size.bits(), 64, bytes) } else { d.zero_extend(size.bits(), 64, bytes) }
 }
 
-/// What a store of register `a` puts into memory, a vector of the access's width.
+/// The value that a store of register `a` puts into memory, a vector of the access's width.
 pub fn stored<D: Domain>(d: &mut D, size: Size, a: &D::V) -> D::V {
     d.truncate(64, size.bits(), a)
 }
@@ -238,9 +238,9 @@ pub fn stored<D: Domain>(d: &mut D, size: Size, a: &D::V) -> D::V {
 /// The outcome of an atomic operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AtomicResult<V> {
-    /// What memory holds afterwards, of the access's width.
+    /// Contents of memory afterwards, of the access's width.
     pub memory: V,
-    /// The old value, zero-extended to 64 bits: what the fetching forms return.
+    /// The old value, zero-extended to 64 bits: the result of the fetching forms.
     pub fetched: V,
 }
 

@@ -157,7 +157,7 @@ impl Known {
         }
     }
 
-    /// Whether the check finds the packet too short, if that is known.
+    /// Outcome of the check, if it is known: true if the packet is too short.
     fn decide(&self, check: &Check) -> Option<bool> {
         let room = self.of(check);
         if check.bytes <= room.least {

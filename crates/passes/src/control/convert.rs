@@ -1,9 +1,10 @@
 //! If-conversion: a branch that only chooses one of two constants by one bit becomes arithmetic on that bit.
 //!
-//! BPF has no select, so the choice must cost fewer instructions than branch and moves do. What a path of its own
-//! taught the verifier must not be missed: nothing but bit operations may look at the tested value, and the chosen
-//! one may only be stored, returned, combined or tested, never become part of an address or a size. There is no
-//! conversion of clamps, minima and maxima: without the branch their bounds could not be seen.
+//! BPF has no select, so the choice must cost fewer instructions than branch and moves do. The facts that the
+//! verifier learns on separate paths must not be missed: nothing but bit operations may look at the tested
+//! value, and the chosen one may only be stored, returned, combined or tested, never become part of an
+//! address or a size. There is no conversion of clamps, minima and maxima: without the branch their bounds
+//! could not be seen.
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{AluOp, Block, BlockCall, Cond, Function, Inst, Op, Type, Value, Width};
@@ -17,7 +18,7 @@ const NAME: &str = "if-convert";
 /// Instructions that a branch between two constants takes: itself and a move for each.
 const BRANCH: u32 = 3;
 
-/// How far the chosen value is followed through further block parameters.
+/// Number of further block parameters through which the chosen value is followed.
 const DEPTH: u32 = 3;
 
 /// Replaces branches by arithmetic.
@@ -75,7 +76,7 @@ struct Choice {
     // Blocks that hold nothing but constants and a jump.
     arms: [Option<Block>; 2],
     join: BlockCall,
-    // Which argument differs, and what it is with the bit set and clear.
+    // Index of the argument that differs, and its values with the bit set and clear.
     index: usize,
     set: i64,
     clear: i64,
@@ -113,7 +114,7 @@ fn choice(func: &Function, block: Block) -> Option<Choice> {
     Some(Choice { term, arms: [arm0, arm1], join, index, set, clear, value, bit })
 }
 
-/// Where an edge leads past a block of constants, and that block.
+/// Destination of an edge past a block of constants, and that block.
 fn lands(func: &Function, call: &BlockCall) -> (BlockCall, Option<Block>) {
     let data = &func.blocks[call.block];
     if let Some((&last, body)) = data.insts.split_last()
@@ -179,7 +180,7 @@ impl Choice {
         (immediate && cost < BRANCH).then_some(way)
     }
 
-    /// Whether the verifier can do without the two paths.
+    /// Returns true if the verifier can do without the two paths.
     fn is_harmless(&self, func: &Function, users: &Users) -> bool {
         let only_bits = users[self.value].iter().all(|&user| {
             let data = &func.insts[user];
@@ -190,7 +191,7 @@ impl Choice {
                 _ => user == self.term,
             }
         });
-        // Sums and copies share what is learnt of them with what they were made of.
+        // The verifier links sums and copies with their operands: facts about one hold for the others.
         let linked = matches!(
             func.def_op(self.value),
             Some(Op::Alu { op: AluOp::Add | AluOp::Sub, .. } | Op::Zext {})
@@ -200,7 +201,7 @@ impl Choice {
     }
 }
 
-/// Whether a value is never part of an address, a size or another argument of a call.
+/// Returns true if a value is never part of an address, a size or another argument of a call.
 fn is_plain_data(func: &Function, users: &Users, value: Value, depth: u32) -> bool {
     depth > 0
         && users[value].iter().all(|&user| {

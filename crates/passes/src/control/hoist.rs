@@ -1,8 +1,9 @@
 //! Hoisting of common address arithmetic: an address that both sides of a branch compute is computed before it, once.
 //!
-//! A constant added to a pointer moves, and the address of a map or of global data: the verifier knows as much of them
-//! before the branch as behind it. The latter moves only where neither side calls before: it would have to be saved. A variable part stays behind the check that bounds it, a pointer that may be null behind the
-//! test, and addresses in the context next to their access.
+//! A constant added to a pointer moves, and the address of a map or of global data: the verifier knows as
+//! much of them before the branch as behind it. The latter moves only where neither side calls before: it
+//! would have to be saved. A variable part stays behind the check that bounds it, a pointer that may be null
+//! behind the test, and addresses in the context next to their access.
 
 use millstream_ir::{AluOp, Block, Cfg, Function, Inst, Map, Op, Prov, Type, Value, Width};
 use smallvec::SmallVec;
@@ -27,7 +28,7 @@ impl FuncPass for Hoist {
     fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {
         let cfg = Cfg::new(func);
         let mut subst = Subst::default();
-        // From the ends up: what was hoisted may go on.
+        // From the ends up: a hoisted instruction may go on.
         for &block in cfg.rpo.iter().rev() {
             let Some([first, second]) = sides(func, &cfg, block) else { continue };
             for (inst, address) in addresses(func, first) {
@@ -54,7 +55,7 @@ fn sides(func: &Function, cfg: &Cfg, block: Block) -> Option<[Block; 2]> {
     (first != second && own(first) && own(second)).then_some([first, second])
 }
 
-/// What the same instruction on both sides computes.
+/// Address that the same instruction computes on both sides.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Address {
     /// A base and a constant.

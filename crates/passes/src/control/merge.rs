@@ -1,9 +1,9 @@
 //! Merges code that several paths share: equal blocks become one, and edges that bring the same constants to a block
 //! meet before it, so that the constants are made once.
 //!
-//! Two blocks are equal if they do the same to the same values and go on to the same places. As the operands are the
-//! same values, or computed alike from them, no instruction sees pointers of different kinds that did not before.
-//! Constants count by what they are, not by where they were made.
+//! Two blocks are equal if they do the same to the same values and go on to the same places. As the operands
+//! are the same values, or computed alike from them, no instruction sees pointers of different kinds that did
+//! not before. Constants are compared by value, not by the place where they were made.
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{Block, BlockCall, Cfg, DomTree, Function, Inst, Op, Type, Value};
@@ -52,7 +52,7 @@ enum Operand {
 type Operands = SmallVec<[Operand; 3]>;
 type Targets = SmallVec<[(Block, Operands); 2]>;
 
-/// What a block does, in terms that do not depend on its values' numbers.
+/// Content of a block, in terms that do not depend on its values' numbers.
 #[derive(PartialEq, Eq, Hash)]
 struct Key {
     params: Vec<Type>,
@@ -142,7 +142,8 @@ fn key(func: &Function, block: Block) -> Key {
     Key { params: data.params.iter().map(|&p| func.types[p]).collect(), insts }
 }
 
-/// Sends the edges to merged blocks to what they were merged into, which makes its constants itself.
+/// Redirects the edges to merged blocks to the blocks that they were merged into, which make their constants
+/// themselves.
 fn redirect(func: &mut Function, into: &SecondaryMap<Block, Option<Block>>) {
     let mut keepers: Vec<Block> = func.layout.iter().filter_map(|&b| into[b]).collect();
     keepers.sort_unstable();
@@ -231,7 +232,7 @@ fn groups(func: &Function, cfg: &Cfg, block: Block) -> Vec<Group> {
     groups
 }
 
-/// Whether the moves of constants that are saved outweigh the block that is added.
+/// Returns true if the moves of constants that are saved outweigh the block that is added.
 fn pays(func: &Function, group: &Group) -> bool {
     let constants = group.args.iter().filter(|&&v| func.as_const(v).is_some()).count();
     let jumps = group.edges.len() - group.branches;

@@ -99,7 +99,7 @@ fn empty_blocks(func: &Function, uses: &SecondaryMap<Value, u32>) -> SecondaryMa
     empty
 }
 
-/// Where an edge leads in the end. A cycle of empty blocks is left alone.
+/// Final destination of an edge, past empty blocks. A cycle of empty blocks is left alone.
 fn follow(func: &Function, empty: &SecondaryMap<Block, bool>, from: &BlockCall) -> Option<BlockCall> {
     let mut target = from.clone();
     for _ in 0..func.layout.len() {

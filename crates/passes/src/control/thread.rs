@@ -1,9 +1,9 @@
-//! Jump threading: where the way to a block tells which side its branch takes, that way goes there directly.
+//! Jump threading: an edge to a block whose branch it decides goes directly to the side taken.
 //!
-//! What tells is the arguments for the block's parameters (a flag set on each path, an error code) and the branches
-//! passed before (the same comparison twice, with other paths joining in between). Evaluation is in the verifier's
-//! domain. The block's pure instructions are copied to the way around it, and values of the block that are used
-//! beyond it get parameters where the copies meet.
+//! The outcome follows from the arguments for the block's parameters (a flag set on each path, an error code)
+//! and from the branches passed before (the same comparison twice, with other paths joining in between).
+//! Evaluation is in the verifier's domain. The block's pure instructions are copied to the new edge, and
+//! values of the block that are used beyond it get parameters where the copies meet.
 //!
 //! Loop headers are not threaded: another way into a loop would make it irreducible or hide its counter.
 
@@ -22,7 +22,7 @@ const NAME: &str = "jump-threading";
 /// Blocks up to this many copied instructions are threaded: a copy costs a slot, a branch saved at least one.
 const MOST_COPIED: usize = 2;
 
-/// How many branches back are asked what they know.
+/// Number of earlier branches whose facts are used.
 const MEMORY: usize = 8;
 
 /// Blocks threaded in one run; each costs time linear in the function.
@@ -102,7 +102,7 @@ impl Graph {
         ways
     }
 
-    /// What the branch of the target of this edge does.
+    /// Outcome of the branch in the target of this edge, if it is known.
     fn outcome(&self, func: &Function, pred: Block, side: usize, call: &BlockCall) -> Option<bool> {
         let mut facts = self.facts_after(func, pred, side);
         let block = &func.blocks[call.block];
@@ -119,7 +119,7 @@ impl Graph {
         decide(self.domain, func, func.terminator(call.block)?, |v| known(func, &facts, v))
     }
 
-    /// What the branches on the way to the end of `pred`, and its own, have taught.
+    /// Facts established by the branches on the way to the end of `pred`, and by its own.
     fn facts_after(&self, func: &Function, pred: Block, side: usize) -> FxHashMap<Value, Scalar> {
         let mut edges = Vec::new();
         edges.extend(func.terminator(pred).map(|term| (term, side)));
@@ -152,8 +152,8 @@ fn known(func: &Function, facts: &FxHashMap<Value, Scalar>, value: Value) -> Sca
     }
 }
 
-/// Whether a block may be gone around: it ends with a branch, has only pure instructions, few of which matter
-/// beyond the branch, and heads no loop.
+/// Returns true if a block may be gone around: it ends with a branch, has only pure instructions, few of
+/// which matter beyond the branch, and heads no loop.
 fn is_candidate(func: &Function, graph: &Graph, block: Block) -> bool {
     let Some(term) = func.terminator(block) else { return false };
     let data = &func.insts[term];
@@ -190,7 +190,7 @@ fn thread(func: &mut Function, block: Block, ways: &[Way]) {
     repair(func, block, &own, &around);
 }
 
-/// The block on the new way, with what the values of the old one are there.
+/// The block on the new way, with the copies of the old one's values.
 type Copies = (Block, FxHashMap<Value, Value>);
 
 fn lead_around(func: &mut Function, block: Block, way: &Way) -> Copies {

@@ -1,7 +1,7 @@
 //! `dead-functions`: empties static functions that nothing refers to any more. An empty function is not emitted.
 //!
-//! Maps stay, since loaders find them by name; so do global functions, which other programs may replace or call, and hidden
-//! ones, which other files may call that theirs is linked with.
+//! Maps stay, since loaders find them by name; so do global functions, which other programs may replace or
+//! call, and hidden ones, which other files linked with this one may call.
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{Func, Linkage, Module, Op};

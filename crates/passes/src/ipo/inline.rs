@@ -47,8 +47,8 @@ impl ModulePass for Inline {
     }
 }
 
-/// The pass for what is to know its lookups by the place of the call: functions that make one and are called a few times are put there,
-/// too, though the code grows by it.
+/// Inlining for optimizations that tell lookups by the place of the call: functions that make a lookup and
+/// are called a few times are inlined, too, though the code grows by it.
 pub(crate) struct InlineLookups;
 
 impl ModulePass for InlineLookups {
@@ -190,7 +190,7 @@ fn frame(func: &Function) -> u32 {
     (objects + SPILLS).next_multiple_of(16)
 }
 
-/// Whether all chains of calls through the caller still fit once it holds the callee's objects.
+/// Returns true if all chains of calls through the caller still fit once it holds the callee's objects.
 fn stack_fits(module: &Module, caller: Func, callee: Func) -> bool {
     let objects: u32 = module.funcs[callee].slots.values().map(|s| s.size.next_multiple_of(8)).sum();
     if objects == 0 {
@@ -225,13 +225,13 @@ struct Copier {
     blocks: SecondaryMap<Block, Option<Block>>,
     values: SecondaryMap<Value, Option<Value>>,
     slots: SecondaryMap<Slot, Option<Slot>>,
-    /// Where the caller goes on; nowhere, if it returns what the callee does.
+    /// Block in which the caller goes on; none if it returns the callee's result.
     after: Option<Block>,
-    /// What the caller uses of the result.
+    /// True if the caller uses the result.
     result: bool,
 }
 
-/// Replaces the call at position `at` of a block by the body of what it calls.
+/// Replaces the call at position `at` of a block by the body of its callee.
 fn splice(func: &mut Function, block: Block, at: usize, body: &Function) {
     let call = func.blocks[block].insts[at];
     let data = func.insts[call].clone();
@@ -262,8 +262,9 @@ fn splice(func: &mut Function, block: Block, at: usize, body: &Function) {
     func.layout.splice(position + 1..position + 1, copied);
 }
 
-/// Replaces what stands from position `at` of a block on by the body of another function, with these arguments: what that returns, this one
-/// returns. Only a function without a frame of fixed places may be put there ([`fits_last`]).
+/// Replaces the instructions from position `at` of a block on by the body of another function, with these
+/// arguments: this function then returns the other's result. Only a function without a frame of fixed places
+/// may be put there ([`fits_last`]).
 pub fn splice_last(func: &mut Function, block: Block, at: usize, args: &[Value], body: &Function) {
     let loc = func.blocks[block].insts.get(at).map(|inst| func.insts[*inst].loc);
     func.blocks[block].insts.truncate(at);
@@ -288,7 +289,7 @@ pub fn splice_last(func: &mut Function, block: Block, at: usize, args: &[Value],
     refine_types(func, &cfg);
 }
 
-/// Whether a function can be put into another by [`splice_last`].
+/// Returns true if a function can be put into another by [`splice_last`].
 pub fn fits_last(func: &Function) -> bool {
     !func.layout.is_empty() && func.slots.values().all(|s| s.fixed.is_none() || s.size == 0)
 }

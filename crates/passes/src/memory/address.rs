@@ -3,7 +3,7 @@
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{AluOp, Function, Inst, Map, Op, Size, Slot, Value, ValueDef, Width};
 
-/// What an address is counted from.
+/// Base that an address is counted from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Root {
     /// A stack object.

@@ -54,7 +54,7 @@ pub(crate) struct Classes {
 /// A memory access through an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Access {
-    /// Where; the displacement included.
+    /// Address; the displacement included.
     pub(crate) addr: Addr,
     /// Bytes.
     pub(crate) size: Size,
@@ -63,7 +63,7 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// Whether this and another access of the same root share a byte; `None` if the roots differ.
+    /// Reports whether this and another access of the same root share a byte; `None` if the roots differ.
     pub(crate) fn overlaps(&self, other: &Access) -> Option<bool> {
         (self.addr.root == other.addr.root).then(|| {
             let (a, b) = (self.addr.offset, other.addr.offset);
@@ -71,7 +71,7 @@ impl Access {
         })
     }
 
-    /// Whether all bytes of `other`, which has the same root, are among those of this one.
+    /// Returns true if all bytes of `other`, which has the same root, are among those of this one.
     pub(crate) fn covers(&self, other: &Access) -> bool {
         self.addr.root == other.addr.root
             && self.addr.offset <= other.addr.offset
@@ -112,7 +112,7 @@ impl Classes {
         this
     }
 
-    /// How many classes there are.
+    /// Number of classes.
     pub(crate) fn count(&self) -> usize {
         self.count as usize
     }
@@ -122,7 +122,7 @@ impl Classes {
         self.pointee[value]
     }
 
-    /// Whether unknown code may access the object.
+    /// Returns true if unknown code may access the object.
     pub(crate) fn is_escaped(&self, slot: Slot) -> bool {
         self.escaped[slot]
     }
@@ -258,7 +258,7 @@ impl Classes {
         Some(Access { addr, size, class: self.of_pointer(func, func.insts[inst].args[0]) })
     }
 
-    /// Whether two accesses may share a byte.
+    /// Returns true if two accesses may share a byte.
     pub(crate) fn may_alias(&self, a: &Access, b: &Access) -> bool {
         if let Some(overlap) = a.overlaps(b) {
             return overlap;
@@ -287,7 +287,7 @@ impl Classes {
         (u64::MAX >> (64 - self.count)) & !self.constant
     }
 
-    /// What code that is called may change without being given an address of it.
+    /// Classes that called code may change without being given an address of them.
     fn shared(&self) -> ClassSet {
         self.everything() & !self.private
     }
@@ -348,7 +348,8 @@ fn join(a: Pointee, b: Pointee) -> Pointee {
     }
 }
 
-/// Whether the use of an address as argument `index` leaves nothing behind that could access the object later.
+/// Returns true if the use of an address as argument `index` leaves nothing behind that could access the
+/// object later.
 fn keeps_private(op: &Op, index: usize) -> bool {
     match op {
         op if op.is_access() => index == 0,

@@ -1,8 +1,8 @@
 //! `atomic-adds`: a value of a map that is loaded, added to and stored back becomes an atomic addition in place: one
 //! instruction for three, but one that takes the machine some twenty cycles.
 //!
-//! So it is done only where slots count more than time ([`Target::slots_first`](crate::Target)), and only in maps with a value for
-//! each CPU: in others the order of atomic operations is what other CPUs see.
+//! So it is done only where slots count more than time ([`Target::slots_first`](crate::Target)), and only in
+//! maps with a value for each CPU: in others, other CPUs see the order of atomic operations.
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{
@@ -48,7 +48,8 @@ impl FuncPass for AtomicAdds {
     }
 }
 
-/// Stores of what their place held plus something: the store, the operation in its place, and what is added.
+/// Stores of the former contents of their place plus something: the store, the operation in its place, and
+/// the addend.
 fn find(func: &Function, cx: &Ctx<'_>) -> Vec<(Inst, Op, Value)> {
     let cfg = Cfg::new(func);
     let dom = DomTree::new(func, &cfg);
@@ -81,7 +82,8 @@ fn find(func: &Function, cx: &Ctx<'_>) -> Vec<(Inst, Op, Value)> {
     sums
 }
 
-/// Whether an access is to a value that each CPU has for itself, aligned as atomic operations must be.
+/// Returns true if an access is to a value that each CPU has for itself, aligned as atomic operations must
+/// be.
 fn is_own(func: &Function, access: &Access, cx: &Ctx<'_>) -> bool {
     let Root::Value(root) = access.addr.root else { return false };
     let Type::Ptr(Prov::MapValue(map) | Prov::MapValueOrNull(map)) = func.types[root] else { return false };
@@ -93,7 +95,8 @@ fn is_own(func: &Function, access: &Access, cx: &Ctx<'_>) -> bool {
     own && looked_up && access.addr.offset % i64::from(access.size.bytes()) == 0
 }
 
-/// The atomic operation that a store can become, and what it adds, if it stores a sum with what `here` has loaded.
+/// The atomic operation that a store can become, and its addend, if it stores a sum with a value that `here`
+/// has loaded.
 fn sum(
     func: &Function,
     store: Inst,

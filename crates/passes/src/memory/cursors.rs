@@ -1,9 +1,10 @@
 //! Places in the packet that are carried along as offsets (`nh_off`) become addresses.
 //!
-//! Numbers that are only added to the packet's beginning and to constants, and on each path come from constants, are
-//! that address with as many bytes more: the addition is made where the constant comes from, once, instead of wherever
-//! the offset is used. On each path the verifier knows the same constant distance as before; what is not constant
-//! on some path stays a number, since a variable part is bounded by checks of the sum.
+//! Numbers that are only added to the packet's beginning and to constants, and on each path come from
+//! constants, are that address with as many bytes more: the addition is made where the constant comes from,
+//! once, instead of wherever the offset is used. On each path the verifier knows the same constant distance
+//! as before; a number that is not constant on some path stays one, since a variable part is bounded by
+//! checks of the sum.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +35,7 @@ impl FuncPass for Cursors {
     fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {
         let mut any = false;
         let mut done: Vec<Value> = Vec::new();
-        // What is rewritten is no sum any more, so each finds its web once.
+        // A rewritten sum is no sum any more, so each finds its web once.
         while let Some(web) = next(func, &mut done) {
             if !cx.fuel(NAME) {
                 continue;
@@ -77,7 +78,7 @@ fn sum(func: &Function, inst: Inst) -> Option<(Value, Value)> {
     (packet(base) && !packet(offset) && func.as_const(offset).is_none()).then_some((base, offset))
 }
 
-/// Where values are used and what parameters receive.
+/// Uses of values, and the arguments that parameters receive.
 struct Uses {
     insts: BTreeMap<Value, Vec<Inst>>,
     /// Block of each instruction.
@@ -115,14 +116,14 @@ impl Uses {
     }
 }
 
-/// What a number of a web is made of.
+/// Definition of a number in a web.
 #[derive(Clone, Copy)]
 enum Member {
     /// Another one and a constant.
     More(Inst, Value, i64),
     /// Another one, in more bits.
     Same(Value),
-    /// What comes with the edges.
+    /// The arguments of the edges.
     Param(Block, usize),
 }
 
@@ -234,7 +235,8 @@ impl Web {
         out
     }
 
-    /// Whether there are more sums than additions that come in their place, and the base is there for these.
+    /// Returns true if there are more sums than additions that come in their place, and the base is available
+    /// at these.
     fn pays(&self, func: &Function, uses: &Uses, dom: &DomTree) -> bool {
         let leaves = self.leaves(func, uses);
         let made = match func.defs[self.base] {
@@ -258,7 +260,7 @@ impl Web {
             }
         }
         let mut made: Vec<Value> = self.members.keys().copied().collect();
-        // What is made of another one comes after it; chains are short.
+        // A number made from another one comes after it; chains are short.
         while !made.is_empty() {
             let before = made.len();
             made.retain(|value| !self.make(func, *value, &mut now));
@@ -294,7 +296,7 @@ impl Web {
         address.map(|a| now.insert(value, a)).is_some()
     }
 
-    /// Gives the new parameters of a target what they receive.
+    /// Passes the new parameters of a target their arguments.
     fn pass(
         &self,
         func: &mut Function,
@@ -320,7 +322,7 @@ impl Web {
     }
 }
 
-/// What a value is made of, if that may be in a web.
+/// Definition of a value, if it may be in a web.
 fn member(func: &Function, value: Value) -> Option<Member> {
     let inst = match func.defs[value] {
         ValueDef::Param(block, n) => {

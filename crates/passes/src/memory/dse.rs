@@ -114,7 +114,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// What an instruction reads and writes, last first.
+    /// Bytes that an instruction reads and writes, last first.
     fn steps(&self, func: &Function, inst: Inst, cx: &Ctx<'_>, out: &mut Vec<Step>) {
         let data = &func.insts[inst];
         match data.op {

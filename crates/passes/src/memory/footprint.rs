@@ -38,7 +38,7 @@ impl Span {
         Span { lo, hi }
     }
 
-    /// Whether there is no byte in it.
+    /// Returns true if there is no byte in it.
     pub(crate) const fn is_empty(self) -> bool {
         self.lo >= self.hi
     }
@@ -66,13 +66,13 @@ impl Span {
         Span { lo, hi }
     }
 
-    /// Whether it has no lower bound.
+    /// Returns true if it has no lower bound.
     pub(crate) const fn open_below(self) -> bool {
         !self.is_empty() && self.lo <= -FAR
     }
 }
 
-/// What one use of an address does.
+/// Effect of one use of an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Use {
     /// Accesses these bytes.
@@ -84,7 +84,7 @@ pub(crate) enum Use {
 /// Footprints of the parameters of all functions.
 pub(crate) type ParamSpans = SecondaryMap<Func, Vec<Span>>;
 
-/// Everything that decides what a use does.
+/// Everything that decides the effect of a use.
 pub(crate) struct Uses<'a> {
     pub(crate) module: &'a Module,
     pub(crate) func: &'a Function,
@@ -165,7 +165,7 @@ impl<'a> Uses<'a> {
         changed
     }
 
-    /// What the use of a tracked value as argument `index` of an instruction does.
+    /// Effect of the use of a tracked value as argument `index` of an instruction.
     pub(crate) fn argument(&self, inst: Inst, index: usize) -> Use {
         let data = &self.func.insts[inst];
         let other = |i: usize| data.args[i];
@@ -236,7 +236,7 @@ impl<'a> Uses<'a> {
         }
     }
 
-    /// Calls `f` on each use of a tracked value that control can reach: the value and what the use does.
+    /// Calls `f` on each use of a tracked value that control can reach: the value and the effect of the use.
     pub(crate) fn each(&self, mut f: impl FnMut(Value, Use)) {
         for &block in &self.cfg.rpo {
             for &inst in &self.func.blocks[block].insts {

@@ -1,8 +1,9 @@
-//! `forward`: loads of what was just stored or loaded become that value; stores of what is there already go.
+//! `forward`: a load of bytes that were just stored or loaded becomes that value; a store of the value that
+//! is there already goes.
 //!
-//! A value is reused only where no call lies between: across one, keeping it alive costs a saved register or a
-//! spill, no less than the load. Constants are reused everywhere. The context's fields are never forwarded from a
-//! store, since a field may keep less than was stored.
+//! A value is reused only where no call lies between: across one, keeping it alive costs a saved register or
+//! a spill, no less than the load. Constants are reused everywhere. The context's fields are never forwarded
+//! from a store, since a field may keep only a part of the value.
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{AluOp, Block, Cfg, DomTree, Function, Inst, Op, Size, Type, Value, Width};
@@ -51,7 +52,7 @@ impl FuncPass for Forward {
     }
 }
 
-/// Bytes at a version of their class, with the version of calls: what is known of them.
+/// Bytes at a version of their class, with the version of calls: the key of a known value.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {
     root: Root,
@@ -102,7 +103,7 @@ impl State {
         self.versions.leave(block, now);
     }
 
-    /// The access with its root replaced by what has been forwarded for it.
+    /// The access with its root replaced by the value forwarded for it.
     fn current(&self, access: Access) -> Access {
         match access.addr.root {
             Root::Value(root) => {
@@ -120,7 +121,7 @@ impl State {
         Key { root, offset, size, sext, version: found.version, calls }
     }
 
-    /// Whether the load has been replaced.
+    /// Forwards a value to the load; returns true if the load has been replaced.
     fn load(
         &mut self,
         func: &mut Function,
@@ -151,7 +152,7 @@ impl State {
         false
     }
 
-    /// The value that the store before a load wrote there, cut to what the load reads.
+    /// The value that the store before a load wrote there, cut to the bytes that the load reads.
     fn stored_value(
         &self,
         func: &mut Function,
@@ -203,7 +204,7 @@ impl State {
         Some(insert(func, block, inst, op, &args, ty))
     }
 
-    /// Whether a store writes what is there already.
+    /// Returns true if a store writes the value that is there already.
     fn is_idle_store(
         &mut self,
         func: &Function,
@@ -235,7 +236,7 @@ fn same(func: &Function, a: Value, b: Value) -> bool {
     a == b || (func.as_const(a).is_some() && func.as_const(a) == func.as_const(b))
 }
 
-/// What a load of the low bytes of `bits` gives.
+/// Result of a load of the low bytes of `bits`.
 fn load_of(bits: u64, size: Size, sext: bool) -> i64 {
     let unused = 64 - size.bits();
     let top = bits << unused;

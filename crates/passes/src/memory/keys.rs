@@ -319,7 +319,7 @@ impl Rewrite {
         }
     }
 
-    /// What a store writes to a variable.
+    /// The value that a store writes to a variable.
     fn part(&self, func: &mut Function, block: Block, inst: Inst, access: &Access, var: &Var) -> Value {
         let value = func.insts[inst].args[1];
         match func.as_const(value) {

@@ -59,7 +59,7 @@ enum Word {
     Value(Value),
 }
 
-/// What an object holds.
+/// Contents of an object.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Contents {
     bytes: u32,

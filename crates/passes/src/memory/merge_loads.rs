@@ -94,7 +94,8 @@ struct Collector<'a> {
 }
 
 impl Collector<'_> {
-    /// Follows what is shifted left by `shift` and cut above `limit` bits. `None` if it is no assembled word.
+    /// Follows a value that is shifted left by `shift` and cut above `limit` bits. `None` if it is no
+    /// assembled word.
     fn collect(&mut self, value: Value, shift: u32, limit: u32) -> Option<()> {
         let inst = self.func.def_inst(value)?;
         let data = &self.func.insts[inst];
@@ -165,7 +166,8 @@ impl Word {
         Some(Word { bytes, shift: 8 * low as u32, reversed, access })
     }
 
-    /// Whether all narrow loads stand in one block and nothing writes the bytes between the first and the last.
+    /// Returns true if all narrow loads stand in one block and nothing writes the bytes between the first and
+    /// the last.
     fn is_stable(
         &self,
         func: &Function,

@@ -3,9 +3,9 @@
 //! Three kinds of stored values are understood: constants, the parts of one word (in either byte order), and adjacent
 //! narrow loads, which become one wide load (a copy).
 //!
-//! Invariant: the wide store stands where the last narrow one stood, in the same block, writes exactly their bytes,
-//! and nothing that a narrow store passes on its way there may read or write its bytes. A constant key of a map keeps its own store,
-//! since the verifier reads the key's value from it.
+//! Invariant: the wide store stands where the last narrow one stood, in the same block, writes exactly their
+//! bytes, and nothing that a narrow store passes on its way there may read or write its bytes. A constant key
+//! of a map keeps its own store, since the verifier reads the key's value from it.
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{AluOp, Block, Function, Inst, Op, Prov, Size, Slot, SwapKind, Type, Value, Width};
@@ -18,7 +18,7 @@ use super::wide::{is_aligned, is_plain_memory, is_scratch, may_touch, may_write}
 use crate::manager::{Ctx, FuncPass};
 
 const NAME: &str = "merge-stores";
-/// How far apart, in instructions, stores may stand.
+/// Greatest distance between stores, in instructions.
 const WINDOW: usize = 96;
 
 /// The pass.
@@ -77,7 +77,7 @@ struct Part {
     value: Value,
 }
 
-/// What the merged store writes.
+/// Value that the merged store writes.
 enum Merged {
     Constant(i64),
     Word { value: Value, reversed: bool },
@@ -165,7 +165,8 @@ impl Pass {
         !parts_a_key && is_aligned(func, access, access.size.bytes(), cx)
     }
 
-    /// Whether each store may move down to the last one: nothing on its way reads or writes its bytes.
+    /// Returns true if each store may move down to the last one: nothing on its way reads or writes its
+    /// bytes.
     fn is_undisturbed(&self, func: &Function, block: Block, group: &[Part]) -> bool {
         let (first, last) = range(group.iter().map(|p| p.at));
         let insts = &func.blocks[block].insts;
@@ -347,7 +348,7 @@ fn source(func: &Function, value: Value, bits: u32) -> Value {
     if keeps { data.args[0] } else { value }
 }
 
-/// Whether the low `bits` of `value` are those of `base` from bit `shift` on.
+/// Returns true if the low `bits` of `value` are those of `base` from bit `shift` on.
 fn is_part(func: &Function, value: Value, base: Value, shift: u32, bits: u32, whole: u32) -> bool {
     let value = source(func, value, bits);
     if shift == 0 {

@@ -1,15 +1,16 @@
-//! `array-lookups`: what a program does when a lookup finds nothing is never done where the lookup is in an array and the
-//! index is below its size.
+//! `array-lookups`: the code that a program runs when a lookup finds nothing never runs where the lookup is
+//! in an array and the index is below its size.
 //!
-//! An array has at least one entry, so that index 0 is always found; other indices count only where maps have the sizes
-//! that the object says ([`Target::map_sizes_hold`](crate::Target)). The verifier wants the result tested all the same. So the
-//! test stays, and what is behind its null side becomes the shortest way that the verifier knows to be good: one that the
-//! function took from there anyway, to a place that both sides reach. Where the verifier finds out for itself that a constant
-//! index is in bounds ([`Target::elides_null_checks`](crate::Target)), the test goes as well.
+//! An array has at least one entry, so that index 0 is always found; other indices count only where maps have
+//! the sizes that the object says ([`Target::map_sizes_hold`](crate::Target)). The verifier wants the result
+//! tested all the same. So the test stays, and its null side becomes the shortest way that the verifier knows
+//! to be good: one that the function took from there anyway, to a place that both sides reach. Where the
+//! verifier finds out for itself that a constant index is in bounds
+//! ([`Target::elides_null_checks`](crate::Target)), the test goes as well.
 //!
-//! Invariant: an edge is only ever moved to a block whose dominators also dominate the test, and constants that it passes are
-//! ones that the function passed to that place before. Nor is it moved past writes to the stack where a verifier wants to see
-//! these before a read, also on a way that is never taken.
+//! Invariant: an edge is only ever moved to a block whose dominators also dominate the test, and constants
+//! that it passes are ones that the function passed to that place before. Nor is it moved past writes to the
+//! stack where a verifier wants to see these before a read, also on a way that is never taken.
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{
@@ -31,7 +32,7 @@ const LOOKUP: i32 = 1;
 /// `BPF_MAP_TYPE_ARRAY` and `BPF_MAP_TYPE_PERCPU_ARRAY`.
 const ARRAYS: [u32; 2] = [2, 6];
 
-/// How far parameters are followed to the constants that they are made of.
+/// Number of parameters through which a value is followed to its constants.
 const DEPTH: u32 = 4;
 
 /// The pass.
@@ -132,7 +133,8 @@ fn entries(func: &Function, inst: Inst, cx: &Ctx<'_>) -> Option<(Value, u64)> {
     array.then_some((data.result.expand()?, entries))
 }
 
-/// Whether an access is to the start of eight bytes of the stack, so that the verifier keeps a number that is stored there.
+/// Returns true if an access is to the start of eight bytes of the stack, so that the verifier keeps a number
+/// that is stored there.
 fn is_aligned(func: &Function, access: &Access) -> bool {
     access.addr.slot().is_some_and(|slot| {
         // Objects without a fixed place are aligned to eight bytes.
@@ -141,7 +143,7 @@ fn is_aligned(func: &Function, access: &Access) -> bool {
     })
 }
 
-/// Whether a value is, on every path, a constant that the verifier sees if it follows that path.
+/// Returns true if a value is, on every path, a constant that the verifier sees if it follows that path.
 fn is_constant(func: &Function, cfg: &Cfg, value: Value, depth: u32, seen: &dyn Fn(i64) -> bool) -> bool {
     match func.defs[value] {
         ValueDef::Inst(inst) => matches!(func.insts[inst].op, Op::Const { value } if seen(value)),
@@ -176,7 +178,7 @@ impl Test {
     }
 }
 
-/// Where the null side of a test may go instead.
+/// New destination of the null side of a test.
 enum Landing {
     /// To a block that both sides reach, with these arguments.
     Join(Block, Vec<Passed>),
@@ -192,8 +194,9 @@ enum Passed {
 }
 
 impl Landing {
-    /// `unwritten` says whether the verifier lets the stack be read on a way on which nobody wrote it. If not, a null side that
-    /// writes to the stack goes to no place where that may be read.
+    /// Finds a landing for a test. `unwritten` says whether the verifier lets the stack be read on a way on
+    /// which nobody wrote it. If not, a null side that writes to the stack goes to no place where that may be
+    /// read.
     fn find(
         func: &Function,
         cfg: &Cfg,
@@ -286,7 +289,8 @@ impl Touched {
     }
 }
 
-/// Whether what may be written to the stack on the way from one block to another may be read behind that.
+/// Returns true if bytes of the stack that may be written on the way from one block to another may be read
+/// behind that.
 fn loses_stack(func: &Function, from: Block, to: Block) -> bool {
     let (mut written, mut read) = (Touched::default(), Touched::default());
     for block in behind(func, from, Some(to)) {
@@ -329,7 +333,7 @@ fn behind(func: &Function, from: Block, but: Option<Block>) -> Vec<Block> {
     found
 }
 
-/// Whether the null side goes there already.
+/// Returns true if the null side goes there already.
 fn is_there(func: &Function, test: &Test, join: Block, args: &[Passed]) -> bool {
     let now = &func.insts[test.term].targets[test.null];
     let same = |(arg, &value): (&Passed, &Value)| match *arg {
@@ -339,7 +343,7 @@ fn is_there(func: &Function, test: &Test, join: Block, args: &[Passed]) -> bool 
     now.block == join && args.iter().zip(&now.args).all(same)
 }
 
-/// What a return gives, if the terminator is one: a constant or something else.
+/// Result of a return, if the terminator is one: a constant or something else.
 fn returned(func: &Function, term: Inst) -> Option<Option<i64>> {
     match func.insts[term].op {
         Op::Return {} => Some(func.insts[term].args.first().and_then(|&v| func.as_const(v))),
@@ -358,8 +362,8 @@ struct View<'a> {
 }
 
 impl View<'_> {
-    /// What the null side may pass for a parameter of the join: for a number, a constant that the other side passes; else
-    /// what the null side has passed, if that is known at the test.
+    /// The value that the null side may pass for a parameter of the join: for a number, a constant that the
+    /// other side passes; else the value that the null side has passed, if that is known at the test.
     fn argument(&self, n: usize) -> Option<Passed> {
         let (mut own, mut other) = (None, None);
         let mut number = true;
@@ -381,7 +385,7 @@ impl View<'_> {
         other.filter(|_| number).or(own)
     }
 
-    /// Whether a value is defined wherever the test is made.
+    /// Returns true if a value is defined wherever the test is made.
     fn is_known(&self, value: Value) -> bool {
         let home = match self.func.defs[value] {
             ValueDef::Param(home, _) => Some(home),

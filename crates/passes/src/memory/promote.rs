@@ -84,7 +84,8 @@ pub(super) struct Pieces {
 }
 
 impl Pieces {
-    /// These pieces, each of which plain accesses with known addresses access as a whole or not at all.
+    /// These pieces, if every plain access with a known address accesses each of them as a whole or not at
+    /// all.
     pub(super) fn of(func: &Function, list: Vec<Piece>) -> Pieces {
         let addresses = Addresses::new(func);
         let mut accesses = FxHashMap::default();
@@ -303,7 +304,7 @@ impl Promotion {
         }
     }
 
-    /// Whether a store may go: no load of what stays in memory reads it.
+    /// Returns true if a store may go: no load from the bytes that stay in memory reads it.
     fn covers(&self, access: &Access, touched: &[u32]) -> bool {
         let mine: i64 = touched.iter().map(|&v| i64::from(self.pieces[v as usize].size.bytes())).sum();
         mine == i64::from(access.size.bytes())

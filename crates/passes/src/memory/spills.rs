@@ -95,7 +95,7 @@ fn spills(func: &Function) -> Vec<Piece> {
     pieces
 }
 
-/// Whether no use of an address can reach the pieces.
+/// Returns true if no use of an address can reach the pieces.
 fn untouched(module: &Module, func: &Function, params: &ParamSpans, pieces: &[Piece]) -> bool {
     let uses = Uses::new(module, func, params, false);
     let spans = uses.spans();

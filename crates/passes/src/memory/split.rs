@@ -53,7 +53,7 @@ impl ModulePass for SplitStack {
     }
 }
 
-/// Where the bytes of an object go.
+/// New places of the bytes of an object.
 struct Plan {
     slot: Slot,
     // Group of each byte, by index in `groups`; `NONE` where no access goes.
@@ -177,7 +177,8 @@ fn group(func: &Function, slot: Slot, touches: &[Touch], anchors: FxHashMap<Plac
     for (i, &(lo, hi, align)) in merged.iter().enumerate() {
         group_of[lo as usize..hi as usize].fill(i as u16);
         // The object starts where the old offset is a multiple of the alignment, so that offsets keep their
-        // remainder. At a multiple of 8 that is asked for: there the verifier tracks what is stored.
+        // remainder. At a multiple of 8, an alignment of 8 is asked for: there the verifier tracks stored
+        // values.
         let align = if lo % 8 == 0 { 8 } else { align.min(old.align) };
         let start = lo - lo.rem_euclid(i64::from(align));
         groups.push(SlotData { size: (hi - start) as u32, align, fixed: None });

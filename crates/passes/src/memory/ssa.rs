@@ -5,7 +5,7 @@ use cranelift_entity::SecondaryMap;
 use millstream_ir::{Block, Cfg, DomTree, Function, Op, Type, Value};
 use smallvec::SmallVec;
 
-/// Where a variable is written and read.
+/// Definitions and uses of a variable.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Variable {
     /// Blocks that write it.
@@ -14,7 +14,7 @@ pub(crate) struct Variable {
     pub(crate) exposed: Vec<Block>,
 }
 
-/// The variables of which a block has a parameter, in the order of the parameters appended.
+/// The variables for which a block has parameters, in the order of the parameters appended.
 pub(crate) type Joins = SecondaryMap<Block, Vec<(u32, Value)>>;
 
 /// Dominance frontiers of all reachable blocks.

@@ -1,8 +1,8 @@
-//! Types that follow from what values are made of: those of sums, choices and block parameters of which nothing was
-//! known when they were made.
+//! Types that follow from the definitions of values: those of sums, choices and block parameters whose types
+//! were unknown when they were made.
 //!
-//! The least types that agree with all definitions, found from below: a value that comes around a loop counts for what
-//! it was before the loop as long as nothing speaks against it.
+//! The least types that agree with all definitions, found from below: a value that comes around a loop has
+//! the type that it had before the loop as long as nothing speaks against it.
 
 use cranelift_entity::SecondaryMap;
 use millstream_bpf::ctx::field;
@@ -35,7 +35,7 @@ impl FuncPass for Types {
     }
 }
 
-/// Retypes what is [`Type::Any`] and can be told to be something better.
+/// Retypes values of [`Type::Any`] for which a better type can be found.
 pub(crate) fn refine_types(func: &mut Function, cfg: &Cfg) {
     let found = infer(func, cfg);
     retype(func, found);
@@ -89,7 +89,7 @@ impl Inference<'_> {
         }
     }
 
-    /// Whether the type of the result follows from those of the operands.
+    /// Returns true if the type of the result follows from those of the operands.
     fn follows(&self, inst: Inst) -> bool {
         match self.func.insts[inst].op {
             Op::Alu { op: AluOp::Add | AluOp::Sub, width: Width::W64 } | Op::Select {} => true,
@@ -154,8 +154,8 @@ impl Inference<'_> {
         })
     }
 
-    /// What a load gives. In packets there are only numbers; of what lies elsewhere, narrow loads give numbers, other
-    /// than from the context.
+    /// Type of the result of a load. Packets hold only numbers; elsewhere, narrow loads give numbers, except
+    /// from the context.
     fn loaded(&self, base: Type, size: Size, sext: bool, offset: i32) -> Type {
         let number = if sext { Type::I64 } else { Type::int(size.bits()) };
         match (base, &self.func.linkage) {

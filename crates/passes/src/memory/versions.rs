@@ -13,7 +13,7 @@ use crate::manager::ModuleInfo;
 /// Number of a version.
 pub(crate) type Version = u32;
 
-/// What made a version.
+/// Origin of a version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Origin {
     /// The state on entry to the function.
@@ -34,7 +34,7 @@ pub(crate) struct Versions {
     joins: SecondaryMap<Block, ClassSet>,
 }
 
-/// Where the search for the origin of some bytes ended.
+/// Result of the search for the origin of some bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Found {
     /// The version that first may have changed them.
@@ -143,6 +143,6 @@ fn classes_in(set: ClassSet) -> impl Iterator<Item = Class> {
 pub(crate) struct Available {
     /// The value.
     pub(crate) value: Value,
-    /// Where it was loaded.
+    /// Block of the load.
     pub(crate) block: Block,
 }

@@ -1,4 +1,5 @@
-//! What merging of accesses needs to know: where accesses may be wider, and what lies between two places.
+//! Facts needed for the merging of accesses: memory that allows wider accesses, and effects between two
+//! places.
 
 use millstream_ir::{Function, Inst, Linkage, MapDecl, Op, Prov, Type, Value};
 
@@ -9,7 +10,8 @@ use crate::manager::Ctx;
 /// Map types whose values are plain memory. Socket maps and the like hand out kernel objects.
 const PLAIN_VALUES: [u32; 13] = [1, 2, 5, 6, 9, 10, 11, 19, 21, 24, 28, 29, 32];
 
-/// Whether memory at this address may be accessed at any size; the context and kernel objects may not.
+/// Returns true if memory at this address may be accessed at any size; the context and kernel objects may
+/// not.
 pub(crate) fn is_plain_memory(func: &Function, classes: &Classes, base: Value, cx: &Ctx<'_>) -> bool {
     let plain = |decl: Option<&MapDecl>| decl.is_some_and(|m| PLAIN_VALUES.contains(&m.kind));
     match (classes.addresses.of(base).root, func.types[base]) {
@@ -20,8 +22,8 @@ pub(crate) fn is_plain_memory(func: &Function, classes: &Classes, base: Value, c
     }
 }
 
-/// Whether an access lies in `cb`, the scratch words of `struct __sk_buff`, which may be accessed at any aligned size
-/// (`bpf_skb_is_valid_access` of `net/core/filter.c`, since Linux 4.11).
+/// Returns true if an access lies in `cb`, the scratch words of `struct __sk_buff`, which may be accessed at
+/// any aligned size (`bpf_skb_is_valid_access` of `net/core/filter.c`, since Linux 4.11).
 pub(crate) fn is_scratch(func: &Function, access: &Access) -> bool {
     const SOCKET_FILTER: u32 = 1;
     const SCHED_CLS: u32 = 3;
@@ -33,7 +35,7 @@ pub(crate) fn is_scratch(func: &Function, access: &Access) -> bool {
     skb && ctx && CB.contains(&lo) && CB.contains(&(lo + bytes)) && lo % bytes == 0
 }
 
-/// Whether an access of `bytes` at this place may be made: the stack demands alignment.
+/// Returns true if an access of `bytes` at this place may be made: the stack demands alignment.
 pub(crate) fn is_aligned(func: &Function, access: &Access, bytes: u32, cx: &Ctx<'_>) -> bool {
     match access.addr.root {
         Root::Slot(slot) => {
@@ -45,7 +47,7 @@ pub(crate) fn is_aligned(func: &Function, access: &Access, bytes: u32, cx: &Ctx<
     }
 }
 
-/// Whether an instruction may write a byte of the access.
+/// Returns true if an instruction may write a byte of the access.
 pub(crate) fn may_write(func: &Function, classes: &Classes, inst: Inst, access: &Access) -> bool {
     let op = &func.insts[inst].op;
     match op {
@@ -56,7 +58,7 @@ pub(crate) fn may_write(func: &Function, classes: &Classes, inst: Inst, access: 
     }
 }
 
-/// Whether an instruction may read or write a byte of the access.
+/// Returns true if an instruction may read or write a byte of the access.
 pub(crate) fn may_touch(func: &Function, classes: &Classes, inst: Inst, access: &Access) -> bool {
     let op = &func.insts[inst].op;
     match op {

@@ -84,8 +84,8 @@ impl Liveness {
         }
     }
 
-    /// Asks for each dead thing; what is refused lives on, and with it all that it needs. `true` if any is left to
-    /// remove.
+    /// Asks for each dead thing; one that is refused lives on, and with it all that it needs. `true` if any
+    /// is left to remove.
     fn ask_fuel(&mut self, func: &Function, cx: &mut Ctx<'_>) -> bool {
         let mut any = false;
         for &block in &func.layout {

@@ -48,7 +48,7 @@ pub(crate) fn of_type(domain: Abstract, value: Scalar, ty: Type) -> Scalar {
     }
 }
 
-/// What a branch decides, if the facts do.
+/// Outcome of a branch, if the facts decide it.
 pub(crate) fn decide(
     mut domain: Abstract,
     func: &Function,
@@ -60,7 +60,7 @@ pub(crate) fn decide(
     semantics::cond(&mut domain, cond, width, &fact(data.args[0]), &fact(data.args[1]))
 }
 
-/// What the facts about the operands of a branch become on one of its sides.
+/// Facts about the operands of a branch on one of its sides.
 pub(crate) enum Side {
     /// That side is never taken.
     Never,
@@ -70,7 +70,7 @@ pub(crate) enum Side {
     Known([(Value, Scalar); 2]),
 }
 
-/// What one side of a terminator teaches.
+/// Facts that one side of a terminator establishes.
 pub(crate) fn on_side(
     domain: Abstract,
     func: &Function,

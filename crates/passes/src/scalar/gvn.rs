@@ -1,7 +1,8 @@
 //! Global value numbering: a pure operation on the same operands as one that dominates it takes that one's result.
 //!
-//! Two computations become one value, which is what the verifier likes best: a check of the one blesses the other.
-//! Loads are not touched (memory passes merge them), nor `ctx + constant`, which must stay next to its access.
+//! Two computations become one value, which suits the verifier best: a check of the one blesses the other.
+//! Loads are not touched (memory passes merge them), nor `ctx + constant`, which must stay next to its
+//! access.
 
 use millstream_ir::{AluOp, Block, Cfg, DomTree, Function, Inst, Op, Prov, Type, Value};
 use millstream_isa::helpers::{Effects as HelperEffects, Helper};
@@ -107,7 +108,7 @@ impl Numbering<'_> {
     }
 }
 
-/// Whether equal operands give an equal result, wherever in the function.
+/// Returns true if equal operands give an equal result, wherever in the function.
 fn is_repeatable(func: &Function, inst: Inst) -> bool {
     let data = &func.insts[inst];
     match data.op {

@@ -1,13 +1,15 @@
 //! Sparse conditional propagation of constants, known bits and ranges.
 //!
-//! First the classical algorithm (Wegman and Zadeck, "Constant Propagation with Conditional Branches", TOPLAS 1991)
-//! over the verifier's domain gives each value its facts, wherever it is used. Then a walk in reverse postorder adds
-//! what branches taught on the way, and rewrites: decided branches, constant results, masks and extensions that
-//! change nothing. What was learnt in a block holds in all that it dominates, and what every edge into a block
-//! teaches holds there too: the verifier comes by each of the paths.
+//! First the classical algorithm (Wegman and Zadeck, "Constant Propagation with Conditional Branches", TOPLAS
+//! 1991) over the verifier's domain gives each value its facts, wherever it is used. Then a walk in reverse
+//! postorder adds the facts that branches establish on the way, and rewrites: decided branches, constant
+//! results, masks and extensions that change nothing. A fact learnt in a block holds in all that it
+//! dominates, and a fact that every edge into a block establishes holds there too: the verifier comes by each
+//! of the paths.
 //!
-//! The domain is the verifier's, and so is what a branch teaches: only about the very values it compares. A check
-//! therefore goes only where the verifier knows its outcome, on the same value, from checks that stay.
+//! The domain is the verifier's, and so are the facts that a branch establishes: only about the very values
+//! it compares. A check therefore goes only where the verifier knows its outcome, on the same value, from
+//! checks that stay.
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{AluOp, Block, BlockCall, Cfg, DomTree, Function, Inst, Op, Type, Value, Width};
@@ -200,9 +202,9 @@ struct Walk<'a, 'm> {
     domain: Abstract,
     facts: Propagation,
     dom: DomTree,
-    // What is known of a value from a block on, the blocks in reverse postorder.
+    // Facts about a value from a block on, the blocks in reverse postorder.
     learned: SecondaryMap<Value, Vec<(Block, Scalar)>>,
-    // The values of which something was learnt at a block.
+    // The values about which a block adds facts.
     lessons: SecondaryMap<Block, Vec<Value>>,
     // Blocks to which no edge is taken.
     never: SecondaryMap<Block, bool>,
@@ -231,7 +233,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// What is known of a value in a block.
+    /// Facts about a value in a block.
     fn known_at(&self, value: Value, block: Block) -> Scalar {
         let lessons = self.learned[value].iter().rev();
         let last = lessons.into_iter().find(|(at, _)| self.dom.dominates(*at, block));
@@ -310,7 +312,7 @@ impl Walk<'_, '_> {
         edges
     }
 
-    /// Values of which something was learnt on the way to an edge, below the dominator of where it leads.
+    /// Values about which facts were learnt on the way to an edge, below the dominator of its target.
     fn lessons_above(&self, edge: &Edge, to: Block) -> Vec<Value> {
         let mut values: Vec<Value> = edge.taught.into_iter().flatten().map(|t| t.0).collect();
         let mut at = Some(edge.from);
@@ -324,7 +326,7 @@ impl Walk<'_, '_> {
         values
     }
 
-    /// What all edges say of the value that comes along each.
+    /// The union of the facts on all edges about the value that comes along each.
     fn joined(&self, edges: &[Edge], value: impl Fn(&Edge) -> Value) -> Option<Scalar> {
         let on = |edge: &Edge| {
             let value = value(edge);
@@ -416,8 +418,8 @@ impl Walk<'_, '_> {
     }
 }
 
-/// States what is known of an integer in its type. Truth values are left to comparisons; a choice stays as wide as
-/// what it chooses from.
+/// Narrows the type of an integer to the known facts. Truth values are left to comparisons; a choice stays as
+/// wide as its operands.
 fn narrow_type(func: &mut Function, value: Value, fact: &Scalar) {
     let Some(bits) = func.types[value].int_bits() else { return };
     if matches!(func.def_op(value), Some(Op::Select {})) {

@@ -1,7 +1,7 @@
 //! Address arithmetic: constants move into displacements and into the addresses of stack objects and global data.
 //!
-//! A constant added to a pointer leaves what the verifier knows of it untouched, so every access can be written as
-//! one base value and a displacement; for the context this is the only form that is accepted.
+//! A constant added to a pointer leaves the verifier's facts about it untouched, so every access can be
+//! written as one base value and a displacement; for the context this is the only form that is accepted.
 
 use millstream_ir::{AluOp, Inst, Op, Prov, Size, Type, Value, Width};
 
@@ -98,7 +98,7 @@ impl Simplifier<'_, '_> {
         true
     }
 
-    /// A value with the same low bits, of which `value` is an extension or a masking.
+    /// A value with the same low bits, if `value` is an extension or a masking of it.
     fn low_part(&self, value: Value, bits: u32) -> Option<Value> {
         let data = &self.func.insts[self.func.def_inst(value)?];
         let low = u64::MAX >> (64 - bits);

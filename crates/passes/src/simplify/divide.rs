@@ -1,9 +1,10 @@
 //! Division and remainder by constants as multiplication and shift.
 //!
-//! For `x < 2^n` and a divisor `c`, with `m = ceil(2^s / c)` and `e = m c - 2^s`, the quotient is `x m >> s` whenever
-//! `x e < 2^s` for every `x` (Granlund and Montgomery, "Division by Invariant Integers using Multiplication", PLDI
-//! 1994); it must also not overflow 64 bits. The verifier knows nothing of a quotient but bounds a product, so this
-//! only adds to what it knows. It costs slots: a driver that counts them can leave this pass out.
+//! For `x < 2^n` and a divisor `c`, with `m = ceil(2^s / c)` and `e = m c - 2^s`, the quotient is `x m >> s`
+//! whenever `x e < 2^s` for every `x` (Granlund and Montgomery, "Division by Invariant Integers using
+//! Multiplication", PLDI 1994); it must also not overflow 64 bits. The verifier knows nothing of a quotient
+//! but bounds a product, so this only adds to its knowledge. It costs slots: a driver that counts them can
+//! leave this pass out.
 
 use millstream_ir::{AluOp, Function, Inst, Op, Type, Value, Width};
 
@@ -43,7 +44,7 @@ impl FuncPass for Divide {
     }
 }
 
-/// How to divide.
+/// Plan of one division.
 struct Plan {
     inst: Inst,
     dividend: Value,

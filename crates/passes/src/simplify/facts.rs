@@ -1,8 +1,8 @@
-//! What is known of values: ranges and known bits, from their types and from the operations that they come from.
+//! Facts about values: ranges and known bits, from their types and from the operations that define them.
 //!
-//! Facts are of the kernel's domain ([`millstream_isa::absint`]) and come from the definition alone, not from branches: so
-//! the verifier knows them too, of the same value. A rewrite gives a value another definition but never another
-//! meaning, so that what was found stays true.
+//! Facts are of the kernel's domain ([`millstream_isa::absint`]) and come from the definition alone, not from
+//! branches: so the verifier knows them too, of the same value. A rewrite gives a value another definition
+//! but never another meaning, so that facts found before stay true.
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{Function, Op, Value, Width};
@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use crate::rewrite::Subst;
 
-/// How far definitions are followed.
+/// Number of definitions that are followed.
 const DEPTH: u32 = 6;
 
 /// Facts found so far, as one verifier knows them.
@@ -32,7 +32,7 @@ impl Facts {
         self.domain
     }
 
-    /// What is known of an integer; nothing is known of what may be a pointer.
+    /// Facts about an integer; a value that may be a pointer has none.
     pub(crate) fn of(&mut self, func: &Function, subst: &Subst, value: Value) -> Scalar {
         self.follow(func, subst, value, DEPTH)
     }
@@ -75,7 +75,7 @@ impl Facts {
     }
 }
 
-/// What is known of the result of an operation, from what is known of its operands.
+/// Facts about the result of an operation, from the facts about its operands.
 pub(crate) fn evaluate(mut domain: Abstract, op: &Op, args: &[Scalar]) -> Option<Scalar> {
     let d = &mut domain;
     Some(match (op, args) {
@@ -95,7 +95,7 @@ pub(crate) fn evaluate(mut domain: Abstract, op: &Op, args: &[Scalar]) -> Option
     })
 }
 
-/// Whether whoever knows `new` of a value knows all that `old` says.
+/// Returns true if `new` implies every fact of `old`.
 pub(crate) fn as_telling(new: &Scalar, old: &Scalar) -> bool {
     let ((a, b), (c, d)) = (new.unsigned(), old.unsigned());
     let ((e, f), (g, h)) = (new.signed(), old.signed());

@@ -19,7 +19,7 @@ macro_rules! functions {
                 match self { $(Func::$variant => $name),* }
             }
 
-            /// How many arguments it takes.
+            /// Number of arguments.
             pub const fn arity(self) -> usize {
                 match self { $(Func::$variant => $count),* }
             }
@@ -66,7 +66,7 @@ functions! {
     Sext32 "sext32" 1;
     /// The low 32 bits.
     Zext "zext" 1;
-    /// Whether one bit is set, and no other.
+    /// One if exactly one bit is set, else zero.
     Pow2 "pow2" 1;
     /// Equal.
     Eq "eq" 2;
@@ -94,7 +94,7 @@ impl Func {
         Func::ALL.iter().copied().find(|f| f.name() == name)
     }
 
-    /// Applies it to as many arguments as it takes; to fewer, it gives what it gives of zeros.
+    /// Applies it to as many arguments as it takes; missing ones count as zeros.
     pub fn apply<D: Domain>(self, d: &mut D, args: &[D::V]) -> D::V {
         let zero = d.constant(64, 0);
         let a = args.first().cloned().unwrap_or_else(|| zero.clone());

@@ -1,9 +1,9 @@
-//! Which rules can apply at an instruction: sets of rules by the operation at the root and those that define its first
-//! two operands.
+//! Index of the rules that can apply at an instruction: sets of rules by the operation at the root and those
+//! that define its first two operands.
 //!
-//! For each operation at the root there is one list of entries, in the order of the rules, and for each kind of operand
-//! the set of the entries that accept it there, as a bit vector. The intersection of two of them is what the matcher is
-//! asked to try: a handful of rules, however many there are.
+//! For each operation at the root there is one list of entries, in the order of the rules, and for each kind
+//! of operand the set of the entries that accept it there, as a bit vector. The matcher tries the
+//! intersection of two of them: a handful of rules, however many there are.
 
 use millstream_ir::{Cond, Function, Inst, Op, Value};
 
@@ -84,7 +84,7 @@ struct Bucket {
     accept: [Vec<Vec<u64>>; 2],
 }
 
-/// Rules, by what they look for.
+/// Rules, by the instructions that they match.
 #[derive(Clone, Debug)]
 pub(crate) struct Index {
     buckets: Vec<Bucket>,
@@ -177,7 +177,7 @@ fn readings(head: Head, args: &[Pattern]) -> Vec<(usize, bool, bool)> {
     out
 }
 
-/// Whether exchanged operands can make a difference.
+/// Returns true if exchanged operands can make a difference.
 fn differ(args: &[Pattern]) -> bool {
     !matches!(args, [Pattern::Value(_), Pattern::Value(_)])
 }

@@ -1,4 +1,4 @@
-//! Finds where a rule applies, and what it binds.
+//! Finds the places where a rule applies, and its bindings there.
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{Cond, Function, Inst, Op, Type, Value, Width};
@@ -11,14 +11,14 @@ use super::rule::{CondPat, Expr, Head, NAMES, Pattern, Rule, Test, WidthPat};
 use crate::rewrite::Subst;
 use crate::target::Target;
 
-/// What the names of a rule stand for.
+/// Values, constants, widths and conditions bound to the names of a rule.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Bindings {
     pub(crate) values: [Option<Value>; NAMES],
     pub(crate) consts: [Option<u64>; NAMES],
     pub(crate) widths: [Option<Width>; 2],
     pub(crate) cond: Option<Cond>,
-    /// Cost of what goes when the rule is applied: what it matches and nobody else uses.
+    /// Cost of the instructions that go when the rule is applied: those that it matches and nobody else uses.
     pub(crate) freed: u32,
 }
 
@@ -99,7 +99,7 @@ pub(crate) struct View<'a> {
 }
 
 impl View<'_> {
-    /// What the rule binds at `inst`, if it applies there, read as the entry says.
+    /// Bindings of the rule at `inst`, if it applies there, read as the entry says.
     pub(crate) fn apply(&mut self, rule: &Rule, entry: Entry, inst: Inst) -> Option<Bindings> {
         let Pattern::Node { head, args, .. } = &rule.pattern else { return None };
         let data = &self.func.insts[inst];
@@ -215,7 +215,7 @@ impl View<'_> {
         }
     }
 
-    /// What is known of an integer that is bound.
+    /// Facts about a bound integer.
     fn fact(&mut self, i: usize, env: &Bindings) -> Option<Scalar> {
         let value = env.values[i]?;
         self.func.types[value].is_int().then(|| self.facts.of(self.func, self.subst, value))

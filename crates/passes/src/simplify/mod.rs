@@ -77,7 +77,7 @@ impl FuncPass for Simplify {
     }
 }
 
-/// What became of an instruction in one step.
+/// Outcome of one step on an instruction.
 #[derive(PartialEq, Eq)]
 enum Step {
     Done,
@@ -298,7 +298,7 @@ impl Simplifier<'_, '_> {
         Some((Op::Branch { cond: opposite.unwrap_or(cond), width }, opposite.is_none()))
     }
 
-    /// Whether each constant among the operands is an immediate.
+    /// Returns true if each constant among the operands is an immediate.
     fn affordable(&self, head: Head, args: &[Build], env: &Bindings) -> bool {
         let width = env.width(head.width());
         args.iter().all(|arg| match arg {
@@ -395,7 +395,7 @@ fn narrower(old: Type, new: Type) -> Type {
     }
 }
 
-/// Whether a pointer of this provenance keeps its meaning when constants are added in other places.
+/// Returns true if a pointer of this provenance keeps its meaning when constants are added in other places.
 fn is_plain_pointer(ty: Type) -> bool {
     matches!(ty, Type::Ptr(p) if !matches!(p, Prov::MapValueOrNull(_) | Prov::PacketEnd | Prov::Map(_) | Prov::Func))
 }

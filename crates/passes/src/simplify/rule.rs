@@ -6,14 +6,14 @@
 //! (lshr.64 !(shl.64 x #k) #k) => (and.64 x {low (sub 64 k)})   if (ge k 33) (lt k 64)
 //! ```
 //!
-//! On the left `x` binds a value, `#k` a constant, a number stands for itself, `!` in front of a term demands that
-//! it has no other use; `.64` and `.32` are widths, `.w` and `.v` bind one, `?c` binds a condition. On the right
-//! `{...}` is a constant computed at compile time, `(not ...)` the opposite condition, `true` and `false` known ones.
-//! In a computed constant `w` and `v` are the numbers of bits of the widths bound. After `if` stand tests of constants,
-//! of what is known of values, and of the target.
+//! On the left `x` binds a value, `#k` a constant, a number stands for itself, `!` in front of a term demands
+//! that it has no other use; `.64` and `.32` are widths, `.w` and `.v` bind one, `?c` binds a condition. On
+//! the right `{...}` is a constant computed at compile time, `(not ...)` the opposite condition, `true` and
+//! `false` known ones. In a computed constant `w` and `v` are the numbers of bits of the widths bound. After
+//! `if` stand tests of constants, of facts about values, and of the target.
 //!
-//! A rule whose root is a comparison also stands for what follows from it: the same with the operands of the root
-//! exchanged, and the opposite comparison with the opposite result.
+//! A rule whose root is a comparison also stands for the rules that follow from it: the same with the
+//! operands of the root exchanged, and the opposite comparison with the opposite result.
 
 use std::fmt;
 
@@ -70,7 +70,7 @@ impl Head {
         }
     }
 
-    /// How many operands it has.
+    /// Number of operands.
     pub fn arity(self) -> usize {
         match self {
             Head::Alu(..) | Head::Cmp(..) => 2,
@@ -79,7 +79,7 @@ impl Head {
         }
     }
 
-    /// Whether its two operands may be exchanged.
+    /// Returns true if its two operands may be exchanged.
     pub fn commutes(self) -> bool {
         match self {
             Head::Alu(op, _) => {
@@ -112,7 +112,7 @@ impl Head {
     }
 }
 
-/// What a rule looks for.
+/// Pattern that a rule matches.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Pattern {
     /// The value of this number.
@@ -125,7 +125,7 @@ pub enum Pattern {
     Node {
         /// Which.
         head: Head,
-        /// Whether nobody else may use it.
+        /// True if nobody else may use it.
         once: bool,
         /// Its operands.
         args: Vec<Pattern>,
@@ -145,7 +145,7 @@ pub enum Expr {
     Apply(Func, Vec<Expr>),
 }
 
-/// What a rule puts in place.
+/// Replacement that a rule builds.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Build {
     /// The value of this number.
@@ -160,7 +160,7 @@ pub enum Build {
     Truth(bool),
 }
 
-/// What must hold besides.
+/// Further condition of a rule.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Test {
     /// The value's type is an integer of at most so many bits.
@@ -190,16 +190,16 @@ pub enum Test {
 /// One rewrite. Names of values and constants are `x`, `y`, `z`, `u` and `a`, `b`, `c`, `d` when it is printed.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Rule {
-    /// Where it comes from, for messages.
+    /// Source of the rule, for messages.
     pub name: String,
-    /// What it looks for: a [`Pattern::Node`].
+    /// Pattern that it matches: a [`Pattern::Node`].
     pub pattern: Pattern,
-    /// What it puts in its place.
+    /// Replacement for the matched term.
     pub build: Build,
     /// When.
     pub tests: Vec<Test>,
-    /// Whether it is one of a store, and so applied only where what goes costs more than what comes, and the verifier
-    /// knows as much of the new value as it did of the old one.
+    /// True if it is one of a store, and so applied only where the instructions that go cost more than those
+    /// that come, and the verifier knows as much of the new value as it did of the old one.
     pub learnt: bool,
 }
 

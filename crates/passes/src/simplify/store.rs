@@ -1,5 +1,5 @@
-//! A store of learnt rules as text: a header with version and checksum, then one rule a line with its origin, its proof and
-//! how often it was applied on a corpus.
+//! A store of learnt rules as text: a header with version and checksum, then one rule a line with its origin,
+//! its proof and the number of times it was applied on a corpus.
 //!
 //! ```text
 //! ; millstream rules, format 1, for bpf v4, made 2026-11-21
@@ -7,8 +7,8 @@
 //! (sub.w (or.w x y) (and.w x y)) => (xor.w x y)   if (int x) (int y)   ; enumerated, proven by z3 in 0.01 s, fires 3
 //! ```
 //!
-//! The checksum is over all lines after it. It tells a damaged file, not a wrong rule: what a rule is worth is what can
-//! be proven of it, and whoever brings a store of their own has that proven anew (`millstream-rules`).
+//! The checksum is over all lines after it. It tells a damaged file, not a wrong rule: the worth of a rule is
+//! its proof, and whoever brings a store of their own has that proven anew (`millstream-rules`).
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ use super::rule::Rule;
 /// Stores of rules of terms.
 const TERMS: Seal = Seal { title: "; millstream rules, format ", format: 1 };
 
-/// Where a rule was found.
+/// Origin of a rule.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Origin {
     /// Its left side was one of an enumeration.
@@ -43,13 +43,13 @@ impl fmt::Display for Origin {
 pub struct Entry {
     /// The rule.
     pub rule: Rule,
-    /// Where it was found.
+    /// Origin of the rule.
     pub origin: Origin,
-    /// Who proved it: a solver with its version, or `form` for the normal form of terms.
+    /// Prover: a solver with its version, or `form` for the normal form of terms.
     pub prover: String,
-    /// How long that took, in seconds.
+    /// Time of the proof, in seconds.
     pub seconds: f64,
-    /// How often it was applied on the corpus that was looked at last.
+    /// Number of times it was applied on the corpus that was looked at last.
     pub fires: u64,
 }
 
@@ -65,7 +65,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Whether a text says that it is such a store.
+    /// Returns true if a text says that it is such a store.
     pub fn is_one(text: &str) -> bool {
         text.starts_with(TERMS.title)
     }
@@ -127,7 +127,7 @@ impl Store {
     }
 }
 
-/// What stands behind a rule; what is missing there counts as nothing.
+/// Parses the fields behind a rule; a missing field counts as nothing.
 fn entry(rule: Rule, about: &str) -> Entry {
     let fields: Vec<&str> = about.split(',').map(str::trim).collect();
     let proof = fields.iter().find_map(|f| f.strip_prefix("proven by ")).unwrap_or_default();

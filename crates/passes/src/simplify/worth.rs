@@ -1,7 +1,8 @@
-//! Whether a rule of a store is worth applying where it matches.
+//! Worth of a rule of a store, where it matches.
 //!
-//! What goes must cost more than what comes, other users counted. And with [`Target::keep_verifier_facts`] the verifier must
-//! know as much of the new value as it did of the old one, for it may be an offset into memory further down.
+//! The instructions that go must cost more than those that come, other users counted. And with
+//! [`Target::keep_verifier_facts`] the verifier must know as much of the new value as it did of the old one,
+//! for it may be an offset into memory further down.
 //!
 //! [`Target::keep_verifier_facts`]: crate::Target::keep_verifier_facts
 
@@ -15,7 +16,7 @@ use super::rule::{Build, Head, Rule};
 use super::{Simplifier, narrower, op_of};
 
 impl Simplifier<'_, '_> {
-    /// Whether the rule makes the function cheaper here, and hides nothing from the verifier.
+    /// Returns true if the rule makes the function cheaper here, and hides nothing from the verifier.
     pub(super) fn worthwhile(&mut self, inst: Inst, rule: &Rule, env: &Bindings) -> bool {
         let result = self.func.result(inst);
         if self.built(&rule.build, env, result.is_none()) >= env.freed {
@@ -32,7 +33,8 @@ impl Simplifier<'_, '_> {
         telling
     }
 
-    /// Whether each verifier that will see the code knows as much of the new value as it did of the old one.
+    /// Returns true if each verifier that will see the code knows as much of the new value as it did of the
+    /// old one.
     pub(super) fn hides_nothing(&mut self, inst: Inst, rule: &Rule, env: &Bindings) -> bool {
         let Some(result) = self.func.result(inst) else { return true };
         (0..self.facts.len()).all(|verifier| {
@@ -42,7 +44,7 @@ impl Simplifier<'_, '_> {
         })
     }
 
-    /// Cost of what the rule makes.
+    /// Cost of the instructions that the rule makes.
     fn built(&self, build: &Build, env: &Bindings, branch: bool) -> u32 {
         match build {
             Build::Node(Head::Cmp(..), args) if branch => {
@@ -60,7 +62,7 @@ impl Simplifier<'_, '_> {
         args.iter().map(|arg| self.built(arg, env, false)).sum()
     }
 
-    /// Facts of one of the verifiers about what the rule makes.
+    /// Facts of one of the verifiers about the value that the rule makes.
     fn known(&mut self, verifier: usize, build: &Build, env: &Bindings) -> Scalar {
         match build {
             Build::Value(i) => match env.values[*i] {
@@ -77,7 +79,7 @@ impl Simplifier<'_, '_> {
         }
     }
 
-    /// Writes what is known of a value into its type, so that it can stand where a narrow one stood.
+    /// Writes the known facts about a value into its type, so that it can stand where a narrow one stood.
     fn narrow(&mut self, value: Option<Value>, known: &Scalar) {
         let Some(value) = value else { return };
         if matches!(self.func.def_op(value), Some(Op::Alu { .. })) {

@@ -24,7 +24,7 @@ impl FuncPass for LowerTables {
     }
 
     fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {
-        // Native code has templates for tables, of which it chooses before the passes.
+        // Native code has templates for tables and chooses one before the passes.
         if !cx.target().keep_verifier_facts {
             return false;
         }

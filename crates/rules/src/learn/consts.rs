@@ -1,4 +1,4 @@
-//! Functions of constants and conditions on them, told apart by what they give on the samples.
+//! Functions of constants and conditions on them, told apart by their values on the samples.
 
 use millstream_passes::rules::{Expr, Func, Test};
 use rustc_hash::FxHashSet;
@@ -17,17 +17,17 @@ pub(crate) fn set(samples: &[Sample], holds: impl Fn(&Sample) -> bool) -> Set {
     out
 }
 
-/// How many are in both.
+/// Number of samples in both sets.
 pub(crate) fn common(a: &Set, b: &Set) -> u32 {
     a.iter().zip(b).map(|(a, b)| (a & b).count_ones()).sum()
 }
 
-/// Whether `a` has nothing that `b` has not.
+/// Returns true if `a` is a subset of `b`.
 pub(crate) fn within(a: &Set, b: &Set) -> bool {
     a.iter().zip(b).all(|(a, b)| a & !b == 0)
 }
 
-/// What is in both.
+/// Intersection of two sets.
 pub(crate) fn both(a: &Set, b: &Set) -> Set {
     a.iter().zip(b).map(|(a, b)| a & b).collect()
 }
@@ -63,7 +63,8 @@ impl Pool<'_> {
     }
 }
 
-/// Functions of the constants that are there, the simple ones first. `named` says whether the shape leaves its width open.
+/// Functions of the constants that are there, the simple ones first. `named` says whether the shape leaves
+/// its width open.
 pub(crate) fn functions(samples: &[Sample], roles: &[Role; 4], named: bool, most: usize) -> Vec<Function> {
     let mut pool = Pool { samples, seen: FxHashSet::default(), out: Vec::new() };
     let atoms: Vec<Expr> = (0..4).filter(|&i| roles[i] != Role::Absent).map(Expr::Const).collect();
@@ -185,7 +186,7 @@ pub(crate) fn conditions(samples: &[Sample], roles: &[Role; 4], named: bool) -> 
     out
 }
 
-/// Whether a condition says something that a person would say.
+/// Returns true if a condition is one that a person would write.
 fn comparable(func: Func, f: &Expr, g: &Expr) -> bool {
     let number = |e: &Expr| match e {
         Expr::Number(n) => Some(*n),
@@ -216,7 +217,7 @@ fn compare(func: Func, a: u64, b: u64) -> bool {
     }
 }
 
-/// What conditions speak of.
+/// Terms that conditions compare.
 fn terms(samples: &[Sample], roles: &[Role; 4], named: bool) -> Vec<Function> {
     let mut pool = Pool { samples, seen: FxHashSet::default(), out: Vec::new() };
     let there = |i: &usize| roles[*i] != Role::Absent;

@@ -89,7 +89,7 @@ impl Env {
         }
     }
 
-    /// Whether a test holds here; what is said of the target does.
+    /// Returns true if a test holds here; tests of the target always do.
     pub(crate) fn test(&self, test: &Test) -> bool {
         let v = &self.values;
         match test {

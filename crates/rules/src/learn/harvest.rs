@@ -1,7 +1,8 @@
-//! Left sides from programs: what arithmetic is left of them after the passes.
+//! Left sides from programs: the arithmetic that remains of them after the passes.
 //!
-//! Every operation is a root, followed down to its operands' definitions to depth 1, 2 and 3 as long as there are at most
-//! four leaves; constants become symbolic, other operands values, of which the type says how many bits they have.
+//! Every operation is a root, followed down to its operands' definitions to depth 1, 2 and 3 as long as there
+//! are at most four leaves; constants become symbolic, other operands values, whose types give their number
+//! of bits.
 
 use millstream_bpf::module::lift_understood;
 use millstream_ir::{Function, Inst, Module, Op, Type, Value, Width};
@@ -26,7 +27,8 @@ pub struct Harvest {
 }
 
 impl Harvest {
-    /// Adds what the default passes leave of an object's programs. What cannot be lifted has none.
+    /// Adds the arithmetic that the default passes leave of an object's programs. Functions that cannot be
+    /// lifted add none.
     pub fn object(&mut self, object: &Object) {
         let lifted = lift_understood(object);
         let mut module = lifted.module;
@@ -55,7 +57,8 @@ impl Harvest {
         }
     }
 
-    /// Left sides that stand at least so often, the most frequent first, each a group with what is known and without.
+    /// Left sides that stand at least so often, the most frequent first, each a group with the known facts
+    /// and without.
     pub(crate) fn groups(&self, least: u64) -> Vec<Group> {
         let mut all: Vec<(&Shape, u64)> = self.counts.iter().map(|(s, n)| (s, *n)).collect();
         all.retain(|(_, n)| *n >= least);
@@ -66,12 +69,12 @@ impl Harvest {
             .collect()
     }
 
-    /// How many left sides there are.
+    /// Number of left sides.
     pub fn len(&self) -> usize {
         self.counts.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.counts.is_empty()
     }

@@ -1,4 +1,4 @@
-//! What the rules that there are already make of a left side: an instance of it as a function, simplified, and its cost.
+//! Results of the existing rules on a left side: an instance of it as a function, simplified, and its cost.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use millstream_passes::{Pipeline, Session, Target};
 use super::eval::Env;
 use super::sample::truths;
 
-/// What rules are judged by.
+/// Target for which rules are judged.
 pub(crate) const TARGET: Target = Target::bpf(4);
 
 /// Rules in the state of being judged by.
@@ -18,12 +18,12 @@ pub(crate) struct Simplifier {
     pipeline: Pipeline,
 }
 
-/// What became of an instance.
+/// Result of the simplification of an instance.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Simplified {
     /// Cost of what computes the result.
     pub(crate) cost: u32,
-    /// How often the last rule of the set was applied.
+    /// Number of times the last rule of the set was applied.
     pub(crate) last: u64,
 }
 
@@ -34,7 +34,7 @@ impl Simplifier {
         Simplifier { rules: Arc::new(RuleSet::new(rules)), pipeline }
     }
 
-    /// Simplifies a left side with these constants, its values being unknown but for what the tests say.
+    /// Simplifies a left side with these constants, its values unknown except for the tests.
     pub(crate) fn run(&self, pattern: &Pattern, tests: &[Test], env: &Env) -> Option<Simplified> {
         let mut module = Module::default();
         let func = Builder::function(pattern, tests, env);
@@ -114,7 +114,7 @@ pub(crate) fn build_cost(build: &Build) -> u32 {
     }
 }
 
-/// Whether all constants that a right side computes are immediates.
+/// Returns true if all constants that a right side computes are immediates.
 pub(crate) fn affordable(build: &Build, env: &Env, width: Width) -> bool {
     match build {
         Build::Const(expr) => width == Width::W32 || TARGET.const_cost(env.expr(expr) as i64) == 0,
@@ -152,7 +152,7 @@ impl Builder<'_> {
         builder.func
     }
 
-    /// A value of which as much is known as the tests say; what it is made of is kept.
+    /// A value with exactly the facts that the tests state; the instructions that make it are kept.
     fn value(&mut self, i: usize, truth: bool, tests: &[Test], memory: Value) {
         let block = self.func.entry();
         let mut ty = if truth { Type::I1 } else { Type::I64 };

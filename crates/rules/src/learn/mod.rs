@@ -1,9 +1,10 @@
-//! Finds rules: left sides one after the other, for each the cheaper right sides, for each the constants and the weakest
-//! condition that make it right, and a proof.
+//! Finds rules: left sides one after the other, for each the cheaper right sides, for each the constants and
+//! the weakest condition that make it right, and a proof.
 //!
-//! Left sides are enumerated (`shape`) or harvested from programs. Both sides are compared on samples of constants and
-//! values first; what agrees is proven, and what the solver refutes becomes a sample. The same seed gives the same rules,
-//! however many threads there are; only the budget decides how far it gets.
+//! Left sides are enumerated (`shape`) or harvested from programs. Both sides are compared on samples of
+//! constants and values first; candidates that agree are proven, and counterexamples of the solver become
+//! samples. The same seed gives the same rules, however many threads there are; only the budget decides how
+//! far it gets.
 
 mod consts;
 mod eval;
@@ -30,13 +31,13 @@ pub use reduce::{is_superfluous, reduce};
 use shape::{Group, Shape};
 use synth::Synth;
 
-/// How often a left side must stand in programs to be looked at.
+/// Least number of times that a left side must stand in programs to be looked at.
 const LEAST: u64 = 2;
 
 /// Failures of the solver that a thread bears.
 const MOST_FAILURES: usize = 8;
 
-/// How to look for rules.
+/// Settings of a search for rules.
 #[derive(Clone, Debug)]
 pub struct Search {
     /// Decides samples, and the order in which left sides are looked at.
@@ -55,12 +56,12 @@ pub struct Search {
     pub done: BTreeSet<usize>,
 }
 
-/// What was found at a group of left sides.
+/// Result of the search at a group of left sides.
 #[derive(Clone, Debug)]
 pub struct Step<'r> {
     /// Its number: the same for the same seed, depth, stride and programs.
     pub group: usize,
-    /// Where its left sides come from.
+    /// Origin of its left sides.
     pub origin: Origin,
     /// Groups looked at so far.
     pub done: usize,
@@ -70,8 +71,8 @@ pub struct Step<'r> {
     pub rules: &'r [Rule],
 }
 
-/// Looks for rules: at the left sides that were harvested, then at those that are enumerated. `tell` is called with what each
-/// group of left sides gave.
+/// Looks for rules: at the left sides that were harvested, then at those that are enumerated. `tell` is
+/// called with the results of each group of left sides.
 ///
 /// # Errors
 /// If the solver cannot be used.

@@ -36,13 +36,14 @@ fn instances(rule: &Rule, seed: u64) -> Vec<Env> {
     out.into_iter().step_by(step).take(INSTANCES).collect()
 }
 
-/// Whether these rules already make of every instance something as cheap as the rule does.
+/// Returns true if these rules already make every instance as cheap as the rule does.
 fn is_done(rule: &Rule, instances: &[Env], by: &Simplifier) -> bool {
     let cost = build_cost(&rule.build);
     instances.iter().all(|env| by.run(&rule.pattern, &rule.tests, env).is_none_or(|now| now.cost <= cost))
 }
 
-/// Whether the last of these rules, which is the one in question, is ever applied and leaves less than there was.
+/// Returns true if the last of these rules, which is the one in question, is ever applied and leaves less
+/// than there was.
 fn helps(rule: &Rule, instances: &[Env], with: &Simplifier, without: &Simplifier) -> bool {
     instances.iter().any(|env| {
         let run = |by: &Simplifier| by.run(&rule.pattern, &rule.tests, env);
@@ -53,7 +54,7 @@ fn helps(rule: &Rule, instances: &[Env], with: &Simplifier, without: &Simplifier
     })
 }
 
-/// How much there is to a left side.
+/// Size of a left side.
 fn size(pattern: &Pattern) -> usize {
     match pattern {
         Pattern::Node { args, .. } => 1 + args.iter().map(size).sum::<usize>(),
@@ -61,8 +62,8 @@ fn size(pattern: &Pattern) -> usize {
     }
 }
 
-/// Keeps what the written rules and those kept before do not do. Small left sides and few conditions come first, so
-/// that what is general makes what is special superfluous.
+/// Keeps the rules whose work the written rules and those kept before do not do. Small left sides and few
+/// conditions come first, so that general rules make special ones superfluous.
 pub fn reduce(written: &[Rule], mut entries: Vec<Entry>, mut tell: impl FnMut(usize, usize)) -> Vec<Entry> {
     entries.sort_by_cached_key(|e| {
         (size(&e.rule.pattern), e.rule.tests.len(), e.rule.to_string().len(), e.rule.to_string())
@@ -92,7 +93,7 @@ fn simplifier(written: &[Rule], kept: &[Entry]) -> Simplifier {
     Simplifier::new(written.iter().cloned().chain(kept.iter().map(|e| e.rule.clone())).collect())
 }
 
-/// What came first may be superfluous by what came later.
+/// Drops earlier rules that later ones make superfluous.
 fn without_superfluous(written: &[Rule], mut kept: Vec<Entry>) -> Vec<Entry> {
     let mut at = 0;
     while at < kept.len() {
@@ -106,7 +107,7 @@ fn without_superfluous(written: &[Rule], mut kept: Vec<Entry>) -> Vec<Entry> {
     kept
 }
 
-/// Whether other rules do all that a rule does.
+/// Returns true if other rules do all that a rule does.
 pub fn is_superfluous(rule: &Rule, written: &[Rule], others: &[Rule]) -> bool {
     let instances = instances(rule, 11);
     instances.is_empty() || is_done(rule, &instances, &Simplifier::new([written, others].concat()))

@@ -10,7 +10,7 @@ use super::shape::Shape;
 /// Values tried with each choice of constants.
 const VECTORS: usize = 14;
 
-/// A choice of constants and width, with values and what the left side gives of them.
+/// A choice of constants and width, with values and the left side's results for them.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
     pub(crate) env: Env,
@@ -18,7 +18,7 @@ pub(crate) struct Sample {
     pub(crate) left: Vec<u64>,
 }
 
-/// What a constant is good for.
+/// Role of a constant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
     /// It is not there.
@@ -41,7 +41,7 @@ fn look(pattern: &Pattern, width: WidthPat, count: bool, out: &mut [Role; NAMES]
         Pattern::Const(i) => {
             out[*i] = match (count, out[*i]) {
                 (true, _) => Role::Count(width),
-                // The narrowest place decides what the constant can be.
+                // The narrowest place decides the range of the constant.
                 (false, Role::Word(WidthPat::Fixed(Width::W32))) => out[*i],
                 (false, Role::Count(_)) => out[*i],
                 (false, _) => Role::Word(width),
@@ -133,7 +133,7 @@ pub(crate) fn samples(shape: &Shape, random: &mut Random) -> Vec<Sample> {
     out
 }
 
-/// Whether a pattern leaves its width open.
+/// Returns true if a pattern leaves its width open.
 pub(crate) fn uses_width(pattern: &Pattern) -> bool {
     match pattern {
         Pattern::Node { head, args, .. } => {
@@ -205,7 +205,7 @@ fn related(before: &[u64], random: &mut Random) -> u64 {
     }
 }
 
-/// The values of a sample, and what the left side gives.
+/// The values of a sample, and the left side's results.
 pub(crate) fn sample(shape: &Shape, env: Env, random: &mut Random) -> Sample {
     let mut values = Vec::with_capacity(VECTORS);
     for n in 0..VECTORS {
@@ -222,7 +222,7 @@ fn vector(shape: &Shape, env: Env, n: usize, random: &mut Random) -> [u64; NAMES
         0 => values = [u64::MAX, random.word(), 0, u64::MAX],
         1 => values[1] = values[0],
         2 => values = [0, u64::MAX, random.word(), 0],
-        // Near what it is compared with.
+        // Near the constant that it is compared with.
         3..=6 => {
             let i = random.below(2) as usize;
             values[i] = env.consts[random.below(3) as usize].wrapping_add(random.below(3)).wrapping_sub(1);

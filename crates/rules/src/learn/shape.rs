@@ -3,7 +3,7 @@
 use millstream_ir::{AluOp, Cond, SwapKind, Width};
 use millstream_passes::rules::{CondPat, Expr, Func, Head, Pattern, Test, WidthPat};
 
-/// A left side, and what is known of its values.
+/// A left side, and the facts about its values.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Shape {
     pub(crate) pattern: Pattern,
@@ -11,7 +11,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// How many constants it has.
+    /// Number of constants.
     pub(crate) fn consts(&self) -> usize {
         let (mut values, mut consts) = ([false; 4], [false; 4]);
         names(&self.pattern, &mut values, &mut consts);
@@ -19,7 +19,7 @@ impl Shape {
     }
 }
 
-/// Left sides that are looked at one after the other, with what was found for the former known to the latter.
+/// Left sides that are looked at one after the other; the rules found for the former are known to the latter.
 pub(crate) type Group = Vec<Shape>;
 
 /// Which operation stands at a place of a sketch: one of arithmetic, or one with a single operand.
@@ -319,7 +319,7 @@ fn widths(sketch: &Sketch) -> Vec<[WidthPat; 2]> {
     out
 }
 
-/// Whether it negates or extends: that is done at one width only in practice.
+/// Returns true if it negates or extends: that is done at one width only in practice.
 fn extends(sketch: &Sketch) -> bool {
     match sketch {
         Sketch::Node(op, args) => {
@@ -363,7 +363,7 @@ fn at(sketch: &Sketch, widths: [WidthPat; 2], next: &mut usize) -> Pattern {
     }
 }
 
-/// What may be known of the values of a pattern: nothing first.
+/// Sets of facts that may be known about the values of a pattern: the empty set first.
 fn knowledge(pattern: &Pattern) -> Vec<Vec<Test>> {
     let mut out = vec![Vec::new()];
     let Pattern::Node { head, args, .. } = pattern else { return out };

@@ -1,4 +1,5 @@
-//! Finds right sides for a left one: constants by what is needed on samples, conditions by where it holds, and then a proof.
+//! Finds right sides for a left one: constants by their values on samples, conditions by the samples where it
+//! holds, and then a proof.
 
 use millstream_ir::Width;
 use millstream_ir::random::Random;
@@ -78,7 +79,7 @@ impl Synth<'_> {
         Ok(found)
     }
 
-    /// Cost of what the rules that there are make of a sample.
+    /// Cost of a sample after the existing rules.
     fn now(&self, known: &Simplifier, s: &Sample) -> u32 {
         let before = pattern_cost(&self.shape.pattern, &s.env);
         let after = known.run(&self.shape.pattern, &self.shape.tests, &s.env);
@@ -111,7 +112,7 @@ impl Synth<'_> {
         out
     }
 
-    /// Where a right side is better than what there is, and can be used.
+    /// Samples on which a right side is better than the existing result, and can be used.
     fn useful(&self, samples: &[Sample], now: &[u32], c: &Candidate, covered: &Set) -> Set {
         set_of(samples.len(), |i| {
             let bit = |s: &Set| s.get(i / 64).is_some_and(|w| w >> (i % 64) & 1 == 1);
@@ -215,7 +216,7 @@ impl Synth<'_> {
                 continue;
             }
             let mut without = rule.clone();
-            // What it speaks of stays an integer.
+            // The value that it tests stays an integer.
             let integers = match without.tests.remove(at) {
                 Test::Disjoint(i, k) => vec![k, i],
                 other => other.of_value().into_iter().collect(),
@@ -272,7 +273,7 @@ impl Order {
     }
 }
 
-/// What a target must have for the right side that it needed not have for the left one.
+/// Features that a target must have for the right side but not for the left one.
 fn target_tests(pattern: &Pattern, build: &Build) -> Vec<Test> {
     let (mut left, mut right) = ((false, false), (false, false));
     needs_left(pattern, &mut left);
@@ -317,12 +318,12 @@ fn set_of(count: usize, holds: impl Fn(usize) -> bool) -> Set {
     out
 }
 
-/// Whether a right side without anything open is right on a sample.
+/// Returns true if a right side without anything open is right on a sample.
 fn agrees(build: &Build, s: &Sample) -> bool {
     s.values.iter().zip(&s.left).all(|(v, left)| s.env.with(v).build(build) == *left)
 }
 
-/// What the open constants of a right side can be, with the samples where it is right then.
+/// Solutions for the open constants of a right side, with the samples where it is right then.
 fn fits(
     skeleton: &Skeleton,
     samples: &[Sample],

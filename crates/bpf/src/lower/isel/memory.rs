@@ -116,8 +116,8 @@ impl Select<'_> {
 }
 
 impl Select<'_> {
-    /// Whether an address may be one of the context: only the context itself and what may have brought it here, an argument,
-    /// a choice or a word of memory.
+    /// Returns true if an address may be one of the context: only the context itself and values that may have
+    /// brought it here, such as an argument, a choice or a word of memory.
     fn may_be_context(&self, base: Value) -> bool {
         let mut base = base;
         loop {
@@ -137,7 +137,7 @@ impl Select<'_> {
     }
 }
 
-/// How often each value is stored.
+/// Number of stores of each value.
 pub(super) fn store_counts(func: &Function) -> SecondaryMap<Value, u32> {
     let mut counts = SecondaryMap::new();
     for (_, inst) in func.insts_in_order() {
@@ -150,7 +150,8 @@ pub(super) fn store_counts(func: &Function) -> SecondaryMap<Value, u32> {
 }
 
 impl Select<'_> {
-    /// Whether a constant is stored as an immediate that is stored often, or at hand in a register.
+    /// Returns true if a constant is stored as an immediate although it is stored often, or is at hand in a
+    /// register.
     fn stores_immediates(&mut self, often: bool) -> bool {
         let Strategy { immediate_stores, register_stores, .. } = self.strategy;
         let stores = |immediate: bool, register: bool| (!often || immediate) && !register;

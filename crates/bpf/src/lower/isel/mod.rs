@@ -4,8 +4,8 @@
 //! a constant that all users took as an immediate, or an address that all folded, is never made.
 //!
 //! Verifier contract kept here (numbers are sections of the contract page):
-//! - context accesses are base + displacement, never a modified base, and constants are stored there from registers where
-//!   a kernel wants that (6);
+//! - context accesses are base + displacement, never a modified base, and constants are stored there from
+//!   registers where a kernel wants that (6);
 //! - only constants, `r10 + k` and `ld_imm64` are made anew at their uses; loads and pointer sums never (1, 5);
 //! - the pointer is the left operand of a sum (7);
 //! - comparisons keep their width, and pointers are compared with the immediate 0, never with a register that holds
@@ -111,10 +111,10 @@ struct Before {
 struct Select<'f> {
     func: &'f Function,
     strategy: Strategy,
-    /// Whether constants may be stored into the context as immediates.
+    /// True if constants may be stored into the context as immediates.
     context_immediates: bool,
     uses: SecondaryMap<Value, u32>,
-    /// How often each value is stored.
+    /// Number of stores of each value.
     stored: SecondaryMap<Value, u32>,
     crossing: &'f Crossing,
     /// Constants in registers between here and the next call or the end of the block.
@@ -202,7 +202,7 @@ impl Select<'_> {
         }
     }
 
-    /// Looks through zero-extensions of what is narrow already.
+    /// Looks through zero-extensions of narrow values.
     fn through_copies(&self, value: Value) -> Value {
         let mut value = value;
         while let Some(inst) = self.func.def_inst(value) {
@@ -238,7 +238,7 @@ impl Select<'_> {
         }
     }
 
-    /// Instructions that compute `value` into a register of their own, for what is cheaper made anew than kept.
+    /// Instructions that compute `value` into a register of their own, where that is cheaper than to keep it.
     /// They come before the instruction pushed last, so the caller pushes that one first: blocks are built
     /// backwards.
     fn remake(&self, value: Value) -> Option<MOp> {
@@ -309,7 +309,8 @@ impl Select<'_> {
         self.push(MOp::Args, operands);
     }
 
-    /// Where a fixed register delivers a value: a register of its own and a copy, if the value outlives calls.
+    /// The register in which a fixed register delivers a value: one of its own with a copy, if the value
+    /// outlives calls.
     fn copied_out(&mut self, value: Value, v: VReg) -> VReg {
         if self.strategy.bound_arguments || !self.crossing.contains(value) {
             return v;
@@ -319,7 +320,7 @@ impl Select<'_> {
         delivered
     }
 
-    /// What a fixed register takes: a copy, if the value outlives calls.
+    /// The register that a fixed register takes a value from: a copy, if the value outlives calls.
     fn copied_in(&mut self, value: Value, before: &mut Vec<Before>) -> VReg {
         let value = self.through_copies(value);
         let v = self.vreg(value);
@@ -437,7 +438,8 @@ impl Select<'_> {
         self.push(op, vec![used(src), defined(dst)]);
     }
 
-    /// Whether a load that only this extension uses extends the sign itself, into the register of the result.
+    /// Reports whether a load that only this extension uses extends the sign itself, into the register of the
+    /// result.
     fn extends_load(&mut self, loaded: Value, bits: u8, result: Option<Value>) -> bool {
         let (Some(result), Some(load)) = (result, self.func.def_inst(loaded)) else { return false };
         let Op::Load { size, sext: false, .. } = self.func.insts[load].op else { return false };
@@ -486,9 +488,10 @@ impl Select<'_> {
         self.finish(MOp::Alu { op, width, imm, core: core.map(|c| c.0) }, operands, before);
     }
 
-    /// Whether the operands of a sum must be exchanged, so that what is or may be a pointer is the one that is overwritten; `None` if
-    /// both are numbers. Of `number += pointer` the verifier forgets which frame a pointer to the stack is in. Two that may be
-    /// pointers stay as the program had them.
+    /// Returns true if the operands of a sum must be exchanged, so that the operand that is or may be a
+    /// pointer is the one that is overwritten; `None` if both are numbers. Of `number += pointer` the
+    /// verifier forgets which frame a pointer to the stack is in. Two that may be pointers stay as the
+    /// program had them.
     fn pointer_on_the_left(&self, a: Value, b: Value) -> Option<bool> {
         let rank = |v: Value| match self.func.types[v] {
             Type::Ptr(_) => 2,
@@ -499,7 +502,7 @@ impl Select<'_> {
         (a.max(b) > 0).then_some(b > a)
     }
 
-    /// Whether the second operand should be the one that is overwritten.
+    /// Returns true if the second operand should be the one that is overwritten.
     fn better_swapped(&self, result: Value, a: Value, b: Value) -> bool {
         match (self.constant(a), self.constant(b)) {
             (Some(_), None) => return true,
@@ -586,7 +589,7 @@ impl Select<'_> {
             };
             operands.push(used_in(v, i + 1));
         }
-        // Made in the order of the arguments: what is pushed last comes first.
+        // Made in the order of the arguments: the last one pushed comes first.
         before.reverse();
         let mut clobbers = call_clobbers();
         match result.and_then(|r| self.vregs[r].map(|v| (r, v))) {
@@ -639,7 +642,8 @@ mod tests {
 
     use crate::lower::{CHOICES, Strategy, lower_with};
 
-    /// Lowers a static function by each strategy and follows the pointer in `r1`: each sum with it must have it on the left.
+    /// Lowers a static function by each strategy and follows the pointer in `r1`: each sum with it must have
+    /// it on the left.
     fn pointer_stays_on_the_left(body: &str) {
         let text = format!("fn0 \"f\" static returns {{\n{body}}}\n");
         let module = parse_module(&text).unwrap_or_else(|e| panic!("{e:?}\n{text}"));

@@ -1,4 +1,5 @@
-//! Match tables as code: a tree of comparisons that ends at the first entry that matches, or comparisons in the entries' order.
+//! Match tables as code: a tree of comparisons that ends at the first entry that matches, or comparisons in
+//! the entries' order.
 //!
 //! The words of the key are compared one at a time. Rules on one word become a balanced search among the intervals on
 //! which the result is the same. Otherwise the comparison that leaves the fewest rules on either side divides them, as
@@ -19,7 +20,7 @@ use millstream_ir::{
 pub use plan::{Comparison, Plan, Step, plan};
 pub use rules::{Rule, Test, rules, widths};
 
-/// How a table becomes code.
+/// Form of the code for a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
     /// A tree of comparisons.
@@ -28,7 +29,7 @@ pub enum Form {
     InOrder,
 }
 
-/// Whether a function matches tables.
+/// Reports whether a function matches tables.
 fn has_tables(func: &Function) -> bool {
     func.insts_in_order().any(|(_, inst)| matches!(func.insts[inst].op, Op::TableMatch { .. }))
 }
@@ -42,8 +43,8 @@ pub(super) fn expanded(module: &Module, func: &Function) -> Option<Function> {
     })
 }
 
-/// Replaces matches of tables by comparisons; `true` if there was any. `form` is asked before each, and may leave it. A table of too
-/// many entries stays. Without `jmp32`, comparisons are of 64 bits only.
+/// Replaces matches of tables by comparisons; returns `true` if there was any. `form` is asked before each,
+/// and may leave it. A table of too many entries stays. Without `jmp32`, comparisons are of 64 bits only.
 pub fn expand_tables(
     func: &mut Function,
     tables: &PrimaryMap<Table, TableDecl>,

@@ -30,7 +30,7 @@ pub enum Comparison {
     Masked(u64, u64),
 }
 
-/// What is to be done.
+/// One step of a plan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
     /// Compare a word, and go on with the one or the other step.
@@ -57,7 +57,8 @@ pub struct Plan {
     pub first: usize,
 }
 
-/// The steps that find the first of some rules over words of these widths. No more than `spare` times a rule is needed on both sides of a comparison.
+/// The steps that find the first of some rules over words of these widths. At most `spare` times, a rule is
+/// copied to both sides of a comparison.
 pub fn plan(rules: Vec<Rule>, widths: &[u64], form: Form, spare: usize) -> Plan {
     let mut tree = Tree { steps: Vec::new(), leaves: FxHashMap::default(), form };
     let known: Vec<Known> = widths.iter().map(|&w| Known::of_width(w)).collect();
@@ -72,7 +73,7 @@ struct Rules {
 }
 
 impl Rules {
-    /// What is left where so much is known.
+    /// The rules that remain, with the tests that remain of them, given these facts.
     fn given(&self, known: &[Known]) -> Rules {
         let mut left = Rules { rules: Vec::new(), otherwise: self.otherwise };
         for rule in &self.rules {
@@ -113,7 +114,7 @@ impl Rules {
         }
         cuts.sort_unstable();
         cuts.dedup();
-        // From the last rule to the first, each overwrites what it covers.
+        // From the last rule to the first, each overwrites the intervals that it covers.
         let mut results = vec![self.otherwise; cuts.len()];
         for rule in self.rules.iter().rev() {
             let (lo, hi) = match rule.tests[word] {
@@ -154,7 +155,7 @@ impl Tree {
         self.steps.len() - 1
     }
 
-    /// The step that decides among the rules, of which `spare` more may be copied.
+    /// The step that decides among the rules; `spare` more rules may be copied.
     fn build(&mut self, rules: &Rules, known: &[Known], spare: usize) -> usize {
         let rules = rules.given(known);
         if rules.rules.is_empty() {

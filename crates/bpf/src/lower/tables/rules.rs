@@ -8,7 +8,7 @@ use millstream_ir::{FieldDecl, FieldMatch, TableDecl};
 /// More rules than this are not worth code: programs are limited to a million instructions.
 const MAX_RULES: usize = 1 << 14;
 
-/// What a rule demands of a word. Bits above the word's width are zero.
+/// Test that a rule applies to a word. Bits above the word's width are zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Test {
     /// Nothing.
@@ -19,7 +19,7 @@ pub enum Test {
     Masked(u64, u64),
 }
 
-/// What is known of a word: bounds, and some of its bits.
+/// Facts about a word: bounds, and some of its bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Known {
     pub lo: u64,
@@ -51,7 +51,7 @@ impl Test {
         }
     }
 
-    /// What is left to be tested where so much is known; `None` if it fails.
+    /// The test that remains, given these facts; `None` if it fails.
     pub(super) fn given(self, known: &Known) -> Option<Test> {
         match self {
             Test::Any => Some(Test::Any),
@@ -79,7 +79,7 @@ impl Test {
 pub struct Rule {
     /// One a word.
     pub tests: Vec<Test>,
-    /// What the match gives.
+    /// Result of the match.
     pub result: i64,
 }
 
@@ -117,7 +117,7 @@ pub fn rules(table: &TableDecl) -> Option<Vec<Rule>> {
     Some(rules)
 }
 
-/// The rows of tests, one of which the words of a field must meet.
+/// Rows of tests for a field; its words must meet one of them.
 fn field_rows(m: &FieldMatch, field: &FieldDecl) -> Vec<Vec<Test>> {
     let widths = field_widths(field);
     let masked = |value: &[u64], mask: &[u64]| {

@@ -1,4 +1,4 @@
-//! How to divide rules into two lots by one comparison.
+//! Division of rules into two sets by one comparison.
 
 use super::rules::{Known, Rule, Test};
 
@@ -92,7 +92,7 @@ fn bits(rules: &[Rule], word: usize) -> Vec<Candidate> {
 }
 
 impl Split {
-    /// What is known on each side.
+    /// Facts on each side.
     pub(super) fn sides(self, known: &[Known]) -> (Vec<Known>, Vec<Known>) {
         let (mut left, mut right) = (known.to_vec(), known.to_vec());
         match self {
