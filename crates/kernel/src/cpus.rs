@@ -6,8 +6,8 @@ use crate::error::{Error, Result};
 
 const PATH: &str = "/sys/devices/system/cpu/possible";
 
-/// How many CPUs are possible. A per-CPU map value read from user space is this many values of its size
-/// rounded up to 8 bytes.
+/// Number of possible CPUs. A per-CPU map value read from user space is this many values of its size rounded
+/// up to 8 bytes.
 ///
 /// # Errors
 /// If the kernel's list cannot be read or understood.

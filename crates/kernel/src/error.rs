@@ -1,8 +1,8 @@
-//! Errors that say which call failed, what was being done, and what to do.
+//! Errors that name the failed call, the operation, and a remedy.
 
 use std::fmt;
 
-/// What this crate returns.
+/// Result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// A failure at the border to the kernel.
@@ -13,17 +13,17 @@ pub enum Error {
     Call {
         /// System call and command, such as `bpf(MAP_CREATE)`.
         call: &'static str,
-        /// What was being done, with the names involved.
+        /// Failed operation, with the names involved.
         doing: String,
         /// The kernel's error number.
         errno: Errno,
-        /// What the kernel said besides (netlink's extended acknowledgement, a log), or empty.
+        /// Further explanation of the kernel (netlink's extended acknowledgement, a log), or empty.
         detail: String,
     },
     /// The request itself cannot be right; the kernel was not asked.
     #[error("{doing}: {reason}")]
     Argument {
-        /// What was being done.
+        /// Failed operation.
         doing: String,
         /// Why it cannot be.
         reason: String,
@@ -33,7 +33,7 @@ pub enum Error {
     Read {
         /// The file.
         path: String,
-        /// What went wrong.
+        /// Error of the read.
         source: std::io::Error,
     },
 }
@@ -80,7 +80,7 @@ impl Error {
         }
     }
 
-    /// What the user can do about it, where that is known.
+    /// Remedy for the user, where one is known.
     pub fn hint(&self) -> Option<&'static str> {
         let Error::Call { call, errno, .. } = self else { return None };
         hint(call, errno.0)

@@ -7,8 +7,8 @@ use crate::sys::last_errno;
 /// `MEMBARRIER_CMD_GLOBAL` of `linux/membarrier.h`: the kernel answers it by `synchronize_rcu()`.
 const GLOBAL: libc::c_int = 1;
 
-/// Waits until every program that runs now, on whatever CPU, has returned: some milliseconds. Programs run inside RCU
-/// read-side sections, packet programs with bottom halves off as well.
+/// Waits until every program that runs now, on any CPU, has returned: some milliseconds. Programs run inside
+/// RCU read-side sections, packet programs with bottom halves off as well.
 ///
 /// # Errors
 /// `EINVAL` or `ENOSYS` where the kernel does not offer it, such as with CPUs that have no tick (`nohz_full`).

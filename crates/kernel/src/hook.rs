@@ -16,7 +16,7 @@ pub enum Hook {
     Xdp {
         /// Interface index.
         ifindex: u32,
-        /// Where the program runs.
+        /// Place in the receive path.
         mode: XdpMode,
     },
     /// On TC, without a link.
@@ -31,7 +31,7 @@ pub enum Hook {
 }
 
 impl Hook {
-    /// Takes hold of what is attached to XDP, changing nothing; gives the hook and its present program.
+    /// Takes hold of the XDP attachment, changing nothing; returns the hook and its present program.
     ///
     /// # Errors
     /// As for [`xdp::query_xdp`]; `ENOENT` if the program vanished meanwhile.
@@ -45,8 +45,8 @@ impl Hook {
         Ok(Some((hook, program)))
     }
 
-    /// Takes hold of what is attached to TC, changing nothing; gives the hooks and their present programs, in the order in which
-    /// packets meet them: tcx before filters.
+    /// Takes hold of the TC attachments, changing nothing; returns the hooks and their present programs, in
+    /// the order in which packets meet them: tcx before filters.
     ///
     /// # Errors
     /// `ENODEV`; `ENOENT` if a program vanished meanwhile.
@@ -71,8 +71,8 @@ impl Hook {
         Ok(found)
     }
 
-    /// The id of the program that is there now; `None` if none is, or the interface is gone. Of TC programs without a link, which
-    /// have no place of their own, only the expected one is told.
+    /// The id of the program that is there now; `None` if none is, or the interface is gone. Of TC programs
+    /// without a link, which have no place of their own, only the expected one is reported.
     ///
     /// # Errors
     /// If the kernel does not answer.

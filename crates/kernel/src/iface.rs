@@ -1,4 +1,4 @@
-//! Network interfaces: what they are, and veth pairs for probes, tests and the laboratory.
+//! Network interfaces: their properties, and veth pairs for probes, tests and the laboratory.
 //!
 //! All functions act in the network namespace of the calling thread.
 
@@ -27,7 +27,7 @@ pub(crate) const IFLA_XDP: u16 = 43;
 const IFADDR: usize = 8;
 const RTMSG: usize = 12;
 
-/// How long the kernel is waited for.
+/// Longest wait for the kernel.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// An interface, as rtnetlink describes it.
@@ -37,15 +37,15 @@ pub struct Interface {
     pub index: u32,
     /// Name.
     pub name: String,
-    /// Whether its hardware addresses are Ethernet's (`ARPHRD_ETHER`).
+    /// True if its hardware addresses are Ethernet's (`ARPHRD_ETHER`).
     pub ethernet: bool,
     /// Hardware address, empty if it has none.
     pub address: Vec<u8>,
     /// Largest packet, without the link-layer header.
     pub mtu: u32,
-    /// Whether it is set up (administratively).
+    /// True if it is set up (administratively).
     pub up: bool,
-    /// Whether it passes packets: it is set up, has a carrier, and the kernel has taken note of that.
+    /// True if it passes packets: it is set up, has a carrier, and the kernel has taken note of that.
     pub operational: bool,
     pub(crate) xdp: Vec<(u16, Vec<u8>)>,
 }
@@ -109,7 +109,8 @@ fn described(answer: &[u8]) -> Option<Interface> {
     Some(out)
 }
 
-/// Addresses of IPv4 of all interfaces, in the kernel's order: index of the interface, address, and bits of its network.
+/// Addresses of IPv4 of all interfaces, in the kernel's order: index of the interface, address, and bits of
+/// its network.
 ///
 /// # Errors
 /// If the kernel does not answer.
@@ -127,7 +128,8 @@ pub fn addresses() -> Result<Vec<(u32, Ipv4Addr, u8)>> {
     Ok(answers.iter().filter_map(one).collect())
 }
 
-/// Gateways of the default routes of IPv4 in the main table, those that are preferred first: index of the interface, and address.
+/// Gateways of the default routes of IPv4 in the main table, those that are preferred first: index of the
+/// interface, and address.
 ///
 /// # Errors
 /// If the kernel does not answer.
@@ -194,8 +196,9 @@ pub fn set_up(index: u32) -> Result<()> {
         .map(drop)
 }
 
-/// Sets both ends of a veth pair up, and waits until they pass packets. The one that is set up first has a carrier only with the other, which a
-/// worker of the kernel sees to; until then the kernel drops what is sent there, and says nothing.
+/// Sets both ends of a veth pair up, and waits until they pass packets. The one that is set up first has a
+/// carrier only with the other, which a worker of the kernel sees to; until then the kernel silently drops
+/// frames sent there.
 ///
 /// # Errors
 /// `ENODEV`, `EPERM`; if one passes no packets after ten seconds.

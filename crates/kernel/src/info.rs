@@ -1,4 +1,4 @@
-//! What the kernel knows of its objects: information by descriptor, and lists of ids.
+//! Information of the kernel about its objects: by descriptor, and lists of ids.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
@@ -64,9 +64,9 @@ pub struct ProgramInfo {
     pub attach_btf_id: u32,
     /// When it was loaded: nanoseconds since boot.
     pub load_time_ns: u64,
-    /// Whether its licence is compatible with the GPL.
+    /// True if its licence is compatible with the GPL.
     pub gpl_compatible: bool,
-    /// The user who loaded it.
+    /// User who loaded it.
     pub uid: u32,
 }
 
@@ -79,11 +79,11 @@ pub struct LinkInfo {
     pub link_type: LinkType,
     /// The program attached.
     pub program_id: u32,
-    /// What it is attached to, for the types that this project uses.
+    /// Its target, for the types that this project uses.
     pub detail: LinkDetail,
 }
 
-/// What a link is attached to.
+/// Target of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkDetail {
     /// XDP hook of an interface (0 once the interface is gone), numbered in the link's own namespace.
@@ -100,7 +100,7 @@ pub enum LinkDetail {
     },
     /// A function or tracepoint, by BTF.
     Tracing {
-        /// How.
+        /// Attach type.
         attach: AttachType,
         /// BTF id of the target.
         target_btf_id: u32,
@@ -135,7 +135,7 @@ pub struct BtfInfo {
     pub name: String,
     /// Bytes of data.
     pub size: u32,
-    /// Whether the kernel (and not a user) made it.
+    /// True if the kernel (and not a user) made it.
     pub kernel: bool,
 }
 
@@ -182,7 +182,7 @@ pub(crate) fn program_info(fd: BorrowedFd<'_>) -> Result<ProgramInfo> {
     raw.nr_map_ids = first.nr_map_ids;
     raw.map_ids = addr_mut(&mut map_ids);
     get(fd, &mut raw, "program")?;
-    // A map may have been bound in between; what is there is what was written.
+    // A map may have been bound in between; only as many ids as there now are were written.
     map_ids.truncate(raw.nr_map_ids as usize);
     Ok(ProgramInfo {
         id: raw.id,
@@ -231,7 +231,7 @@ pub(crate) fn jited_functions(fd: BorrowedFd<'_>) -> Result<Vec<(u64, u32)>> {
     Ok(addresses.into_iter().zip(lengths).collect())
 }
 
-/// Records of `struct bpf_line_info`, of which the kernel may know a longer form.
+/// Records of `struct bpf_line_info`; the kernel may know a longer form.
 const LINE_INFO: usize = 16;
 
 pub(crate) fn jited_lines(fd: BorrowedFd<'_>) -> Result<Vec<(u32, u64)>> {

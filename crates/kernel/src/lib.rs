@@ -5,12 +5,12 @@
 //! descriptor, and with it goes the object, unless something else (a pin, a link, a program) holds it.
 //!
 //! Instructions are raw 8-byte slots; this crate knows no ISA, no ELF and no IR. Features are probed
-//! ([`probe`]), never guessed from a kernel version. Every failure names the system call, what was being done
-//! and, where known, what to do about it ([`Error::hint`]).
+//! ([`probe`]), never guessed from a kernel version. Every failure names the system call, the operation and,
+//! where known, a remedy ([`Error::hint`]).
 //!
-//! Architecture Invariant: no other crate issues bpf(2), rtnetlink or mmap of a map. `unsafe` code is therefore
-//! allowed in the modules `sys`, `grace`, `mapping`, `ringbuf`, `netlink`, `netns`, `packet` and `tap` of this crate, each block with its reason, and
-//! denied in the others.
+//! Architecture Invariant: no other crate issues bpf(2), rtnetlink or mmap of a map. `unsafe` code is
+//! therefore allowed in the modules `sys`, `grace`, `mapping`, `ringbuf`, `netlink`, `netns`, `packet` and
+//! `tap` of this crate, each block with its reason, and denied in the others.
 //!
 //! Sources: `include/uapi/linux/bpf.h`, `kernel/bpf/syscall.c`, `net/bpf/test_run.c` and `net/core/dev.c` of
 //! Linux 6.18.

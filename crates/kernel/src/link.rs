@@ -12,7 +12,7 @@ use crate::program::Program;
 use crate::sys::{self, LinkCreate, LinkDetach, LinkUpdate, Plain, RawTracepoint, uapi};
 use crate::types::AttachType;
 
-/// Where in the receive path an XDP program runs.
+/// Place in the receive path at which an XDP program runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum XdpMode {
     /// The driver's, if it has one; generic otherwise.
@@ -87,10 +87,10 @@ impl Link {
         Ok(Link { fd: sys::call_fd(sys::LINK_CREATE, &mut attr, doing)? })
     }
 
-    /// Attaches a tracing program (`tp_btf`, `fentry`, `fexit`, LSM) to what it was loaded for.
+    /// Attaches a tracing program (`tp_btf`, `fentry`, `fexit`, LSM) to the target that it was loaded for.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// If the kernel refuses it.
     pub fn attach_tracing(program: &Program) -> Result<Self> {
         let mut attr = RawTracepoint::zeroed();
         attr.prog_fd = program.raw();
@@ -142,13 +142,13 @@ impl Link {
     /// The packets move over within microseconds; the caller returns when none runs in the old program.
     ///
     /// # Errors
-    /// `EPERM` if the link's program is not `expected` (somebody else replaced it; nothing changed), `EINVAL` if
-    /// `new` does not fit the hook, `ENOLINK` if the interface is gone.
+    /// `EPERM` if the link's program is not `expected` (another process replaced it; nothing changed),
+    /// `EINVAL` if `new` does not fit the hook, `ENOLINK` if the interface is gone.
     pub fn replace(&self, new: &Program, expected: &Program) -> Result<()> {
         self.update(new, Some(expected))
     }
 
-    /// Puts `new` in the place of whatever is there.
+    /// Puts `new` in the place of any present program.
     ///
     /// # Errors
     /// As for [`Link::replace`], less the comparison.

@@ -1,4 +1,4 @@
-//! Loading programs, and what the verifier said.
+//! Loading programs, and the verifier's answers.
 //!
 //! A program is loaded with the statistics log first (level 4, a few lines), so that a load costs no more than
 //! it must. Only a rejected one is loaded again, with the log of the path that failed. `ENOSPC` means that the
@@ -27,14 +27,14 @@ impl RecordInfo<'_> {
     }
 }
 
-/// What a program is to be. Plain data; [`Program::load`] asks the kernel for it.
+/// Specification of a program. Plain data; [`Program::load`] asks the kernel for it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProgramSpec<'a> {
     /// Name for listings; at most 15 bytes of it are kept.
     pub name: &'a str,
     /// Program type.
     pub program_type: ProgramType,
-    /// What it will be attached to, where the type asks for it.
+    /// Its attach type, where the program type asks for it.
     pub expected_attach: AttachType,
     /// The instructions, 8-byte slots in the machine's byte order, all descriptors and ids filled in.
     pub insns: &'a [u64],
@@ -62,7 +62,7 @@ pub struct ProgramSpec<'a> {
     pub ifindex: u32,
 }
 
-/// What the verifier counted.
+/// Counts of the verifier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct VerifierStats {
     /// Instructions walked ("processed N insns"), over all paths and subprograms.
@@ -137,7 +137,7 @@ pub struct Rejection {
     pub errno: Errno,
     /// The verifier's log of the path that failed, or its end if it is very long.
     pub log: String,
-    /// What was counted until then.
+    /// Counts of the verifier until then.
     pub stats: Option<VerifierStats>,
 }
 

@@ -10,7 +10,7 @@ use crate::info::{self, MapInfo};
 use crate::sys::{self, MapCreate, MapElem, Obj, Plain, addr, addr_mut};
 use crate::types::{MapType, map_flags};
 
-/// What a map is to be. Plain data; [`Map::create`] makes the map.
+/// Specification of a map. Plain data; [`Map::create`] makes the map.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MapSpec<'a> {
     /// Name for listings; at most 15 bytes of it are kept.
@@ -35,7 +35,7 @@ pub struct MapSpec<'a> {
     pub extra: u64,
 }
 
-/// What an update may find.
+/// Precondition of an update.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum UpdateMode {
     /// Insert or replace.
@@ -137,7 +137,8 @@ impl Map {
         Ok(Map { fd, info: self.info.clone() })
     }
 
-    /// What the kernel said of the map when this handle was made; use [`Map::refresh`] for what changes.
+    /// The kernel's description of the map when this handle was made; use [`Map::refresh`] for values that
+    /// change.
     pub fn info(&self) -> &MapInfo {
         &self.info
     }
@@ -172,16 +173,16 @@ impl Map {
     /// to 8 bytes.
     ///
     /// # Errors
-    /// A key of the wrong size, or what the kernel refuses.
+    /// If the key has the wrong size, or the kernel refuses.
     pub fn lookup(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut value = vec![0; self.value_len()?];
         Ok(self.lookup_into(key, &mut value)?.then_some(value))
     }
 
-    /// Like [`Map::lookup`], into a buffer of [`Map::value_len`] bytes; says whether there was an element.
+    /// Like [`Map::lookup`], into a buffer of [`Map::value_len`] bytes; returns true if there was an element.
     ///
     /// # Errors
-    /// A key or value of the wrong size, or what the kernel refuses.
+    /// If the key or value has the wrong size, or the kernel refuses.
     pub fn lookup_into(&self, key: &[u8], value: &mut [u8]) -> Result<bool> {
         self.check("looking up in", key, value.len())?;
         let mut attr = self.element(key);
@@ -233,10 +234,10 @@ impl Map {
         self.update(key, &object.as_raw_fd().to_ne_bytes(), UpdateMode::Any)
     }
 
-    /// Removes an element; says whether there was one.
+    /// Removes an element; returns true if there was one.
     ///
     /// # Errors
-    /// What the kernel refuses: elements of arrays cannot be removed (`EINVAL`).
+    /// If the kernel refuses: elements of arrays cannot be removed (`EINVAL`).
     pub fn delete(&self, key: &[u8]) -> Result<bool> {
         self.check_key("deleting from", key)?;
         let mut attr = self.element(key);
@@ -247,7 +248,7 @@ impl Map {
     /// start again from the first.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// If the kernel refuses.
     pub fn next_key(&self, key: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
         if let Some(key) = key {
             self.check_key("walking", key)?;
@@ -261,7 +262,7 @@ impl Map {
     /// Reads and removes in one step: hash maps by key, queues and stacks with an empty key.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// If the kernel refuses.
     pub fn lookup_and_delete(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut value = vec![0; self.value_len()?];
         self.check("taking from", key, value.len())?;
@@ -280,7 +281,7 @@ impl Map {
         sys::call(sys::MAP_FREEZE, &mut attr, || self.doing("freezing")).map(drop)
     }
 
-    /// Whether user space can write it no more. What programs may do is another matter.
+    /// Returns true if user space can no longer write it. The rights of programs are another matter.
     ///
     /// # Errors
     /// If the kernel's description of the descriptor cannot be read.

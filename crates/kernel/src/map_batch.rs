@@ -32,7 +32,7 @@ impl Entries {
         self.len
     }
 
-    /// Whether there is no element.
+    /// Returns true if there is no element.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -63,7 +63,7 @@ impl Map {
     /// Reads all elements: in batches where the map type has them, by walking otherwise.
     ///
     /// # Errors
-    /// What the kernel refuses; `EBUSY`, as an error, if the map changes too fast to be walked.
+    /// If the kernel refuses; `EBUSY`, as an error, if the map changes too fast to be walked.
     pub fn entries(&self) -> Result<Entries> {
         match self.entries_by_batch() {
             Err(e) if matches!(e.errno(), Some(libc::EINVAL | ENOTSUPP | libc::EOPNOTSUPP)) => {
@@ -154,7 +154,8 @@ impl Map {
     /// Inserts or replaces many elements: `keys` and `values` are laid end to end, in the sizes of the map.
     ///
     /// # Errors
-    /// Sizes that do not fit; what the kernel refuses. Elements before the refused one have been written.
+    /// If sizes do not fit, or the kernel refuses an element. Elements before the refused one have been
+    /// written.
     pub fn update_batch(&self, keys: &[u8], values: &[u8]) -> Result<()> {
         let (key_len, value_len) = (self.info().key_size as usize, self.value_len()?);
         let count = keys.len().checked_div(key_len).unwrap_or(0);

@@ -29,10 +29,10 @@ unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
-/// Memory that programs and this process share: an array of one element of so many bytes.
+/// Memory that programs and this process share: an array of one element of `bytes` bytes.
 ///
 /// # Errors
-/// What the kernel refuses: a name or a size that is none, no memory left.
+/// If the kernel refuses: an invalid name or size, no memory left.
 pub fn shared_memory(name: &str, bytes: usize) -> Result<(Map, Mapping)> {
     let value_size = u32::try_from(bytes).map_err(|_| {
         Error::argument(format!("making map {name:?}"), format!("{bytes} bytes are more than a value has"))
@@ -95,17 +95,17 @@ impl Mapping {
         self.len
     }
 
-    /// Whether nothing is mapped; never so for a map of the kernel's.
+    /// Returns true if nothing is mapped; never so for a map of the kernel's.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Where it begins: for whoever hands the memory on, to code that reads and writes it as programs do.
+    /// Address of its first byte, for passing the memory on to code that reads and writes it as programs do.
     pub fn address(&self) -> u64 {
         self.base.as_ptr() as u64
     }
 
-    /// Whether it may be written.
+    /// Returns true if it may be written.
     pub fn is_writable(&self) -> bool {
         self.writable
     }

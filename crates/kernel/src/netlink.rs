@@ -1,4 +1,5 @@
-//! As much rtnetlink as XDP, filters, veth pairs and names of interfaces need: one request, its answers, its acknowledgement.
+//! As much rtnetlink as XDP, filters, veth pairs and names of interfaces need: one request, its answers, its
+//! acknowledgement.
 //!
 //! Sources: `include/uapi/linux/{netlink,rtnetlink,if_link}.h` of Linux 6.18.
 #![allow(unsafe_code)]
@@ -34,7 +35,7 @@ impl Request {
         Self::new(kind, flags, &[0, ifindex, handle, parent, info])
     }
 
-    /// A request for all that there is of a kind in IPv4, whose own header has so many bytes.
+    /// A request for all objects of a kind in IPv4, whose own header has `header` bytes.
     pub(crate) fn ipv4(kind: u16, header: usize) -> Self {
         let mut words = vec![0; header / 4];
         words[0] = u32::from_ne_bytes([libc::AF_INET as u8, 0, 0, 0]);

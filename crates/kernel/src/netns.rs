@@ -1,4 +1,5 @@
-//! Private network namespaces, which vanish with their last descriptor: nothing to clean up, whatever happens.
+//! Private network namespaces, which vanish with their last descriptor, so that there is never anything to
+//! clean up.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -43,7 +44,7 @@ impl Namespace {
     /// Opens a namespace by its file, such as `/run/netns/NAME`.
     ///
     /// # Errors
-    /// If the file cannot be opened. Whether it is a network namespace shows when it is entered.
+    /// If the file cannot be opened. A file that is not a network namespace shows only when it is entered.
     pub fn open(path: &Path) -> Result<Self> {
         let file = File::open(path)
             .map_err(|source| Error::Read { path: path.to_string_lossy().into_owned(), source })?;

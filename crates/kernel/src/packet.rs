@@ -1,7 +1,8 @@
 //! Packet sockets: frames of an interface, as they come to the stack and go out of it.
 //!
-//! For control planes: what an XDP program passes on is received here, and what it cannot send (a frame to several
-//! ports) is sent here. The kernel takes a VLAN tag out of a frame before a socket sees it; it is put back.
+//! For control planes: frames that an XDP program passes on are received here, and frames that it cannot send
+//! (one to several ports) are sent here. The kernel takes a VLAN tag out of a frame before a socket sees it;
+//! it is put back.
 //!
 //! Sources: packet(7) and `include/uapi/linux/if_packet.h` of Linux 6.18.
 #![allow(unsafe_code)]
@@ -14,8 +15,8 @@ use crate::sys::last_errno;
 
 /// `PACKET_IGNORE_OUTGOING`.
 const IGNORE_OUTGOING: libc::c_int = 23;
-/// `PACKET_FANOUT`, and what is above the group's number: `PACKET_FANOUT_HASH`, with `PACKET_FANOUT_FLAG_IGNORE_OUTGOING`, and of the first socket
-/// `PACKET_FANOUT_FLAG_UNIQUEID`.
+/// `PACKET_FANOUT`, and the bits above the group's number: `PACKET_FANOUT_HASH`, with
+/// `PACKET_FANOUT_FLAG_IGNORE_OUTGOING`, and of the first socket `PACKET_FANOUT_FLAG_UNIQUEID`.
 const FANOUT: libc::c_int = 18;
 const BY_FLOW: u32 = 0x4000 << 16;
 const NEW_GROUP: u32 = 0x2000 << 16;
@@ -26,7 +27,7 @@ const TPID_VALID: u32 = 1 << 6;
 const ETHERTYPE_VLAN: u16 = 0x8100;
 /// Both addresses, behind which a tag stands.
 const ADDRESSES: usize = 12;
-/// Room for the longest frame that is received; longer ones are cut by nobody, for no link has such.
+/// Room for the longest frame that is received. None is cut, for no link has longer ones.
 pub const LONGEST: usize = 1 << 16;
 
 /// A raw socket on one interface.
@@ -50,7 +51,7 @@ impl PacketSocket {
         if fd < 0 {
             return Err(Error::call("socket(AF_PACKET)", doing("opening", ifindex), last_errno()));
         }
-        // SAFETY: the descriptor was just made and belongs to nobody else.
+        // SAFETY: the descriptor was just made and has no other owner.
         let socket = PacketSocket { fd: unsafe { OwnedFd::from_raw_fd(fd) }, ifindex };
         socket.set(IGNORE_OUTGOING, &1i32)?;
         socket.set(libc::PACKET_AUXDATA, &1i32)?;
@@ -76,7 +77,8 @@ impl PacketSocket {
         Ok(socket)
     }
 
-    /// So many sockets as by [`PacketSocket::open`], each of which gets the frames of its flows: all of a connection, in both directions, come by the same one.
+    /// Opens `count` sockets as by [`PacketSocket::open`]. Each gets the frames of its flows: all of a
+    /// connection, in both directions, come by the same one.
     ///
     /// # Errors
     /// As there, and `EINVAL` where the kernel does not spread frames that way.
@@ -86,7 +88,7 @@ impl PacketSocket {
         first.set(FANOUT, &(BY_FLOW | NEW_GROUP))?;
         let group = first.get::<u32>(FANOUT)? & 0xffff;
         others.iter().try_for_each(|socket| socket.set(FANOUT, &(BY_FLOW | group)))?;
-        // What came before has come to several of them.
+        // Earlier frames have come to several of them.
         let mut frame = vec![0; LONGEST];
         for socket in &sockets {
             while socket.receive_into(&mut frame)?.is_some() {}
@@ -119,7 +121,7 @@ impl PacketSocket {
     /// The next frame that has come in, with its VLAN tag; `None` if there is none now.
     ///
     /// # Errors
-    /// What the kernel says of the interface, such as `ENETDOWN`.
+    /// The kernel's error for the interface, such as `ENETDOWN`.
     pub fn receive(&self) -> Result<Option<Vec<u8>>> {
         let mut frame = vec![0u8; LONGEST];
         let length = self.receive_into(&mut frame)?;
@@ -185,7 +187,7 @@ impl PacketSocket {
     /// Sends a frame out of the interface.
     ///
     /// # Errors
-    /// What the kernel says, such as `ENETDOWN`, `EMSGSIZE` or, with a full queue, `ENOBUFS`.
+    /// The kernel's error, such as `ENETDOWN`, `EMSGSIZE` or, with a full queue, `ENOBUFS`.
     pub fn send(&self, frame: &[u8]) -> Result<()> {
         // SAFETY: reads the frame, which is live.
         let sent = unsafe { libc::send(self.fd.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };

@@ -1,11 +1,12 @@
-//! Places for pins that nobody else can change.
+//! Places for pins that no other user can change.
 //!
-//! What is pinned decides what runs: whoever can write to a directory of pins can take the guard of specialised code away, put
-//! another map in the place of one, or another program in the place of the original. A BPF file system is mounted with mode 1777
-//! unless told otherwise, so that everybody may make directories in it. Therefore each directory from the mount down must
-//! belong to this user or to root, and be writable for its owner alone; only those above the directory of pins may be written
-//! by others if they are sticky, so that nobody else can rename or remove what is in them. Directories are made with mode
-//! 0700. Then nothing on the way can be exchanged between the check and the use.
+//! Pins decide which code runs: a user who can write to a directory of pins can take the guard of specialised
+//! code away, put another map in the place of one, or another program in the place of the original. A BPF
+//! file system is mounted with mode 1777 unless told otherwise, so that every user may make directories in
+//! it. Therefore each directory from the mount down must belong to this user or to root, and be writable for
+//! its owner alone; only those above the directory of pins may be written by others if they are sticky, so
+//! that no other user can rename or remove their entries. Directories are made with mode 0700. Then nothing
+//! on the way can be exchanged between the check and the use.
 
 use std::fs::{DirBuilder, Metadata, Permissions};
 use std::io;
@@ -38,7 +39,7 @@ pub enum PlaceError {
         /// The directory.
         path: PathBuf,
     },
-    /// It is another user's, who can change what is pinned.
+    /// It belongs to another user, who can change the pins.
     #[error("{path} belongs to user {owner}, who could remove or replace what is pinned there")]
     Foreign {
         /// The directory or pin.
@@ -46,7 +47,7 @@ pub enum PlaceError {
         /// Its owner.
         owner: u32,
     },
-    /// Others may change what is pinned.
+    /// Others may change the pins.
     #[error("{path} has mode {mode:04o}: others could remove or replace what is pinned there")]
     Writable {
         /// The directory or pin.
@@ -91,7 +92,7 @@ pub const MOUNT: &str = "mount -t bpf -o mode=0700 bpf /sys/fs/bpf";
 
 type Result<T> = std::result::Result<T, PlaceError>;
 
-/// Checks that only this user can change what is pinned in a directory.
+/// Checks that only this user can change the pins in a directory.
 ///
 /// # Errors
 /// [`PlaceError`], for the first directory from the mount down that is not as it must be, or that is not there.
@@ -102,8 +103,8 @@ pub fn check_place(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes a directory for pins, and those above it that are not there, each for this user alone. One that is there and this
-/// user's is closed to others.
+/// Makes a directory for pins, and those above it that are not there, each for this user alone. One that is
+/// there and this user's is closed to others.
 ///
 /// # Errors
 /// [`PlaceError`], if one that is there is not as it must be, or one cannot be made.
@@ -116,7 +117,7 @@ pub fn make_place(directory: &Path) -> Result<()> {
     for path in missing.into_iter().rev() {
         check_place_above(path)?;
         match DirBuilder::new().mode(MODE).create(path) {
-            // Another session of ours, or a stranger: the check says who.
+            // Made by another session of ours, or by a stranger: the check tells.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             made => made.map_err(|source| PlaceError::Io { path: path.to_owned(), source })?,
         }

@@ -25,12 +25,12 @@ pub enum Outcome {
     Yes,
     /// It does not, for this reason.
     No(String),
-    /// The kernel refuses it to this process (`EPERM`, `EACCES`), so what it can do stays unknown.
+    /// The kernel refuses it to this process (`EPERM`, `EACCES`), so its abilities stay unknown.
     Forbidden(String),
 }
 
 impl Outcome {
-    /// Whether it works.
+    /// Returns true if it works.
     pub fn is_yes(&self) -> bool {
         *self == Outcome::Yes
     }
@@ -71,7 +71,7 @@ pub fn constant_xdp(verdict: i32) -> std::result::Result<Program, LoadError> {
     })
 }
 
-/// Whether maps may be made and XDP programs loaded.
+/// Tests if maps may be made and XDP programs loaded.
 pub fn bpf() -> Outcome {
     let map = MapSpec {
         name: "probe",
@@ -84,8 +84,8 @@ pub fn bpf() -> Outcome {
     Outcome::of(Map::create(&map).and_then(|_| constant_xdp(2).map_err(refused)))
 }
 
-/// Whether the instructions of version 4 are known: sign extension in moves and loads, byte swaps, signed division, long
-/// jumps (Linux 6.6 and later).
+/// Tests if the instructions of version 4 are known: sign extension in moves and loads, byte swaps, signed
+/// division, long jumps (Linux 6.6 and later).
 pub fn instruction_set_v4() -> Outcome {
     let insns = [
         [0xb7, 0, 0, 0, 7, 0, 0, 0],
@@ -103,7 +103,8 @@ pub fn instruction_set_v4() -> Outcome {
     loads(&insns)
 }
 
-/// Whether there are atomic instructions that give the old value, exchange, and compare and exchange (Linux 5.12 and later).
+/// Tests if there are atomic instructions that give the old value, exchange, and compare and exchange (Linux
+/// 5.12 and later).
 pub fn fetching_atomics() -> Outcome {
     let insns = [
         [0xb7, 0, 0, 0, 2, 0, 0, 0],
@@ -116,7 +117,8 @@ pub fn fetching_atomics() -> Outcome {
     loads(&insns)
 }
 
-/// Whether XDP programs may ask for the coarse monotonic clock (`bpf_ktime_get_coarse_ns`, Linux 5.11 and later).
+/// Tests if XDP programs may ask for the coarse monotonic clock (`bpf_ktime_get_coarse_ns`, Linux 5.11 and
+/// later).
 pub fn coarse_clock() -> Outcome {
     let insns = [
         // call bpf_ktime_get_coarse_ns
@@ -127,8 +129,8 @@ pub fn coarse_clock() -> Outcome {
     loads(&insns)
 }
 
-/// Whether the verifier knows that a lookup of a constant index below the size of an array finds an entry, so that its result
-/// need not be tested (Linux 6.14 and later).
+/// Tests if the verifier knows that a lookup of a constant index below the size of an array finds an entry,
+/// so that its result need not be tested (Linux 6.14 and later).
 pub fn elided_null_checks() -> Outcome {
     let map = MapSpec {
         name: "probe",
@@ -159,7 +161,7 @@ pub fn elided_null_checks() -> Outcome {
     loads(&insns)
 }
 
-/// Whether an XDP program of these instructions, in little-endian order, is accepted.
+/// Tests if an XDP program of these instructions, in little-endian order, is accepted.
 fn loads(insns: &[[u8; 8]]) -> Outcome {
     let insns: Vec<u64> = insns.iter().map(|&slot| u64::from_le_bytes(slot)).collect();
     let program = Program::load(&ProgramSpec {
@@ -172,7 +174,7 @@ fn loads(insns: &[[u8; 8]]) -> Outcome {
     Outcome::of(program.map_err(refused))
 }
 
-/// Whether objects can be enumerated and opened by id, which adoption and the search for map writers need.
+/// Tests if objects can be enumerated and opened by id, which adoption and the search for map writers need.
 pub fn enumeration() -> Outcome {
     Outcome::of(crate::info::map_ids().and_then(|ids| {
         // Maps of other processes may be gone by the time they are opened.
@@ -181,7 +183,7 @@ pub fn enumeration() -> Outcome {
     }))
 }
 
-/// Whether veth runs XDP natively.
+/// Tests if veth runs XDP natively.
 pub fn native_xdp_on_veth() -> Outcome {
     Outcome::of(in_veth(|ifindex| {
         let program = constant_xdp(2).map_err(refused)?;
@@ -189,7 +191,7 @@ pub fn native_xdp_on_veth() -> Outcome {
     }))
 }
 
-/// Whether TC programs attach by a filter of a clsact queueing discipline.
+/// Tests if TC programs attach by a filter of a clsact queueing discipline.
 pub fn clsact() -> Outcome {
     Outcome::of(in_veth(|ifindex| {
         let program = Program::load(&ProgramSpec {
@@ -206,7 +208,7 @@ pub fn clsact() -> Outcome {
     }))
 }
 
-/// Whether TC programs attach by link (Linux 6.6 and later).
+/// Tests if TC programs attach by link (Linux 6.6 and later).
 pub fn tcx() -> Outcome {
     Outcome::of(in_veth(|ifindex| {
         let program = Program::load(&ProgramSpec {
@@ -221,19 +223,19 @@ pub fn tcx() -> Outcome {
     }))
 }
 
-/// Whether test runs can send live frames.
+/// Tests if test runs can send live frames.
 pub fn live_frames() -> Outcome {
     Outcome::of(constant_xdp(1).map_err(refused).and_then(|program| {
         program.test_run(&TestRun { data: &[0; 64], live_frames: true, batch: 1, ..TestRun::default() })
     }))
 }
 
-/// Whether the processor's counters can be read (`perf_event_open` of cycles).
+/// Tests if the processor's counters can be read (`perf_event_open` of cycles).
 pub fn hardware_counters() -> Outcome {
     Outcome::of(sys::open_cycle_counter())
 }
 
-/// Whether the kernel carries its own BTF.
+/// Tests if the kernel carries its own BTF.
 pub fn kernel_btf() -> Outcome {
     let path = "/sys/kernel/btf/vmlinux";
     Outcome::of(std::fs::metadata(path).map_err(|source| Error::Read { path: path.to_owned(), source }))
@@ -255,7 +257,7 @@ pub fn bpf_filesystems() -> Result<Vec<String>> {
         .collect())
 }
 
-/// Whether a path is on a BPF file system, so that something can be pinned there.
+/// Returns true if a path is on a BPF file system, so that an object can be pinned there.
 ///
 /// # Errors
 /// If there is no such path, or it may not be seen.

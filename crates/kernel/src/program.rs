@@ -72,12 +72,12 @@ impl Program {
         &self.name
     }
 
-    /// What the verifier counted, if this handle comes from a load.
+    /// Counts of the verifier, if this handle comes from a load.
     pub fn stats(&self) -> Option<VerifierStats> {
         self.stats
     }
 
-    /// What the kernel knows of it: sizes, maps, counters.
+    /// The kernel's description of it: sizes, maps, counters.
     ///
     /// # Errors
     /// If the kernel does not answer.

@@ -96,7 +96,7 @@ impl Map {
 }
 
 impl RingBuffer {
-    /// Waits until there is a record, or the time is over; says whether there is one.
+    /// Waits until there is a record, or the time is over; returns true if there is one.
     ///
     /// # Errors
     /// What poll(2) refuses. An interruption by a signal counts as the end of the time.

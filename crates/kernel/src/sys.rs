@@ -116,8 +116,8 @@ commands!(
 /// `attr` may hold addresses: the caller passes only addresses of buffers that outlive the call and are as long
 /// as the attribute says, which [`addr`] and [`addr_mut`] make from borrowed slices.
 ///
-/// Linux before 5.11 charges maps, programs and BTF to the memory that the process may lock, and says `EPERM` when that is used up: then the
-/// limit is raised, where that is permitted, and the kernel asked again.
+/// Linux before 5.11 charges maps, programs and BTF to the memory that the process may lock, and says `EPERM`
+/// when that is used up: then the limit is raised, where that is permitted, and the kernel asked again.
 pub(crate) fn bpf<T: Plain>(command: Command, attr: &mut T) -> std::result::Result<i32, i32> {
     let result = call_once(command, attr);
     let charged = [MAP_CREATE.number, PROG_LOAD.number, BTF_LOAD.number].contains(&command.number);
@@ -135,7 +135,7 @@ fn call_once<T: Plain>(command: Command, attr: &mut T) -> std::result::Result<i3
     if r < 0 { Err(last_errno()) } else { Ok(r as i32) }
 }
 
-/// Takes the limit of locked memory away; whether there was one and it could be taken away.
+/// Removes the limit of locked memory; returns true if there was one and it could be removed.
 fn raise_locked_memory() -> bool {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: writes one live structure.
@@ -150,7 +150,7 @@ fn raise_locked_memory() -> bool {
 /// Calls bpf(2) for a command that answers with a new file descriptor.
 pub(crate) fn bpf_fd<T: Plain>(command: Command, attr: &mut T) -> std::result::Result<OwnedFd, i32> {
     let fd = bpf(command, attr)?;
-    // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
+    // SAFETY: the kernel has just made this descriptor for us; it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -230,7 +230,7 @@ pub(crate) fn file_system(path: &std::path::Path) -> Result<i64> {
     Ok(found.f_type)
 }
 
-/// Opens the counter of this thread's processor cycles, which shows whether there is a performance unit.
+/// Opens the counter of this thread's processor cycles, to test if there is a performance unit.
 pub(crate) fn open_cycle_counter() -> Result<OwnedFd> {
     /// `struct perf_event_attr` of the first version: 64 bytes.
     #[repr(C)]

@@ -1,4 +1,5 @@
-//! TAP interfaces: what the host sends into one is received here, and what is sent here the host receives. TUN interfaces are the same without Ethernet: IP packets.
+//! TAP interfaces: frames that the host sends into one are received here, and frames sent here are received
+//! by the host. TUN interfaces are the same without Ethernet: IP packets.
 //!
 //! Source: `Documentation/networking/tuntap.rst` and `drivers/net/tun.c` of Linux 6.18.
 #![allow(unsafe_code)]
@@ -14,7 +15,7 @@ use crate::iface::{interface_index, set_up};
 use crate::packet::poll_for;
 use crate::sys::last_errno;
 
-/// A TAP or TUN interface, there as long as this, unless somebody has made it persistent.
+/// A TAP or TUN interface. It lives as long as this value, unless it has been made persistent.
 #[derive(Debug)]
 pub struct Tap {
     file: File,
@@ -22,7 +23,8 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Makes an interface of this name in the calling thread's namespace, or takes the persistent one that is there, and sets it up.
+    /// Makes an interface of this name in the calling thread's namespace, or takes the persistent one that is
+    /// there, and sets it up.
     ///
     /// # Errors
     /// `EPERM` without CAP_NET_ADMIN, `EBUSY` if another process has it, `EINVAL` if it is none.
@@ -30,7 +32,8 @@ impl Tap {
         Tap::of_kind(name, "TAP", libc::IFF_TAP)
     }
 
-    /// An interface as by [`Tap::open`], with so many queues: the kernel gives each the packets of its flows.
+    /// Opens an interface as by [`Tap::open`], with `count` queues: the kernel gives each the packets of its
+    /// flows.
     ///
     /// # Errors
     /// As there, and `EINVAL` for a persistent one that has one queue only.
@@ -87,7 +90,8 @@ impl Tap {
         self.ifindex
     }
 
-    /// Puts the next frame, or packet, of the host's into `frame`, and says how long it is; `None` if there is none now.
+    /// Puts the next frame, or packet, of the host's into `frame`, and returns its length; `None` if there is
+    /// none now.
     ///
     /// # Errors
     /// If the interface has gone.
@@ -105,7 +109,7 @@ impl Tap {
     /// Hands a frame to the host.
     ///
     /// # Errors
-    /// What the kernel says, such as `EIO` where the interface is down.
+    /// The kernel's error, such as `EIO` where the interface is down.
     pub fn send(&self, frame: &[u8]) -> Result<()> {
         let errno = match (&self.file).write(frame) {
             Ok(length) if length == frame.len() => return Ok(()),

@@ -1,10 +1,12 @@
 //! The TC hooks of an interface: which programs are there, by tcx and by filters of a clsact qdisc.
 //!
-//! A tcx program got there by a link, or by `BPF_PROG_ATTACH` without one; both are replaced by compare and swap. A filter
-//! (`tc filter add ... bpf da`) belongs to rtnetlink, which replaces it in one step but compares nothing: what is there is looked
-//! at just before, and between that look and the step somebody else may have come.
+//! A tcx program got there by a link, or by `BPF_PROG_ATTACH` without one; both are replaced by compare and
+//! swap. A filter (`tc filter add ... bpf da`) belongs to rtnetlink, which replaces it in one step but
+//! compares nothing: the present filter is looked at just before, and another process may change it between
+//! that look and the step.
 //!
-//! Sources: `include/uapi/linux/{bpf,pkt_cls,pkt_sched,rtnetlink}.h`, `net/sched/cls_bpf.c`, `kernel/bpf/mprog.c` of Linux 6.18.
+//! Sources: `include/uapi/linux/{bpf,pkt_cls,pkt_sched,rtnetlink}.h`, `net/sched/cls_bpf.c`,
+//! `kernel/bpf/mprog.c` of Linux 6.18.
 
 use crate::error::{Error, Result};
 use crate::grace::grace_period;
@@ -106,18 +108,18 @@ pub struct Filter {
     pub priority: u16,
     /// Its protocol, as in the header of a frame.
     pub protocol: u16,
-    /// Its number among those of its priority.
+    /// Its number among the filters of its priority.
     pub handle: u32,
     /// Id of the program.
     pub program_id: u32,
-    /// What else is said of it, which stays when the program is replaced.
+    /// Other attributes, which stay when the program is replaced.
     name: Vec<u8>,
     class: Option<Vec<u8>>,
     flags: u32,
 }
 
-/// The filters of one program each on an interface, in the order in which packets meet them. Those that have actions beside, or
-/// leave the verdict to such, are left out.
+/// The filters of one program each on an interface, in the order in which packets meet them. Those that have
+/// actions beside, or leave the verdict to such, are left out.
 ///
 /// # Errors
 /// `ENODEV`.
@@ -126,7 +128,7 @@ pub fn filters(ifindex: u32, attach: AttachType) -> Result<Vec<Filter>> {
     Ok(answers.iter().filter_map(|answer| Filter::read(answer, attach)).collect())
 }
 
-/// Whether tcx is there; before Linux 6.6 it is not.
+/// Returns true if the kernel has tcx; before Linux 6.6 it does not.
 ///
 /// # Errors
 /// `ENODEV`, `EPERM`.
@@ -175,7 +177,7 @@ pub fn remove_empty_clsact(ifindex: u32) -> Result<()> {
     }
 }
 
-/// The answers about all filters of an interface, of whatever kind.
+/// The answers about all filters of an interface, of any kind.
 fn all_filters(ifindex: u32, attach: AttachType) -> Result<Vec<Vec<u8>>> {
     let request = Request::tc(libc::RTM_GETTFILTER, libc::NLM_F_DUMP as u16, [ifindex, 0, parent(attach), 0]);
     request.send(&format!("asking for the filters of interface {ifindex}"))
@@ -190,7 +192,7 @@ impl Filter {
     /// ([`add_clsact`]). Unlike a link, the filter stays when the process ends.
     ///
     /// # Errors
-    /// `ENODEV`, `EPERM`; `EEXIST` if somebody else took the place meanwhile, or no priority is left.
+    /// `ENODEV`, `EPERM`; `EEXIST` if another process took the place meanwhile, or no priority is left.
     pub fn attach(program: &Program, ifindex: u32, attach: AttachType) -> Result<Self> {
         let doing = format!("attaching TC program {:?} as a filter of interface {ifindex}", program.name());
         let priorities = all_filters(ifindex, attach)?;

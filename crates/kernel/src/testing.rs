@@ -2,7 +2,7 @@
 
 use crate::probe;
 
-/// Whether BPF is permitted here, so that the test may go on. If not, prints why and returns false.
+/// Returns true if BPF is permitted here, so that the test may go on. If not, prints why and returns false.
 ///
 /// # Panics
 /// If it is not permitted and the environment says `CI=true`: there, a skipped test is a failed one.

@@ -8,14 +8,14 @@ use crate::error::{Error, Result};
 use crate::program::Program;
 use crate::sys::{self, Plain, TestRunAttr, addr, addr_mut, uapi};
 
-/// What to run a program on.
+/// Input of a test run.
 #[derive(Clone, Copy, Debug)]
 pub struct TestRun<'a> {
     /// The packet; empty for programs without one.
     pub data: &'a [u8],
     /// The context structure of the type (`xdp_md`, `__sk_buff`, raw tracepoint arguments), or empty.
     pub context: &'a [u8],
-    /// How often; 0 counts as 1.
+    /// Number of repetitions; 0 counts as 1.
     pub repeat: u32,
     /// The CPU to run on, for the types that allow the choice.
     pub cpu: Option<u32>,
@@ -40,7 +40,7 @@ impl<'a> TestRun<'a> {
     }
 }
 
-/// What a test run gave. Buffers are kept from run to run by [`Program::test_run_into`].
+/// Result of a test run. Buffers are kept from run to run by [`Program::test_run_into`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TestOutput {
     /// The program's return value, of the last repeat.

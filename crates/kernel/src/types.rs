@@ -47,7 +47,8 @@ numbered!(
 });
 
 impl MapType {
-    /// Whether a value is kept once per possible CPU, so that user space reads and writes all of them at once.
+    /// Returns true if a value is kept once per possible CPU, so that user space reads and writes all of them
+    /// at once.
     pub fn is_percpu(self) -> bool {
         matches!(
             self,
@@ -55,12 +56,12 @@ impl MapType {
         )
     }
 
-    /// Whether the values are maps.
+    /// Returns true if the values are maps.
     pub fn is_map_of_maps(self) -> bool {
         matches!(self, Self::ARRAY_OF_MAPS | Self::HASH_OF_MAPS)
     }
 
-    /// Whether user space writes a file descriptor (4 bytes) and reads back an id.
+    /// Returns true if user space writes a file descriptor (4 bytes) and reads back an id.
     pub fn holds_descriptors(self) -> bool {
         self.is_map_of_maps()
             || matches!(self, Self::PROG_ARRAY | Self::PERF_EVENT_ARRAY | Self::CGROUP_ARRAY)
@@ -83,7 +84,7 @@ numbered!(
 });
 
 numbered!(
-    /// `enum bpf_attach_type`, of which those that this project attaches or loads with have names.
+    /// `enum bpf_attach_type`. Only the types that this project attaches or loads with have names.
     AttachType, "attach type", {
     NONE = 0 "none", TRACE_RAW_TP = 23 "trace_raw_tp", TRACE_FENTRY = 24 "trace_fentry",
     TRACE_FEXIT = 25 "trace_fexit", MODIFY_RETURN = 26 "modify_return", LSM_MAC = 27 "lsm_mac",

@@ -1,8 +1,8 @@
-//! The XDP hook of an interface: who holds it, and taking its place.
+//! The XDP hook of an interface: its holder, and taking its place.
 //!
-//! A program gets onto the hook either by a link, which belongs to whoever holds its descriptor or pin, or by
+//! A program gets onto the hook either by a link, which belongs to the holder of its descriptor or pin, or by
 //! rtnetlink (`ip link set dev X xdp ...`), which belongs to the interface. Either can be replaced by compare
-//! and swap, so that nothing is changed if somebody else was faster.
+//! and swap, so that nothing is changed if another process was faster.
 
 use crate::error::{Error, Result};
 use crate::iface::{self, IFLA_XDP};
@@ -21,7 +21,7 @@ const ATTACHED_NATIVE: u8 = 1;
 const ATTACHED_GENERIC: u8 = 2;
 const ATTACHED_HARDWARE: u8 = 3;
 
-/// Who put the program onto the hook.
+/// Mechanism that holds the program on the hook.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum XdpHolder {
     /// A link, with its id.
@@ -30,18 +30,18 @@ pub enum XdpHolder {
     Netlink,
 }
 
-/// What is on the XDP hook of an interface.
+/// State of the XDP hook of an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct XdpState {
     /// Id of the program.
     pub program_id: u32,
-    /// Where it runs.
+    /// Place in the receive path.
     pub mode: XdpMode,
-    /// Who put it there.
+    /// Mechanism that holds it there.
     pub holder: XdpHolder,
 }
 
-/// What is on the XDP hook of an interface; `None` if nothing is.
+/// Returns the state of the XDP hook of an interface; `None` if it is empty.
 ///
 /// # Errors
 /// `ENODEV`; `EPERM` without CAP_SYS_ADMIN, for links are found by enumeration. An interface with programs in

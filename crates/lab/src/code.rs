@@ -61,7 +61,7 @@ pub(crate) fn copy_frame(to: &str, from: &str, longest: usize) -> String {
         check + &copy(to, from, 0, "r5", bytes) + &format!("r2 += {bytes}\nr8 += {bytes}\n")
     };
     let mut text = piece(8, "rest").repeat(longest / 8);
-    // What is longer than there is room for is cut here.
+    // Frames longer than the buffer are cut here.
     text += &format!("{}rest:\n", if longest.is_multiple_of(8) { "goto whole\n" } else { "" });
     text += &piece(1, "whole").repeat(7);
     text += "whole:\n";

@@ -1,4 +1,4 @@
-//! Comparing programs: which is faster on these packets, by how much, and how sure that is.
+//! Comparing programs: which is faster on these packets, by how much, and how certain the result is.
 
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ use crate::stats::{Ratio, judge};
 use crate::subject::{Counted, Subject};
 use crate::verify::answers;
 
-/// How the programs are run.
+/// Way of running the programs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
@@ -54,11 +54,11 @@ pub struct SideReport {
 /// A comparison, with all that is needed to judge it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// How the programs were run.
+    /// Way in which the programs were run.
     pub mode: Mode,
-    /// How long and how finely.
+    /// Duration and resolution.
     pub plan: Plan,
-    /// The programs; the first is what the others are compared with.
+    /// The programs; the others are compared with the first.
     pub sides: Vec<SideReport>,
     /// Median time of an empty program of the same verdict: the harness.
     pub empty_ns: f64,
@@ -72,12 +72,12 @@ pub struct Report {
     pub runs: usize,
     /// The share of runs that took 15 % longer than their copy's floor.
     pub disturbed: f64,
-    /// Packets, of how many kinds.
+    /// Distinct packets.
     pub packets: usize,
 }
 
 impl Report {
-    /// What speaks against relying on this run.
+    /// Reasons not to rely on this run.
     pub fn doubts(&self) -> Vec<String> {
         let mut doubts = Vec::new();
         if self.disturbed > 0.6 {
@@ -93,7 +93,7 @@ impl Report {
     }
 }
 
-/// What is known of a side before it is timed.
+/// Properties of a side that are known before it is timed.
 struct Before {
     jited_bytes: u32,
     counted: Counted,
@@ -153,7 +153,7 @@ pub fn on_the_rig(
 struct Empty<'r> {
     attributes: crate::measure::Alike,
     verdict: u32,
-    /// Where frames are real.
+    /// Rig of a comparison with real frames.
     rig: Option<&'r Rig>,
 }
 

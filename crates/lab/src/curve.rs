@@ -1,9 +1,9 @@
 //! Latency and loss over offered load, with sender and receiver on CPUs of their own.
 //!
-//! The receiving interface polls in a kernel thread on another CPU, as with a card whose interrupts go there: only so
-//! can the program under test fall behind. Frames come in bursts of a batch; the ring between the two holds
-//! 256. What is lost is what the ring had no room for. These figures show behaviour under load; they scatter by
-//! a fifth, and are not for ratios.
+//! The receiving interface polls in a kernel thread on another CPU, as with a card whose interrupts go there:
+//! only so can the program under test fall behind. Frames come in bursts of a batch; the ring between the two
+//! holds 256. Frames for which the ring had no room are lost. These figures show behaviour under load; they
+//! scatter by a fifth, and are not for ratios.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -19,7 +19,7 @@ const STEPS: usize = 8;
 /// Runs at most before the first point: of the capacity, and of the search.
 pub const MOST_SEARCH_RUNS: usize = 1 + STEPS;
 
-/// What became of one offered load.
+/// Result at one offered load.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Point {
     /// Frames a second that were to be sent, in millions.
@@ -45,7 +45,8 @@ pub struct Curve {
     pub receiver_waited: f64,
     /// Frames a burst.
     pub batch: u32,
-    /// What the program under test gets at most, whatever is lost, in millions of frames a second.
+    /// Highest rate that the program under test receives, with losses allowed, in millions of frames a
+    /// second.
     pub capacity_mpps: f64,
     /// The highest rate found at which none was lost.
     pub loss_free_mpps: f64,
@@ -54,7 +55,7 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// What speaks against relying on it.
+    /// Reasons not to rely on the curve.
     pub fn doubt(&self) -> Option<String> {
         const DISTURBED: f64 = 0.05;
         (self.receiver_waited > DISTURBED).then(|| {
@@ -70,7 +71,7 @@ impl Curve {
 /// same program and traffic; `stamped` has stamps.
 ///
 /// # Errors
-/// If there is no second CPU, or what the kernel refuses.
+/// If there is no second CPU, or the kernel refuses an operation.
 pub fn curve(plain: &Rig, stamped: &Rig, points: usize, seconds: f64) -> Result<Curve> {
     let receivers = [plain.receive_elsewhere()?, stamped.receive_elsewhere()?];
     let waited = || receivers.iter().map(Elsewhere::waited).sum::<u64>();
@@ -107,7 +108,7 @@ pub fn curve(plain: &Rig, stamped: &Rig, points: usize, seconds: f64) -> Result<
     Ok(out)
 }
 
-/// Sends at a rate for a time: what was sent, received and lost.
+/// Sends at a rate for a time. Returns the frames sent, received and lost.
 fn offered(rig: &Rig, rate: Option<f64>, seconds: f64) -> Result<(Sent, u64, u64)> {
     let before = rig.counts()?;
     let stop = AtomicBool::new(false);
@@ -129,7 +130,7 @@ fn loss_free(rig: &Rig, capacity: f64, seconds: f64) -> Result<f64> {
         let rate = (good + bad) / 2.0;
         let (sent, _, lost) = offered(rig, Some(rate), seconds)?;
         if lost == 0 {
-            // What was sent in fact: a sender that cannot keep up proves no higher rate.
+            // The rate that was reached: a sender that cannot keep up proves no higher rate.
             good = f64::max(good, sent.packets as f64 / sent.ns as f64 * 1e9);
         } else {
             bad = rate;

@@ -1,4 +1,4 @@
-//! On what a figure was taken. A figure without this is none.
+//! The environment in which a figure was measured. A figure without it is worthless.
 
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,4 +1,4 @@
-//! What can go wrong in the laboratory.
+//! Errors of the laboratory.
 
 use millstream_isa::asm::AsmError;
 use millstream_kernel::LoadError;
@@ -7,7 +7,7 @@ use millstream_loader::ProgramError;
 /// Result of the laboratory's functions.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why the laboratory could not do what it was asked to.
+/// Reason why the laboratory could not do its work.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The kernel refused something.
@@ -18,7 +18,7 @@ pub enum Error {
     Load {
         /// Which one.
         name: &'static str,
-        /// What the kernel said.
+        /// Answer of the kernel.
         source: LoadError,
     },
     /// A program of the laboratory's own does not assemble.
@@ -26,7 +26,7 @@ pub enum Error {
     Assemble {
         /// Which one.
         name: &'static str,
-        /// Where.
+        /// Error of the assembler.
         source: AsmError,
     },
     /// The object under test cannot be prepared or loaded.
@@ -46,12 +46,12 @@ pub enum Error {
     /// A file could not be read or written.
     #[error("{doing}: {cause}")]
     Io {
-        /// What was being done.
+        /// Operation that failed.
         doing: String,
-        /// What went wrong; part of the message, hence no source of its own.
+        /// Error of the operation; part of the message, hence no source of its own.
         cause: std::io::Error,
     },
-    /// Frames were lost where none may be, so that what was timed means nothing.
+    /// Frames were lost where none may be, so that the timings mean nothing.
     #[error("{0} frames were lost on one CPU, where none may be")]
     Lost(u64),
     /// It was done, and there is no answer.
@@ -60,12 +60,12 @@ pub enum Error {
     /// The kernel is too old.
     #[error("this kernel lacks {what}, which came with Linux {since}")]
     Missing {
-        /// What it lacks.
+        /// Missing feature.
         what: &'static str,
         /// The first release that has it.
         since: &'static str,
     },
-    /// What was asked for cannot be done.
+    /// The request cannot be met.
     #[error("{0}")]
     Unusable(String),
 }
@@ -82,12 +82,12 @@ impl Error {
         all.map(ToString::to_string).collect::<Vec<_>>().join(": ")
     }
 
-    /// Whether it was done, and did not come to an answer.
+    /// Returns true if the work was done but gave no answer.
     pub fn is_no_answer(&self) -> bool {
         matches!(self, Error::Lost(_) | Error::NoAnswer(_))
     }
 
-    /// Whether the kernel does not let this process do it.
+    /// Returns true if the kernel forbids it to this process.
     pub fn is_forbidden(&self) -> bool {
         let errno = match self {
             Error::Kernel(e) | Error::Loader(millstream_loader::Error::Kernel(e)) => e.errno(),
@@ -102,7 +102,8 @@ impl Error {
         errno == Some(libc::EPERM)
     }
 
-    /// Whether it is this machine that does not permit it, for want of privilege, or does not support it.
+    /// Returns true if this machine is the cause: it does not permit the operation, for want of privilege, or
+    /// does not support it.
     pub fn is_the_machines(&self) -> bool {
         /// `ENOTSUPP`, which the kernel gives and the C library does not name.
         const NOT_SUPPORTED: i32 = 524;

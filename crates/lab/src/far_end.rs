@@ -1,8 +1,9 @@
 //! Counts stale packets where frames come back to the generator.
 //!
-//! A program at the far end of a rig with stamps ([`RigConfig::stamps`](crate::RigConfig)) looks at the frames to one
-//! destination. Those that were made after an update had returned to its caller, and do not carry the link-layer
-//! address that the update gave, are stale. So staleness is what the receiver saw, and not what the sender believes.
+//! A program at the far end of a rig with stamps ([`RigConfig::stamps`](crate::RigConfig)) looks at the
+//! frames to one destination. Those that were made after an update had returned to its caller, and do not
+//! carry the link-layer address of the update, are stale. So staleness is as the receiver saw it, not as the
+//! sender believes.
 
 use std::sync::atomic::Ordering;
 
@@ -28,7 +29,7 @@ mod at {
     pub(super) const UNSTAMPED: usize = 56;
 }
 
-/// What the far end has counted.
+/// Counters of the far end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Staleness {
     /// Frames made after an update with another next hop than it gave.
@@ -55,7 +56,7 @@ impl FarEnd {
     /// Puts the counting program in the place of the rig's own, which then counts nothing any more.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// If the kernel refuses an operation.
     pub fn new(rig: &Rig) -> Result<FarEnd> {
         let object = Object::parse(STALE.name, STALE.object).map_err(millstream_loader::Error::from)?;
         let mut loaded = Loader::new(&object).load()?;
@@ -84,7 +85,7 @@ impl FarEnd {
         self.state.atomic_u64(at::RETURNED).store(monotonic_ns(), Ordering::SeqCst);
     }
 
-    /// What has been counted so far.
+    /// Counts so far.
     pub fn counted(&self) -> Staleness {
         let get = |at| self.state.atomic_u64(at).load(Ordering::SeqCst);
         Staleness {

@@ -1,13 +1,14 @@
 //! Instructions of the machine code that a packet executes: counted in the JIT's own image.
 //!
-//! A copy of the program is loaded with one record of line information for each BPF instruction. The kernel carries these
-//! records through its rewrites (inlined lookups, widened context loads, dead code) and tells where in the image each
-//! begins, so that every BPF instruction has its stretch of machine code. The stretches, weighted by how often our
-//! interpreter executed each instruction, and the prologues of functions add up to what a packet executes.
+//! A copy of the program is loaded with one record of line information for each BPF instruction. The kernel
+//! carries these records through its rewrites (inlined lookups, widened context loads, dead code) and tells
+//! where in the image each begins, so that every BPF instruction has its stretch of machine code. The
+//! stretches, weighted by the executions of each instruction in our interpreter, and the prologues of
+//! functions add up to the instructions that a packet executes.
 //!
-//! Most stretches are straight. Where one branches inside (an inlined lookup that finds nothing, a division by zero), the
-//! shortest and the longest way through it bound the count, with a loop inside taken once. What helpers execute is code of
-//! the kernel, not of the image, and is not counted.
+//! Most stretches are straight. Where one branches inside (an inlined lookup that finds nothing, a division
+//! by zero), the shortest and the longest way through it bound the count, with a loop inside taken once. What
+//! helpers execute is code of the kernel, not of the image, and is not counted.
 //!
 //! Only for x86-64; elsewhere there is no count.
 
@@ -40,7 +41,7 @@ type Bounds = (u64, u64);
 #[derive(Debug)]
 pub(crate) struct Image {
     code: BTreeMap<u64, Instruction>,
-    /// Where the functions begin and end; in memory they lie in any order.
+    /// Address ranges of the functions; in memory they lie in any order.
     functions: Vec<Range<u64>>,
     /// Slot of each BPF instruction that is still there, and where its code begins.
     places: Vec<(usize, u64)>,
@@ -50,8 +51,8 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    /// The image of a program that was loaded from `slots` with the slot number as each instruction's line. `None` if the
-    /// kernel does not show it, or it is not of x86-64.
+    /// The image of a program that was loaded from `slots` with the slot number as each instruction's line.
+    /// `None` if the kernel does not show it, or it is not of x86-64.
     pub(crate) fn read(program: &Program, slots: &[u64]) -> Result<Option<Image>> {
         if !cfg!(target_arch = "x86_64") {
             return Ok(None);
@@ -99,7 +100,7 @@ impl Image {
         self.code.len()
     }
 
-    /// What was executed, given how often each slot was, for each of so many packets.
+    /// Machine instructions executed per packet, given the executions of each slot over all `packets`.
     pub(crate) fn executed(&self, visits: &[u64], packets: usize) -> Executed {
         let count = |slot: usize| visits.get(slot).copied().unwrap_or(0);
         let (mut least, mut most) = (0, 0);
@@ -108,7 +109,7 @@ impl Image {
             most += times * bounds.1;
         };
         for (i, &(slot, at)) in self.places.iter().enumerate() {
-            // Of two instructions at one place the first has no code, such as a jump to what follows.
+            // Of two instructions at one place the first has no code, such as a jump to the next instruction.
             let empty = self.places.get(i + 1).is_some_and(|(_, next)| *next == at);
             if count(slot) > 0 && !empty {
                 add(count(slot), self.stretch(at, self.exits.contains(&slot)));
@@ -127,8 +128,8 @@ impl Image {
         Executed { least: each(least), most: each(most) }
     }
 
-    /// The ways from here to where the code of another instruction begins; to the return, for an `exit`, which may share
-    /// its code with another.
+    /// The ways from here to where the code of another instruction begins; to the return, for an `exit`,
+    /// which may share its code with another.
     fn stretch(&self, at: u64, is_exit: bool) -> Bounds {
         self.ways(at, is_exit, &mut BTreeMap::new(), 0)
     }

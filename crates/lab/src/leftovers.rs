@@ -1,4 +1,4 @@
-//! What a killed laboratory leaves, and how it is found again.
+//! Leftovers of a killed laboratory, and the way to find them again.
 //!
 //! A rig's namespace has a name below `/run/netns`, so that `ip netns exec` finds it; the name is the only thing
 //! that outlives the process, and it keeps the namespace with its interfaces alive. It says whose it is, by
@@ -39,7 +39,7 @@ impl Name {
         Ok(name)
     }
 
-    /// Where it is.
+    /// Path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -75,8 +75,8 @@ pub fn find() -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Removes what [`find`] finds, and says what it was. Interfaces go with their namespace. What somebody else tidies up at
-/// the same time is gone as well.
+/// Removes the leftovers that [`find`] finds, and returns their paths. Interfaces go with their namespace. A
+/// leftover that another process removes at the same time counts as removed.
 ///
 /// # Errors
 /// If one cannot be removed.

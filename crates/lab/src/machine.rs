@@ -21,8 +21,8 @@ pub(crate) struct Modelled {
     pub(crate) maps: Vec<Option<MapId>>,
 }
 
-/// The machine, with the contents that the maps have now; the program is given by its final slots. `None` if a map is of
-/// a kind that the interpreter does not model, or too large.
+/// The machine, with the contents that the maps have now; the program is given by its final slots. `None` if
+/// a map is of a kind that the interpreter does not model, or too large.
 ///
 /// # Errors
 /// If the maps cannot be read.

@@ -1,4 +1,4 @@
-//! Clocks, CPU affinity, interruption and names of namespaces: what the standard library lacks.
+//! Clocks, CPU affinity, interruption and names of namespaces, which the standard library lacks.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
@@ -70,8 +70,8 @@ fn affinity(thread: libc::pid_t, cpu: usize) -> io::Result<()> {
 /// The calling thread, for [`hurry`].
 pub(crate) const THIS_THREAD: u32 = 0;
 
-/// Puts a thread before all others of its class (nice -20), so that what else this machine does seldom
-/// falls into a timed run. Without the privilege it stays where it is.
+/// Puts a thread before all others of its class (nice -20), so that other work of this machine seldom falls
+/// into a timed run. Without the privilege it stays where it is.
 pub(crate) fn hurry(thread: u32) {
     // SAFETY: no memory is passed; on Linux, "process" 0 is the calling thread.
     if unsafe { libc::setpriority(libc::PRIO_PROCESS, thread, -20) } < 0 {
@@ -81,9 +81,10 @@ pub(crate) fn hurry(thread: u32) {
 
 /// Prepares the calling thread to send frames that the same CPU receives, and to be timed at it.
 ///
-/// The receiver works in softirqs at the end of each batch. Linux before 6.5 leaves them to ksoftirqd once that has been woken, as happens where a
-/// round of softirqs takes more than two milliseconds, and a sender that goes on fills its ring meanwhile. There it gives way to all
-/// other threads, so that ksoftirqd takes the CPU at the end of the batch. Elsewhere it goes before all others.
+/// The receiver works in softirqs at the end of each batch. Linux before 6.5 leaves them to ksoftirqd once
+/// that has been woken, as happens where a round of softirqs takes more than two milliseconds, and a sender
+/// that goes on fills its ring meanwhile. There it gives way to all other threads, so that ksoftirqd takes
+/// the CPU at the end of the batch. Elsewhere it goes before all others.
 pub(crate) fn hurry_sender() {
     if softirqs_wait(&release()) { give_way() } else { hurry(THIS_THREAD) }
 }
@@ -95,7 +96,8 @@ pub(crate) fn prepare_sender() {
     }
 }
 
-/// Whether the receiver may still have frames before it when a send returns, because softirqs wait ([`hurry_sender`]).
+/// Returns true if the receiver may still have frames in its queue when a send returns, because softirqs wait
+/// ([`hurry_sender`]).
 pub(crate) fn may_be_under_way() -> bool {
     softirqs_wait(&release())
 }
@@ -104,7 +106,7 @@ fn release() -> String {
     std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default()
 }
 
-/// Whether a kernel of this release leaves softirqs to ksoftirqd while that is runnable.
+/// Returns true if a kernel of this release leaves softirqs to ksoftirqd while that is runnable.
 fn softirqs_wait(release: &str) -> bool {
     let mut parts = release.split(['.', '-']).map_while(|part| part.trim().parse::<u32>().ok());
     parts.next().zip(parts.next()).is_some_and(|version| version < (6, 5))
@@ -181,19 +183,19 @@ pub fn catch_hangups() {
     }
 }
 
-/// Whether SIGHUP has come since the last call.
+/// Returns true if SIGHUP has come since the last call.
 pub fn hung_up() -> bool {
     HANGUP.swap(false, Ordering::Relaxed)
 }
 
-/// Ends this process, as is usual for filters, when it writes to a pipe that nobody reads any more (`| head`). For
-/// commands that have nothing to put in order at their end.
+/// Ends this process, as is usual for filters, when it writes to a pipe that has no reader any more
+/// (`| head`). For commands that have nothing to put in order at their end.
 pub fn end_with_the_reader() {
     // SAFETY: the default action of a signal, installed before any thread is started.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }
 
-/// Whether the user asked to stop.
+/// Returns true if the user asked to stop.
 pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }
@@ -203,7 +205,8 @@ pub fn interrupted() -> bool {
 pub struct Signals(libc::sigset_t);
 
 impl Signals {
-    /// From now on these come by [`Signals::next`] only, if this is called before any thread is begun. Programs that are started inherit that: [`Signals::let_all_through`].
+    /// From now on these come by [`Signals::next`] only, if this is called before any thread is begun.
+    /// Programs that are started inherit that: [`Signals::let_all_through`].
     ///
     /// # Errors
     /// If there is no such signal.
@@ -221,7 +224,7 @@ impl Signals {
         }
     }
 
-    /// From now on signals have their effect, whatever this process was started with.
+    /// From now on signals have their effect, even if they were blocked when this process was started.
     pub fn let_all_through() {
         // SAFETY: an all-zero set is the empty one, which is read.
         unsafe {
@@ -236,13 +239,13 @@ impl Signals {
             tv_sec: i64::try_from(at_most.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(at_most.subsec_nanos()),
         };
-        // SAFETY: reads a live set and a live time; what is known of the signal beside its number is not asked for.
+        // SAFETY: reads a live set and a live time; no more than the number of the signal is asked for.
         let signal = unsafe { libc::sigtimedwait(&self.0, std::ptr::null_mut(), &time) };
         (signal > 0).then_some(signal)
     }
 }
 
-/// What [`interrupted`] reads, for loops that take a flag.
+/// Flag that [`interrupted`] reads, for loops that take one.
 pub fn interruption() -> &'static AtomicBool {
     &INTERRUPTED
 }

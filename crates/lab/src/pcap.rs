@@ -1,8 +1,9 @@
 //! Reads capture files: classic ones of either byte order and resolution, and pcapng, plain or gzip.
 //!
-//! A file is read as a stream, so that memory does not depend on its length. A packet that was cut when it was captured (a snap length) is what was
-//! captured of it, and how long it was is known beside it. Of a file that ends within a record, as one does whose writer was killed, the records in front
-//! of that are used, and [`CaptureReader::damage`] says so. The format itself is `pcap_parser`'s affair.
+//! A file is read as a stream, so that memory does not depend on its length. Of a packet that was cut when it
+//! was captured (a snap length), the captured bytes are given, and its original length beside them. If a file
+//! ends within a record, as after its writer was killed, the records before that are used, and
+//! [`CaptureReader::damage`] says so. The format itself is left to `pcap_parser`.
 //!
 //! Source: draft-ietf-opsawg-pcap, "PCAP Capture File Format"; draft-ietf-opsawg-pcapng.
 
@@ -84,7 +85,7 @@ pub struct CaptureReader {
 /// The error that reading ended with, which the parser does not hand on.
 type Failure = Arc<Mutex<Option<io::Error>>>;
 
-/// Fills whatever it is given, as far as there is anything: the parser takes a short answer for the end of a header.
+/// Fills the whole buffer if there is enough input: the parser takes a short answer for the end of a header.
 struct Filling<R> {
     from: R,
     failure: Failure,
@@ -99,7 +100,7 @@ impl<R: Read> Read for Filling<R> {
                 Ok(more) => filled += more,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => {
-                    // What came before it is good.
+                    // The bytes before it are good.
                     if let Ok(mut failure) = self.failure.lock() {
                         *failure = Some(e);
                     }
@@ -126,7 +127,7 @@ impl CaptureReader {
         }
     }
 
-    /// Reads what is unpacked already; `path` is for messages.
+    /// Reads uncompressed input; `path` is for messages.
     ///
     /// # Errors
     /// As for [`CaptureReader::open`].
@@ -186,7 +187,7 @@ impl CaptureReader {
         self.link
     }
 
-    /// What is wrong with the file, if anything has been found by now: where it is cut, or what cannot be read.
+    /// Damage found in the file so far, if any: a cut, or unreadable parts.
     pub fn damage(&self) -> Option<String> {
         let foreign = (self.foreign > 0)
             .then(|| format!("{} packets of other link types than the first are left out", self.foreign));
@@ -194,7 +195,7 @@ impl CaptureReader {
         (!all.is_empty()).then(|| format!("{}: {}", self.path.display(), all.join("; ")))
     }
 
-    /// Whether there is another packet.
+    /// Returns true if there is another packet.
     pub fn has_next(&mut self) -> bool {
         if self.ahead.is_none() {
             self.ahead = self.advance();
@@ -224,7 +225,7 @@ impl CaptureReader {
                     continue;
                 }
                 Err(PcapError::BufferTooSmall) => {
-                    // What is left may fit where what was read stood.
+                    // The remaining bytes may fit in the place of those already read.
                     let _ = self.reader.refill();
                     let size = self.reader.data().len();
                     let larger = (2 * size).max(AT_ONCE);
@@ -259,7 +260,8 @@ fn canonical(link: u32) -> u32 {
     if link == HOST_RAW_IP { RAW_IP } else { link }
 }
 
-/// The packet of a block, if it has one: copied to `bytes`, its time, and how much of it was cut. What is wrong with it, else.
+/// The packet of a block, if it has one: copied to `bytes`, with its time and the number of bytes cut.
+/// Otherwise the error.
 #[allow(clippy::type_complexity)]
 fn found(
     block: &PcapBlockOwned<'_>,
@@ -329,7 +331,7 @@ pub struct Capture {
     pub times: Vec<u64>,
     /// Not among these: shorter than an Ethernet header, or longer than a page takes.
     pub left_out: usize,
-    /// What whoever reads the file is to be told.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
 }
 
@@ -412,7 +414,7 @@ mod tests {
         collect(reader(bytes.to_vec())?, most, MOST_BYTES)
     }
 
-    /// Lengths of what was captured, and of what was cut.
+    /// Captured lengths, and the bytes cut.
     fn lengths(mut reader: CaptureReader) -> (Vec<(usize, u32)>, Option<String>) {
         let mut all = Vec::new();
         while let Some(record) = reader.next_record() {

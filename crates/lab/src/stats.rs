@@ -43,7 +43,7 @@ pub fn interval(sample: &[f64], rng: &mut Rng) -> (f64, [f64; 2]) {
     (mean, [quantile(&mut means, 0.005), quantile(&mut means, 0.995)])
 }
 
-/// What a comparison says of B.
+/// Verdict of a comparison on B.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -68,7 +68,7 @@ pub struct Ratio {
     pub difference_ns: f64,
     /// Differences below this cannot be told from none.
     pub limit_ns: f64,
-    /// What follows.
+    /// Verdict that follows.
     pub verdict: Verdict,
 }
 

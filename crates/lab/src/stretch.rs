@@ -1,7 +1,7 @@
 //! The machine code of a program, divided by BPF instructions: bytes for analysers that know nothing of BPF.
 //!
-//! As in [`image`](crate::image), the kernel says where the code of each instruction begins. What it inlines at one stands
-//! there; the prologues of functions belong to none.
+//! As in [`image`](crate::image), the kernel says where the code of each instruction begins. Code that it
+//! inlines at an instruction belongs to that instruction; the prologues of functions belong to none.
 
 use millstream_btf::{Btf, BtfBuilder, FuncLinkage, FuncProto, Kind, TypeId};
 use millstream_isa::decode_all;
@@ -64,8 +64,8 @@ fn divided(program: &Program) -> Result<Option<(Vec<Stretch>, u32)>> {
     Ok(Some((out, bytes.len() as u32)))
 }
 
-/// Gives an object that has no types the least that the kernel wants to see before it takes line information; whether it
-/// had none.
+/// Gives an object that has no types the least that the kernel wants to see before it takes line information.
+/// Returns true if the object had none.
 ///
 /// # Errors
 /// Never for objects that were read from a file.

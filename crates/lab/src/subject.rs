@@ -27,12 +27,12 @@ const TABLES: [MapType; 9] = [
     MapType::DEVMAP,
     MapType::DEVMAP_HASH,
 ];
-/// Entries that are looked at to see whether a table holds anything.
+/// Entries that are examined to see if a table holds anything.
 const LOOKED_AT: usize = 4096;
 /// Entries that are written by one system call.
 const BATCH: usize = 1024;
 
-/// A program with its maps, of which any number of copies can be loaded.
+/// A program with its maps; any number of copies can be loaded.
 #[derive(Debug)]
 pub struct Subject<'a> {
     /// Its name in reports.
@@ -125,7 +125,7 @@ impl<'a> Subject<'a> {
         Ok(Some(map.try_clone()?))
     }
 
-    /// How its copies are loaded.
+    /// Load attributes of its copies.
     pub fn alike(&self) -> Alike {
         self.alike
     }
@@ -179,7 +179,8 @@ impl<'a> Subject<'a> {
         })?
     }
 
-    /// Writes entries, as keys and values, into the map of this name. Entries that name an interface need a `namespace` that has it.
+    /// Writes entries, as keys and values, into the map of this name. Entries that name an interface need a
+    /// `namespace` that has it.
     ///
     /// # Errors
     /// If the object lacks the map, an entry does not fit it, or the kernel refuses one.
@@ -215,7 +216,7 @@ impl<'a> Subject<'a> {
         let mut empty = Vec::new();
         for (at, map) in self.session.object().maps.iter().enumerate() {
             let kind = MapType(map.spec.map_type.0);
-            // Counters, which are zero at first, and what has no entries to be walked.
+            // Skips counters, which are zero at first, and maps that have no entries to be walked.
             if map.origin.is_global() || kind.is_percpu() || !TABLES.contains(&kind) {
                 continue;
             }
@@ -227,7 +228,7 @@ impl<'a> Subject<'a> {
         Ok(empty)
     }
 
-    /// What is counted of it, and how.
+    /// The form for counting its instructions.
     pub fn form(&self) -> Form<'_, 'a> {
         Form { session: &self.session, func: self.func, linked: &self.linked }
     }
@@ -240,7 +241,7 @@ impl<'a> Subject<'a> {
         self.form().count(packets, ingress)
     }
 
-    /// How often each slot is executed on these packets, by our interpreter. `None` as for [`Form::count`].
+    /// Executions of each slot on these packets, by our interpreter. `None` as for [`Form::count`].
     ///
     /// # Errors
     /// If the maps cannot be read.
@@ -250,8 +251,8 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// How often packets are run, the last time counted: after the first, tables know the flows, and after the second, caches
-/// hold copies of what the first one wrote.
+/// Number of times that packets are run, the last time counted: after the first, tables know the flows, and
+/// after the second, caches hold copies of the entries that the first one wrote.
 const TIMES: u32 = 3;
 
 /// One form of a program, with the maps that it is loaded with.
@@ -266,12 +267,12 @@ pub struct Form<'f, 'o> {
 }
 
 impl Form<'_, '_> {
-    /// Instructions executed on each packet, with the maps as they are once these packets have gone through: of BPF by our
-    /// interpreter, and of the image that the JIT makes of the program. Deterministic. Without what is executed if the program
-    /// needs what the interpreter does not model.
+    /// Instructions executed on each packet, with the maps as they are once these packets have gone through:
+    /// of BPF by our interpreter, and of the image that the JIT makes of the program. Deterministic. Without
+    /// the executed instructions if the interpreter does not model all that the program needs.
     ///
     /// # Errors
-    /// If the maps cannot be read, or the kernel refuses what it accepted before.
+    /// If the maps cannot be read, or the kernel refuses a program that it accepted before.
     pub fn count(self, packets: &[Vec<u8>], ingress: u32) -> Result<Counted> {
         let slots = self.slots()?;
         let image = self.image(&slots)?;
@@ -339,7 +340,8 @@ fn raw(slots: &[u64]) -> Vec<Raw> {
     slots.iter().map(|s| Raw::from_bytes(s.to_ne_bytes())).collect()
 }
 
-/// Whether it calls `bpf_map_lookup_elem`, `bpf_map_update_elem` or `bpf_map_delete_elem`.
+/// Returns true if the instruction calls `bpf_map_lookup_elem`, `bpf_map_update_elem` or
+/// `bpf_map_delete_elem`.
 fn is_map_call(insn: &Insn) -> bool {
     matches!(insn, Insn::Call(Callee::Helper(1..=3)))
 }
@@ -351,7 +353,7 @@ pub(crate) fn marked(linked: &LinkedProgram, slots: impl Iterator<Item = u32>) -
     LinkedProgram { line_info, ..linked.clone() }
 }
 
-/// The program of this name, or the only one that is XDP or does not say what it is.
+/// The program of this name, or the only one that is XDP or has no known type.
 fn choose<'o>(object: &'o Object, name: Option<&str>) -> Result<&'o millstream_object::Program> {
     use millstream_object::ProgramType as Type;
     let fits = |p: &&millstream_object::Program| match name {
@@ -370,7 +372,7 @@ fn choose<'o>(object: &'o Object, name: Option<&str>) -> Result<&'o millstream_o
     }
 }
 
-/// Tells whether a map has no entry but zeros, among the first ones.
+/// Reports whether all of a map's first entries are zero.
 fn is_empty(map: &Map) -> Result<bool> {
     let mut key = None;
     for _ in 0..LOOKED_AT {

@@ -1,8 +1,9 @@
-//! Whether what came out of the rig is what should have come out.
+//! Checks that the rig gives back the frames that it should.
 //!
-//! What should come out is what somebody says, or what the program answers to the same frames one by one
-//! (`BPF_PROG_TEST_RUN`, coming in at the same interface). Frames that it transmits or redirects must come back, each as often as it was sent; all
-//! others must not. The order is not compared: programs with two ports have two queues.
+//! The expected frames come from the caller, or from the answers of the program to the same frames one by one
+//! (`BPF_PROG_TEST_RUN`, coming in at the same interface). Frames that it transmits or redirects must come
+//! back, each as often as it was sent; all others must not. The order is not compared: programs with two
+//! ports have two queues.
 
 use std::collections::HashMap;
 
@@ -21,7 +22,7 @@ pub(crate) const REDIRECT: u32 = 4;
 /// A verdict, and the frame as the program left it.
 pub type Answer = (u32, Vec<u8>);
 
-/// What came out, held against what should have.
+/// Comparison of the returned frames with the expected ones.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Verification {
     /// Frames sent.
@@ -37,17 +38,17 @@ pub struct Verification {
 }
 
 impl Verification {
-    /// Whether all is as it should be.
+    /// Returns true if no frame is missing or unexpected.
     pub fn is_good(&self) -> bool {
         self.missing == 0 && self.unexpected == 0
     }
 }
 
-/// What a program answers to each frame coming in at the rig's test port. Attaches it there: only an interface with a
-/// program has a receive queue to come in by.
+/// Answers of a program to each frame coming in at the rig's test port. Attaches it there: only an interface
+/// with a program has a receive queue to come in by.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// If the kernel refuses an operation.
 pub fn answers(rig: &Rig, program: &Program, frames: &[Vec<u8>]) -> Result<Vec<Answer>> {
     rig.attach(program)?;
     let port = rig.test_port();
@@ -66,22 +67,22 @@ fn answer(program: &Program, frame: &[u8], port: u32) -> Result<Answer> {
 /// The verdicts of a program on frames, by test runs without a rig.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// If the kernel refuses an operation.
 pub fn verdicts(program: &Program, frames: &[Vec<u8>]) -> Result<Vec<u32>> {
     let verdict = |frame: &Vec<u8>| Ok(uncut(|| program.test_run(&TestRun::packet(frame)))?.retval);
     frames.iter().map(verdict).collect()
 }
 
-/// Tells whether a frame with this verdict comes back to who sent it, or goes on to another.
+/// Reports whether a frame with this verdict is transmitted or redirected.
 pub fn is_sent(verdict: u32) -> bool {
     matches!(verdict, TX | REDIRECT)
 }
 
-/// Sends the first `count` frames of the traffic's sequence through the program that is attached, and compares with what
-/// it answers to them.
+/// Sends the first `count` frames of the traffic's sequence through the program that is attached, and
+/// compares the returned frames with its answers.
 ///
 /// # Errors
-/// What the kernel refuses, or a signal that cut the sending short.
+/// If the kernel refuses an operation, or a signal cut the sending short.
 pub fn verify(rig: &Rig, traffic: &Traffic<'_>, answers: &[Answer], count: usize) -> Result<Verification> {
     let sent = traffic.sequence.iter().cycle().take(count);
     let due: Vec<&[u8]> = sent
@@ -92,8 +93,8 @@ pub fn verify(rig: &Rig, traffic: &Traffic<'_>, answers: &[Answer], count: usize
     verify_against(rig, &due, count)
 }
 
-/// Sends the first `count` frames of the traffic's sequence through the program that is attached, and compares with
-/// what somebody says must come back.
+/// Sends the first `count` frames of the traffic's sequence through the program that is attached, and
+/// compares the returned frames with `due`, those that must come back.
 ///
 /// # Errors
 /// As for [`verify`].
@@ -107,7 +108,7 @@ pub fn verify_against(rig: &Rig, due: &[&[u8]], count: usize) -> Result<Verifica
     Ok(Verification { sent: count, expected: due.len(), returned: came.frames.len(), missing, unexpected })
 }
 
-/// How many of each are not in the other, with multiplicity.
+/// Numbers of frames of each that are not in the other, with multiplicity.
 fn difference(expected: &[&[u8]], got: &[Vec<u8>]) -> (usize, usize) {
     let mut balance: HashMap<&[u8], i64> = HashMap::new();
     for frame in expected {

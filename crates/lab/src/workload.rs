@@ -13,7 +13,7 @@ const VLANS: [u16; 4] = [10, 20, 30, 40];
 /// Services of a generated balancer.
 const SERVICES: usize = 10;
 
-/// What a program is run with.
+/// Tables and packets for the runs of a program.
 #[derive(Clone, Debug)]
 pub struct Workload {
     /// For its maps.

@@ -10,7 +10,7 @@ use millstream_programs::{NAT, Program, ROUTER};
 
 const PLAN: Plan = Plan { packets: 1500, seed: 5 };
 
-/// Where BPF is permitted, the test is put onto one CPU: maps with a value a CPU are compared.
+/// Returns true if BPF is permitted, and then pins the test to one CPU: maps with a value a CPU are compared.
 fn ready() -> bool {
     let permitted = testing::require();
     if let Some(cpu) = os::allowed_cpus().last().filter(|_| permitted) {
@@ -46,7 +46,7 @@ fn times_in_its_table_are_no_difference() {
     assert!(matches!(answer.outcome, Outcome::Equal), "{answer:?}");
 }
 
-/// The differences found between a program and its mutants, each of which has one constant changed, and the number of
+/// The differences found between a program and its mutants, each with one constant changed, and the number of
 /// mutants.
 fn told_apart(original: &Object, name: &str, mutable: impl Fn(&Insn) -> bool) -> (Vec<Observable>, usize) {
     let func = original.programs[0].func;
@@ -65,7 +65,7 @@ fn told_apart(original: &Object, name: &str, mutable: impl Fn(&Insn) -> bool) ->
     (found, slots.len())
 }
 
-/// Mutants that nobody could tell apart are among them (a bound that is a multiple of four anyway), but few.
+/// Mutants that are equivalent are among them (a bound that is a multiple of four anyway), but few.
 #[test]
 fn mutants_are_told_apart() {
     if !ready() {

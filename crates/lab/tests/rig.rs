@@ -36,7 +36,7 @@ fn verdict(verdict: i32) -> Program {
     xdp(&[slot(0xb7, 0, 0, verdict), slot(0x95, 0, 0, 0)])
 }
 
-/// An XDP program that sends back what comes by queue 0, and drops what comes by queue 1.
+/// An XDP program that sends back the frames of queue 0, and drops those of queue 1.
 fn back_by_queue() -> Program {
     let queue = slot(0x61, 0x12, 16, 0);
     let twice = slot(0x67, 0x02, 0, 1);

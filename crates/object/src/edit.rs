@@ -7,8 +7,8 @@ use crate::read::relocs::{CALL, LD_IMM64, PSEUDO_CALL, PSEUDO_FUNC, normalise, p
 impl Object {
     /// Gives a function other contents. Its name, linkage, section and type stay.
     ///
-    /// Fails, and changes nothing, if the new contents refer to what does not exist, are not in order, or have a call
-    /// inside the object without a relocation.
+    /// Fails, and changes nothing, if the new contents refer to missing objects, are not in order, or have a
+    /// call inside the object without a relocation.
     pub fn replace_function(&mut self, id: FuncId, new: NewFunction) -> Result<(), ObjectError> {
         self.may_change(id)?;
         self.check(id, &new)?;
@@ -50,7 +50,7 @@ impl Object {
         Ok(())
     }
 
-    /// What is not understood stays as it is.
+    /// Checks that a function is understood: others stay as they are.
     fn may_change(&self, id: FuncId) -> Result<(), ObjectError> {
         let f = &self.functions[id.index()];
         let reason = self.frozen.as_ref().or(f.kept.as_ref().map(|kept| &kept.reason));

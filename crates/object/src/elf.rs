@@ -57,7 +57,8 @@ pub(crate) struct Section {
 }
 
 impl Section {
-    /// Whether it holds instructions. As for libbpf, what has a meaning by its name has no other, whatever its flags.
+    /// Returns true if it holds instructions. As for libbpf, a section that has a meaning by its name has no
+    /// other, whatever its flags.
     pub(crate) fn is_code(&self) -> bool {
         const NAMED: [&str; 6] = ["license", "version", "maps", ".maps", ".BTF", ".BTF.ext"];
         self.kind == SHT_PROGBITS
@@ -66,8 +67,8 @@ impl Section {
             && !self.name.starts_with("maps/")
     }
 
-    /// Whether it states places of instructions for debuggers, which will be wrong. Names are only names: what is read
-    /// otherwise stays.
+    /// Returns true if it states places of instructions for debuggers, which will be wrong. The name alone
+    /// does not decide: sections that are read for another purpose stay.
     pub(crate) fn is_stale(&self) -> bool {
         const DEBUGGING: [&str; 3] = [".debug_", ".zdebug_", ".eh_frame"];
         let dwarf = DEBUGGING.iter().any(|start| self.name.starts_with(start));
@@ -107,7 +108,7 @@ impl Symbol {
         self.info >> 4
     }
 
-    /// Whether its visibility is hidden or internal: static, as far as the kernel is concerned.
+    /// Returns true if its visibility is hidden or internal: static, as far as the kernel is concerned.
     pub(crate) fn is_hidden(&self) -> bool {
         matches!(self.other & 3, 1 | 2)
     }
@@ -165,7 +166,8 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// The string at `offset` of a string table; bytes that are not UTF-8 are replaced, as are those that would end a line of a report.
+/// The string at `offset` of a string table; bytes that are not UTF-8 are replaced, as are those that would
+/// end a line of a report.
 fn string(table: &[u8], offset: u32) -> String {
     let rest = table.get(offset as usize..).unwrap_or_default();
     let text = rest.split(|b| *b == 0).next().unwrap_or_default();
@@ -197,7 +199,8 @@ impl Elf {
         Ok(elf)
     }
 
-    /// What every table of sections begins with, and where their names are: writing numbers sections anew and rests on it.
+    /// Checks the first entry of the table of sections, and the table of their names: writing numbers
+    /// sections anew and relies on both.
     fn check_table(&self) -> Result<(), ObjectError> {
         if self.sections.first().is_none_or(|s| s.kind != SHT_NULL) {
             return Err(ObjectError::BadElf("its first section is not the empty one"));
@@ -515,7 +518,7 @@ impl<'a> Writer<'a> {
         let names = self.section_numbers.get(self.elf.names).copied().flatten().unwrap_or(0);
         let table = out.len() as u64;
         out.extend(headers);
-        // No program headers: those of an object file are none, or describe what was.
+        // No program headers: an object file has none, or they describe the old layout.
         out[32..40].fill(0);
         out[54..58].fill(0);
         out[40..48].copy_from_slice(&table.to_le_bytes());

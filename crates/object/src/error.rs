@@ -43,13 +43,13 @@ pub enum ObjectError {
     /// It ends inside something.
     #[error("{part}: {need} bytes at offset {at:#x} are needed, it has {have}")]
     Truncated {
-        /// Where.
+        /// Part of the file.
         part: ElfPart,
-        /// Offset of what is cut off.
+        /// Offset of the part that is cut off.
         at: usize,
-        /// How many bytes that needs.
+        /// Number of bytes needed.
         need: usize,
-        /// How many there are in all.
+        /// Number of bytes available.
         have: usize,
     },
     /// It contradicts itself.
@@ -60,7 +60,7 @@ pub enum ObjectError {
     SectionOutside {
         /// Its number.
         section: usize,
-        /// Where it starts in the file.
+        /// Offset in the file.
         offset: u64,
         /// Its size in bytes.
         size: u64,
@@ -70,7 +70,7 @@ pub enum ObjectError {
     BadSymbol {
         /// Its number.
         symbol: usize,
-        /// What is wrong.
+        /// Error in it.
         what: &'static str,
     },
     /// A section's contents are wrong.
@@ -78,7 +78,7 @@ pub enum ObjectError {
     BadSection {
         /// Its name.
         section: String,
-        /// What is wrong.
+        /// Error in it.
         what: String,
     },
     /// A relocation is wrong, or of a kind that BPF loaders do not know.
@@ -88,7 +88,7 @@ pub enum ObjectError {
         section: String,
         /// Offset in it.
         offset: u64,
-        /// What is wrong.
+        /// Error in it.
         what: String,
     },
     /// A map's definition is wrong.
@@ -98,7 +98,7 @@ pub enum ObjectError {
         map: String,
         /// The section that defines it.
         section: String,
-        /// What is wrong.
+        /// Error in it.
         what: String,
     },
     /// A text file that belongs to a raw program is wrong.
@@ -108,7 +108,7 @@ pub enum ObjectError {
         file: &'static str,
         /// The line, from 1.
         line: usize,
-        /// What is wrong.
+        /// Error in it.
         what: String,
     },
     /// Types are needed and the object has none.
@@ -119,7 +119,7 @@ pub enum ObjectError {
     Btf {
         /// `.BTF` or `.BTF.ext`.
         section: &'static str,
-        /// What is wrong.
+        /// Error in them.
         #[source]
         error: BtfError,
     },
@@ -130,7 +130,7 @@ pub enum ObjectError {
         function: String,
         /// The instruction, in slots.
         insn: u32,
-        /// What is wrong.
+        /// Error in them.
         what: String,
     },
     /// A function is left as it is, because it is not understood.
@@ -138,7 +138,7 @@ pub enum ObjectError {
     NotUnderstood {
         /// Its name.
         function: String,
-        /// What is not understood.
+        /// Part that is not understood.
         what: String,
     },
     /// The object cannot be written.

@@ -1,4 +1,4 @@
-//! What an object remembers of its file, to be written back.
+//! State of an object's file, kept for writing it back.
 
 use crate::elf::{Elf, Relocation};
 use crate::model::{ExternId, FuncId, MapId, RelocKind};
@@ -16,9 +16,9 @@ pub(crate) struct Image {
     pub(crate) extern_symbols: Vec<Option<usize>>,
     /// Section number of each map and its offset in it; settings have no section.
     pub(crate) map_places: Vec<Option<(usize, u64)>>,
-    /// How the file expressed each thing that its instructions refer to.
+    /// Form in the file of each reference of its instructions.
     pub(crate) forms: FxHashMap<RelocKind, Form>,
-    /// Where the BTF has the names of the sections that `.BTF.ext` has records of.
+    /// Offsets in the BTF of the names of the sections that `.BTF.ext` has records of.
     pub(crate) ext_names: FxHashMap<String, StrOff>,
     /// The start of each function in its section as read, by section and slot.
     pub(crate) function_places: FxHashMap<(usize, u64), FuncId>,
@@ -32,17 +32,17 @@ pub(crate) struct Image {
     pub(crate) kept_relocs: FxHashMap<FuncId, Vec<Relocation>>,
     /// CO-RE relocations of kinds that are not known, by function and instruction, as the file has them.
     pub(crate) strange_cores: Vec<(FuncId, u32, StrangeCore)>,
-    /// Sections of instructions of which no function is known, by name, and why.
+    /// Sections of instructions that have no known function, by name, and why.
     pub(crate) left_sections: Vec<(String, String)>,
     /// Functions whose addresses are in data.
     pub(crate) in_data: FxHashSet<FuncId>,
     /// The map that a section of global data is.
     pub(crate) data_maps: FxHashMap<usize, MapId>,
-    /// What its raw files said, if it was read from such.
+    /// Contents of its raw files, if it was read from such.
     pub(crate) raw: Option<Box<Origin>>,
 }
 
-/// A reference as the file has it: a symbol, and what the instruction adds to it.
+/// A reference as the file has it: a symbol, and the addend of the instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Form {
     pub(crate) symbol: usize,

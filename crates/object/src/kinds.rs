@@ -189,7 +189,7 @@ numbered! {
 }
 
 impl MapType {
-    /// Whether its values are maps.
+    /// Returns true if its values are maps.
     pub fn is_map_of_maps(self) -> bool {
         matches!(self, MapType::ARRAY_OF_MAPS | MapType::HASH_OF_MAPS)
     }

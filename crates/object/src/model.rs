@@ -1,4 +1,4 @@
-//! What an object consists of, as plain data.
+//! Parts of an object, as plain data.
 //!
 //! Functions, maps and externs are held in vectors of [`Object`] and named by typed indices into them, which stay
 //! valid for the life of the object. A removed function keeps its place and is marked.
@@ -51,11 +51,11 @@ pub struct Object {
     pub programs: Vec<Program>,
     /// All maps: legacy ones, BTF-defined ones, then those that hold global data, settings and `struct_ops`.
     pub maps: Vec<Map>,
-    /// What is defined elsewhere: kernel functions and variables, settings.
+    /// Objects defined elsewhere: kernel functions and variables, settings.
     pub externs: Vec<Extern>,
     /// The program's types, if the object has `.BTF`.
     pub btf: Option<Btf>,
-    /// What was found odd while reading, in words, and did not prevent it.
+    /// Oddities found while reading, in words, that did not prevent it.
     pub notes: Vec<String>,
     /// Why nothing of it may be changed, if its types or its records of instructions are not understood.
     pub frozen: Option<String>,
@@ -71,11 +71,11 @@ pub struct Program {
     pub name: String,
     /// Name of the section, as it is in the file.
     pub section: String,
-    /// What the section's name says about type and attachment.
+    /// Type and attachment by the section's name.
     pub kind: SectionKind,
 }
 
-/// How a function is seen by others.
+/// Visibility of a function to others.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Linkage {
     /// By its own file only; verified in the context of each caller.
@@ -95,12 +95,12 @@ pub struct Function {
     pub section: String,
     /// Its place in the section, in slots.
     pub start: u32,
-    /// How it is linked.
+    /// Its linkage.
     pub linkage: Linkage,
-    /// Whether it is known only to the files that it is linked with (`__hidden`): a static function for the kernel, which
-    /// other files may refer to as long as they are not linked.
+    /// True if it is known only to the files that it is linked with (`__hidden`): a static function for the
+    /// kernel, which other files may refer to as long as they are not linked.
     pub hidden: bool,
-    /// Whether it is a subprogram and not an entry program.
+    /// True if it is a subprogram and not an entry program.
     pub subprogram: bool,
     /// Its instructions, normalised as described at the top of this crate.
     pub insns: Vec<Raw>,
@@ -112,19 +112,19 @@ pub struct Function {
     pub line_info: Vec<LineInfo>,
     /// CO-RE relocations, in order of instruction.
     pub core_relos: Vec<CoreRelo>,
-    /// Whether [`Object::remove_function`](crate::Object::remove_function) has removed it.
+    /// True if [`Object::remove_function`](crate::Object::remove_function) has removed it.
     pub removed: bool,
     /// Why it is left as it is, if it is not understood.
     pub kept: Option<Kept>,
 }
 
-/// Why a function is neither changed nor removed: it is written byte for byte as it was read, but for references to what
-/// moves.
+/// Why a function is neither changed nor removed: it is written byte for byte as it was read, except for
+/// references to instructions that move.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Kept {
-    /// What is not understood, in words.
+    /// Part that is not understood, in words.
     pub reason: String,
-    /// Whether all that its instructions refer to is known, so that it can be linked and loaded.
+    /// True if all references of its instructions are known, so that it can be linked and loaded.
     pub loadable: bool,
 }
 
@@ -132,7 +132,7 @@ pub struct Kept {
 pub(crate) const GAP: &str = "its instructions belong to no function";
 
 impl Function {
-    /// Whether it is no function but what lies between functions.
+    /// Returns true if it is not a function but a gap between functions.
     pub(crate) fn is_gap(&self) -> bool {
         self.kept.as_ref().is_some_and(|kept| kept.reason == GAP)
     }
@@ -143,11 +143,11 @@ impl Function {
 pub struct Reloc {
     /// The instruction: for `ld_imm64`, its first slot.
     pub insn: u32,
-    /// What it refers to.
+    /// Referenced object.
     pub kind: RelocKind,
 }
 
-/// What an instruction refers to.
+/// Object that an instruction refers to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum RelocKind {
     /// A map.
@@ -191,7 +191,7 @@ pub struct CoreRelo {
     pub type_id: TypeId,
     /// The path into the type, in the object's BTF.
     pub access: StrOff,
-    /// What of it is wanted.
+    /// Wanted property of it.
     pub kind: CoreKind,
 }
 
@@ -214,9 +214,9 @@ pub struct Map {
     pub name: String,
     /// Name of the section that defines it.
     pub section: String,
-    /// How it is defined.
+    /// Form of its definition.
     pub origin: MapOrigin,
-    /// What it is created as.
+    /// Parameters of its creation.
     pub spec: MapSpec,
     /// For a map of maps: what its inner maps are created as.
     pub inner: Option<MapSpec>,
@@ -240,7 +240,7 @@ pub struct Variable {
     pub size: u32,
 }
 
-/// How a map is defined.
+/// Form of a map's definition.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum MapOrigin {
     /// By a variable in `.maps` whose type describes it.
@@ -264,13 +264,13 @@ pub enum MapOrigin {
 }
 
 impl MapOrigin {
-    /// Whether it holds global variables: an array of one element that programs address directly.
+    /// Returns true if it holds global variables: an array of one element that programs address directly.
     pub fn is_global(self) -> bool {
         matches!(self, MapOrigin::Data | MapOrigin::Rodata | MapOrigin::Bss | MapOrigin::Kconfig)
     }
 }
 
-/// What a map is created as. Sizes are in bytes.
+/// Parameters of a map's creation. Sizes are in bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct MapSpec {
     /// The type of map.
@@ -283,11 +283,11 @@ pub struct MapSpec {
     pub max_entries: u32,
     /// `BPF_F_*` of map creation.
     pub flags: u32,
-    /// Where it is pinned.
+    /// Place where it is pinned.
     pub pinning: Pinning,
     /// The memory node it is on, if it says so.
     pub numa_node: Option<u32>,
-    /// What its type makes of it (`map_extra`).
+    /// Extra parameter, whose meaning depends on the type (`map_extra`).
     pub map_extra: u64,
     /// Type of the key, in the object's BTF.
     pub key_type: Option<TypeId>,
@@ -295,7 +295,7 @@ pub struct MapSpec {
     pub value_type: Option<TypeId>,
 }
 
-/// Where a map is pinned.
+/// Place where a map is pinned.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Pinning {
     /// Nowhere.
@@ -311,7 +311,7 @@ pub enum Pinning {
     Other(u32),
 }
 
-/// What a slot of a map holds from the start.
+/// Initial contents of a slot of a map.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum InitialValue {
     /// A map.
@@ -325,13 +325,13 @@ pub enum InitialValue {
 pub struct Extern {
     /// Its name.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     pub kind: ExternKind,
-    /// Whether a program works without it: its address is then 0.
+    /// True if a program works without it: its address is then 0.
     pub weak: bool,
 }
 
-/// What an extern is.
+/// Kind of an extern.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ExternKind {
     /// A kernel function.
@@ -355,15 +355,15 @@ pub enum ExternKind {
         /// Its type in the object's BTF.
         type_id: TypeId,
     },
-    /// Named by a relocation, but by nothing that says what it is.
+    /// Named by a relocation, but of unknown kind.
     Unknown,
 }
 
 /// New contents of a function. Instructions are counted in slots from its start; lists are in order of instruction.
 ///
-/// What an instruction holds where a relocation will put something (immediate, source register) does not matter,
-/// except that a relocated `ld_imm64` or `call` must be one. Calls and function addresses inside the object must
-/// have a relocation.
+/// The contents of an instruction in the places that a relocation fills in (immediate, source register) do
+/// not matter, except that a relocated `ld_imm64` or `call` must be one. Calls and function addresses inside
+/// the object must have a relocation.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NewFunction {
     /// The instructions.
@@ -385,7 +385,7 @@ pub struct LinkedProgram {
     pub insns: Vec<Raw>,
     /// Relocations: none of kind [`RelocKind::Call`] or [`RelocKind::FuncAddr`].
     pub relocs: Vec<Reloc>,
-    /// Where each function starts, the program's own first, in order of start.
+    /// Start of each function, the program's own first, in order of start.
     pub functions: Vec<(u32, FuncId)>,
     /// Each function's first instruction and type; empty unless known for all, for the kernel wants all or none.
     pub func_info: Vec<(u32, TypeId)>,

@@ -1,28 +1,28 @@
-//! What the name of a section says about the program in it.
+//! Type and attachment of a program by the name of its section.
 //!
 //! The rules are libbpf's (its page "Program Types and ELF Sections"), then, for objects of the years before its
 //! version 1.0, its old rule: the longest known name that the section's name begins with.
 
 use crate::kinds::{AttachType as A, ProgramType as P};
 
-/// What a section's name says about its program.
+/// Type and attachment of a program by its section's name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SectionKind {
     /// The type of program; [`ProgramType::UNSPEC`](P::UNSPEC) if the name says nothing.
     pub program_type: P,
     /// The attach type to be stated at load.
     pub attach_type: Option<A>,
-    /// Whether kernels that do not know the attach type may be told none.
+    /// True if kernels that do not know the attach type may be told none.
     pub attach_type_optional: bool,
-    /// What follows the name of the kind and a slash: function, tracepoint, path.
+    /// Text after the name of the kind and a slash: function, tracepoint, path.
     pub target: Option<String>,
-    /// Whether the program attaches to a function known by its BTF id (`fentry`, `lsm`, `iter`, ...).
+    /// True if the program attaches to a function known by its BTF id (`fentry`, `lsm`, `iter`, ...).
     pub attach_btf: bool,
-    /// Whether it may sleep (`BPF_F_SLEEPABLE`).
+    /// True if it may sleep (`BPF_F_SLEEPABLE`).
     pub sleepable: bool,
-    /// Whether it takes packets of several buffers (`BPF_F_XDP_HAS_FRAGS`).
+    /// True if it takes packets of several buffers (`BPF_F_XDP_HAS_FRAGS`).
     pub frags: bool,
-    /// Whether the loader loads it unasked: not if the section's name begins with `?`.
+    /// True if the loader loads it unasked: not if the section's name begins with `?`.
     pub autoload: bool,
 }
 
@@ -65,7 +65,7 @@ const FRAGS: u8 = 8;
 /// A kind of section.
 struct Rule {
     name: &'static str,
-    /// Whether `/` and a target may follow.
+    /// True if `/` and a target may follow.
     target: bool,
     program: P,
     attach: Option<A>,
@@ -86,7 +86,7 @@ fn old_rule(name: &str) -> Option<&'static Rule> {
     RULES.iter().filter(|r| name.starts_with(r.name)).max_by_key(|r| r.name.len())
 }
 
-/// A name, whether a target may follow it, the types, and traits.
+/// A name, a mark if a target may follow it, the types, and traits.
 macro_rules! rules {
     ($($name:literal $(+ $target:tt)? $program:ident $(: $attach:ident)? $([$($t:ident)*])?;)*) => {
         &[$(Rule {

@@ -1,9 +1,9 @@
 //! Writing an object back: the file as it was, with other instructions.
 //!
-//! Functions keep their order within their section and close up. How a reference is expressed is what the file did
-//! for the same reference, wherever it did; otherwise the form that every loader takes: named symbols for what is
-//! global, the section's symbol and an offset for what is static, no relocation for static functions of the same
-//! section.
+//! Functions keep their order within their section and close up. A reference has the form that the file used
+//! for the same reference elsewhere; otherwise the form that every loader takes: named symbols for global
+//! functions and data, the section's symbol and an offset for static ones, no relocation for static functions
+//! of the same section.
 
 use crate::elf::{Elf, Relocation, SHT_GROUP, STT_SECTION};
 use crate::error::ObjectError;
@@ -20,8 +20,8 @@ const SHT_LLVM_ADDRSIG: u32 = 0x6fff_4c03;
 const SLOT: u32 = 8;
 
 impl Object {
-    /// The object file: as it was read, with the functions as they are now. What else changes is listed at the top of
-    /// this crate.
+    /// The object file: as it was read, with the functions as they are now. Other changes are listed at the
+    /// top of this crate.
     pub fn write(&self) -> Result<Vec<u8>, ObjectError> {
         if self.frozen.is_some() {
             return self.image.elf.write();
@@ -44,7 +44,7 @@ impl Object {
         sections
     }
 
-    /// Where each function will start in its section, in slots.
+    /// New start of each function in its section, in slots.
     fn new_starts(&self) -> Vec<u32> {
         let mut at = (usize::MAX, 0);
         let place = |(section, f): (&usize, &Function)| {
@@ -112,7 +112,8 @@ impl Output<'_> {
         }
     }
 
-    /// Where an instruction of the file will be: of a function that is kept any, of others the first.
+    /// New place of an instruction of the file: of any instruction of a function that is kept, of the first
+    /// of others.
     fn moved(&self, (section, byte): CodePlace) -> u64 {
         let slot = byte / u64::from(SLOT);
         let Some(id) = self.object.function_around(section, slot) else { return byte };
@@ -122,7 +123,7 @@ impl Output<'_> {
         if stays { byte.wrapping_add_signed(by) } else { byte }
     }
 
-    /// By how many bytes what a place is counted from will be nearer to it or farther away.
+    /// Change, in bytes, of the distance of a place from the base that it is counted from.
     fn stretch(&self, base: Option<CodePlace>, target: CodePlace) -> i64 {
         let by = |place: CodePlace| self.moved(place).wrapping_sub(place.1) as i64;
         by(target) - base.map_or(0, by)
@@ -292,7 +293,7 @@ impl Output<'_> {
         Ok((Some(self.elf.section_symbol(section)), value as i32))
     }
 
-    /// Makes `.BTF.ext` anew from what the functions have.
+    /// Makes `.BTF.ext` anew from the records of the functions.
     fn write_ext(&mut self) -> Result<(), ObjectError> {
         let Some(n) = self.elf.find(".BTF.ext") else { return Ok(()) };
         let mut ext = BtfExt::default();

@@ -27,7 +27,8 @@ const INLINING: &[&str] = &["inline", "dead-functions"];
 /// A function of this many slots is not lowered in all ways that there are.
 const LONG: usize = 500;
 
-/// Optimizes an object in one way. With a judge, only the functions that it wants are made, in the forms that it likes best.
+/// Optimizes an object in one way. With a judge, only the functions that it wants are made, in the forms that
+/// it likes best.
 pub(crate) fn attempt(
     object: &Object,
     lifted: &Lifted,
@@ -99,7 +100,7 @@ pub(crate) fn attempt(
     })
 }
 
-/// Puts a global function that no longer says what it said, and all that it refers to, back as they were.
+/// Puts a global function whose contract has changed, and all functions that it refers to, back as they were.
 fn restore(object: &Object, out: &mut Object, function: usize, reports: &mut [FunctionReport]) {
     for n in contract::reached(object, function) {
         out.functions[n] = object.functions[n].clone();
@@ -111,8 +112,8 @@ fn restore(object: &Object, out: &mut Object, function: usize, reports: &mut [Fu
     }
 }
 
-/// Keeps functions that were to go, for they were put into their callers, where a function that was left as it was still refers to
-/// them; and what these refer to in turn. They stay as they were.
+/// Keeps functions that were to go, for they were put into their callers, where a function that was left as
+/// it was still refers to them; and what these refer to in turn. They stay as they were.
 fn keep_what_is_called(object: &Object, out: &Object, functions: &mut [FunctionReport]) {
     let initial = |(_, value): &(u32, InitialValue)| match value {
         InitialValue::Program(id) => Some(id.index()),
@@ -141,8 +142,8 @@ fn keep_what_is_called(object: &Object, out: &Object, functions: &mut [FunctionR
     }
 }
 
-/// Removes the functions that nothing refers to any more, callers before what they call. Those that refer to one another in a circle
-/// stay as they were.
+/// Removes the functions that nothing refers to any more, callers before callees. Those that refer to one
+/// another in a circle stay as they were.
 fn remove(object: &Object, out: &mut Object, functions: &mut [FunctionReport]) {
     let removed = |f: &FunctionReport| f.outcome == Outcome::Removed;
     let mut left: Vec<usize> = (0..functions.len()).filter(|&i| removed(&functions[i])).collect();
@@ -173,7 +174,7 @@ fn promoted(
     if !Pipeline::of(["promote-spills"])?.run(&mut form.module, session)? {
         return Ok(None);
     }
-    // What was spilled is no longer stored.
+    // The spilled values are no longer stored.
     let changed = before.into_iter().zip(sizes(&form)).filter(|(was, is)| was != is).map(|((id, _), _)| id);
     let changed = changed.collect();
     pipeline.run(&mut form.module, session)?;
@@ -185,7 +186,7 @@ fn dump_hook(wanted: String) -> DumpHook {
         if wanted == "all" || wanted == pass {
             #[expect(clippy::disallowed_methods, reason = "asked for by who develops a pass")]
             let mut errors = std::io::stderr();
-            // Where nobody reads, nothing is shown.
+            // If standard error is closed, nothing is shown.
             let _ = writeln!(errors, "; after {pass}\n{func}");
         }
     })
@@ -263,7 +264,7 @@ impl Forms<'_> {
         Ok(report(after, Outcome::Rewritten))
     }
 
-    /// Whether code has long jumps, and the kernels that take the original need not know them.
+    /// Returns true if code has long jumps, and the kernels that take the original need not know them.
     fn is_too_new(&self, code: &Lowered) -> bool {
         self.target.isa < 4 && code.insns.iter().any(|i| matches!(i, Insn::Jump { long: true, .. }))
     }
@@ -362,7 +363,8 @@ impl Forms<'_> {
         Ok(code.map(|code| (code, form)).map_err(|e| e.to_string()))
     }
 
-    /// The forms that went through less. What is inlined in the first is inlined in them too, for its functions go.
+    /// The forms that went through less. Functions inlined in the first are inlined in them too, for they
+    /// will be removed.
     fn make_less(&mut self) -> Result<(), OptError> {
         if !self.less.is_empty() {
             return Ok(());

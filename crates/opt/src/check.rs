@@ -13,18 +13,19 @@ use crate::{OptError, Optimized, Options, Outcome, Way, shortest};
 /// Rewrites that are dropped one by one before the original is kept.
 const MOST_DROPPED: usize = 8;
 
-/// How many instructions the verifier may walk, in thousandths of the original's: a result near its limit would be one
-/// kernel release away from rejection.
+/// Greatest number of instructions that the verifier may walk, in thousandths of the original's: a result
+/// near its limit would be one kernel release away from rejection.
 const MOST_VERIFIED: u64 = 1_200;
 
-/// Instructions that the verifier may walk whatever it walked before.
+/// Instructions that the verifier may always walk, however few it walked before.
 const FEW_VERIFIED: u64 = 1_000;
 
-/// How much machine code a program may have, in thousandths of the original's.
+/// Greatest size of a program's machine code, in thousandths of the original's.
 const MOST_JITED: u64 = 1_020;
 
-/// What is tried with a program that the kernel measures as too long. It removes code that it finds dead, so that the
-/// shortest bytecode need not give the shortest machine code. All of it is tried without inlining, too.
+/// Other ways to make a program that the kernel measures as too long. The kernel removes code that it finds
+/// dead, so that the shortest bytecode need not give the shortest machine code. All of them are tried without
+/// inlining, too.
 const OTHER_WAYS: [Way; 6] = [
     Way { form: 0, order: Order::Given },
     Way { form: 0, order: Order::Chained },
@@ -43,8 +44,8 @@ pub struct Check {
     pub programs: Vec<ProgramReport>,
 }
 
-/// Optimizes an object and has the kernel load every program of it, before and after. There always is a result: at worst the
-/// object as it was.
+/// Optimizes an object and has the kernel load every program of it, before and after. There always is a
+/// result: at worst the object as it was.
 ///
 /// # Errors
 /// [`OptError::Loader`], if the kernel cannot be asked. A rejected program is no error: see [`Verdict`].
@@ -84,7 +85,7 @@ fn checked(
     Ok(Check { optimized: checker.optimized, programs })
 }
 
-/// The object as it was, where all else has failed, and what the kernel says of it.
+/// The object as it was, where all else has failed, and the kernel's measure of it.
 fn unchanged(session: &Session<'_>, object: &Object, why: &str) -> Check {
     tracing::warn!(why, "the object is left as it was");
     let functions = object.functions.iter().map(|f| FunctionReport {
@@ -153,7 +154,7 @@ impl Checker<'_> {
         Ok(report)
     }
 
-    /// Drops rewrites until the kernel accepts a program; what the kernel said, if it does not come to that.
+    /// Drops rewrites until the kernel accepts a program. Otherwise returns the kernel's error.
     fn accepted(&mut self, func: FuncId, blamed: &mut Vec<(String, u64)>) -> Result<Measure, String> {
         loop {
             let why = match measure(self.session, &self.optimized.object, func) {
@@ -176,8 +177,9 @@ impl Checker<'_> {
         }
     }
 
-    /// Tries other ways to make a program whose lengths are not within bounds, and keeps the best: says what was too
-    /// long, if there was a better one. An error, in words, if the verifier has too much to do in all of them.
+    /// Tries other ways to make a program whose lengths are not within bounds, and keeps the best. Returns a
+    /// description of the excess if there was a better one. An error, in words, if the verifier has too much
+    /// to do in all of them.
     fn shortened(&mut self, func: FuncId, before: Measure, first: Measure) -> Result<Option<String>, String> {
         let mut best = (excess(before, first), first, None);
         let functions = match best.0 {
@@ -218,7 +220,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Measures all programs as they are in the end. What was done for one may have changed functions of another: one
+    /// Measures all programs in their final form. Changes for one may have changed functions of another: one
     /// that is not accepted any more is left as it was, and all are measured again.
     fn settle(&mut self, programs: &mut [ProgramReport]) -> Result<(), OptError> {
         'again: loop {
@@ -240,8 +242,8 @@ impl Checker<'_> {
         }
     }
 
-    /// Gives programs that are slower than they were by prediction another form, of those that the kernel takes and that are
-    /// within all bounds.
+    /// Gives programs that are slower than they were by prediction another form, of those that the kernel
+    /// takes and that are within all bounds.
     fn mend(&mut self, programs: &mut [ProgramReport]) -> Result<(), OptError> {
         let (session, object) = (self.session, self.object);
         let measured = object.programs.iter().zip(&*programs);
@@ -269,7 +271,7 @@ pub(crate) fn functions(object: &Object, func: FuncId) -> Vec<u32> {
     object.link(func).map_or_else(|_| Vec::new(), |l| l.functions.iter().map(|(_, f)| f.0).collect())
 }
 
-/// By how much a program exceeds its bounds, in thousandths.
+/// Excess of a program over its bounds, in thousandths.
 fn excess(before: Measure, after: Measure) -> u64 {
     let ratio = |after: u64, before: u64| (1000 * after).div_ceil(before.max(1));
     let jited = ratio(after.jited.into(), before.jited.into());
@@ -277,14 +279,14 @@ fn excess(before: Measure, after: Measure) -> u64 {
     jited.saturating_sub(MOST_JITED) + more_verified(before, after) + 10 * slots.saturating_sub(1000)
 }
 
-/// By how much the instructions that the verifier walks exceed their bound, in thousandths.
+/// Excess of the instructions that the verifier walks over their bound, in thousandths.
 fn more_verified(before: Measure, after: Measure) -> u64 {
     let (before, after) = (u64::from(before.verified), u64::from(after.verified));
     let few = after <= FEW_VERIFIED;
     if few { 0 } else { (1000 * after).div_ceil(before.max(1)).saturating_sub(MOST_VERIFIED) }
 }
 
-/// What exceeds its bounds, in words.
+/// Description of the excess over its bounds.
 fn too_long(before: Measure, after: Measure) -> String {
     let beyond = |after: u64, before: u64, most: u64| 1000 * after > most * before;
     if more_verified(before, after) > 0 {
@@ -308,7 +310,7 @@ fn measure_of(linked: &LinkedProgram, program: &millstream_kernel::Program) -> R
     Ok(Measure { slots: linked.insns.len(), jited: info.jited_len, verified })
 }
 
-/// What the kernel says of an original; in place of a measure, why there is none.
+/// The kernel's measure of an original; in place of a measure, why there is none.
 fn first_measure(
     session: &Session<'_>,
     object: &Object,
@@ -352,8 +354,8 @@ fn culprit(
 }
 
 impl Check {
-    /// Whether the kernel took every program before, and each was rewritten or left with nothing to do, so that none had to fall
-    /// back to the original.
+    /// Returns true if the kernel took every program before, and each was rewritten or left with nothing to
+    /// do, so that none had to fall back to the original.
     pub fn is_clean(&self) -> bool {
         let fell_back =
             |p: &ProgramReport| matches!(p.verdict, Verdict::Original(_) | Verdict::NotLoadable(_));

@@ -1,9 +1,10 @@
-//! What a global function says to those who replace it once it is loaded.
+//! Contract of a global function with the programs that replace it once it is loaded.
 //!
-//! A program of type `freplace` may change packet data, or sleep, only if the function that it replaces does so somewhere: the
-//! kernel looks at all its instructions and those of what it calls, before it looks at what can be reached (`check_cfg` in
-//! `kernel/bpf/verifier.c`). A call that is never made is there to say so. Passes see through that; here it is seen whether the
-//! result still says what the original did.
+//! A program of type `freplace` may change packet data, or sleep, only if the function that it replaces does
+//! so somewhere: the kernel looks at all instructions of it and of its callees, before it looks at their
+//! reachability (`check_cfg` in `kernel/bpf/verifier.c`). A call that is never made is there to declare that.
+//! Passes see through such a call; this module checks that the result still declares the same as the
+//! original.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +15,7 @@ const CALL: u8 = 0x85;
 /// Helpers that may sleep: `bpf_copy_from_user`, `bpf_ima_inode_hash`, `bpf_copy_from_user_task`, `bpf_ima_file_hash`.
 const SLEEPING: [i32; 4] = [148, 161, 191, 193];
 
-/// What a function and all that it calls may do to those who call it.
+/// Effects that a function and all its callees may have on their callers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Marks {
     changes_packet: bool,
@@ -35,7 +36,7 @@ impl Marks {
     }
 }
 
-/// Global functions that an object has before and after, and that no longer say what they said.
+/// Global functions that an object has before and after, and whose contract has changed.
 pub(crate) fn broken(before: &Object, after: &Object) -> Vec<u32> {
     let global = |f: &Function| f.linkage != Linkage::Static && !f.hidden && f.subprogram;
     let functions = before.functions.iter().enumerate().filter(|(_, f)| global(f));
@@ -43,7 +44,7 @@ pub(crate) fn broken(before: &Object, after: &Object) -> Vec<u32> {
     lost.map(|(n, _)| n as u32).collect()
 }
 
-/// What a function refers to, itself among it.
+/// Functions that a function refers to, including itself.
 pub(crate) fn reached(object: &Object, function: usize) -> BTreeSet<usize> {
     let mut found = BTreeSet::from([function]);
     let mut work = vec![function];

@@ -1,4 +1,4 @@
-//! What programs cost before and after: slots, bytes of machine code, predicted cycles.
+//! Costs of programs before and after: slots, bytes of machine code, predicted cycles.
 
 use millstream_bpf::cost::{Cost, Table, Whole};
 use millstream_object::{FuncId, LinkedProgram, Object, RelocKind};
@@ -11,7 +11,8 @@ pub struct Costs {
     pub slots: u32,
     /// Bytes of machine code: as the kernel says, or estimated if it was not asked.
     pub jited: u32,
-    /// Predicted cycles of one run, in thousandths; of a result, as if the same traffic went through it as through the original.
+    /// Predicted cycles of one run, in thousandths; of a result, as if the same traffic went through it as
+    /// through the original.
     pub cycles: u64,
 }
 
@@ -34,7 +35,7 @@ pub struct ProgramCosts {
     pub after: Costs,
 }
 
-/// The costs of all programs of an object, and of the same programs of what was made of it.
+/// The costs of all programs of an object, and of the same programs of an object made of it.
 pub fn costs(before: &Object, after: &Object) -> Vec<ProgramCosts> {
     let program = |p: &millstream_object::Program| {
         let [old, new] = costs_of_both(before, after, p.func);
@@ -53,13 +54,13 @@ pub(crate) fn cost_of(object: &Object, func: FuncId) -> Cost {
     whole(object, func).map_or(Cost::default(), |whole| whole.cost(Table::current(), None))
 }
 
-/// The cost of a program that was made of an original: its cycles are those of the original, more or fewer by as much as
-/// under the same traffic.
+/// The cost of a program that was made of an original: its cycles are the original's, plus or minus the
+/// difference under the same traffic.
 pub(crate) fn cost_beside(original: &Object, object: &Object, func: FuncId) -> Cost {
     costs_of_both(original, object, func)[1]
 }
 
-/// The cost of a program, and that of what was made of it.
+/// The costs of a program and of a program made of it.
 pub(crate) fn costs_of_both(original: &Object, object: &Object, func: FuncId) -> [Cost; 2] {
     let (Some(old), Some(new)) = (whole(original, func), whole(object, func)) else {
         return [cost_of(original, func), cost_of(object, func)];
@@ -67,7 +68,7 @@ pub(crate) fn costs_of_both(original: &Object, object: &Object, func: FuncId) ->
     old.costs_beside(&new, Table::current())
 }
 
-/// The cost of a function by itself, and that of what was made of it: what it calls counts as the calls alone.
+/// The costs of a function by itself and of a function made of it: callees count only as calls.
 pub(crate) fn costs_of_function(original: &Object, object: &Object, function: u32) -> Option<[Cost; 2]> {
     Some(alone(original, function)?.costs_beside(&alone(object, function)?, Table::current()))
 }

@@ -1,8 +1,8 @@
 //! Programs whose verification might take longer are left as they were.
 //!
-//! Without a kernel to ask, the effort of its verifier is estimated for both forms of a program. A form that is estimated to take
-//! more is not taken, nor is one of a program for which the estimate is not certain: its verifier may be close to its limit of
-//! a million instructions.
+//! Without a kernel to ask, the effort of its verifier is estimated for both forms of a program. A form that
+//! is estimated to take more is not taken, nor is one of a program for which the estimate is not certain: its
+//! verifier may be close to its limit of a million instructions.
 
 use millstream_object::Object;
 use millstream_search::{Effort, verification_effort};
@@ -10,11 +10,11 @@ use millstream_search::{Effort, verification_effort};
 use crate::slower::Family;
 use crate::{Optimized, Options, Outcome};
 
-/// Estimated instructions below which it does not matter how much longer verification takes.
+/// Estimated instructions below which longer verification does not matter.
 const FEW: u64 = 1_000;
 
-/// Instructions after which an estimate is given up: so many, and so many for each slot of a program, which keeps the time for
-/// them proportional to that of the passes.
+/// Instructions after which an estimate is given up: a constant, and a number for each slot of a program.
+/// This keeps the time for estimates proportional to the time of the passes.
 const MOST: (u64, u64) = (100_000, 100);
 
 /// Greatest effort of a new form, in thousandths of the original's.
@@ -45,7 +45,7 @@ pub(crate) fn restrain(object: &Object, options: &Options, made: &mut Optimized)
     }
 }
 
-/// Whether a form certainly takes no more effort than another, but for what estimates err by.
+/// Returns true if a form certainly takes no more effort than another, up to the error of estimates.
 fn is_within(new: Effort, old: Effort) -> bool {
     new.certain && old.certain && 1_000 * new.instructions <= GROWTH * old.instructions
 }

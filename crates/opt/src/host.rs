@@ -1,4 +1,4 @@
-//! What the kernel of this machine has beyond what an object's own instructions say of the kernels it was made for.
+//! Features of this machine's kernel beyond those that an object's own instructions imply.
 
 use millstream_isa::generation::{Generation, KernelRange};
 use millstream_kernel::probe;
@@ -15,15 +15,15 @@ pub struct Host {
     pub elides_null_checks: bool,
 }
 
-/// The kernels that programs for this machine are made for: the generation of the running kernel, by the version that it
-/// says it is; all supported ones if that is not known.
+/// The kernels that programs for this machine are made for: the generation of the running kernel, by the
+/// version that it says it is; all supported ones if that is not known.
 pub fn running_kernels() -> KernelRange {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     Generation::of_release(&release).map_or(KernelRange::ALL, KernelRange::only)
 }
 
 impl Host {
-    /// Asks the kernel of this machine. What it does not let this process find out counts as absent.
+    /// Asks the kernel of this machine. Features that this process may not probe count as absent.
     pub fn probe() -> Host {
         Host {
             kernels: running_kernels(),

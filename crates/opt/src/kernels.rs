@@ -1,7 +1,7 @@
-//! The oldest kernel that can load an object, by what the object uses.
+//! The oldest kernel that can load an object, by the features that the object uses.
 //!
-//! Only what is certain counts: an instruction, a helper, a kind of map or program that older kernels lack. An answer that is
-//! too old costs code that is a little longer; one that is too new would cost acceptance.
+//! Only certain evidence counts: an instruction, a helper, a kind of map or program that older kernels lack.
+//! An answer that is too old costs code that is a little longer; one that is too new would cost acceptance.
 
 use millstream_isa::generation::Generation;
 use millstream_isa::{Callee, Insn, Operand, Reg, Width, decode_all};
@@ -65,8 +65,8 @@ fn needed_by_section(program: &Program) -> Generation {
     new.map(|&(_, generation)| generation).max().unwrap_or(Generation::OLDEST)
 }
 
-/// The generation that takes the constants which a program stores into its context without a register. The context is followed
-/// from the program's entry as far as control cannot come from elsewhere.
+/// The generation that takes the constants which a program stores into its context without a register. The
+/// context is followed from the program's entry as far as control cannot come from elsewhere.
 fn needed_by_stores(object: &Object, func: FuncId) -> Generation {
     let Some(Ok(insns)) = object.functions.get(func.index()).map(|f| decode_all(&f.insns)) else {
         return Generation::OLDEST;
@@ -89,7 +89,7 @@ fn needed_by_stores(object: &Object, func: FuncId) -> Generation {
             | Insn::Swap { dst, .. }
             | Insn::LoadImm64 { dst, .. }
             | Insn::Load { dst, .. } => context[dst.index()] = false,
-            // On a way that goes around what follows, registers may hold something else.
+            // On a path around the next instructions, registers may hold something else.
             Insn::Exit | Insn::Jump { .. } => return Generation::OLDEST,
             _ => {}
         }

@@ -1,5 +1,5 @@
-//! What the search finds in an object by itself, without static passes, the kernel and proofs of whole programs: for learning
-//! rules of windows, and for counting how often these are applied.
+//! Results of the search in an object by itself, without static passes, the kernel and proofs of whole
+//! programs: for learning rules of windows, and for counting how often these are applied.
 
 use std::time::Duration;
 

@@ -70,7 +70,7 @@ pub enum OptError {
 }
 
 impl OptError {
-    /// The kernel's refusal, if that is what it is.
+    /// The kernel's refusal, if the error is one.
     pub fn refusal(&self) -> Option<&millstream_kernel::Error> {
         match self {
             OptError::Forbidden(e) | OptError::Loader(millstream_loader::Error::Kernel(e)) => Some(e),
@@ -79,24 +79,25 @@ impl OptError {
     }
 }
 
-/// What to do.
+/// Options of an optimization.
 #[derive(Clone, Default)]
 pub struct Options {
     /// The passes by name; the default pipeline if empty.
     pub passes: Vec<String>,
-    /// Instruction set version that may be used, 1 to 4; that of the object, or of the host or the kernels that are said, if 0.
+    /// Instruction set version that may be used, 1 to 4; if 0, the version of the object, or of the given
+    /// host or kernels.
     pub isa: u8,
     /// The kernel that the programs are for, with maps of the sizes that the object says. Without one, they are for all
     /// kernels that take the original, and for loaders that change sizes.
     pub host: Option<Host>,
-    /// The kernels whose verifiers must accept the programs; that of the host if there is one, else all from the oldest
-    /// that can load the object ([`oldest_kernel`]), if not said.
+    /// The kernels whose verifiers must accept the programs; if not given, the host's if there is one, else
+    /// all from the oldest that can load the object ([`oldest_kernel`]).
     pub kernels: Option<KernelRange>,
-    /// What code is made for.
+    /// Goal that code is made for.
     pub goal: Goal,
     /// At most this many rewrites.
     pub fuel: Option<u64>,
-    /// Whether to inline; tried both ways if not said.
+    /// Inlining; tried both ways if not given.
     pub inline: Option<bool>,
     /// Runs the IR verifier around every pass.
     pub verify_ir: bool,
@@ -119,14 +120,14 @@ pub struct Options {
 /// A way to make a function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Way {
-    /// How much it goes through: 0 for the whole pipeline, 1 for passes that only shorten, 2 for none.
+    /// Number of the form: 0 for the whole pipeline, 1 for passes that only shorten, 2 for none.
     pub form: usize,
-    /// How its blocks are laid out.
+    /// Order of its blocks.
     pub order: Order,
 }
 
 impl Options {
-    /// What the code of an object is made for.
+    /// Target of the code of an object.
     fn target(&self, object: &Object) -> Target {
         let own = isa_version(object);
         let named = self.kernels.map_or(own, |kernels| own.max(kernels.oldest().isa()));
@@ -161,18 +162,18 @@ impl Options {
     }
 }
 
-/// An optimized object, with what was done to it.
+/// An optimized object, with a report of the changes.
 #[derive(Debug)]
 pub struct Optimized {
     /// The object with new instructions.
     pub object: Object,
     /// One a function, in the object's order.
     pub functions: Vec<FunctionReport>,
-    /// What each pass did.
+    /// Reports of the passes.
     pub passes: Vec<PassReport>,
     /// Rewrites that passes asked for.
     pub rewrites: u64,
-    /// Whether functions were inlined.
+    /// True if functions were inlined.
     pub inline: bool,
     /// The passes that touched each source line, if [`Options::record`] was set.
     pub touched: Vec<(LineInfo, BTreeSet<&'static str>)>,
@@ -182,10 +183,11 @@ pub struct Optimized {
 
 /// Optimizes an object, without asking the kernel.
 ///
-/// The default pipeline is tried without and with inlining, and the shorter object is taken. A function that spills
-/// addresses of its stack is made without and with their promotion. One that the pipeline leaves longer than it was is lowered again after fewer passes, and the shortest form is taken.
-/// But for [`Goal::Size`], a program that would take more predicted cycles than it did is made in another way, at worst left as it was.
-/// One that might take the verifier longer is left as it was.
+/// The default pipeline is tried without and with inlining, and the shorter object is taken. A function that
+/// spills addresses of its stack is made without and with their promotion. One that the pipeline leaves
+/// longer than it was is lowered again after fewer passes, and the shortest form is taken. But for
+/// [`Goal::Size`], a program that would take more predicted cycles than it did is made in another way, at
+/// worst left as it was. One that might take the verifier longer is left as it was.
 ///
 /// # Errors
 /// [`OptError`]; the input is unchanged then.
@@ -205,7 +207,7 @@ fn optimize_marked(
     Ok(made)
 }
 
-/// Optimizes an object as [`optimize`] does, whatever that makes of predicted cycles.
+/// Optimizes an object as [`optimize`] does, without regard to predicted cycles.
 fn shortest(object: &Object, options: &Options) -> Result<Optimized, OptError> {
     if options.rules.is_none() {
         // Reading the rules takes longer than all that happens before they are needed.
@@ -240,7 +242,7 @@ impl Optimized {
         self.functions.iter().map(|f| f.after).sum()
     }
 
-    /// Whether no function was kept as it was while functions that it calls were removed.
+    /// Returns true if no function was kept as it was while functions that it calls were removed.
     fn is_whole(&self) -> bool {
         let kept = |o: &Outcome| !matches!(o, Outcome::Rewritten | Outcome::Removed | Outcome::NothingToDo);
         let removed = self.functions.iter().any(|f| f.outcome == Outcome::Removed);

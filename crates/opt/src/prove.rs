@@ -1,7 +1,7 @@
 //! Translation validation: each program that came out of the passes against what went in.
 //!
-//! What cannot be decided is counted and reported, never taken for a proof. What is refuted is a bug of ours: the
-//! rewrite to blame is found by bisection over fuel.
+//! Undecided programs are counted and reported, never taken for proven. A refuted program is a bug of ours:
+//! the rewrite to blame is found by bisection over fuel.
 
 use millstream_object::{FuncId, Object};
 use millstream_prove::{Counterexample, Limits, Solver, prove};
@@ -9,13 +9,13 @@ use serde::Serialize;
 
 use crate::{OptError, Optimized, Options, optimize};
 
-/// What the prover says of a program.
+/// Answer of the prover on a program.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Proven {
     /// It has the instructions that it had.
     Unchanged,
-    /// It does what it did.
+    /// It behaves as before.
     Equivalent,
     /// Not decided: why.
     Unknown(String),
@@ -37,11 +37,12 @@ pub struct ProofReport {
     pub verdict: Proven,
     /// Answers of a trusted store that it rests on and that were not proven here.
     pub trusted: usize,
-    /// How long it took.
+    /// Duration of the proof.
     pub milliseconds: f64,
 }
 
-/// Proves that each program of `optimized` does what it does in `object`. `options` are those it was optimized with.
+/// Proves that each program of `optimized` does the same as in `object`. `options` are those it was optimized
+/// with.
 ///
 /// # Errors
 /// [`OptError`] if the passes fail when they run again for the blame. A refuted program is no error.
@@ -74,7 +75,7 @@ pub fn validate(
     Ok(reports)
 }
 
-/// What a pass did to a program in one go, and whether it is proven.
+/// Changes of a pass to a program in one go, and their proof.
 #[derive(Clone, Debug, Serialize)]
 pub struct StepReport {
     /// The pass; `lower` for what lifting and lowering alone change.
@@ -87,12 +88,13 @@ pub struct StepReport {
     pub verdict: Proven,
     /// Answers of a trusted store that it rests on and that were not proven here.
     pub trusted: usize,
-    /// How long it took.
+    /// Duration of the proof.
     pub milliseconds: f64,
 }
 
-/// Proves pass by pass what was done to an object: each run of rewrites by one pass, lowered before and after it. Programs
-/// that a run does not change are not reported. `differs` is shown the object before and after a run that is refuted.
+/// Proves the changes of an object pass by pass: each run of rewrites by one pass, lowered before and after
+/// it. Programs that a run does not change are not reported. `differs` is shown the object before and after a
+/// run that is refuted.
 ///
 /// # Errors
 /// [`OptError`] if the passes fail when they run again.

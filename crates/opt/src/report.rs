@@ -1,9 +1,9 @@
-//! What is reported, in the form in which it is printed as JSON.
+//! Reports, in the form in which they are printed as JSON.
 
 use millstream_passes::Session;
 use serde::Serialize;
 
-/// What became of a function.
+/// Outcome for a function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -18,13 +18,13 @@ pub enum Outcome {
     },
     /// All other forms would have taken more predicted cycles: the original is kept.
     Slower,
-    /// The original says to programs that replace it what they may do (`freplace`), and is kept.
+    /// The original declares the effects allowed to programs that replace it (`freplace`), and is kept.
     Marked,
     /// The verifier might have taken longer for any other form: the original is kept.
     Costlier,
     /// Nothing calls it any more.
     Removed,
-    /// It, or what it refers to, is not understood: it is kept byte for byte.
+    /// It, or one of its references, is not understood: it is kept byte for byte.
     NotUnderstood(String),
     /// It cannot be lowered: the original is kept.
     Unsupported(String),
@@ -41,16 +41,16 @@ pub struct FunctionReport {
     pub before: usize,
     /// Slots after.
     pub after: usize,
-    /// What was done.
+    /// Its outcome.
     pub outcome: Outcome,
 }
 
-/// What a pass did.
+/// Statistics of a pass.
 #[derive(Clone, Debug, Serialize)]
 pub struct PassReport {
     /// Name.
     pub name: &'static str,
-    /// How often it ran over a function or module.
+    /// Number of its runs over a function or module.
     pub runs: u32,
     /// Rewrites granted.
     pub rewrites: u64,
@@ -58,7 +58,7 @@ pub struct PassReport {
     pub micros: u64,
 }
 
-/// What the kernel says of a program.
+/// The kernel's measure of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Measure {
     /// Slots, subprograms included.
@@ -69,7 +69,7 @@ pub struct Measure {
     pub verified: u32,
 }
 
-/// Whether the kernel takes a program.
+/// Verdict of the kernel on a program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -77,11 +77,11 @@ pub enum Verdict {
     Accepted,
     /// The original was not accepted, so that nothing can be said: why.
     NotLoadable(String),
-    /// The original cannot be loaded here, whatever it does: why.
+    /// The original cannot be loaded here at all: why.
     NotSupported(String),
     /// Accepted after some rewrites were left out: the passes to blame, with the rewrites' numbers.
     Bisected(Vec<(String, u64)>),
-    /// Accepted, made in another way than the one of the shortest bytecode: what was too long in that.
+    /// Accepted, made in another way than the one of the shortest bytecode: the excess of that one.
     Remade(String),
     /// No way was found; the original is kept: why.
     Original(String),
@@ -94,7 +94,7 @@ pub struct ProgramReport {
     pub name: String,
     /// Section.
     pub section: String,
-    /// Whether the kernel takes it.
+    /// The kernel's verdict on it.
     pub verdict: Verdict,
     /// The original.
     pub before: Option<Measure>,

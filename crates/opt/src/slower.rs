@@ -1,14 +1,15 @@
 //! Programs that became slower by prediction are made in another way.
 //!
-//! The static compiler decides by length, and what is shorter is not always faster: a constant that is made before a branch is
-//! made for both of its sides, a block that two ways share is one more jump away from one of them, and a fold moves code to where
-//! it runs more often. Here each program of a result is held against its original. One that takes more cycles is made
-//! again, lowered in all ways that there are, chosen by its cycles in place of its length; then, if it is short, without one pass
-//! at a time; then with those of its functions as they were that are slower by themselves. The best by the goal of what is no
-//! slower is taken, and where there is none, the original.
+//! The static compiler decides by length, and shorter code is not always faster: a constant that is made
+//! before a branch is made for both of its sides, a block that two paths share is one more jump away from one
+//! of them, and a fold moves code to a block that runs more often. Here each program of a result is compared
+//! with its original. One that takes more cycles is made again, lowered in all ways that there are, chosen by
+//! its cycles in place of its length; then, if it is short, without one pass at a time; then with those of
+//! its functions as they were that are slower by themselves. Of the forms that are no slower, the best by the
+//! goal is taken, and if there is none, the original.
 //!
-//! Invariant: but for the goal `size`, no program of a result takes more predicted cycles than its original, by more than a
-//! thousandth.
+//! Invariant: but for the goal `size`, no program of a result takes more predicted cycles than its original,
+//! by more than a thousandth.
 
 use std::collections::BTreeSet;
 
@@ -22,19 +23,19 @@ use crate::costs::{costs_of_both, costs_of_function};
 use crate::trace::unmark;
 use crate::{OptError, Optimized, Options, Outcome};
 
-/// Passes that are left out first: what they fold and merge moves code to where it runs more often.
+/// Passes that are left out first: their folds and merges move code to blocks that run more often.
 const FIRST_LEFT_OUT: [&str; 3] = ["sccp", "merge-blocks", "forward"];
 
-/// A program is slower if it takes more cycles by more than one part in so many: guesses of frequencies that are carried over from
-/// one form to the other err by that.
+/// A program is slower if it takes more cycles by more than one part in `CERTAIN`: guesses of frequencies
+/// that are carried over from one form to the other err by that.
 const CERTAIN: u64 = 1_000;
 
 /// Slots that are compiled again without a pass, all passes together: a long program is not compiled without each.
 const MOST_SLOTS: usize = 400;
 
-/// Slots of all programs of a family together, times its functions, up to which each form of each function is judged by
-/// what the programs cost with it. In larger families it is judged by what the function costs by itself, so that the effort
-/// grows with the family and not with its square.
+/// Slots of all programs of a family together, times its functions, up to which each form of each function is
+/// judged by the cost of the programs with it. In larger families it is judged by the cost of the function by
+/// itself, so that the effort grows with the family and not with its square.
 const MOST_JUDGED: usize = 4_000;
 
 /// Programs that share functions, with all of these: only together can they be made in another way.
@@ -72,13 +73,13 @@ impl Family {
         self.functions.iter().map(|&f| object.functions[f as usize].insns.len()).sum()
     }
 
-    /// Whether what its programs cost cannot be asked for each form of each function.
+    /// Returns true if the cost of its programs cannot be computed for each form of each function.
     fn is_large(&self) -> bool {
         self.functions.len() > 1 && self.slots * self.functions.len() > MOST_JUDGED
     }
 
-    /// Puts the functions of the family as they are in another form into a result; `kept` says why one is as it was in the
-    /// original.
+    /// Puts the functions of the family as they are in another form into a result; `kept` says why one is as
+    /// it was in the original.
     pub(crate) fn put(&self, made: &mut Optimized, original: &Object, form: &Object, kept: Outcome) {
         for &f in &self.functions {
             let f = f as usize;
@@ -95,7 +96,7 @@ impl Family {
     }
 }
 
-/// How good a form is; less is better.
+/// Rank of a form; less is better.
 pub(crate) type Rank = (u64, [u64; 5]);
 
 /// Functions to be made, and what their forms are chosen by.
@@ -110,18 +111,18 @@ pub(crate) struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    /// Whether a function is to be made.
+    /// Returns true if a function is to be made.
     pub(crate) fn wants(&self, function: u32) -> bool {
         self.families.iter().any(|f| f.functions.contains(&function))
     }
 
-    /// How good an object is for the programs that have a function, as far as the function makes it so.
+    /// Rank of an object for the programs that have a function, as far as the function determines it.
     pub(crate) fn rank(&self, object: &Object, function: u32) -> Option<Rank> {
         let family = self.families.iter().find(|f| f.functions.contains(&function))?;
         if family.is_large() { self.rank_alone(object, function) } else { Some(self.rank_of(object, family)) }
     }
 
-    /// By how much a function is slower than it was; then by the goal.
+    /// Slowdown of a function; then by the goal.
     fn rank_alone(&self, object: &Object, function: u32) -> Option<Rank> {
         self.with_lines(object, |original, object| {
             let [old, new] = costs_of_function(original, object, function)?;
@@ -129,7 +130,7 @@ impl Judge<'_> {
         })
     }
 
-    /// By how much programs are slower than they were, all together; then by the goal.
+    /// Slowdown of the programs, all together; then by the goal.
     fn rank_of(&self, object: &Object, family: &Family) -> Rank {
         self.with_lines(object, |original, object| {
             let (mut slowdown, mut base, mut cost) = (0, Cost::default(), Cost::default());
@@ -151,12 +152,12 @@ impl Judge<'_> {
     }
 }
 
-/// By how many cycles something is slower than it was, as far as can be told.
+/// Slowdown in cycles, as far as can be told.
 fn slower(old: Cost, new: Cost) -> u64 {
     new.cycles.saturating_sub(old.cycles + old.cycles / CERTAIN)
 }
 
-/// What is to be mended.
+/// Inputs for making slower programs again.
 pub(crate) struct Mending<'a> {
     /// The original.
     pub(crate) object: &'a Object,
@@ -166,8 +167,8 @@ pub(crate) struct Mending<'a> {
 }
 
 impl Mending<'_> {
-    /// Gives programs of a result that are slower than they were another form, of those that `accepts` has no objection to;
-    /// says whether there were such.
+    /// Gives programs of a result that are slower than they were another form, of those that `accepts` has no
+    /// objection to; returns true if there were such.
     ///
     /// # Errors
     /// [`OptError`] if a pass fails.
@@ -204,8 +205,8 @@ impl Mending<'_> {
         Ok(true)
     }
 
-    /// Puts the functions of a family that are slower by themselves back as they were, and keeps what was made of the others; says
-    /// whether that is no slower and better than the original.
+    /// Puts the functions of a family that are slower by themselves back as they were, and keeps the new
+    /// forms of the others; returns true if the result is no slower and better than the original.
     fn mix(
         &self,
         lifted: &Lifted,
@@ -244,8 +245,8 @@ impl Mending<'_> {
         }
     }
 
-    /// Makes families again, each time without one of some passes, as far as there is room for so much code; leaves those for
-    /// which nothing was found.
+    /// Makes families again, each time without one of some passes, until the limit on compiled slots is
+    /// reached; leaves in `slow` those for which nothing was found.
     fn again(
         &self,
         lifted: &Lifted,
@@ -288,7 +289,8 @@ impl Mending<'_> {
         }
     }
 
-    /// Takes the best of some forms that is no slower and better than the original; says whether there was one.
+    /// Takes the best of some forms that is no slower and better than the original; returns true if there was
+    /// one.
     fn take(
         &self,
         made: &mut Optimized,

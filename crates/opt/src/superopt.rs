@@ -1,12 +1,14 @@
 //! `-O super`: the best static form by the goal, then a search over its bytecode, proven as a whole.
 //!
-//! Each program is made in the ways that the static compiler has, for the instruction set that the kernel at hand takes;
-//! the best form that is proven to do what the original does, and to which the goal has no objection, is where the search
-//! begins, at worst the original itself. The search replaces windows, each proven; after each round the kernel is asked, and what it refuses is
-//! taken back. In the end original and result are proven equivalent as a whole, or, where that cannot be decided, by
-//! composition: the static form was proven, and so was every window.
+//! Each program is made in the ways that the static compiler has, for the instruction set that the kernel at
+//! hand takes. The search begins with the best form that is proven to do what the original does, and to which
+//! the goal has no objection; at worst with the original itself. The search replaces windows, each proven;
+//! after each round the kernel is asked, and replacements that it refuses are taken back. In the end original
+//! and result are proven equivalent as a whole, or, where that cannot be decided, by composition: the static
+//! form was proven, and so was every window.
 //!
-//! Invariant: what is returned was proven in one of these ways and, where the kernel can be asked, accepted by it.
+//! Invariant: every returned program was proven in one of these ways and, where the kernel can be asked,
+//! accepted by it.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -23,10 +25,10 @@ use crate::check::{functions, measure};
 use crate::costs::{Costs, cost_beside};
 use crate::{Host, Measure, OptError, Optimized, Options, check, isa_version, optimize};
 
-/// How to superoptimize.
+/// Options of a superoptimization.
 #[derive(Clone, Default)]
 pub struct SuperOptions {
-    /// What the static compiler is told; its goal is that of the search.
+    /// Options of the static compiler; its goal is also the goal of the search.
     pub options: Options,
     /// Time of the search of one program; by its size if not said.
     pub budget: Option<Duration>,
@@ -34,17 +36,18 @@ pub struct SuperOptions {
     pub rounds: Option<usize>,
     /// Threads.
     pub jobs: usize,
-    /// Where randomness begins.
+    /// Seed of the random choices.
     pub seed: u64,
-    /// Who decides what is not equal by form.
+    /// Solver for equalities that are not evident by form.
     pub solver: Option<Solver>,
-    /// What is left out, to see what it is worth.
+    /// Parts that are left out, to measure their worth.
     pub without: Vec<Part>,
     /// Rules of windows that are tried first.
     pub rules: Arc<Rules>,
-    /// Whether what is found is kept as lessons, from which rules are learnt.
+    /// True if results are kept as lessons, from which rules are learnt.
     pub learn: bool,
-    /// How many other forms are kept beside the result: the best by prediction that the search has come by.
+    /// Number of other forms that are kept beside the result: the best by prediction that the search has come
+    /// by.
     pub others: usize,
     /// Limits of the proof of a whole program.
     pub limits: Limits,
@@ -52,7 +55,7 @@ pub struct SuperOptions {
     pub stop: Option<&'static AtomicBool>,
 }
 
-/// How it is known that a program does what it did.
+/// Evidence that a program behaves as before.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Certainty {
@@ -71,7 +74,7 @@ pub enum Certainty {
     Refuted(String),
 }
 
-/// What the kernel says of the result.
+/// Answer of the kernel on the result.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kernel {
@@ -83,7 +86,7 @@ pub enum Kernel {
     NotAsked(String),
 }
 
-/// What became of a program.
+/// Outcome for a program.
 #[derive(Clone, Debug, Serialize)]
 pub struct SuperReport {
     /// Name.
@@ -96,9 +99,9 @@ pub struct SuperReport {
     pub fixed: Costs,
     /// The result.
     pub after: Costs,
-    /// What the kernel says.
+    /// Answer of the kernel.
     pub kernel: Kernel,
-    /// How it is known to be right.
+    /// Evidence that it is right.
     pub proof: Certainty,
     /// Seconds that all of it took.
     pub seconds: f64,
@@ -106,7 +109,7 @@ pub struct SuperReport {
     pub search_seconds: f64,
     /// The replacements, in order, over all functions of the program that were searched with it.
     pub found: Vec<Found>,
-    /// What the search did.
+    /// Statistics of the search.
     pub search: Tally,
 }
 
@@ -121,7 +124,7 @@ pub struct Superoptimized {
     pub others: Vec<Other>,
     /// One a program.
     pub programs: Vec<SuperReport>,
-    /// What was found, as [`Lesson`]s, if that was wanted.
+    /// Results as [`Lesson`]s, if they were wanted.
     pub lessons: Vec<Lesson>,
     /// Answers of a trusted store that the proofs rest on and that were not proven here.
     pub trusted: u64,
@@ -132,7 +135,7 @@ pub struct Superoptimized {
 pub struct Other {
     /// The object.
     pub object: Object,
-    /// How each program is known to do what it did, in the order of the programs.
+    /// Evidence that each program behaves as before, in the order of the programs.
     pub proofs: Vec<Certainty>,
 }
 
@@ -151,7 +154,7 @@ pub fn superoptimize(object: &Object, options: &SuperOptions) -> Result<Superopt
             tried.leave.extend(object.programs.iter().flat_map(|p| functions(object, p.func)));
         }
         if !tried.leave.is_empty() {
-            // What is left calls what inlining would take away.
+            // The remaining functions call functions that inlining would take away.
             tried.inline = Some(false);
         }
         let fixed = best_form(object, &tried, kernel.is_ok())?;
@@ -192,7 +195,7 @@ pub fn superoptimize(object: &Object, options: &SuperOptions) -> Result<Superopt
     Ok(Superoptimized { object, fixed, others, programs, lessons, trusted })
 }
 
-/// How the search of an object is to go.
+/// Options of the search of an object.
 pub(crate) fn search_options(object: &Object, kernel: bool, s: &SuperOptions) -> millstream_search::Options {
     let isa = match s.options.isa {
         0 if kernel && s.options.host.unwrap_or_else(Host::probe).isa_v4 => 4,
@@ -244,7 +247,7 @@ fn total(original: &Object, object: &Object) -> Cost {
     object.programs.iter().fold(Cost::default(), |sum, p| sum.plus(cost_beside(original, object, p.func)))
 }
 
-/// What the prover says of a static form.
+/// Answer of the prover on a static form.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Static {
     Unchanged,
@@ -285,12 +288,12 @@ struct Super<'a> {
     search: Search,
     /// Functions that the search has been over.
     searched: Vec<u32>,
-    /// What functions were before their last replacements.
+    /// Contents of functions before their last replacements.
     earlier: Vec<(u32, NewFunction)>,
 }
 
 impl Super<'_> {
-    /// Searches one program, and proves and measures what comes of it.
+    /// Searches one program, and proves and measures the result.
     fn program(&mut self, n: usize, fixed: Static, left: Option<String>) -> SuperReport {
         let start = Instant::now();
         let p = &self.original.programs[n];
@@ -374,8 +377,8 @@ impl Super<'_> {
         known.take(self.options.others).collect()
     }
 
-    /// How the programs of a form that differs from the result in one function are known to be right; nothing if one is not, or the
-    /// kernel refuses it.
+    /// Evidence that the programs of a form that differs from the result in one function are right; nothing
+    /// if one is not, or the kernel refuses it.
     fn known(&self, object: &Object, f: u32, programs: &[SuperReport]) -> Option<Vec<Certainty>> {
         let one = |(p, result): (&millstream_object::Program, &SuperReport)| {
             if !functions(object, p.func).contains(&f) {
@@ -398,7 +401,7 @@ impl Super<'_> {
         self.original.programs.iter().zip(programs).map(one).collect()
     }
 
-    /// How it is known that the result is right; what is refuted is put back.
+    /// Evidence that the result is right; a refuted result is put back.
     fn certainty(&mut self, func: FuncId, fixed: Static, left: Option<String>, same: bool) -> Certainty {
         if same {
             return match (fixed, left) {
@@ -434,7 +437,8 @@ impl Super<'_> {
     }
 }
 
-/// What most of what there is to find takes, for a program of so many slots: 4 to 60 seconds.
+/// Time in which the search usually finds most of its results, for a program of `slots` slots: 4 to 60
+/// seconds.
 fn usual_budget(slots: usize) -> Duration {
     Duration::from_millis((40 * slots as u64).clamp(4_000, 60_000))
 }
@@ -443,7 +447,7 @@ fn size_of(object: &Object, f: u32) -> usize {
     object.functions[f as usize].insns.len()
 }
 
-/// Whether the kernel takes all programs that use a function with its new contents.
+/// Returns true if the kernel takes all programs that use a function with its new contents.
 fn accepted(
     session: Result<&Session<'_>, &String>,
     object: &Object,

@@ -1,12 +1,12 @@
-//! Where the instructions of a result come from, and which passes had to do with what.
+//! Origins of the instructions of a result, and the passes that touched them.
 //!
-//! Every instruction of the original is given a source line of its own: its function and slot. The compiler carries source
-//! lines through all it does, so the result says of each instruction what it was made of, also after inlining. Meanwhile a
-//! recorder compares each function before and after each pass, and notes the lines of what was added, removed or
-//! changed.
+//! Every instruction of the original is given a source line of its own: its function and slot. The compiler
+//! carries source lines through all its passes, so the result gives the origin of each instruction, also
+//! after inlining. Meanwhile a recorder compares each function before and after each pass, and notes the
+//! lines of the instructions that were added, removed or changed.
 //!
-//! Invariant: the result is that of [`optimize`] alone. Where lines of its own make the compiler decide otherwise,
-//! there are no origins.
+//! Invariant: the result is the same as from [`optimize`] alone. Where lines of its own make the compiler
+//! decide otherwise, there are no origins.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,7 +39,7 @@ pub struct Traced {
     pub touched: BTreeMap<Origin, BTreeSet<&'static str>>,
 }
 
-/// Optimizes, and says what came of what.
+/// Optimizes, and returns the origin of each instruction.
 ///
 /// # Errors
 /// As [`optimize`].
@@ -71,7 +71,8 @@ pub fn mark(object: &Object) -> Object {
     object
 }
 
-/// What each slot of each function was made of, in an object that was made of a marked one; it gets the lines of the original.
+/// Origins of each slot of each function, in an object that was made of a marked one; it gets the lines of
+/// the original.
 pub fn unmark(original: &Object, made: &mut Object) -> Vec<Vec<Option<Origin>>> {
     let mut all = Vec::with_capacity(made.functions.len());
     for f in &mut made.functions {
@@ -117,7 +118,7 @@ struct Record {
 }
 
 impl Recorder {
-    /// Tells what the next passes start from.
+    /// Notes the functions from which the next passes start.
     pub(crate) fn begin(&self, module: &Module) {
         let last = &mut self.0.borrow_mut().last;
         last.clear();
@@ -140,15 +141,15 @@ impl Recorder {
         })
     }
 
-    /// What was noted, with the lines themselves.
+    /// Returns the records, with the lines themselves.
     pub(crate) fn finish(self, lines: &[LineInfo]) -> Vec<(LineInfo, BTreeSet<&'static str>)> {
         let touched = std::mem::take(&mut self.0.borrow_mut().touched);
         touched.into_iter().filter_map(|(loc, passes)| Some((*lines.get(loc as usize)?, passes))).collect()
     }
 }
 
-/// Lines of instructions that only one of two versions of a function has, or that do something else. Constants do not count:
-/// they come and go with what uses them.
+/// Lines of instructions that only one of two versions of a function has, or that do something else.
+/// Constants do not count: they come and go with what uses them.
 fn differences(before: &Function, now: &Function) -> BTreeSet<u32> {
     let present = |f: &Function| -> BTreeSet<Inst> { f.insts_in_order().map(|(_, i)| i).collect() };
     let (was, is) = (present(before), present(now));

@@ -1,4 +1,5 @@
-//! Each generation of the verifier gets programs that it accepts: what it does not know by itself stays in the code.
+//! Each generation of the verifier gets programs that it accepts: bounds that it does not find by itself stay
+//! in the code.
 
 use millstream_isa::asm::assemble;
 use millstream_isa::generation::{Generation, KernelRange};
@@ -55,7 +56,7 @@ fn insns(object: &Object, kernels: Option<KernelRange>) -> Vec<Insn> {
     decoded.into_iter().map(|(_, insn)| insn).collect()
 }
 
-/// Whether a bound is still written in the code, as a mask or as a check.
+/// Returns true if a bound is still written in the code, as a mask or as a check.
 fn has_bound(insns: &[Insn], bound: i32) -> bool {
     insns.iter().any(|insn| match insn {
         Insn::Alu { op: AluOp::And, src, .. } | Insn::Branch { src, .. } => *src == Operand::Imm(bound),

@@ -1,5 +1,5 @@
-//! The estimate of the kernel's machine code against the kernel: right to the byte for what the verifier leaves as it
-//! is, but for what frames every program.
+//! The estimate of the kernel's machine code against the kernel: exact to the byte for code that the verifier
+//! does not change, except for a constant overhead of every program.
 
 #![cfg(target_arch = "x86_64")]
 
@@ -23,7 +23,7 @@ const START: &str = "
     r5 = r7
 ";
 
-/// What is measured: instructions, each set in a program of its own.
+/// Measured instructions, each set in a program of its own.
 const SETS: [&str; 11] = [
     "",
     "r6 += r7

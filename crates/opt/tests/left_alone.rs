@@ -1,4 +1,5 @@
-//! What is not understood, and what others rely on, stays as it is; the rest of the object is optimized.
+//! Functions that are not understood, and functions that others rely on, stay as they are; the rest of the
+//! object is optimized.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +11,8 @@ use millstream_opt::{Optimized, Options, Outcome, optimize};
 const CALL: u8 = 0x85;
 const ADJUST_HEAD: i32 = 44;
 
-/// A fixture of the crate that reads objects; none, with the reason printed, where there is no clang and this is not CI.
+/// A fixture of the crate that reads objects; none, with the reason printed, where there is no clang and this
+/// is not CI.
 fn compile(name: &str) -> Option<Object> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../object/tests/fixtures/{name}.bpf.c"));
     let out = format!("left-alone-{}-{name}.o", std::process::id());

@@ -1,4 +1,4 @@
-//! Translation validation of what the passes make of our data planes and of the fixtures.
+//! Translation validation of the optimized forms of our data planes and of the fixtures.
 
 use std::time::Duration;
 
@@ -73,7 +73,8 @@ fn fixtures_are_proven() {
     assert!(4 * unknown < all, "{unknown} of {all} are not known");
 }
 
-/// What each pass does to an object in one go: how many of these steps are proven, and how many are not known.
+/// Changes of each pass to an object in one go: numbers of these steps that are proven, and that are not
+/// known.
 fn steps(object: &Object) -> (usize, usize) {
     let options = Options::default();
     let optimized = optimize(object, &options).expect("optimized");

@@ -7,7 +7,7 @@ use millstream_object::{FuncId, NewFunction, Object};
 use millstream_opt::{Check, Options, Verdict, check};
 use millstream_programs::ROUTER;
 
-/// Divisions by constants, which are shorter than what they can be replaced with.
+/// Divisions by constants, which are shorter than their replacements.
 const DIVIDES: &str = "
     r6 = *(u32 *)(r1 + 12)
     r7 = *(u32 *)(r1 + 16)

@@ -6,8 +6,8 @@ use millstream_object::{Object, RawInput};
 use millstream_opt::{Goal, Options, ProgramCosts, costs, optimize, trace};
 use millstream_programs as programs;
 
-/// Counts by the lower of two numbers, and says whether there was a counter: shorter with a result of its own on each way,
-/// which is one more jump on the usual one.
+/// Counts by the lower of two numbers, and returns 0 if there was a counter, else 1: shorter with a result of
+/// its own on each path, which is one more jump on the usual one.
 const COUNTS: &str = "
     r1 = *(u32 *)(r1 +12)
     r2 = 5

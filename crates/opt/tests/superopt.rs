@@ -34,7 +34,7 @@ fn searched(program: Program, goal: Goal) {
         let found = differ((&object, p.func), (&done.object, p.func), 300, 5);
         assert!(found.is_none(), "{name}: {}", found.unwrap());
     }
-    // What was written can be read again.
+    // The written object can be read again.
     let bytes = done.object.write().unwrap();
     Object::parse(program.name, &bytes).unwrap();
 }

@@ -17,7 +17,7 @@ const ENTRIES: usize = 60;
 const KEYS: usize = 400;
 /// `BPF_PROG_TYPE_XDP`.
 const XDP: u32 = 6;
-/// What the program returns for packets that are too short; no table has so many entries.
+/// Return value of the program for packets that are too short; no table has so many entries.
 const SHORT: u32 = 0x7fff_ffff;
 
 /// Takes a key of five words from the packet and asks the function behind for the entry.
@@ -152,7 +152,7 @@ fn load(module: &Module) -> Program {
     Program::load(&spec).unwrap_or_else(|e| panic!("{e}\n{module}"))
 }
 
-/// Asks the kernel and the interpreter for random keys; how many were found.
+/// Asks the kernel and the interpreter for random keys; returns the number found.
 fn compare(random: &mut Random, fields: &[(u32, MatchKind)]) -> usize {
     let module = module(random.table(fields));
     let program = load(&module);

@@ -24,7 +24,7 @@ pub const UDP: u8 = 17;
 /// Frames are padded to this many bytes unless said otherwise.
 pub const DEFAULT_LENGTH: usize = 64;
 
-/// What follows the IPv4 header.
+/// Payload of the IPv4 header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// A UDP datagram.
@@ -197,7 +197,7 @@ pub fn checksum(bytes: &[u8], start: u32) -> u16 {
     !(sum as u16)
 }
 
-/// What a classifier looks at.
+/// Header fields that a classifier looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FiveTuple {
     /// Source address.
@@ -225,7 +225,7 @@ impl FiveTuple {
     }
 }
 
-/// One frame in so many of [`partly_broken`] is.
+/// One frame in this many of [`partly_broken`] is broken.
 const BROKEN: u64 = 4;
 /// Bytes of the headers of Ethernet and IPv4.
 const HEADERS: u64 = 34;

@@ -1,4 +1,4 @@
-//! What a loader writes into maps.
+//! Map entries that a loader writes.
 
 use crate::rng::{FNV_OFFSET, fnv1a};
 

@@ -8,7 +8,7 @@
 
 use crate::rng::{FNV_OFFSET, Rng, fnv1a};
 
-/// How unevenly packets fall on flows.
+/// Distribution of packets over flows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Locality {
     /// ClassBench's Pareto rule.
@@ -49,7 +49,8 @@ impl Locality {
     }
 }
 
-/// How often ClassBench copies a header. Bounded, since one variate in 2^53 would be the whole trace.
+/// Number of copies that ClassBench makes of a header. Bounded, since one variate in 2^53 would be the whole
+/// trace.
 fn pareto(alpha: f64, beta: f64, rng: &mut Rng) -> u64 {
     if beta == 0.0 {
         return 1;

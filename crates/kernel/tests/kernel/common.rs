@@ -83,7 +83,7 @@ pub(crate) fn map(
         .unwrap()
 }
 
-/// Whether the kernel has what came with this release. If not, prints so.
+/// Returns true if the kernel has the features of this release. If not, prints so.
 pub(crate) fn since(major: u32, minor: u32, what: &str) -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut parts = release.split(['.', '-']).map_while(|part| part.trim().parse::<u32>().ok());

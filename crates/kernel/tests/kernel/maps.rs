@@ -38,7 +38,7 @@ fn a_short_key_or_value_never_reaches_the_kernel() {
     assert!(m.update_batch(&[1; 8], &[0; 8]).unwrap_err().errno().is_none());
 }
 
-/// All elements are read, whatever the type and however many there are.
+/// All elements are read, for every type and number of elements.
 fn check_entries(map_type: MapType, flags: u32, n: u32) {
     let percpu = map_type.is_percpu();
     let m = map(map_type, "many", 4, 8, n, flags);

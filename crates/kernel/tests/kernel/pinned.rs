@@ -6,7 +6,7 @@ use std::process::Command;
 
 use millstream_kernel::{Map, MapSpec, MapType, PlaceError, check_pin, check_place, make_place, testing};
 
-/// A user who is nobody here.
+/// A user that does not exist here.
 const STRANGER: u32 = 54_321;
 
 /// A BPF file system of a test's own, as `mount -t bpf` makes it.
@@ -25,7 +25,7 @@ impl Mount {
         Some(Mount(at))
     }
 
-    /// A directory that somebody made.
+    /// A directory with this owner and mode.
     fn directory(&self, name: &str, owner: u32, mode: u32) -> PathBuf {
         let path = self.0.join(name);
         std::fs::create_dir_all(&path).unwrap();
@@ -63,7 +63,7 @@ fn a_directory_that_a_stranger_made_first_is_refused_and_left_alone() {
         }
         assert!(matches!(check_place(&theirs), Err(PlaceError::Foreign { .. })));
     }
-    // Where the mount is somebody else's, nothing below is ours.
+    // Where the mount belongs to another user, nothing below is ours.
     chown(&mount.0, Some(STRANGER), None).unwrap();
     assert!(matches!(make_place(&mount.0.join("ours")), Err(PlaceError::Foreign { .. })));
 }
@@ -81,7 +81,7 @@ fn directories_are_made_for_their_owner_alone_and_what_is_ours_is_closed() {
     assert!(matches!(check_place(&ours), Err(PlaceError::Writable { .. })));
     make_place(&ours).unwrap();
     assert_eq!(mode(&ours), 0o700);
-    // One in which others may rename what they do not own is no way to ours.
+    // A directory in which others may rename entries that they do not own is no way to ours.
     let loose = mount.directory("loose", 0, 0o777);
     assert!(
         matches!(make_place(&loose.join("pins")), Err(PlaceError::Writable { path, .. }) if path == loose)

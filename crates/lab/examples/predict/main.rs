@@ -1,10 +1,11 @@
-//! What programs are predicted to cost beside what they do cost: the data of `bench/cost.py`.
+//! Predicted costs of programs beside their measured costs: the data of `bench/cost.py`.
 //!
-//! `predict [--seconds N] [--costs FILE] OBJECT...` prints, as JSON, for every program of every object that the kernel takes: its cost as
-//! predicted, its basic blocks with how often they run by guess, and the machine code that the kernel's JIT made of each,
-//! for an independent analyser. With `--seconds`, XDP programs are also run on one packet (TCP in IPv4, to
-//! port 80, tables empty) and measured beside one another by test runs; their blocks then say how often the packet visits each.
-//! With `--seconds 0` nothing is measured.
+//! `predict [--seconds N] [--costs FILE] OBJECT...` prints, as JSON, for every program of every object that
+//! the kernel takes: its predicted cost, its basic blocks with the estimated number of executions of each,
+//! and the machine code that the kernel's JIT made of each, for an independent analyser. With `--seconds`,
+//! XDP programs are also run on one packet (TCP in IPv4, to port 80, tables empty) and measured beside one
+//! another by test runs; their blocks then say how often the packet visits each. With `--seconds 0` nothing
+//! is measured.
 
 use std::process::ExitCode;
 
@@ -24,7 +25,7 @@ type Error = Box<dyn std::error::Error>;
 #[derive(Serialize)]
 struct Document {
     environment: Environment,
-    /// What was measured beside them: a program that returns at once.
+    /// Time of a program that returns at once, measured beside them.
     empty_ns: Option<f64>,
     generations: usize,
     disturbed: f64,
@@ -71,14 +72,15 @@ struct Block {
     code: String,
 }
 
-/// What one packet does, and how long it takes.
+/// Blocks that one packet visits, and the time it takes.
 #[derive(Serialize)]
 struct OnThePacket {
     /// Thousandths of a cycle, by the packet's way.
     cycles: u64,
     /// The same without what helpers do.
     code_cycles: u64,
-    /// How often each function and block runs, in 1/1024, in the order above, and thousandths of a cycle of the block.
+    /// Executions of each function and block, in 1/1024, in the order above, and thousandths of a cycle of
+    /// the block.
     blocks: Vec<Vec<(u64, u64)>>,
     verdict: u32,
     ns: Option<f64>,

@@ -1,9 +1,10 @@
-//! How long this machine takes for each kind of instruction that the kernel's JIT emits, and for calls.
+//! Cost on this machine of each kind of instruction that the kernel's JIT emits, and of calls.
 //!
-//! Programs that repeat one thing are measured beside one that does not, all in the same generations by the protocol of
-//! [`measure`](mod@crate::measure): a chain in which each needs the result of the last gives the latency, instructions
-//! that need nothing of each other the time from one to the next. A chain of exclusive ors defines the cycle. Figures are medians
-//! over generations; their scatter is the distance between the quartiles.
+//! Programs that repeat one thing are measured beside one that does not, all in the same generations by the
+//! protocol of [`measure`](mod@crate::measure): a chain in which each needs the result of the last gives the
+//! latency, instructions that need nothing of each other the time from one to the next. A chain of exclusive
+//! ors defines the cycle. Figures are medians over generations; their scatter is the distance between the
+//! quartiles.
 
 mod streams;
 
@@ -44,7 +45,7 @@ pub struct Figure {
     pub spread: f64,
 }
 
-/// What was measured of one name of the table.
+/// Measurements of one name of the table.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Row {
     /// From operands to result, or a call.
@@ -64,7 +65,7 @@ pub struct Calibration {
     pub rows: Vec<(String, Row)>,
     /// Names that this kernel does not take.
     pub refused: Vec<String>,
-    /// Generations, each of which gave one figure.
+    /// Generations; each gave one figure.
     pub generations: usize,
     /// Timed runs.
     pub runs: usize,
@@ -137,7 +138,7 @@ fn calibration(streams: &[&Stream], measured: &Measured, refused: Vec<String>) -
     }
 }
 
-/// What else a repetition takes, in cycles, as was measured before.
+/// Cost of the rest of a repetition, in cycles, from earlier measurements.
 fn deducted(stream: &Stream, rows: &[(String, Row)]) -> f64 {
     let latency = |name: &str| rows.iter().find(|(n, _)| n == name).and_then(|(_, row)| row.latency);
     stream.less.iter().filter_map(|k| latency(k.name())).map(|f| f.cycles).sum()
@@ -183,7 +184,7 @@ impl Calibration {
     }
 }
 
-/// What the programs use.
+/// Maps that the programs use.
 struct Maps {
     value: Map,
     by_type: BTreeMap<u32, Map>,
@@ -201,7 +202,7 @@ impl Maps {
             let key = &KEY[..map.info().key_size as usize];
             match inner {
                 Some(inner) => map.update_fd(key, inner.as_fd())?,
-                // Its elements are devices, of which there are none to send to.
+                // Its elements are devices, and there are none to send to.
                 None if map_type == MapType::DEVMAP => {}
                 None => map.update_all_cpus(key, &[0; VALUE as usize], UpdateMode::Any)?,
             }

@@ -1,14 +1,14 @@
-//! What is measured: straight-line programs of one kind of instruction, in chains and side by side.
+//! Measured streams: straight-line programs of one kind of instruction, in chains and side by side.
 //!
-//! `{r}` is one register after the other and `{i}` its number, `{n}` counts repetitions from 1, `{k}` is the place of one
-//! after the other of eight words, `{map}` a map. All begin with the same setup: r6 the context, r9 the value of an array,
-//! r8 and the other registers numbers that the verifier does not know, and keys on the stack: at -16 one that is in all
-//! maps that have elements, at -24 one that is in none.
+//! `{r}` is one register after the other and `{i}` its number, `{n}` counts repetitions from 1, `{k}` is the
+//! place of one after the other of eight words, `{map}` a map. All begin with the same setup: r6 the context,
+//! r9 the value of an array, r8 and the other registers numbers that the verifier does not know, and keys on
+//! the stack: at -16 one that is in all maps that have elements, at -24 one that is in none.
 
 use millstream_bpf::cost::Kind;
 use millstream_kernel::MapType;
 
-/// What of an entry is measured.
+/// Measured property of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum What {
     /// The latency of a kind.
@@ -27,7 +27,7 @@ pub(super) struct Stream {
     pub(super) what: What,
     /// The text of one repetition.
     pub(super) text: &'static str,
-    /// What else is in a repetition, to be deducted: latencies.
+    /// Other instructions in a repetition, whose latencies are deducted.
     pub(super) less: &'static [Kind],
     /// Things measured in a repetition.
     pub(super) of: u32,
@@ -50,13 +50,13 @@ const fn lookup(map_type: MapType) -> Stream {
     Stream { what: What::Lookup(map_type), text, less: &[], of: 1 }
 }
 
-/// Repetitions of most, and of calls. While a chain waits, the next run's setup is done already: so many that this is
-/// a part of what is measured that does not count.
+/// Repetitions of most streams, and of calls. While a chain waits, the setup of the next run is done already.
+/// At these counts the setup is a negligible part of the measured time.
 const OFTEN: usize = 768;
 const SELDOM: usize = 96;
 
 impl Stream {
-    /// How often the text is repeated.
+    /// Number of repetitions of the text.
     pub(super) fn repetitions(&self) -> usize {
         match self.what {
             What::Helper(_) | What::Lookup(_) | What::Latency(Kind::Frame | Kind::Saved) => SELDOM,

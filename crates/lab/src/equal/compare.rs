@@ -1,4 +1,4 @@
-//! What can be seen of a program, and where two differ.
+//! Observable behaviour of a program, and the differences between two.
 
 use millstream_kernel::TestOutput;
 use serde::Serialize;
@@ -12,12 +12,12 @@ pub type Contents = Vec<(Vec<u8>, Vec<u8>)>;
 pub enum Observable {
     /// The second is not accepted, and the first is.
     Rejected {
-        /// What the kernel says.
+        /// Message of the kernel.
         message: String,
     },
     /// One of them cannot be run on the packet.
     Run {
-        /// Whether the first can.
+        /// True if the first can be run, and the second cannot.
         first: bool,
     },
     /// The return value.
@@ -31,9 +31,9 @@ pub enum Observable {
     Packet(Bytes),
     /// The context as it comes out.
     Context(Bytes),
-    /// What it told others: records, events, where packets are to go.
+    /// Its other output: records, events, destinations of packets.
     Told(Bytes),
-    /// What a map holds.
+    /// Contents of a map.
     Map {
         /// Its name.
         map: String,
@@ -68,7 +68,7 @@ pub struct Side<T> {
     pub b: T,
 }
 
-/// What a comparison says.
+/// Result of a comparison.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Compared {
     /// No difference.
@@ -80,7 +80,7 @@ pub enum Compared {
 }
 
 impl Observable {
-    /// Where, in words, without the values.
+    /// Description of the place of the difference, without the values.
     pub fn place(&self) -> String {
         match self {
             Observable::Rejected { .. } => "acceptance".to_owned(),
@@ -93,7 +93,7 @@ impl Observable {
         }
     }
 
-    /// Whether another difference is in the same place.
+    /// Returns true if another difference is in the same place.
     pub fn same_place(&self, other: &Observable) -> bool {
         match (self, other) {
             (Observable::Packet(a), Observable::Packet(b))
@@ -107,7 +107,7 @@ impl Observable {
     }
 }
 
-/// Compares what one packet gave; `None` where it could not be run.
+/// Compares the results of one packet; `None` where the program could not be run on it.
 pub fn outputs(side: Side<Option<&TestOutput>>) -> Compared {
     let (Some(a), Some(again), Some(b)) = (side.a, side.again, side.b) else {
         let [a, again, b] = [side.a, side.again, side.b].map(|o| o.is_some());
@@ -154,7 +154,7 @@ fn bytes(side: Side<&[u8]>) -> Option<Result<Bytes, ()>> {
     }
 }
 
-/// Compares what was told while one packet was handled: records end to end, each with its length before it.
+/// Compares the records written while one packet was handled: end to end, each with its length before it.
 pub fn told(side: Side<&[u8]>) -> Compared {
     match bytes(side) {
         Some(Ok(found)) => Compared::Different(Observable::Told(found)),
@@ -163,7 +163,7 @@ pub fn told(side: Side<&[u8]>) -> Compared {
     }
 }
 
-/// Compares what a map of this name holds in the end.
+/// Compares the final contents of a map of this name.
 pub fn maps(name: &str, side: Side<&Contents>) -> Compared {
     if side.a == side.again && side.a == side.b {
         return Compared::Same;

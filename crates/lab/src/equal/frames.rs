@@ -7,9 +7,9 @@
 use millstream_programs::packet::checksum;
 use millstream_programs::rng::Rng;
 
-/// Longest frame, without what a program adds: one page of a test run takes no more.
+/// Longest frame, before a program adds to it: one page of a test run takes no more.
 const LONGEST: usize = 1514;
-/// How deep headers are put into one another.
+/// Greatest nesting depth of headers.
 const DEEPEST: usize = 3;
 
 const PORTS: [u16; 20] = [
@@ -19,7 +19,7 @@ const PORTS: [u16; 20] = [
 const PROTOCOLS: [u8; 14] = [6, 17, 1, 58, 4, 41, 47, 50, 51, 132, 0, 43, 44, 59];
 const ETHERTYPES: [u16; 8] = [0x0800, 0x86dd, 0x0806, 0x8100, 0x88a8, 0x8847, 0x88cc, 0x0060];
 
-/// What frames and tables are made of.
+/// Values from which frames and tables are made.
 #[derive(Debug)]
 pub(super) struct Pool {
     v4: Vec<[u8; 4]>,
@@ -49,7 +49,7 @@ impl Pool {
         Pool { v4, v6, macs, constants }
     }
 
-    /// Bytes for a place of this size in a key or a value: what a program may have put there.
+    /// Bytes for a field of this size in a key or a value, as a program may have put them there.
     pub(super) fn field(&self, rng: &mut Rng, size: usize) -> Vec<u8> {
         match (size, rng.below(4)) {
             (_, 0) => number(rng, size, 4),

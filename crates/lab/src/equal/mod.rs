@@ -1,10 +1,10 @@
-//! Whether two objects do the same: random packets and tables, with the kernel as the judge.
+//! Checks two objects for equality of behaviour: random packets and tables, with the kernel as the judge.
 //!
-//! A program is run three times on every packet, each time with maps of its own: the first object's twice, the
-//! second's once. Where the first differs from itself (time, random numbers), nothing can be said and nothing is;
-//! where it agrees with itself and the second does not, and does not when all is done anew, the second is
-//! different. Compared are return value, packet, context, and what the maps hold in the end. Each round has new
-//! tables, filled at random and where the program looks (module `tables`).
+//! A program is run three times on every packet, each time with maps of its own: the first object's twice,
+//! the second's once. Where the first differs from itself (time, random numbers), nothing can be said and
+//! nothing is; where it agrees with itself and the second does not, and does not when all is done anew, the
+//! second is different. Return value, packet, context, and the final contents of the maps are compared. Each
+//! round has new tables, filled at random and where the program looks (module `tables`).
 
 pub mod compare;
 mod frames;
@@ -32,10 +32,10 @@ use tables::Entry;
 
 /// Packets that go through the same tables.
 const ROUND: usize = 2048;
-/// How often a difference must show when all is done anew.
+/// Number of repetitions in which a difference must show when all is done anew.
 const CONFIRMATIONS: usize = 3;
 
-/// How much is tried.
+/// Extent of the check.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// Packets a program.
@@ -44,12 +44,12 @@ pub struct Plan {
     pub seed: u64,
 }
 
-/// What is said of one program.
+/// Report on one program.
 #[derive(Clone, Debug, Serialize)]
 pub struct Answer {
     /// Its name.
     pub program: String,
-    /// What came of it.
+    /// Its outcome.
     #[serde(flatten)]
     pub outcome: Outcome,
     /// Packets that both were run on.
@@ -58,11 +58,11 @@ pub struct Answer {
     pub entries: usize,
     /// Instructions of the first that were executed at least once, and all; as far as the interpreter models them.
     pub reached: Option<[usize; 2]>,
-    /// What the first did not do alike twice and was not compared.
+    /// Observables in which two runs of the first differ; they were not compared.
     pub varies: BTreeSet<String>,
 }
 
-/// What came of one program.
+/// Outcome for one program.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub enum Outcome {
@@ -80,7 +80,7 @@ pub enum Outcome {
 /// A difference that showed each time.
 #[derive(Clone, Debug, Serialize)]
 pub struct Difference {
-    /// Where it shows first.
+    /// First place in which it shows.
     #[serde(flatten)]
     pub observable: Observable,
     /// Packets that went before.
@@ -102,7 +102,7 @@ struct Round {
     entries: Vec<Entry>,
     packets: Vec<Vec<u8>>,
     context: Vec<u8>,
-    /// How often each slot of the first is executed; nothing where the interpreter does not model it.
+    /// Executions of each slot of the first; empty if the interpreter does not model the program.
     visits: Vec<u64>,
 }
 
@@ -117,8 +117,8 @@ enum Drawn {
 /// Maps with a value a CPU are compared, so the calling thread should stay on one CPU.
 ///
 /// # Errors
-/// If one of the objects has no such program or lacks a map of the other; or for what the kernel refuses apart from
-/// programs.
+/// If one of the objects has no such program or lacks a map of the other; or if the kernel refuses anything
+/// but programs.
 pub fn equal(first: &Object, second: &Object, name: &str, plan: &Plan) -> Result<Answer> {
     let pair = Pair::new(first, second, name)?;
     let mut answer = Answer {
@@ -240,8 +240,8 @@ impl<'a> Pair<'a> {
         Ok(Some(Difference { observable, after, packet }))
     }
 
-    /// Runs so many packets of a round on fresh replicas. Gives the number of the packet at which a difference was seen,
-    /// and the difference.
+    /// Runs the first `count` packets of a round on fresh replicas. Returns the number of the packet at which
+    /// a difference was seen, and the difference.
     fn play(
         &self,
         round: &Round,
@@ -329,7 +329,7 @@ fn context(kind: ProgramType) -> Option<Context> {
     }
 }
 
-/// What a program compares with, in both byte orders.
+/// Constants that a program compares with, in both byte orders.
 fn constants(slots: &[u64]) -> Vec<i32> {
     let raw: Vec<Raw> = slots.iter().map(|s| Raw::from_bytes(s.to_ne_bytes())).collect();
     let compared = decode_all(&raw).unwrap_or_default().into_iter().filter_map(|(_, insn)| match insn {

@@ -11,9 +11,9 @@ use super::tables::{self, Entry};
 use crate::error::{Error, Result};
 use crate::measure::uncut;
 
-/// Hashes and tries get room for so many entries at most, for speed.
+/// Upper bound on the entries of hashes and tries, for speed.
 const MOST_ENTRIES: u32 = 4096;
-/// Arrays get so many bytes at most.
+/// Upper bound on the bytes of an array.
 const MOST_BYTES: u32 = 1 << 20;
 
 /// Programs that are loaded to be tail-called, at most; first those that the object puts into an array itself.
@@ -108,7 +108,7 @@ impl<'a> Replica<'a> {
         uncut(|| self.program.test_run_into(&run, out))
     }
 
-    /// What a map holds; `None` for maps whose contents are no data, and constants.
+    /// Contents of a map; `None` for constants and for maps whose contents are not data.
     pub(super) fn contents(&self, map: usize) -> Result<Option<Contents>> {
         let Some(made) = self.session.map(MapId(map as u32)) else { return Ok(None) };
         let kind = made.info().map_type;

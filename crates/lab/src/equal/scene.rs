@@ -1,4 +1,4 @@
-//! One packet and the tables that somebody says tell two programs apart, run in the kernel.
+//! One packet and tables that are said to tell two programs apart, run in the kernel.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ const SHORTEST: usize = 14;
 /// Fields of `struct __sk_buff` that user space may set: mark, priority, control block.
 const SETTABLE: [std::ops::Range<usize>; 3] = [8..12, 32..36, 48..68];
 
-/// What a program is run on.
+/// Inputs of a program run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Scene {
     /// The packet.
@@ -27,13 +27,14 @@ pub struct Scene {
     pub entries: Vec<(String, Vec<u8>, Vec<u8>)>,
 }
 
-/// What the kernel shows.
+/// Result in the kernel.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub enum Replayed {
     /// They differ, each time.
     Different(Observable),
-    /// They do the same: what tells them apart is nothing that a test run has or shows (the clock, random numbers, calls).
+    /// They do the same: they differ only in what a test run cannot control or show (the clock, random
+    /// numbers, calls).
     Same {
         /// Bytes of the context that the scene sets and a test run cannot.
         unset: Vec<usize>,
@@ -48,8 +49,8 @@ pub enum Replayed {
 /// Runs the programs of this name on a scene, each with maps of its own.
 ///
 /// # Errors
-/// If one of the objects has no such program or lacks a map of the other; or for what the kernel refuses apart from
-/// programs.
+/// If one of the objects has no such program or lacks a map of the other; or if the kernel refuses anything
+/// but programs.
 pub fn replay(first: &Object, second: &Object, name: &str, scene: &Scene) -> Result<Replayed> {
     let pair = Pair::new(first, second, name)?;
     let not = |reason: String| Ok(Replayed::NotTried { reason });

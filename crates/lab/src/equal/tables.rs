@@ -18,7 +18,7 @@ use crate::machine::{Modelled, model};
 const DRAWN: u64 = 32;
 /// Entries a map that are put where the program looked, in one go.
 const LEARNT: usize = 64;
-/// How often the program is asked where it looks.
+/// Rounds in which the program is run to find the keys that it looks up.
 const GOES: usize = 4;
 /// The loopback, which leads nowhere and is there everywhere.
 const LOOPBACK: u32 = 1;
@@ -33,7 +33,7 @@ pub(super) struct Entry {
     pub(super) value: Vec<u8>,
 }
 
-/// Writes entries. What the kernel refuses, such as one more than a map holds, it refuses everywhere alike.
+/// Writes entries. The kernel refuses an entry, such as one more than a map holds, for all replicas alike.
 pub(super) fn write(session: &Session<'_>, entries: &[Entry]) {
     for entry in entries {
         let Some(map) = session.map(MapId(entry.map as u32)) else { continue };
@@ -61,8 +61,9 @@ pub(super) fn draw(session: &Session<'_>, pool: &Pool, rng: &mut Rng) -> Vec<Ent
     all
 }
 
-/// Puts entries where the program looks on these packets, and adds them to `entries`. Gives how often each of its slots
-/// was executed; nothing if the interpreter does not model what the program needs.
+/// Adds entries under the keys that the program looks up on these packets, and appends them to `entries`.
+/// Returns the number of executions of each of its slots; nothing if the interpreter does not model what the
+/// program needs.
 ///
 /// # Errors
 /// If the maps cannot be read.
@@ -99,7 +100,7 @@ pub(super) fn learn(
     Ok(visits)
 }
 
-/// Entries for some of the keys that were asked for; a program that looks whether an entry is missing keeps some such.
+/// Entries for some of the missed keys. The others stay missing, for programs that test for a missing entry.
 fn asked_for(
     missed: Vec<(millstream_interp::MapId, Vec<u8>)>,
     maps: &[Option<millstream_interp::MapId>],

@@ -11,8 +11,8 @@ use crate::error::{Error, Result};
 use crate::os;
 use crate::rig::{Rig, Sender};
 
-/// Frames of a timed run: about a millisecond, in which what a call costs (10 µs) is a nanosecond a frame, the same
-/// for all sides, and disturbances mostly fall between runs.
+/// Frames of a timed run: about a millisecond. In that time the cost of a call (10 µs) is a nanosecond a
+/// frame, the same for all sides, and disturbances mostly fall between runs.
 const WINDOW: u32 = 8_192;
 
 /// Frames of a timed run on a machine that is too slow for [`WINDOW`].
@@ -30,7 +30,7 @@ impl<'a> LiveHarness<'a> {
     /// A harness for programs that were loaded alike. The rig's test port is taken.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// If the kernel refuses an operation.
     pub fn new(rig: &'a Rig, alike: Alike) -> Result<Self> {
         Ok(LiveHarness { rig, table: Table::new(alike)?, trampoline: None })
     }

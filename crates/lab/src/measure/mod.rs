@@ -1,12 +1,13 @@
 //! Measuring by short runs of many copies, at random, so that what disturbs one disturbs all.
 //!
-//! Where the machine code of a program lands moves a program of 20 ns by 1 ns, and a neighbour on the same physical
-//! core doubles its time for a while. So each generation loads several copies of every side and of an empty
-//! program, in random order, and times them in random order by short runs; the time of a copy is a low percentile
-//! of its runs, that of a side the mean over its copies. Only ratios inside a generation count.
+//! The place of a program's machine code moves a program of 20 ns by 1 ns, and a neighbour on the same
+//! physical core doubles its time for a while. So each generation loads several copies of every side and of
+//! an empty program, in random order, and times them in random order by short runs; the time of a copy is a
+//! low percentile of its runs, the time of a side the mean over its copies. Only ratios inside a generation
+//! count.
 //!
-//! All copies are entered by a tail call from one trampoline ([`Harness`]), which alone is attached. What is measured
-//! includes it; the empty program tells how much it is.
+//! All copies are entered by a tail call from one trampoline ([`Harness`]), which alone is attached. The
+//! measured times include it; the empty program tells its share.
 
 mod live;
 mod test_run;
@@ -48,7 +49,7 @@ impl<'a> Side<'a> {
     }
 }
 
-/// How long and how finely to measure. Fixed before the run.
+/// Duration and resolution of a measurement. Fixed before the run.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Plan {
     /// Length of all, in seconds.
@@ -80,7 +81,7 @@ fn seed() -> u64 {
     os::now_ns() ^ u64::from(std::process::id()) << 32
 }
 
-/// What was measured.
+/// Result of a measurement.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measured {
     /// Per generation, the time of each side in the order given, in nanoseconds a packet.
@@ -124,9 +125,9 @@ pub trait Timer {
     /// Runs it on this many packets and gives nanoseconds a packet.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// If the kernel refuses the run.
     fn run(&mut self, packets: u32) -> Result<f64>;
-    /// How many packets make a timed run of the copy that is selected.
+    /// Packets in a timed run of the selected copy.
     ///
     /// # Errors
     /// If the copy is not reached.
@@ -137,7 +138,7 @@ pub trait Timer {
     fn least(&self) -> u32;
 }
 
-/// What is done in a place of a [`Harness`].
+/// Work inside a [`Harness`].
 pub type Work<'w> = &'w mut (dyn FnMut(&mut dyn Timer) -> Result<()> + Send);
 
 /// A trampoline in place, and how to be where it can be timed.
@@ -145,14 +146,14 @@ pub trait Harness {
     /// Begins a generation: a trampoline newly loaded.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// If the kernel refuses an operation.
     fn renew(&mut self) -> Result<()>;
     /// The program array from which the trampoline calls.
     fn table(&self) -> &Map;
     /// Does some work with the timer.
     ///
     /// # Errors
-    /// What the work gives.
+    /// Those of the work.
     fn time(&self, work: Work<'_>) -> Result<()>;
 }
 
@@ -197,9 +198,10 @@ pub fn measure_until(
     complete(out)
 }
 
-/// Measures the sides against one another without loading anything anew: the windows, of a generation's length each, take
-/// the place of generations. Where loading takes long and an answer is wanted soon; what the place of a copy in memory does to
-/// it is the same in all windows, so that only differences above some nanosecond count. `goes_on` is asked before each.
+/// Measures the sides against one another without loading anything anew: the windows, of a generation's
+/// length each, take the place of generations. For cases in which loading takes long and an answer is wanted
+/// soon. The place of a copy in memory has the same effect in all windows, so that only differences above
+/// some nanosecond count. `goes_on` is asked before each.
 ///
 /// # Errors
 /// As for [`measure`]; if it is not to go on.
@@ -226,7 +228,7 @@ fn complete(out: Measured) -> Result<Measured> {
     }
 }
 
-/// Loads copies, times them for so many windows, and takes them away.
+/// Loads copies, times them for `windows` windows, and takes them away.
 fn generation(
     harness: &mut dyn Harness,
     sides: &mut [Side<'_>],
@@ -268,8 +270,8 @@ fn generation(
     Ok(())
 }
 
-/// The packets of each side's runs: as many as the harness takes, or fewer on a machine that is too slow for every copy to get its runs
-/// in a generation of this length.
+/// The packets of each side's runs: as many as the harness takes, or fewer on a machine that is too slow for
+/// every copy to get its runs in a generation of this length.
 fn lengths(timer: &mut dyn Timer, sides: usize, copies: usize, length: u64) -> Result<Vec<u32>> {
     let (mut packets, mut all) = (Vec::with_capacity(sides), 0.0);
     for side in 0..sides {
@@ -281,7 +283,8 @@ fn lengths(timer: &mut dyn Timer, sides: usize, copies: usize, length: u64) -> R
     Ok(shortened(packets, all * (copies * LEAST_RUNS) as f64 * DRAWN, length, timer.least()))
 }
 
-/// Runs shortened by as much as what they take in all is longer than a generation, but to no less than `least` packets.
+/// Runs shortened by the ratio of their total time to the length of a generation, but to no less than `least`
+/// packets.
 fn shortened(packets: Vec<u32>, taken: f64, length: u64, least: u32) -> Vec<u32> {
     let share = (length as f64 / taken).min(1.0);
     packets.into_iter().map(|n| ((f64::from(n) * share) as u32).max(least.min(n))).collect()
@@ -314,7 +317,8 @@ fn window(
     }
 }
 
-/// Loads the copies in random order: where code lands then favours no side. Copy `c` of side `s` is in slot `c * n + s`.
+/// Loads the copies in random order: where code lands then favours no side. Copy `c` of side `s` is in slot
+/// `c * n + s`.
 fn load_copies(table: &Map, sides: &mut [Side<'_>], copies: usize, rng: &mut Rng) -> Result<Vec<Program>> {
     let n = sides.len();
     let mut order: Vec<usize> = (0..n * copies).collect();

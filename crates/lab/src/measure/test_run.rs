@@ -156,18 +156,18 @@ pub(crate) fn uncut<T>(mut run: impl FnMut() -> millstream_kernel::Result<T>) ->
     }
 }
 
-/// What a program does with packets, as far as repeating it is concerned.
+/// Results of a program on packets, as far as they matter for repeating it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answers {
     /// The verdict for each packet.
     pub verdicts: Vec<u32>,
     /// Each packet afterwards.
     pub packets: Vec<Vec<u8>>,
-    /// Whether any packet was written to.
+    /// True if any packet was written to.
     pub writes: bool,
 }
 
-/// Runs a program once on each packet and says what it did; refuses what cannot be repeated.
+/// Runs a program once on each packet and returns the results; refuses programs that cannot be repeated.
 ///
 /// # Errors
 /// If the program changes a packet's length, or writes beyond what can be put back.

@@ -12,7 +12,7 @@ use crate::verify::REDIRECT;
 
 /// Copies that a trampoline can call.
 pub const MAX_COPIES: usize = 256;
-/// What the trampoline returns if the call does not reach the copy.
+/// Return value of the trampoline if the call does not reach the copy.
 pub(super) const FELL_THROUGH: u32 = 99;
 /// Bytes of a packet that can be put back between runs.
 pub const RESTORED: usize = 96;
@@ -20,7 +20,8 @@ pub const RESTORED: usize = 96;
 const SLOT: usize = 0;
 const POSITION: usize = 8;
 
-/// What the copies are, so that they can be called: a program array takes programs that were loaded alike.
+/// Load attributes that all copies share so that they can be called: a program array takes programs that were
+/// loaded alike.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Alike {
     /// The attach type that was stated at load.
@@ -133,12 +134,12 @@ impl Table {
     }
 }
 
-/// Loads a program that does nothing but give a verdict, and can be called beside others that are alike. A frame that is
-/// redirected must go somewhere, or the kernel throws it away, which is not what happens to those of other programs:
-/// `port` is the interface that it goes to, by way of a map, where frames are real.
+/// Loads a program that only gives a verdict, and can be called beside others that are alike. A redirected
+/// frame must have a destination: the kernel would throw it away, which does not happen to the frames of
+/// other programs. So `port` is the interface that it goes to, by way of a map, where frames are real.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// If the kernel refuses an operation.
 pub fn empty(verdict: u32, port: Option<u32>, alike: Alike) -> Result<Program> {
     let Some(port) = port.filter(|_| verdict == REDIRECT) else {
         return xdp_as("ms_empty", &format!("r0 = {verdict}\nexit"), alike.attach, alike.flags);

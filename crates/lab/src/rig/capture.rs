@@ -1,5 +1,5 @@
-//! What comes back, frame by frame, or how long it was under way. Each is a program that takes the sink's place for a
-//! while and counts as the sink does.
+//! The frames that come back, one by one, or their latencies. Each is a program that takes the sink's place
+//! for a while and counts as the sink does.
 
 use std::sync::atomic::Ordering;
 
@@ -26,7 +26,7 @@ pub(crate) struct Capture {
 }
 
 impl Capture {
-    /// Room for this many frames of up to this many bytes; of longer ones only so much is kept.
+    /// Room for this many frames of up to this many bytes; longer ones are cut to that length.
     pub(crate) fn new(sink: &Sink, frames: usize, longest: usize) -> Result<Self> {
         let longest = longest.next_multiple_of(8);
         let stride = longest + 8;
@@ -142,7 +142,7 @@ pub struct Latencies {
 }
 
 impl Latencies {
-    /// What a percentile is said to be that took longer than the histogram reaches, in nanoseconds.
+    /// Value of a percentile that lies beyond the histogram, in nanoseconds.
     pub const LONGEST: u64 = (BUCKETS as u64) << BUCKET_SHIFT;
 
     fn of(buckets: &[u64]) -> Self {

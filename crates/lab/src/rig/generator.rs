@@ -4,8 +4,8 @@
 //! sequence of template numbers, drawn beforehand, so that drawing costs nothing at run time. Code is made for the
 //! templates at hand: if all have one length, the copy is straight.
 //!
-//! A second program does the same at a rate: it waits, inside the kernel's call, before the first frame of each burst. A
-//! call for each burst could not: beginning and ending it takes longer than most bursts.
+//! A second program does the same at a rate: it waits, inside the kernel's call, before the first frame of
+//! each burst. A call for each burst could not: beginning and ending it takes longer than most bursts.
 
 use std::sync::atomic::Ordering;
 
@@ -29,7 +29,7 @@ const DUE: usize = 24;
 const GAP: usize = 32;
 const STATE: usize = 40;
 
-/// What is sent: frames, and which of them in what order.
+/// Traffic to be sent: frames, and the order in which they are sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Traffic<'a> {
     /// The frames.
@@ -59,12 +59,12 @@ impl<'a> Traffic<'a> {
     }
 }
 
-/// How templates lie in memory.
+/// Layout of the templates in memory.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     /// Longest frame.
     longest: usize,
-    /// Whether all are as long.
+    /// True if all have the same length.
     equal: bool,
     /// Bytes from one template to the next. Unless all are as long, a template begins with its length.
     stride: usize,
@@ -89,13 +89,13 @@ pub(crate) struct Generator {
     sequence: Mapping,
     sequence_len: usize,
     frames: usize,
-    /// What a test run is given: all frames start as this.
+    /// Input of a test run: all frames start as this.
     pub(crate) base: Vec<u8>,
 }
 
 impl Generator {
-    /// A generator that redirects to interface `to`. With `stamps`, each frame carries the time in its metadata. With
-    /// `burst`, there is a paced one, too, that sends so many frames at once.
+    /// A generator that redirects to interface `to`. With `stamps`, each frame carries the time in its
+    /// metadata. With `burst`, there is also a paced one, which sends `burst` frames at once.
     pub(crate) fn new(traffic: &Traffic<'_>, to: u32, stamps: bool, burst: Option<u32>) -> Result<Self> {
         traffic.check()?;
         let layout = Layout::of(traffic.frames);
@@ -133,7 +133,7 @@ impl Generator {
         self.state.atomic_u64(GENERATED).load(Ordering::Relaxed)
     }
 
-    /// How long a burst of the paced program takes from now on, in ns. It begins with the next frame.
+    /// Sets the duration of a burst of the paced program, in ns. It begins with the next frame.
     pub(crate) fn set_gap(&self, ns: u64) {
         let set = |offset, value| self.state.atomic_u64(offset).store(value, Ordering::Relaxed);
         set(GAP, ns);
@@ -146,7 +146,7 @@ impl Generator {
         self.state.atomic_u64(POSITION).store(place as u64, Ordering::Relaxed);
     }
 
-    /// How long the sequence is.
+    /// Length of the sequence.
     pub(crate) fn order(&self) -> usize {
         self.sequence_len
     }
@@ -210,8 +210,8 @@ fn text(
     text
 }
 
-/// Waits before the first frame of a burst until it is due. What is late by more than a burst is not made up for, since
-/// that would be a longer burst.
+/// Waits before the first frame of a burst until it is due. A delay of more than a burst is not made up for,
+/// since that would be a longer burst.
 fn pace(burst: u32) -> String {
     format!(
         "r1 = *(u64 *)(r7 +{LEFT})

@@ -1,14 +1,15 @@
 //! The rig: a veth pair in a namespace of its own, with traffic from the kernel.
 //!
-//! The generator is run by `BPF_PROG_TEST_RUN` with live frames and redirects each frame to [`GENERATOR_PORT`];
-//! it arrives at [`TEST_PORT`], where the program under test runs natively. What that transmits comes back to
-//! the generator's end, where a program counts and drops it (without a program of its own a veth device takes no
-//! frame). A second pair takes what a program redirects to [`SECOND_PORT`], to the same end. The generator stays attached to the loopback, because a test run of a program that is attached nowhere
-//! waits for two updates of the XDP dispatcher.
+//! The generator is run by `BPF_PROG_TEST_RUN` with live frames and redirects each frame to
+//! [`GENERATOR_PORT`]; it arrives at [`TEST_PORT`], where the program under test runs natively. Frames that
+//! it transmits come back to the generator's end, where a program counts and drops them (without a program of
+//! its own a veth device takes no frame). A second pair takes the frames that a program redirects to
+//! [`SECOND_PORT`], to the same end. The generator stays attached to the loopback, because a test run of a
+//! program that is attached nowhere waits for two updates of the XDP dispatcher.
 //!
-//! Everything runs on the CPU of the sending thread: the receiver works in the softirq of the generator's call.
-//! So nothing is lost, and the time of a send is the sum of generator, devices and program under test. (Linux before 6.5 may leave the
-//! receiver to ksoftirqd, to which the sending thread gives way there.)
+//! Everything runs on the CPU of the sending thread: the receiver works in the softirq of the generator's
+//! call. So nothing is lost, and the time of a send is the sum of generator, devices and program under test.
+//! (Linux before 6.5 may leave the receiver to ksoftirqd, to which the sending thread gives way there.)
 //!
 //! Loss is exact: the generator counts the frames it makes, the device of the program under test those it receives.
 //!
@@ -45,28 +46,29 @@ use ports::{SECOND_PEER, Sink, device_counts};
 const LOOPBACK: u32 = 1;
 /// Frames a call of the generator loop: some milliseconds, within which it notices that it is to stop.
 const CHUNK: u32 = 16_384;
-/// Frames in one burst of a paced sender: half of what a veth's ring holds.
+/// Frames in one burst of a paced sender: half the capacity of a veth's ring.
 const MAX_BURST: f64 = 128.0;
 /// About how long a call of the paced generator takes, in seconds: much longer than beginning and ending it.
 const CALL: f64 = 0.05;
 /// Shorter waits are spun away: the timer would be late by as much.
 const SLEEP: Duration = Duration::from_micros(200);
-/// How long frames that are under way are waited for.
+/// Longest wait for frames that are under way.
 const DRAIN: Duration = Duration::from_millis(200);
 
-/// How a rig is to be.
+/// Configuration of a rig.
 #[derive(Clone, Debug)]
 pub struct RigConfig {
     /// The CPU that sends and receives; the last one allowed if not said.
     pub cpu: Option<usize>,
-    /// How many CPUs send and receive, each by queues of its own; all send the same frames, from other places of the order on.
+    /// Number of CPUs that send and receive, each by queues of its own; all send the same frames, from other
+    /// places of the order on.
     pub lanes: usize,
     /// Frames a batch, 1 to 256. Latency is the place in the batch.
     pub batch: u32,
     /// Put the time into each frame's metadata, for latencies. Costs about 45 ns a frame.
     pub stamps: bool,
-    /// Send before all other work of the machine (nice -20), and receive so where a thread does; keep to a rate by waiting in
-    /// the kernel, not by the clock of a process.
+    /// Send before all other work of the machine (nice -20), and receive so where a thread does; keep to a
+    /// rate by waiting in the kernel, not by the clock of a process.
     pub urgent: bool,
 }
 
@@ -76,7 +78,7 @@ impl Default for RigConfig {
     }
 }
 
-/// What was sent, and how long it took.
+/// Frames sent, and the time they took.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sent {
     /// Frames.
@@ -92,7 +94,7 @@ impl Sent {
     }
 }
 
-/// Where the frames went, since the rig was made.
+/// Fates of the frames, since the rig was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Counts {
     /// Made by the generator.
@@ -108,7 +110,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Frames lost on the way to the program under test or back. What the program drops is not lost.
+    /// Frames lost on the way to the program under test or back. Frames that the program drops are not lost.
     pub fn lost(&self) -> u64 {
         self.sent - self.received.min(self.sent) + self.lost_returning
     }
@@ -128,12 +130,12 @@ impl std::ops::Sub for Counts {
     }
 }
 
-/// What [`Rig::capture`] saw.
+/// Result of [`Rig::capture`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Captured {
     /// Frames sent.
     pub sent: usize,
-    /// What came back, in order where one port sent it.
+    /// Frames that came back, in order where one port sent them.
     pub frames: Vec<Vec<u8>>,
 }
 
@@ -143,7 +145,7 @@ pub struct Rig {
     config: RigConfig,
     /// Of each lane the CPU.
     cpus: Vec<usize>,
-    // Fields are dropped in this order: first what is attached, then the name, last the namespace.
+    // Fields are dropped in this order: first links and programs, then the name, last the namespace.
     test_link: Mutex<Option<Link>>,
     sink_links: [Link; 2],
     sink: Sink,
@@ -172,10 +174,11 @@ impl Loaded {
 }
 
 impl Rig {
-    /// Makes a rig. Removes what a killed one left behind.
+    /// Makes a rig. Removes the leftovers of a killed one.
     ///
     /// # Errors
-    /// `EPERM` without the capabilities (`millstream doctor` says which), or what the kernel refuses.
+    /// `EPERM` without the capabilities (`millstream doctor` says which), or if the kernel refuses an
+    /// operation.
     pub fn new(config: RigConfig) -> Result<Self> {
         for path in leftovers::clean()? {
             tracing::info!("removed what a killed laboratory left: {}", path.display());
@@ -256,7 +259,7 @@ impl Rig {
     /// frames can be lost. Needs a program at the test port; detaching it ends this.
     ///
     /// # Errors
-    /// If there is no other CPU or no program, or what the kernel refuses.
+    /// If there is no other CPU or no program, or the kernel refuses an operation.
     pub fn receive_elsewhere(&self) -> Result<Elsewhere> {
         let other = os::allowed_cpus().into_iter().find(|c| !self.cpus.contains(c));
         let other =
@@ -287,7 +290,7 @@ impl Rig {
     /// Attaches the program under test, natively, in the place of the one before.
     ///
     /// # Errors
-    /// What the kernel refuses, such as a program that is not XDP.
+    /// If the kernel refuses the program, for example one that is not XDP.
     pub fn attach(&self, program: &Program) -> Result<()> {
         let mut held = lock(&self.test_link);
         match &*held {
@@ -308,7 +311,7 @@ impl Rig {
     /// Loads frames and their order. Senders that are at work go on with these after their present call.
     ///
     /// # Errors
-    /// Frames that cannot be sent, or what the kernel refuses.
+    /// If a frame cannot be sent, or the kernel refuses an operation.
     pub fn load_traffic(&self, traffic: &Traffic<'_>) -> Result<()> {
         let paced = self.config.urgent.then_some(self.config.batch);
         let lane = |lane: usize| {
@@ -364,12 +367,12 @@ impl Rig {
     /// Sends `n` frames.
     ///
     /// # Errors
-    /// If no traffic is loaded, or what the kernel refuses.
+    /// If no traffic is loaded, or the kernel refuses an operation.
     pub fn send(&self, n: u32) -> Result<Sent> {
         self.until_received(self.enter(|sender| sender.send(n))?)
     }
 
-    /// Waits for frames that are under way after a send, so that what is detached now takes none with it.
+    /// Waits for frames that are under way after a send, so that a detachment afterwards loses none of them.
     fn until_received(&self, sent: Result<Sent>) -> Result<Sent> {
         if os::may_be_under_way() {
             self.counts()?;
@@ -377,7 +380,8 @@ impl Rig {
         sent
     }
 
-    /// Sends until `stop`, as many frames as go on all lanes, or `rate` frames a second on the first. For a thread of its own.
+    /// Sends until `stop`, as many frames as go on all lanes, or `rate` frames a second on the first. For a
+    /// thread of its own.
     ///
     /// # Errors
     /// As for [`Rig::send`].
@@ -421,7 +425,8 @@ impl Rig {
         })?
     }
 
-    /// Sends `n` frames from the sequence's beginning, and gives what comes back, of each frame at most `longest` bytes.
+    /// Sends `n` frames from the sequence's beginning, and returns the frames that come back, at most
+    /// `longest` bytes of each.
     ///
     /// # Errors
     /// As for [`Rig::send`].
@@ -441,7 +446,7 @@ impl Rig {
         self.latencies_while(|| self.send(n).map(drop))
     }
 
-    /// As [`Rig::latencies`], of what is sent while `f` runs.
+    /// As [`Rig::latencies`], for frames sent while `f` runs.
     ///
     /// # Errors
     /// What `f` gives, and as for [`Rig::send`].
@@ -474,7 +479,7 @@ impl Rig {
         result
     }
 
-    /// Where the frames went so far. Waits a little for those that are under way; call it when no one sends.
+    /// Fates of the frames so far. Waits a little for those that are under way; call it when no one sends.
     ///
     /// # Errors
     /// If the devices' counters cannot be read.
@@ -527,7 +532,7 @@ impl Sender<'_> {
     /// Sends `n` frames; fewer if a signal cuts it short.
     ///
     /// # Errors
-    /// If no traffic is loaded, or what the kernel refuses.
+    /// If no traffic is loaded, or the kernel refuses an operation.
     pub fn send(&mut self, n: u32) -> Result<Sent> {
         let generator = self.generator()?;
         self.send_by(&generator, &generator.program, n)
@@ -555,7 +560,7 @@ impl Sender<'_> {
         }
     }
 
-    /// Where the frames went so far, without waiting.
+    /// Fates of the frames so far, without waiting.
     ///
     /// # Errors
     /// If the devices' counters cannot be read.

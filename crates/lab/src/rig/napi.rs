@@ -16,8 +16,8 @@ pub struct Elsewhere {
 }
 
 impl Elsewhere {
-    /// Nanoseconds that the thread was ready to run since it began, and other work of the machine ran instead. 0 where the
-    /// kernel does not say.
+    /// Nanoseconds that the thread was ready to run since it began, and other work of the machine ran
+    /// instead. 0 where the kernel does not say.
     pub fn waited(&self) -> u64 {
         let stat = fs::read_to_string(format!("/proc/{}/schedstat", self.thread)).unwrap_or_default();
         stat.split_whitespace().nth(1).and_then(|ns| ns.parse().ok()).unwrap_or(0)

@@ -1,5 +1,5 @@
-//! The two ends of the pair: counters of the devices, and the program at the generator's end that counts what
-//! comes back.
+//! The two ends of the pair: counters of the devices, and the program at the generator's end that counts
+//! returning frames.
 
 use std::fs;
 use std::sync::atomic::Ordering;
@@ -9,16 +9,17 @@ use millstream_kernel::{Map, Mapping, Program};
 use crate::code::{shared, value, xdp};
 use crate::error::{Error, Result};
 
-/// Where packets enter the pair, and what the program under test transmits comes back.
+/// Interface at which packets enter the pair and frames transmitted by the program under test come back.
 pub const GENERATOR_PORT: &str = "mslab-a";
 /// The interface of the program under test.
 pub const TEST_PORT: &str = "mslab-b";
-/// Another interface, for programs that send out of a second port. What goes there is counted as returned.
+/// Another interface, for programs that send out of a second port. Frames sent there are counted as returned.
 pub const SECOND_PORT: &str = "mslab-c";
-/// Where that arrives.
+/// Interface at which those frames arrive.
 pub(crate) const SECOND_PEER: &str = "mslab-d";
 
-/// Counts and drops what comes back. All of it arrives on one CPU, hence one writer: plain additions are exact.
+/// Counts and drops the frames that come back. All of them arrive on one CPU, hence one writer: plain
+/// additions are exact.
 #[derive(Debug)]
 pub(crate) struct Sink {
     pub(crate) program: Program,
@@ -61,7 +62,7 @@ fn counting(map: &Map, context: &str) -> String {
     )
 }
 
-/// What a device counted since it was made.
+/// Counters of a device since it was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct DeviceCounts {
     pub(crate) rx_packets: u64,

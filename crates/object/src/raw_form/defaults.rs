@@ -1,4 +1,4 @@
-//! What raw files do not say of maps, and the kernel wants to know.
+//! Properties of maps that raw files do not give, and the kernel needs.
 
 use super::RawMap;
 use crate::kinds::MapType;

@@ -1,5 +1,5 @@
-//! The ELF object that a raw program would have come from: its section of instructions, legacy definitions of its maps, a
-//! licence, and symbols and relocations between them.
+//! The ELF object that a raw program would have come from: its section of instructions, legacy definitions of
+//! its maps, a licence, and symbols and relocations between them.
 
 use super::{RawMap, defaults};
 use crate::elf::{SHF_EXECINSTR, SHT_PROGBITS, SHT_REL, SHT_STRTAB, SHT_SYMTAB, STB_GLOBAL, STT_FUNC};
@@ -19,10 +19,11 @@ const MAPS: u16 = 4;
 const LICENSE: u16 = 5;
 const SYMBOLS: u16 = 6;
 
-/// Bytes of a map's definition in the kernel's samples: the last words are the number of the inner map and the memory node.
+/// Bytes of a map's definition in the kernel's samples: the last words are the number of the inner map and
+/// the memory node.
 const DEFINITION: usize = 28;
 
-/// What goes into the object.
+/// Parts of the object.
 pub(super) struct Parts<'a> {
     pub(super) name: &'a str,
     pub(super) section: &'a str,
@@ -118,7 +119,7 @@ fn relocations(relocs: &[(u32, usize)]) -> Vec<u8> {
     let mut out = Vec::with_capacity(relocs.len() * 16);
     for (insn, map) in relocs {
         out.extend((u64::from(*insn) * 8).to_le_bytes());
-        // Symbol 0 is the empty one, those of maps follow.
+        // Symbol 0 is the empty one, followed by the symbols of maps.
         out.extend(((*map as u64 + 1) << 32 | u64::from(R_64_64)).to_le_bytes());
     }
     out

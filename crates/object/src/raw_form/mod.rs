@@ -1,17 +1,19 @@
-//! K2's raw form of a program: instructions in one file, its maps and what it is given in two others of the same name.
+//! K2's raw form of a program: instructions in one file, its maps and its input in two others of the same
+//! name.
 //!
 //! | file | contents |
 //! |---|---|
-//! | `X.insns` | the instructions, 8 bytes each (`struct bpf_insn`); `ld_imm64` with source register 1 holds a map's `fd` |
+//! | `X.insns` | instructions, 8 bytes each (`struct bpf_insn`); `ld_imm64` with source register 1 holds a map's `fd` |
 //! | `X.maps` | a line for each map: `name { type = 1, key_size = 4, value_size = 8, max_entries = 16, fd = 0 }` |
-//! | `X.desc` | `{ pgm_input_type = 2, }`: what the program is given; `{ max_pkt_sz = 64, }`: bytes of K2's test packets |
+//! | `X.desc` | `{ pgm_input_type = 2, }`: the program's input; `{ max_pkt_sz = 64, }`: bytes of K2's test packets |
 //!
 //! Source: the inputs of K2 (SIGCOMM 2021), github.com/smartnic/superopt-input-bm. What such files do not say is filled
 //! in: see [`defaults`] for maps, [`section`] for the type of program. The licence is taken to be GPL, so that all
 //! helpers can be called.
 //!
-//! A raw program is read by making the ELF object that it would have come from ([`elf`]) and reading that; so there is one
-//! reader of programs, and a raw program can be written as ELF. Invariant: what is made is bounded by the length of the files.
+//! A raw program is read by making the ELF object that it would have come from ([`elf`]) and reading that; so
+//! there is one reader of programs, and a raw program can be written as ELF. Invariant: the size of the made
+//! object is bounded by the length of the files.
 
 mod defaults;
 mod elf;
@@ -38,7 +40,7 @@ pub struct RawInput<'a> {
     pub desc: Option<&'a [u8]>,
 }
 
-/// What an object that was raw remembers of its files.
+/// Files of an object that was raw.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Origin {
     maps: Option<Vec<u8>>,
@@ -59,9 +61,10 @@ struct RawMap {
 }
 
 impl Object {
-    /// Reads a raw program. `file_name` is that of the instructions, with or without folders; the program is named after it.
-    /// `section` is that of the ELF object which the program is from, and says its type; without it the file's name is asked,
-    /// then the description. What nothing says is left open, as in an ELF object whose sections say no type.
+    /// Reads a raw program. `file_name` is the file of the instructions, with or without folders; the program
+    /// is named after it. `section` is the section of the ELF object which the program is from, and gives its
+    /// type; without it the type comes from the file's name, then from the description. If none gives a type,
+    /// it is left open, as in an ELF object whose sections give no type.
     ///
     /// # Errors
     /// [`ObjectError`], which names the file and the line or instruction that is wrong.

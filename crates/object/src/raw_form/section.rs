@@ -1,14 +1,14 @@
 //! The section that a raw program came from: its file's name often ends with it, with `-` for `/`.
 //!
-//! K2's extractor named files `OBJECT_SECTION`, and both parts may hold underscores. So every part that begins behind an
-//! underscore is held against the sections that loaders know, those that are such a section entirely before those that only
-//! begin like one, and of these the longest is taken.
+//! K2's extractor named files `OBJECT_SECTION`, and both parts may hold underscores. So every part that
+//! begins behind an underscore is held against the sections that loaders know, those that are such a section
+//! entirely before those that only begin like one, and of these the longest is taken.
 
 use super::text::Input;
 use crate::kinds::ProgramType;
 use crate::section::SectionKind;
 
-/// What Cilium calls its sections of TC programs begins so.
+/// Prefixes of Cilium's names for its sections of TC programs.
 const CILIUM: [&str; 2] = ["from-", "to-"];
 
 /// The name of the section: from the file's name, else from the description, else one that says nothing.
@@ -28,14 +28,14 @@ fn is_typed(section: &str) -> bool {
     SectionKind::parse(section).program_type != ProgramType::UNSPEC
 }
 
-/// Where the part of a section's name ends that says the type.
+/// End of the part of a section's name that gives the type.
 fn end_of_kind(section: &str) -> Option<usize> {
     let ends = section.char_indices().map(|(at, c)| at + c.len_utf8());
     is_typed(section).then(|| ends.into_iter().find(|end| is_typed(&section[..*end])))?
 }
 
-/// A section as loaders name it, with or without a target; hooks of control groups that are called after a version of IP
-/// (`recvmsg4`) without their `cgroup/`, too.
+/// A section as loaders name it, with or without a target; hooks of control groups that are called after a
+/// version of IP (`recvmsg4`) without their `cgroup/`, too.
 fn whole(part: &str) -> Option<String> {
     let section = part.replace('-', "/");
     let rest = |s: &str| end_of_kind(s).map(|end| s[end..].to_owned());

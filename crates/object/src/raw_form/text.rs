@@ -1,11 +1,11 @@
-//! The two files of text: maps, and what the program is given.
+//! The two files of text: maps, and the program's input.
 
 use super::RawMap;
 use crate::error::ObjectError;
 use rustc_hash::FxHashSet;
 use std::str::FromStr;
 
-/// What K2 says of a program's first argument.
+/// Program's first argument according to K2.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Input {
     /// A constant, or a pointer to something that is no packet.
@@ -93,7 +93,7 @@ fn map(file: File, line: usize, text: &str) -> Result<RawMap, ObjectError> {
     Ok(RawMap { name: name.to_owned(), map_type, key_size, value_size, max_entries, fd })
 }
 
-/// Reads a description: groups of fields in braces, on as many lines as one likes. What is not known is noted.
+/// Reads a description: groups of fields in braces, on any number of lines. Unknown fields are noted.
 pub(super) fn description(data: &[u8], notes: &mut Vec<String>) -> Result<Option<Input>, ObjectError> {
     let file = File(".desc");
     let mut input = None;

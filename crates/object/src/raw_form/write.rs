@@ -22,8 +22,8 @@ impl Object {
     /// The object's program in the raw form.
     ///
     /// # Errors
-    /// [`ObjectError::Unwritable`] if it has several programs, or one that refers to what the raw form cannot say: global
-    /// variables, kernel functions, maps that are made with flags of their own.
+    /// [`ObjectError::Unwritable`] if it has several programs, or one with references that the raw form
+    /// cannot express: global variables, kernel functions, maps that are made with flags of their own.
     pub fn write_raw(&self) -> Result<RawFiles, ObjectError> {
         let [program] = self.programs.as_slice() else {
             let what = format!("the raw form holds one program, and it has {}", self.programs.len());
@@ -40,7 +40,8 @@ impl Object {
         Ok(RawFiles { insns, maps: maps.clone(), desc: desc.clone() })
     }
 
-    /// The maps that can be said, and the number of each map if it is one of them. What the program uses must be.
+    /// The maps that the form can express, and the number of each map if it is one of them. All maps that the
+    /// program uses must be.
     fn raw_maps(&self, linked: &LinkedProgram) -> Result<(Vec<RawMap>, Vec<Option<i32>>), ObjectError> {
         let (mut raw, mut fds) = (Vec::new(), vec![None; self.maps.len()]);
         let mut from = Vec::new();
@@ -72,7 +73,7 @@ impl Object {
     }
 }
 
-/// Whether reading its line gives the same map again.
+/// Returns true if reading its line gives the same map again.
 fn is_default(map: &Map, inner: Option<&Map>) -> bool {
     let sizes = |s: &crate::model::MapSpec| (s.map_type, s.key_size, s.value_size, s.max_entries, s.flags);
     let same_inner = match (&map.inner, inner) {

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 const SLOT: u64 = 8;
 
-/// What a symbol says of a function.
+/// Properties of a function by its symbol.
 struct Start {
     name: Option<String>,
     linkage: Linkage,
@@ -24,7 +24,7 @@ struct Start {
 }
 
 impl Object {
-    /// A section of which something is not understood has no functions, and is left as it is.
+    /// A section that is not fully understood has no functions, and is left as it is.
     pub(crate) fn read_functions(&mut self) {
         for n in 0..self.elf().sections.len() {
             let section = &self.elf().sections[n];
@@ -116,7 +116,7 @@ impl Object {
         self.add_gap(section, covered..insns.len() as u32, insns);
     }
 
-    /// Instructions between functions go on as what nobody understands.
+    /// Instructions between functions are carried along without being understood.
     fn add_gap(&mut self, section: usize, slots: Range<u32>, insns: &[Raw]) {
         if slots.is_empty() {
             return;

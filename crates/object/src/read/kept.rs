@@ -1,9 +1,9 @@
-//! What is not understood: functions that are written as they were read.
+//! Functions that are not understood: they are written as they were read.
 //!
-//! Such a function may move within its section, for those before it become shorter. What it says of places in
-//! instructions moves with them: relocations against sections, calls without a relocation, tables of jumps.
-//! What leads into the inside of a function, from such a function or from data, has that function kept, too: only what
-//! stays as it is has an inside that can be followed.
+//! Such a function may move within its section, for those before it become shorter. Its references to places
+//! in instructions move with them: relocations against sections, calls without a relocation, tables of jumps.
+//! A reference into the inside of a function, from such a function or from data, has that function kept, too:
+//! only an unchanged function has an inside that can be followed.
 
 use crate::elf::{Elf, Relocation, STT_SECTION};
 use crate::model::{FuncId, Object};
@@ -11,8 +11,8 @@ use crate::read::relocs::{CALL, LD_IMM64, PSEUDO_CALL, PSEUDO_FUNC};
 use millstream_isa::Raw;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Section of tables of places to jump to, which clang writes since version 22: offsets in bytes into the section of the
-/// function that refers to them, 8 bytes each, without relocations.
+/// Section of tables of places to jump to, which clang writes since version 22: offsets in bytes into the
+/// section of the function that refers to them, 8 bytes each, without relocations.
 const JUMP_TABLES: &str = ".jumptables";
 /// `R_BPF_64_ABS32` and `R_BPF_64_NODYLD32`: fields of 4 bytes in data.
 const NARROW: [u32; 2] = [3, 4];
@@ -26,9 +26,9 @@ pub(crate) struct CodeReference {
     pub(crate) insn: usize,
     /// Bytes that a unit of its immediate stands for.
     pub(crate) unit: i64,
-    /// What its immediate counts from, if that moves.
+    /// Place that its immediate counts from, if that moves.
     pub(crate) base: Option<CodePlace>,
-    /// What it leads to.
+    /// Referenced place.
     pub(crate) target: CodePlace,
 }
 
@@ -40,9 +40,9 @@ pub(crate) struct DataReference {
     pub(crate) offset: usize,
     /// Size of the field, in bytes.
     pub(crate) size: usize,
-    /// What its number counts from, if that moves.
+    /// Place that its number counts from, if that moves.
     pub(crate) base: Option<CodePlace>,
-    /// What it leads to.
+    /// Referenced place.
     pub(crate) target: CodePlace,
 }
 
@@ -81,7 +81,8 @@ impl Object {
         }
     }
 
-    /// Whether data, or instructions that are not understood as functions, have the address of a function.
+    /// Returns true if data, or instructions that are not understood as functions, have the address of a
+    /// function.
     pub fn is_in_data(&self, id: FuncId) -> bool {
         self.image.in_data.contains(&id)
     }
@@ -130,7 +131,7 @@ impl Object {
         Raw::slice_from_bytes(bytes).unwrap_or_default()
     }
 
-    /// What a function that is kept says of places in instructions.
+    /// References of a function that is kept to places in instructions.
     pub(crate) fn code_references(&self, id: FuncId) -> Vec<CodeReference> {
         let section = self.image.function_sections[id.index()];
         let start = u64::from(self.functions[id.index()].start) * 8;

@@ -1,9 +1,9 @@
 //! Maps of the years before BTF: structures of numbers in a section `maps`, or each in one of its own (`maps/name`).
 //!
-//! Loaders agreed on the first four numbers (type, sizes, entries) and mostly on a fifth (flags). What follows
-//! depends on whose header was used, which only the structure's size tells:
+//! Loaders agreed on the first four numbers (type, sizes, entries) and mostly on a fifth (flags). The rest
+//! depends on the header that was used, which only the structure's size tells:
 //!
-//! | bytes | who | after the flags |
+//! | bytes | defined by | after the flags |
 //! |---|---|---|
 //! | 16, 20 | libbpf | |
 //! | 24 | kernel's samples of 2017 | numa node |
@@ -19,7 +19,7 @@ use crate::model::{InitialValue, Map, MapId, MapOrigin, MapSpec, Object, Pinning
 /// iproute2's "no place in an outer map".
 const NOWHERE: u32 = u32::MAX;
 
-/// A definition, and what it says of other maps.
+/// A definition, and its references to other maps.
 #[derive(Default)]
 struct Definition {
     spec: MapSpec,

@@ -139,8 +139,9 @@ impl Object {
         self.symbols_in(section).into_iter().filter_map(variable).collect()
     }
 
-    /// The name libbpf gives: the object's name, cut so that the section's fits, and the section's; of a section with
-    /// two dots, the section's alone. What the kernel does not allow in names becomes `_`.
+    /// The name libbpf gives: the object's name, cut so that the section's fits, and the section's; of a
+    /// section with two dots, the section's alone. Characters that the kernel does not allow in names become
+    /// `_`.
     pub(crate) fn data_map_name(&self, section: &str) -> String {
         let suffix_len = section.len().clamp(7, MAX_NAME);
         let custom = section.get(1..).is_some_and(|s| s.contains('.'));
@@ -193,8 +194,8 @@ impl Object {
         Ok(())
     }
 
-    /// What relocations put into the variables of maps: inner maps, programs of a program array, and functions of
-    /// `struct_ops`, where the "slot" is the offset of the member in bytes.
+    /// Values that relocations put into the variables of maps: inner maps, programs of a program array, and
+    /// functions of `struct_ops`, where the "slot" is the offset of the member in bytes.
     pub(crate) fn read_initial_values(&mut self) {
         for n in 0..self.elf().sections.len() {
             let s = &self.elf().sections[n];
@@ -249,7 +250,7 @@ impl Object {
     }
 }
 
-/// What global data a section holds, if any.
+/// Kind of global data that a section holds, if any.
 fn data_origin(s: &Section) -> Option<MapOrigin> {
     let is =
         |base: &str| s.name.strip_prefix(base).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
@@ -303,7 +304,8 @@ fn describe(btf: &Btf, ty: TypeId, outer: bool) -> Result<Described, String> {
     Ok(d)
 }
 
-/// `int (*name)[N]` states N; so does an enumerator of the member's type, for what does not fit an array's length.
+/// `int (*name)[N]` states N; so does an enumerator of the member's type, for numbers that do not fit an
+/// array's length.
 fn member_number(btf: &Btf, m: &Member) -> Option<u64> {
     let ty = match btf.resolved(m.ty).ok()?.kind {
         Kind::Ptr(to) => to,
@@ -330,7 +332,8 @@ fn pointed(btf: &Btf, m: &Member) -> Result<(Option<TypeId>, u32), String> {
     Ok((Some(to), size))
 }
 
-/// What inner maps are created as: `values` is an array of pointers, to structures that describe maps or to functions.
+/// Parameters of the creation of inner maps: `values` is an array of pointers, to structures that describe
+/// maps or to functions.
 fn inner(btf: &Btf, m: &Member) -> Result<Option<MapSpec>, String> {
     let shape = || "its values are not an array of pointers".to_owned();
     let Ok(Kind::Array(a)) = btf.resolved(m.ty).map(|t| t.kind) else { return Err(shape()) };

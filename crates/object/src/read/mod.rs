@@ -62,7 +62,7 @@ impl Object {
         Ok(object)
     }
 
-    /// Has the object written as it was read, for a reason that names what is not understood.
+    /// Has the object written as it was read, for a reason that names the part that is not understood.
     pub(crate) fn freeze(&mut self, reason: impl ToString) {
         self.frozen.get_or_insert_with(|| reason.to_string());
     }
@@ -74,7 +74,7 @@ impl Object {
         kept.loadable &= loadable;
     }
 
-    /// What of the object is not understood and left as it is, one sentence each.
+    /// Parts of the object that are not understood and left as they are, one sentence each.
     pub fn left_alone(&self) -> Vec<String> {
         let whole = self.frozen.iter().map(|why| format!("the whole object is left as it is: {why}"));
         let sections = self

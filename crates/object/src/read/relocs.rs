@@ -1,4 +1,4 @@
-//! What instructions refer to: from ELF relocations, and from calls that the assembler resolved.
+//! References of instructions: from ELF relocations, and from calls that the assembler resolved.
 
 use crate::elf::{Relocation, STT_SECTION, Symbol};
 use crate::image::Form;
@@ -107,7 +107,7 @@ impl Object {
         Ok(Referent::Known(RelocKind::Call(func)))
     }
 
-    /// What `ld_imm64` of a symbol is the address of.
+    /// Object whose address the `ld_imm64` of a symbol loads.
     fn address(&self, symbol: &Symbol, addend: i64) -> Result<Referent, String> {
         let name = &symbol.name;
         let section = symbol.section().ok_or_else(|| format!("{name} is in no section"))?;
@@ -124,7 +124,7 @@ impl Object {
             return Ok(Referent::Known(RelocKind::MapValue { map, offset }));
         }
         let at = |place: u64| self.image.maps_by_place.get(&(section, place)).copied();
-        // libbpf ignores what the instruction adds to a map's own symbol.
+        // libbpf ignores the addend of an instruction on a map's own symbol.
         let named = || if symbol.kind() == STT_SECTION { None } else { at(symbol.value) };
         let map = u64::try_from(place).ok().and_then(at).or_else(named);
         let map = map.ok_or_else(|| {

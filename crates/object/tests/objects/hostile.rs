@@ -138,7 +138,7 @@ fn instructions_in_a_section_with_the_name_of_dwarf_stay() {
     assert_eq!((object.functions, object.programs), (again.functions, again.programs));
 }
 
-/// Found by fuzzing: `.BTF.ext` was taken for instructions too, and then written anew as what it is.
+/// Found by fuzzing: `.BTF.ext` was taken for instructions too, and then written anew with its own meaning.
 #[test]
 fn a_section_with_a_meaning_of_its_own_is_no_code_whatever_its_flags() {
     for name in [".BTF", ".BTF.ext", ".maps", "license"] {

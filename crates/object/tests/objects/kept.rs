@@ -1,11 +1,11 @@
-//! What is not understood goes through, and the rest of the object can be changed.
+//! Parts that are not understood go through, and the rest of the object can be changed.
 
 use crate::common::{compile, read};
 use millstream_isa::Raw;
 use millstream_object::{FuncId, Function, MapOrigin, NewFunction, Object, ObjectError, Reloc, RelocKind};
 
 const NOP: Raw = Raw { code: 0x05, dst: 0, src: 0, off: 0, imm: 0 };
-/// What jumps to where a register says, since Linux 6.19.
+/// A jump to the address in a register, since Linux 6.19.
 const GOTOX: u8 = 0x0d;
 
 fn named<'a>(o: &'a Object, name: &str) -> (FuncId, &'a Function) {

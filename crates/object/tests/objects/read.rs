@@ -1,4 +1,4 @@
-//! What is read from objects that clang makes.
+//! Reading of objects that clang makes.
 
 use crate::common::read;
 use millstream_object::{

@@ -35,7 +35,7 @@ fn what_is_written_reads_the_same() {
     }
 }
 
-/// cilium/ebpf reads where CO-RE relocations are whether or not there are any.
+/// cilium/ebpf reads the place of CO-RE relocations even if there are none.
 #[test]
 fn the_header_of_ext_has_all_three_parts() {
     for name in ["calls", "core"] {

@@ -1,4 +1,4 @@
-//! How much of a program the frames reach: its basic blocks, as the interpreter runs them.
+//! Coverage of a program by the frames: its basic blocks, as the interpreter runs them.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ pub(crate) struct Coverage<'a> {
 impl<'a> Coverage<'a> {
     pub(crate) fn new(object: &'a Object, function: &str) -> Self {
         let (mut linked, clock_at) = with_clock(object, function);
-        // Relocated constants are marked as what they become.
+        // Relocated constants are marked with their final kind.
         for reloc in &linked.relocs {
             linked.insns[reloc.insn as usize].src = match reloc.kind {
                 RelocKind::Map(_) => 1,
@@ -52,7 +52,7 @@ impl<'a> Coverage<'a> {
         Coverage { object, program, blocks, visits, lines: linked.line_info, clock }
     }
 
-    /// A machine with the object's maps, these entries in them, that counts what it executes.
+    /// A machine with the object's maps, filled with these entries, that counts executed instructions.
     pub(crate) fn machine(&mut self, entries: &[MapEntry]) -> Machine {
         let mut machine = Machine::new(Context::Xdp);
         machine.env.cpus = 1;

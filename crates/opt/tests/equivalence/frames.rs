@@ -7,7 +7,7 @@ const ETH: usize = 14;
 const IPV4: [u8; 2] = [0x08, 0x00];
 const IPV6: [u8; 2] = [0x86, 0xdd];
 
-/// What went by before.
+/// Earlier frames.
 #[derive(Default)]
 pub(crate) struct Seen {
     /// The frame before this one.
@@ -71,7 +71,8 @@ fn random_byte(frame: &mut [u8], from: usize, len: usize, rng: &mut Rng) {
     }
 }
 
-/// The place of the IP header and whether it is IPv6's; `None` for what is no IP, or shorter than its header.
+/// The place of the IP header, and true if it is IPv6's; `None` if the frame is not IP, or shorter than its
+/// header.
 fn ip(frame: &[u8]) -> Option<(usize, bool)> {
     let mut at = 12;
     while matches!(frame.get(at..at + 2)?, [0x81, 0] | [0x88, 0xa8]) {
@@ -98,7 +99,7 @@ fn tag(frame: &mut Vec<u8>, rng: &mut Rng) {
     }
 }
 
-/// Link-layer addresses of groups, of the bridge, of nobody.
+/// Link-layer addresses of groups, of the bridge, of no station.
 fn addresses(frame: &mut [u8], rng: &mut Rng) {
     const SPECIAL: [[u8; 6]; 5] =
         [[0xff; 6], [1, 0, 0x5e, 0, 0, 1], [1, 0x80, 0xc2, 0, 0, 0], [0; 6], [2, 0, 0, 0, 0, 0x77]];
@@ -167,7 +168,7 @@ fn fragment(frame: &mut Vec<u8>, rng: &mut Rng) {
     }
 }
 
-/// What follows a first fragment.
+/// The fragment after a first one.
 fn next_fragment(frame: &[u8]) -> Option<Vec<u8>> {
     let (at, version_6) = ip(frame)?;
     if version_6 || frame[at + 6..at + 8] != [0x20, 0] {
@@ -224,7 +225,7 @@ fn grow(frame: &mut Vec<u8>, length: usize) {
     }
 }
 
-/// Makes the IP header's length that of the frame.
+/// Makes the IP header's length agree with the frame.
 fn set_length(frame: &mut [u8]) {
     let Some((at, version_6)) = ip(frame) else { return };
     let (field, length) = if version_6 { (4, frame.len() - at - 40) } else { (2, frame.len() - at) };
@@ -269,7 +270,7 @@ fn with_message(frame: &[u8], at: usize, version_6: bool, mut message: Vec<u8>) 
     out
 }
 
-/// What the receiver would send back.
+/// The frame that the receiver would send back.
 fn turned_round(frame: &[u8]) -> Vec<u8> {
     let mut out = frame.to_vec();
     swap_ends(&mut out);

@@ -1,10 +1,10 @@
-//! The five data planes behave as before, after lifting and lowering alone and after all passes: the kernel runs
-//! original and results on the same frames, with maps of their own that hold the same, and verdicts, frames and all
-//! contents of maps must be equal. So must those of native code in userspace.
+//! The five data planes behave as before, after lifting and lowering alone and after all passes: the kernel
+//! runs original and results on the same frames, with maps of their own that hold the same, and verdicts,
+//! frames and all contents of maps must be equal. So must the results of native code in userspace.
 //!
-//! `MILLSTREAM_PACKETS` says how many frames each data plane gets (20,000 if it does not), `MILLSTREAM_RESULTS` a directory
-//! for the figures. Not seen: which of several
-//! existing ports a frame is redirected to, for a test run only says that it is; the counters per port tell.
+//! `MILLSTREAM_PACKETS` is the number of frames for each data plane (20,000 by default), `MILLSTREAM_RESULTS`
+//! a directory for the figures. Not seen: which of several existing ports a frame is redirected to, for a
+//! test run only says that it is; the counters per port tell.
 
 mod coverage;
 mod frames;
@@ -134,7 +134,7 @@ fn epoch(
     coverage.collect(machine);
 }
 
-/// Whether others did with a frame what the kernel did.
+/// Checks that another implementation did the same with a frame as the kernel.
 fn agrees(who: &str, (verdict, after): &(u32, Vec<u8>), kernel: &TestOutput, frame: &[u8]) {
     assert!(
         (*verdict, after) == (kernel.retval, &kernel.data),
@@ -142,7 +142,7 @@ fn agrees(who: &str, (verdict, after): &(u32, Vec<u8>), kernel: &TestOutput, fra
     );
 }
 
-/// Runs one frame on each and compares what comes out.
+/// Runs one frame on each and compares the outputs.
 fn run(variants: &[Variant<'_>], frame: &[u8], outputs: &mut [TestOutput; 3]) {
     for (variant, out) in variants.iter().zip(outputs.iter_mut()) {
         variant.run(frame, out);

@@ -12,12 +12,12 @@ use millstream_programs::{MapEntry, Prefix};
 
 use crate::variant::INGRESS;
 
-/// What the maps hold at first, and what happens then.
+/// Initial contents of the maps, and the inputs that follow.
 pub(crate) struct State {
     pub(crate) entries: Vec<MapEntry>,
     /// Frames of the tables' flows.
     pub(crate) frames: Vec<Vec<u8>>,
-    /// Control-plane writes, of which now and then one is made.
+    /// Control-plane writes; now and then one is made.
     pub(crate) writes: Vec<Vec<MapEntry>>,
 }
 

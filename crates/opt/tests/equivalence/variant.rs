@@ -79,7 +79,7 @@ pub(crate) fn with_clock(object: &Object, function: &str) -> (LinkedProgram, Opt
     (linked, Some(end))
 }
 
-/// What time it is, for programs.
+/// Current time, for programs.
 pub(crate) struct Clock(Map);
 
 impl Clock {
@@ -115,7 +115,7 @@ impl<'a> Variant<'a> {
         Variant { name, session, program }
     }
 
-    /// Writes entries, those of one map that follow one another at once.
+    /// Writes entries, consecutive ones of one map at once.
     pub(crate) fn apply(&self, entries: &[MapEntry]) {
         for group in entries.chunk_by(|a, b| a.map == b.map) {
             let map = self.session.map_by_name(group[0].map).expect("the object's map");
@@ -179,7 +179,7 @@ fn final_slots(session: &Session<'_>, function: &str, clock: &Clock) -> (FuncId,
     (linked.functions[0].1, slots)
 }
 
-/// The slots that the kernel's verifier walks: the others no packet can reach, whatever the maps hold.
+/// The slots that the kernel's verifier walks: no packet can reach the others, for any contents of the maps.
 pub(crate) fn walked(object: &Object, function: &str) -> BTreeSet<usize> {
     let session = Loader::new(object).prepare().expect("maps");
     let clock = Clock::new();

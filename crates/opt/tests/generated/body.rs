@@ -32,7 +32,7 @@ pub(crate) struct Callee {
     pub(crate) moves_packet: bool,
 }
 
-/// What a function is, and what it may do.
+/// Signature of a function, and the operations that it may use.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) args: Vec<Kind>,
@@ -41,7 +41,7 @@ pub(crate) struct Plan {
     pub(crate) frame: i32,
     pub(crate) callees: Vec<Callee>,
     pub(crate) callback: Option<FuncId>,
-    /// Whether it is a callback, whose result is 0 or 1.
+    /// True for a callback, whose result is 0 or 1.
     pub(crate) is_callback: bool,
     pub(crate) tail_calls: bool,
     /// The first entry of the program array that it may call: chains end.
@@ -138,7 +138,7 @@ impl Body<'_> {
     }
 
     fn prologue(&mut self) {
-        // What is passed in, kept for later: the context and what is returned always.
+        // Arguments that are kept for later: the context and the value to be returned always.
         for n in 0..self.plan.args.len() {
             let reg = register(n + 1);
             let must = Some(n) == self.plan.returns || self.plan.args[n] == Kind::Context;
@@ -482,7 +482,7 @@ impl Body<'_> {
         }
     }
 
-    /// A pointer into the packet, and a check of how much of it is there.
+    /// A pointer into the packet, and a check of the number of bytes that are there.
     fn packet(&mut self) -> Done {
         let known = self.reg(|k| k.area().is_some_and(|a| a.space == Space::Packet));
         let (data, end) = self.bounds();
@@ -560,7 +560,7 @@ impl Body<'_> {
         Some(())
     }
 
-    /// Leaves the function, whatever is in registers.
+    /// Leaves the function, with any contents of registers.
     fn short_of(&mut self) {
         match self.plan.returns {
             Some(n) => self.result(Some(n)),
@@ -740,7 +740,7 @@ impl Body<'_> {
         Some(())
     }
 
-    /// Two sides, and what they have in common goes on.
+    /// Two sides; the state that they have in common goes on.
     fn choice(&mut self) -> Done {
         let dst = self.number()?;
         let conds = [
@@ -788,7 +788,7 @@ impl Body<'_> {
         self.code.set(counter, 0);
         let (locked, locked_cells) = (self.locked, self.locked_cells);
         self.state.set(counter, Kind::Nothing);
-        // What a round may overwrite is a number when the next begins, or nothing.
+        // A register that a round may overwrite is a number when the next begins, or nothing.
         let mut carried = [false; 10];
         for (r, carried) in carried.iter_mut().enumerate() {
             let keep = r >= 6 && (locked & 1 << r != 0 || self.one_in(2));
@@ -835,7 +835,8 @@ impl Body<'_> {
         Some(())
     }
 
-    /// Whether pointers into the packet may become invalid here: not in loops, where a later round may use them.
+    /// Returns true if pointers into the packet may become invalid here: not in loops, where a later round
+    /// may use them.
     fn may_move(&self) -> bool {
         self.plan.moves_packet && self.loops == 0
     }
@@ -1022,11 +1023,11 @@ impl Body<'_> {
         Some(())
     }
 
-    /// Puts what is returned into `r0`.
+    /// Puts the returned value into `r0`.
     fn result(&mut self, returned: Option<usize>) {
         let Some(n) = returned else { return };
         let kind = self.plan.args[n];
-        // Its word is locked, and still holds what it did.
+        // Its word is locked, and still holds its old value.
         let cell = self.state.cells.iter().position(|k| *k == kind).unwrap_or(0);
         let at = self.cell_at(cell);
         self.code.load(Size::Dw, Reg::R0, Reg::R10, at);
@@ -1048,7 +1049,7 @@ impl Body<'_> {
     }
 }
 
-/// Whether what is there will do for an argument of a kind.
+/// Returns true if a value of a kind will do for an argument of a kind.
 fn suits(given: Kind, wanted: Kind) -> bool {
     match (given, wanted) {
         (Kind::Pointer(given), Kind::Pointer(wanted)) => {

@@ -18,7 +18,7 @@ const PACKETS: usize = 8;
 /// Bytes of `struct __sk_buff`.
 const SKB: usize = 192;
 
-/// What came of one program.
+/// Verdict on one program.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The kernel does not take it as it was generated.

@@ -1,4 +1,4 @@
-//! Functions that are left as they were go on calling what was put into others.
+//! Functions that are left as they were still call functions that were inlined elsewhere.
 
 use millstream_isa::{Insn, Operand, Reg, Width};
 use millstream_object::{NewFunction, RelocKind};

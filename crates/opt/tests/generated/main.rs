@@ -1,9 +1,10 @@
-//! Random programs of realistic shape through default `optimize`, with the kernel as judge: what it took it takes
-//! again, and every run gives the same result, packet, context and maps.
+//! Random programs of realistic shape through default `optimize`, with the kernel as judge: it accepts each
+//! result whose original it accepted, and every run gives the same result, packet, context and maps.
 //!
-//! Programs have functions that are given addresses in their callers' frames, large frames, tail calls, callbacks, map lookups, packet
-//! accesses, loops, spills. `MILLSTREAM_GENERATED=100000` tries so many of them, `MILLSTREAM_SEED=N` begins with another one,
-//! `MILLSTREAM_MINUTES=M` ends after so many minutes; see `fuzz/README.md`.
+//! Programs have functions that are given addresses in their callers' frames, large frames, tail calls,
+//! callbacks, map lookups, packet accesses, loops, spills. `MILLSTREAM_GENERATED=100000` tries that many
+//! programs, `MILLSTREAM_SEED=N` begins with another one, `MILLSTREAM_MINUTES=M` ends after M minutes; see
+//! `fuzz/README.md`.
 
 mod body;
 mod code;

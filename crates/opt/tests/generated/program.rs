@@ -7,16 +7,16 @@ use super::body::{Body, Callee, Flavour, Plan};
 use super::state::{Area, Kind, Space};
 use super::template::Template;
 
-/// What the kernel gives all frames of a chain of calls together.
+/// Stack that the kernel gives to all frames of a chain of calls together, in bytes.
 const STACK: i32 = 512;
-/// What the callers of a function with a tail call may have.
+/// Stack that the callers of a function with a tail call may have, in bytes.
 const STACK_BEFORE_TAIL_CALL: i32 = 256;
 
 /// A generated object.
 pub(crate) struct Generated {
     pub(crate) object: Object,
     pub(crate) flavour: Flavour,
-    /// The entry, and what it may tail-call.
+    /// The entry, and the programs that it may tail-call.
     pub(crate) programs: Vec<FuncId>,
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn generate(template: &Template, seed: u64) -> Generated {
     let programs = template.programs[usize::from(flavour == Flavour::Tc)];
     let chained = rng.below(3) == 0;
 
-    // How deep calls go, and what is left of the stack for each function.
+    // The depth of calls, and the rest of the stack for each function.
     let depth = [0, 1, 1, 2, 2, 3, 4][rng.below(7) as usize];
     let big = rng.below(2) == 0;
     let mut rest = if chained { STACK_BEFORE_TAIL_CALL - 16 } else { STACK };
@@ -129,7 +129,7 @@ fn plain(frame: i32, statements: u32) -> Plan {
     }
 }
 
-/// What a function is given: most of all addresses in its caller's frame.
+/// Arguments of a function: mostly addresses in its caller's frame.
 fn arguments(rng: &mut Rng, frame: i32) -> Vec<Kind> {
     let count = 1 + rng.below(5) as usize;
     let mut args: Vec<Kind> = Vec::new();

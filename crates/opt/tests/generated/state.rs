@@ -1,4 +1,4 @@
-//! What the generator knows of registers and of the stack, as the kernel's verifier would.
+//! Knowledge of the generator about registers and the stack, as the kernel's verifier would have it.
 
 use millstream_isa::Reg;
 
@@ -28,7 +28,7 @@ pub(crate) struct Area {
     pub(crate) space: Space,
     pub(crate) lo: i32,
     pub(crate) hi: i32,
-    /// Whether a variable was added, so that nothing more is.
+    /// True if a variable was added, so that nothing more is.
     pub(crate) varied: bool,
 }
 
@@ -47,7 +47,7 @@ impl Area {
     }
 }
 
-/// What a register or a word of the stack holds.
+/// Contents of a register or a word of the stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     /// Nothing that may be read.
@@ -78,7 +78,7 @@ impl Kind {
         self == Kind::End || self.area().is_some_and(|a| a.space == Space::Packet)
     }
 
-    /// What is known where two ways meet.
+    /// Knowledge where two paths meet.
     fn met(self, other: Kind) -> Kind {
         match (self, other) {
             (Kind::Number(a), Kind::Number(b)) => Kind::Number(a.max(b)),
@@ -121,7 +121,7 @@ impl State {
         }
     }
 
-    /// Forgets what a call overwrites.
+    /// Forgets the registers that a call overwrites.
     pub(crate) fn called(&mut self, result: Kind, moves_packet: bool) {
         self.regs[1..=5].fill(Kind::Nothing);
         self.regs[0] = result;

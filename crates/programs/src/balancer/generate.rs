@@ -7,7 +7,7 @@ use crate::packet::{FiveTuple, Frame, TCP, UDP};
 use crate::rng::Rng;
 use crate::traffic::{Flows, Locality};
 
-/// What kind of services there are.
+/// Mix of the services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mix {
     /// HTTP over IPv4, reals behind IPIP: the configuration that published measurements use.

@@ -1,6 +1,6 @@
 //! The balancer's control tool: services and real servers to map entries.
 //!
-//! Layouts are those of `programs/balancer/balancer.h`.
+//! Layouts are as in `programs/balancer/balancer.h`.
 
 mod encode;
 mod generate;
@@ -42,11 +42,11 @@ pub const REAL_COUNTERS: &str = "real_counters";
 /// Per [`Reason`] and CPU: a count of packets.
 pub const REASONS: &str = "reasons";
 
-/// How many services the object's maps hold.
+/// Capacity of the object's maps, in services.
 pub const MAX_SERVICES: usize = 64;
-/// How many reals they hold, index 0, which is none, not counted.
+/// Capacity of the object's maps, in reals. Index 0, which is none, is not counted.
 pub const MAX_REALS: usize = 4095;
-/// How many entries [`QUIC_SERVERS`] holds.
+/// Capacity of [`QUIC_SERVERS`], in entries.
 pub const MAX_QUIC_SERVERS: usize = 4096;
 /// Entries of a service's ring; a prime.
 pub const RING_SIZE: u32 = 65_537;
@@ -54,7 +54,7 @@ pub const RING_SIZE: u32 = 65_537;
 /// A real server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Real {
-    /// Where encapsulated packets are sent; its family is that of the outer header.
+    /// Destination of encapsulated packets; its family is that of the outer header.
     pub address: IpAddr,
     /// Encapsulated in UDP (GUE), else in IP.
     pub gue: bool,
@@ -116,7 +116,7 @@ pub struct Config {
     pub quic_servers: Vec<QuicServer>,
     /// Octets, 1 to 4, of a server's id for each configuration; 0 for those not in use.
     pub quic_id_length: [u8; 8],
-    /// Where encapsulated frames go next.
+    /// Next hop of encapsulated frames.
     pub gateway: Mac,
     /// UDP port of GUE.
     pub gue_port: u16,
@@ -167,19 +167,19 @@ pub enum Error {
     TooMany {
         /// Services, reals or QUIC servers.
         what: &'static str,
-        /// How many were given.
+        /// Number given.
         count: usize,
-        /// How many fit.
+        /// Number that fits.
         limit: usize,
     },
     /// A real that is not there.
     #[error("{what} names real {real}, of {count}")]
     NoSuchReal {
-        /// Who names it.
+        /// Object that names it.
         what: String,
         /// Its index.
         real: u32,
-        /// How many there are.
+        /// Number of reals.
         count: usize,
     },
     /// A QUIC server's id does not fit its configuration.

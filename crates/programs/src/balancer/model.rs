@@ -1,4 +1,5 @@
-//! What the balancer must do with a frame: written from the contract in balancer.h and the RFCs, frame by frame.
+//! Model of the balancer: the result that it must give for a frame, written from the contract in balancer.h
+//! and the RFCs, frame by frame.
 //!
 //! Connections are never evicted here, and limits never reached; tests keep below them.
 
@@ -11,14 +12,14 @@ use crate::packet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ICMP, Mac, TCP, UDP};
 const SYN: u8 = 2;
 const RST: u8 = 4;
 
-/// What becomes of a frame.
+/// Result for a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It leaves, encapsulated.
     Forward {
         /// Index into [`Config::reals`].
         real: u32,
-        /// What leaves.
+        /// The frame that leaves.
         frame: Vec<u8>,
     },
     /// An answer leaves instead.
@@ -47,7 +48,7 @@ struct Packet<'a> {
     payload: &'a [u8],
 }
 
-/// What the connection table is searched by.
+/// Key of the connection table.
 type Flow = (IpAddr, u16, IpAddr, u16, u8);
 
 /// A model of the balancer with one configuration, and its connection table.
@@ -77,7 +78,7 @@ impl<'a> Model<'a> {
         Self { config, rings, table: HashMap::new() }
     }
 
-    /// What becomes of the frame at a time in nanoseconds. Remembers new connections.
+    /// Returns the result for the frame at a time in nanoseconds. Remembers new connections.
     pub fn process(&mut self, frame: &[u8], now: u64) -> Outcome {
         let Some(ether_type) = be16(frame, 12) else { return Outcome::Drop };
         let network = match ether_type {
@@ -388,7 +389,7 @@ fn read_quote(quote: &[u8], ipv6: bool) -> Result<(End, End, u8), Outcome> {
     Ok(((src, port(0)), (dst, port(2)), protocol))
 }
 
-/// The frame with its ends exchanged, a fresh time to live and the message's type turned into that of a reply.
+/// The frame with its ends exchanged, a fresh time to live and the message's type turned into a reply's.
 fn echo_reply(frame: &[u8], network: &Network<'_>) -> Vec<u8> {
     let mut reply = frame.to_vec();
     reply[..6].copy_from_slice(&frame[6..12]);

@@ -1,8 +1,8 @@
 //! Consistent hashing by permutations (Eisenbud et al., Maglev, NSDI 2016, section 3.4).
 //!
-//! Every real has its own order of preference over all entries of the ring, and reals take turns to claim the next
-//! entry that they prefer and nobody has. A ring is thus shared almost exactly by weight, and when a real goes, few
-//! entries change hands but its own.
+//! Every real has its own order of preference over all entries of the ring, and reals take turns to claim the
+//! next free entry that they prefer. A ring is thus shared almost exactly by weight, and when a real goes,
+//! few entries change hands but its own.
 
 use std::net::IpAddr;
 

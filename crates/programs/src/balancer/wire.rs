@@ -19,7 +19,7 @@ pub(super) fn ipv4_header(tos: u8, length: usize, protocol: u8, src: Ipv4Addr, d
     header
 }
 
-/// An IPv6 header; `length` is that of what follows.
+/// An IPv6 header; `length` is the length of its payload.
 pub(super) fn ipv6_header(tos: u8, length: usize, next: u8, src: Ipv6Addr, dst: Ipv6Addr) -> Vec<u8> {
     let mut header = (0x6000_0000 | u32::from(tos) << 20).to_be_bytes().to_vec();
     header.extend((length as u16).to_be_bytes());

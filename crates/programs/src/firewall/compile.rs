@@ -65,7 +65,7 @@ fn set_entry(map: &'static str, class: u32, set: &RuleSet) -> MapEntry {
     MapEntry::new(map, class.to_ne_bytes(), set.encode())
 }
 
-/// Each distinct prefix is a class, whose set is that of the rules with prefixes that contain it. Class 0 is that of
+/// Each distinct prefix is a class. Its set holds the rules with prefixes that contain it. Class 0 is for
 /// addresses in no prefix.
 fn addresses(
     rules: &[Rule],
@@ -85,8 +85,8 @@ fn addresses(
     }
 }
 
-/// Ports that the same rules admit are one class. Class 0 is that of packets without ports, and of the ports that only
-/// rules for every port admit.
+/// Ports that the same rules admit are one class. Class 0 is for packets without ports, and for the ports
+/// that only rules for every port admit.
 fn ports(
     what: &'static str,
     rules: &[Rule],

@@ -44,12 +44,12 @@ type Application = (Option<u8>, Ports, Ports);
 /// Lengths of source and destination prefixes, drawn from these inclusive ranges.
 type Lengths = ((u8, u8), (u8, u8));
 
-/// What a kind of rule set is made of, each choice with its weight.
+/// Choices from which a kind of rule set is made, each with its weight.
 struct Profile {
     applications: &'static [(Application, u32)],
     lengths: &'static [(Lengths, u32)],
     actions: &'static [(Action, u32)],
-    /// Networks that addresses are drawn from: one for so many rules.
+    /// Networks that addresses are drawn from: one for this many rules.
     rules_per_network: usize,
 }
 
@@ -207,9 +207,9 @@ fn unicast(rng: &mut Rng) -> Ipv4Addr {
     Ipv4Addr::new(1 + rng.below(126) as u8, b, c, d)
 }
 
-/// `count` flows of 64-byte packets, each to a rule drawn evenly, its header at random inside it, as ClassBench draws
-/// headers from filters. Only flows whose outcome `keep` likes are taken; if it likes none of a thousand in a row, there
-/// are as few flows as there are.
+/// `count` flows of 64-byte packets, each to a rule drawn evenly, its header at random inside it, as
+/// ClassBench draws headers from filters. Only flows whose outcome `keep` likes are taken; if it likes none
+/// of a thousand in a row, there are as few flows as there are.
 pub fn flows(
     config: &Config,
     count: usize,

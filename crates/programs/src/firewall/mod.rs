@@ -1,8 +1,8 @@
 //! The firewall's control tool: ordered rules to map entries.
 //!
-//! Layouts are those of `programs/firewall/firewall.h`. Entries are for maps as the object's load leaves them: they
-//! replace a rule set as a whole. To change the rules under traffic, load the object anew, fill its maps, and swap the
-//! programs; a packet then sees either the old rules or the new, never some of both.
+//! Layouts are as in `programs/firewall/firewall.h`. Entries are for maps as the object's load leaves them:
+//! they replace a rule set as a whole. To change the rules under traffic, load the object anew, fill its
+//! maps, and swap the programs; a packet then sees either the old rules or the new, never some of both.
 
 mod compile;
 mod generate;
@@ -44,16 +44,16 @@ pub const SETTINGS: &str = "settings";
 /// The devmap that gives the port opposite.
 pub const EGRESS: &str = "egress";
 
-/// How many rules the object's maps hold.
+/// Capacity of the object's maps, in rules.
 pub const MAX_RULES: usize = 8192;
-/// How many classes of one port field they hold, that of packets without ports among them.
+/// Capacity of the object's maps, in classes of one port field, including the class of packets without ports.
 pub const MAX_PORT_CLASSES: usize = 4096;
 /// The index in [`RULES`] and [`COUNTERS`] for packets that no rule matches.
 pub const DEFAULT_RULE: u32 = MAX_RULES as u32;
-/// How many pairs of ports [`EGRESS`] holds.
+/// Capacity of [`EGRESS`], in pairs of ports.
 pub const MAX_PORTS: usize = 64;
 
-/// Where accepted packets go.
+/// Destination of accepted packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Forward {
     /// Up the stack: a host's firewall.
@@ -65,7 +65,7 @@ pub enum Forward {
     Ports(Vec<(u32, u32)>),
 }
 
-/// What becomes of fragments.
+/// Treatment of fragments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fragments {
     /// All are dropped.
@@ -98,11 +98,11 @@ pub enum Error {
     /// More entries than a map holds.
     #[error("{count} {what} are more than the firewall's {limit}")]
     TooMany {
-        /// What there are too many of.
+        /// Kind of the entries.
         what: &'static str,
-        /// How many were given.
+        /// Number given.
         count: usize,
-        /// How many fit.
+        /// Number that fits.
         limit: usize,
     },
     /// A line of a file of rules.
@@ -110,7 +110,7 @@ pub enum Error {
     Line {
         /// Counted from one.
         line: usize,
-        /// What is wrong with it.
+        /// Error in it.
         error: RuleError,
     },
 }
@@ -169,7 +169,7 @@ fn action_entry(index: u32, action: Action) -> MapEntry {
     MapEntry::new(RULES, index.to_ne_bytes(), action.code().to_ne_bytes())
 }
 
-/// What one CPU has counted: `struct fw_stats`.
+/// Counters of one CPU: `struct fw_stats`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// All frames.
@@ -182,7 +182,7 @@ pub struct Stats {
     pub rejected: u64,
     /// Of the dropped, those malformed.
     pub malformed: u64,
-    /// IPv4 fragments, whatever became of them.
+    /// IPv4 fragments, dropped or not.
     pub fragments: u64,
     /// Neither IPv4 nor ARP.
     pub not_ipv4: u64,

@@ -1,4 +1,5 @@
-//! What the firewall must do with a frame: a search through the rules one by one, written without a look at the C.
+//! Model of the firewall: the result that it must give for a frame, by a search through the rules one by one,
+//! written without a look at the C.
 
 use std::net::Ipv4Addr;
 
@@ -11,7 +12,7 @@ const DCCP: u8 = 33;
 const SCTP: u8 = 132;
 const UDP_LITE: u8 = 136;
 
-/// What the kernel does next.
+/// Next step of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Nothing: the packet is gone.
@@ -24,18 +25,18 @@ pub enum Verdict {
     Redirect,
 }
 
-/// What becomes of a frame.
+/// Result for a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Where it goes.
+    /// Verdict of the program.
     pub verdict: Verdict,
     /// The rule, or [`DEFAULT_RULE`], that decided; `None` if the frame never came to the rules.
     pub rule: Option<u32>,
-    /// What the rule or a policy says; `None` for ARP.
+    /// Action of the rule or of a policy; `None` for ARP.
     pub action: Option<Action>,
 }
 
-/// What parsing finds.
+/// Result of parsing.
 enum Parsed {
     Arp,
     NotIpv4,
@@ -56,7 +57,7 @@ impl<'a> Model<'a> {
         Self { config }
     }
 
-    /// What becomes of the frame.
+    /// Returns the result for the frame.
     pub fn process(&self, frame: &[u8]) -> Outcome {
         let (rule, action) = match self.parse(frame) {
             Parsed::Arp => return Outcome { verdict: Verdict::Pass, rule: None, action: None },

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::packet::{FiveTuple, ICMP, TCP, UDP};
 use crate::{Prefix, PrefixError};
 
-/// What happens to a packet.
+/// Treatment of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Nothing is said.
@@ -52,7 +52,7 @@ impl PortRange {
         (self.first..=self.last).contains(&port)
     }
 
-    /// How many ports it has.
+    /// Number of ports in the range.
     pub fn size(self) -> u32 {
         u32::from(self.last.saturating_sub(self.first)) + 1
     }
@@ -72,7 +72,7 @@ pub struct Rule {
     pub dst_ports: PortRange,
     /// IP protocol number; `None` for every protocol.
     pub protocol: Option<u8>,
-    /// What happens to packets that match.
+    /// Treatment of packets that match.
     pub action: Action,
 }
 

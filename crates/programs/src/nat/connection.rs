@@ -33,7 +33,7 @@ pub struct Flow {
     pub direction: Direction,
 }
 
-/// The value: what is done with packets of the flow.
+/// The value: the translation of packets of the flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Connection {
     /// The new address: of the source outbound, of the destination inbound.
@@ -42,7 +42,7 @@ pub struct Connection {
     pub port: u16,
     /// TCP flags that were seen this way.
     pub tcp: u16,
-    /// What the translation adds to the sum of the IP header, as it stands in memory.
+    /// Summand of the translation for the sum of the IP header, as it stands in memory.
     ip_delta: u16,
     /// The same for the transport.
     transport_delta: u16,
@@ -193,10 +193,11 @@ impl Mapping {
     }
 }
 
-/// What one hop less adds to the sum of an IP header.
+/// Summand of one hop less for the sum of an IP header.
 const ONE_HOP: u16 = !0x0100u16.to_be();
 
-/// What replacing one end of a connection by another adds to the transport's sum, in which ICMP has no addresses.
+/// Summand for the transport's sum when one end of a connection is replaced by another; the sum of ICMP has
+/// no addresses.
 fn transport_delta(protocol: u8, from: (Ipv4Addr, u16), to: (Ipv4Addr, u16)) -> u16 {
     let ports = fold(u64::from(!u32::from(from.1.to_be())) + u64::from(to.1.to_be()));
     match protocol {
@@ -234,7 +235,7 @@ pub fn idle(table: &HashMap<Flow, Connection>, timeouts: &Timeouts, now: u64) ->
     keys
 }
 
-/// How long the connection may be idle.
+/// Longest idle time of the connection.
 fn limit(protocol: u8, half: &Connection, other: Option<&Connection>, timeouts: &Timeouts) -> u64 {
     let other = other.map_or(0, |o| o.tcp);
     let (both, either) = (half.tcp & other, half.tcp | other);

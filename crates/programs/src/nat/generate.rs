@@ -9,7 +9,7 @@ use crate::rng::Rng;
 use crate::traffic::{Flows, Locality};
 use crate::{MapEntry, Prefix};
 
-/// How many of a hundred connections are of each protocol; the rest are ICMP queries.
+/// Connections of each protocol, of a hundred; the rest are ICMP queries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mix {
     /// TCP.
@@ -28,8 +28,8 @@ impl Default for Mix {
 /// The router inside, from which the first packets come, and our address towards it.
 const INSIDE_MACS: [Mac; 2] = [[2, 2, 0, 0, 0, 1], [2, 1, 0, 0, 0, 1]];
 
-/// A NAT between two interfaces, for the sources 10.0.0.0/8, with `externals` addresses from 203.0.113.0 on (at most
-/// 256), of which each has the ports from 1024 up.
+/// A NAT between two interfaces, for the sources 10.0.0.0/8, with `externals` addresses from 203.0.113.0 on
+/// (at most 256), each with the ports from 1024 up.
 pub fn generate(inside: u32, outside: u32, externals: u8, seed: u64) -> Config {
     let external = |n: u8| External {
         address: Ipv4Addr::new(203, 0, 113, n),

@@ -1,6 +1,6 @@
 //! The NAT's control tool: sides, rules and external addresses to map entries, and the removal of idle connections.
 //!
-//! Layouts are those of `programs/nat/nat.h`.
+//! Layouts are as in `programs/nat/nat.h`.
 
 mod connection;
 mod generate;
@@ -32,9 +32,9 @@ pub const TX_PORTS: &str = "tx_ports";
 pub const COUNTERS: &str = "counters";
 /// Per event and CPU: a count.
 pub const EVENTS: &str = "events";
-/// How many directions of connections the object's map holds: two for each.
+/// Capacity of the object's map, in directions of connections: two for each.
 pub const MAX_CONNECTION_ENTRIES: usize = 1 << 17;
-/// How many external addresses the object's map holds.
+/// Capacity of the object's map, in external addresses.
 pub const MAX_EXTERNALS: usize = 256;
 /// Ports are interface indices below this.
 pub const MAX_PORTS: u32 = 4096;
@@ -73,11 +73,12 @@ pub struct Rule {
     pub sources: Prefix,
     /// Index of the first external address.
     pub first: u32,
-    /// How many there are for these sources, from the first on. 0 means that they are not translated.
+    /// Number of external addresses for these sources, from the first on. 0 means that they are not
+    /// translated.
     pub count: u32,
 }
 
-/// After how many ns without a packet a connection is no more.
+/// Time in ns without a packet after which a connection is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Timeouts {
     /// TCP, once both sides have acknowledged.
@@ -91,7 +92,7 @@ pub struct Timeouts {
 }
 
 impl Default for Timeouts {
-    /// What the RFCs ask for: 5382 REQ-5 (2 h 4 min, 4 min), 4787 REQ-5 (5 min), 5508 REQ-2 (60 s).
+    /// Values that the RFCs ask for: 5382 REQ-5 (2 h 4 min, 4 min), 4787 REQ-5 (5 min), 5508 REQ-2 (60 s).
     fn default() -> Self {
         const SECOND: u64 = 1_000_000_000;
         Self {
@@ -116,7 +117,7 @@ impl Timeouts {
 pub struct Config {
     /// Interfaces, each once.
     pub ports: Vec<(u32, Side)>,
-    /// Who is translated.
+    /// Sources that are translated.
     pub rules: Vec<Rule>,
     /// To what.
     pub externals: Vec<External>,
@@ -153,7 +154,7 @@ pub enum Error {
         first: u32,
         /// Its last.
         last: u64,
-        /// How many there are.
+        /// Number of external addresses.
         count: usize,
     },
     /// More external addresses than the map holds.
@@ -226,7 +227,7 @@ impl Config {
     }
 }
 
-/// What the NAT counts; the discriminant is the key in [`EVENTS`].
+/// Events that the NAT counts; the discriminant is the key in [`EVENTS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Event {

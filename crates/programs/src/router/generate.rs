@@ -9,7 +9,7 @@ use crate::rng::Rng;
 use crate::traffic::{Flows, Locality};
 use crate::{Prefix, packet::Mac};
 
-/// How many prefixes of each length a backbone router of a campus has, of 1,613: the shape of a real table of the
+/// Numbers of prefixes by length in a backbone router of a campus, of 1,613: the shape of a real table of the
 /// size that we generate (Stanford's `boza`; the default route apart).
 const LENGTHS: [(u8, u32); 21] = [
     (4, 2),
@@ -35,10 +35,11 @@ const LENGTHS: [(u8, u32); 21] = [
     (32, 588),
 ];
 
-/// Of the longer prefixes, how many in a hundred lie inside one that is already there.
+/// Percentage of the longer prefixes that lie inside an existing one.
 const NESTED_PERCENT: u64 = 60;
 
-/// Our link-layer address on a port, and that of a neighbour: locally administered, told apart by their last bytes.
+/// A locally administered link-layer address: ours on a port, or a neighbour's, distinguished by their last
+/// bytes.
 fn mac(kind: u8, port: u32, n: u8) -> Mac {
     let [_, _, a, b] = port.to_be_bytes();
     [2, kind, 0, a, b, n]
@@ -100,8 +101,9 @@ fn is_unicast(address: Ipv4Addr) -> bool {
 
 /// `count` flows to addresses that the table forwards, in TCP and UDP, 64 bytes each.
 ///
-/// As ClassBench draws headers from filters: a route is drawn evenly, then an address inside it. Where a longer
-/// prefix covers the address and does not forward, another address is drawn; a table that forwards nothing has no flows.
+/// As ClassBench draws headers from filters: a route is drawn evenly, then an address inside it. Where a
+/// longer prefix covers the address and does not forward, another address is drawn; a table that forwards
+/// nothing has no flows.
 pub fn flows(config: &Config, count: usize, locality: Locality, seed: u64) -> Flows {
     let mut rng = Rng::new(seed);
     let model = Model::new(config);

@@ -1,6 +1,6 @@
 //! The router's control tool: routes and next hops to map entries, and back from an operator's files.
 //!
-//! Layouts are those of `programs/router/router.h`.
+//! Layouts are as in `programs/router/router.h`.
 
 mod generate;
 mod model;
@@ -21,14 +21,14 @@ pub const TX_PORTS: &str = "tx_ports";
 pub const COUNTERS: &str = "counters";
 /// Per reason and CPU: a count of packets that were not forwarded.
 pub const REASONS: &str = "reasons";
-/// How many next hops the object's map holds.
+/// Capacity of the object's map, in next hops.
 pub const MAX_NEXT_HOPS: usize = 4096;
-/// How many routes the object's map holds.
+/// Capacity of the object's map, in routes.
 pub const MAX_ROUTES: usize = 1 << 20;
 /// Ports are interface indices below this.
 pub const MAX_PORTS: u32 = 4096;
 
-/// What to do with packets of a route.
+/// Treatment of packets of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NextHop {
     /// The kernel's stack has them: local addresses, and networks whose hosts are still to be resolved by ARP.
@@ -60,7 +60,7 @@ pub struct Route {
 /// Everything that the router is told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
-    /// Where packets can go.
+    /// Possible destinations of packets.
     pub next_hops: Vec<NextHop>,
     /// Which way they take. Of two routes with one prefix the later counts.
     pub routes: Vec<Route>,
@@ -74,9 +74,9 @@ pub enum Error {
     NoSuchNextHop {
         /// The route.
         prefix: Prefix,
-        /// What it names.
+        /// Next hop that it names.
         next_hop: u32,
-        /// How many there are.
+        /// Number of next hops.
         count: usize,
     },
     /// A port beyond the maps.
@@ -87,9 +87,9 @@ pub enum Error {
     TooMany {
         /// Routes or next hops.
         what: &'static str,
-        /// How many were given.
+        /// Number given.
         count: usize,
-        /// How many fit.
+        /// Number that fits.
         limit: usize,
     },
     /// A line of a file of prefixes.
@@ -97,7 +97,7 @@ pub enum Error {
     Line {
         /// Counted from one.
         line: usize,
-        /// What is wrong with it.
+        /// Error in it.
         error: crate::PrefixError,
     },
 }
@@ -212,9 +212,9 @@ impl Config {
 
     /// Routes from a text with a prefix a line, dealt to the next hops in turn.
     ///
-    /// What follows the prefix on a line is its next hop as the text names it: lines with the same words share one,
-    /// `attached` and `receive` mean the stack, `drop` a blackhole. IPv6 prefixes, empty lines and a line that starts
-    /// with `Prefix` or `#` are left out.
+    /// The words after the prefix on a line are the name of its next hop: lines with the same words share
+    /// one, `attached` and `receive` mean the stack, `drop` a blackhole. IPv6 prefixes, empty lines and a
+    /// line that starts with `Prefix` or `#` are left out.
     pub fn from_prefixes(text: &str, hops: &[NextHop]) -> Result<Self, Error> {
         let mut config = Self { next_hops: hops.to_vec(), routes: Vec::new() };
         let mut names: Vec<&str> = Vec::new();
@@ -261,7 +261,7 @@ pub(crate) fn devmap_entry(map: &'static str, port: u32) -> MapEntry {
     MapEntry::new(map, port.to_ne_bytes(), value)
 }
 
-/// What one CPU has counted at one port: `struct port_counters`.
+/// Counters of one CPU for one port: `struct port_counters`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortCounters {
     /// Packets that came in.

@@ -1,4 +1,5 @@
-//! What the router must do with a frame, written from RFC 791, 1071 and 1812 without a look at the C.
+//! Model of the router: the result that it must give for a frame, written from RFC 791, 1071 and 1812 without
+//! a look at the C.
 //!
 //! Tests and the laboratory hold the data plane's output against it.
 
@@ -9,14 +10,14 @@ use super::{Config, NextHop, Reason};
 use crate::Prefix;
 use crate::packet::{ETHERTYPE_IPV4, checksum};
 
-/// What becomes of a frame.
+/// Result for a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It leaves by a port, rewritten.
     Forward {
         /// The egress interface.
         port: u32,
-        /// What leaves.
+        /// The frame that leaves.
         frame: Vec<u8>,
     },
     /// The kernel's stack gets it as it came.
@@ -58,7 +59,7 @@ impl Model {
         self.longest_match(dst.into())
     }
 
-    /// What becomes of the frame at a port of the router.
+    /// Returns the result for the frame at a port of the router.
     pub fn process(&self, frame: &[u8]) -> Outcome {
         match check(frame) {
             Err(outcome) => outcome,
@@ -132,7 +133,7 @@ fn check(frame: &[u8]) -> Result<(), Outcome> {
     Ok(())
 }
 
-/// RFC 1812, 5.3.7: "this network", loopback, and what was class E.
+/// RFC 1812, 5.3.7: "this network", loopback, and the former class E.
 fn is_martian(address: Ipv4Addr) -> bool {
     address.octets()[0] == 0 || address.is_loopback() || address.octets()[0] >= 240
 }

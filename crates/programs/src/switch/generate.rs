@@ -7,7 +7,7 @@ use crate::packet::{FiveTuple, Frame, Mac, UDP};
 use crate::rng::Rng;
 use crate::traffic::{Flows, Locality};
 
-/// How the ports of a generated switch carry their VLANs.
+/// VLAN configuration of the ports of a generated switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// One VLAN, no tags.

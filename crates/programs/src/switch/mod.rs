@@ -1,6 +1,6 @@
 //! The switch's control tool: ports, VLANs and stations to map entries; ageing and flooding.
 //!
-//! Layouts are those of `programs/switch/switch.h`.
+//! Layouts are as in `programs/switch/switch.h`.
 
 mod generate;
 mod model;
@@ -14,7 +14,7 @@ use crate::router::devmap_entry;
 
 /// Per interface: state, mode and VLANs.
 pub const PORTS: &str = "ports";
-/// Who is where, learned and static.
+/// Places of stations, learned and static.
 pub const STATIONS: &str = "stations";
 /// The devmap of egress interfaces.
 pub const TX_PORTS: &str = "tx_ports";
@@ -24,11 +24,11 @@ pub const COUNTERS: &str = "counters";
 pub const VLAN_COUNTERS: &str = "vlan_counters";
 /// Per event and CPU: a count.
 pub const EVENTS: &str = "events";
-/// How many stations the object's map holds.
+/// Capacity of the object's map, in stations.
 pub const MAX_STATIONS: usize = 4096;
 /// Ports are interface indices below this.
 pub const MAX_PORTS: u32 = 4096;
-/// How long a learned station is kept after its last frame, in ns: 300 s (IEEE 802.1Q, table 8-6).
+/// Time that a learned station is kept after its last frame, in ns: 300 s (IEEE 802.1Q, table 8-6).
 pub const DEFAULT_AGE: u64 = 300_000_000_000;
 
 /// A spanning-tree state.
@@ -37,7 +37,7 @@ pub const DEFAULT_AGE: u64 = 300_000_000_000;
 pub enum State {
     /// Not a port of the switch.
     Disabled = 0,
-    /// Frames are dropped, those of the control plane excepted.
+    /// Frames are dropped, except those of the control plane.
     Blocking = 1,
     /// As blocking, but stations are learned.
     Learning = 2,
@@ -45,7 +45,7 @@ pub enum State {
     Forwarding = 3,
 }
 
-/// How VLANs are told apart on a link.
+/// Way of distinguishing VLANs on a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// One VLAN, no tags.
@@ -70,7 +70,7 @@ pub struct Port {
     pub mode: Mode,
 }
 
-/// Where a station is.
+/// Place of a station.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
     /// Behind this interface.
@@ -86,7 +86,7 @@ pub struct Station {
     pub mac: Mac,
     /// The VLAN.
     pub vlan: u16,
-    /// Where frames for it go.
+    /// Destination of frames for it.
     pub place: Place,
     /// Set by the operator: not moved by learning, not aged.
     pub is_static: bool,
@@ -250,8 +250,8 @@ impl Config {
         }
     }
 
-    /// Destination and VLAN of a frame that the data plane gave to the stack; `None` if it is not to be flooded whoever it
-    /// is for: not admitted, or for this machine's control plane alone.
+    /// Destination and VLAN of a frame that the data plane gave to the stack; `None` if it must not be
+    /// flooded for any destination: not admitted, or for this machine's control plane alone.
     pub fn destination(&self, ingress: u32, frame: &[u8]) -> Option<(Mac, u16)> {
         let from = self.ports.iter().find(|p| p.port == ingress && p.state == State::Forwarding)?;
         let to: Mac = frame.get(..6)?.try_into().ok()?;
@@ -261,8 +261,8 @@ impl Config {
         (!is_link_local).then_some((to, vlan))
     }
 
-    /// What the control plane sends for a frame that the data plane gave it to flood: the port and the frame as it is
-    /// on that link. Empty where the frame was not admitted.
+    /// Frames that the control plane sends for one that the data plane gave it to flood: the port and the
+    /// frame as it is on that link. Empty if the frame was not admitted.
     pub fn flood(&self, ingress: u32, frame: &[u8]) -> Vec<(u32, Vec<u8>)> {
         let Some(from) = self.ports.iter().find(|p| p.port == ingress) else { return Vec::new() };
         let Some(vlan) = admitted_vlan(from, frame) else { return Vec::new() };
@@ -305,7 +305,7 @@ fn retag(frame: &[u8], vlan: u16, tagged: bool) -> Vec<u8> {
     new
 }
 
-/// What the switch counts; the discriminant is the key in [`EVENTS`].
+/// Events that the switch counts; the discriminant is the key in [`EVENTS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Event {
@@ -329,7 +329,7 @@ pub enum Event {
     LinkLocal,
     /// To the stack, which floods: a broadcast or a group.
     FloodGroup,
-    /// To the stack, which floods: nobody knows the destination.
+    /// To the stack, which floods: the destination is unknown.
     FloodUnknown,
     /// To the stack: for this machine.
     Local,

@@ -1,18 +1,19 @@
-//! What the switch must do with a frame, written from IEEE 802.1Q without a look at the C.
+//! Model of the switch: the result that it must give for a frame, written from IEEE 802.1Q without a look at
+//! the C.
 
 use std::collections::HashMap;
 
 use super::{Config, Event, Place, State, admitted_vlan, retag, tag};
 use crate::packet::Mac;
 
-/// What becomes of a frame.
+/// Result for a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It leaves by one port.
     Forward {
         /// The egress interface.
         port: u32,
-        /// What leaves.
+        /// The frame that leaves.
         frame: Vec<u8>,
     },
     /// The kernel's stack gets it as it came, to keep or to flood.
@@ -35,12 +36,12 @@ impl Model {
         Self { config: config.clone(), stations }
     }
 
-    /// Where the switch believes a station to be.
+    /// Place of a station in the switch's tables.
     pub fn place_of(&self, mac: Mac, vlan: u16) -> Option<Place> {
         self.stations.get(&(mac, vlan)).map(|&(place, _)| place)
     }
 
-    /// What becomes of a frame that comes in at this interface, and what is learned from it.
+    /// Returns the result for a frame that comes in at this interface, and learns from it.
     pub fn process(&mut self, ingress: u32, frame: &[u8]) -> Outcome {
         self.decide(ingress, frame).unwrap_or_else(|outcome| outcome)
     }

@@ -1,4 +1,5 @@
-//! What the control tools write has the sizes that the objects' maps want, and the objects are what they say.
+//! Checks that the output of the control tools has the sizes that the objects' maps want, and that the
+//! objects match their descriptions.
 
 use millstream_object::Object;
 use millstream_programs::traffic::Locality;

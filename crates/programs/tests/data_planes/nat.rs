@@ -62,13 +62,13 @@ fn back(transport: Transport) -> Frame {
     Frame { dst_mac: GATEWAY[1], src_mac: GATEWAY[0], src: PEER, dst: OURS, transport, ..Frame::default() }
 }
 
-/// What leaves for the gateway instead of `frame`, with this transport.
+/// The frame that leaves for the gateway instead of `frame`, with this transport.
 fn sent(frame: &Frame, transport: Transport) -> Vec<u8> {
     let [dst_mac, src_mac] = GATEWAY;
     Frame { dst_mac, src_mac, src: OURS, ttl: frame.ttl - 1, transport, ..frame.clone() }.to_bytes()
 }
 
-/// What reaches the host inside instead of `frame`.
+/// The frame that reaches the host inside instead of `frame`.
 fn delivered(frame: &Frame, transport: Transport) -> Vec<u8> {
     let Frame { dst_mac, src_mac, .. } = out(transport.clone());
     let (dst_mac, src_mac) = (src_mac, dst_mac);
@@ -231,7 +231,8 @@ fn error(from: &Frame, quoted: &[u8]) -> Frame {
     Frame { transport: Transport::Raw { protocol: ICMP, bytes }, ..from.clone() }
 }
 
-/// An error about a packet of each protocol, with as much of it quoted, inbound: what reaches the host quotes what it sent.
+/// An error about a packet of each protocol, with as much of it quoted, inbound: the host gets a quote of its
+/// own packet.
 #[test]
 fn errors_from_outside_quote_what_the_host_had_sent() {
     for (transport, at) in [(udp(5000, 53), 34), (tcp(5000, 443, 2), 34), (echo(5000, false), 38)] {

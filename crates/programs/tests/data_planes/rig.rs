@@ -13,7 +13,7 @@ use millstream_programs::MapEntry;
 /// The interface at which packets of test runs come in.
 pub(crate) const INGRESS: u32 = 1;
 
-/// What a program says about a packet.
+/// Verdict of a program on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Aborted,
@@ -46,7 +46,7 @@ impl Rig {
         Some(rig)
     }
 
-    /// Writes entries into the maps, those of one map at once.
+    /// Writes entries into the maps, all entries of one map at once.
     pub(crate) fn apply(&self, entries: &[MapEntry]) {
         let mut by_map: HashMap<&str, (Vec<u8>, Vec<u8>)> = HashMap::new();
         for entry in entries {
