@@ -3,9 +3,12 @@
 //!     cargo run --release -p millstream-click --example classifiers -- access|firewall|exact RULES
 //!     valgrind --tool=callgrind ... classifiers access|firewall|exact RULES VARIANT BATCHES
 //!
-//! Rules are those of the firewall's generator (`access`, `firewall`), or name addresses, ports and protocol exactly; each packet meets a rule that is drawn
-//! evenly (`ns`), or belongs to one of few flows that make up most (`skewed_ns`). Time is that of batches of 64 in the program; variants take turns, and the medians of their rounds are printed as JSON, with the time to compile. With VARIANT and
-//! BATCHES one variant runs so many batches and nothing is printed: the instructions of a packet are the difference of two such runs.
+//! Rules are those of the firewall's generator (`access`, `firewall`), or name addresses, ports and protocol
+//! exactly; each packet matches a rule that is drawn evenly (`ns`), or belongs to one of few flows that make
+//! up most (`skewed_ns`). Times are those of batches of 64 in the program; variants take turns, and the
+//! medians of their rounds are printed as JSON, with the time to compile. With VARIANT and BATCHES, one
+//! variant runs that many batches and nothing is printed: the difference between two such runs gives the
+//! instructions per packet.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -23,7 +26,7 @@ const FLOWS: usize = 20_000;
 /// More rules than that take too long as control flow, one comparison after the other.
 const MOST_LINEAR: usize = 1_000;
 
-/// How rules become code.
+/// Code generated for the rules.
 #[derive(Clone, Copy)]
 enum Variant {
     /// As they would without tables: a chain of elements.

@@ -46,8 +46,8 @@ pub(crate) fn handlers(graph: &Graph, classes: &[&'static Class]) -> Vec<Handler
     all
 }
 
-/// An element's ports, a line each: how it passes packets (`~` where its neighbours decide that), `-` for the packets, which are not
-/// counted, and what it is connected to.
+/// The ports of an element, one per line: how each passes packets (`~` if its neighbours decide that), `-`
+/// for the packets, which are not counted, and the elements it is connected to.
 fn ports(graph: &Graph, classes: &[&'static Class], ways: &mut Ways, element: usize) -> String {
     let (inputs, outputs) = graph.ports()[element];
     let mut out = String::new();

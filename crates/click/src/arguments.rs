@@ -1,6 +1,7 @@
 //! Arguments of an element: by position and by keyword, with types.
 //!
-//! An argument is a keyword's if its first word is the name of one; what can be given by position can be given by its name, too.
+//! An argument is a keyword argument if its first word names a keyword; anything that can be given by
+//! position can be given by name, too.
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -16,15 +17,15 @@ use crate::keyword::Argument;
 /// Words by the name that stands in front of them.
 pub(crate) type Said = FxHashMap<String, Vec<Text>>;
 
-/// What names of addresses stand for: what `AddressInfo` says, else what the interface of that name has, each kind of address by itself.
-/// Source: AddressInfo(n).
+/// Addresses of names: those that `AddressInfo` declares, else those of the interface of that name,
+/// separately for each kind of address. Source: AddressInfo(n).
 pub(crate) struct Names {
     pub(crate) said: Said,
     pub(crate) interfaces: Vec<Interface>,
 }
 
 impl Names {
-    /// Whether a name stands for anything.
+    /// Returns true if a name has any address.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.said.contains_key(name) || self.interface(name).is_some()
     }
@@ -33,7 +34,7 @@ impl Names {
         self.interfaces.iter().find(|interface| interface.name == name)
     }
 
-    /// The first of what `AddressInfo` says of a name that `read` takes.
+    /// The first value that `AddressInfo` declares for a name and that `read` accepts.
     fn said<T>(&self, name: &str, read: impl Fn(&str) -> Option<T>) -> Option<T> {
         self.said.get(name)?.iter().find_map(|value| read(&value.text))
     }
@@ -88,7 +89,7 @@ fn kind<'t>(text: &'t str, usual: &str) -> (&'t str, String) {
     (name, kind.to_ascii_lowercase())
 }
 
-/// The arguments of an element that nobody has asked for yet.
+/// Arguments of an element that have not been read yet.
 pub(crate) struct Arguments<'e> {
     element: &'e Element,
     positional: VecDeque<Text>,
@@ -142,7 +143,7 @@ impl<'e> Arguments<'e> {
         }
     }
 
-    /// Takes out what no element asks for, and notes what is wrong with it.
+    /// Takes out the arguments that no element reads, and records what is wrong with them.
     fn judge(&mut self) {
         let mut errors = Vec::new();
         let class = &self.element.class;
@@ -174,7 +175,7 @@ impl<'e> Arguments<'e> {
         self.class
     }
 
-    /// Where the element was declared.
+    /// Position of the element's declaration.
     pub(crate) fn span(&self) -> Span {
         self.element.span
     }
@@ -230,7 +231,7 @@ impl<'e> Arguments<'e> {
         self.keyword(name).map_or(Ok(default), |text| read(&text))
     }
 
-    /// Complains of what is left.
+    /// Reports the arguments that were not read.
     pub(crate) fn finish(self) -> Result<(), Error> {
         let class = &self.element.class;
         if let Some((name, text)) = self.keywords.first() {
@@ -240,7 +241,7 @@ impl<'e> Arguments<'e> {
         Err(Error::new(extra.span, format!("`{class}` has no further argument")))
     }
 
-    /// Fails if there is an argument that nothing can be made of.
+    /// Fails if there is an argument that cannot be interpreted.
     pub(crate) fn check(&mut self) -> Result<(), Error> {
         self.refused.take().map_or(Ok(()), Err)
     }
@@ -283,11 +284,11 @@ pub(crate) fn boolean(text: &Text) -> Result<bool, Error> {
     }
 }
 
-/// What stands for an address.
+/// Help for errors about names of addresses.
 const NAMES: &str =
     "a name is what `AddressInfo` says it is, or an interface of this machine that has such an address";
 
-/// An error of an address, which says what names stand for if what was written is one.
+/// An error about an address; it explains which names are accepted if the text is a name.
 fn no_name(text: &Text, error: Error) -> Error {
     let hexadecimal = |part: &str| part.bytes().all(|byte| byte.is_ascii_hexdigit());
     let written = text.text.split([':', '.', '-', '/']).all(hexadecimal);
@@ -304,13 +305,13 @@ pub fn ip_text(text: &str) -> Option<u32> {
     text.parse::<Ipv4Addr>().ok().map(u32::from)
 }
 
-/// An address that a name stands for: itself, or that of a prefix with more than its network.
+/// An address in the value of a name: an address itself, or that of a prefix with bits beyond the network.
 fn host_text(text: &str) -> Option<u32> {
     let (address, mask) = prefix_text(text)?;
     (mask == u32::MAX || address & !mask != 0).then_some(address)
 }
 
-/// A prefix that a name stands for, which an address alone is none of.
+/// A prefix in the value of a name; an address alone is not one.
 fn net_text(text: &str) -> Option<(u32, u32)> {
     prefix_text(text).filter(|_| text.contains('/'))
 }
@@ -323,13 +324,14 @@ pub(crate) fn ip(text: &Text, names: &Names) -> Result<u32, Error> {
 
 const PREFIX: &str = "an IP prefix like 18.26.4.0/24";
 
-/// Address and mask of a prefix: `18.26.4/24`, `18.26.4.0/255.255.255.0`, or an address alone, which a name rather stands for.
+/// Address and mask of a prefix: `18.26.4/24`, `18.26.4.0/255.255.255.0`, or an address alone. A name is read
+/// as an address first.
 pub(crate) fn prefix(text: &Text, names: &Names) -> Result<(u32, u32), Error> {
     let found = prefix_text(&text.text).or_else(|| Some((names.ip(&text.text)?, u32::MAX)));
     found.or_else(|| names.net(&text.text)).ok_or_else(|| no_name(text, wrong(text, PREFIX)))
 }
 
-/// As [`prefix`], where a name rather stands for a prefix.
+/// As [`prefix`], but a name is read as a prefix first.
 pub(crate) fn net(text: &Text, names: &Names) -> Result<(u32, u32), Error> {
     names.net(&text.text).map_or_else(|| prefix(text, names), Ok)
 }
@@ -370,7 +372,8 @@ pub(crate) fn ip6(text: &Text, names: &Names) -> Result<u128, Error> {
     found.ok_or_else(|| wrong(text, "an IPv6 address"))
 }
 
-/// Address and length of a prefix of IPv6: `3ffe:1ce1:2::/80`, or an address alone, which a name rather stands for.
+/// Address and length of a prefix of IPv6: `3ffe:1ce1:2::/80`, or an address alone. A name is read as an
+/// address first.
 pub(crate) fn prefix6(text: &Text, names: &Names) -> Result<(u128, u32), Error> {
     let found = prefix6_text(&text.text).or_else(|| Some((names.ip6(&text.text)?, 128)));
     found

@@ -9,7 +9,7 @@ use crate::error::Span;
 pub struct Name {
     /// The word.
     pub text: String,
-    /// Where it was written.
+    /// Position in the configuration.
     pub span: Span,
 }
 
@@ -35,7 +35,7 @@ pub enum Statement {
     Class {
         /// The new name.
         name: Name,
-        /// What it stands for.
+        /// The class it names.
         class: Class,
     },
     /// `define(...)`.
@@ -46,7 +46,7 @@ pub enum Statement {
     Provide(Name),
 }
 
-/// How two sides of a connection are matched.
+/// Matching of the two sides of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Arrow {
     /// `->`: one to one, many to one, one to many.
@@ -64,7 +64,7 @@ pub struct Endpoint {
     pub what: What,
     /// Behind.
     pub outputs: Option<Vec<u32>>,
-    /// Where it was written.
+    /// Position in the configuration.
     pub span: Where,
 }
 
@@ -80,7 +80,7 @@ impl PartialEq for Where {
 
 impl Eq for Where {}
 
-/// What stands at an end of a connection.
+/// An element at an end of a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum What {
     /// Nothing: `input` at a connection's beginning, `output` at its end.
@@ -107,7 +107,7 @@ pub enum Class {
 /// One definition of an overloaded compound element.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Alternative {
-    /// `...`: what the name meant before.
+    /// `...`: the previous meaning of the name.
     Before,
     /// Parameters and statements.
     Body {

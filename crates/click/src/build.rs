@@ -1,7 +1,7 @@
-//! Writes what elements do, as blocks of the function of the whole graph.
+//! Generates code for elements, as blocks of the function of the whole graph.
 //!
-//! Invariants: a [`Code`] stands in a block that has no end yet; [`Code::out`] and [`Code::drop`] end it. Numbers are in
-//! host order: loads and stores of packet fields change the byte order.
+//! Invariants: a [`Code`] is in a block that has no terminator yet; [`Code::out`] and [`Code::drop`]
+//! terminate it. Numbers are in host order: loads and stores of packet fields change the byte order.
 
 use millstream_ir::{
     AluOp, Block, BlockCall, Cond, Cursor, End, Func, Map, MemFlags, Op, Piece, Prov, Size, SwapKind,
@@ -15,10 +15,10 @@ use crate::handlers::{Access, Setting};
 use crate::layout::Kept;
 use crate::packet::{FIRST_NOTE, NOTES, Note, Packet, TYPES};
 
-/// The one annotation that is an address; what is kept of it is the distance from the packet's first byte.
+/// The one annotation that is an address; it is kept as the distance from the packet's first byte.
 const NETWORK: usize = Note::Network as usize;
 
-/// A packet goes round in the graph this often at most. (One whose time to live counts down does so 255 times.)
+/// Rounds through the graph that a packet may make. (One whose time to live counts down makes at most 255.)
 const MOST_ROUNDS: i64 = 1 << 16;
 
 /// `bpf_ktime_get_coarse_ns` and `bpf_get_prandom_u32`.
@@ -29,17 +29,17 @@ const RANDOM: i32 = 7;
 
 /// `bpf_get_smp_processor_id`: the worker's number.
 const WORKER: i32 = 8;
-/// `bpf_perf_event_output`, and what among its flags says the place of this worker.
+/// `bpf_perf_event_output`, and the value of its flags that selects the current CPU.
 const EVENT_OUTPUT: i32 = 25;
 const OWN_PLACE: i64 = 0xffff_ffff;
 /// `bpf_xdp_adjust_tail`.
 const ADJUST_TAIL: i32 = 65;
 
-/// `BPF_NOEXIST`, and what an update says then of a key that is there.
+/// `BPF_NOEXIST`, and the error of an update if the key exists.
 const NOEXIST: i64 = 1;
 pub(crate) const EEXIST: i64 = -17;
 
-/// A table by keys, and what its keys and values are made of, one behind the other.
+/// A hash table, with the pieces that its keys and values consist of, one behind the other.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Table {
     pub(crate) map: Map,
@@ -282,7 +282,7 @@ impl<'c, 'g> Code<'c, 'g> {
         names.find(|name| !taken(name)).unwrap_or_default()
     }
 
-    /// What a match table gives for a key, or -1.
+    /// Looks a key up in a match table. Gives the action's number, or -1.
     pub(crate) fn match_table(&mut self, table: TableDecl, key: &[Value]) -> Value {
         let table = self.compiler.module.tables.push(table);
         self.value(Op::TableMatch { table }, key, Type::I64)
@@ -352,7 +352,7 @@ impl<'c, 'g> Code<'c, 'g> {
         self.check(cond, a, b, otherwise);
     }
 
-    /// Runs `then` where the comparison holds, and goes on with what it gives, or with `other` elsewhere.
+    /// Runs `then` if the comparison holds, and goes on with its results; otherwise with `other`.
     pub(crate) fn when(
         &mut self,
         cond: Cond,
@@ -382,7 +382,8 @@ impl<'c, 'g> Code<'c, 'g> {
         self.found_again(packet.handle, distance, packet)
     }
 
-    /// A packet whose bytes may be elsewhere now: its bounds as the descriptor has them, and the network header at this distance.
+    /// A packet whose bytes may have moved: reads its bounds from the descriptor again, and sets the network
+    /// header to this distance.
     fn found_again(&mut self, handle: Value, distance: Value, packet: Packet) -> Packet {
         let data = self.bound(handle, 0, Type::Ptr(Prov::Packet));
         let end = self.bound(handle, 4, Type::Ptr(Prov::PacketEnd));
@@ -429,7 +430,7 @@ impl<'c, 'g> Code<'c, 'g> {
         }
     }
 
-    /// Does what writing a handler does, and says whether that is all that it does.
+    /// Generates the effect of writing a handler. Returns true if that is its whole effect.
     pub(crate) fn write_handler(&mut self, handler: &str, value: &str) -> bool {
         let Some(access) = self.compiler.writable.get(handler).cloned() else { return false };
         match access {
@@ -554,12 +555,13 @@ impl<'c, 'g> Code<'c, 'g> {
         self.value(Op::Helper { id: WORKER }, &[], Type::I64)
     }
 
-    /// A constant that is none of the arguments, whatever these are.
+    /// A constant that does not stem from an argument, even if an argument has the same value.
     pub(crate) fn number_of(&mut self, value: i64) -> Value {
         self.cursor().iconst(value)
     }
 
-    /// Puts a record into an array of events: these numbers, which are put together at a place of the state, and so many bytes of the packet from an address on.
+    /// Puts a record into an array of events: these numbers, which are put together in the state, and so many
+    /// bytes of the packet from an address on.
     pub(crate) fn record(
         &mut self,
         map: Map,
@@ -570,7 +572,7 @@ impl<'c, 'g> Code<'c, 'g> {
         for (at, word) in words.iter().enumerate() {
             self.set(scratch + 8 * at as u32, *word);
         }
-        // What is written down begins where the packet begins.
+        // The record begins where the packet begins.
         self.publish(packet.bounded(from, packet.end));
         let events = self.value(Op::MapAddr { map }, &[], Type::Ptr(Prov::Map(map)));
         let high = self.number_of(32);
@@ -687,7 +689,7 @@ impl<'c, 'g> Code<'c, 'g> {
         self.load(Size::Dw, address, 0)
     }
 
-    /// Ends with the packet at the input whose turn it is.
+    /// Ends with the packet at the input whose turn it is to pull.
     fn by_turns(&mut self, inputs: &[Port], noted: u32, packet: Packet) {
         let turn = self.get(noted);
         let next = self.with(AluOp::Add, turn, 1);
@@ -709,12 +711,12 @@ impl<'c, 'g> Code<'c, 'g> {
             }
             self.go(on);
         }
-        // The turn is always one of theirs.
+        // The turn is always one of these inputs.
         self.drop(packet, "unconnected");
     }
 
-    /// Counts a round where an output leads back, and ends packets that go round for ever. (Copies need no count: each takes one of a
-    /// batch's buffers, which are limited.)
+    /// Counts a round if an output leads back, and drops packets that go round for ever. (Copies need no
+    /// count: each takes one of a batch's buffers, which are limited.)
     fn rounded(&mut self, from: Port, packet: Packet) -> Packet {
         if !self.compiler.returns(from) {
             return packet;
@@ -724,7 +726,7 @@ impl<'c, 'g> Code<'c, 'g> {
         packet.with(Note::Rounds, rounds)
     }
 
-    /// The input that output 0 leads to, if what is behind it is another stage's.
+    /// The input that output 0 leads to, if the elements behind it belong to another stage.
     pub(crate) fn next_stage(&mut self) -> Option<Port> {
         let from = Port { element: self.element, port: 0 };
         let alone = self.compiler.general.stages
@@ -733,7 +735,7 @@ impl<'c, 'g> Code<'c, 'g> {
         self.compiler.target(from).filter(|_| alone)
     }
 
-    /// Whether an output is connected.
+    /// Returns true if an output is connected.
     pub(crate) fn connected(&self, port: u32) -> bool {
         self.compiler.target(Port { element: self.element, port }).is_some()
     }
@@ -768,7 +770,8 @@ impl<'c, 'g> Code<'c, 'g> {
         }
     }
 
-    /// A copy of the packet, changed by `change`, to be worked on after this one at an input. The change must not end the block.
+    /// A copy of the packet, changed by `change`, to be processed after this one at an input. The change must
+    /// not terminate the block.
     pub(crate) fn fork_to(
         &mut self,
         target: Port,
@@ -805,7 +808,7 @@ impl<'c, 'g> Code<'c, 'g> {
         self.effect(Op::Hold { end: End::Front }, &[packet.handle, queue]);
     }
 
-    /// Where annotations of a packet are kept: in front of where there is room for headers, at the beginning of its buffer.
+    /// Address of a packet's saved annotations: at the beginning of its buffer, in front of the headroom.
     fn kept_at(&mut self, handle: Value) -> Value {
         let room = self.bound(handle, 8, Type::Ptr(Prov::Packet));
         let bytes = i64::from(self.compiler.kept.bytes);
@@ -842,7 +845,8 @@ impl<'c, 'g> Code<'c, 'g> {
         self.leave_for(output, target, packet);
     }
 
-    /// Ends with the packet sent out of an output behind those of the program, from where it comes in again and goes on at an input.
+    /// Ends with the packet sent out of an output behind those of the program, from which it comes in again
+    /// and goes on at an input.
     fn leave_for(&mut self, output: u32, target: Port, packet: Packet) {
         self.keep_for(target, packet);
         self.send(output, packet);
@@ -867,7 +871,7 @@ impl<'c, 'g> Code<'c, 'g> {
         let kept = self.compiler.kept.clone();
         let base = self.kept_at(handle);
         let number = self.load(kept.number.0, base, kept.number.1);
-        // What nobody looks at is anything.
+        // Annotations that are never read may have any value.
         let no = self.truth(false);
         let mut notes = [zero; NOTES];
         for (note, value) in notes.iter_mut().enumerate() {

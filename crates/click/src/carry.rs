@@ -1,4 +1,4 @@
-//! What a configuration that takes another's place has of its state: numbers that both have by name.
+//! State carried over from one configuration to the next: numbers that have the same name in both.
 
 use crate::compile::{Drop, Program};
 use crate::handlers::Access;
@@ -10,7 +10,7 @@ fn number(state: &[u8], at: u32) -> u64 {
 }
 
 impl Program {
-    /// Numbers of the state by name: handlers, drops by reason, what elements have in common, copies that failed.
+    /// Numbers of the state by name: handlers, drops by reason, numbers shared by elements, failed copies.
     fn numbers(&self) -> Vec<(&str, &str, &str, u32)> {
         let handlers = self.handlers.iter().filter_map(|h| match h.access {
             Access::Number(at) => Some(("handler", h.element.as_str(), &*h.name, at)),
@@ -21,8 +21,8 @@ impl Program {
         handlers.chain(drops).chain(common).chain([("uncloned", "", "", self.uncloned)]).collect()
     }
 
-    /// Fills a new state with what another configuration's has under the same names. Gives drops that were counted there and have no
-    /// place here.
+    /// Fills a new state with the values of the same names in another configuration's state. Gives drops that
+    /// were counted there and have no place here.
     pub fn carry(&self, state: &mut [u8], before: &Program, was: &[u8]) -> Vec<(Drop, u64)> {
         let old = before.numbers();
         for (kind, element, name, at) in self.numbers() {

@@ -1,4 +1,4 @@
-//! What there is to know of an element class, and which classes there are.
+//! Descriptions of element classes, and the list of all classes.
 
 use crate::build::Code;
 use crate::compile::Setup;
@@ -7,13 +7,13 @@ use crate::error::Error;
 use crate::keyword::Argument;
 use crate::packet::Packet;
 
-/// What an element does with a packet.
+/// Code generation for an element.
 pub(crate) trait Behaviour {
     /// Writes the code for a packet that arrives at input `port`. The code must end: in outputs or drops.
     fn build(&self, code: &mut Code<'_, '_>, port: u32, packet: Packet);
 }
 
-/// What an element's arguments make: its behaviour.
+/// The result of reading an element's arguments: its behaviour.
 pub(crate) type Made = Result<Box<dyn Behaviour>, Error>;
 
 /// A class of elements.
@@ -29,7 +29,8 @@ pub(crate) struct Class {
     pub(crate) arguments: &'static [Argument],
     /// Arguments by position behind those, any number of them.
     pub(crate) rest: Option<Argument>,
-    /// Whether packets of some kind always leave by an output, so that they go round without end in a circle of such classes.
+    /// True if packets of some kind always leave by an output, so that they never stop in a cycle of such
+    /// classes.
     pub(crate) passes_all: bool,
     pub(crate) make: fn(&mut Setup<'_>) -> Made,
 }
@@ -60,7 +61,7 @@ impl Class {
         Class { rest: Some(rest), ..self }
     }
 
-    /// A class whose packets go round for ever where its output leads back to its input.
+    /// A class whose packets never stop if its output leads back to its input.
     pub(crate) const fn passing(self) -> Class {
         Class { passes_all: true, ..self }
     }
@@ -76,7 +77,7 @@ pub(crate) fn find(name: &str) -> Option<&'static Class> {
     all().find(|class| class.name == name)
 }
 
-/// How many ports a class may have: least and most; of inputs, then of outputs.
+/// Numbers of ports that a class may have: minimum and maximum of inputs, then of outputs.
 pub(crate) fn port_range(class: &Class) -> [(u32, u32); 2] {
     let (inputs, outputs) = class.ports.split_once('/').unwrap_or((class.ports, class.ports));
     [inputs, outputs].map(|text| match text.split_once('-') {
@@ -87,7 +88,7 @@ pub(crate) fn port_range(class: &Class) -> [(u32, u32); 2] {
     })
 }
 
-/// How a port passes packets.
+/// Direction in which a port passes packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Processing {
     Push,
@@ -95,7 +96,7 @@ pub(crate) enum Processing {
     Agnostic,
 }
 
-/// How port `port` of a class passes packets.
+/// Direction in which port `port` of a class passes packets.
 pub(crate) fn processing(class: &Class, output: bool, port: u32) -> Processing {
     let (inputs, outputs) = class.processing.split_once('/').unwrap_or((class.processing, class.processing));
     let letters = if output { outputs } else { inputs }.as_bytes();

@@ -1,11 +1,12 @@
 //! The whole graph as one function of the IR.
 //!
-//! An element's input is a block whose parameters are the packet; a connection is a jump. So the graph is static: no calls, no
-//! ports at run time, annotations as values. Only what packets can reach is written. Where a packet becomes two, the copy is
-//! held and worked on when the original is done with, innermost first, which is the order in which calls would do it.
+//! An element's input is a block whose parameters are the packet; a connection is a jump. So the graph is
+//! static: no calls, no ports at run time, annotations as values. Code is generated only for inputs that
+//! packets can reach. Where a packet becomes two, the copy is held and processed when the original is done
+//! with, innermost first, which is the order in which calls would do it.
 //!
-//! Pull ports: a queue hands a packet on at once, and a puller takes what comes. Every packet is run to completion, so that
-//! a queue is empty whenever its puller would look.
+//! Pull ports: a queue hands a packet on at once, and a puller takes every packet that arrives. Every packet
+//! is run to completion, so that a queue is empty whenever its puller would look.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -43,7 +44,7 @@ pub(crate) use setup::{Setup, Shared};
 /// The queue of packets that wait for the one at hand.
 pub const QUEUE: i64 = 0;
 
-/// Where packets of a source begin that has inputs of its own.
+/// Port at which packets of a source begin if the element has inputs of its own.
 pub(crate) const NO_INPUT: u32 = u32::MAX;
 
 const ARRAY: u32 = 2;
@@ -51,10 +52,10 @@ const PERCPU_ARRAY: u32 = 6;
 const LRU_HASH: u32 = 9;
 /// `BPF_F_RDONLY_PROG`: no element writes it.
 pub(crate) const RDONLY_PROG: u32 = 1 << 7;
-/// `BPF_PROG_TYPE_XDP`: what it is given is a packet with its bounds.
+/// `BPF_PROG_TYPE_XDP`: its argument is a packet with its bounds.
 const XDP: u32 = 6;
 
-/// Where packets of a program come from.
+/// Origin of the packets of a program.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Source {
     /// A device, by name.
@@ -68,7 +69,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// How many packets there are at most, if that is known.
+    /// Maximum number of packets, if it is known.
     pub(crate) fn limit(&self) -> Option<u64> {
         match self {
             Source::Constant(_, limit) | Source::Frames(_, limit) => *limit,
@@ -86,42 +87,42 @@ impl Source {
     }
 }
 
-/// Where packets of a program go.
+/// Destination of the packets of a program.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Target {
     /// A device, by name.
     Device(String),
-    /// A capture file, and what it keeps.
+    /// A capture file, and the parts of packets that it keeps.
     File(String, Recording),
 }
 
-/// What a capture file keeps of packets.
+/// Parts of packets that a capture file keeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Recording {
     /// Bytes of each.
     pub most: u32,
     /// Their link type.
     pub link: u32,
-    /// Whether the length that is written has the bytes in it that were cut off before a packet came.
+    /// True if the recorded length includes bytes that were cut off before the packet came.
     pub whole: bool,
 }
 
-/// What tells a source when to send: 64 bits of the settings each.
+/// Settings that tell a source when to send. Each is the offset of a 64-bit number in the array of settings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Gate {
     /// The source's place in [`Program::sources`].
     pub source: usize,
-    /// How many packets it sends since it began; negative for no limit.
+    /// Packets it sends from its beginning on; negative for no limit.
     pub limit: u32,
     /// 0 while it sends none.
     pub active: u32,
-    /// How many it had sent before it began again.
+    /// Packets it had sent before it began again.
     pub base: u32,
     /// Packets a second, if somebody may set that.
     pub rate: Option<u32>,
 }
 
-/// What is to be done when a source has sent all that it has.
+/// Action when a source has sent all its packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SourceEnd {
     /// The source's place in [`Program::sources`].
@@ -152,22 +153,23 @@ pub struct Drop {
     pub offset: u32,
 }
 
-/// A compiled configuration. Written down by `serde`, it is what there is to know of one whose code exists already: without the IR, what
-/// tables hold, and warnings.
+/// A compiled configuration. In the form that `serde` writes, it describes a program whose code exists
+/// already: without the IR, entries of tables, and warnings.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Program {
     /// The IR.
     #[serde(skip)]
     pub module: Module,
-    /// Its function: takes a packet's descriptor, of which the input's number is the ingress.
+    /// Its function. The argument is a packet's descriptor, in which the ingress is the number of the input.
     #[serde(skip, default = "first")]
     pub entry: Func,
-    /// Where packets come from; ingress 1 is the first.
+    /// Sources of packets; ingress 1 is the first.
     pub sources: Vec<Source>,
-    /// Where packets go; output 0 is the first.
+    /// Destinations of packets; output 0 is the first.
     pub targets: Vec<Target>,
-    /// Stages that it may be run in: 1 or, where packets leave by another output, behind these, for the stage behind a queue, to which they come in by a source
-    /// behind all, one more than there are such queues one behind another.
+    /// Stages that it may be run in. More than 1 if packets leave by a further output, behind these, for the
+    /// stage behind a queue; they come in again by a source behind all others. The number is one more than
+    /// that of such queues one behind another.
     pub stages: u32,
     /// Which of the sources handlers tell when to send.
     pub gates: Vec<Gate>,
@@ -175,12 +177,12 @@ pub struct Program {
     pub drops: Vec<Drop>,
     /// Handlers.
     pub handlers: Vec<Handler>,
-    /// What tables hold at first.
+    /// Initial entries of tables.
     #[serde(skip)]
     pub entries: Vec<Entry>,
-    /// What scripts do between batches.
+    /// Scripts that run between batches.
     pub scripts: Vec<Script>,
-    /// What is done when sources have sent all that they have.
+    /// Actions when sources have sent all their packets.
     pub ends: Vec<SourceEnd>,
     /// Elements that print: records of packets name them by number.
     pub printers: Vec<Printer>,
@@ -192,20 +194,21 @@ pub struct Program {
     pub unframed: Vec<String>,
     /// Numbers of the state that several elements have in common, by name.
     pub common: Vec<(String, u32)>,
-    /// Where copies are counted that could not be made.
+    /// Offset of the count of copies that failed.
     pub uncloned: u32,
-    /// What was read but makes no difference.
+    /// Warnings: arguments that are read but have no effect.
     #[serde(skip)]
     pub warnings: Vec<Error>,
-    /// What it keeps of a packet beside its bytes.
+    /// Data that it keeps of a packet beside its bytes.
     #[serde(skip)]
     pub layout: Layout,
-    /// Where packets wait for their time: outputs behind all others are lanes', and packets that are due come in by a source behind all.
+    /// Packets that wait for their time: the outputs behind all others lead to lanes, and packets that are
+    /// due come in by a source behind all others.
     pub waits: Waits,
     /// Why one worker must run it all.
     #[serde(skip)]
     pub alone: Vec<Error>,
-    /// The elements, which are what instructions name as the line that they stem from.
+    /// The elements; instructions name them as their source lines.
     #[serde(skip)]
     pub elements: Vec<Named>,
 }
@@ -215,13 +218,14 @@ pub struct Program {
 pub struct Named {
     /// Its name and class.
     pub name: String,
-    /// Where it was declared.
+    /// Position of its declaration.
     pub span: Span,
 }
 
 impl Program {
-    /// The same program for several workers. Each counts for itself, in sketches, too, and numbers that elements go on with (the next port of a pattern, the next
-    /// identification) are each worker's; tables are those of all.
+    /// The same program for several workers. Each counts for itself, in sketches, too, and has its own
+    /// numbers that elements continue from (the next port of a pattern, the next identification). Tables are
+    /// shared.
     ///
     /// # Errors
     /// If an element is for one worker only.
@@ -249,16 +253,16 @@ fn first() -> Func {
 /// The name of the map with the state of all elements.
 pub const STATE: &str = "click.state";
 
-/// What elements say of themselves, or others of them.
+/// Declarations of elements, by the name of the element they are about.
 type ByName<T> = FxHashMap<String, T>;
 
-/// What is being compiled.
+/// State of the compilation.
 pub(crate) struct Compiler<'g> {
     pub(crate) graph: &'g Graph,
     behaviours: Vec<Option<Box<dyn Behaviour>>>,
     /// Inputs that outputs are connected to: several only where these pull.
     outputs: FxHashMap<Port, Vec<Port>>,
-    /// Where it is noted whose turn it is to pull.
+    /// Offsets in the state of the turns of pullers.
     turns: FxHashMap<Port, u32>,
     /// Outputs that lead back to an element on the way to them.
     returns: FxHashSet<Port>,
@@ -268,7 +272,7 @@ pub(crate) struct Compiler<'g> {
     /// The array of settings, if any may be written.
     pub(crate) settings: Option<Map>,
     pub(crate) uncloned: u32,
-    /// Where packets end.
+    /// Block at which the processing of a packet ends.
     pub(crate) finish: Block,
     state_bytes: u32,
     blocks: FxHashMap<Port, Block>,
@@ -278,31 +282,32 @@ pub(crate) struct Compiler<'g> {
     resumptions: Vec<Port>,
     /// Annotations that are kept while a packet waits.
     pub(crate) kept: Kept,
-    /// Where packets wait: as what they go on, and where.
+    /// Held packets: the input each goes on at, and its annotations.
     pub(crate) held: Vec<Held>,
     /// Flows of rewriters, by their names.
     pub(crate) rewriters: ByName<Flows>,
     pub(crate) general: General,
-    /// The output behind which packets of queues are the next stage's, if there are stages; and which elements pass packets on there.
+    /// The output that leads queued packets to the next stage, if there are stages; and the elements that
+    /// pass packets on there.
     pub(crate) queues: u32,
     pub(crate) passing_on: FxHashSet<usize>,
-    /// Where these come in again.
+    /// Block at which these packets come in again.
     passed_on: Option<Block>,
     /// Inputs that packets wait at, in the order of the outputs that they wait behind.
     lanes: Vec<Port>,
-    /// What is read from memory for that.
+    /// Numbers that general code reads from memory.
     pub(crate) numbers: Numbers,
     /// Rewriters in which others begin flows.
     pub(crate) mapped: ByName<Rewriter>,
     /// Spanning trees that suppressors and switches go by, by the names of these.
     pub(crate) trees: ByName<Tree>,
-    /// Where packets of each input go, and where copies of them.
+    /// Inputs to which packets of each input are copied.
     pub(crate) flow: Flow,
     /// Handlers that code writes by itself, by their whole names: settings, and numbers of the state that become zero.
     pub(crate) writable: ByName<Access>,
 }
 
-/// Handlers that code may write, by their whole names, if there is any code that does.
+/// Handlers that code may write, by their whole names; none if no code writes any.
 fn writable(handlers: &[Handler], calls: &[Call]) -> ByName<Access> {
     let is_simple = |handler: &&Handler| match &handler.access {
         Access::Setting(..) | Access::Sets(_) => true,
@@ -313,7 +318,7 @@ fn writable(handlers: &[Handler], calls: &[Call]) -> ByName<Access> {
     simple.map(|handler| (format!("{}.{}", handler.element, handler.name), handler.access.clone())).collect()
 }
 
-/// Compiles a graph without elements that name object files, whose handlers its scripts alone write.
+/// Compiles a graph without elements that name object files; only its own scripts write its handlers.
 ///
 /// # Errors
 /// As for [`compile_with`].
@@ -321,7 +326,8 @@ pub fn compile(graph: &Graph) -> Result<Program, Vec<Error>> {
     compile_with(graph, &|_, _| Err("object files are not read here".into()))
 }
 
-/// Compiles a graph whose handlers its scripts alone write; object files that elements name are read by `objects`.
+/// Compiles a graph; only its own scripts write its handlers. `objects` reads the object files that elements
+/// name.
 ///
 /// # Errors
 /// As for [`compile_for`].
@@ -329,8 +335,8 @@ pub fn compile_with(graph: &Graph, objects: &ReadObject<'_>) -> Result<Program, 
     compile_for(graph, objects, Writers::Scripts, General::default())
 }
 
-/// Compiles a graph; object files that elements name are read by `objects`, handlers are written by `writers`, and what `general` says is not
-/// made use of.
+/// Compiles a graph. `objects` reads the object files that elements name, `writers` tells who may write
+/// handlers, and the code does not rely on the facts that `general` names.
 ///
 /// # Errors
 /// All that is wrong with elements, their arguments and their connections.
@@ -425,7 +431,7 @@ pub fn compile_for(
     })
 }
 
-/// Whether handlers that code writes are there.
+/// Checks that the handlers that code writes exist.
 fn known_calls(graph: &Graph, shared: &Shared) -> Result<(), Vec<Error>> {
     let mut errors = Vec::new();
     for call in &shared.calls {
@@ -475,7 +481,7 @@ fn early_drops(graph: &Graph, waits: &Waits) -> Vec<Error> {
     all.filter_map(early).collect()
 }
 
-/// Where it is counted what a queue drops that is full.
+/// The counter of packets that a full queue drops.
 fn overflow(lane: &Lane) -> Option<Drop> {
     let offset = lane.queue?.dropped;
     Some(Drop { element: lane.element.clone(), reason: Cow::Borrowed("queue_full"), offset })
@@ -521,7 +527,8 @@ fn behaviours(
     if errors.is_empty() { Ok(all) } else { Err(errors) }
 }
 
-/// What elements of a class say: of each argument the first word is a name, and the others what it stands for.
+/// Declarations of the elements of a class: the first word of each argument is a name, the others are its
+/// values.
 fn said_by(graph: &Graph, class: &str) -> Said {
     let mut names = Said::default();
     for element in graph.elements.iter().filter(|e| e.class == class) {
@@ -592,7 +599,8 @@ impl<'g> Compiler<'g> {
         }
     }
 
-    /// Writes the function: first without annotations of packets that wait, to see which of these are looked at, then with them.
+    /// Generates the function: first without annotations of packets that wait, to see which of these are
+    /// read, then with them.
     fn written(
         graph: &'g Graph,
         behaviours: Vec<Option<Box<dyn Behaviour>>>,
@@ -637,7 +645,8 @@ impl<'g> Compiler<'g> {
         layout::layout(&self.func, &inputs, &self.kept, &self.resumptions)
     }
 
-    /// Notes what the code calls the places of lanes, and what it keeps of packets that wait there. (Where no packet comes to, it has no name.)
+    /// Names the places of lanes in the code, and the annotations it keeps of packets that wait there. (A
+    /// place that no packet reaches has no name.)
     fn number(&self, waits: &mut Waits) {
         let part = |(size, at): (Size, i32)| Part { at: at as u32, bytes: size.bytes() };
         for (lane, input) in waits.lanes.iter_mut().zip(&self.lanes) {
@@ -656,7 +665,7 @@ impl<'g> Compiler<'g> {
         Some(self.queues + lane as u32)
     }
 
-    /// Whether packets come in again that have left.
+    /// Returns true if packets that have left come in again.
     fn goes_on(&self) -> bool {
         self.general.stages || !self.lanes.is_empty()
     }
@@ -671,7 +680,7 @@ impl<'g> Compiler<'g> {
         self.outputs.get(&from)?.first().copied()
     }
 
-    /// The inputs that pull from an output, and where it is noted whose turn it is; none where it is one alone.
+    /// The inputs that pull from an output, and the offset of their turn; none if there is only one.
     pub(crate) fn pullers(&mut self, from: Port) -> Option<(Vec<Port>, u32)> {
         let pullers = self.outputs.get(&from).filter(|all| all.len() > 1)?.clone();
         let state_bytes = &mut self.state_bytes;
@@ -682,7 +691,7 @@ impl<'g> Compiler<'g> {
         Some((pullers, turn))
     }
 
-    /// Whether an output leads back to an element on the way to it.
+    /// Returns true if an output leads back to an element on the way to it.
     pub(crate) fn returns(&self, from: Port) -> bool {
         self.returns.contains(&from)
     }
@@ -701,7 +710,7 @@ impl<'g> Compiler<'g> {
         block
     }
 
-    /// Where an element's drops for a reason are counted.
+    /// Offset of the counter of an element's drops for a reason.
     pub(crate) fn reason(&mut self, element: usize, reason: &'static str) -> u32 {
         *self.drops.entry((element, reason)).or_insert_with(|| {
             self.state_bytes += 8;
@@ -731,7 +740,7 @@ impl<'g> Compiler<'g> {
             handle, data, end, data, no, zero, zero, no, host, zero, zero, zero, zero, zero, zero,
         ]);
         match sources {
-            // All packets are its, and nobody has to ask.
+            // All packets go on at this input: no test is needed.
             [(port, _)] if !code.compiler.goes_on() => {
                 let only = code.compiler.block_of(*port);
                 code.jump(only, &packet.values());
@@ -778,7 +787,7 @@ impl<'g> Compiler<'g> {
         self.behaviours[port.element] = Some(behaviour);
     }
 
-    /// Where a packet is done with: the next one that waits goes on.
+    /// Generates the block at which a packet is done with: the next one that waits goes on.
     fn finishing(&mut self) {
         let finish = self.finish;
         let none = self.graph.elements.len();

@@ -8,7 +8,7 @@ use crate::ast::Name;
 use crate::error::{Error, Span};
 use crate::lex::step;
 
-/// What variables stand for, by name without dollar sign.
+/// Values of variables, by name without dollar sign.
 pub(crate) type Variables = FxHashMap<String, Rc<str>>;
 
 /// A text of the configuration, with the place that errors name.
@@ -29,7 +29,8 @@ impl Default for Budget {
     }
 }
 
-/// The text with variables replaced, and whether there were any. What is not known stays, as does what stands in single quotes.
+/// The text with variables replaced, and whether there were any. Unknown variables and text in single quotes
+/// stay as they are.
 pub(crate) fn substitute(
     name: &Name,
     variables: &Variables,
@@ -150,10 +151,12 @@ fn without_comments(text: &str) -> (String, usize) {
     (out.trim().to_owned(), lead.unwrap_or(0))
 }
 
-/// What stands for bytes of a file that are no UTF-8, plus the byte: characters at the end of a plane for private use.
+/// First of the characters that represent bytes of a file that is not UTF-8; the byte is added. They are at
+/// the end of a plane for private use.
 const RAW: u32 = 0x10_ff00;
 
-/// The text of a file. Bytes that are no UTF-8 are kept in it, one by one: what arguments mean has them as they were (`unquote`).
+/// The text of a file. Bytes that are not UTF-8 are kept in it, one by one: the values of arguments have them
+/// as they were (`unquote`).
 pub fn decoded(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -163,7 +166,7 @@ pub fn decoded(bytes: &[u8]) -> String {
     out
 }
 
-/// Puts bytes in the place of the characters that stand for them.
+/// Replaces the characters that represent bytes with these bytes.
 fn encoded(bytes: Vec<u8>) -> Vec<u8> {
     // The first two bytes of all of these characters.
     const BEGIN: [u8; 2] = [0xf4, 0x8f];
@@ -186,7 +189,7 @@ fn encoded(bytes: Vec<u8>) -> Vec<u8> {
     out
 }
 
-/// What a word or argument means: quotes taken off, backslashes replaced.
+/// The value of a word or argument: without quotes, and with backslashes replaced.
 pub(crate) fn unquote(text: &str) -> Vec<u8> {
     encoded(plain(text))
 }

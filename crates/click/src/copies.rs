@@ -1,6 +1,7 @@
-//! How many copies packets become: what elements do is noted as their code is written.
+//! Number of copies that packets become. Copies are recorded as the code of elements is generated.
 //!
-//! The number is what whoever runs the program has room for. It is an upper bound, since an element may copy a packet to one output or to another.
+//! Whoever runs the program reserves room for this number. It is an upper bound, since an element may copy a
+//! packet to one output or to another.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -17,7 +18,7 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
-    /// The code of this input is written next.
+    /// Generation continues with the code of this input.
     pub(crate) fn at(&mut self, input: Port) {
         self.now = Some(input);
         self.copied.remove(&input);
@@ -30,7 +31,8 @@ impl Flow {
         }
     }
 
-    /// Copies that a packet of these inputs becomes at most, where outputs lead to these inputs. Ways that lead back are left out.
+    /// Maximum number of copies that a packet at these inputs becomes, with these connections of outputs.
+    /// Paths that lead back are left out.
     pub(crate) fn most(
         &self,
         outputs: &FxHashMap<Port, Vec<Port>>,

@@ -1,4 +1,4 @@
-//! What can be wrong with a configuration, and where.
+//! Errors in a configuration, with their positions.
 
 /// A range of bytes of the configuration's text.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -16,17 +16,17 @@ impl Span {
     }
 }
 
-/// An error, with its place and what may help.
+/// An error, with its position and help.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
-    /// What is wrong.
+    /// Description of the error.
     pub message: String,
-    /// Where.
+    /// Position.
     pub span: Span,
     /// A short word for the place.
     pub label: String,
-    /// What may help, if anything does.
+    /// Help, if there is any.
     pub help: Option<String>,
 }
 
@@ -36,14 +36,14 @@ impl Error {
         Error { message: message.into(), span, label: "here".into(), help: None }
     }
 
-    /// Says what may help.
+    /// Adds help.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Error {
         self.help = Some(help.into());
         self
     }
 
-    /// Names the candidate that is nearest to what was written, if one is near.
+    /// Suggests the candidate that is nearest to the text, if one is near.
     #[must_use]
     pub fn nearest<'c>(self, written: &str, candidates: impl IntoIterator<Item = &'c str>) -> Error {
         match nearest(written, candidates) {
@@ -53,7 +53,7 @@ impl Error {
     }
 }
 
-/// The candidate that is nearest to what was written, if one is near.
+/// The candidate that is nearest to the text, if one is near.
 pub fn nearest<'c>(written: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
     let same = |c: &str| c.bytes().zip(written.bytes()).filter(|(a, b)| a == b).count();
     let near = candidates.into_iter().map(|c| (distance(written, c), std::cmp::Reverse(same(c)), c)).min();

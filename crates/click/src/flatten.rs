@@ -3,9 +3,9 @@
 //! Every compound element and group becomes two joints, for its inputs and its outputs; connections end and begin at
 //! joints until all is expanded, and are then followed through them.
 //!
-//! Invariants: scopes are lexical (a definition keeps the classes and variables that were visible where it was written, so
-//! none is recursive); the number of elements and connections, and the text that variables become, are limited, whatever the
-//! definitions multiply to.
+//! Invariants: scopes are lexical (a definition keeps the classes and variables that were visible at its
+//! position, so none is recursive); the number of elements and connections, and the text that variables
+//! become, are limited, whatever the definitions multiply to.
 
 mod expand;
 
@@ -34,7 +34,7 @@ enum Visible<'a> {
 /// A compound class with all that was visible where it was written.
 struct Definition<'a> {
     alternatives: &'a [Alternative],
-    /// What `...` stands for.
+    /// Meaning of `...`.
     before: Option<Visible<'a>>,
     scope: Scope<'a>,
     /// One of [`STANDARD`]: places in it are none in the configuration.
@@ -78,7 +78,7 @@ struct Frame<'a> {
     names: FxHashMap<String, Ends>,
     /// Names that are declared anywhere in the scope.
     declared: FxHashSet<&'a str>,
-    /// What `input` and `output` mean, innermost last.
+    /// Meanings of `input` and `output`, innermost last.
     ports: Vec<Ends>,
     pending: Vec<Pending<'a>>,
     count: usize,
@@ -155,7 +155,7 @@ fn declared<'a>(statements: &'a [Statement], into: &mut FxHashSet<&'a str>) {
     }
 }
 
-/// Whether a statement is `a, b, c :: CLASS`.
+/// Returns true if a statement is `a, b, c :: CLASS`.
 fn is_declaration(first: &[Endpoint], rest: &[(Arrow, Vec<Endpoint>)]) -> bool {
     let Some((last, names)) = first.split_last() else { return false };
     let bare = |e: &Endpoint| e.inputs.is_none() && e.outputs.is_none();
@@ -201,7 +201,7 @@ impl Flattener {
         Ok(())
     }
 
-    /// Reads the statements of a scope and expands what is in it.
+    /// Reads the statements of a scope and expands its elements.
     fn scope<'a>(
         &mut self,
         statements: &'a [Statement],
@@ -347,7 +347,7 @@ impl Flattener {
             });
         }
         if frame.declared.contains(name.text.as_str()) {
-            // Declared later: what it is comes then.
+            // Declared later: its class is known then.
             let ends = Ends { input: self.joint(), output: self.joint() };
             frame.names.insert(name.text.clone(), ends);
             return Ok(ends);
@@ -540,7 +540,7 @@ fn resolved(config: Name, frame: &Frame<'_>, budget: &mut Budget) -> Result<Name
     Ok(Name { text, span: config.span })
 }
 
-/// Whether places in a string are places in the configuration: no variable was replaced in it.
+/// Returns true if positions in a string are positions in the configuration: no variable was replaced in it.
 fn exact(config: &Name) -> bool {
     config.text.len() == config.span.end - config.span.start
 }

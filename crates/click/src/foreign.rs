@@ -1,7 +1,8 @@
 //! Functions and maps of other modules, taken into the one of the graph.
 //!
-//! Invariant: what comes in is a copy, with numbers of its own in the module: functions behind those that are there, and maps, too, named
-//! `ELEMENT.MAP`. Its functions read of the context what a graph's packets have: their bounds and where they came in.
+//! Invariant: functions and maps are copied, with new numbers in the module: functions behind those that are
+//! there, and maps, too, named `ELEMENT.MAP`. The functions read only the fields of the context that a
+//! graph's packets have: their bounds and where they came in.
 
 use std::collections::BTreeMap;
 
@@ -14,14 +15,15 @@ pub struct Foreign {
     pub module: Module,
     /// The program: takes a context and gives a verdict.
     pub program: Func,
-    /// What its maps hold at first: key and value.
+    /// Initial contents of its maps: key and value.
     pub contents: Vec<(Map, Vec<u8>, Vec<u8>)>,
 }
 
-/// Reads a program of a file, by its name or that of its section; without either the only one there is.
+/// Reads a program of a file, by its name or that of its section; without either, the only program of the
+/// file.
 pub type ReadObject<'r> = dyn Fn(&str, Option<&str>) -> Result<Foreign, String> + 'r;
 
-/// What a program's context and verdicts are.
+/// Types of a program's context and verdicts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Hook {
     /// `struct xdp_md`, `enum xdp_action`.
@@ -45,7 +47,8 @@ impl Hook {
         }
     }
 
-    /// Where the descriptor of a graph's packet has what is at this offset of the context. There is no metadata: it ends where it begins.
+    /// Offset in the descriptor of a graph's packet of the field at this offset of the context. There is no
+    /// metadata: it ends where it begins.
     fn field(self, offset: i32) -> Option<i32> {
         match (self, offset) {
             (Hook::Xdp, 0 | 4 | 12 | 16 | 20) => Some(offset),
@@ -57,7 +60,7 @@ impl Hook {
     }
 }
 
-/// Takes a program with all that it can reach into a module: its new number and what it is.
+/// Takes a program with all that it can reach into a module: gives its new number and its hook.
 pub(crate) fn merge(module: &mut Module, element: &str, foreign: &Foreign) -> Result<(Func, Hook), String> {
     let from = &foreign.module;
     let program = from.funcs.get(foreign.program).ok_or("it has no such program")?;

@@ -1,7 +1,8 @@
-//! What a program may be made without, to see what it is worth: the three things that a compiler knows of a configuration and a framework
-//! that reads it at run time does not (PacketMill, ASPLOS'21, section 3.2).
+//! Knowledge that a program may be compiled without, to measure its value: the three things that a compiler
+//! knows of a configuration and a framework that reads it at run time does not (PacketMill, ASPLOS'21,
+//! section 3.2).
 //!
-//! Whatever is left out, a program does the same.
+//! A program has the same effect without them.
 
 use millstream_ir::{Block, Map, MapDecl, Type};
 use rustc_hash::FxHashSet;
@@ -11,19 +12,21 @@ use crate::compile::{Compiler, Entry};
 use crate::graph::{Element, Port};
 use crate::packet::TYPES;
 
-/// How a program is made otherwise than as usual.
+/// Deviations from the usual compilation of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct General {
-    /// Where a packet goes on is a number that is read from memory when its element is done with it: no connection is a jump to one
-    /// place.
+    /// The number of the next input is read from memory when an element is done with a packet: no connection
+    /// is a jump to one place.
     pub graph: bool,
-    /// What arguments say is read from memory whenever an element needs it.
+    /// Values of arguments are read from memory whenever an element needs them.
     pub arguments: bool,
-    /// Annotations are written to memory at each connection, whether anybody looks at them or not.
+    /// Annotations are written to memory at each connection, even if they are never read.
     pub annotations: bool,
-    /// What is behind a queue is another stage's, which other workers run: queues end the way of a packet.
+    /// Elements behind a queue belong to another stage, which other workers run: queues end the way of a
+    /// packet.
     pub stages: bool,
-    /// There is a clock: packets wait for elements of time, and whoever runs the program keeps them until they are due.
+    /// Runs have a clock: packets wait for elements of time, and whoever runs the program keeps them until
+    /// they are due.
     pub time: bool,
 }
 
@@ -47,9 +50,9 @@ const REMEMBERED: &str = "click.numbers";
 /// Numbers that code reads from memory where it is kept general.
 #[derive(Debug, Default)]
 pub(crate) struct Numbers {
-    /// Where they are, if any are read.
+    /// The map that holds them, if any are read.
     remembered: Option<Map>,
-    /// What they are.
+    /// Their values.
     read: Vec<i64>,
     /// Those of each element's arguments.
     said: Vec<FxHashSet<i64>>,
@@ -59,7 +62,7 @@ pub(crate) struct Numbers {
 }
 
 impl Compiler<'_> {
-    /// Keeps general what is to be so.
+    /// Makes code general as requested.
     pub(crate) fn generally(mut self, general: General) -> Self {
         self.general = general;
         if general.arguments {
@@ -79,7 +82,8 @@ impl Compiler<'_> {
         self
     }
 
-    /// Where a number that an element needs is read, if it is one of its arguments' and these are read from memory.
+    /// Place in memory of a number that an element needs, if it is one of its arguments' and these are read
+    /// from memory.
     pub(crate) fn argument(&mut self, element: usize, number: i64) -> Option<(Map, u32)> {
         match self.numbers.said.get(element)?.contains(&number) {
             true => Some(self.remember(number, self.numbers.remembered?)),
@@ -92,7 +96,8 @@ impl Compiler<'_> {
         (map, 8 * (self.numbers.read.len() as u32 - 1))
     }
 
-    /// Where the number of an input is read, and where packets go that have read it; none if connections are jumps.
+    /// Place of the number of an input, and the block that dispatches packets by it; `None` if connections
+    /// are jumps.
     pub(crate) fn connection(&mut self, to: Port) -> Option<((Map, u32), Block)> {
         let (map, dispatch) = (self.numbers.remembered?, self.numbers.dispatch?);
         let known = self.numbers.inputs.iter().position(|port| *port == to);
@@ -120,7 +125,7 @@ impl Compiler<'_> {
         code.leave();
     }
 
-    /// What numbers that are read from memory are.
+    /// Values of the numbers that are read from memory.
     pub(crate) fn numbers(&mut self) -> Option<Entry> {
         let map = self.numbers.remembered?;
         let numbers = if self.numbers.read.is_empty() { &[0][..] } else { &self.numbers.read };

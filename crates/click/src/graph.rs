@@ -12,7 +12,7 @@ pub struct Element {
     pub class: String,
     /// Its arguments.
     pub arguments: Vec<Text>,
-    /// Where it was declared.
+    /// Position of its declaration.
     pub span: Span,
 }
 
@@ -32,11 +32,11 @@ pub struct Connection {
     pub from: Port,
     /// An input.
     pub to: Port,
-    /// Where it was written.
+    /// Position in the configuration.
     pub span: Span,
 }
 
-/// An interface of the machine that runs the configuration: its name stands for its addresses.
+/// An interface of the machine that runs the configuration: its name may be used for its addresses.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Interface {
     /// Its name.
@@ -45,7 +45,7 @@ pub struct Interface {
     pub ether: Option<[u8; 6]>,
     /// Its first address of IPv4, and the mask of its network.
     pub ip: Option<(u32, u32)>,
-    /// Where its default route leads.
+    /// Gateway of its default route.
     pub gateway: Option<u32>,
 }
 
@@ -67,14 +67,15 @@ pub struct Graph {
     pub connections: Vec<Connection>,
     /// Capture files that are there when it is read.
     pub captures: Vec<Capture>,
-    /// What the configuration requires.
+    /// Requirements of the configuration.
     pub requirements: Vec<Text>,
-    /// Interfaces that arguments may name where they want addresses: none, unless whoever has the graph knows the machine.
+    /// Interfaces whose names arguments may use for addresses: none, unless whoever has the graph knows the
+    /// machine.
     pub interfaces: Vec<Interface>,
 }
 
 impl Graph {
-    /// How many inputs and outputs of each element are used: the highest number and one.
+    /// Numbers of inputs and outputs of each element that are used: the highest number and one.
     pub fn ports(&self) -> Vec<(u32, u32)> {
         let mut ports = vec![(0, 0); self.elements.len()];
         for c in &self.connections {

@@ -1,7 +1,7 @@
-//! What can be read and written of a configuration that runs: handlers, and the settings behind some of them.
+//! Access to a configuration that runs: handlers, and the settings behind some of them.
 //!
-//! A setting is a number that a handler writes. Code loads it from an array where somebody may write it ([`Writers`]); elsewhere it is a constant
-//! of the code, so that what nobody uses costs nothing.
+//! A setting is a number that a handler writes. Code loads it from an array if it may be written
+//! ([`Writers`]); otherwise it is a constant of the code, so that unused handlers cost nothing.
 
 use std::borrow::Cow;
 use std::net::Ipv4Addr;
@@ -16,19 +16,19 @@ use crate::sketch::Sketch;
 /// The name of the map with the settings of all elements: one value, which all workers read.
 pub const SETTINGS: &str = "click.settings";
 
-/// What reading or writing a handler does.
+/// Effect of reading or writing a handler.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Access {
     /// 64 bits of the state, at this byte.
     Number(u32),
-    /// Writing sets to zero these words of the state, and what these arrays hold.
+    /// Writing sets these words of the state and the contents of these arrays to zero.
     Zero {
-        /// Where they begin in the state.
+        /// Their offsets in the state.
         words: Vec<u32>,
         /// Names of maps.
         arrays: Vec<String>,
     },
-    /// About what a sketch has counted of the flow that is the argument.
+    /// The sketch's estimate for the flow in the argument.
     Estimate(Sketch),
     /// The largest flows that a sketch knows of.
     Largest(Sketch),
@@ -46,11 +46,11 @@ pub enum Access {
     Bits(Bits),
     /// Writing gives these settings these values.
     Sets(Vec<(u32, i64)>),
-    /// A setting that is a constant of the code, since nobody was to write it.
+    /// A setting that is a constant of the code, since it was not to be written.
     Constant(String),
-    /// Lets a source begin again: what it has sent (of the state) counts from the number of the settings at this byte.
+    /// Lets a source begin again: its limit applies to the packets counted since then.
     Restart {
-        /// Where its packets are counted, in the state.
+        /// Offset of the count of its packets in the state.
         count: u32,
         /// Those before, in the settings.
         base: u32,
@@ -59,9 +59,9 @@ pub enum Access {
     Table {
         /// The map's name.
         map: String,
-        /// What its entries are.
+        /// Form of its entries.
         form: Form,
-        /// What is done.
+        /// Operation.
         verb: Verb,
     },
     /// The handlers of the element.
@@ -73,7 +73,7 @@ pub enum Access {
 pub struct Ratio {
     /// 64 bits of the state, at this byte.
     pub of: u32,
-    /// What it is divided by, if anything; nothing by nothing is zero.
+    /// Divisor, as 64 bits of the state at this byte, if there is one; nothing by nothing is zero.
     pub by: Option<u32>,
     /// And this.
     pub divisor: u32,
@@ -86,12 +86,12 @@ pub struct Bits {
     pub of: u32,
     /// The lowest of them.
     pub first: u32,
-    /// How many there are; fewer than 63.
+    /// Number of bits; fewer than 63.
     pub count: u32,
 }
 
 impl Bits {
-    /// What they take.
+    /// Returns the range of values they can hold.
     pub fn takes(self) -> Takes {
         Takes::Number(0, (1 << self.count) - 1)
     }
@@ -176,10 +176,10 @@ pub(crate) fn ether_number(address: [u8; 6]) -> i64 {
     address.iter().fold(0, |number, byte| number << 8 | i64::from(*byte))
 }
 
-/// What the entries of a table are.
+/// Form of a table's entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Form {
-    /// Prefixes with gateway and output, of which the last one has this number. Addresses have so many bytes.
+    /// Prefixes with gateway and output. Addresses have so many bytes.
     Routes {
         /// The last output.
         last: u32,
@@ -188,7 +188,7 @@ pub enum Form {
     },
     /// Next hops by address, with their Ethernet addresses, which hold for so many nanoseconds.
     Hops {
-        /// How long.
+        /// Time for which entries hold, in nanoseconds.
         timeout: u64,
         /// 4, or 16 of IPv6.
         bytes: u32,
@@ -197,26 +197,26 @@ pub enum Form {
     Answers,
     /// Ethernet addresses with the port where each was seen, which is known for so many nanoseconds.
     Stations {
-        /// How long.
+        /// Time for which entries hold, in nanoseconds.
         timeout: u64,
     },
-    /// What a bridge knows of the spanning tree, in one entry ([`crate::bridge_text`]).
+    /// The state of a bridge in the spanning tree, in one entry ([`crate::bridge_text`]).
     Bridge {
-        /// How many ports it has.
+        /// Number of ports.
         ports: u32,
     },
     /// Flows of a rewriter, two entries each.
     Flows,
 }
 
-/// What is done with the entries of a table.
+/// Operation on the entries of a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Verb {
     /// All are read, a line each.
     List,
-    /// How many there are is read.
+    /// Reads the number of entries.
     Count,
-    /// What an address finds is read.
+    /// Reads the result of looking an address up.
     Find,
     /// One is put in where there was none.
     Add,
@@ -231,14 +231,14 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// Whether it is a handler that is written.
+    /// Returns true if the handler is written.
     pub fn writes(self) -> bool {
         !matches!(self, Verb::List | Verb::Count | Verb::Find)
     }
 }
 
 impl Access {
-    /// Whether the handler can be read, and whether it can be written.
+    /// Reports whether the handler can be read, and whether it can be written.
     pub fn ways(&self) -> (bool, bool) {
         match self {
             Access::Zero { .. } | Access::Sets(_) | Access::Restart { .. } => (false, true),
@@ -248,7 +248,7 @@ impl Access {
         }
     }
 
-    /// Whether it takes an argument when it is read.
+    /// Returns true if reading it takes an argument.
     pub fn takes_argument(&self) -> bool {
         matches!(self, Access::Estimate(_) | Access::Table { verb: Verb::Find, .. })
     }
@@ -261,11 +261,11 @@ pub struct Handler {
     pub element: String,
     /// Its own.
     pub name: Cow<'static, str>,
-    /// What it does.
+    /// Its effect.
     pub access: Access,
 }
 
-/// Who may write handlers while a program runs.
+/// Parties that may write handlers while a program runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Writers {
     /// Scripts of the configuration.
@@ -276,7 +276,7 @@ pub enum Writers {
 }
 
 impl Writers {
-    /// Whether a script of the configuration writes a handler of an element, or may.
+    /// Returns true if a script of the configuration may write a handler of an element.
     pub(crate) fn names(graph: &Graph, element: &str, name: &str) -> bool {
         let own = element.rsplit_once('/').map_or(element, |(_, own)| own);
         let whole = format!("{own}.{name}");
@@ -290,12 +290,12 @@ impl Writers {
         graph.elements.iter().any(|e| e.arguments.iter().any(|text| writes(text) || calls(text)))
     }
 
-    /// Whether the handler of this name of some element may be written in a configuration.
+    /// Returns true if the handler of this name of some element may be written in a configuration.
     pub(crate) fn write(self, graph: &Graph, name: &str) -> bool {
         let writes = |text: &crate::config::Text| {
             let all = words(text);
             let [instruction, handler, ..] = &all[..] else { return false };
-            // What a source writes at its end is an argument of it.
+            // The handler that a source writes at its end is an argument of it.
             let is_write = ["write", "writeq", "call", "END_CALL"].contains(&instruction.text.as_str());
             let own = handler.text.rsplit_once('.').map_or("", |(_, own)| own);
             is_write && (own == name || handler.text.contains('$'))
@@ -307,7 +307,7 @@ impl Writers {
     }
 }
 
-/// Whether a handler is one of this name, in whatever compound element.
+/// Returns true if a handler has this name, in any compound element.
 fn is_of(handler: &str, whole: &str) -> bool {
     handler.rsplit_once('/').map_or(handler, |(_, own)| own) == whole
 }
@@ -317,7 +317,7 @@ fn own_name(handler: &str) -> &str {
     handler.rsplit_once('.').map_or("", |(_, own)| own)
 }
 
-/// The handler that an argument says is written when something has come about.
+/// The handler that an argument writes on an event.
 fn called(argument: &crate::config::Text) -> Option<String> {
     let all = words(argument);
     match &all[..] {

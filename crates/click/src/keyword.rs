@@ -1,7 +1,7 @@
-//! Arguments that classes have, and what becomes of each.
+//! Arguments of classes, and their treatment.
 //!
-//! Invariant: an argument has a [`Fate`]. One that is read without effect says why it makes no difference, one that is refused says why: there is no way to accept an argument
-//! and to say nothing of it.
+//! Invariant: an argument has a [`Fate`]. One that is read without effect and one that is refused both give
+//! the reason: no argument is accepted silently.
 
 use crate::arguments::{boolean, unsigned};
 use crate::config::Text;
@@ -11,16 +11,16 @@ use crate::error::Error;
 /// An argument of a class.
 pub(crate) struct Argument {
     pub(crate) name: &'static str,
-    /// Whether it may be given without its name.
+    /// True if it may be given without its name.
     pub(crate) positional: bool,
     pub(crate) fate: Fate,
 }
 
-/// What becomes of an argument.
+/// Treatment of an argument.
 pub(crate) enum Fate {
     /// It has the effect that Click documents.
     Implemented,
-    /// Whatever its value is, one of this kind, no packet and no handler differs: the reason.
+    /// Any value of this kind is accepted and changes no packet and no handler: the reason.
     Moot(Kind, &'static str),
     /// Configurations that give it are refused: the reason.
     Refused(&'static str),
@@ -81,7 +81,7 @@ impl Argument {
         Argument { positional: true, ..self }
     }
 
-    /// Whether elements ask for its value.
+    /// Returns true if elements read its value.
     pub(crate) fn is_implemented(&self) -> bool {
         matches!(self.fate, Fate::Implemented)
     }
@@ -101,7 +101,7 @@ impl Argument {
     }
 }
 
-/// Whether a value is the one that is meant: the same word, truth value or number.
+/// Returns true if a value is the expected one: the same word, truth value or number.
 fn is_same(usual: &str, value: &Text) -> bool {
     let usual = Text { text: usual.to_owned(), span: value.span };
     let equal = |a: Option<i64>, b: Option<i64>| a.is_some() && a == b;

@@ -1,14 +1,16 @@
-//! What a program keeps of a packet beside its bytes: which annotations anybody looks at, where they are constant, and which lie in memory
-//! while the packet waits.
+//! Data that a program keeps of a packet beside its bytes: the annotations that are used, the blocks where
+//! they are constant, and those that lie in memory while the packet waits.
 //!
-//! Annotations are values on the edges between elements ([`crate::packet`]): what nobody looks at costs nothing, and what is constant
-//! is folded. Memory is needed only where a packet waits, at the beginning of its buffer: so the graph is compiled once without
-//! it ([`needed_later`]), to see which annotations are looked at behind which wait, and then with room for these alone. Each takes as many bytes as its values have
-//! ([`Kept`]): the longest first, so that none lies across a boundary, and of one length the most looked-at. All that there are fit into what buffers
-//! have in front of packets and their headers, and into one cache line of it. In front of each wait those are written that are looked at behind it.
+//! Annotations are values on the edges between elements ([`crate::packet`]): unused ones cost nothing, and
+//! constant ones are folded. Memory is needed only while a packet waits, at the beginning of its buffer. So
+//! the graph is compiled once without it ([`needed_later`]), to see which annotations are used behind which
+//! wait, and then with room for these alone. Each takes as many bytes as its values have ([`Kept`]): the
+//! longest first, so that none lies across a boundary, and of one length the most used. All of them fit into
+//! the part of buffers in front of packets and their headers, and into one cache line of it. In front of each
+//! wait, the annotations that are used behind it are written.
 //!
-//! A value is looked at if an instruction needs it that does more than compute: a branch, a store, a call. Computing what is not looked at
-//! itself is no look.
+//! A value is used if an instruction needs it that does more than compute: a branch, a store, a call. An
+//! instruction that computes an unused value does not count.
 
 use std::cmp::Reverse;
 
@@ -18,7 +20,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::graph::Port;
 use crate::packet::{FIRST_NOTE, NOTE_NAMES, NOTE_SIZES, NOTES, TYPES};
 
-/// How a program uses an annotation.
+/// Use of an annotation by a program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Annotation {
     /// Its name.
@@ -31,24 +33,24 @@ pub struct Annotation {
     pub live: usize,
     /// At how many of these it is a constant.
     pub constant: usize,
-    /// Where it lies while the packet waits: bytes from the beginning of what is kept then.
+    /// Its place while the packet waits: bytes from the beginning of the data that is kept then.
     pub kept_at: Option<u32>,
     /// Bytes of it there.
     pub kept_bytes: u32,
-    /// In front of how many of the inputs at which packets go on it is written.
+    /// Number of inputs at which packets go on and in front of which it is written.
     pub kept_for: usize,
 }
 
 /// A field of the packet's context, which whoever receives the packet fills in.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Field {
-    /// Where `struct xdp_md` has it, in bytes; a word.
+    /// Its offset in `struct xdp_md`, in bytes; a word.
     pub offset: i32,
     /// Instructions that read it for others to look at.
     pub reads: usize,
 }
 
-/// What a program keeps of a packet beside its bytes.
+/// Data that a program keeps of a packet beside its bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Layout {
     /// Inputs of elements that packets can reach.
@@ -66,7 +68,8 @@ pub struct Layout {
 /// Fields of `struct xdp_md` that graphs know, by where they are: data, end, room in front, source, queue.
 const FIELDS: [i32; 5] = [0, 4, 8, 12, 16];
 
-/// Bytes at the beginning of each buffer that packets never use, wherever their heads are moved to: `sizeof(struct xdp_frame)`. What is kept is the last of these.
+/// Bytes at the beginning of each buffer that packets never use, wherever their heads are moved to:
+/// `sizeof(struct xdp_frame)`. The data that is kept is at their end.
 const RESERVED: u32 = 40;
 const _: () = {
     let (mut all, mut note) = (4, 0);
@@ -76,10 +79,10 @@ const _: () = {
     }
     assert!(all <= RESERVED, "there is room for all annotations and the number of an input");
 };
-/// What is kept is a multiple of this, so that it begins where a word may begin.
+/// Size of the kept data is a multiple of this, so that it begins where a word may begin.
 const WORD: u32 = 4;
 
-/// What is kept of a packet that waits.
+/// Data that is kept of a packet that waits.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Kept {
     /// The number of the input at which it goes on: its size, and where it is.
@@ -91,7 +94,7 @@ pub(crate) struct Kept {
     later: FxHashMap<Port, [bool; NOTES]>,
 }
 
-/// What code does with packets that wait: which annotations, as values, those have that are to go on at an input.
+/// A packet that waits: the input at which it goes on, and the values of its annotations.
 pub(crate) type Held = (Port, [Value; NOTES]);
 
 impl Kept {
@@ -124,7 +127,7 @@ impl Kept {
         Kept { number: (Size::W, 0), notes: Vec::new(), bytes: WORD, later: FxHashMap::default() }
     }
 
-    /// Whether an annotation is looked at behind an input.
+    /// Returns true if an annotation is used behind an input.
     pub(crate) fn is_for(&self, input: Port, note: usize) -> bool {
         self.later.get(&input).is_none_or(|notes| notes[note])
     }
@@ -174,8 +177,8 @@ fn notes(func: &Function, block: Block) -> &[Value] {
     func.blocks[block].params.get(FIRST_NOTE..FIRST_NOTE + NOTES).unwrap_or_default()
 }
 
-/// What is to be kept, of code that keeps nothing: what is looked at behind these inputs, at which packets go on that have waited. A packet that waits once more keeps
-/// for the second wait what it kept for the first one.
+/// Annotations to keep, by code that keeps none: those that are used behind these inputs, at which packets go
+/// on that have waited. A packet that waits once more keeps for the second wait the same as for the first.
 pub(crate) fn needed_later(func: &Function, inputs: &[(Port, Block)], held: &[Held]) -> Kept {
     let mut later: FxHashMap<Port, [bool; NOTES]> = FxHashMap::default();
     loop {
@@ -206,7 +209,7 @@ pub(crate) fn needed_later(func: &Function, inputs: &[(Port, Block)], held: &[He
     }
 }
 
-/// How many instructions use each annotation where it arrived, but for handing it on.
+/// Numbers of instructions that use each annotation of an arriving packet, except for passing it on.
 fn uses(func: &Function, blocks: &[Block]) -> [usize; NOTES] {
     let mut of: FxHashMap<Value, usize> = FxHashMap::default();
     for &block in blocks {
@@ -223,7 +226,7 @@ fn uses(func: &Function, blocks: &[Block]) -> [usize; NOTES] {
     uses
 }
 
-/// What is known of a block's parameter.
+/// Knowledge about a block's parameter.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Known {
     Nothing,
@@ -264,7 +267,8 @@ fn constants(func: &Function) -> FxHashMap<Value, Known> {
     known
 }
 
-/// The layout of a program whose elements' inputs are these blocks, and which keeps these annotations of packets that go on at `resumptions`.
+/// The layout of a program with these blocks as its elements' inputs, which keeps these annotations of
+/// packets that go on at `resumptions`.
 pub(crate) fn layout(func: &Function, inputs: &[Block], kept: &Kept, resumptions: &[Port]) -> Layout {
     let (looked, known, uses) = (Looked::at(func, []), constants(func), uses(func, inputs));
     let annotation = |note: usize| {

@@ -1,7 +1,7 @@
 //! Tokens of the language, and the raw text of configuration strings.
 //!
-//! What a left parenthesis begins depends on what stands before it, so the parser asks for a configuration string where it
-//! expects one. Source: click(5), "Lexical issues".
+//! The meaning of a left parenthesis depends on the token before it, so the parser asks for a configuration
+//! string where it expects one. Source: click(5), "Lexical issues".
 
 use crate::error::{Error, Span};
 
@@ -161,8 +161,8 @@ fn comment_end(bytes: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// Behind what begins at `at` in a configuration string: a comment, a quoted string, an escape, or one byte. What lacks
-/// its end goes on to the end of the text.
+/// Skips one item that begins at `at` in a configuration string: a comment, a quoted string, an escape, or
+/// one byte. An item without an end goes on to the end of the text.
 pub(crate) fn step(bytes: &[u8], at: usize) -> usize {
     match bytes[at] {
         b'/' if matches!(bytes.get(at + 1), Some(b'/' | b'*')) => {

@@ -1,13 +1,16 @@
 //! The Click front end: configurations to one function of the IR.
 //!
-//! [`parse()`] reads the language, [`flatten()`] takes compound elements apart, [`compile()`] makes the graph a function: elements
-//! are blocks, connections are jumps, annotations are values ([`Program`]). `docs/click.md` lists the elements.
+//! [`parse()`] reads the language, [`flatten()`] takes compound elements apart, [`compile()`] makes the graph
+//! a function: elements are blocks, connections are jumps, annotations are values ([`Program`]).
+//! `docs/click.md` lists the elements.
 //!
-//! Architecture Invariant: no I/O and no back end here. Files and devices are names, which the command line maps; object files are read by
-//! whoever calls [`compile_with()`], and addresses of interfaces are what the graph says they are.
+//! Architecture Invariant: no I/O and no back end here. Files and devices are names, which the command line
+//! maps; the caller of [`compile_with()`] reads object files, and the graph gives the addresses of
+//! interfaces.
 //!
-//! Architecture Invariant: configurations are hostile until read: memory is bounded by limits on elements and connections,
-//! nothing panics, and the code that is made accesses no byte outside of a packet, whatever the packet.
+//! Architecture Invariant: configurations are hostile until read: memory is bounded by limits on elements and
+//! connections, nothing panics, and the generated code accesses no byte outside of a packet, whatever the
+//! packet.
 
 mod about;
 mod arguments;

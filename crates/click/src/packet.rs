@@ -1,7 +1,7 @@
 //! A packet in the code: its descriptor, its bounds and its annotations, all of them values.
 //!
-//! Annotations are no memory: what an element sets and another reads is a value on the edge between them, so that constants
-//! are folded, and what nobody reads is gone.
+//! Annotations are not memory: an annotation that one element sets and another reads is a value on the edge
+//! between them, so that constants are folded, and unused ones disappear.
 
 use millstream_ir::{Prov, Size, Type, Value};
 
@@ -10,21 +10,21 @@ use millstream_ir::{Prov, Size, Type, Value};
 pub(crate) enum Note {
     /// The network header; meaningful if [`Note::HasNetwork`].
     Network,
-    /// Whether the network header was set.
+    /// True if the network header was set.
     HasNetwork,
     /// The paint.
     Paint,
     /// The destination address, in host order.
     Destination,
-    /// Whether `FixIPSrc` is to set the source.
+    /// True if `FixIPSrc` is to set the source.
     FixSource,
-    /// How the link layer addressed it: [`HOST`], [`BROADCAST`], [`MULTICAST`].
+    /// Packet type that the link layer gave it: [`HOST`], [`BROADCAST`], [`MULTICAST`].
     Cast,
-    /// Where the parameter problem is.
+    /// Offset of the parameter problem.
     Parameter,
-    /// How often it has gone round in the graph; constant where there is no way round.
+    /// Rounds that it has made in the graph; constant if there is no cycle.
     Rounds,
-    /// What follows [`Note::Destination`] in a destination of IPv6, 32 bits each.
+    /// Words behind [`Note::Destination`] in a destination of IPv6, 32 bits each.
     Destination2,
     Destination3,
     Destination4,
@@ -43,7 +43,7 @@ pub(crate) const BROADCAST: i64 = 1;
 /// To a group.
 pub(crate) const MULTICAST: i64 = 2;
 
-/// How many annotations there are.
+/// Number of annotations.
 pub(crate) const NOTES: usize = 12;
 
 /// Their names, in order.
@@ -84,8 +84,8 @@ pub(crate) const TYPES: [Type; FIRST_NOTE + NOTES] = [
     Type::I64,
 ];
 
-/// What annotations take where they lie in memory, by the values that they have: of [`Note::Network`] the distance from the packet's first byte, which `MarkIPHeader` may say is
-/// longer than a packet; [`Note::Rounds`] ends at 65,536.
+/// Sizes of annotations in memory, by the values that they have: of [`Note::Network`] the distance from the
+/// packet's first byte, which `MarkIPHeader` may set beyond the packet; [`Note::Rounds`] ends at 65,536.
 pub(crate) const NOTE_SIZES: [Size; NOTES] = [
     Size::W,
     Size::B,

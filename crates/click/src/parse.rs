@@ -29,7 +29,7 @@ pub fn parse(text: &str) -> Result<Vec<Statement>, Error> {
 struct Parser<'t> {
     lexer: Lexer<'t>,
     now: (Token<'t>, Span),
-    /// Where the token before ended.
+    /// End of the previous token.
     before: usize,
     depth: u32,
 }
@@ -242,7 +242,7 @@ impl<'t> Parser<'t> {
         Ok(Alternative::Body { parameters, statements: self.statements()? })
     }
 
-    /// Whether parameters come next: a bar, a variable, or a word and a variable.
+    /// Returns true if parameters come next: a bar, a variable, or a word and a variable.
     fn starts_parameters(&mut self) -> Result<bool, Error> {
         Ok(match self.now.0 {
             Token::Mark("|") | Token::Variable(_) => true,

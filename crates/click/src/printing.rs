@@ -1,7 +1,9 @@
-//! What `Print` and its like print: what code writes down of a packet, and the lines that it becomes.
+//! Records of `Print` and its like: the data that code puts into a record for a packet, and the lines that it
+//! becomes.
 //!
-//! Code puts a record into an event array for each packet that is to be printed: [`WORDS`] numbers, then bytes of the packet. Whoever runs it makes lines of that
-//! (`Printer::text`), since the form of lines is no matter of packets. The form is Click's, byte for byte.
+//! Code puts a record into an event array for each packet that is to be printed: [`WORDS`] numbers, then
+//! bytes of the packet. Whoever runs it makes lines of records (`Printer::text`): code need not know the form
+//! of lines. The form is Click's, byte for byte.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +12,7 @@ pub const PRINTS: &str = "click.prints";
 
 /// Numbers in front of the bytes, 64 bits each, in the machine's order: see [`Record`].
 pub(crate) const WORDS: usize = 7;
-/// What stands for the network header where there is none.
+/// Value for the network header if there is none.
 pub(crate) const NO_NETWORK: i64 = i64::MIN;
 
 /// Bytes of an IPv4 header without options, of one of IPv6, and of an ARP message about addresses of IPv4.
@@ -19,7 +21,7 @@ const IP6: usize = 40;
 const ARP: usize = 8;
 const ETHER_ARP: usize = 28;
 
-/// How the bytes of packets are printed.
+/// Form in which the bytes of packets are printed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Contents {
     /// Not at all.
@@ -27,18 +29,18 @@ pub enum Contents {
     None,
     /// In hexadecimal.
     Hex,
-    /// As text, with dots for what is none.
+    /// As text, with dots for other bytes.
     Ascii,
 }
 
-/// What `IPPrint` prints beside addresses and ports.
+/// Fields that `IPPrint` prints beside addresses and ports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct IpForm {
     /// The bytes.
     pub contents: Contents,
     /// These from behind the transport header on.
     pub payload: bool,
-    /// How many of them; without a limit if negative.
+    /// Number of bytes; without a limit if negative.
     pub most: i64,
     /// When the packet came.
     pub timestamp: bool,
@@ -60,14 +62,14 @@ pub struct IpForm {
     pub swap: bool,
 }
 
-/// What an element prints of a packet.
+/// Parts of a packet that an element prints.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum PrintForm {
     /// `Print`: length and bytes.
     Packet {
         /// The bytes.
         contents: Contents,
-        /// How many of them; without a limit if negative.
+        /// Number of bytes; without a limit if negative.
         most: i64,
         /// When the packet came.
         timestamp: bool,
@@ -76,7 +78,7 @@ pub enum PrintForm {
     },
     /// `IPPrint`.
     Ip(IpForm),
-    /// `IP6Print`: the header and, unless there are none, so many bytes.
+    /// `IP6Print`: the header and, if any, so many bytes.
     Ip6(Option<usize>),
     /// `ARPPrint`.
     Arp {
@@ -88,9 +90,9 @@ pub enum PrintForm {
 /// An element that prints.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Printer {
-    /// What it prints in front, if anything.
+    /// Text in front, if any.
     pub label: Vec<u8>,
-    /// What it prints.
+    /// Parts of the packet that it prints.
     pub form: PrintForm,
     /// The file that it prints to; else standard error.
     pub file: Option<String>,
@@ -99,13 +101,13 @@ pub struct Printer {
 /// A packet as code has written it down.
 struct Record<'r> {
     cpu: u64,
-    /// Where the network header is, in `bytes`.
+    /// Offset of the network header in `bytes`.
     network: Option<usize>,
     /// Length of the packet.
     length: usize,
     paint: u64,
     tag: u64,
-    /// Where the packet begins in `bytes`.
+    /// Offset of the packet in `bytes`.
     data: usize,
     /// Bytes of the packet and, if its network header is in front of it, from that on.
     bytes: &'r [u8],
@@ -309,7 +311,7 @@ fn ip6_address(bytes: &[u8]) -> String {
     text
 }
 
-/// An IPv4 header in a record, and what is behind it.
+/// An IPv4 header in a record, and the bytes behind it.
 struct IpPacket<'p> {
     header: &'p [u8],
     /// From the transport header on.
@@ -317,9 +319,10 @@ struct IpPacket<'p> {
     /// As the header says.
     length: i64,
     header_bytes: i64,
-    /// Bytes from the transport header on, as far as the header says that they are the packet's: negative if it says that it is shorter than itself.
+    /// Number of bytes of the packet from the transport header on, according to the header: negative if that
+    /// gives a length shorter than itself.
     transport: i64,
-    /// Length of the packet, with what is in front of the header.
+    /// Length of the packet, with the bytes in front of the header.
     whole: usize,
 }
 
@@ -480,7 +483,7 @@ fn icmp(packet: &IpPacket<'_>, swap: bool) -> String {
     }
 }
 
-/// What an error says of a packet that did not come where it was to go.
+/// Text of an error about a packet that did not reach its destination.
 fn unreachable(packet: &IpPacket<'_>, code: u8) -> String {
     let name = icmp_code(3, code).map_or_else(|| format!("code {code}"), str::to_owned);
     let quoted = packet.rest.get(8..).unwrap_or_default();
@@ -605,7 +608,7 @@ fn arp(message: &[u8]) -> Option<String> {
     Some(format!("{trailer}{text}{hardware}"))
 }
 
-/// What elements print on standard error: each line of the text for itself, as Click has it.
+/// Text of elements for standard error: each line by itself, as in Click.
 pub fn chatter(text: &[u8]) -> Vec<u8> {
     // A text ends where a string of C does.
     let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
@@ -620,7 +623,7 @@ pub fn chatter(text: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// A record of a packet whose network header is at a distance.
+    /// A record of a packet whose network header is at this distance.
     fn record(network: Option<i64>, packet: &[u8]) -> Vec<u8> {
         let words = [0, 3, network.unwrap_or(NO_NETWORK), packet.len() as i64, 0, 7, 5];
         words.iter().flat_map(|word: &i64| word.to_ne_bytes()).chain(packet.iter().copied()).collect()

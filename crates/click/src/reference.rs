@@ -1,11 +1,12 @@
-//! What there is to know of all classes, as a page of the documentation: what each does, and what becomes of each of its arguments.
+//! Description of all classes, as a page of the documentation: the function of each, and the treatment of
+//! each of its arguments.
 
 use std::fmt::Write as _;
 
 use crate::class::{self, Class};
 use crate::keyword::Argument;
 
-/// What stands in front of the classes.
+/// Text in front of the classes.
 const BEGINNING: &str = "\
 # Classes and their arguments
 
@@ -33,12 +34,12 @@ pub fn reference() -> String {
     out
 }
 
-/// Whether there is the same to say of two classes.
+/// Returns true if two classes have the same description.
 fn is_like(one: &Class, other: &Class) -> bool {
     one.about == other.about && one.ports == other.ports && lines(one) == lines(other)
 }
 
-/// The argument of each line, and what becomes of it.
+/// The argument of each line, and its treatment.
 fn lines(class: &Class) -> Vec<(String, String)> {
     let line = |argument: &Argument| {
         let by = if argument.positional { ", also by position" } else { "" };

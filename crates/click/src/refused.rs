@@ -1,6 +1,6 @@
 //! Classes of Click that make no sense here, and why not: said in place of a name that looks like theirs.
 
-/// Why each of some classes is not supported; a name that ends with `*` stands for all that begin so.
+/// Reasons why some classes are not supported; a name that ends with `*` means all names with that beginning.
 const REFUSED: &[(&[&str], &str)] = &[
     (
         &[

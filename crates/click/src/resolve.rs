@@ -1,4 +1,4 @@
-//! Whether a graph makes sense: classes that exist, ports that are connected once, push and pull.
+//! Validity of a graph: classes that exist, ports that are connected once, push and pull.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -145,7 +145,7 @@ impl Ways {
         self.ways[b] = self.ways[b].or(self.ways[a]);
     }
 
-    /// Whether packets are pulled at a port. (Where nobody decides, they are pushed.)
+    /// Returns true if packets are pulled at a port. (If no element decides, they are pushed.)
     pub(crate) fn pulls(&mut self, output: bool, port: Port) -> bool {
         let Some(set) = self.sets.get(&(output, port)).copied() else { return false };
         let root = self.root(set);
@@ -175,7 +175,8 @@ impl Ways {
         self.conflicts.iter().map(error).collect()
     }
 
-    /// Push outputs and pull inputs with more than one connection. (Of those that pull from one output each has its turn.)
+    /// Push outputs and pull inputs with more than one connection. (Inputs that pull from one output take
+    /// turns.)
     fn doubled(mut self, graph: &Graph) -> Vec<Error> {
         let mut errors = Vec::new();
         let (mut outputs, mut inputs) = (FxHashMap::default(), FxHashMap::default());
@@ -230,7 +231,8 @@ pub(crate) fn returns(graph: &Graph) -> FxHashSet<Port> {
     found
 }
 
-/// Through how many of these elements, one behind another, packets come at most that take none of the outputs in `returns`, of which there is one at least on every cycle.
+/// Maximum number of these elements, one behind another, on a path that takes none of the outputs in
+/// `returns`; every cycle has at least one of these outputs.
 pub(crate) fn ranks(graph: &Graph, returns: &FxHashSet<Port>, elements: &FxHashSet<usize>) -> u32 {
     let mut ranks = vec![0; graph.elements.len()];
     loop {

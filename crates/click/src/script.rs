@@ -1,7 +1,7 @@
-//! What `Script` and `DriverManager` say, as instructions: read here, carried out by whoever runs the program.
+//! Texts of `Script` and `DriverManager`, as instructions: read here, executed by whoever runs the program.
 //!
-//! Source: the documentation of Click's `Script` element. Texts stay as they are written: variables and handlers in them are replaced each
-//! time that an instruction is carried out.
+//! Source: the documentation of Click's `Script` element. Texts stay as they are written: variables and
+//! handlers in them are replaced each time that an instruction is executed.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +23,7 @@ pub struct Script {
 /// A script that runs whenever code says so, which counts how often that is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Call {
-    /// Where in the state.
+    /// Offset of that count in the state.
     pub due: u32,
     /// Its place in [`crate::Program::scripts`].
     pub script: usize,
@@ -49,21 +49,21 @@ pub enum Step {
         name: String,
         /// The text.
         text: String,
-        /// Whether quotes are taken off.
+        /// True if quotes are taken off.
         unquoted: bool,
-        /// Whether only the first time.
+        /// True if it is set only the first time.
         once: bool,
     },
-    /// Prints a text, or what a handler says.
+    /// Prints a text, or the value of a handler.
     Print {
         /// The text, or the handler.
         text: String,
-        /// Whether it ends with a newline.
+        /// True if it ends with a newline.
         line: bool,
-        /// The file that it goes to, and whether behind what is there.
+        /// The file that it goes to, and true if it is appended.
         file: Option<(String, bool)>,
     },
-    /// Prints a handler and what it says to standard error.
+    /// Prints a handler and its value to standard error.
     Read(String),
     /// Writes a handler: its name and the text.
     Write(String),
@@ -79,7 +79,7 @@ pub enum Step {
     Error(String),
 }
 
-/// Where a script goes.
+/// Destination of a jump in a script.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Goal {
     /// To an instruction.
@@ -158,7 +158,7 @@ fn kind(text: &Text) -> Result<ScriptKind, Error> {
     }
 }
 
-/// An instruction: its words, of which the first is its name.
+/// An instruction from its words, the first of which is its name.
 fn step(argument: &Text, parts: &[Text], labels: &[(String, usize)]) -> Result<Step, Error> {
     let name = &parts[0];
     let rest = argument.text[name.text.len()..].trim().to_owned();
@@ -211,7 +211,7 @@ fn step(argument: &Text, parts: &[Text], labels: &[(String, usize)]) -> Result<S
     })
 }
 
-/// What is printed, and to which file if it begins with `>FILE` or `>>FILE`.
+/// Text to print, and its file if it begins with `>FILE` or `>>FILE`.
 fn redirected(text: &str) -> (String, Option<(String, bool)>) {
     let Some(behind) = text.strip_prefix('>') else { return (text.to_owned(), None) };
     let (append, behind) = match behind.strip_prefix('>') {
@@ -229,7 +229,7 @@ fn to_file(name: &str, append: bool) -> Option<(String, bool)> {
     (!name.is_empty() && name != "-").then_some((name, append))
 }
 
-/// Where a label is. A label of the script goes before those that all scripts have.
+/// Destination of a label. Labels of the script take precedence over those that all scripts have.
 fn goal(label: &Text, labels: &[(String, usize)]) -> Result<Goal, Error> {
     if let Some((_, at)) = labels.iter().find(|(name, _)| *name == label.text) {
         return Ok(Goal::Step(*at));

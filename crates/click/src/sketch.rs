@@ -1,9 +1,12 @@
 //! Count sketches: about how many packets or bytes each flow had, in memory that does not grow with the flows.
 //!
-//! A sketch has rows of counters. A flow has one in each row, by a hash of the row's own, and so have others: what a row says is the flow's count and theirs. With plain
-//! counters the smallest is the estimate (count-min: Cormode and Muthukrishnan, 2005): never too small, and too large by more than epsilon of all that was counted with
-//! probability delta at most, from `e / epsilon` counters in each of `ln(1 / delta)` rows. With counters that a second hash adds to or subtracts from, it is the median (count sketch: Charikar,
-//! Chen and Farach-Colton, 2002): wrong on either side, by epsilon of the Euclidean norm of all counts, from `3 / epsilon^2` counters.
+//! A sketch has rows of counters. A flow shares one counter in each row, chosen by a hash for that row, with
+//! other flows: a row's value is the flow's count and theirs. With plain counters the smallest is the
+//! estimate (count-min: Cormode and Muthukrishnan, 2005): never too small, and too large by more than epsilon
+//! of all that was counted with probability delta at most, from `e / epsilon` counters in each of
+//! `ln(1 / delta)` rows. With counters that a second hash adds to or subtracts from, it is the median (count
+//! sketch: Charikar, Chen and Farach-Colton, 2002): wrong on either side, by epsilon of the Euclidean norm of
+//! all counts, from `3 / epsilon^2` counters.
 //!
 //! Sketches of two workers are added up counter by counter.
 //!
@@ -18,7 +21,8 @@ pub(crate) const MIX: [u64; 2] = [0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53];
 /// Rows at most.
 pub(crate) const MOST_ROWS: u32 = 15;
 
-/// What a flow is: addresses as they lie in the packet, source first; then ports as they lie there, or zero, and the protocol above them.
+/// Key of a flow: addresses as they lie in the packet, source first; then ports as they lie there, or zero,
+/// and the protocol above them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Flow {
     /// Both addresses.
@@ -31,7 +35,8 @@ pub struct Flow {
 const PROTOCOLS: [(&str, u64); 3] = [("icmp", 1), ("tcp", 6), ("udp", 17)];
 
 impl Flow {
-    /// Of a text: addresses with their ports behind them, and the protocol, as in `10.0.0.1 1234 10.0.0.2 80 tcp`; without ports where there are none.
+    /// A flow from a text: addresses with their ports behind them, and the protocol, as in
+    /// `10.0.0.1 1234 10.0.0.2 80 tcp`; the ports may be left out.
     pub fn parse(text: &str) -> Option<Flow> {
         let words: Vec<&str> = text.split_whitespace().collect();
         let (source, from, destination, to, protocol) = match words[..] {
@@ -79,7 +84,7 @@ impl std::fmt::Display for Flow {
     }
 }
 
-/// How a sketch is made, and the maps that hold it: arrays, of which each worker has its own.
+/// Parameters of a sketch, and the maps that hold it: arrays, of which each worker has its own.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Sketch {
     /// Name of the map with the counters, row by row, 64 bits each.
@@ -89,19 +94,19 @@ pub struct Sketch {
     pub(crate) rows: u32,
     /// Of the number of counters in a row, the logarithm.
     pub(crate) bits: u32,
-    /// Whether counters are subtracted from, too.
+    /// True if counters are subtracted from, too.
     pub(crate) signed: bool,
     /// Flows that are shown, at most.
     pub(crate) shown: u32,
 }
 
-/// What a row's hash multiplies with: odd (multiply-shift: Dietzfelbinger and others, 1997).
+/// Odd multiplier of a row's hash (multiply-shift: Dietzfelbinger and others, 1997).
 pub(crate) fn multiplier(row: u32) -> u64 {
     Flow { addresses: u64::from(row) + 1, rest: 0 }.digest() | 1
 }
 
 impl Sketch {
-    /// Places of a flow's counters, each with whether it is subtracted from.
+    /// Indexes of a flow's counters, each with true if it is subtracted from.
     fn places(&self, flow: Flow) -> impl Iterator<Item = (u32, bool)> + '_ {
         let digest = flow.digest();
         (0..self.rows).map(move |row| {
@@ -111,7 +116,7 @@ impl Sketch {
         })
     }
 
-    /// About what was counted of a flow, by what a counter holds.
+    /// Estimate of a flow's count, by the values of counters.
     pub fn estimate(&self, flow: Flow, mut counter: impl FnMut(u32) -> i64) -> i64 {
         let count = |(place, minus)| {
             let count = counter(place);

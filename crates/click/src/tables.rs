@@ -1,7 +1,8 @@
-//! Tables of elements that handlers read and write: what entries look like is said here, once for the elements that use them.
+//! Tables of elements that handlers read and write: the form of entries is defined here, once for the
+//! elements that use them.
 //!
-//! Routes are a map of longest prefixes with gateway and output, answers one with Ethernet addresses. No element writes them, and where nobody
-//! else may, there is room for no more than they hold at first.
+//! Routes are a map of longest prefixes with gateway and output, answers one with Ethernet addresses. No
+//! element writes them; if nothing else may, there is room for their initial entries only.
 
 use millstream_ir::{Map, MapDecl};
 
@@ -86,7 +87,8 @@ impl Setup<'_> {
         map
     }
 
-    /// A table of prefixes with these keys and values, of which the first says how long they are: its name, and the map.
+    /// A table of prefixes with these keys and values, the first of which is the prefix length: its name, and
+    /// the map.
     fn prefixes(
         &mut self,
         what: &str,

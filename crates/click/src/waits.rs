@@ -1,8 +1,10 @@
-//! Where packets wait for their time, and for what.
+//! Places where packets wait for their time, and the elements they wait for.
 //!
-//! Elements of time pull: from queues, through schedulers and whatever else there is between. So packets wait where queues end, or, where there is none, in front of
-//! the element itself: that is a lane. The program ends the way of a packet there, at an output of its own behind all others; whoever runs it keeps the packet, and lets it
-//! come in again when it is due. What is between a queue and the element sees packets when they leave.
+//! Elements of time pull: from queues, through schedulers and any elements between them. So packets wait at
+//! the end of queues, or, without a queue, in front of the element itself: that is a lane. The program ends
+//! the way of a packet there, at a separate output behind all others; whoever runs it keeps the packet, and
+//! lets it come in again when it is due. Elements between a queue and the element see packets when they
+//! leave.
 //!
 //! Invariant: lanes are inputs that pull, and so have one connection each.
 
@@ -39,27 +41,27 @@ pub enum Pace {
     Rate {
         /// Tokens a second.
         rate: Number,
-        /// What the bucket holds: so many tokens, or those of a time.
+        /// Size of the bucket: so many tokens, or those of a time.
         burst: Burst,
-        /// Whether a token is a byte.
+        /// True if a token is a byte.
         bytes: bool,
     },
     /// So long behind their arrival.
     Delay(u64),
     /// As over a line.
     Link {
-        /// How long that is.
+        /// Latency of the line.
         latency: u64,
         /// Bytes a second.
         bandwidth: u64,
     },
     /// As soon as they are there, until so many have gone.
     Upto {
-        /// How many, since `base`; without end if that is negative.
+        /// Number of packets since `base`; unlimited if negative.
         limit: Number,
-        /// How many had gone before the count began again.
+        /// Number of packets that had gone before the count began again.
         base: Number,
-        /// Whether any goes.
+        /// 0 if none goes.
         active: Number,
     },
     /// So many at once, at multiples of a time.
@@ -76,7 +78,7 @@ pub enum Pace {
 pub struct Sender {
     /// Its place in [`crate::Program::sources`].
     pub source: usize,
-    /// At what times.
+    /// The times.
     pub beat: Beat,
 }
 
@@ -89,7 +91,7 @@ pub enum Beat {
     Every(u64),
 }
 
-/// What a token bucket holds.
+/// Size of a token bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Burst {
     /// The tokens of so many nanoseconds.
@@ -98,47 +100,47 @@ pub enum Burst {
     Tokens(u64),
 }
 
-/// Where packets wait in order.
+/// Place where packets wait in order.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Lane {
     /// The queue, or the element that they wait for.
     pub element: String,
-    /// What is only known of queues.
+    /// Properties that only queues have.
     pub queue: Option<Queued>,
-    /// What the code calls the place where its packets go on.
+    /// Number in the code of the place where its packets go on.
     pub number: u32,
-    /// Where that number is, in what is kept of a packet.
+    /// Position of that number in the data that is kept of a packet.
     pub numbered: Part,
     /// The annotations that are kept, by number, and where they are.
     pub notes: Vec<(usize, Part)>,
 }
 
-/// Bytes of what is kept of a packet that waits.
+/// Bytes of the data that is kept of a packet that waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Part {
-    /// Where they begin.
+    /// Offset of the first.
     pub at: u32,
-    /// How many there are.
+    /// Number of bytes.
     pub bytes: u32,
 }
 
-/// A queue. Packets that it holds, the most there were, and those that were dropped since it was full, are numbers of the state, which whoever keeps the packets
-/// writes.
+/// A queue. The packets that it holds, the most there were, and those that were dropped since it was full,
+/// are numbers of the state, which whoever keeps the packets writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Queued {
-    /// What it holds at most.
+    /// Maximum number of packets.
     pub capacity: Number,
-    /// Whether a full one drops its first packet.
+    /// True if a full one drops its first packet.
     pub front: bool,
-    /// Where in the state.
+    /// Offset in the state.
     pub length: u32,
-    /// Where in the state.
+    /// Offset in the state.
     pub highest: u32,
-    /// Where in the state.
+    /// Offset in the state.
     pub dropped: u32,
 }
 
-/// Whose turn it is, of lanes by number.
+/// Order of turns among lanes, which are numbers.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Turns {
     /// A lane.
@@ -164,31 +166,31 @@ pub struct Server {
     pub feeds: Option<usize>,
 }
 
-/// Where packets of a program wait.
+/// Places where packets of a program wait.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Waits {
     /// In the order of their outputs.
     pub lanes: Vec<Lane>,
-    /// What they wait for.
+    /// Elements that they wait for.
     pub servers: Vec<Server>,
     /// Sources that send at times of their own.
     pub senders: Vec<Sender>,
-    /// Sources that are pulled by turns; what [`Turns`] call a lane is a place in [`crate::Program::sources`].
+    /// Sources that are pulled by turns; a lane of [`Turns`] is an index of [`crate::Program::sources`] here.
     pub pulls: Vec<Turns>,
     /// Bytes that are kept of a packet.
     pub kept: u32,
-    /// Whether elements go by the clock that hold nothing.
+    /// True if elements that hold no packets use the clock.
     pub clocked: bool,
 }
 
 impl Waits {
-    /// Whether the run has to have a clock.
+    /// Returns true if the run must have a clock.
     pub fn is_timed(&self) -> bool {
         self.clocked || !self.servers.is_empty() || !self.senders.is_empty() || !self.pulls.is_empty()
     }
 }
 
-/// What elements have said of themselves, by number.
+/// Declarations of elements, by their numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Declared {
     pub(crate) queues: FxHashMap<usize, Queued>,
@@ -197,11 +199,12 @@ pub(crate) struct Declared {
     pub(crate) tickets: FxHashMap<usize, Vec<u64>>,
     pub(crate) senders: Vec<Sender>,
     pub(crate) clocked: bool,
-    /// Whether runs have a clock.
+    /// True if runs have a clock.
     pub(crate) timed: bool,
 }
 
-/// Finds lanes and servers. Beside them the inputs that are lanes, in order. `sources` are the elements of the program's sources.
+/// Finds lanes and servers. Also gives the inputs that are lanes, in order. `sources` are the elements of the
+/// program's sources.
 pub(crate) fn find(
     graph: &Graph,
     classes: &[&'static Class],
@@ -245,7 +248,7 @@ pub(crate) fn find(
 /// Schedulers behind one another, at most: behind more, packets wait in front of these.
 const DEEPEST: u32 = 32;
 
-/// Whether a class chooses an input to pull from.
+/// Returns true if a class chooses an input to pull from.
 fn is_scheduler(class: &Class) -> bool {
     ["RoundRobinSched", "PrioSched", "StrideSched"].contains(&class.name)
 }
@@ -260,7 +263,7 @@ impl Turns {
         }
     }
 
-    /// Whether some lane of others is among these.
+    /// Returns true if a lane of the others is among these.
     fn has(&self, others: &Turns) -> bool {
         let own = self.lanes();
         others.lanes().iter().any(|lane| own.contains(lane))
@@ -285,13 +288,13 @@ struct Search<'s> {
 }
 
 impl Search<'_> {
-    /// What is pulled from at an input, for the element `of`.
+    /// Turns that an input pulls from, for the element `of`.
     fn turns(&mut self, mut input: Port, of: usize, depth: u32) -> Turns {
         // A way that leads back to itself has no end.
         for _ in 0..self.graph.elements.len() {
             let Some(from) = self.from.get(&input).copied() else { break };
             let (element, inputs) = (from.element, self.ports[from.element].0);
-            // What several pull from has no lane: whose packets they are is decided in front of it.
+            // An output that several inputs pull from has no lane: the puller is chosen in front of it.
             if self.pullers.get(&from).is_some_and(|pullers| *pullers > 1) {
                 break;
             }
@@ -318,7 +321,7 @@ impl Search<'_> {
         self.lane(input, of, None)
     }
 
-    /// What a scheduler pulls from.
+    /// Turns that a scheduler pulls from.
     fn scheduled(&mut self, element: usize, inputs: u32, of: usize, depth: u32) -> Option<Turns> {
         if depth == DEEPEST || !is_scheduler(self.classes[element]) || !self.seen.insert(element) {
             return None;
@@ -328,7 +331,7 @@ impl Search<'_> {
         Some(self.of_class(element, all))
     }
 
-    /// Turns of a scheduler's inputs, as its class has them; of some inputs there is nothing to say.
+    /// Turns of a scheduler's inputs, by its class; those of some inputs are not known.
     fn of_class(&self, element: usize, all: Vec<Option<Turns>>) -> Turns {
         match self.classes[element].name {
             "RoundRobinSched" => Turns::RoundRobin(all.into_iter().flatten().collect()),
@@ -377,7 +380,7 @@ impl Search<'_> {
         Some((inner, self.of_class(element, all)))
     }
 
-    /// The element that an input pulls from, behind whatever only passes packets on.
+    /// The element that an input pulls from, behind elements that only pass packets on.
     fn begins(&self, mut input: Port) -> Option<usize> {
         for _ in 0..self.graph.elements.len() {
             let from = *self.from.get(&input)?;
@@ -394,7 +397,7 @@ impl Search<'_> {
     fn lane(&mut self, input: Port, element: usize, queue: Option<Queued>) -> Turns {
         let lane = *self.inputs.entry(input).or_insert_with(|| {
             let element = self.graph.elements[element].name.clone();
-            // Where they are is known when there is code.
+            // Positions are known when the code is generated.
             let (numbered, notes) = (Part::default(), Vec::new());
             self.lanes.push(Lane { element, queue, number: 0, numbered, notes });
             self.lanes.len() - 1

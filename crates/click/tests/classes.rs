@@ -1,5 +1,5 @@
-//! Batches that are sorted into classes: packets of a flow stay in order, all are sent once and as they would be; and where packets see what others have
-//! left, they run in order, which is said.
+//! Batches that are sorted into classes: packets of a flow stay in order, all are sent once and unchanged. If
+//! packets see state that others have left, they run in order, and the engine reports that.
 
 use millstream_click::{compile, flatten, parse};
 use millstream_native::io::graph::{Feed, run_graph};
@@ -31,7 +31,7 @@ fn frames(rng: &mut Rng, count: u32, kinds: &[[u8; 2]]) -> Vec<Vec<u8>> {
             }
         }
         frame.truncate(if rng.below(12) == 0 { 16 + rng.below(50) as usize } else { 90 });
-        // Behind what headers say.
+        // Behind the headers.
         frame.extend(number.to_be_bytes());
         frame
     };
@@ -41,7 +41,7 @@ fn frames(rng: &mut Rng, count: u32, kinds: &[[u8; 2]]) -> Vec<Vec<u8>> {
 /// A packet's number, the output that it left by, and its bytes.
 type Left = (u64, usize, Vec<u8>);
 
-/// What was sent, in order, and the engine.
+/// Packets sent, in order, and the engine.
 fn sent(text: &str, schedule: &str, frames: &[Vec<u8>]) -> (Vec<Left>, Engine) {
     let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
     let program = compile(&graph).unwrap_or_else(|e| panic!("{text}: {e:?}"));

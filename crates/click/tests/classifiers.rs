@@ -1,5 +1,6 @@
-//! Classifiers of many rules, which are match tables: each template sends every packet where a chain of elements with one rule each does, which are control
-//! flow, in the interpreter; and so does the interpreter with the table. Filters of real size are held against the firewall's model, too.
+//! Classifiers of many rules, which are match tables: each template sends every packet to the same output as
+//! a chain of elements with one rule each, which are control flow, in the interpreter; and so does the
+//! interpreter with the table. Filters of real size are compared with the firewall's model, too.
 
 mod common;
 
@@ -33,7 +34,7 @@ fn interpreted(program: &Program, frames: &[Vec<u8>]) -> Sent {
     sent.into_iter().map(|(port, data)| (port as usize, data)).collect()
 }
 
-/// What native code sends that has the template for the element `f`.
+/// Packets that native code with the template for the element `f` sends.
 fn native(program: &Program, template: Option<Classifier>, frames: &[Vec<u8>]) -> Result<Sent, Error> {
     let classifiers = template.map(|template| ("f".to_owned(), template)).into_iter().collect();
     let options = Options { classifiers, ..Options::default() };
@@ -48,7 +49,7 @@ fn native(program: &Program, template: Option<Classifier>, frames: &[Vec<u8>]) -
     Ok(sent)
 }
 
-/// Where outputs of `f` go.
+/// Connections of the outputs of `f`.
 fn sinks(element: &str) -> String {
     (0..OUTPUTS).map(|n| format!("{element}[{n}] -> d{n};")).collect()
 }
@@ -75,7 +76,7 @@ fn both(front: &str, rules: &[(Option<u64>, String)]) -> (Program, Program) {
     (program(&one), program(&chain))
 }
 
-/// All templates send what the chain does. Gives how many packets that is.
+/// Checks that all templates send the same as the chain. Gives the number of packets.
 fn agree(one: &Program, chain: &Program, frames: &[Vec<u8>]) -> usize {
     let expected = interpreted(chain, frames);
     assert_eq!(interpreted(one, frames), expected, "the table itself");

@@ -1,17 +1,17 @@
-//! Copies of packets are whole: what was stripped from the original, and may be put back, is in front of the copy, too, and what is kept of a
-//! packet that waits lies where no header is.
+//! Copies of packets are whole: bytes that were stripped from the original, and may be put back, are in front
+//! of the copy, too, and the data that is kept of a packet that waits does not overlap with headers.
 
 mod common;
 
 use common::{Bed, hex};
 
-/// A frame of which every byte is another.
+/// A frame with a different value in every byte.
 fn frame() -> Vec<u8> {
     let header = hex("000102030405 060708090a0b 0800");
     header.into_iter().chain((0..60).map(|n| 0x40 + n)).collect()
 }
 
-/// What leaves by each of two outputs.
+/// Packets that leave by each of two outputs.
 fn both(between: &str) -> [Vec<Vec<u8>>; 2] {
     let mut bed = Bed::new(&format!("FromDump(a) -> {between}"));
     let sent = bed.at(1, [&[frame(), frame()], &[]]);
@@ -37,7 +37,8 @@ fn headers_that_were_put_in_front_and_stripped_are_in_front_of_copies() {
     assert_eq!((&original, &copy), (&vec![encapsulated.clone(); 2], &vec![encapsulated; 2]));
 }
 
-/// Annotations of a packet that waits, and room for headers, are not in each other's way: the last one that fits is dropped by neither.
+/// Annotations of a packet that waits and room for headers do not overlap: the last header that fits is
+/// dropped by neither.
 #[test]
 fn packets_that_wait_have_all_the_room_in_front() {
     let put = "EtherEncap(0x0806, 1:1:1:1:1:1, 2:2:2:2:2:2) -> ".repeat(15);

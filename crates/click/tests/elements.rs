@@ -1,4 +1,5 @@
-//! Elements on single packets, as native code. What many real packets become is held against a peer by `bench/click.py`.
+//! Elements on single packets, as native code. Results for many real packets are compared with a peer's by
+//! `bench/click.py`.
 
 mod common;
 
@@ -9,7 +10,7 @@ use millstream_click::{
 use millstream_native::io::graph::{Feed, run_graph};
 use millstream_native::{Engine, Options};
 
-/// What became of packets: those sent, with their output, and what was dropped, for which reason.
+/// Outcome of packets: those sent, with their output, and the dropped ones by reason.
 struct Outcome {
     sent: Vec<(usize, Vec<u8>)>,
     dropped: Vec<(String, u64)>,
@@ -143,7 +144,8 @@ fn too_many_copies_are_counted_and_no_stall() {
     let ran = run(&text, &vec![vec![0; 60]; 3]);
     let lost: u64 =
         ran.dropped.iter().filter(|(reason, _)| reason.ends_with("no_buffer")).map(|(_, lost)| lost).sum();
-    // Of the first packet there are 39 copies, and would be 39 of each of 40; for the others there is no buffer left.
+    // Of the first packet there are 39 copies, and would be 39 of each of 40; for the others no buffer is
+    // left.
     assert_eq!(lost, 3 * 39 + (40 + 1 + 1) * 39 - 1024);
 }
 
@@ -259,7 +261,7 @@ fn expressions_choose_outputs() {
         ("all", true),
         ("false", false),
         ("src and dst host 1.0.0.1", false),
-        // Numbers at an offset compare as fields do, and values lose what a mask leaves out.
+        // Numbers at an offset compare as fields do, and values lose the bits outside of a mask.
         ("ip[8] > 63", true),
         ("ip[8:1] <= 63", false),
         ("ip[2:2] & 0xff", true),
@@ -267,7 +269,7 @@ fn expressions_choose_outputs() {
         ("ip[8] & 0x40 != 255", false),
         ("src or dst host != 1.0.0.1", false),
         ("ip proto gre", false),
-        // What the header says, whatever is behind the packet.
+        // The length in the header, whatever is behind the packet.
         ("ip len 40", true),
     ] {
         let ran =
@@ -334,7 +336,7 @@ fn names_of_addresses_may_have_what_is_meant_behind_them() {
     assert_eq!(ran.sent[0].1[20..32], [7, 8, 9, 10, 11, 12, 1, 2, 3, 4, 5, 6]);
 }
 
-/// What a table of routes holds at first: length and address of each prefix.
+/// Initial entries of a table of routes: length and address of each prefix.
 fn routed(graph: &Graph) -> Vec<(u32, [u8; 4])> {
     let program = compile(graph).unwrap_or_else(|e| panic!("{e:?}"));
     let key = |key: &[u8]| {
@@ -439,7 +441,7 @@ fn a_switch_floods_until_it_knows_and_never_sends_back() {
     assert_eq!(ran.dropped, [("s same_port".to_owned(), 1), ("s too_short".to_owned(), 1)]);
 }
 
-/// Buffers are used again: what a frame before has left behind the end of a short one is not looked at.
+/// Buffers are used again: bytes of an earlier frame behind the end of a short one are not looked at.
 #[test]
 fn a_frame_too_short_for_an_address_is_for_this_host() {
     let broadcast = vec![0xff; 64];
@@ -470,7 +472,7 @@ fn a_host_filter_passes_what_its_device_would_receive() {
     assert_eq!((numbers(both, 0), numbers(both, 1)), (vec![0, 2, 3], vec![1, 4, 5]));
     let all = "FromDevice(in) -> HostEtherFilter(2:0:0:0:0:1, DROP_OTHER false) -> ToDPDKDevice(a)";
     assert_eq!(numbers(all, 0), [0, 1, 2, 3, 4, 5]);
-    // What it notes is what others drop by.
+    // Its annotation decides which packets others drop.
     let cast = "FromDump(in) -> HostEtherFilter(2:0:0:0:0:1) -> DropBroadcasts -> ToDPDKDevice(a)";
     assert_eq!(numbers(cast, 0), [0, 5]);
 }

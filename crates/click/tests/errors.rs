@@ -1,4 +1,4 @@
-//! What is said of configurations that are wrong: the place, the rule, the nearest name.
+//! Errors about wrong configurations: the position, the rule, the nearest name.
 
 use millstream_click::{Error, compile, flatten, parse};
 

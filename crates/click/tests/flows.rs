@@ -1,4 +1,4 @@
-//! Elements of FastClick's flow subsystem, and work that stands for a network function's.
+//! Elements of FastClick's flow subsystem, and work in the place of a network function's.
 
 mod common;
 
@@ -38,7 +38,7 @@ fn each_flow_gets_the_next_port_of_one_address() {
     for (_, packet) in &sent {
         assert_eq!(sum(&packet[..20]), 0xffff);
     }
-    // What has no ports cannot be told from other packets of its host when it comes back.
+    // A packet without ports cannot be told from other packets of its host when it comes back.
     assert!(bed.at(2, [NONE, &[packet(47, 1, 1000)]]).is_empty());
     assert_eq!(bed.dropped("not_tcp_or_udp"), 1);
 }
@@ -63,7 +63,7 @@ fn flows_are_counted_once_each() {
         other,
     ];
     assert_eq!(bed.at(1, [&flows, NONE]).len(), flows.len());
-    // Without ports: GRE, and what are no first fragments.
+    // Without ports: GRE, and fragments that are not the first.
     assert_eq!(bed.counter("c", "count"), 5);
     assert_eq!(bed.at(2, [&flows, NONE]).len(), flows.len());
     assert_eq!(bed.counter("c", "count"), 5);

@@ -1,4 +1,5 @@
-//! Programs of others as elements: contexts and verdicts of TC. (Those of XDP are held against the kernel by the command line's tests.)
+//! Programs of others as elements: contexts and verdicts of TC. (Those of XDP are compared with the kernel's
+//! by the command line's tests.)
 
 use millstream_click::{Foreign, compile_with, flatten, parse};
 use millstream_ir::{
@@ -9,7 +10,7 @@ use millstream_native::{Engine, Options};
 
 const SCHED_CLS: u32 = 3;
 
-/// A TC program that returns the packet's first byte, less one, and writes 9 in its place; 2 if there is none.
+/// A TC program that returns the packet's first byte, less one, and writes 9 in its place; 2 without a byte.
 fn program(context_field: i32) -> Foreign {
     let mut func = Function::new("classify", Linkage::Program { prog_type: SCHED_CLS });
     let [entry, whole, short] = [(); 3].map(|()| func.add_block());

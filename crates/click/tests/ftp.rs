@@ -1,4 +1,5 @@
-//! FTP through address translation: where data are waited for, and the numbers of bytes behind a command that has become longer.
+//! FTP through address translation: addresses at which clients wait for data, and sequence numbers behind a
+//! command that has become longer.
 
 mod common;
 
@@ -73,7 +74,7 @@ fn data_connections_find_the_client_and_the_stream_stays_whole() {
         (2, &CLIENT[..], &777u16.to_be_bytes()[..])
     );
     assert!(sealed(&sent[0].1));
-    // What is acknowledged before the command is as it was, and behind it is less.
+    // Acknowledgements up to the command are unchanged, and behind it they are lower.
     assert_eq!(through(&mut bed, false, from_server([5, 1008], "")).0, [5, 1008]);
     assert_eq!(through(&mut bed, false, from_server([5, end + grown], "200 OK\r\n")).0, [5, end]);
     // Later bytes have later numbers.

@@ -1,4 +1,5 @@
-//! Configurations that nobody wrote: real ones with changes, and words of the language in any order. Nothing panics, and every error has a place.
+//! Made-up configurations: real ones with changes, and words of the language in any order. Nothing panics,
+//! and every error has a position.
 
 #[path = "common/front.rs"]
 mod front;
@@ -6,7 +7,7 @@ mod front;
 use front::through;
 use proptest::prelude::*;
 
-/// What configurations are made of; many are elements, so that graphs make sense now and then.
+/// Words that configurations consist of; many are elements, so that graphs are valid now and then.
 const WORDS: &[&str] = &[
     "a",
     "b",
@@ -156,7 +157,7 @@ fn written() -> Vec<String> {
     all.iter().map(|path| std::fs::read_to_string(path).expect("text")).collect()
 }
 
-/// Places, how much is taken away there, and what is put in its place.
+/// Positions, the length of text to remove there, and the text to insert.
 fn changes() -> impl Strategy<Value = Vec<(prop::sample::Index, usize, &'static str)>> {
     prop::collection::vec((any::<prop::sample::Index>(), 0usize..12, prop::sample::select(WORDS)), 0..5)
 }

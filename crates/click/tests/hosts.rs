@@ -1,4 +1,5 @@
-//! Elements of hosts, as native code: what they send by themselves, headers that they put in front, swap and sum up, echo requests.
+//! Elements of hosts, as native code: packets of sources, headers that they put in front, swap and sum up,
+//! echo requests.
 
 mod common;
 
@@ -12,7 +13,7 @@ fn program(text: &str) -> Program {
     compile(&graph).unwrap_or_else(|e| panic!("{text}: {e:?}"))
 }
 
-/// What the one source of a configuration sends, and how much of it.
+/// Packets that the one source of a configuration sends, and the limit.
 fn frames(text: &str) -> (Vec<Vec<u8>>, Option<u64>) {
     let mut sources = program(text).sources;
     match sources.pop().expect("a source") {
@@ -204,7 +205,8 @@ fn packets_are_made_longer_with_zeros_and_cut() {
     assert_eq!(lengths, [(0, 60), (0, 61), (1, 40), (1, 40), (1, 40)]);
     assert_eq!(sent[0].1, [&[7; 20][..], &[0; 40]].concat());
     assert_eq!(sent[4].1, [7; 40]);
-    // What is too short for the kernel's own way to lengthen packets is not sent with bytes that nobody wrote.
+    // A packet that is too short for the kernel's own way to lengthen packets is not sent with uninitialized
+    // bytes.
     let mut bed = Bed::new("FromDevice(a) -> Pad(9) -> ToDPDKDevice(a); FromDevice(b) -> Discard");
     assert_eq!(bed.at(1, [&[of(3)], NONE]), []);
     assert_eq!(bed.dropped("no_tailroom"), 1);
@@ -242,7 +244,7 @@ fn sums_are_set_as_cards_do() {
     for at in [0, 1] {
         assert_eq!(transport_sum(&sent[at].1), 0xffff, "{:02x?}", sent[at].1);
     }
-    // What has no sum of its own here, or one that cannot be computed, keeps what it has.
+    // A packet without a sum here, or with one that cannot be computed, keeps its bytes.
     for (at, before) in [(2, fragment), (3, cut), (4, udp)] {
         assert_eq!(sent[at].1[20..], before[20..]);
     }

@@ -1,4 +1,5 @@
-//! Echoes, errors about flows, and addresses alone are translated: out, back, and by whom they must not be.
+//! Echoes, errors about flows, and addresses alone are translated: out and back, but not for senders that
+//! must not use a flow.
 
 mod common;
 
@@ -43,7 +44,7 @@ fn only(sent: Vec<(usize, Vec<u8>)>) -> (usize, Vec<u8>) {
     one
 }
 
-/// `rw` between two sides, with what it makes of packets.
+/// `rw` between two sides.
 fn between(rewriter: &str) -> Bed {
     Bed::new(&format!(
         "rw :: {rewriter};
@@ -68,7 +69,7 @@ fn pings_find_their_way_back_and_requests_are_no_answers() {
     let (output, back) = only(bed.at(2, [&[], &[echo([SERVER, NAT], false, 1024)]]));
     assert_eq!((output, ends(&back), identifier(&back)), (1, [SERVER, INSIDE], 77));
     assert!(icmp_sealed(&back), "{back:02x?}");
-    // Answers to nobody's request begin no flow; what is no echo does not, either.
+    // Answers without a request begin no flow; nor do packets that are not echoes.
     let odd = [echo([INSIDE, SERVER], false, 5), packet(17, [INSIDE, SERVER], [5000, 53], 0)];
     assert_eq!(bed.at(3, [&odd, &[]]), []);
     assert_eq!((bed.dropped("no_mapping"), bed.dropped("no_echo")), (4, 1));
@@ -100,7 +101,7 @@ fn with_errors() -> Bed {
     )
 }
 
-/// Where things leave in [`with_errors`].
+/// Outputs of [`with_errors`].
 const IN: usize = 1;
 const OTHER: usize = 2;
 
@@ -149,7 +150,7 @@ fn what_is_about_no_flow_is_not_changed() {
     }
     assert_eq!(bed.at(2, [&[], &[packet(6, [SERVER, NAT], [80, 1024], 2)]]), []);
     assert_eq!(bed.dropped("no_icmp"), 1);
-    // An error says nothing of whether the flow is still in use.
+    // An error does not keep the flow alive.
     assert_eq!(only(bed.at(90, [&[], &[about(&out)]])).0, IN);
     assert_eq!(only(bed.at(120, [&[], &[about(&out)]])).0, OTHER);
 }
@@ -185,7 +186,7 @@ fn hosts_have_an_address_each_as_long_as_there_are_some() {
         }
         given.sort_unstable();
         assert_eq!((given, bed.dropped("no_free_address")), (vec![1, 2], 1), "{pattern}");
-        // Any protocol, any port, and fragments, to whom it may concern.
+        // Any protocol, any port, and fragments, to any host.
         let own = sent[0].1[15];
         let mut fragment = packet(17, [ROUTER, [192, 0, 2, own]], [1, 2], 0);
         (fragment[7], fragment[9]) = (2, 99);

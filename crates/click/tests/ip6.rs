@@ -6,7 +6,7 @@ use common::{Bed, hex, sum};
 
 const NONE: &[Vec<u8>] = &[];
 
-/// A header for `payload`, which is what `next` says, to 3ffe:1ce1:2::200:HOST.
+/// A header of type `next` for `payload`, to 3ffe:1ce1:2::200:HOST.
 fn packet(next: u8, hops: u8, host: u8, payload: &[u8]) -> Vec<u8> {
     let head = [0x60, 0, 0, 0, 0, payload.len() as u8, next, hops];
     [&head[..], &hex("3ffe 1ce1 0002 0000 0000 0000 0000 0001"), &address(host), payload].concat()
@@ -147,7 +147,7 @@ fn neighbours_are_told_the_address_of_the_longest_prefix() {
     );
 }
 
-/// What a host answers, by a router that was asked.
+/// Answer of a host, by a router that was asked.
 fn advertisement(host: u8) -> Vec<u8> {
     let message =
         [&hex("88 00 0000 c0000000")[..], &address(host), &hex("02 01 0400 0000 00"), &[host]].concat();

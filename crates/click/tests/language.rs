@@ -1,4 +1,4 @@
-//! The language: examples of click(5), what is printed reads as the same, and nothing panics.
+//! The language: examples of click(5); printed configurations read as the same, and nothing panics.
 
 use millstream_click::{ast, compile, flatten, parse};
 use proptest::prelude::*;
@@ -61,7 +61,7 @@ fn compound_elements_are_taken_apart() {
         flat(text),
         "a[0]->[0]compound/X@1 c[0]->[0]compound/y compound/X@1[0]->[0]b compound/y[0]->[0]d"
     );
-    // The name of the class means the one before, inside of its own definition.
+    // The name of the class has its previous meaning inside of its own definition.
     assert_eq!(
         flat("elementclass Queue { input -> Queue -> output } a::X -> q :: Queue -> b::X"),
         "a[0]->[0]q/Queue@1 q/Queue@1[0]->[0]b"
@@ -78,7 +78,7 @@ fn definitions_are_chosen_by_ports_and_arguments() {
     assert_eq!(arguments(&format!("{class} x :: X -> Q -> x"))[1], "");
     assert_eq!(arguments(&format!("{class} x :: X -> Q(5) -> x"))[1], "5");
     assert_eq!(arguments(&format!("{class} Q(5, N 6) -> x :: X"))[0], "5|6");
-    // What is not there is what the name meant before.
+    // Forms that are not defined have the previous meaning of the name.
     assert_eq!(flat(&format!("{class} x :: X -> q :: Q(1,2,3) -> x")), "x[0]->[0]q q[0]->[0]x");
     let none = "elementclass T { $a | X($a) } T(1, 2)";
     let error = flatten(&parse(none).expect("parsed"), &[]).expect_err("no definition");
@@ -151,7 +151,8 @@ fn statement(depth: u32) -> BoxedStrategy<String> {
         .boxed()
 }
 
-/// Reads a text as far as it makes sense: then its flat form is a configuration, and what it is compiled to is valid.
+/// Reads a text as far as it is valid: then its flat form is a configuration, and the compiled program is
+/// valid.
 fn understood(text: &str) {
     let Ok(statements) = parse(text) else { return };
     let Ok(graph) = flatten(&statements, &[]) else { return };
@@ -169,7 +170,7 @@ proptest! {
         let read = parse(&text).unwrap_or_else(|e| panic!("{e} in {text}"));
         let printed = ast::print(&read);
         prop_assert_eq!(parse(&printed).unwrap_or_else(|e| panic!("{e} in {printed}")), read);
-        // Whatever it means, it means it without panic.
+        // Any meaning is fine, but no panic.
         understood(&text);
     }
 

@@ -1,4 +1,4 @@
-//! What programs keep of a packet beside its bytes.
+//! Data that programs keep of a packet beside its bytes.
 
 use millstream_click::{Annotation, Layout, compile, flatten, parse};
 
@@ -41,7 +41,7 @@ fn packets_that_wait_keep_what_is_looked_at_behind_that() {
     let header = layout(&format!(
         "{head} t[1] -> GetIPAddress(IP dst) -> LinearIPLookup(0.0.0.0/0 0) -> ToDPDKDevice(c)"
     ));
-    // A distance of four bytes, the number of the input, and whether there is a distance.
+    // A distance of four bytes, the number of the input, and a flag for the distance.
     let network = annotation(&header, "network header");
     assert_eq!((network.kept_at, network.kept_bytes, header.kept), (Some(0), 4, 8), "{header:?}");
     let dense = header.annotations.iter().map(|a| a.kept_bytes).sum::<u32>() + 1;

@@ -1,8 +1,8 @@
-//! Hostile packets through elements, as native code and in the IR's interpreter, which refuses any access outside of a packet: both send
-//! the same packets and leave the same counters and tables.
+//! Hostile packets through elements, as native code and in the IR's interpreter, which refuses any access
+//! outside of a packet: both send the same packets and leave the same counters and tables.
 //!
-//! Each frame has bytes in front that are stripped first, since the interpreter knows no other room for headers; it has no room for copies, so
-//! that elements that make some are not here.
+//! Each frame has bytes in front that are stripped first, since the interpreter has no other room for
+//! headers. It has no room for copies, so elements that make copies are not tested here.
 
 mod common;
 
@@ -15,14 +15,14 @@ use millstream_native::io::graph::{Feed, run_graph};
 use millstream_native::{Classes, Clock, Descriptors, Engine, LONGEST, Options};
 use proptest::prelude::*;
 
-/// Bytes that are stripped, in two steps: a packet that waited is put where there is room for the longest, which the interpreter has within the
-/// frame only.
+/// Bytes that are stripped, in two steps: a packet that waited is put at a place with room for the longest
+/// one, which the interpreter has within the frame only.
 const FRONT: usize = 1700;
 /// Bytes behind the headers, at most.
 const LONGEST_REST: usize = 1700;
 const NOW: u64 = 1_000_000_000_000;
 
-/// What is between `FromDump(a) -> Strip(850) -> Strip(850)` and the files.
+/// Elements between `FromDump(a) -> Strip(850) -> Strip(850)` and the files.
 const GRAPHS: &[&str] = &[
     "-> c :: Classifier(12/0800, 12/0806 20/0001, -) -> Strip(14) -> k :: CheckIPHeader -> ToDump(0); k[1] -> ToDump(1);
         c[1] -> ARPResponder(18.0.0.0/8 1:1:1:1:1:1) -> ToDump(2); c[2] -> EtherMirror -> ToDump(3)",
@@ -85,7 +85,7 @@ const SCHEDULES: [&str; 7] = [
     "batch=64,classes=ethertype",
 ];
 
-/// What was sent, and state and tables in the end.
+/// Packets sent, and the final state and tables.
 type Outcome = (Vec<(u64, Vec<u8>)>, Vec<(String, Vec<(Vec<u8>, Vec<u8>)>)>);
 
 fn native(program: &Program, frames: &[Vec<u8>], schedule: &str) -> Outcome {
@@ -106,7 +106,7 @@ fn native(program: &Program, frames: &[Vec<u8>], schedule: &str) -> Outcome {
     })
     .expect("memory");
     if engine.schedule.schedule.classes != Classes::One {
-        // What one packet brings about stays together, in order.
+        // Packets that one packet causes stay together, in order.
         sent.sort_by_key(|(number, _)| *number);
     }
     let sent = sent.into_iter().map(|(_, sent)| sent).collect();
@@ -137,7 +137,7 @@ fn interpreted(program: &Program, frames: &[Vec<u8>]) -> Outcome {
     (sent, maps.collect())
 }
 
-/// An IPv6 header and what is behind it: a message about a neighbour with a right sum, or anything.
+/// An IPv6 header and the bytes behind it: a message about a neighbour with a correct sum, or anything.
 fn behind_ip6(protocol: u8, hops: u8, rest: &[u8]) -> Vec<u8> {
     let neighbour = protocol == 1;
     let next = if neighbour { 58 } else { [17, 44, 58, 6][usize::from(protocol & 3)] };
@@ -216,7 +216,8 @@ fn behind_ip6(protocol: u8, hops: u8, rest: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// A message about a flow that may be known: an echo, or an error that carries a header as it is behind one of the graphs, or before it.
+/// A message about a flow that may be known: an echo, or an error that carries a header as it is behind one
+/// of the graphs, or before it.
 fn about(bits: u16, rest: &[u8]) -> Vec<u8> {
     let [a, b] = bits.to_le_bytes();
     let word = [0, 4 * (b & 1), 0, a & 3];

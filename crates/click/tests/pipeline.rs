@@ -1,4 +1,5 @@
-//! A graph in stages does what it does in one, whatever the timing of its workers, and ends when one of them fails.
+//! A graph in stages has the same effect as in one, with any timing of its workers, and ends when one of them
+//! fails.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,17 +16,17 @@ use millstream_native::{Engine, Options};
 use millstream_programs::packet::partly_broken;
 use millstream_programs::rng::Rng;
 
-/// Annotations and stripped headers that are wanted behind queues, copies, a queue behind another, a way beside all queues, and a table that one stage
-/// fills and both look up in.
+/// Annotations and stripped headers that are needed behind queues, copies, a queue behind another, a path
+/// beside all queues, and a table that one stage fills and both look up in.
 const QUEUES: &str = "FromDump(a) -> c :: Classifier(12/0800, -); c[1] -> ToDump(1);
     c[0] -> Paint(3) -> Strip(14) -> k :: CheckIPHeader(CHECKSUM false) -> rw :: IPRewriter(pattern 192.0.2.1 1024-65535# - - 0 1)
         -> q :: Queue -> Unqueue -> p :: CheckPaint(3) -> Unstrip(14) -> t :: Tee(2) -> n :: Counter -> ToDump(0);
     t[1] -> Queue(5) -> Unqueue -> Strip(14) -> DecIPTTL -> Queue -> Unqueue -> ToDump(2); p[1] -> Discard; rw[1] -> q; k[1] -> Discard;";
 
-/// Nobody wants the engine.
+/// No function asks for the engine.
 const NEVER: Option<fn(&mut Engine) -> bool> = None;
 
-/// What each output sent, in order.
+/// Packets that each output sent, in order.
 type Sent = Vec<Vec<(u64, Vec<u8>)>>;
 
 fn graph() -> Graph {
@@ -117,7 +118,8 @@ fn a_stage_that_fails_ends_the_others() {
     }
 }
 
-/// What is put into packets in front of queues and looked for behind them, which differs from graph to graph; what is found wrong goes to output 1.
+/// Elements put marks into packets in front of queues and check them behind, different from graph to graph;
+/// packets with wrong marks go to output 1.
 fn painted(color: u32, more: [&str; 2]) -> Program {
     let text = format!(
         "FromDump(a) -> Paint({color}) {} -> Queue -> Unqueue -> p :: CheckPaint({color}) -> a :: Counter -> Queue -> Unqueue -> {} b :: Counter -> ToDump(0); p[1] -> ToDump(1)",
@@ -126,15 +128,17 @@ fn painted(color: u32, more: [&str; 2]) -> Program {
     staged(&flatten(&parse(&text).expect("parsed"), &[]).expect("flattened"))
 }
 
-/// Somebody who has the engine to himself finds every packet that was received sent, and may put another graph in its place, which no packet of the one before comes to; with a ring
-/// that is full, one that is empty, and a source that waits.
+/// A caller with exclusive access to the engine finds that every packet that was received was sent, and may
+/// replace the graph; no packet of the previous one reaches the new one. Tested with a full ring, an empty
+/// one, and a source that waits.
 #[test]
 fn between_batches_of_stages_no_packet_is_under_way() {
     let programs =
         [painted(3, [""; 2]), painted(5, ["-> SetIPAddress(1.2.3.4) -> Strip(14)", "Unstrip(14) ->"])];
     let frames = vec![vec![7; 60]; 64];
     let feeds = [Feed { frames: &frames, count: u64::MAX }];
-    // How often the last stage gives its processor away before it sends a packet, and whether the source waits every other time.
+    // Number of times the last stage yields before it sends a packet, and true if the source waits every
+    // other time.
     for (stages, yields, waits) in
         [(2, 3, false), (2, 0, true), (2, 0, false), (3, 3, false), (3, 0, true), (3, 0, false)]
     {
@@ -178,7 +182,8 @@ fn between_batches_of_stages_no_packet_is_under_way() {
     }
 }
 
-/// Queues one behind another count, not those that a packet passes again when it goes round, or beside each other, or that several pull from.
+/// Only queues one behind another count, not those that a packet passes again in a cycle, or beside each
+/// other, or that several pull from.
 #[test]
 fn there_are_as_many_stages_as_queues_one_behind_another_and_one() {
     let stages = |text: &str| {

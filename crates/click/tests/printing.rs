@@ -1,4 +1,4 @@
-//! What elements print, as native code and in the IR's interpreter.
+//! Lines that elements print, as native code and in the IR's interpreter.
 
 mod common;
 

@@ -58,7 +58,7 @@ fn the_latest_packet_waits_for_the_answer_and_later_ones_do_not() {
 fn answers_hold_for_their_time_and_questions_are_asked_again() {
     let mut bed = bed();
     let one = [packet(7, 40)];
-    // An answer that nobody asked for is remembered, too.
+    // An unsolicited answer is remembered, too.
     assert_eq!(bed.at(1, [&[], &[answer(7)]]), []);
     assert_eq!(bed.at(60, [&one, &[]]), [(0, framed(7, &one[0]))]);
     assert_eq!(bed.at(62, [&one, &[]]), [(0, question(7))]);

@@ -1,4 +1,5 @@
-//! The page of classes and arguments is what the classes say; and what they say is so: an argument without effect is taken, one that is refused is refused.
+//! The page of classes and arguments agrees with the classes, and the classes are right: an argument without
+//! effect is accepted, and a refused one is refused.
 
 use std::path::Path;
 

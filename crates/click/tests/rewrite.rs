@@ -1,5 +1,5 @@
-//! Flows that are translated: out, back, without a free port, and after their time. Real traffic is held against a peer by
-//! `bench/click.py`.
+//! Flows that are translated: out, back, without a free port, and after their time. Results for real traffic
+//! are compared with a peer's by `bench/click.py`.
 
 mod common;
 
@@ -55,7 +55,7 @@ fn ports_are_given_out_once_each_until_none_is_left() {
         ports.sort_unstable();
         assert_eq!(ports, [2000, 2001, 2002], "{suffix}");
         assert_eq!(bed.dropped("no_free_port"), 2);
-        // Known flows keep what they have; another server's answers do not collide.
+        // Known flows keep their ports; another server's answers do not collide.
         let again = bed.at(2, [&flows[..1], &[]]);
         assert_eq!(again[0], sent[0]);
         let other = packet(17, [INSIDE, [198, 51, 100, 8]], [2001, 53], 0);
@@ -140,7 +140,7 @@ fn what_has_no_ports_passes_or_is_dropped() {
 #[test]
 fn a_destination_is_annotated_unless_that_is_said() {
     for (more, output) in [("", 1), (", DST_ANNO true", 1), (", DST_ANNO false", 0)] {
-        // What the annotation is shows where the packet leaves: 10.0.0.0/8 was said before, 203.0.113.0/24 is what it becomes.
+        // The output shows the annotation: it was in 10.0.0.0/8 before, and becomes one in 203.0.113.0/24.
         let mut bed = Bed::new(&format!(
             "FromDevice(in) -> MarkIPHeader -> SetIPAddress(10.9.9.9)
             -> IPRewriter(pattern - - 203.0.113.9 - 0 0{more})

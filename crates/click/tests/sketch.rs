@@ -1,4 +1,5 @@
-//! Sketches against exact counts: estimates are within the bound that is asked for, the largest flows are found, and several workers count together what one would.
+//! Sketches against exact counts: estimates are within the requested bound, the largest flows are found, and
+//! several workers together count the same as one.
 
 mod common;
 
@@ -49,7 +50,7 @@ fn candidates(engine: &mut Engine, sketch: &Sketch) -> Vec<(Flow, i64)> {
     all.chunks_exact(24).map(flow).filter(|(_, estimate)| *estimate != 0).collect()
 }
 
-/// Packets of some thousand flows, few of which have most; and what each flow has.
+/// Packets of some thousand flows, a few of which have most of them; and the count of each flow.
 fn traffic() -> (Vec<Vec<u8>>, BTreeMap<Flow, i64>) {
     let mut rng = Rng::new(3);
     let mut exact = BTreeMap::new();
@@ -80,7 +81,7 @@ fn counted(class: &str, workers: u32, schedule: &str, frames: &[Vec<u8>]) -> (En
     (engine, sketch)
 }
 
-/// The flows whose estimates are wrong by more than `bound`, and those that are too small.
+/// Numbers of flows whose estimates are wrong by more than `bound`, and of those that are too small.
 fn wrong(engine: &mut Engine, sketch: &Sketch, exact: &BTreeMap<Flow, i64>, bound: f64) -> (usize, usize) {
     let (mut far, mut below) = (0, 0);
     for (flow, count) in exact {

@@ -1,5 +1,6 @@
-//! Bridges in a spanning tree over made-up times: when ports forward, what is sent, and what is believed of messages; between two bridges, and beside the
-//! interpreter, which refuses any access outside of a packet.
+//! Bridges in a spanning tree over made-up times: when ports forward, the messages they send, and the
+//! messages they believe; between two bridges, and beside the interpreter, which refuses any access outside
+//! of a packet.
 
 mod common;
 
@@ -40,7 +41,7 @@ fn compiled(text: &str) -> Result<Program, Vec<millstream_click::Error>> {
     compile_for(&graph, &none, Writers::Scripts, general)
 }
 
-/// The source of a file, or what is the clock.
+/// The source of a file, or the clock.
 fn source(program: &Program, port: Option<usize>) -> usize {
     let name = port.map(|port| format!("p{port}"));
     let is = |source: &Source| match (source, &name) {
@@ -78,7 +79,7 @@ impl Bridge {
         Bridge { program, engine: engine.expect("compiled"), ports }
     }
 
-    /// What is sent, and by which port, of a frame that comes to a port, or of a beat of the clock.
+    /// Packets sent, and their ports, for a frame that comes to a port, or for a beat of the clock.
     fn takes(&mut self, time: u64, port: Option<usize>, frame: &[u8]) -> Sent {
         self.takes_all(time, port, &[frame.to_vec()])
     }
@@ -114,7 +115,7 @@ impl Bridge {
         self.program.drops.iter().filter(|d| d.reason == reason).map(|d| number(&state, d.offset)).sum()
     }
 
-    /// What its handler says, a line each.
+    /// Lines of its handler.
     fn says(&mut self) -> Vec<String> {
         let value = self.engine.map("st.tree").expect("the map").get(&[0; 4]).expect("one value");
         bridge_text(&value, self.ports as u32).lines().map(str::to_owned).collect()
@@ -231,7 +232,7 @@ fn a_better_root_is_believed_relayed_told_of_changes_and_given_up_when_it_is_sil
         let times = [age, 20 * 256, 2 * 256, 15 * 256];
         vec![(1, Message { flags, root: ROOT, cost: 5, bridge: OWN, port: 0x8002, times })]
     };
-    // It told of its own change when it was the root; now it tells the root.
+    // As the root, it announced its own change; now it tells the root.
     let told = |sent: &Sent| {
         let (told, other): (Sent, Sent) = sent.iter().cloned().partition(|(_, frame)| frame[20] == 0x80);
         for (port, frame) in &told {
@@ -247,7 +248,7 @@ fn a_better_root_is_believed_relayed_told_of_changes_and_given_up_when_it_is_sil
     assert_eq!([41, 42, 43].map(|second| told(&bridge.beats(second)).0), [0, 1, 0]);
     let acknowledged = Message { flags: 0x81, ..better };
     assert_eq!(told(&bridge.comes(44, 0, &acknowledged.frame())), (0, relayed(1, 257)));
-    // Message by message, and not by a clock of its own.
+    // Message by message, and not by its own clock.
     assert!([44, 45, 46, 47, 48, 49].iter().all(|second| bridge.beats(*second).is_empty()));
     assert_eq!(
         told(&bridge.comes(50, 0, &Message { times: [512, 5120, 512, 3840], ..better }.frame())),
@@ -281,7 +282,8 @@ fn of_two_ways_to_the_root_one_is_blocked() {
         format!("{port} {state} {NEIGHBOUR:016x}:{:04x} tc 4 -> {ROOT:016x} 20/2/15", 0x8001 + port)
     };
     assert_eq!(bridge.says()[..2], [line(0, "forwarding"), line(1, "blocked")]);
-    // A worse one from the port that is blocked is another bridge's that is not to speak there; when nobody does, the port is needed.
+    // A worse message from the blocked port is from a bridge that is not to send there; when no bridge sends,
+    // the port is needed.
     let late = Message::of(ROOT, 9, NEIGHBOUR, 0x8002).frame();
     assert!(bridge.comes(70, 1, &late).is_empty());
     assert_eq!(bridge.dropped("inferior"), 1);
@@ -419,7 +421,7 @@ struct Loop {
 }
 
 impl Loop {
-    /// What is sent goes over the lines until nothing is.
+    /// Carries packets over the lines until none is left.
     fn carry(&mut self, time: u64, from: usize, sent: Sent) {
         let mut open: Vec<(usize, usize, Vec<u8>)> =
             sent.into_iter().map(|(port, frame)| (from, port, frame)).collect();
@@ -453,7 +455,7 @@ impl Loop {
         }
     }
 
-    /// How many frames of the other's host each host got.
+    /// Number of frames of the other's host that each host got.
     fn heard(&mut self) -> [usize; 2] {
         let got = std::mem::take(&mut self.got);
         [0, 1].map(|at| got.iter().filter(|(to, frame)| *to == at && frame[12] == 8).count())
@@ -536,7 +538,7 @@ fn event() -> impl Strategy<Value = (u64, Option<usize>, Vec<u8>)> {
             if let Some((at, byte)) = change {
                 frame[at] = byte;
             }
-            // The interpreter has no room for copies: what it is told of stays to be told.
+            // The interpreter has no room for copies: an announced change stays unsent.
             frame[21] &= 0x7f;
             frame.truncate(if length > 60 { length - 10 } else { 60 });
             frame

@@ -17,7 +17,7 @@ fn outputs(bed: &mut Bed, seconds: u64, count: u8) -> Vec<usize> {
     bed.at(seconds, [&packets, &[]]).into_iter().map(|(output, _)| output).collect()
 }
 
-/// A graph whose outputs 0 to 3 are files.
+/// A graph with files at outputs 0 to 3.
 fn bed(element: &str, count: usize) -> Bed {
     let ends: Vec<String> = (0..count).map(|port| format!("s[{port}] -> ToDump({port})")).collect();
     Bed::new(&format!("FromDump(a) -> s :: {element}; {}; FromDump(b) -> Discard", ends.join("; ")))
@@ -69,7 +69,7 @@ fn a_rate_is_kept_and_what_is_over_it_leaves_by_the_other_output() {
 fn a_dispatcher_takes_outputs_from_its_rules() {
     let text = "CTXDispatcher(20/01 1, 20/02 drop, 20/03 0, 20/04, 20/05/0f 9, -)";
     let mut contexts = bed(text, 3);
-    // A rule without an output has the one behind the highest, and the rest none if there is none.
+    // A rule without an output gets the one behind the highest; if there is none, the rest get none.
     assert_eq!(outputs(&mut contexts, 1, 5), [1, 0, 2]);
     assert_eq!(contexts.dropped("dropped_by_pattern"), 2);
     let mut open = bed("CTXDispatcher(20/01 0)", 2);

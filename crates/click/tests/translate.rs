@@ -8,12 +8,12 @@ const NONE: &[Vec<u8>] = &[];
 const A: [u8; 4] = [10, 0, 0, 1];
 const B: [u8; 4] = [192, 0, 2, 7];
 
-/// An address of IPv6 that stands for one of IPv4.
+/// The IPv6 address for one of IPv4.
 fn mapped(address: [u8; 4]) -> Vec<u8> {
     [&[0; 10][..], &[0xff, 0xff], &address].concat()
 }
 
-/// A header of IPv6 with a payload behind it, whose checksum at an offset is set.
+/// A header of IPv6 with a payload behind it; sets the checksum at an offset.
 fn six(protocol: u8, hops: u8, [from, to]: [&[u8]; 2], payload: &[u8], at: Option<usize>) -> Vec<u8> {
     let head = [0x62, 0x50, 0, 0, 0, payload.len() as u8, protocol, hops];
     let mut packet = [&head[..], from, to, payload].concat();
@@ -24,7 +24,7 @@ fn six(protocol: u8, hops: u8, [from, to]: [&[u8]; 2], payload: &[u8], at: Optio
     packet
 }
 
-/// Whether the checksum behind a header of IPv6 is right.
+/// Returns true if the checksum behind a header of IPv6 is right.
 fn sealed6(packet: &[u8]) -> bool {
     let length = u32::from(u16::from_be_bytes([packet[4], packet[5]]));
     let total = sum(&packet[8..40]) + length + u32::from(packet[6]) + sum(&packet[40..]);

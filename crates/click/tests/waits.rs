@@ -1,5 +1,5 @@
-//! What packets that wait are known by when they go on: random trees of copies, with annotations that are set and looked at before and behind waits, beside a model that knows
-//! nothing of waits.
+//! State by which waiting packets go on: random trees of copies, with annotations that are set and read
+//! before and behind waits, beside a model without waits.
 
 use std::fmt::Write as _;
 
@@ -27,7 +27,7 @@ enum Step {
     Number(u8),
 }
 
-/// Where outputs' numbers are.
+/// Offset of the outputs' numbers.
 const NUMBERED: usize = 90;
 const FRAME: usize = 120;
 /// The model's room for headers.
@@ -94,7 +94,7 @@ impl Packet {
         Packet { buffer, data: ROOM, network: None, destination: [0; 4], paint: 0, tag: 0 }
     }
 
-    /// Whether it goes on behind this.
+    /// Applies a step. Returns true if the packet goes on behind it.
     fn takes(&mut self, step: Step) -> bool {
         match step {
             Step::Paint(colour) => self.paint = colour,
@@ -123,7 +123,7 @@ impl Packet {
     }
 }
 
-/// The tree as statements of Click, with outputs that have numbers of their own; and what it sends of a packet.
+/// The tree as statements of Click, whose outputs have distinct numbers; and the packets it sends for one.
 struct Grown {
     text: String,
     tees: usize,

@@ -35,7 +35,7 @@ fn ends(packet: &[u8]) -> ([u8; 4], u16, [u8; 4], u16) {
     (address(12), port(20), address(16), port(22))
 }
 
-/// What a run sends, by source: output, number, bytes.
+/// Packets that a run sends, by source: output, number, bytes.
 fn run(engine: &mut Engine, feeds: &[Feed<'_>]) -> Vec<(usize, u64, Vec<u8>)> {
     let sent = Mutex::new(Vec::new());
     let take = |p: Departure<'_>| {
@@ -91,7 +91,7 @@ fn workers_give_every_flow_a_port_of_its_own_and_find_it_again() {
     let counter = program.handlers.iter().find(|h| (&*h.element, &*h.name) == ("c", "count")).expect("there");
     let millstream_click::Access::Number(at) = counter.access else { panic!("a number") };
     assert_eq!(total(&mut engine, at), count);
-    // Answers come by other workers than what they answer.
+    // Answers are handled by other workers than their requests.
     let back: Vec<Vec<u8>> =
         ports.values().map(|&port| frame([server, [192, 0, 2, 1]], [53, port])).collect();
     let sent = run(&mut engine, &[nothing, Feed { frames: &back, count: back.len() as u64 }]);

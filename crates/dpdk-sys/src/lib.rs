@@ -1,11 +1,12 @@
 //! DPDK, as much of it as Millstream uses.
 //!
-//! DPDK's interface is inline functions, macros and structures that change between releases: `shim.c` makes functions of it, compiled by
-//! the system's C compiler against the headers that pkg-config names; here are their declarations. Without feature `dpdk` the crate is empty,
-//! and no DPDK is needed to build it.
+//! DPDK's interface consists of inline functions, macros and structures that change between releases:
+//! `shim.c` makes functions of it, compiled by the system's C compiler against the headers that pkg-config
+//! names; here are their declarations. Without feature `dpdk` the crate is empty, and no DPDK is needed to
+//! build it.
 //!
-//! Architecture Invariant: nothing here decides anything. What must hold when a function is called is said of it; who calls is
-//! `millstream_native::io::dpdk`.
+//! Architecture Invariant: nothing here decides anything. The comment of each function states its
+//! preconditions; the caller is `millstream_native::io::dpdk`.
 #![cfg(feature = "dpdk")]
 #![allow(unsafe_code)] // Declarations of foreign functions are.
 
@@ -22,10 +23,10 @@ pub struct Pool {
 #[repr(C)]
 #[derive(Debug)]
 pub struct Buffer {
-    /// Where its bytes are.
+    /// Address of its bytes.
     pub address: *mut u8,
     iova: u64,
-    /// Where in these the packet begins.
+    /// Offset of the packet in these.
     pub data: u16,
     references: u16,
     /// Buffers that the packet is spread over.
@@ -39,22 +40,23 @@ pub struct Buffer {
     pub len: u16,
 }
 
-/// What a driver has dropped.
+/// Packets that a driver has dropped.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
     /// For want of a descriptor or buffer.
     pub no_room: u64,
-    /// For what is wrong with the packet.
+    /// Because of an error in the packet.
     pub unfit: u64,
 }
 
 unsafe extern "C" {
     /// `DPDK 22.11.11`: a string that stays.
     pub safe fn ms_dpdk_version() -> *const c_char;
-    /// What an error number means, in a place of the calling thread.
+    /// Text of an error number, in memory of the calling thread.
     pub safe fn ms_dpdk_reason(error: c_int) -> *const c_char;
-    /// Starts EAL: once in a process, with strings that stay and that it may put into another order. 0, or an error number.
+    /// Starts EAL: once in a process, with strings that stay and that it may put into another order. 0, or an
+    /// error number.
     pub fn ms_dpdk_init(count: c_int, arguments: *mut *mut c_char) -> c_int;
     /// Ends EAL: last of all.
     pub fn ms_dpdk_cleanup();
@@ -69,7 +71,7 @@ unsafe extern "C" {
         room: u16,
         error: *mut c_int,
     ) -> *mut Pool;
-    /// Frees a pool of which nobody has a buffer.
+    /// Frees a pool; none of its buffers may be in use.
     pub fn ms_dpdk_pool_free(pool: *mut Pool);
     /// The port of a device of this name, or -1.
     pub fn ms_dpdk_port(device: *const c_char) -> c_int;
@@ -81,9 +83,9 @@ unsafe extern "C" {
         memory: *mut c_void,
         length: usize,
     ) -> c_int;
-    /// Stops and closes a port of which nobody receives or sends.
+    /// Stops and closes a port on which no thread receives or sends.
     pub fn ms_dpdk_stop(port: u16);
-    /// What the driver of a port has dropped.
+    /// Reads the numbers of packets that the driver of a port has dropped.
     pub fn ms_dpdk_lost(port: u16, lost: *mut Lost);
     /// Registers the calling thread: 0, or an error number.
     pub fn ms_dpdk_enter() -> c_int;

@@ -1,9 +1,11 @@
-//! The runtime as a library of C: what the header of an object file (`millstream_built::header`) promises.
+//! The runtime as a library of C, with the interface of the header of an object file
+//! (`millstream_built::header`).
 //!
-//! Packets are copied into the buffers of a batch, which code can reach by 32-bit addresses, and what comes out is lent from there.
+//! Packets are copied into the buffers of a batch, which code can reach by 32-bit addresses; packets that
+//! leave are lent from there.
 //!
-//! Invariant: pointers are what the header says of them. Everything else is checked: nothing that a program or its tables hold makes this panic, and a
-//! panic would end the process.
+//! Invariant: pointers are as the header describes them. Everything else is checked: no content of a program
+//! or its tables makes this panic, and a panic would end the process.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -23,13 +25,13 @@ const EINVAL: c_int = -22;
 const MOST: u32 = 4096;
 /// Copies for each packet of a batch, on average, before copying fails.
 const COPIES: usize = 16;
-/// Those of a batch that there is room for at most, if a configuration makes more than that of a packet.
+/// Maximum number of copies in a batch, if a configuration makes more of a packet.
 const MOST_COPIES: usize = 1 << 18;
-/// `enum xdp_action`, and what is said of packets that the program has not seen.
+/// `enum xdp_action`, and the verdict of packets that the program has not seen.
 const XDP_TX: u32 = 3;
 const XDP_REDIRECT: u32 = 4;
 const UNFIT: u32 = u32::MAX;
-/// Reasons to drop what an XDP program does not send, by verdict; then those of other verdicts.
+/// Reasons for dropping packets that an XDP program does not send, by verdict; then those of other verdicts.
 const REASONS: [&str; 7] = ["aborted", "drop", "pass", "", "no_target", "no_verdict", "size"];
 const NO_VERDICT: usize = 5;
 const SIZE: usize = 6;
@@ -46,7 +48,7 @@ struct Packet {
     number: u64,
 }
 
-/// What became of all packets: `struct millstream_account`.
+/// Totals of all packets: `struct millstream_account`.
 #[repr(C)]
 #[derive(Clone, Copy, Default, Debug)]
 struct Account {
@@ -61,9 +63,9 @@ struct Open {
     engine: Engine,
     kind: Kind,
     batch: Batch,
-    /// Places of the batch's packets in what the caller gave.
+    /// Indexes of the batch's packets among the caller's.
     numbers: Vec<u64>,
-    /// Of a configuration, but for what elements drop.
+    /// Of a configuration, except for the packets that elements drop.
     account: Account,
     /// Packets of an XDP program by reason to drop them; of a configuration those of no size for a buffer.
     dropped: [u64; REASONS.len()],
@@ -74,8 +76,8 @@ impl Open {
         if !(1..=MOST).contains(&most) {
             return Err(format!("batches have 1 to {MOST} packets"));
         }
-        // SAFETY: by the module's invariant it is a table that was linked in, and was opened by nobody who has not closed it, or opening fails
-        // below, where its maps find their places taken.
+        // SAFETY: by the module's invariant it is a table that was linked in. Either it is not open now, or
+        // opening fails below, where its maps find their places taken.
         let linked = unsafe { Linked::open(table) }.map_err(|e| e.to_string())?;
         let Payload { kind, image, entries } =
             Payload::of_bytes(linked.description).map_err(|e| e.to_string())?;
@@ -140,12 +142,12 @@ impl Open {
                 self.settle(packets);
             }
         }
-        // Nobody takes them.
+        // Events are not used.
         self.engine.take_events();
         0
     }
 
-    /// What an XDP program made of its packets.
+    /// Records the verdicts of an XDP program on its packets.
     fn settle(&mut self, packets: &mut [Packet]) {
         for (at, &number) in self.numbers.iter().enumerate() {
             let (bytes, packet) = (self.batch.bytes(at), &mut packets[number as usize]);
@@ -184,7 +186,7 @@ impl Open {
         account
     }
 
-    /// Does something with a map whose values others may see.
+    /// Calls a function on a map whose values others may see.
     fn with_map(&mut self, name: &str, act: impl FnOnce(&mut Map) -> c_int) -> c_int {
         match self.engine.map(name) {
             None => ENOENT,
@@ -213,7 +215,7 @@ fn bytes<'b>(at: *const c_void, len: u32) -> &'b [u8] {
     unsafe { from_raw_parts(at.cast(), len as usize) }
 }
 
-/// Puts a text where there is room for so many bytes, with a 0 behind it.
+/// Writes a text into a buffer of so many bytes, with a 0 behind it.
 fn put(said: &str, to: *mut c_char, room: usize) {
     if to.is_null() || room == 0 {
         return;
@@ -241,7 +243,7 @@ extern "C" fn millstream_open(table: *const Table, most: u32, why: *mut c_char, 
 #[unsafe(no_mangle)]
 extern "C" fn millstream_close(program: *mut Open) {
     if !program.is_null() {
-        // SAFETY: it came from `millstream_open`, and nobody uses it any more.
+        // SAFETY: it came from `millstream_open`, and is not used any more.
         drop(unsafe { Box::from_raw(program) });
     }
 }

@@ -1,4 +1,4 @@
-//! Object files, linked into a program in C by a C compiler, do what the same programs do in this process.
+//! Object files that a C compiler links into a C program behave as the same programs in this process.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -67,7 +67,7 @@ impl Linked {
         Linked { _folder: folder, program }
     }
 
-    /// What it says to lines of input.
+    /// Its output for lines of input.
     fn say(&self, input: &str) -> String {
         let mut run = Command::new(&self.program)
             .stdin(Stdio::piped())

@@ -1,4 +1,5 @@
-//! What elements are given when their behaviour is made, and what they add to: numbers in the state, tables, handlers, sources and targets.
+//! Context in which the behaviours of elements are made, and data that they add to: numbers in the state,
+//! tables, handlers, sources and targets.
 
 use std::borrow::Cow;
 
@@ -19,7 +20,7 @@ use crate::printing::Printer;
 use crate::script::{Call, Script, ScriptKind, Step};
 use crate::waits::{Beat, Declared, Pace, Queued, Sender};
 
-/// What an element's class needs to make its behaviour.
+/// Context in which an element's class makes its behaviour.
 pub(crate) struct Setup<'s> {
     pub(crate) arguments: Arguments<'s>,
     /// Inputs that are connected.
@@ -35,7 +36,7 @@ pub(crate) struct Setup<'s> {
     pub(crate) shared: &'s mut Shared,
 }
 
-/// What all elements add to.
+/// Data that all elements add to.
 #[derive(Default)]
 pub(crate) struct Shared {
     pub(crate) module: Module,
@@ -58,7 +59,7 @@ pub(crate) struct Shared {
     pub(super) mapped: FxHashMap<String, Rewriter>,
     pub(super) trees: FxHashMap<String, Tree>,
     pub(super) element: usize,
-    /// Whether runs have a clock, and what elements say of it.
+    /// True if runs have a clock; and the declarations of elements about it.
     pub(super) timed: bool,
     pub(super) declared: Declared,
 }
@@ -131,7 +132,7 @@ impl Setup<'_> {
         Setting::Live(at)
     }
 
-    /// A number that the handler of this name reads, and nobody writes.
+    /// A constant that the handler of this name reads, and that cannot be written.
     pub(crate) fn constant(
         &mut self,
         name: impl Into<Cow<'static, str>>,
@@ -148,7 +149,7 @@ impl Setup<'_> {
         8 * (self.shared.settings.len() - 1) as u32
     }
 
-    /// Whether somebody may write one of these handlers of the element.
+    /// Returns true if one of these handlers of the element may be written.
     pub(crate) fn written(&self, names: &[&str]) -> bool {
         names.iter().any(|name| self.writers.write(self.graph, name))
     }
@@ -173,7 +174,7 @@ impl Setup<'_> {
         self.named_by(self.element, name)
     }
 
-    /// As [`Self::named`], of one of these classes, which errors call `what`.
+    /// As [`Self::named`], but of one of these classes, which errors call `what`.
     pub(crate) fn needed(&self, text: &Text, what: &str, classes: &[&str]) -> Result<&Element, Error> {
         let fits = |element: &&Element| classes.contains(&element.class.as_str());
         self.named(&text.text).filter(fits).ok_or_else(|| {
@@ -201,7 +202,7 @@ impl Setup<'_> {
         self.shared.rewriters.insert(self.element.name.clone(), flows);
     }
 
-    /// Says what the element would do with the first packet of a flow.
+    /// Records the element's action for the first packet of a flow.
     pub(crate) fn mapped(&mut self, rewriter: Rewriter) {
         self.shared.mapped.insert(self.element.name.clone(), rewriter);
     }
@@ -217,12 +218,13 @@ impl Setup<'_> {
         self.shared.printers.len() - 1
     }
 
-    /// What is to be done between batches.
+    /// Adds a script that runs between batches.
     pub(crate) fn script(&mut self, script: Script) {
         self.shared.scripts.push(script);
     }
 
-    /// Notes what is to be done when the source that is declared next has sent all that it has: the run ends, or a handler is written.
+    /// Records the action for when the source that is declared next has sent all its packets: the run ends,
+    /// or a handler is written.
     pub(crate) fn at_end(&mut self) -> Result<(), Error> {
         let stops = self.arguments.keyword_or("STOP", false, boolean)?;
         let source = self.sources();
@@ -242,7 +244,8 @@ impl Setup<'_> {
         }
     }
 
-    /// Says that a handler is written, by this text, as often as code counts in the state at the place that is given: as soon as the packet at hand is done with.
+    /// Declares a handler call with this text. Code counts calls in the state, at the offset given back; the
+    /// handler is written that often as soon as the current packet is done with.
     pub(crate) fn calls(&mut self, text: &Text) -> Result<u32, Error> {
         if !self.is_timed() {
             let message = "handlers are written by packets only where they come one by one: not in stages, and not in code for other programs";
@@ -258,7 +261,7 @@ impl Setup<'_> {
         Ok(due)
     }
 
-    /// Whether a script writes one of these handlers of the element.
+    /// Returns true if a script writes one of these handlers of the element.
     pub(crate) fn scripted(&self, names: &[&str]) -> bool {
         names.iter().any(|name| Writers::names(self.graph, &self.element.name, name))
     }
@@ -274,7 +277,7 @@ impl Setup<'_> {
         self.shared.alone.push(Error::new(self.element.span, message));
     }
 
-    /// Whether runs of the program have a clock.
+    /// Returns true if runs of the program have a clock.
     pub(crate) fn is_timed(&self) -> bool {
         self.shared.timed
     }
@@ -295,7 +298,7 @@ impl Setup<'_> {
         self.shared.declared.queues.insert(self.shared.element, queued);
     }
 
-    /// Says what tickets its inputs have, by which it schedules these.
+    /// Records the tickets of its inputs, by which it schedules these.
     pub(crate) fn tickets(&mut self, tickets: Vec<u64>) {
         self.shared.declared.tickets.insert(self.shared.element, tickets);
     }
@@ -315,12 +318,14 @@ impl Setup<'_> {
         self.source_at(0, source);
     }
 
-    /// Makes the element a source whose packets begin at an input that is not connected, or at [`super::NO_INPUT`].
+    /// Makes the element a source whose packets begin at an input that is not connected, or at
+    /// [`super::NO_INPUT`].
     pub(crate) fn source_at(&mut self, port: u32, source: Source) {
         self.shared.sources.push((Port { element: self.shared.element, port }, source));
     }
 
-    /// As [`Self::source_at`], for a source that handlers tell when to send, by limit, activity and, in this setting, rate; `count` is where its packets are counted.
+    /// As [`Self::source_at`], for a source that handlers tell when to send, by limit, activity and, in this
+    /// setting, rate; `count` is the offset of the count of its packets.
     pub(crate) fn gated(
         &mut self,
         port: u32,
@@ -337,7 +342,7 @@ impl Setup<'_> {
         self.source_at(port, source);
     }
 
-    /// How many sources there are by now.
+    /// Sources declared so far.
     pub(crate) fn sources(&self) -> usize {
         self.shared.sources.len()
     }
@@ -352,7 +357,8 @@ impl Setup<'_> {
         at as u32
     }
 
-    /// A table by keys that evicts what was not used lately when it is full. Behind the pieces of a value are `more` bytes.
+    /// A hash table that evicts the least recently used entry when it is full. Behind the pieces of a value
+    /// are `more` bytes.
     pub(crate) fn evicting_table(
         &mut self,
         name: &str,
@@ -437,7 +443,7 @@ impl Setup<'_> {
         self.shared.module.maps[table.map].name.clone()
     }
 
-    /// A table by index, whose entries are zero at first.
+    /// A table by index, whose entries are initially zero.
     pub(crate) fn array(
         &mut self,
         name: &str,
@@ -448,7 +454,7 @@ impl Setup<'_> {
         self.table(ARRAY, name, (key, value), 0, max_entries)
     }
 
-    /// A map of one value, whose bytes are zero at first.
+    /// A map of one value, whose bytes are initially zero.
     pub(crate) fn cells(&mut self, name: &str, bytes: u32) -> Map {
         self.shared.module.maps.push(MapDecl {
             name: format!("{}.{name}", self.element.name),
@@ -462,7 +468,7 @@ impl Setup<'_> {
         })
     }
 
-    /// Takes a program of an object file into the module, with its maps and what they hold.
+    /// Takes a program of an object file into the module, with its maps and their contents.
     pub(crate) fn foreign(&mut self, file: &str, program: Option<&str>) -> Result<(Func, Hook), String> {
         let foreign = (self.objects)(file, program)?;
         let (element, before) = (&self.element.name, self.shared.module.funcs.len());

@@ -66,9 +66,9 @@ const fn queue(name: &'static str, about: &'static str) -> Class {
     Class { make: passes_queue, ..passing(name, about, "1/1", "h/l", QUEUED) }
 }
 
-/// What a queue holds at most, unless it says so.
+/// Default capacity of a queue, in packets.
 const USUAL_CAPACITY: i64 = 1000;
-/// And at most, whatever it says.
+/// Maximum capacity, in packets.
 const MOST_CAPACITY: u64 = 1 << 30;
 
 const NO_TASKS: &str = "there are no tasks and no notifiers: packets are handed on when they are there";
@@ -441,7 +441,8 @@ impl Behaviour for Pass {
     }
 }
 
-/// The same, or where stages are different workers' packets to the next one: but where several pull, whose turns are counted in front.
+/// The same; but if stages run on different workers, passes packets on to the next stage, unless several
+/// elements pull from it: their turns are counted in front.
 struct Queue;
 
 impl Behaviour for Queue {
@@ -482,8 +483,8 @@ fn passes_queue(setup: &mut Setup<'_>) -> Made {
     Ok(Box::new(Queue))
 }
 
-/// A number that makes no difference here, and that a handler reads and, where somebody may, writes all the same: scripts that tune it go on. What is no number is
-/// only read.
+/// A number that has no effect here, but that a handler reads and, if it may be written, writes: scripts that
+/// tune it still run. Text that is not a number is only read.
 fn remembered(setup: &mut Setup<'_>, name: &'static str, said: Option<Text>, usual: i64) {
     match said.map_or(Ok(usual as u64), |text| unsigned(&text, i64::MAX as u64).map_err(|_| text)) {
         Ok(number) => drop(setup.setting(name, Takes::Number(0, i64::MAX), number as i64)),
@@ -516,7 +517,7 @@ impl Behaviour for Pulled {
     }
 }
 
-/// Pulls what is there, which is not noticed unless it stops pulling.
+/// Pulls every packet there is; the element has an effect only if it stops pulling.
 fn unqueue(setup: &mut Setup<'_>) -> Made {
     let limit = setup.arguments.keyword_or("LIMIT", None, limit)?;
     let active = setup.arguments.keyword_or("ACTIVE", true, boolean)?;
@@ -541,7 +542,7 @@ fn unqueue(setup: &mut Setup<'_>) -> Made {
     Ok(Box::new(Pulled { counter }))
 }
 
-/// Shares of the turns of what there is to pull.
+/// Shares of the turns among its inputs.
 fn tickets(setup: &mut Setup<'_>) -> Made {
     let texts = setup.arguments.rest();
     if texts.len() != setup.inputs as usize {
@@ -590,7 +591,7 @@ fn through(_: &mut Setup<'_>) -> Made {
     Ok(Box::new(Through))
 }
 
-/// Passes packets once, which must be what is wanted.
+/// Passes packets once; other arguments are refused.
 fn replay(setup: &mut Setup<'_>) -> Made {
     let said = setup.arguments.keyword("STOP");
     let span = said.as_ref().map_or(setup.element.span, |text| text.span);
@@ -658,7 +659,7 @@ fn idle(setup: &mut Setup<'_>) -> Made {
 }
 
 fn nothing(setup: &mut Setup<'_>) -> Made {
-    // What is said of others is read where these are made.
+    // Declarations about other elements are read when these are made.
     setup.arguments.rest();
     Ok(Box::new(Pass))
 }
@@ -689,15 +690,15 @@ fn driver(setup: &mut Setup<'_>) -> Made {
     Ok(Box::new(Pass))
 }
 
-/// A handler that is written when so much has been counted.
+/// A handler that is written at a certain count.
 struct Trigger {
     at: u64,
-    /// Whether bytes are counted.
+    /// True if bytes are counted.
     bytes: bool,
     /// The handler's whole name, and the value.
     handler: String,
     value: String,
-    /// Where it is counted how often somebody else has to write it.
+    /// Offset of the count of writes that are left to whoever runs the program.
     due: u32,
 }
 
@@ -711,7 +712,7 @@ impl Trigger {
     }
 }
 
-/// A trigger, of its argument: how much there is to count, the handler, and its value.
+/// A trigger, from its argument: the count, the handler, and its value.
 fn trigger(setup: &mut Setup<'_>, name: &'static str, bytes: bool) -> Result<Option<Trigger>, Error> {
     let Some(text) = setup.arguments.keyword(name) else { return Ok(None) };
     let all = words(&text);
@@ -821,7 +822,7 @@ fn counter(setup: &mut Setup<'_>) -> Made {
     Ok(Box::new(Counter { packets, bytes, triggers }))
 }
 
-/// Bytes written over a part of packets; what is behind a packet's end is left out, or the packet grows.
+/// Bytes written over a part of packets; bytes behind a packet's end are left out, or the packet grows.
 struct Store {
     offset: i64,
     data: Vec<u8>,
@@ -876,7 +877,7 @@ impl Behaviour for Store {
     }
 }
 
-/// Bytes of data at most: each is a test of its own where packets end within them.
+/// Maximum number of bytes of data: each is a separate test if packets may end within them.
 const LONGEST_DATA: usize = 1500;
 
 fn store(setup: &mut Setup<'_>) -> Made {

@@ -1,6 +1,7 @@
 //! `BPF(FILE, PROGRAM)`: an XDP or TC program as an element. Source: `enum xdp_action`, `TC_ACT_*`.
 //!
-//! Output 0 is what goes on to the stack, 1 what is sent back, 2 what is redirected. Maps are the element's own.
+//! Packets leave by output 0 if they go on to the stack, by 1 if they are sent back, and by 2 if they are
+//! redirected. Each element has its own maps.
 
 use millstream_ir::{Func, Prov, Type};
 use millstream_isa::{AluOp, Cond};
@@ -20,7 +21,7 @@ pub(super) const CLASSES: &[Class] = &[Class {
     ..Class::filter("BPF", "Runs an XDP or TC program of an object file.", &[at("FILE"), at("PROGRAM")], make)
 }];
 
-/// What a verdict does.
+/// Effect of a verdict.
 #[derive(Clone, Copy)]
 enum Fate {
     Out(u32, &'static str),
@@ -34,7 +35,7 @@ const XDP: &[(i64, Fate)] =
     &[(2, PASS), (3, BACK), (4, ELSEWHERE), (1, Fate::Drop("drop")), (0, Fate::Drop("aborted"))];
 const TC: &[(i64, Fate)] = &[
     (0, PASS),
-    // TC_ACT_UNSPEC: whatever is the default.
+    // TC_ACT_UNSPEC: the default.
     (0xffff_ffff, PASS),
     (3, PASS),
     (7, ELSEWHERE),

@@ -1,7 +1,8 @@
 //! Filters of captures, as libpcap has them for frames of Ethernet. Source: pcap-filter(7).
 //!
-//! What a filter asks for that a packet does not have makes the whole filter fail, also within `not`: so do loads of the classic BPF code that libpcap makes.
-//! Names of hosts, networks and gateways, and the primitives that move offsets (`vlan`, `mpls`, `pppoes`) or ask a driver (`inbound`), are refused.
+//! If a filter reads a part that a packet does not have, the whole filter fails, also within `not`: so do the
+//! loads in the classic BPF code of libpcap. Names of hosts, networks and gateways, and the primitives that
+//! move offsets (`vlan`, `mpls`, `pppoes`) or ask a driver (`inbound`), are refused.
 
 use millstream_ir::{Block, Value};
 use millstream_isa::{AluOp, Cond};
@@ -18,12 +19,12 @@ const IP4: u32 = 0x0800;
 const ARP: u32 = 0x0806;
 const RARP: u32 = 0x8035;
 const IP6: u32 = 0x86dd;
-/// Where a frame has its Ethernet type, and a header its protocol, its offset of a fragment, and the next header of IPv6.
+/// Offsets in a frame: Ethernet type, protocol, fragment offset, and next header of IPv6.
 const TYPE: i32 = 12;
 const PROTOCOL: i32 = ETHER + 9;
 const FRAGMENT: i32 = ETHER + 6;
 const NEXT6: i32 = ETHER + 6;
-/// The next header of a fragment of IPv6, and where that says what follows.
+/// The next header of a fragment of IPv6, and the offset of the next header behind that.
 const FRAGMENT6: u32 = 44;
 const BEHIND_FRAGMENT6: i32 = ETHER + 40;
 /// Protocols above IP, by their names.
@@ -82,7 +83,7 @@ const DEEPEST: u32 = 64;
 /// Parts of a filter at most: each becomes code.
 const LARGEST: usize = 4096;
 
-/// Where bytes are.
+/// Position of bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Place {
     /// In the frame.
@@ -289,7 +290,8 @@ impl Parser<'_> {
         Ok(filter)
     }
 
-    /// Whether a comparison of numbers begins here: a bracket, an operator or a number comes before any word that joins.
+    /// Returns true if a comparison of numbers begins here: a bracket, an operator or a number comes before
+    /// any word that joins.
     fn is_arithmetic(&self) -> bool {
         let (mut open, mut at) = (0, self.at);
         while let Some(word) = self.words.get(at) {
@@ -369,7 +371,7 @@ impl Parser<'_> {
         Ok(found)
     }
 
-    /// Whether what follows is a value, and no word that joins or ends.
+    /// Returns true if a value follows, and not the end or a word that joins.
     fn is_value(&self) -> bool {
         !["", "and", "or", "&&", "||", ")", "broadcast", "multicast"].contains(&self.peek())
     }
@@ -570,7 +572,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Two numbers, compared. What they are read from must be there.
+    /// Compares two numbers. The bytes that they are read from must exist.
     fn comparison(&mut self) -> Result<Filter, Error> {
         let mut needed = Vec::new();
         let left = self.sum(&mut needed, 0)?;

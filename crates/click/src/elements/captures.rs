@@ -1,7 +1,8 @@
-//! What capture files say of the packets in them: their link type.
+//! Properties of the packets in capture files: their link type.
 //!
-//! A file that packets come from is looked at when the configuration is read ([`crate::Graph::captures`]), as interfaces are; one that is not there then is taken for
-//! one of Ethernet frames. Numbers are those of draft-ietf-opsawg-pcaplinktype.
+//! A file that packets come from is looked at when the configuration is read ([`crate::Graph::captures`]), as
+//! interfaces are. A file that does not exist then is assumed to have Ethernet frames. Numbers are those of
+//! draft-ietf-opsawg-pcaplinktype.
 
 use crate::arguments::{string, unsigned};
 use crate::build::Code;
@@ -18,7 +19,7 @@ pub(super) const RAW_IP: u32 = 101;
 /// Bytes of a packet that `ToDump` keeps unless it is told otherwise.
 pub(super) const USUAL_SNAP: u64 = 2000;
 
-/// Names of link types; the first one of several for a number is what handlers say.
+/// Names of link types. If a number has several, handlers give the first.
 const NAMES: [(&str, u32); 18] = [
     ("NULL", 0),
     ("IP", RAW_IP),

@@ -1,4 +1,5 @@
-//! `Classifier`: by bytes at offsets. Many patterns are a match table ([`super::table`]), whose key is of words that begin at multiples of four.
+//! `Classifier`: by bytes at offsets. Many patterns become a match table ([`super::table`]), whose key
+//! consists of words at multiples of four.
 
 use std::collections::BTreeMap;
 
@@ -52,12 +53,12 @@ struct Classifier {
     parts: Vec<Part<Key>>,
 }
 
-/// What a word of a table's key is.
+/// A word of a table's key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Key {
-    /// Four bytes from an offset on; those that are not there are zero.
+    /// Four bytes from an offset on; those that do not exist are zero.
     Bytes(u32),
-    /// Whether the packet has so many bytes.
+    /// 1 if the packet has so many bytes.
     Reach(u32),
 }
 
@@ -103,8 +104,8 @@ fn classifier(setup: &mut Setup<'_>) -> Made {
     Ok(Box::new(Classifier::of(patterns, outputs)))
 }
 
-/// A classifier of MiddleClick's contexts: patterns with an output or `drop` behind them, or, without, the output behind the highest
-/// so far.
+/// A classifier of MiddleClick's contexts: patterns with an output or `drop` behind them; without these, the
+/// output behind the highest so far.
 fn dispatcher(setup: &mut Setup<'_>) -> Made {
     let last = setup.outputs.max(1) - 1;
     let (mut patterns, mut outputs, mut next) = (Vec::new(), Vec::new(), 0);
@@ -112,7 +113,7 @@ fn dispatcher(setup: &mut Setup<'_>) -> Made {
         let mut all = words(&argument);
         let given = match all.last() {
             Some(word) if all.len() > 1 && word.text == "drop" => Some(None),
-            // Beyond the last one there is none: such packets are dropped, too.
+            // Outputs beyond the last one do not exist: such packets are dropped, too.
             Some(word) if all.len() > 1 && !word.text.contains('/') => {
                 Some(Some(unsigned(word, 255)? as u32).filter(|output| *output <= last))
             }
@@ -188,7 +189,7 @@ fn clause(text: &str, negated: bool) -> Option<Clause> {
     }
     let mut value = bytes(value, digit)?;
     value.iter_mut().zip(&masks).for_each(|(v, m)| *v &= m);
-    // What looks at nothing holds of packets of any length.
+    // A pattern that tests no bits matches packets of any length.
     let offset = if masks.iter().all(|mask| *mask == 0) { 0 } else { offset };
     Some(Clause { negated, offset, value, mask: masks })
 }
@@ -205,7 +206,8 @@ impl Clause {
         self.mask.iter().rposition(|m| *m != 0).map_or(0, |last| last + 1)
     }
 
-    /// What it asks of words. Bytes that are not there are zero: where that would do, it is asked whether they are there.
+    /// Its demands on words. Bytes that do not exist are zero: if zero would match, it also demands that they
+    /// exist.
     fn formula(&self) -> Formula<Key> {
         let used = self.used();
         let mut words: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
@@ -289,7 +291,7 @@ impl Behaviour for Classifier {
     }
 }
 
-/// Goes on where the packet has what a clause says, else to `no`. A packet that is too short has not.
+/// Goes on if the packet matches a clause, else to `no`. A packet that is too short does not match.
 fn test(code: &mut Code<'_, '_>, packet: Packet, clause: &Clause, no: Block) {
     let used = clause.used();
     let beyond = code.at(packet.data, i64::from(clause.offset) + used as i64);

@@ -1,4 +1,4 @@
-//! Where packets come from and go to.
+//! Sources and destinations of packets.
 
 use millstream_ir::{Type, Value};
 use millstream_isa::{AluOp, Cond};
@@ -51,7 +51,7 @@ const FROM_DEVICE: &[Argument] = &[
     moot("TIMESTAMP", Kind::Truth, STAMPED),
     ACTIVE,
 ];
-/// As Click has it, whose kernel module takes other arguments.
+/// As in Click, whose kernel module takes other arguments.
 const POLL_DEVICE: &[Argument] = &[
     at("DEVNAME"),
     moot("BURST", COUNT, NO_TASKS).or_at(),
@@ -242,7 +242,7 @@ const fn sink(
 const RECEIVES: &str = "Is where packets of a device come from.";
 const SENDS: &str = "Is where packets of a device go to.";
 
-/// What sources send that are not told what.
+/// Default data of packets of sources.
 pub(super) const DEFAULT_DATA: &str = "Random bullshit in a packet, at least 64 bytes long. Well, now it is.";
 
 pub(super) const CLASSES: &[Class] = &[
@@ -344,14 +344,15 @@ const ADDRESS: i64 = 6;
 
 impl Behaviour for Device {
     fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
-        // What has no address in front of it is for this host.
+        // A packet without an address in front of it is for this host.
         let (beyond, host) = (code.at(packet.data, ADDRESS), code.int(HOST));
         let cast = code.when(Cond::Le, beyond, packet.end, &[host], |code| vec![cast(code, packet, 0)]);
         code.out(0, packet.with(Note::Cast, cast[0]));
     }
 }
 
-/// How the link layer addressed a packet whose Ethernet header is at an offset.
+/// The packet type that the link layer gave a packet (this host, multicast or broadcast), from the Ethernet
+/// header at an offset.
 pub(super) fn cast(code: &mut Code<'_, '_>, packet: Packet, offset: i32) -> Value {
     let (first, rest) = (code.word(packet.data, offset), code.half(packet.data, offset + 4));
     let group = code.with(AluOp::And, first, 0x0100_0000);
@@ -372,9 +373,9 @@ fn from_device(setup: &mut Setup<'_>) -> Made {
     Ok(Box::new(Device))
 }
 
-/// An interface, of whose packets some are left out, and some are cut.
+/// An interface that may leave some packets out and cut others.
 struct Interface {
-    /// What all packets match that are let in.
+    /// Filter that packets must match to be let in.
     filter: Option<Filter>,
     /// Bytes that are kept of a packet.
     kept: Option<i64>,
@@ -418,7 +419,8 @@ const TAGGED: i64 = 0x8100;
 const IP4: i64 = 0x0800;
 const IP6: i64 = 0x86dd;
 
-/// A frame that is found to be of IP: its header is marked, and the destination of one of IPv4 noted. What is none leaves by output 1, if that is connected.
+/// Marks the IP header of frames of IP, and sets the destination annotation for IPv4. Other frames leave by
+/// output 1, if that is connected.
 fn forced(code: &mut Code<'_, '_>, packet: Packet) -> Packet {
     let not_ip = |code: &mut Code<'_, '_>| match code.connected(1) {
         true => code.out(1, packet),
@@ -524,10 +526,10 @@ fn to_ring(setup: &mut Setup<'_>) -> Made {
     Ok(Box::new(Sink { output: setup.target(Target::Device(name)) }))
 }
 
-/// An interface of the host: what arrives is sent there, and what comes from there begins here.
+/// An interface of the host: packets that arrive are sent there, and packets from there begin here.
 struct Tunnel {
     output: u32,
-    /// Whether its packets have Ethernet headers.
+    /// True if its packets have Ethernet headers.
     framed: bool,
 }
 
@@ -556,7 +558,7 @@ fn to_and_from(setup: &mut Setup<'_>) -> Made {
     Ok(Box::new(Tunnel { output, framed }))
 }
 
-/// A capture, of whose frames those of IP alone go on by output 0, if that is wanted.
+/// A capture; if `force` is set, only frames of IP go on by output 0.
 struct Capture {
     force: bool,
 }

@@ -48,7 +48,7 @@ fn addresses(setup: &mut Setup<'_>) -> Result<[[u8; 6]; 2], Error> {
     Ok([ether(&destination, names)?, ether(&source, names)?])
 }
 
-/// Both addresses of a header, and what type it is of, if that is written, too.
+/// Both addresses of a header, and its type, if that is written, too.
 struct Header {
     destination: Setting,
     source: Setting,
@@ -129,7 +129,7 @@ impl Behaviour for Mirror {
     }
 }
 
-/// Lets pass what an Ethernet device of an address would receive.
+/// Passes packets that an Ethernet device with this address would receive.
 struct HostFilter {
     address: [u8; 6],
     drop_own: bool,
@@ -197,7 +197,7 @@ fn responder(setup: &mut Setup<'_>) -> Made {
         let mut answer = None;
         for word in words(&argument) {
             let names = setup.arguments.names;
-            // A name may stand for both.
+            // A name may have values of both kinds.
             let (found, own) = (prefix(&word, names), ether(&word, names).ok());
             if found.is_err() && (answer.is_some() || own.is_none()) {
                 return Err(Error::new(
@@ -217,8 +217,8 @@ fn responder(setup: &mut Setup<'_>) -> Made {
     answering(setup, entries)
 }
 
-/// Prefixes that are answered for, by address and mask: the first one that matches answers. What lies within an earlier one never does, and
-/// without it the longest prefix is the first.
+/// Prefixes that are answered for, by address and mask: the first one that matches answers. Entries that lie
+/// within an earlier one never match and are removed; then the longest prefix is the first.
 fn answering(setup: &mut Setup<'_>, all: Vec<(u32, u32, [u8; 6])>) -> Made {
     let mut entries: Vec<(u32, u32, [u8; 6])> = Vec::new();
     for entry @ (address, mask, _) in all {
@@ -290,7 +290,8 @@ fn halves(address: &[u8; 6]) -> [i64; 2] {
 /// Makes the request its answer.
 fn reply(code: &mut Code<'_, '_>, mut packet: Packet, answer: [Value; 2]) {
     let data = packet.data;
-    // To whom it came from; the sender's addresses are the target's now, and what was asked for is the sender's.
+    // Back to the sender; the sender's addresses become the target's, and the address that was asked for
+    // becomes the sender's.
     let wanted = code.word(data, 38);
     code.copy(data, 0, data, 22, 6);
     code.write(data, 12, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 2]);

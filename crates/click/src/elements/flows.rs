@@ -1,5 +1,5 @@
-//! Elements of FastClick's flow subsystem, each with a table of its own: there, a manager looks a flow up for all that follow; here,
-//! the compiler sees all tables at once, and a manager has nothing to do.
+//! Elements of FastClick's flow subsystem, each with a table of its own. There, a manager looks a flow up for
+//! all elements that follow; here, the compiler sees all tables at once, and a manager has nothing to do.
 
 use millstream_ir::{Size, Value};
 use millstream_isa::{AluOp, Cond};
@@ -38,7 +38,7 @@ const fn manager(name: &'static str) -> Class {
     }
 }
 
-/// How the manager of MiddleClick's contexts keeps these, which the compiler has no need of.
+/// Arguments of the manager of MiddleClick's contexts that have no effect here.
 const CONTEXTS: &[Argument] = &[
     moot("AGGCACHE", Kind::Truth, OWN_TABLES).or_at(),
     moot("RESERVE", COUNT, OWN_TABLES).or_at(),
@@ -57,7 +57,7 @@ const CONTEXTS: &[Argument] = &[
     moot("RELEASE", Kind::Any, OWN_TABLES),
 ];
 
-/// Who lets flows go asks for its time by itself ([`managed_time`]).
+/// Reads a timeout that has no effect here: elements that remove flows take their own ([`managed_time`]).
 fn managed(setup: &mut Setup<'_>) -> Made {
     setup.arguments.keyword_or("TIMEOUT", 0, seconds)?;
     Ok(Box::new(Passing))
@@ -82,7 +82,8 @@ const fn contexts(name: &'static str) -> Class {
 }
 
 pub(super) const CLASSES: &[Class] = &[
-    // A dispatcher is a classifier, wherever its manager is; `FlowClassifier` is the manager's former name.
+    // A dispatcher is a classifier, independent of its manager; `FlowClassifier` is the manager's former
+    // name.
     contexts("CTXManager"),
     contexts("FlowClassifier"),
     manager("FlowIPManager"),
@@ -96,7 +97,7 @@ pub(super) const CLASSES: &[Class] = &[
     },
 ];
 
-/// Flows of which a counter knows at once; the one that was seen least lately is counted anew when it comes again.
+/// Flows that a counter knows at once; the least recently used one is counted anew when it comes again.
 const FLOWS: u32 = 1 << 16;
 /// Addresses; ports; protocol.
 const KEY: [Size; 3] = [Size::Dw, Size::W, Size::W];
@@ -113,7 +114,7 @@ impl Behaviour for Passing {
     }
 }
 
-/// Counts flows: by addresses, protocol, and ports where there are any.
+/// Counts flows: by addresses, protocol, and ports if there are any.
 struct Counter {
     flows: Table,
     counter: u32,
@@ -124,7 +125,7 @@ fn counter(setup: &mut Setup<'_>) -> Made {
     Ok(Box::new(Counter { flows, counter: setup.counter("count") }))
 }
 
-/// A flow: both addresses, both ports, or zero where there are none, each as they lie in the packet; the protocol.
+/// A flow: both addresses, both ports, or zero without ports, each as they lie in the packet; the protocol.
 pub(super) fn key(code: &mut Code<'_, '_>, packet: Packet) -> [Value; 3] {
     let header = header(code, packet);
     let protocol = code.byte(header, 9);

@@ -1,6 +1,6 @@
 //! `IPFragmenter`. Source: RFC 791, 3.2.
 //!
-//! The first fragment goes on; what is left of the packet becomes a packet of its own, which comes back when that one is done
+//! The first fragment goes on; the rest becomes a packet of its own, which comes back when the first is done
 //! with, and is cut again if it is still too long.
 
 use millstream_ir::Value;
@@ -32,7 +32,7 @@ pub(super) const CLASSES: &[Class] = &[Class {
     )
 }];
 
-/// The input, not one of the graph, where what is left of packets comes back.
+/// The input, not part of the graph, at which the rest of a packet comes back.
 const REST: u32 = u32::MAX;
 const DONT_FRAGMENT: i64 = 0x4000;
 const MORE_FRAGMENTS: i64 = 0x2000;
@@ -56,7 +56,7 @@ impl Behaviour for Fragmenter {
     fn build(&self, code: &mut Code<'_, '_>, port: u32, packet: Packet) {
         let header = header(code, packet);
         let total = code.half(header, 2);
-        // What is left of a packet is cut as the packet was, at multiples of what the first fragment carries.
+        // The rest of a packet is cut as the packet was, at multiples of what the first fragment carries.
         let carried = (self.mtu - HEADER) & -8;
         let most = if port == REST { HEADER + carried } else { self.mtu };
         code.check_int(Cond::Gt, total, most, |code| code.out(0, packet));
@@ -91,7 +91,7 @@ fn first(code: &mut Code<'_, '_>, packet: Packet, header: Value, carried: Value,
     code.out(0, packet.bounded(packet.data, end));
 }
 
-/// What is behind the cut, as a packet of its own: header and data.
+/// Makes the bytes behind the cut a packet of its own: header and data.
 fn rest(code: &mut Code<'_, '_>, packet: Packet, header: Value, carried: Value, flags: Value) {
     let to = Port { element: code.element, port: REST };
     code.fork_to(to, packet, |code, copy| {

@@ -1,7 +1,8 @@
 //! Sources that make their packets up: datagrams of many flows, echo requests, one packet at a rate.
 //!
-//! What they send is laid down when the configuration is read, the same in every run. They say when ([`crate::waits`]): evenly, at their rate, or after equal
-//! times; without either, or where runs have no clock, as fast as packets are taken.
+//! Their packets are made when the configuration is read, and are the same in every run. Sources declare
+//! their times ([`crate::waits`]): evenly, at a rate, or after equal intervals; without either, or if runs
+//! have no clock, packets are sent as fast as they are taken.
 
 use std::net::Ipv4Addr;
 
@@ -145,7 +146,7 @@ impl Behaviour for Pings {
     }
 }
 
-/// Passes what has no header that is known.
+/// Passes packets without a header that is known.
 struct Plain;
 
 impl Behaviour for Plain {
@@ -154,10 +155,10 @@ impl Behaviour for Plain {
     }
 }
 
-/// Counts what a source makes.
+/// Counts the packets that a source makes.
 struct Counted {
     counter: u32,
-    /// Where packets begin.
+    /// Input at which packets begin.
     port: u32,
     source: Box<dyn Behaviour>,
 }
@@ -187,7 +188,8 @@ impl Pacing {
     }
 }
 
-/// The element as a source of these packets, which it sends only if it is active: with the handlers `count`, `limit`, `active` and `reset`.
+/// The element as a source of these packets, which it sends only if it is active: with the handlers `count`,
+/// `limit`, `active` and `reset`.
 pub(super) fn generator(
     setup: &mut Setup<'_>,
     port: u32,
@@ -253,7 +255,7 @@ fn ip_header(length: usize, id: u16, hops: u8, protocol: u8, [from, to]: [u32; 2
     header
 }
 
-/// What datagrams have in common.
+/// Fields that all datagrams of a source have in common.
 struct Datagram {
     ethers: [[u8; 6]; 2],
     addresses: [u32; 2],
@@ -271,7 +273,7 @@ impl Datagram {
         if self.checksum {
             let halves = self.addresses.map(|address| (address >> 16) + (address & 0xffff));
             let sum = checksum(&datagram, halves[0] + halves[1] + u32::from(UDP) + bytes as u32);
-            // A sum of zero would mean that there is none.
+            // A sum of zero would mean that the datagram has none.
             let sum = if sum == 0 { u16::MAX } else { sum };
             datagram[6..8].copy_from_slice(&sum.to_be_bytes());
         }
@@ -312,7 +314,7 @@ fn rate(setup: &mut Setup<'_>) -> Result<Pacing, Error> {
     Ok(if rate == 0 { Pacing::default() } else { pacing })
 }
 
-/// A frame's length. The least there is takes the place of what is too short.
+/// A frame's length, at least the minimum.
 fn frame_length(text: &Text) -> Result<usize, Error> {
     unsigned(text, LONGEST).map(|length| length.max(SHORTEST) as usize)
 }
@@ -409,7 +411,7 @@ pub(super) fn repeated(data: &[u8], length: u64) -> Vec<u8> {
     data.iter().copied().cycle().take(length as usize).collect()
 }
 
-/// DATA, or what Click has in its place, made as long as LENGTH says.
+/// DATA, or Click's default, extended or cut to LENGTH.
 pub(super) fn data(setup: &mut Setup<'_>) -> Result<Vec<u8>, Error> {
     let data = setup.arguments.next("DATA").map(|text| unquote(&text.text));
     let data = data.unwrap_or_else(|| DEFAULT_DATA.as_bytes().to_vec());

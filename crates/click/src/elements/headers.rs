@@ -1,5 +1,5 @@
-//! What hosts do to headers: put them in front, swap them, answer echo requests, sum up what is behind them. Source: RFC 768, 791, 792, 793,
-//! 1071, 1624.
+//! Header operations of hosts: they put headers in front, swap them, answer echo requests, and write the
+//! checksum of the bytes behind them. Source: RFC 768, 791, 792, 793, 1071, 1624.
 
 use millstream_ir::Value;
 use millstream_isa::{AluOp, Cond};
@@ -59,10 +59,10 @@ const ECHO: i64 = 8;
 /// In the half with a fragment's offset: more fragments or an offset; the offset alone.
 const FRAGMENT: i64 = 0x3fff;
 const OFFSET: i64 = 0x1fff;
-/// Time to live of what is made here.
+/// Time to live of packets that are made here.
 const HOPS: u8 = 250;
 
-/// The header behind that of IP, of which `bytes` bytes are there, or else what is done with packets that are wrong.
+/// The header behind that of IP, with at least `bytes` bytes; `wrong` handles all other packets.
 fn transport(
     code: &mut Code<'_, '_>,
     packet: Packet,
@@ -81,7 +81,7 @@ fn transport(
 /// Sets the checksum of TCP or UDP.
 struct SetSum {
     protocol: i64,
-    /// Whether a data offset that cannot be is set to one that can.
+    /// True if an invalid data offset is replaced by a valid one.
     fix_offset: bool,
 }
 
@@ -99,7 +99,7 @@ impl Behaviour for SetSum {
 }
 
 impl SetSum {
-    /// Sets the sum, or does what there is to do where that cannot be, which must end the block.
+    /// Sets the sum; if that is impossible, does what `wrong` does, which must end the block.
     fn sum(
         &self,
         code: &mut Code<'_, '_>,
@@ -170,7 +170,7 @@ impl Behaviour for Reset {
     }
 }
 
-/// Makes TCP's data offset at least that of a header without options, and at most all there is.
+/// Limits TCP's data offset: at least a header without options, at most the bytes that exist.
 fn fix_offset(code: &mut Code<'_, '_>, transport: Value, bytes: Value) {
     let byte = code.byte(transport, 12);
     let words = code.with(AluOp::Rsh, byte, 4);
@@ -220,7 +220,7 @@ impl Behaviour for Mirror {
         code.jump(out, &[]);
         code.go(tcp);
         code.exchange(transport, 0, 2, 2);
-        // What was acknowledged, where that is there, too.
+        // The acknowledgement number, if that exists, too.
         let beyond = code.at(transport, 12);
         code.check(Cond::Le, beyond, packet.end, |code| code.jump(out, &[]));
         code.exchange(transport, 4, 8, 4);
@@ -305,10 +305,10 @@ impl Behaviour for Encap {
 
 /// Puts a header of IP in front.
 struct EncapIp {
-    /// What is the same in all of them: the header without length, identification and checksum.
+    /// Constant part of all headers: the header without length, identification and checksum.
     header: [u8; HEADER as usize],
     source: Setting,
-    /// That of the annotation, if there is none.
+    /// If none is given, the annotation's.
     destination: Option<Setting>,
     /// The identification of the next packet.
     id: u32,
@@ -408,7 +408,8 @@ impl Behaviour for Responder {
     }
 }
 
-/// Brings a checksum up to date of which a half was one value and is another now (RFC 1624, equation 3), in the order of memory.
+/// Updates a checksum after a half-word that it covers has changed (RFC 1624, equation 3), in the order of
+/// memory.
 fn update(code: &mut Code<'_, '_>, base: Value, place: i32, old: Value, new: Value) {
     let sum = code.raw(2, base, place);
     let [sum, old] = [sum, old].map(|half| code.with(AluOp::Xor, half, 0xffff));

@@ -157,7 +157,7 @@ impl IcmpError {
     fn answer(&self, code: &mut Code<'_, '_>, packet: Packet, header: Value) {
         let source = code.word(header, 12);
         let data = code.push(packet, header, HEADERS);
-        // What the error carries of the packet, at most.
+        // Number of bytes of the packet that the error carries, at most.
         let (all, most) = (code.sub(packet.end, header), code.int(self.most - HEADERS));
         let long = code.compare(Cond::Gt, all, most);
         let carried = code.select(long, most, all);

@@ -1,4 +1,4 @@
-//! IP headers: where they are, and what routers do to them. Checksums: RFC 1071, RFC 1624.
+//! IP headers: marking them, and the changes that routers make to them. Checksums: RFC 1071, RFC 1624.
 
 use millstream_ir::{Type, Value};
 use millstream_isa::{AluOp, Cond};
@@ -83,8 +83,8 @@ pub(super) fn header_length(code: &mut Code<'_, '_>, header: Value) -> Value {
     code.with(AluOp::Lsh, words, 2)
 }
 
-/// The sum of 16-bit words with end-around carry, of 32-bit words from `from` to `to`, which are a multiple of four bytes
-/// apart, on top of `sum`; not complemented, in the order of memory.
+/// The sum of 16-bit words with end-around carry, of 32-bit words from `from` to `to`, which are a multiple
+/// of four bytes apart, on top of `sum`; not complemented, in the order of memory.
 pub(super) fn sum_words(code: &mut Code<'_, '_>, from: Value, to: Value, sum: Value) -> Value {
     let head = code.block();
     let (at, total) = (code.param(head, Type::Ptr(millstream_ir::Prov::Packet)), code.param(head, Type::I64));
@@ -142,7 +142,7 @@ impl Behaviour for SetChecksum {
     }
 }
 
-/// Drops what has no whole header, and gives the others' headers their checksum; the header.
+/// Drops packets without a whole header, and sets the checksum of the others' headers; gives the header.
 pub(super) fn checked_and_set(code: &mut Code<'_, '_>, packet: Packet) -> Value {
     let header = header(code, packet);
     let length = header_length(code, header);

@@ -19,10 +19,10 @@ use crate::tables::Route;
 
 /// Bytes of a header.
 pub(super) const HEADER: i64 = 40;
-/// Where a header has its source and its destination.
+/// Offsets of the source and the destination in a header.
 pub(super) const SOURCE: i32 = 8;
 pub(super) const DESTINATION: i32 = 24;
-/// Where it has the number of hops that are left.
+/// Offset of the hop limit.
 const HOPS: i32 = 7;
 
 pub(super) const CLASSES: &[Class] = &[

@@ -33,7 +33,8 @@ const ERRORS: std::ops::RangeInclusive<u64> = 1..=4;
 const FIRST_INFORMATIONAL: i64 = 128;
 const REDIRECT: u64 = 137;
 
-/// Bytes of the message's header, and of what a redirect has in addition: the better hop and the destination.
+/// Bytes of the message's header, and of the addresses that a redirect has in addition: the better hop and
+/// the destination.
 const MESSAGE: i64 = 8;
 const REDIRECTED: i64 = 32;
 /// Bytes of the packet that are sent back at most, so that the message has at most 576.
@@ -147,9 +148,10 @@ pub(super) fn set_sum(code: &mut Code<'_, '_>, base: Value, bytes: Value) {
     code.set_raw(2, base, HEADER as i32 + 2, sum);
 }
 
-/// The folded sum of a message of `bytes` bytes behind the header at `base`, in the order of memory, with the pseudo header (RFC 8200, 8.1).
+/// The folded sum of a message of `bytes` bytes behind the header at `base`, in the order of memory, with the
+/// pseudo header (RFC 8200, 8.1).
 pub(super) fn message_sum(code: &mut Code<'_, '_>, base: Value, bytes: Value) -> Value {
-    // The payload's length as the header says, and what is next.
+    // The payload's length from the header, and the next header.
     let (length, next) = (code.raw(2, base, 4), code.byte(base, 6));
     let next = code.with(AluOp::Lsh, next, 8);
     let pseudo = code.add(length, next);

@@ -21,7 +21,7 @@ pub(super) const CLASSES: &[Class] =
 pub(super) const ETHER: i64 = 14;
 pub(super) const MESSAGE: i64 = 32;
 pub(super) const WHOLE: i64 = ETHER + HEADER + MESSAGE;
-/// Where a frame has the IPv6 header's addresses, the message, its target, and the option.
+/// Offsets in a frame: the IPv6 header's addresses, the message, its target, and the option.
 pub(super) const SOURCE: i32 = 22;
 pub(super) const DESTINATION: i32 = 38;
 pub(super) const KIND: i32 = 54;
@@ -29,7 +29,8 @@ pub(super) const TARGET: i32 = 62;
 pub(super) const OPTION: i32 = 78;
 /// Types and codes, both bytes at once.
 const SOLICITATION: i64 = 135 << 8;
-/// The head of an IPv6 header with such a message behind it: version, length, what is next, and all hops left.
+/// The beginning of an IPv6 header with such a message behind it: version, length, next header, and the full
+/// hop limit.
 pub(super) const HEAD: [u8; 8] = [0x60, 0, 0, 0, 0, MESSAGE as u8, ICMP6, u8::MAX];
 /// An advertisement by a router that was asked.
 const ADVERTISEMENT: [u8; 8] = [136, 0, 0, 0, 0xc0, 0, 0, 0];
@@ -50,12 +51,12 @@ fn advertiser(setup: &mut Setup<'_>) -> Made {
     Ok(Box::new(Advertiser { entries }))
 }
 
-/// What an argument says: prefixes and the address to answer with.
+/// The contents of an argument: prefixes and the address to answer with.
 fn said(setup: &Setup<'_>, argument: &Text) -> Result<Vec<(u128, u32, [u8; 6])>, Error> {
     let names = setup.arguments.names;
     let (mut prefixes, mut answer) = (Vec::new(), None);
     for word in words(argument) {
-        // A name may stand for both.
+        // A name may have values of both kinds.
         let own = ether(&word, names).ok();
         match prefix6(&word, names) {
             Ok(prefix) => prefixes.push(prefix),
@@ -81,7 +82,7 @@ impl Behaviour for Advertiser {
             let found = code.half(packet.data, offset);
             code.check_int(Cond::Eq, found, wanted, other);
         }
-        // Nobody has forwarded it.
+        // The message was not forwarded.
         let hops = code.byte(packet.data, 21);
         code.check_int(Cond::Eq, hops, i64::from(u8::MAX), other);
         let (header, bytes) = (code.at(packet.data, ETHER), code.int(MESSAGE));

@@ -1,4 +1,4 @@
-//! `CheckIPHeader`: whether a header is as RFC 1812, 5.2.2 wants it.
+//! `CheckIPHeader`: checks headers by RFC 1812, 5.2.2.
 
 use millstream_ir::Value;
 use millstream_isa::{AluOp, Cond};
@@ -23,7 +23,7 @@ const ARGUMENTS: &[Argument] = &[
     moot("VERBOSE", Kind::Truth, TOLD),
     moot("DETAILS", Kind::Truth, TOLD),
 ];
-/// How bad packets are spoken of.
+/// Reason why arguments about messages on bad packets have no effect.
 pub(super) const TOLD: &str =
     "drops are counted by their reasons in any case, and no line is printed for each";
 

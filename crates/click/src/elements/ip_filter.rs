@@ -1,7 +1,8 @@
 //! `IPClassifier` and `IPFilter`: packets by expressions like tcpdump's.
 //!
-//! An expression becomes control flow: each test is a branch, `and`, `or` and `not` say where its sides go. What ports and
-//! ICMP types need (the protocol, the first fragment, a header that is there) is part of each test. Many rules are a match table instead ([`super::table`]).
+//! An expression becomes control flow: each test is a branch; `and`, `or` and `not` determine the targets of
+//! its sides. Conditions that tests of ports and ICMP types need (the protocol, the first fragment, a header
+//! that exists) are part of each test. Many rules become a match table instead ([`super::table`]).
 
 mod parse;
 
@@ -46,19 +47,19 @@ pub(super) const CLASSES: &[Class] = &[
 ];
 
 struct Filter {
-    /// Output, or none for those that are dropped, and what must hold.
+    /// Output (none for packets that are dropped), and the condition.
     rules: Vec<(Option<u32>, Expression)>,
     parts: Vec<Part<Key>>,
-    /// What rules of tables may say: an output each, or none.
+    /// Results of the tables' rules: an output each, or none.
     actions: Vec<Option<u32>>,
 }
 
-/// What a word of a table's key is.
+/// A word of a table's key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Key {
     /// A field under a mask; zero where it is not there.
     Field(Field, u32),
-    /// Whether there are so many bytes behind the IP header, in a first fragment.
+    /// 1 if there are so many bytes behind the IP header, in a first fragment.
     Reach(u32),
 }
 
@@ -103,7 +104,8 @@ fn formula(expression: &Expression, holds: bool) -> Option<Formula<Key>> {
     })
 }
 
-/// What is asked of words by a test, or by the opposite of one. A field that is not there is zero: where that would do, it is asked whether it is there.
+/// The demands of a test on words, or of its negation. A field that does not exist is zero: if zero would
+/// match, it also demands that the field exists.
 fn test_formula(test: &Test, holds: bool) -> Option<Formula<Key>> {
     let cond = match (test.cond, holds) {
         (cond, true) => cond,
@@ -120,7 +122,7 @@ fn test_formula(test: &Test, holds: bool) -> Option<Formula<Key>> {
     let (word, demands) = match cond {
         Cond::Eq => (Key::Field(test.field, u32::MAX), equal(value, mask)),
         Cond::Ne => (Key::Field(test.field, u32::MAX), different(value, mask, all)),
-        // What is compared is under the mask, but of all the bits there are.
+        // The value is compared under the mask, but all bits of the field are looked at.
         _ => (
             Key::Field(test.field, if mask == all { u32::MAX } else { test.mask }),
             compared(cond, value, all)?,
@@ -204,7 +206,7 @@ impl Behaviour for Filter {
     }
 }
 
-/// What tests look at.
+/// Values that tests read.
 struct Seen {
     packet: Packet,
     header: Value,

@@ -1,6 +1,6 @@
 //! `IPGWOptions`: the options that every router processes. Source: RFC 791, 3.1; RFC 1812, 5.2.4.
 //!
-//! Record Route gets this router's address. Of Timestamp only the form is checked: no time is written.
+//! Record Route gets this router's address. Only the form of Timestamp is checked: no time is written.
 
 use millstream_ir::{Block, Prov, Type, Value};
 use millstream_isa::{AluOp, Cond};
@@ -47,7 +47,7 @@ impl Behaviour for Options {
         code.check_int(Cond::Gt, length, HEADER, |code| code.out(0, packet));
         let end = code.plus(header, length);
         code.check(Cond::Le, end, packet.end, |code| code.drop(packet, "too_short"));
-        // One option after the other; `changed` says whether any was written to.
+        // One option after the other; `changed` is true if any was written to.
         let head = code.block();
         let at = code.param(head, Type::Ptr(Prov::Packet));
         let changed = code.param(head, Type::I64);
@@ -105,7 +105,7 @@ impl Walk {
 }
 
 impl Options {
-    /// Writes the address where the option's pointer says, if there is room.
+    /// Writes the address at the option's pointer, if there is room.
     fn record(&self, code: &mut Code<'_, '_>, walk: &Walk, at: Value, bytes: Value, next: Value) {
         code.check_int(Cond::Ge, bytes, 3, |code| walk.bad(code, at, 1));
         let pointer = code.byte(at, 2);

@@ -1,5 +1,6 @@
-//! How long packets take that come back: `NumberPacket` writes a number into each, `RecordTimestamp` notes when it left, `TimestampDiff` how long ago
-//! that was. Times are those of the system's fine clock, in nanoseconds; what is read is in microseconds.
+//! Round-trip times of packets: `NumberPacket` writes a number into each, `RecordTimestamp` records when it
+//! left, and `TimestampDiff` the time since then. Times are those of the system's fine clock, in nanoseconds;
+//! handlers give microseconds.
 
 use millstream_ir::{Size, Value};
 use millstream_isa::{AluOp, Cond};
@@ -38,7 +39,7 @@ const DIFFERENCE: &[Argument] = &[
     refused_but("TC_MASK", &["0xff"], "times are not told apart by class"),
 ];
 
-/// The class of recorders, whose arguments others look at.
+/// The class of recorders, whose arguments other elements read.
 static RECORDER: &Class = &RECORDS;
 const RECORDS: Class = Class {
     processing: "h/h",
@@ -62,7 +63,7 @@ pub(super) const CLASSES: &[Class] = &[
 
 /// Bytes of a number.
 const BYTES: i64 = 8;
-/// Where it is, unless said otherwise.
+/// Default offset of the number.
 const USUAL_OFFSET: u64 = 40;
 /// Times that are noted, unless said otherwise, and at most.
 const USUAL_TIMES: u64 = 65_536;
@@ -71,7 +72,7 @@ const MOST_TIMES: u64 = 1 << 24;
 const USUAL_DELAY: u64 = 1000;
 const MILLISECOND: i64 = 1_000_000;
 
-/// How a number lies in a packet.
+/// Position and byte order of a number in a packet.
 #[derive(Clone, Copy)]
 struct Place {
     offset: u64,
@@ -208,7 +209,7 @@ fn difference(setup: &mut Setup<'_>) -> Made {
     setup.handler("min", Access::Ratio(Ratio { of: least, by: None, divisor: 1000 }));
     setup.handler("max", Access::Ratio(Ratio { of: greatest, by: None, divisor: 1000 }));
     setup.resets("reset", vec![count, sum, least, greatest]);
-    // Each worker would have a least one of its own, and their sum would be read.
+    // Each worker would have its own minimum, and handlers would give their sum.
     setup.alone("the least and the largest time are no sums over workers");
     let most = delay as i64 * MILLISECOND;
     Ok(Box::new(Difference { times, entries, place, most, count, sum, least, greatest }))

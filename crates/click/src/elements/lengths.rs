@@ -32,7 +32,7 @@ struct Pad {
 }
 
 fn pad(setup: &mut Setup<'_>) -> Made {
-    // Without a length it is the extra length, of which no packet has any here.
+    // Without a length, the extra length is read, which no packet has here.
     let least = setup.arguments.or("LENGTH", 0, |text| unsigned(text, LONGEST))? as i64;
     let most = setup.arguments.keyword_or("MAXLENGTH", 0, |text| unsigned(text, LONGEST))? as i64;
     Ok(Box::new(Pad { least: if most == 0 { least } else { least.min(most) }, most }))

@@ -43,7 +43,7 @@ fn lookup(setup: &mut Setup<'_>) -> Made {
     Ok(Box::new(Lookup { routes: setup.routes(&routes), outputs: setup.outputs }))
 }
 
-/// All arguments as routes, each for a prefix of its own.
+/// All arguments as routes, each with a different prefix.
 pub(super) fn routes<R, P: Eq + Hash>(
     setup: &mut Setup<'_>,
     route: fn(&Setup<'_>, &Text) -> Result<R, Error>,
@@ -61,7 +61,7 @@ pub(super) fn routes<R, P: Eq + Hash>(
     arguments.into_iter().map(one).collect()
 }
 
-/// The words of a route, `PREFIX [GATEWAY] OUTPUT`, the output as a number; no gateway where it is written as `-`.
+/// The words of a route, `PREFIX [GATEWAY] OUTPUT`, the output as a number; `-` means no gateway.
 pub(super) fn parts(
     setup: &Setup<'_>,
     argument: &Text,

@@ -1,7 +1,7 @@
 //! Elements that choose an output by how many packets or bytes have come lately.
 //!
-//! What came is averaged over ticks of a millisecond: behind each, the average goes a sixteenth of the way to what came in it, so that of what was before half is
-//! left after 11 ms.
+//! The rate is averaged over ticks of a millisecond: after each, the average moves a sixteenth of the way to
+//! the count of that tick, so that after 11 ms half of the earlier average is left.
 
 use millstream_ir::Value;
 use millstream_isa::{AluOp, Cond};
@@ -25,7 +25,7 @@ const fn metering(name: &'static str, make: fn(&mut Setup<'_>) -> Made) -> Class
 pub(super) const CLASSES: &[Class] =
     &[metering("Meter", |setup| meter(setup, false)), metering("BandwidthMeter", |setup| meter(setup, true))];
 
-/// Nanoseconds of a tick, and how many there are in a second.
+/// Nanoseconds of a tick, and ticks per second.
 const TICK: i64 = (SECOND / TICKS) as i64;
 const TICKS: u64 = 1000;
 /// An average of one packet or byte a second.
@@ -44,7 +44,7 @@ struct Meter {
     from: Vec<i64>,
     bytes: bool,
     average: u32,
-    /// What has come in the tick at hand, and which that is.
+    /// Packets or bytes in the current tick, and the number of that tick.
     came: u32,
     tick: u32,
 }
@@ -73,7 +73,8 @@ fn meter(setup: &mut Setup<'_>, bytes: bool) -> Made {
     Ok(Box::new(Meter { from, bytes, average, came, tick }))
 }
 
-/// What is left of an average after so many ticks, below two to the power of [`FORGOTTEN`], in which nothing came.
+/// The average that is left after so many ticks without packets. Valid for `ticks` below two to the power of
+/// [`FORGOTTEN`].
 fn left_after(code: &mut Code<'_, '_>, mut average: Value, ticks: Value) -> Value {
     let mut left = 1.0 - 1.0 / f64::from(1 << SHARE);
     for bit in 0..FORGOTTEN {

@@ -1,4 +1,4 @@
-//! The elements: each a class, what it takes as arguments, and the code for a packet.
+//! The elements: each is a class, the arguments it takes, and the code for a packet.
 //!
 //! Behaviour is that of Click's documentation, held against FastClick (`bench/click.py`).
 
@@ -110,13 +110,13 @@ const UNITS: &[(&str, u64)] = &[
 /// The longest time, in seconds.
 const LONGEST: f64 = (1u64 << 30) as f64;
 
-/// A time in nanoseconds: a number, of seconds unless there is a unit behind it.
+/// A time in nanoseconds, from a number with a unit; the default unit is the second.
 pub(crate) fn seconds(text: &Text) -> Result<u64, Error> {
     time(&text.text)
         .ok_or_else(|| Error::new(text.span, format!("`{}` is not a time like 5, 0.5s or 10ms", text.text)))
 }
 
-/// A time in nanoseconds: a number, of seconds unless there is a unit behind it.
+/// A time in nanoseconds, from a number with a unit; the default unit is the second.
 pub fn time(text: &str) -> Option<u64> {
     let (number, unit) =
         UNITS.iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?.trim(), *unit)))?;

@@ -11,7 +11,7 @@ use crate::handlers::{Setting, Takes};
 use crate::keyword::{Argument, at, refused_but};
 use crate::packet::{Note, Packet};
 
-/// The annotation, of which there is one.
+/// The annotation; there is only one.
 const ANNOTATION: Argument =
     refused_but("ANNO", &["PAINT"], "there is no annotation for paint but PAINT").or_at();
 

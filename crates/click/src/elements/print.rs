@@ -1,4 +1,4 @@
-//! Elements that print what they see of packets, and pass these on ([`crate::printing`]).
+//! Elements that print packets and pass them on ([`crate::printing`]).
 
 use millstream_ir::{Map, MapDecl, Value};
 use millstream_isa::Cond;
@@ -76,7 +76,7 @@ pub(super) const CLASSES: &[Class] = &[
 struct Printing {
     printer: i64,
     map: Map,
-    /// Where numbers of a record are put together, in the state.
+    /// Offset in the state at which the numbers of a record are put together.
     scratch: u32,
     active: Setting,
     /// Bytes that a record has at most; all of them, and those in front back to the network header, if none is said.
@@ -150,7 +150,7 @@ fn events(setup: &mut Setup<'_>) -> Map {
     })
 }
 
-/// The element with what all of them have; `most` bytes are what it needs of packets.
+/// The element with the arguments common to all of them; it needs `most` bytes of packets.
 fn made(setup: &mut Setup<'_>, label: Option<Text>, form: PrintForm, most: Option<i64>) -> Made {
     let active = setup.arguments.keyword_or("ACTIVE", true, boolean)?;
     let active = setup.setting("active", Takes::Truth, i64::from(active));
@@ -166,7 +166,7 @@ fn made(setup: &mut Setup<'_>, label: Option<Text>, form: PrintForm, most: Optio
     Ok(Box::new(Printing { printer, map, scratch, active, most, cpu }))
 }
 
-/// Refuses what is not known here of packets, unless it is not wanted.
+/// Refuses an argument about a property of packets that is not known here, unless it is false.
 fn refuse(setup: &mut Setup<'_>, name: &str, why: &str) -> Result<(), Error> {
     match setup.arguments.keyword(name) {
         Some(text) if boolean(&text)? => {

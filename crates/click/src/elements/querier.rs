@@ -1,9 +1,9 @@
-//! `ARPQuerier`, `IP6NDSolicitor`: Ethernet addresses of next hops, asked for and remembered. Source: RFC 826; RFC 1122, 2.3.2; RFC 4861, 7.1
-//! and 7.2.
+//! `ARPQuerier`, `IP6NDSolicitor`: Ethernet addresses of next hops, asked for and remembered. Source: RFC
+//! 826; RFC 1122, 2.3.2; RFC 4861, 7.1 and 7.2.
 //!
-//! A packet whose next hop is not known is kept in the table's entry, the latest for each hop, and what carried it leaves as the
-//! question; the answer, when it comes, becomes the packet that was kept. So no packet waits in a batch's buffers, and as many
-//! packets leave or are dropped as came.
+//! A packet whose next hop is not known is kept in the table's entry, the latest for each hop, and the buffer
+//! that carried it leaves as the question; the answer, when it comes, becomes the packet that was kept. So no
+//! packet waits in a batch's buffers, and as many packets leave or are dropped as came.
 
 use millstream_ir::{Prov, Size, Type, Value};
 use millstream_isa::{AluOp, Cond};
@@ -122,7 +122,7 @@ impl Own {
         }
     }
 
-    /// Why answers are dropped: nobody waited for them, or they are none.
+    /// Reason for dropping answers: no packet waited for them, or they are not answers.
     fn taken(self) -> &'static str {
         match self {
             Own::Arp(_) => "arp_reply",
@@ -167,7 +167,7 @@ fn querier(setup: &mut Setup<'_>) -> Made {
     let mask = written_net(&own).or_else(|| net(&own, names).ok()).map_or(u32::MAX, |(_, mask)| mask);
     let broadcast = if mask == u32::MAX { u32::MAX } else { address | !mask };
     let broadcast = setup.arguments.keyword_or("BROADCAST", broadcast, |text| ip(text, names))?;
-    // A name may stand for both.
+    // A name may have values of both kinds.
     let ether = ether(&setup.arguments.next("ETH").unwrap_or(own), names)?;
     let timeout = setup.arguments.keyword_or("TIMEOUT", USUAL_TIMEOUT, seconds)?;
     let entries =
@@ -181,12 +181,12 @@ fn querier(setup: &mut Setup<'_>) -> Made {
     Ok(Box::new(Querier { hops, own: Own::Arp(address), ether, broadcast, timeout, queries, responses }))
 }
 
-/// The prefix that is written, with all bits of its address.
+/// The prefix in the argument, with all bits of its address.
 fn written_net(text: &Text) -> Option<(u32, u32)> {
     prefix_text(&text.text).filter(|_| text.text.contains('/'))
 }
 
-/// The element whose table several queriers have together.
+/// The element whose table several queriers share.
 fn shared_table(setup: &Setup<'_>, text: &Text) -> Result<String, Error> {
     Ok(setup.needed(text, "`ARPTable`", &["ARPTable"])?.name.clone())
 }
@@ -267,7 +267,7 @@ impl Querier {
         }
     }
 
-    /// Ends for hops that nobody is asked for, and that the table does not have: none, all and groups.
+    /// Ends for hops that are never asked for and not in the table: none, all and groups.
     fn without_asking(&self, code: &mut Code<'_, '_>, packet: Packet, hop: &[Value]) {
         let any = hop[1..].iter().fold(hop[0], |any, word| code.alu(AluOp::Or, any, *word));
         code.check_int(Cond::Ne, any, 0, |code| code.drop(packet, "no_destination"));
@@ -301,7 +301,7 @@ impl Querier {
         self.encapsulated(code, packet, data);
     }
 
-    /// Ends with a packet whose Ethernet header begins at `data` and has its destination.
+    /// Ends with a packet whose Ethernet header begins at `data` and has its destination already.
     fn encapsulated(&self, code: &mut Code<'_, '_>, packet: Packet, data: Value) {
         code.write(data, 6, &[self.ether.as_slice(), &self.own.ethertype()].concat());
         code.out(0, packet.bounded(data, packet.end));
@@ -329,7 +329,8 @@ impl Querier {
         self.asked(code, packet, data, ARP);
     }
 
-    /// Makes the packet a neighbour solicitation for its next hop, and ends. It goes to the group of those whose address ends as the hop's.
+    /// Makes the packet a neighbour solicitation for its next hop, and ends. It goes to the multicast group
+    /// of hosts whose address ends as the hop's.
     fn solicit(&self, code: &mut Code<'_, '_>, packet: Packet, address: u128) {
         let data = code.bound(packet.handle, 8, Type::Ptr(Prov::Packet));
         let hop = packet.destination6();
@@ -357,7 +358,7 @@ impl Querier {
         code.out(port, packet.bounded(data, end).with(Note::HasNetwork, none));
     }
 
-    /// The hop that an answer is about, and its Ethernet address. Drops what is no answer.
+    /// The hop that an answer is about, and its Ethernet address. Drops packets that are not answers.
     fn answered(&self, code: &mut Code<'_, '_>, packet: Packet) -> (Vec<Value>, Value) {
         let data = packet.data;
         match self.own {
@@ -382,7 +383,7 @@ impl Querier {
                     let found = code.half(data, offset);
                     code.check_int(Cond::Eq, found, wanted, |code| code.drop(packet, self.own.no_answer()));
                 }
-                // Nobody has forwarded it.
+                // The message was not forwarded.
                 let hops = code.byte(data, 21);
                 code.check_int(Cond::Eq, hops, i64::from(u8::MAX), |code| {
                     code.drop(packet, self.own.no_answer())
@@ -393,7 +394,7 @@ impl Querier {
         }
     }
 
-    /// Notes what an answer says, and makes it the packet that waited for it.
+    /// Records the addresses of an answer, and makes it the packet that waited for it.
     fn learn(&self, code: &mut Code<'_, '_>, packet: Packet) {
         let (hop, ether) = self.answered(code, packet);
         let (now, one, zero) = (code.time(), code.int(1), code.int(0));

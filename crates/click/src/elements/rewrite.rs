@@ -1,9 +1,10 @@
 //! Address and port translation: `IPRewriter` and its kin. Source: RFC 2663, RFC 5508, RFC 1624.
 //!
-//! A flow has two entries in a table, one a direction, by what tells flows apart ([`Kind`]) as it arrives: what that becomes, what the change adds
-//! to the checksums, where the packet leaves, and when the last one came. Time is looked at when a packet comes: an entry whose
-//! time has run out, and whose other direction's has, too, is as if it were not there. The table is one that evicts what was not
-//! used lately, so that it is never full.
+//! A flow has two entries in a table, one per direction. The key is the part of an arriving packet that tells
+//! flows apart ([`Kind`]); the value is what it becomes, what the change adds to the checksums, the output,
+//! and the time of the last packet. Time is checked when a packet comes: an entry is treated as absent if the
+//! time of both directions has run out. The table evicts the least recently used entry, so that it is never
+//! full.
 //!
 //! Addresses and ports are handled as they lie in memory.
 
@@ -39,7 +40,7 @@ const USUAL_TIMEOUTS: [(&str, u64); 3] =
     [("UDP_TIMEOUT", 300), ("TCP_TIMEOUT", 86_400), ("TCP_DONE_TIMEOUT", 240)];
 /// Addresses, ports, protocol.
 const KEY: [Size; 3] = [Size::Dw, Size::W, Size::W];
-/// What an entry says ([`Entry`]), flags, when the last packet came.
+/// Value of an entry: its fields ([`Entry`]), flags, and the time of the last packet.
 const FLOW: [Size; 7] = [Size::Dw, Size::W, Size::W, Size::W, Size::H, Size::H, Size::Dw];
 /// In an entry's flags: this direction has ended.
 const DONE: i64 = 1;
@@ -133,17 +134,18 @@ pub(super) const CLASSES: &[Class] = &[
     ftp::CLASS,
 ];
 
-/// What tells flows apart, and is changed.
+/// Part of a packet that tells flows apart and is changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     /// Addresses, and ports of TCP and UDP.
     Ports,
-    /// Addresses, and identifiers of echo requests and their answers. The identifier stands where the source port of requests is and the destination
-    /// port of answers; the other port is greater by one, so that a request is never an answer.
+    /// Addresses, and identifiers of echo requests and their answers. The identifier stands where the source
+    /// port of requests is and the destination port of answers; the other port is greater by one, so that a
+    /// request is never an answer.
     Echoes,
     /// Both addresses.
     Pairs,
-    /// The source's address, and of what comes back the destination's. The other address is 0.
+    /// The source's address, and the destination's of packets that come back. The other address is 0.
     Hosts,
 }
 
@@ -162,9 +164,9 @@ pub(crate) struct Rewriter {
     protocols: &'static [i64],
     inputs: Vec<Spec>,
     outputs: u32,
-    /// Whether the destination annotation is what the packet's becomes.
+    /// True if the destination annotation becomes the packet's new destination.
     annotates: bool,
-    /// How much longer streams are that a mapper in front has changed, if there is one.
+    /// Table of the growth of streams that a mapper in front has changed, if there is one.
     deltas: Option<Table>,
 }
 
@@ -244,7 +246,7 @@ enum Side {
 }
 
 impl Side {
-    /// A pair of addresses whose other one is 0, if there is another.
+    /// A pair of addresses; the other one is 0, if there is another.
     fn of(self, code: &mut Code<'_, '_>, addresses: Value) -> Value {
         match self {
             Side::Both => addresses,
@@ -253,7 +255,7 @@ impl Side {
         }
     }
 
-    /// What an entry says, and for the other address, which is 0 there, the one of `rest`.
+    /// The addresses of an entry; the other address, which is 0 there, is that of `rest`.
     fn whole(self, code: &mut Code<'_, '_>, said: Value, rest: Value) -> Value {
         let rest = match self {
             Side::Both => return said,
@@ -280,7 +282,8 @@ impl Flows {
         }
     }
 
-    /// The entry of a flow. Goes to `missing` if there is none, and to `gone` if the time of both directions has run out.
+    /// Finds the entry of a flow. Goes to `missing` if there is none, and to `gone` if the time of both
+    /// directions has run out.
     fn current(
         self,
         code: &mut Code<'_, '_>,
@@ -304,7 +307,7 @@ impl Flows {
         entry
     }
 
-    /// Branches on whether an entry's time has run out.
+    /// Branches to `old` if an entry's time has run out, else to `fresh`.
     fn branch_on_age(
         self,
         code: &mut Code<'_, '_>,
@@ -346,14 +349,14 @@ struct Passage {
     protocol: Value,
     key_protocol: Value,
     now: Value,
-    /// Where packets are changed; its parameters are [`Entry`]'s, and the destination annotation.
+    /// Block that changes packets; its parameters are those of [`Entry`], and the destination annotation.
     apply: Block,
 }
 
-/// What an entry says.
+/// Contents of an entry.
 struct Entry {
     to: Flow,
-    /// What is added to the checksums of IP, and of TCP or UDP.
+    /// Amounts to add to the checksums of IP, and of TCP or UDP.
     sums: [Value; 2],
     output: Value,
 }
@@ -461,7 +464,7 @@ fn echoes(code: &mut Code<'_, '_>, packet: Packet, header: Value, protocol: Valu
     foreign
 }
 
-/// What stands for the ports of an echo request or its answer ([`Kind::Echoes`]).
+/// The pair that takes the place of ports for an echo request or its answer ([`Kind::Echoes`]).
 fn echo_ports(code: &mut Code<'_, '_>, message: Value) -> Value {
     let (kind, identifier) = (code.byte(message, 0), code.raw(2, message, 4));
     let request = with_identifier(code, identifier);
@@ -480,7 +483,8 @@ fn with_identifier(code: &mut Code<'_, '_>, identifier: Value) -> Value {
 }
 
 impl Rewriter {
-    /// Goes on with packets that have ports of a protocol that is handled here. All others go to the block that is given back.
+    /// Goes on with packets that have ports of a protocol that is handled here. All others go to the block
+    /// that is given back.
     fn ours(&self, code: &mut Code<'_, '_>, packet: Packet, header: Value, protocol: Value) -> Block {
         let (foreign, handled) = (code.block(), code.block());
         for number in self.protocols {
@@ -533,7 +537,7 @@ impl Rewriter {
         let rest = code.raw(8, passage.header, 12);
         let addresses = side.whole(code, entry.to.addresses, rest);
         let destination = match side {
-            // What is not changed is not annotated, either.
+            // An address that is not changed is not annotated, either.
             Side::Both | Side::Destination if self.annotates => {
                 let destination = code.with(AluOp::Rsh, addresses, 32);
                 code.swapped(32, destination)
@@ -546,7 +550,7 @@ impl Rewriter {
         code.jump(passage.apply, &values);
     }
 
-    /// Notes whether a TCP segment ends its direction or begins it again.
+    /// Records that a TCP segment ends its direction or begins it again.
     fn note_end(&self, code: &mut Code<'_, '_>, passage: &Passage, entry: Value) {
         let (on, tcp, flags) = (code.block(), code.block(), code.block());
         let number = code.int(TCP);
@@ -586,7 +590,7 @@ impl Rewriter {
         self.have_changed(code, passage, &forward, self.flows.sides()[0]);
     }
 
-    /// Chooses what a flow becomes, and writes down both directions; the one in which it begins.
+    /// Chooses the new form of a flow, and records both directions; gives the one in which it begins.
     fn install(
         &self,
         code: &mut Code<'_, '_>,
@@ -645,7 +649,7 @@ impl Rewriter {
         });
     }
 
-    /// What a flow becomes by a pattern; ends with the packet dropped if there is nothing free of what it may become.
+    /// The new form of a flow by a pattern. Ends with the packet dropped if all choices are taken.
     fn become_by(&self, code: &mut Code<'_, '_>, passage: &Passage, flow: Flow, pattern: Pattern) -> Flow {
         let mut to = flow;
         let raw = |address: u32| i64::from(address.swap_bytes());
@@ -793,7 +797,8 @@ fn with_source_port(code: &mut Code<'_, '_>, ports: Value, port: Value) -> Value
     code.alu(AluOp::Or, rest, port)
 }
 
-/// How the checksums of IP, and of TCP, UDP or echoes, differ for two flows: RFC 1624's equation 3, word by word, on zero.
+/// Changes of the checksums of IP, and of TCP, UDP or echoes, between two flows: RFC 1624's equation 3, word
+/// by word, on zero.
 fn differences(code: &mut Code<'_, '_>, kind: Kind, from: Flow, to: Flow) -> [Value; 2] {
     let zero = code.int(0);
     let addresses = changes(code, from.addresses, to.addresses, 4);
@@ -822,7 +827,7 @@ fn changes(code: &mut Code<'_, '_>, from: Value, to: Value, words: i64) -> Vec<[
     (0..words).map(|at| [word(code, from, at), word(code, to, at)]).collect()
 }
 
-/// A checksum after words of what it is of were exchanged: RFC 1624, equation 3, word by word.
+/// A checksum after words that it covers were exchanged: RFC 1624, equation 3, word by word.
 fn exchanged(code: &mut Code<'_, '_>, sum: Value, changes: &[[Value; 2]]) -> Value {
     let mut sum = sum;
     for [old, new] in changes {

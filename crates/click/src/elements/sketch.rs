@@ -1,7 +1,8 @@
-//! Sketches as code: `CountMinSketch`, `CountSketch`. What they are and how they are read: [`crate::sketch`].
+//! Sketches as code: `CountMinSketch`, `CountSketch`. [`crate::sketch`] describes them and reads them.
 //!
-//! Hashes are arithmetic, rows are looked up in an array like any other, so that a sketch which no cache holds is fetched ahead. Flows that may be among the largest lie in a small table
-//! by hash, each until another one's estimate is larger.
+//! Hashes are arithmetic, and rows are looked up in an array like any other, so that a sketch that no cache
+//! holds is prefetched. Flows that may be among the largest are kept in a small table by hash, each until
+//! another one's estimate is larger.
 
 use millstream_ir::{Size, Value};
 use millstream_isa::{AluOp, Cond};
@@ -46,7 +47,7 @@ const CANDIDATE: [Size; 3] = [Size::Dw; 3];
 struct Counting {
     counters: Table,
     candidates: Table,
-    /// How many candidates there may be.
+    /// Maximum number of candidates.
     places: u64,
     sketch: Sketch,
     bytes: bool,
@@ -74,7 +75,8 @@ fn sketch(setup: &mut Setup<'_>, signed: bool) -> Made {
     }
     let bits = (width.max(LEAST) as u64).next_power_of_two().ilog2();
     let places = (PLACES * shown.max(1)).next_power_of_two();
-    // What counts otherwise has another name, so that no configuration takes counters over which mean something else.
+    // Sketches that count otherwise have another name, so that no configuration takes over counters with
+    // another meaning.
     let what = format!("{}{}", if signed { "signed " } else { "" }, if bytes { "bytes" } else { "packets" });
     let counters =
         setup.array(&format!("{what} {rows}x{}", 1u64 << bits), &[Size::W], &[Size::Dw], rows << bits);
@@ -128,7 +130,7 @@ fn digest(code: &mut Code<'_, '_>, addresses: Value, rest: Value) -> Value {
 }
 
 impl Counting {
-    /// Counts in a row; gives what the row says of the flow then.
+    /// Counts in a row; gives the row's estimate for the flow.
     fn add(&self, code: &mut Code<'_, '_>, digest: Value, row: u32, by: Value) -> Value {
         let Sketch { bits, signed, .. } = self.sketch;
         let (bits, zero) = (i64::from(bits), code.int(0));
@@ -140,7 +142,7 @@ impl Counting {
             let bit = code.with(AluOp::And, bit, 1);
             code.sub(zero, bit)
         });
-        // A number, or what is left to zero of it: without a branch.
+        // A number or its negation, without a branch.
         let turned = |code: &mut Code<'_, '_>, value| match minus {
             Some(minus) => {
                 let other = code.alu(AluOp::Xor, value, minus);

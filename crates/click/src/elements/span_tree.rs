@@ -1,11 +1,13 @@
 //! `EtherSpanTree`: a bridge's part of the spanning tree. Source: IEEE 802.1D-1998, clauses 8 and 9.
 //!
-//! What is known of ports is the one value of a map, which suppressors and the switch read that the element names: they stop packets of ports that do not
-//! forward, and forget stations when the topology changes. A source that sends every second is the clock; it and every message that is taken end in the same
-//! code, which settles everything anew: what is too old, who is the root, what ports do, what is to be sent.
+//! The state of ports is the one value of a map. Suppressors and the switch that the element names read it:
+//! they stop packets of ports that do not forward, and forget stations when the topology changes. A source
+//! that sends every second is the clock; it and every message that is taken end in the same code, which
+//! recomputes everything: entries that are too old, the root, the states of ports, messages to send.
 //!
-//! A port whose message is another bridge's is the root port or blocked; every other port is designated. So a message that ours beats is forgotten at once.
-//! Invariant: a map of zeros is a bridge that has just begun, all of whose ports are blocked.
+//! A port whose message is another bridge's is the root port or blocked; every other port is designated. So a
+//! message that ours beats is forgotten at once. Invariant: a map of zeros is a bridge that has just begun,
+//! all of whose ports are blocked.
 
 use millstream_ir::{Map, Value};
 use millstream_isa::{AluOp, Cond};
@@ -33,13 +35,13 @@ pub(super) const CLASSES: &[Class] = &[Class {
     )
 }];
 
-/// Ports, at most: there is code for each.
+/// Maximum number of ports: code is generated for each.
 const MOST_PORTS: u32 = 16;
-/// So that another one becomes the root, if there is any.
+/// Priority of the bridge: another one becomes the root, if there is any.
 const PRIORITY: i64 = 0xdead;
 /// Priority of ports; their numbers count from 1.
 const PORT_PRIORITY: i64 = 0x8000;
-/// What a port adds to the cost of a path.
+/// Cost that a port adds to a path.
 const PATH_COST: i64 = 1;
 
 /// Bytes of a frame that are looked at: up to the type, and of a whole configuration message; and of one that is sent.
@@ -62,16 +64,18 @@ const OWN_TIMES: [i64; 3] = [20 * 256, 2 * 256, 15 * 256];
 const LEAST_DELAY: i64 = 4 * 256;
 /// Between messages out of one port.
 const HOLD: i64 = SECOND as i64;
-/// From one hello to the next, less what the clock may be late: the second beat behind one is its time.
+/// Time between hellos, less the possible delay of the clock: a hello is due at the second beat after one.
 const HELLO: i64 = 3 * SECOND as i64 / 2;
 
 /// States of ports.
 const LEARNING: i64 = 2;
 const FORWARDING: i64 = 3;
 
-/// Where numbers of the bridge are in the map, 64 bits each: the root port (counted from 1; none at the root), when the next hello is due, until when the root
-/// tells of a change, whether the root is to be told of one and when again, whether one was told of by another bridge, the port whose message was just taken
-/// (from 1), and what the switch forgets: all before this. Then the root, and the cost of the path to it.
+/// Offsets of the bridge's numbers in the map, 64 bits each: the root port (counted from 1; 0 at the root),
+/// the time of the next hello, the time until which the root announces a change, a flag for announcing one to
+/// the root and the time to repeat that, a flag for an announcement by another bridge, the port whose message
+/// was just taken (from 1), and the time before which the switch forgets stations. Then the root, and the
+/// cost of the path to it.
 const ROOT_PORT: u32 = 0;
 const HELLO_DUE: u32 = 8;
 const CHANGING: u32 = 16;
@@ -82,11 +86,13 @@ const HEARD: u32 = 48;
 const FORGOTTEN: u32 = 56;
 const ROOT: u32 = 64;
 const COST: u32 = 72;
-/// Where ports begin, and bytes of each.
+/// Offset of the first port, and bytes of each.
 const PORTS: u32 = 128;
 const STRIDE: u32 = 128;
-/// Where the numbers of a port are in its bytes: its state and since when, whether it has a message of another bridge and this message's priority (root, cost,
-/// bridge, port), when the root made it, its times, whether it tells of a change; whether one is to be sent, when one was, and whether that acknowledges a change.
+/// Offsets of a port's numbers: its state and since when, a flag for a message of another bridge and this
+/// message's priority (root, cost, bridge, port), the time at which the root made it, its times, its flag for
+/// a change; a flag for a message to send, the time of the last one sent, and the flag by which it
+/// acknowledges a change.
 const STATE: u32 = 0;
 const SINCE: u32 = 8;
 const KNOWN: u32 = 16;
@@ -98,17 +104,17 @@ const SEND: u32 = 96;
 const SENT: u32 = 104;
 const ACKNOWLEDGE: u32 = 112;
 
-/// What a suppressor or switch goes by that a tree names.
+/// State of a spanning tree, as a suppressor or switch that the tree names reads it.
 #[derive(Clone, Copy)]
 pub(crate) struct Tree {
     map: Map,
     ports: u32,
-    /// The first state whose packets a suppressor passes.
+    /// Lowest state whose packets a suppressor passes.
     least: i64,
 }
 
 impl Tree {
-    /// Drops packets of a port whose state does not let them pass.
+    /// Drops packets of a port that its state blocks.
     pub(crate) fn suppress(self, code: &mut Code<'_, '_>, port: u32, packet: Packet) {
         if port < self.ports {
             let state = code.cell(self.map, PORTS + port * STRIDE + STATE);
@@ -215,7 +221,7 @@ impl Code<'_, '_> {
         self.select(truth, yes, no)
     }
 
-    /// Whether numbers come before others, of which the first that differs decides.
+    /// Returns 1 if the numbers come before the others; the first that differs decides.
     fn before(&mut self, a: [Value; 4], b: [Value; 4]) -> Value {
         let mut less = self.int(0);
         for (a, b) in a.into_iter().zip(b).rev() {
@@ -239,7 +245,7 @@ impl Code<'_, '_> {
     }
 }
 
-/// What the bridge goes by, by the messages of its ports.
+/// Result of the election by the messages of the ports.
 struct Elected {
     root: Value,
     cost: Value,
@@ -249,7 +255,7 @@ struct Elected {
     made: Value,
     /// The root's maximum age, hello time and forward delay.
     times: [Value; 3],
-    /// Whether the root tells of a change.
+    /// True if the root announces a change.
     change: Value,
 }
 
@@ -344,7 +350,7 @@ impl SpanTree {
         self.set(code, TELLS, tells);
     }
 
-    /// Ends with a packet that has a frame's length, of which copies are sent.
+    /// Ends with a packet that has a frame's length and from which copies are sent.
     fn settled(&self, code: &mut Code<'_, '_>, packet: Packet) {
         let end = code.int(SHORTEST);
         let end = code.end(packet.data, end);
@@ -393,7 +399,7 @@ impl SpanTree {
             let at = PORTS + port * STRIDE;
             let mut offered = PRIORITIES.map(|field| self.get(code, at + field));
             offered[1] = code.with(AluOp::Add, offered[1], PATH_COST);
-            // What another port of this bridge sends leads to no root.
+            // A message of another port of this bridge leads to no root.
             let (known, other) = (self.get(code, at + KNOWN), code.bit(Cond::Ne, offered[2], own));
             let better = code.before(offered, best);
             let better = code.both(better, known);
@@ -423,7 +429,7 @@ impl SpanTree {
         code.with(AluOp::Mul, delay, UNIT)
     }
 
-    /// What a port does from now on: 8.6.9 and 8.6.11. Gives whether that changes the topology.
+    /// New role of a port: 8.6.9 and 8.6.11. Reports whether that changes the topology.
     fn decide(
         &self,
         code: &mut Code<'_, '_>,
@@ -435,7 +441,7 @@ impl SpanTree {
         let (own, id) = (code.int(self.own), code.int(Self::identifier(port)));
         let beaten = code.before([elected.root, elected.cost, own, id], heard);
         let (known, send) = (self.get(code, at + KNOWN), self.get(code, at + SEND));
-        // Who sent what ours beats is to hear ours.
+        // A sender whose message ours beats is to hear ours.
         let beaten = code.both(beaten, known);
         let send = code.either(send, beaten);
         self.set(code, at + SEND, send);
@@ -462,7 +468,7 @@ impl SpanTree {
         code.either(begins, ends)
     }
 
-    /// Changes of the topology: 8.6.12 to 8.6.16. Gives whether messages tell of one.
+    /// Changes of the topology: 8.6.12 to 8.6.16. Reports whether messages announce one.
     fn tell(
         &self,
         code: &mut Code<'_, '_>,
@@ -499,7 +505,7 @@ impl SpanTree {
         self.set(code, HELLO_DUE, hello);
         let own = code.bit(Cond::Lt, now, until);
         let tells_change = code.pick(root, own, elected.change);
-        // While there is a change, stations are known for no longer than the forward delay.
+        // During a change, stations are known for no longer than the forward delay.
         let (forgotten, old) = (self.get(code, FORGOTTEN), code.sub(now, delay));
         let positive = code.bit(Cond::Gt, now, delay);
         let later = code.bit(Cond::Gt, old, forgotten);
@@ -510,7 +516,7 @@ impl SpanTree {
         tells_change
     }
 
-    /// Sends what is due: 8.6.1, 8.6.4 and 8.6.6.
+    /// Sends the messages that are due: 8.6.1, 8.6.4 and 8.6.6.
     fn send(
         &self,
         code: &mut Code<'_, '_>,
@@ -523,7 +529,7 @@ impl SpanTree {
         let due = code.both(due, root);
         let hello = code.pick(due, next, hello);
         self.set(code, HELLO_DUE, hello);
-        // What comes from the root goes on.
+        // Messages from the root go on.
         let heard = self.get(code, HEARD);
         let (any, from_root) = (code.not(root), code.bit(Cond::Eq, heard, elected.port));
         let relayed = code.both(any, from_root);
@@ -616,8 +622,9 @@ impl SpanTree {
     }
 }
 
-/// What a bridge of so many ports knows, by its map's value: a line a port, with the message that it goes by if that is another bridge's (bridge and port, whether
-/// it tells of a change, cost and root, maximum age, hello time and forward delay in seconds); then the root, the cost of the path to it, and the root port.
+/// State of a bridge with so many ports, from its map's value: a line per port, with the message that decides
+/// its role if that is another bridge's (bridge and port, flag for a change, cost and root, maximum age,
+/// hello time and forward delay in seconds); then the root, the cost of the path to it, and the root port.
 pub fn bridge_text(value: &[u8], ports: u32) -> String {
     let number = |at: u32| {
         let bytes = value.get(at as usize..).and_then(|rest| rest.first_chunk());

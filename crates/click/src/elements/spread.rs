@@ -1,4 +1,5 @@
-//! Elements that choose an output without looking into headers: at random, by turns, by a hash of bytes, at a rate, or as handlers say.
+//! Elements that choose an output without looking into headers: at random, by turns, by a hash of bytes, at a
+//! rate, or as handlers say.
 
 use millstream_ir::Value;
 use millstream_isa::{AluOp, Cond};
@@ -32,7 +33,7 @@ const fn splitting(
     Class { ports: "1/1-2", passes_all: false, ..switch(name, about, arguments, make) }
 }
 
-/// How a token bucket is filled, and how many tokens it holds.
+/// Rate and size of a token bucket.
 const RATED: &[Argument] = &[at("RATE"), key("BURST_DURATION"), key("BURST_SIZE")];
 const RATED_BYTES: &[Argument] = &[at("RATE"), key("BURST_DURATION"), key("BURST_BYTES"), key("BURST_SIZE")];
 
@@ -67,16 +68,17 @@ pub(super) const CLASSES: &[Class] = &[
 
 /// Bytes that are hashed at most.
 const MOST_HASHED: u64 = 256;
-/// What a stride of one ticket is.
+/// Stride of one ticket.
 const STRIDE: u64 = 1 << 16;
 /// Tickets at most.
 const MOST_TICKETS: u64 = 1 << 15;
 /// A bucket holds the tokens of so many nanoseconds, unless said otherwise.
 const USUAL_BURST: u64 = SECOND / 50;
-/// Packets or bytes a second, at most: so that the tokens of what a bucket holds, in nanoseconds, are a number.
+/// Maximum rate in packets or bytes a second: the tokens of a full bucket, in nanoseconds, must fit into a
+/// number.
 const MOST_RATE: u64 = 1 << 40;
 
-/// Ends with the packet on the output of this number; on the first one if there is none.
+/// Ends with the packet on the output of this number, or on the first one if it does not exist.
 fn out_by(code: &mut Code<'_, '_>, packet: Packet, number: Value, outputs: u32) {
     for port in 1..outputs {
         code.check_int(Cond::Ne, number, i64::from(port), |code| code.out(port, packet));
@@ -138,8 +140,8 @@ impl Behaviour for Hash {
     }
 }
 
-/// By turns, as often as each output has tickets: the one that is least far along is next, of several that which became so last (stride
-/// scheduling: Waldspurger and Weihl, 1995).
+/// By turns, in proportion to tickets: the output with the least progress is next; of several, the one that
+/// reached it last (stride scheduling: Waldspurger and Weihl, 1995).
 struct Stride {
     clients: Vec<Client>,
     turn: u32,
@@ -148,11 +150,11 @@ struct Stride {
 struct Client {
     output: u32,
     tickets: Setting,
-    /// Where it is noted how far along it is and when it became so.
+    /// Offsets of its progress and of the time it reached that.
     noted: [u32; 2],
 }
 
-/// How far along an output is that has no tickets.
+/// Progress of an output without tickets.
 const NEVER: i64 = i64::MAX;
 
 fn stride(setup: &mut Setup<'_>) -> Made {
@@ -311,7 +313,7 @@ impl Behaviour for Splitter {
         let room = match self.burst {
             Burst::Nanoseconds(duration) => {
                 let room = code.with(AluOp::Mul, rate, (duration / 1000) as i64);
-                // There is room for one packet, or none would ever pass.
+                // The bucket has room for at least one packet, or none would ever pass.
                 let least = code.int(second / 1000);
                 let enough = code.compare(Cond::Gt, room, least);
                 code.select(enough, room, least)

@@ -21,7 +21,7 @@ pub(super) const CLASSES: &[Class] = &[Class {
 const STATIONS: u32 = 1 << 16;
 /// Nanoseconds for which an address is known, unless said otherwise.
 const USUAL: u64 = 300_000_000_000;
-/// Where it was seen, and when.
+/// Port at which it was seen, and the time.
 const STATION: [Size; 2] = [Size::Dw, Size::Dw];
 
 struct Switch {
@@ -92,7 +92,7 @@ impl Switch {
         code.set_wide(station, 8, now);
         code.jump(on, &[]);
         code.go(new);
-        // Where there is no room, the address stays unknown.
+        // If the table has no room, the address stays unknown.
         code.remember(&self.stations, &[source], &[at, now]);
         code.jump(on, &[]);
         code.go(on);

@@ -1,8 +1,9 @@
 //! Many rules as match tables.
 //!
-//! What a rule asks for is brought into alternatives, each of which demands something of words of the packet: entries of a table, whose first that is met
-//! says what becomes of the packet. How the table is searched is the back end's choice. Rules that would be too many alternatives stay
-//! control flow, and divide the others into tables before and behind them.
+//! Rules are expanded into alternatives, each of which demands values of words of the packet. These become
+//! entries of a table; the first one that matches decides the packet's fate. The back end chooses the search
+//! method. Rules with too many alternatives stay control flow, and divide the others into tables before and
+//! behind them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -20,7 +21,7 @@ const MOST_ALTERNATIVES: usize = 256;
 /// Entries of a table, at most.
 const MOST_ENTRIES: usize = 1 << 14;
 
-/// What is demanded of a word.
+/// Demand on the value of a word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Demand {
     /// A value under a mask, without bits outside of it.
@@ -35,7 +36,7 @@ pub(super) trait Word: Copy + Ord {
     fn name(self) -> String;
 }
 
-/// What a rule asks for.
+/// Condition of a rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Formula<W> {
     Constant(bool),
@@ -44,7 +45,7 @@ pub(super) enum Formula<W> {
     Any(Vec<Formula<W>>),
 }
 
-/// What one entry demands: of each word that it names, in order, what its value is under a mask, and what it lies between.
+/// Demands of one entry, for each word that it names, in order: a value under a mask, and bounds.
 type Entry<W> = BTreeMap<W, Demands>;
 /// Of a word: value and mask, bounds.
 type Demands = (Option<(u64, u64)>, Option<(u64, u64)>);
@@ -57,7 +58,7 @@ pub(super) enum Part<W> {
     Table(Rules<W>),
 }
 
-/// Rules of a table: entries and what they give.
+/// Rules of a table: entries and their results.
 pub(super) struct Rules<W> {
     entries: Vec<(Entry<W>, u32)>,
 }
@@ -99,7 +100,7 @@ pub(super) fn different(value: u64, mask: u64, all: u64) -> Vec<Demand> {
 }
 
 impl Demand {
-    /// Whether zero is among the values.
+    /// Returns true if zero is among the values.
     pub(super) fn takes_zero(self) -> bool {
         matches!(self, Demand::Masked(0, _) | Demand::Between(0, _))
     }
@@ -111,7 +112,7 @@ impl<W: Word> Formula<W> {
         Formula::Any(demands.into_iter().map(|demand| Formula::Demand(word, demand)).collect())
     }
 
-    /// Its alternatives; none if there are too many.
+    /// Its alternatives; `None` if there are too many.
     fn alternatives(&self) -> Option<Vec<Entry<W>>> {
         match self {
             Formula::Constant(true) => Some(vec![Entry::new()]),
@@ -148,7 +149,7 @@ impl<W: Word> Formula<W> {
     }
 }
 
-/// What two entries demand together; none if no packet has both.
+/// The conjunction of two entries; `None` if no packet matches both.
 fn both<W: Word>(a: &Entry<W>, b: &Entry<W>) -> Option<Entry<W>> {
     let mut all = a.clone();
     for (word, (masked, between)) in b {
@@ -171,7 +172,8 @@ fn both<W: Word>(a: &Entry<W>, b: &Entry<W>) -> Option<Entry<W>> {
     Some(all)
 }
 
-/// Divides rules into those of tables and others. What a rule asks for is none where that has no such form, and comes with what it gives.
+/// Divides rules into those of tables and others. Each rule has a condition, `None` if it cannot be a
+/// formula, and a result.
 pub(super) fn parts<W: Word>(rules: &[(Option<Formula<W>>, u32)]) -> Vec<Part<W>> {
     let mut parts = Vec::new();
     let (mut start, mut entries) = (0, Vec::new());
@@ -264,8 +266,8 @@ impl<W: Word> Rules<W> {
         (table, columns.into_iter().map(|(word, _)| word).collect())
     }
 
-    /// Goes on with what the first rule that a packet meets says, and behind all that where it meets none. `words` are the values of those of the key, and
-    /// `act` ends the block.
+    /// Goes on with the result of the first rule that a packet matches, and behind all that if it matches
+    /// none. `words` are the values of those of the key, and `act` ends the block.
     pub(super) fn choose<A: Copy>(
         &self,
         code: &mut Code<'_, '_>,
@@ -289,7 +291,8 @@ impl<W: Word> Rules<W> {
     }
 }
 
-/// What an entry demands in a column: that of a range or the other one of a word, which may have both; none if no value is such.
+/// Demand of an entry in a column, for the range column or the other one of a word, which may have both;
+/// `None` if no value matches.
 fn demanded((masked, between): Demands, all: u64, has_range: bool, ranged: bool) -> Option<FieldMatch> {
     let interval = masked.and_then(|(value, mask)| {
         let free = all & !mask;
@@ -311,18 +314,18 @@ fn demanded((masked, between): Demands, all: u64, has_range: bool, ranged: bool)
     Some(FieldMatch::Ternary(vec![value], vec![mask]))
 }
 
-/// Where words are read that may lie behind a packet's end.
+/// Bytes from which words are read that may lie behind a packet's end.
 #[derive(Clone, Copy)]
 pub(super) struct Window {
     pub(super) base: Value,
     pub(super) packet: Packet,
-    /// A word that is not there as a whole is zero; else bytes that are not there are.
+    /// A word that is not there as a whole is zero; otherwise only the missing bytes are.
     pub(super) whole: bool,
 }
 
 impl Window {
-    /// Reads words, by offset and bytes, and says of each of some numbers of bytes whether there are as many: in this order. `nothing` may lead to
-    /// a block where nothing is there.
+    /// Reads words, by offset and bytes, then a flag for each of some numbers of bytes: 1 if there are as
+    /// many. `nothing` may give the block to go to if no byte exists.
     pub(super) fn read(
         self,
         code: &mut Code<'_, '_>,

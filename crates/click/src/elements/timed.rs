@@ -1,5 +1,6 @@
-//! Elements of time: they pull at a rate, after a delay, or now and then. What they say of themselves is all ([`crate::waits`]): whoever runs the program keeps
-//! packets until they are due, and those that come to these elements were let go. In programs whose runs have no clock they pass packets at once.
+//! Elements of time: they pull at a rate, after a delay, or now and then. They only declare their pace
+//! ([`crate::waits`]): whoever runs the program keeps packets until they are due, and only packets that are
+//! due reach these elements. In programs whose runs have no clock they pass packets at once.
 
 use super::{SECOND, seconds};
 use crate::arguments::unsigned;
@@ -82,12 +83,13 @@ const MOST_RATE: u64 = 1 << 40;
 const USUAL_BURST: u64 = SECOND / 50;
 /// Nanoseconds between the packets of a sink, unless said otherwise.
 const USUAL_INTERVAL: u64 = SECOND / 2;
-/// Units of bandwidth, by their names, in bytes a second, the first that fits; and what stands in front of them.
+/// Units of bandwidth, by their names, in bytes a second, the first that fits; and the prefixes in front of
+/// them.
 const UNITS: &[(&str, f64)] =
     &[("Bps", 1.0), ("B/s", 1.0), ("bps", 0.125), ("b/s", 0.125), ("baud", 0.125), ("", 1.0)];
 const PREFIXES: &[(&str, f64)] = &[("k", 1e3), ("K", 1e3), ("M", 1e6), ("G", 1e9), ("", 1.0)];
 
-/// Passes what was let go.
+/// Passes packets that are due.
 struct Due;
 
 impl Behaviour for Due {
@@ -96,7 +98,7 @@ impl Behaviour for Due {
     }
 }
 
-/// Drops what was let go.
+/// Drops packets that are due.
 struct Sunk {
     counter: u32,
 }
@@ -109,7 +111,7 @@ impl Behaviour for Sunk {
     }
 }
 
-/// Says what packets wait for, if there is a clock.
+/// Declares the pace that packets wait for, if there is a clock.
 fn waits(setup: &mut Setup<'_>, pace: Pace) {
     if setup.is_timed() {
         setup.paced(pace);
@@ -148,7 +150,7 @@ fn bytes(setup: &mut Setup<'_>) -> Made {
     shaper(setup, true)
 }
 
-/// What a bucket holds, if that is said in tokens.
+/// Size of a bucket, if it is given in tokens.
 pub(super) fn burst_size(setup: &mut Setup<'_>, bytes: bool) -> Option<Text> {
     let bytes = if bytes { setup.arguments.keyword("BURST_BYTES") } else { None };
     bytes.or_else(|| setup.arguments.keyword("BURST_SIZE"))

@@ -1,8 +1,9 @@
 //! `ProtocolTranslator64`, `ProtocolTranslator46`: packets of IPv6 as packets of IPv4, and back. Source: RFC 7915.
 //!
-//! An address of IPv4 is the last word of one of IPv6 whose other words are zero, or that is mapped (`::ffff:a.b.c.d`). Headers are written anew in front of
-//! what is behind them, which stays where it is; an error of ICMP has the header that it quotes translated, too. Checksums are changed by what
-//! they cover in the one and not in the other header, so that a wrong one stays wrong.
+//! An address of IPv4 is the last word of one of IPv6 whose other words are zero, or that is mapped
+//! (`::ffff:a.b.c.d`). Headers are written anew in front of the bytes behind them, which stay where they are;
+//! an ICMP error has the header that it quotes translated, too. Checksums change by the difference of the
+//! fields that they cover, so that a wrong one stays wrong.
 
 use millstream_ir::{Block, Value};
 use millstream_isa::{AluOp, Cond};
@@ -36,12 +37,12 @@ const ECHO4: i64 = 8;
 const REPLY4: i64 = 0;
 const ECHO6: i64 = 128;
 const REPLY6: i64 = 129;
-/// How much longer a header is.
+/// Difference in length of the headers.
 const LONGER: i64 = HEADER6 - HEADER4;
 /// The largest number of 16 bits.
 const HALF: i64 = 0xffff;
 
-/// What both headers say of a packet.
+/// Fields that headers of both versions have.
 #[derive(Clone, Copy)]
 struct Head {
     class: Value,
@@ -53,7 +54,7 @@ struct Head {
     destination: Value,
 }
 
-/// The words of the address of IPv6 that stands for one of IPv4: it is mapped.
+/// The words of the IPv6 address for one of IPv4: it is mapped.
 fn mapped(code: &mut Code<'_, '_>, address: Value) -> [Value; 4] {
     let (zero, ones) = (code.int(0), code.int(HALF));
     [zero, zero, ones, address]
@@ -72,7 +73,7 @@ fn embedded(code: &mut Code<'_, '_>, packet: Packet, header: Value, offset: i32)
     address
 }
 
-/// What a header of IPv6 says. Packets with extensions are dropped, as are those without addresses of IPv4.
+/// Reads a header of IPv6. Drops packets with extensions, and those without addresses of IPv4.
 fn read6(code: &mut Code<'_, '_>, packet: Packet, at: Value) -> Head {
     let first = code.word(at, 0);
     let class = code.with(AluOp::Rsh, first, 20);
@@ -86,7 +87,7 @@ fn read6(code: &mut Code<'_, '_>, packet: Packet, at: Value) -> Head {
     Head { class, payload: code.half(at, 4), hops: code.byte(at, 7), protocol, source, destination }
 }
 
-/// What a header of IPv4 says that has so many bytes.
+/// Reads a header of IPv4 with so many bytes.
 fn read4(code: &mut Code<'_, '_>, at: Value, length: Value) -> Head {
     let total = code.half(at, 2);
     Head {
@@ -154,7 +155,7 @@ fn exchange(code: &mut Code<'_, '_>, at: Value, offset: i32, gone: Value, come: 
     sum
 }
 
-/// A sum of zero means for UDP that there is none: the other zero is written.
+/// A UDP sum of zero means that there is none: the other zero is written.
 fn never_zero(code: &mut Code<'_, '_>, at: Value, sum: Value) {
     let (zero, ones) = (code.int(0), code.int(HALF));
     let none = code.compare(Cond::Eq, sum, zero);
@@ -162,7 +163,8 @@ fn never_zero(code: &mut Code<'_, '_>, at: Value, sum: Value) {
     code.set_raw(2, at, 6, sum);
 }
 
-/// Sends segments and datagrams to `done` with a checksum that covers other addresses, and goes on with all others. `summed` comes before, for datagrams.
+/// Sends segments and datagrams to `done` with a checksum that covers other addresses, and goes on with all
+/// others. `summed` comes before, for datagrams.
 fn transports(
     code: &mut Code<'_, '_>,
     packet: Packet,
@@ -186,7 +188,8 @@ fn transports(
     }
 }
 
-/// The folded sum of a message of ICMPv6 whose first half is this: with the pseudo header, which its checksum covers.
+/// The folded sum of an ICMPv6 message whose first half-word is this: with the pseudo header, which its
+/// checksum covers.
 fn covered(code: &mut Code<'_, '_>, addresses: Value, payload: Value, first: Value) -> Value {
     let length = code.swapped(16, payload);
     let sum = code.add(addresses, length);
@@ -195,14 +198,14 @@ fn covered(code: &mut Code<'_, '_>, addresses: Value, payload: Value, first: Val
     fold(code, sum)
 }
 
-/// Writes the header of a message, without its checksum: type and code, and what is behind that.
+/// Writes the header of a message, without its checksum: type and code, and the word behind them.
 fn write_message(code: &mut Code<'_, '_>, message: Value, both: Value, word: Value) {
     code.set_half(message, 0, both);
     code.write(message, 2, &[0, 0]);
     code.set_word(message, 4, word);
 }
 
-/// Drops what has not so many bytes behind its header.
+/// Drops packets with fewer bytes behind the header.
 fn need(code: &mut Code<'_, '_>, packet: Packet, head: Head, bytes: i64) {
     code.check_int(Cond::Ge, head.payload, bytes, |code| code.drop(packet, "too_short"));
 }
@@ -228,10 +231,10 @@ fn either(code: &mut Code<'_, '_>, number: Value, wanted: [i64; 2]) -> Block {
     others
 }
 
-/// What a message becomes: type and code of those that are this type and one of these codes.
+/// Translation of messages: the new type and code for messages of this type and one of these codes.
 type Codes = (i64, &'static [(i64, i64, i64)]);
 
-/// Errors of IPv6 whose rest of the header says nothing: RFC 7915, 5.2.
+/// Errors of IPv6 whose word behind the checksum is unused: RFC 7915, 5.2.
 const ERRORS6: &[Codes] = &[
     (1, &[(0, 3, 1), (1, 3, 10), (2, 3, 1), (3, 3, 1), (4, 3, 3)]),
     (3, &[(0, 11, 0), (1, 11, 1)]),
@@ -243,14 +246,16 @@ const ERRORS4: &[Codes] = &[
     (3, &[(3, 1, 4), (9, 1, 1), (10, 1, 1), (13, 1, 1), (15, 1, 1)]),
     (11, &[(0, 3, 0), (1, 3, 1)]),
 ];
-/// Where a field of one header is that a message about a parameter points to in the other: the first byte of each range.
+/// Offsets of fields, in one header and the other, for messages about a parameter: the first byte of each
+/// range.
 const POINTERS6: &[(i64, i64)] = &[(0, 0), (1, 1), (4, 2), (6, 9), (7, 8), (8, 12), (24, 16)];
 const POINTERS4: &[(i64, i64)] = &[(0, 0), (1, 1), (2, 4), (8, 7), (9, 6), (12, 8), (16, 24)];
 /// Bytes that have no field in the other header.
 const NOWHERE6: &[i64] = &[2, 3];
 const NOWHERE4: &[i64] = &[4, 5, 6, 7, 10, 11];
 
-/// Sends messages to `made` with what they become: type and code, and what is behind these and the checksum. Drops all others.
+/// Sends messages to `made` with their new form: type and code, and the word behind these and the checksum.
+/// Drops all others.
 fn errors(
     code: &mut Code<'_, '_>,
     packet: Packet,
@@ -271,7 +276,7 @@ fn errors(
         code.jump(next, &[]);
         code.go(next);
     }
-    // Too big: what fits is as much longer or shorter as the header is.
+    // Too big: the maximum size changes by the difference of the headers' lengths.
     let next = only(code, kind, too_big.0 >> 8);
     let next_code = only(code, number, too_big.0 & 0xff);
     let low = code.with(AluOp::And, rest, HALF);
@@ -311,7 +316,7 @@ fn errors(
     code.drop(packet, "not_translated");
 }
 
-/// What a number becomes in the other version; those that are not named stay.
+/// The corresponding number in the other version; those that are not named stay.
 fn becomes(code: &mut Code<'_, '_>, kind: Value, becomes: &[(i64, i64)]) -> Value {
     let mut new = kind;
     for (from, to) in becomes {
@@ -467,14 +472,14 @@ impl Behaviour for FourToSix {
         let packet = packet.bounded(packet.data, end);
         let done = code.block();
         let protocol = code.number_param(done);
-        // What is in front of an address of IPv4 is zero or the other zero: it adds nothing.
+        // The words in front of an address of IPv4 are zero or the other zero: they add nothing.
         let both = addresses4(code, head);
         transports(code, packet, (payload, head), (both, both), done, |code| summed(code, payload, head));
         let next = only(code, head.protocol, ICMP);
         need(code, packet, head, MESSAGE);
         self.message(code, packet, payload, head, done);
         code.go(next);
-        // What is a header's extension in IPv6 is none in IPv4.
+        // Extension headers of IPv6 do not exist in IPv4.
         for extension in EXTENSIONS.into_iter().chain([i64::from(ICMP6)]) {
             code.check_int(Cond::Ne, head.protocol, extension, |code| code.drop(packet, "not_translated"));
         }

@@ -1,9 +1,10 @@
-//! `AddressTranslator`: addresses, and ports where it is asked to, of hosts behind it, by pairs that are fixed or by what is free. Source: RFC 2766;
-//! RFC 1624.
+//! `AddressTranslator`: addresses, and ports on request, of hosts behind it, by fixed pairs or from free
+//! ones. Source: RFC 2766; RFC 1624.
 //!
-//! Packets of input 0 leave the inside and get another source, those of input 1 come in and get their destination back. What is chosen for a
-//! host is kept as long as there is room for what was used lately; of addresses each is given out once. Ports are those of TCP and UDP, and
-//! identifiers of echoes. Checksums change by what they cover.
+//! Packets of input 0 leave the inside and get another source, those of input 1 come in and get their
+//! destination back. The choice for a host is kept until the table evicts it as the least recently used; each
+//! address is given out once. Ports are those of TCP and UDP, and identifiers of echoes. Checksums change by
+//! the fields they cover.
 
 use millstream_ir::{Size, Value};
 use millstream_isa::{AluOp, Cond};
@@ -29,10 +30,10 @@ pub(super) const CLASSES: &[Class] = &[Class {
 }
 .and(at("NUMBER, ..."))];
 
-/// Hosts whose address is one of a pool, and flows whose port is one of a range, that are known at a time.
+/// Hosts with an address of a pool, and flows with a port of a range, that are known at a time.
 const HOSTS: u32 = 1 << 16;
 const FLOWS: u32 = 1 << 17;
-/// An address inside, with the number of what it has of the pool, and the other way round.
+/// An address inside, with the number of its entry in the pool, and the other way round.
 const HOST: [Size; 4] = [Size::W; 4];
 /// Of a flow that leaves: the address inside, the other end's, both ports, and the protocol; it has a port.
 const OUTWARD: [Size; 10] = [Size::W; 10];
@@ -48,7 +49,7 @@ struct Pair {
     outside: (u128, Option<u16>),
 }
 
-/// What is done with hosts that no pair names.
+/// Treatment of hosts that no pair names.
 enum Free {
     Nothing,
     /// Each gets one of these addresses.
@@ -158,17 +159,17 @@ fn ports(setup: &mut Setup<'_>, argument: &Text) -> Result<Free, Error> {
     let inward = setup.evicting_table("inward", &INWARD, &INSIDE, 0, FLOWS);
     setup.alone(CHOOSING);
     let map = setup.map_name(&inward);
-    // (What its entries look like nobody reads.)
+    // (No handler reads the entries.)
     setup.table_handlers(&map, Form::Flows, &[("nmappings", Verb::Count)]);
     Ok(Free::Ports { address, ports, outward, inward, next: setup.number() })
 }
 
-/// What a packet has that is translated.
+/// Fields of a packet that are translated.
 struct Ends {
     header: Value,
     source: [Value; 4],
     destination: [Value; 4],
-    /// Where ports are, or the identifier of an echo, and the checksum.
+    /// Protocol, which determines the position of ports (or the identifier of an echo) and of the checksum.
     protocol: Value,
     from: Value,
     to: Value,
@@ -186,7 +187,7 @@ impl Behaviour for Translator {
     }
 }
 
-/// Reads or writes what differs by protocol: a block each for TCP, UDP, echoes, and one for all others.
+/// Reads or writes fields that differ by protocol: a block each for TCP, UDP, echoes, and one for all others.
 fn by_protocol(
     code: &mut Code<'_, '_>,
     packet: Packet,
@@ -221,7 +222,7 @@ impl Ends {
                 let ports = [code.half(payload, 0), code.half(payload, 2)];
                 return code.jump(on, &ports);
             }
-            // An echo's identifier is the port of both ends; what is no echo has none.
+            // An echo's identifier is the port of both ends; other messages have none.
             let kind = code.byte(payload, 0);
             let kind = code.with(AluOp::And, kind, 0xfe);
             code.check_int(Cond::Eq, kind, 128, |code| code.jump(on, &[zero, zero]));
@@ -233,7 +234,7 @@ impl Ends {
         Ends { header, source, destination, protocol, from, to }
     }
 
-    /// The other end of a flow of an echo has no port of its own: that of a flow's key.
+    /// The other end's port in a flow's key: an echo has none of its own.
     fn other_port(&self, code: &mut Code<'_, '_>, port: Value) -> Value {
         let (icmp, zero) = (code.int(i64::from(ICMP6)), code.int(0));
         let echo = code.compare(Cond::Eq, self.protocol, icmp);
@@ -248,7 +249,7 @@ fn sum(code: &mut Code<'_, '_>, address: [Value; 4], port: Value) -> Value {
 }
 
 impl Translator {
-    /// Ends with the packet whose source or destination is another one now, with another port or identifier.
+    /// Ends with the packet after its source or destination has changed, with another port or identifier.
     fn leave(
         &self,
         code: &mut Code<'_, '_>,
@@ -431,7 +432,7 @@ fn port_of(
     ends: &Ends,
     (first, last): (u16, u16),
 ) -> Value {
-    // What has no ports has none to translate.
+    // Packets without ports have none to translate.
     code.check_int(Cond::Ne, ends.from, 0, |code| code.drop(packet, "no_port"));
     let to = ends.other_port(code, ends.to);
     let high = code.with(AluOp::Lsh, ends.from, 16);

@@ -1,4 +1,4 @@
-//! `CheckTCPHeader`, `CheckUDPHeader`, `CheckICMPHeader`: whether a header is as it should be. Source: RFC 793, 768, 792, 1071.
+//! `CheckTCPHeader`, `CheckUDPHeader`, `CheckICMPHeader`: validity of headers. Source: RFC 793, 768, 792, 1071.
 
 use millstream_ir::Value;
 use millstream_isa::{AluOp, Cond};
@@ -40,12 +40,13 @@ fn check(setup: &mut Setup<'_>, protocol: i64) -> Made {
     Ok(Box::new(Check { protocol, checksum, counter: setup.counter("count") }))
 }
 
-/// Where packets go that are not in order.
+/// Sends invalid packets to output 1, or drops them.
 pub(super) fn bad(code: &mut Code<'_, '_>, packet: Packet, reason: &'static str) {
     if code.connected(1) { code.out(1, packet) } else { code.drop(packet, reason) }
 }
 
-/// What is summed up: bytes from the transport header on, with the pseudo header's own length or without one.
+/// Bytes that the checksum covers: from the transport header on, with the pseudo header's own length or
+/// without one.
 struct Covered {
     bytes: Value,
     pseudo: bool,
@@ -128,7 +129,7 @@ fn icmp(code: &mut Code<'_, '_>, packet: Packet, transport: Value) -> Covered {
 }
 
 impl Check {
-    /// Drops packets whose sum is wrong. One of zero means for UDP that there is none.
+    /// Drops packets whose sum is wrong. A UDP sum of zero means that there is none.
     fn sum(
         &self,
         code: &mut Code<'_, '_>,

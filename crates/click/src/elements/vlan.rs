@@ -38,7 +38,7 @@ fn ethertype(setup: &mut Setup<'_>) -> Result<u16, Error> {
     Ok(setup.arguments.keyword_or("ETHERTYPE", TAG, |text| unsigned(text, 0xffff))? as u16)
 }
 
-/// Where a tag comes from.
+/// Source of a tag.
 #[derive(Clone, Copy)]
 enum Tag {
     /// The annotation.
@@ -133,10 +133,10 @@ fn set(setup: &mut Setup<'_>) -> Made {
     Ok(Box::new(Set(settable(setup, tag))))
 }
 
-/// Takes a tag away, if there is one.
+/// Removes a tag, if there is one.
 struct Decap {
     kind: u16,
-    /// Whether the annotation is what it was.
+    /// True if the tag that was removed becomes the annotation.
     annotates: bool,
 }
 

@@ -1,7 +1,8 @@
-//! Work that stands for a network function's: `WorkPackage`, as PacketMill's figures 7 and 9 have it.
+//! Work in the place of a network function's: `WorkPackage`, as in PacketMill's figures 7 and 9.
 //!
-//! For each packet, random numbers, then reads of 4 bytes one after another, each at a place that the one before decides: of the packet or
-//! of an array of so many megabytes. What comes out is kept in the element's state, so that no pass may leave the work out.
+//! For each packet, random numbers, then reads of 4 bytes one after another, each at a place that the one
+//! before decides: of the packet or of an array of so many megabytes. The result is kept in the element's
+//! state, so that no pass may remove the work.
 
 use millstream_ir::{Block, Size, Value};
 use millstream_isa::{AluOp, Cond};
@@ -20,7 +21,7 @@ pub(super) const CLASSES: &[Class] =
 
 /// Bytes of an entry of the array.
 const ENTRY: u64 = 8;
-/// Ethernet, IP and TCP: what is read of a packet unless it is all of it.
+/// Ethernet, IP and TCP: the bytes of a packet that are read, unless all are.
 const HEADERS: i64 = 54;
 /// Random numbers and reads at most.
 const MOST: u64 = 1 << 20;
@@ -65,7 +66,7 @@ impl Behaviour for Work {
     }
 }
 
-/// Does something so often, each time with what came of the time before.
+/// Repeats a computation so often, each time with the previous result.
 fn repeat(
     code: &mut Code<'_, '_>,
     times: u64,
@@ -103,7 +104,7 @@ fn below(code: &mut Code<'_, '_>, random: Value, lower: bool, bound: Value) -> V
 }
 
 impl Work {
-    /// A word of the packet or of the array; 0 where there is none.
+    /// A word of the packet or of the array; 0 if it does not exist.
     fn read(&self, code: &mut Code<'_, '_>, packet: Packet, random: Value) -> Value {
         let read = code.block();
         let word = code.number_param(read);

@@ -13,7 +13,7 @@ use crate::graph::{Connection, Element, Port};
 const DEEPEST: usize = 64;
 
 impl Flattener {
-    /// Puts in what an element's class stands for.
+    /// Expands an element by the definition of its class.
     pub(super) fn expand<'a>(&mut self, pending: Pending<'a>) -> Result<(), Error> {
         if self.depth == DEEPEST {
             return Err(Error::new(pending.span, "compound elements are nested too deeply"));

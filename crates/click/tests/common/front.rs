@@ -3,7 +3,8 @@
 use millstream_click::{Error, compile, flatten, parse};
 use millstream_ir::verify::verify_module;
 
-/// Reads a text as a configuration, and takes it apart and compiles it if it is one. What comes out is valid, and what is wrong has a place.
+/// Reads a text as a configuration, and takes it apart and compiles it if it is one. The result is valid, and
+/// errors have positions.
 ///
 /// # Panics
 /// If not.

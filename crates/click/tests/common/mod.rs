@@ -1,4 +1,4 @@
-//! What tests of elements have in common.
+//! Functions that tests of elements share.
 #![allow(dead_code, reason = "no test uses all of it")]
 
 use millstream_click::{Access, Program, STATE, compile, flatten, parse};
@@ -7,7 +7,7 @@ use millstream_interp::{Event, Machine};
 use millstream_native::io::graph::{Feed, run_graph};
 use millstream_native::{Clock, Descriptors, Engine, Options};
 
-/// What a program that is interpreted sends, and by which port, of frames that come by the first device.
+/// Packets that an interpreted program sends, and their ports, for frames that come by the first device.
 pub(crate) fn sent(
     program: &Program,
     interpreter: &Interpreter<'_>,
@@ -52,7 +52,7 @@ pub(crate) fn seal(bytes: &mut [u8], at: usize, more: u32) {
     bytes[at..at + 2].copy_from_slice(&(!total as u16).to_be_bytes());
 }
 
-/// What the pseudo header adds.
+/// Sum of the pseudo header.
 pub(crate) fn pseudo(packet: &[u8]) -> u32 {
     sum(&packet[12..20]) + u32::from(packet[9]) + (packet.len() as u32 - 20)
 }
@@ -97,7 +97,7 @@ impl Bed {
         let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
         let program = compile(&graph).unwrap_or_else(|e| panic!("{e:?}"));
         assert_eq!(millstream_ir::verify::verify_module(&program.module), []);
-        // What comes of a configuration is the same wherever fields of descriptors lie.
+        // The result of a configuration does not depend on the positions of fields in descriptors.
         let options = Options { descriptors: Descriptors::Shuffled(text.len() as u64), ..Options::default() };
         let engine = Engine::of_module(program.module.clone(), program.entry, &options);
         let mut engine = engine.expect("compiled");
@@ -108,7 +108,7 @@ impl Bed {
         Bed { program, engine }
     }
 
-    /// What is sent of packets that come at a time, in seconds, by each source.
+    /// Packets sent for frames that come at a time, in seconds, by each source.
     pub(crate) fn at(&mut self, seconds: u64, frames: [&[Vec<u8>]; 2]) -> Vec<(usize, Vec<u8>)> {
         self.engine.set_clock(Clock::Fixed(seconds * SECOND));
         let feeds = frames.map(|frames| Feed { frames, count: frames.len() as u64 });
@@ -131,7 +131,7 @@ impl Bed {
         assert!(map.write(&[0; 4], &state));
     }
 
-    /// What a handler of an element says that is a number.
+    /// Value of a handler of an element that is a number.
     pub(crate) fn counter(&mut self, element: &str, name: &str) -> u64 {
         let state = self.engine.map(STATE).expect("the state").get(&[0; 4]).expect("one value");
         let mut handlers = self.program.handlers.iter();

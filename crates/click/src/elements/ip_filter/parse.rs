@@ -6,12 +6,12 @@ use crate::arguments::{Names, ip, net, unsigned};
 use crate::config::Text;
 use crate::error::Error;
 
-/// What a test looks at.
+/// A field that a test reads.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Field {
     /// 1, 2 or 4 bytes of the IP header.
     Header { offset: i32, bytes: u32 },
-    /// 1, 2 or 4 bytes of what comes behind it, in a first fragment.
+    /// 1, 2 or 4 bytes behind the IP header, in a first fragment.
     Transport { offset: i32, bytes: u32 },
 }
 
@@ -37,7 +37,7 @@ pub(super) enum Expression {
 const DEEPEST: u32 = 64;
 pub(in crate::elements) const PROTOCOLS: &[(&str, u32)] =
     &[("icmp", 1), ("igmp", 2), ("ipip", 4), ("tcp", 6), ("udp", 17)];
-/// What may follow `ip proto`: those, and IANA's names of others.
+/// Words that may follow `ip proto`: those, and IANA's names of others.
 pub(in crate::elements) const NUMBERED: &[(&str, u32)] = &[
     ("icmp", 1),
     ("igmp", 2),
@@ -131,7 +131,7 @@ enum Side {
     Both,
 }
 
-/// What stands before a value.
+/// Qualifiers in front of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Qualifier {
     side: Side,
@@ -147,7 +147,7 @@ struct Parser<'t> {
     at: usize,
     whole: &'t Text,
     names: &'t Names,
-    /// What the last value was qualified by, for those that leave it out.
+    /// Qualifiers of the last value, for values that leave them out.
     last: Qualifier,
     depth: u32,
 }
@@ -365,7 +365,7 @@ impl Parser<'_> {
         let found = match self.peek() {
             "frag" => test(fragment, 0x3fff, Cond::Ne, 0),
             "unfrag" => test(fragment, 0x3fff, Cond::Eq, 0),
-            // What has met congestion, too.
+            // Packets that have met congestion, too.
             "ect" => test(tos, 3, Cond::Ne, 0),
             "ce" => test(tos, 3, Cond::Eq, 3),
             _ => return None,
@@ -374,7 +374,7 @@ impl Parser<'_> {
         Some(found)
     }
 
-    /// A value or name alone, whose kind follows from what it is.
+    /// A value or name alone; its form determines the kind.
     fn bare(&mut self, has_side: bool) -> Result<Option<Expression>, Error> {
         let word = self.peek().to_owned();
         if let Some(flag) = known(FLAGS, &word) {
@@ -495,8 +495,8 @@ impl Parser<'_> {
     fn compare(&mut self, q: Qualifier, mask: u32, cond: Cond, value: u32) -> Result<Expression, Error> {
         let value = if matches!(cond, Cond::Eq | Cond::Ne) { value & mask } else { value };
         let header = |offset, bytes| Field::Header { offset, bytes };
-        // Click has `==` and `>`, and what is said by their contraries is that the whole does not hold: `src or dst port < 80`
-        // is not true of one of both, but of both.
+        // Click has `==` and `>`; their opposites negate the whole: `src or dst port < 80` is true if both
+        // ports are below 80, not if only one is.
         let contrary = matches!(cond, Cond::Ne | Cond::Lt | Cond::Le);
         let sides = |source: Field, destination: Field, mask: u32, value: u32| {
             let (a, b) = (test(source, mask, cond, value), test(destination, mask, cond, value));

@@ -38,7 +38,8 @@ fn segment(code: &mut Code<'_, '_>, passage: &Passage, entry: &Entry, on: Block)
     let number = code.int(TCP);
     code.branch(Cond::Eq, protocol, number, tcp, udp);
     code.go(tcp);
-    // A segment that is cut off before its checksum keeps its ports: it could not be made right, and the peer leaves it alone, too.
+    // A segment that is cut off before its checksum keeps its ports: the checksum could not be corrected, and
+    // the peer leaves such a segment alone, too.
     let (whole, beyond) = (code.block(), code.at(transport, 18));
     code.branch(Cond::Le, beyond, packet.end, whole, on);
     code.go(whole);
@@ -60,7 +61,7 @@ fn datagram(code: &mut Code<'_, '_>, passage: &Passage, entry: &Entry, on: Block
     code.jump(on, &[]);
 }
 
-/// The identifier: of requests it is the source port of what they become, of answers the destination port.
+/// The identifier: of a request's new form it is the source port, of an answer's the destination port.
 fn echo(code: &mut Code<'_, '_>, passage: &Passage, entry: &Entry, on: Block) {
     let message = passage.transport;
     let (kind, number) = (code.byte(message, 0), code.int(ECHO));
@@ -107,7 +108,7 @@ fn addressed(code: &mut Code<'_, '_>, passage: &Passage, entry: &Entry, on: Bloc
     datagram(code, passage, entry, on);
 }
 
-/// Adds to a checksum what an entry says.
+/// Adds an entry's amount to a checksum.
 fn adjust(code: &mut Code<'_, '_>, base: Value, offset: i32, added: Value) {
     let sum = code.raw(2, base, offset);
     let sum = code.with(AluOp::Xor, sum, 0xffff);

@@ -1,7 +1,8 @@
-//! `ICMPRewriter`: errors about packets that a rewriter has changed, back to whoever sent those. Source: RFC 5508, 4; RFC 792.
+//! `ICMPRewriter`: errors about packets that a rewriter has changed, back to whoever sent those. Source: RFC
+//! 5508, 4; RFC 792.
 //!
-//! An error carries the header of the packet that it is about, as it left the rewriter: its answers have an entry, which says what the addresses and
-//! ports were before.
+//! An error carries the header of the packet that it is about, as it left the rewriter. The entry of the
+//! answers to that packet holds its original addresses and ports.
 
 use millstream_ir::{Block, Value};
 use millstream_isa::{AluOp, Cond};
@@ -35,7 +36,7 @@ const ERRORS: [i64; 5] = [3, 4, 5, 11, 12];
 /// Bytes of an error's header, and with the shortest header behind it.
 const MESSAGE: i64 = 8;
 const WITH_HEADER: i64 = MESSAGE + 20;
-/// What is known of what the error carries behind that header: nothing, ports, the identifier of an echo request.
+/// Parts that are known behind the header in the error: nothing, ports, or the identifier of an echo request.
 const NOTHING: i64 = 0;
 const PORTS: i64 = 1;
 const IDENTIFIER: i64 = 2;
@@ -81,25 +82,25 @@ fn named(setup: &Setup<'_>, word: &Text) -> Result<(String, Option<u32>), Error>
     }
 }
 
-/// What an error carries.
+/// Packet that an error carries.
 struct Carried {
     /// Its header.
     header: Value,
     transport: Value,
     protocol: Value,
-    /// Addresses and ports of its answers, and which of the latter there are.
+    /// Addresses and ports of its answers, and the kind of the latter.
     answers: Flow,
     depth: Value,
 }
 
 impl Errors {
-    /// Where errors go that are about no packet of a flow, and what is no error.
+    /// Output for errors that are not about a packet of a flow, and for packets that are not errors.
     fn unmapped(&self, code: &mut Code<'_, '_>, packet: Packet, reason: &'static str) {
         let spread = self.rewriters.iter().any(|(_, first)| first.is_some());
         if code.connected(1) && !spread { code.out(1, packet) } else { code.drop(packet, reason) }
     }
 
-    /// What the error in a packet carries.
+    /// The packet in an error.
     fn carried(&self, code: &mut Code<'_, '_>, packet: Packet, message: Value) -> Carried {
         let header = code.at(message, MESSAGE);
         let first = code.byte(header, 0);
@@ -145,7 +146,8 @@ impl Errors {
         Carried { header, transport, protocol, answers: Flow { ports, ..answers }, depth }
     }
 
-    /// Looks the answers up in a rewriter's flows; goes to `found` with addresses and ports of before and the output, or to `missing`.
+    /// Looks the answers up in a rewriter's flows; goes to `found` with the original addresses and ports and
+    /// the output, or to `missing`.
     fn look_up(
         &self,
         code: &mut Code<'_, '_>,
@@ -182,8 +184,8 @@ impl Errors {
         code.jump(missing, &[]);
     }
 
-    /// Changes the error's own addresses where they are those of what it carries: who gets it, and who has sent it if that was the other end
-    /// itself. Gives the destination annotation.
+    /// Changes the error's own addresses if they are those of the packet it carries: the destination, and the
+    /// source if the other end itself has sent the error. Gives the destination annotation.
     fn readdress(
         &self,
         code: &mut Code<'_, '_>,
@@ -211,7 +213,7 @@ impl Errors {
     }
 }
 
-/// A checksum in the packet, of which words were exchanged: what it was, and is.
+/// Corrects a checksum in the packet after words that it covers were exchanged; gives its old and new value.
 fn correct(code: &mut Code<'_, '_>, base: Value, offset: i32, changes: &[[Value; 2]]) -> [Value; 2] {
     let before = code.raw(2, base, offset);
     let after = exchanged(code, before, changes);
@@ -219,7 +221,8 @@ fn correct(code: &mut Code<'_, '_>, base: Value, offset: i32, changes: &[[Value;
     [before, after]
 }
 
-/// Changes ports or the identifier behind the header that an error carries, with their checksums, and goes `on`. `all` are the changes of that header.
+/// Changes ports or the identifier behind the header that an error carries, with their checksums, and goes
+/// `on`. `all` are the changes of that header.
 fn change_behind(
     code: &mut Code<'_, '_>,
     packet: Packet,
@@ -291,7 +294,7 @@ impl Behaviour for Errors {
         let found = code.block();
         let [addresses, ports, output] = [0; 3].map(|_| code.number_param(found));
         for (name, first) in &self.rewriters {
-            // `errors` has seen that there is one, and that it is a rewriter.
+            // `errors` has checked that the element exists and is a rewriter.
             let Some(flows) = code.compiler.rewriters.get(name).copied() else { continue };
             let missing = code.block();
             self.look_up(code, (flows, *first), &carried, (found, missing));

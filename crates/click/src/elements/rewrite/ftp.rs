@@ -1,9 +1,11 @@
-//! `FTPPortMapper`: a client behind a rewriter says where it waits for data, and so that it is found there, what it says is what the rewriter makes of that.
-//! Source: RFC 959, 4.1.2; RFC 3022, 4.2.
+//! `FTPPortMapper`: a client behind a rewriter announces the address at which it waits for data. The mapper
+//! replaces it by the address that the rewriter gives it, so that the server finds the client. Source: RFC
+//! 959, 4.1.2; RFC 3022, 4.2.
 //!
-//! A segment that is `PORT h1,h2,h3,h4,p1,p2` and an end of line has address and port exchanged, and the flow of the data is begun. Since the text
-//! may become longer or shorter, the bytes of the stream have other numbers from there on. How much so is written down for the rewriter of the control connection, which
-//! every later segment of both directions comes through ([`renumber`]).
+//! A segment that is `PORT h1,h2,h3,h4,p1,p2` and an end of line has address and port exchanged, and the flow
+//! of the data is begun. Since the text may become longer or shorter, the bytes of the stream have other
+//! sequence numbers from there on. The difference is recorded for the rewriter of the control connection,
+//! through which every later segment of both directions comes ([`renumber`]).
 
 use millstream_ir::{Prov, Size, Type, Value};
 use millstream_isa::{AluOp, Cond};
@@ -30,9 +32,10 @@ pub(super) const CLASS: Class = Class {
     )
 };
 
-/// Control connections whose streams were changed that are known at a time.
+/// Control connections with changed streams that are known at a time.
 const STREAMS: u32 = 1 << 14;
-/// A stream by its addresses and ports as they lie in memory; from which byte on it is how much longer, and how much before.
+/// A stream by its addresses and ports as they lie in memory; the byte from which on it is longer, by how
+/// much, and by how much before.
 const STREAM: [Size; 3] = [Size::Dw, Size::W, Size::W];
 const DELTAS: [Size; 3] = [Size::Dw, Size::Dw, Size::Dw];
 /// The port that data come from.
@@ -72,7 +75,7 @@ fn mapper(setup: &mut Setup<'_>) -> Made {
     Ok(Box::new(Mapper { data, input, deltas: deltas(setup, &control) }))
 }
 
-/// Where it is written down how much longer streams are that come through a rewriter, if a mapper names it.
+/// Table of the growth of streams that come through a rewriter, if a mapper names it.
 pub(super) fn deltas_of(setup: &mut Setup<'_>) -> Option<Table> {
     let own = setup.element.name.clone();
     let names_it = setup.elements().iter().filter(|e| e.class == CLASS.name).any(|mapper| {
@@ -97,8 +100,8 @@ fn behind(code: &mut Code<'_, '_>, number: Value, other: Value) -> Value {
     code.compare(Cond::Lt, less, half)
 }
 
-/// Gives the numbers of a segment that comes through the rewriter of a control connection what they are on the other side: those of its own bytes if its stream was
-/// changed, those that it acknowledges if the other one was.
+/// Gives a segment that comes through the rewriter of a control connection the sequence numbers of the other
+/// side: those of its own bytes if its stream was changed, those that it acknowledges if the other one was.
 pub(super) fn renumber(code: &mut Code<'_, '_>, passage: &Passage, deltas: &Table, flow: Flow, to: Flow) {
     let (segment, on) = (code.block(), code.block());
     let tcp = code.int(TCP);
@@ -137,7 +140,7 @@ pub(super) fn renumber(code: &mut Code<'_, '_>, passage: &Passage, deltas: &Tabl
     code.go(on);
 }
 
-/// What a command says.
+/// Contents of a command.
 struct Command {
     /// Address and port, a byte a number.
     numbers: Value,
@@ -196,7 +199,7 @@ fn command(code: &mut Code<'_, '_>, packet: Packet, from: Value) -> Command {
     Command { numbers: all, ending, first: byte }
 }
 
-/// Writes a number of a byte in decimal, and gives what is behind it.
+/// Writes a byte's value in decimal, and gives the address behind it.
 fn decimal(code: &mut Code<'_, '_>, at: Value, number: Value) -> Value {
     let mut at = at;
     for power in [100, 10] {
@@ -248,7 +251,7 @@ impl Behaviour for Mapper {
         code.check_int(Cond::Eq, blank, i64::from(b' '), pass);
         let said = command(code, packet.bounded(packet.data, end), text);
 
-        // Nobody has a flow begun for somebody else (RFC 2577).
+        // A client may not begin a flow for another host (RFC 2577).
         let address = code.with(AluOp::Rsh, said.numbers, 16);
         let source = code.word(old, 12);
         code.check(Cond::Eq, address, source, pass);
@@ -259,7 +262,7 @@ impl Behaviour for Mapper {
 }
 
 impl Mapper {
-    /// What the flow of the data becomes, which begins unless it has begun.
+    /// The new form of the flow of the data, which begins unless it has begun already.
     fn data_flow(
         &self,
         code: &mut Code<'_, '_>,
@@ -349,12 +352,12 @@ impl Mapper {
         let entry = code.find(&self.deltas, &key);
         code.branch(Cond::Ne, entry, zero, known, new);
         code.go(new);
-        // Where there is no room, the stream breaks off at the next segment.
+        // If the table has no room, the stream breaks off at the next segment.
         code.remember(&self.deltas, &key, &[number, zero, growth]);
         code.jump(on, &[]);
         code.go(known);
         let (from, delta) = (code.wide(entry, 0), code.wide(entry, 16));
-        // What is sent again changes nothing.
+        // A retransmission changes nothing.
         code.check(Cond::Ne, from, number, |code| code.jump(on, &[]));
         let sum = code.add(delta, growth);
         for (offset, value) in [(0, number), (8, delta), (16, sum)] {

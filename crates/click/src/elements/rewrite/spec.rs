@@ -1,4 +1,4 @@
-//! What a rewriter's arguments say: what becomes of packets that belong to no flow.
+//! Arguments of a rewriter: the treatment of packets that belong to no flow.
 
 use super::Kind;
 use crate::arguments::{ip, prefix, unsigned};
@@ -6,7 +6,7 @@ use crate::compile::Setup;
 use crate::config::{Text, words};
 use crate::error::Error;
 
-/// What happens to packets of an input that belong to no flow.
+/// Treatment of packets of an input that belong to no flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Spec {
     Drop,
@@ -19,22 +19,22 @@ pub(super) enum Spec {
     },
 }
 
-/// What a flow becomes; what is not given stays.
+/// New form of a flow; fields that are not given stay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Pattern {
     pub(super) source: Option<u32>,
-    /// How many more addresses behind that one there are to choose from.
+    /// Number of further addresses behind that one to choose from.
     pub(super) more_sources: u32,
     pub(super) destination: Option<u32>,
-    /// The first source port, and how many more there are to choose from.
+    /// The first source port, and the number of further ones to choose from.
     pub(super) source_port: Option<(u16, u16)>,
     pub(super) destination_port: Option<u16>,
     pub(super) choice: Choice,
-    /// Where it is written which port is to be tried next.
+    /// Offset of the next port to be tried.
     pub(super) next: u32,
 }
 
-/// What there is to choose from: the first, and how many more.
+/// Range to choose from: the first value, and the number of further ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Varied {
     /// Source ports or identifiers.
@@ -53,7 +53,7 @@ impl Varied {
 }
 
 impl Pattern {
-    /// What a flow is given of several, so that no other has it.
+    /// The range from which a flow gets a value that no other has.
     pub(super) fn varied(&self) -> Option<Varied> {
         match (self.source, self.source_port) {
             (Some(first), None) if self.more_sources > 0 => Some(Varied::Address(first, self.more_sources)),
@@ -111,7 +111,7 @@ pub(super) fn spec(setup: &mut Setup<'_>, kind: Kind, input: usize, argument: &T
     }
 }
 
-/// `SADDR SPORT DADDR DPORT`, `SADDR DADDR SPORT` or `SADDR DADDR`; a minus keeps what there is.
+/// `SADDR SPORT DADDR DPORT`, `SADDR DADDR SPORT` or `SADDR DADDR`; a minus keeps the packet's value.
 fn pattern(setup: &Setup<'_>, argument: &Text, words: &[Text]) -> Result<Pattern, Error> {
     let (source, source_port, destination, destination_port) = match words {
         [s, d] => (s, None, d, None),
@@ -149,7 +149,7 @@ fn pattern(setup: &Setup<'_>, argument: &Text, words: &[Text]) -> Result<Pattern
     Ok(found)
 }
 
-/// A range, and what the letter behind it says.
+/// A range, and the choice by the letter behind it.
 fn chosen(text: &str) -> (&str, Choice) {
     match (text.strip_suffix('#'), text.strip_suffix('?')) {
         (Some(range), _) => (range, Choice::Next),
@@ -158,7 +158,8 @@ fn chosen(text: &str) -> (&str, Choice) {
     }
 }
 
-/// The first source address, how many more there are, and which is tried first: `ADDR`, `ADDR-ADDR2` or `ADDR/PREFIX`.
+/// The first source address, the number of further ones, and the choice of the first to try: `ADDR`,
+/// `ADDR-ADDR2` or `ADDR/PREFIX`.
 fn sources(setup: &Setup<'_>, text: &Text) -> Result<(u32, u32, Choice), Error> {
     let names = setup.arguments.names;
     let (range, choice) = chosen(&text.text);
@@ -185,7 +186,7 @@ fn sources(setup: &Setup<'_>, text: &Text) -> Result<(u32, u32, Choice), Error> 
 }
 
 impl Pattern {
-    /// Whether a rewriter of this kind can do it.
+    /// Checks that a rewriter of this kind can do it.
     fn fits(&self, kind: Kind, setup: &Setup<'_>, argument: &Text) -> Result<(), Error> {
         let class = &setup.element.class;
         let wrong = |what: &str| Err(Error::new(argument.span, format!("`{class}` {what}")));
