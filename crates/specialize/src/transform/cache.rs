@@ -271,7 +271,7 @@ impl<'a> Copier<'a> {
         self.if_absent(found, [BlockCall::new(absent), BlockCall::with(by_map, [found])], back);
         self.buckets.insert(entry, (map, spot.bucket));
         self.note(site, SiteReport::default());
-        // What goes on without a copy is rare: no more is done for it than what is right.
+        // Paths without a copy are rare: their code need only be correct.
         let plain = std::mem::replace(&mut self.plain, true);
         let there = Known { map, origin: inst, bytes: Bytes::There, address: Address::Held(entry) };
         let there = Abs::Ptr(self.known.push(there), 0);
@@ -356,7 +356,7 @@ impl<'a> Copier<'a> {
         Some(constants.into_iter().zip(parts).map(word).collect())
     }
 
-    /// A value of so many bytes with zeros above.
+    /// Zero-extends a value of this size.
     fn widened(&mut self, value: Value, size: Size, out: Block) -> Value {
         match size {
             Size::Dw => value,
@@ -416,7 +416,7 @@ impl<'a> Copier<'a> {
         let shape = cache.shape;
         // Below 2^29, as all offsets into values are; the kernel refuses a map that is larger.
         let mut own = self.place(cache, 0, out);
-        // First of all: what is at hand across a call is not in most registers.
+        // First of all: values that are live across a call are not in most registers.
         if shape.cpus > 1 {
             let cpu = self.value(out, Op::Helper { id: CPU }, &[], Type::I64);
             let cpu = self.by(AluOp::And, cpu, u64::from(shape.cpus - 1), out);

@@ -22,7 +22,7 @@ const SKB_LOAD_BYTES: i32 = 26;
 const XDP_LENGTH: i32 = 188;
 /// `bpf_xdp_load_bytes`: context, offset, destination, length.
 const XDP_LOAD_BYTES: i32 = 189;
-/// Once all slots are full, one packet in so many is kept; a power of two.
+/// Once all slots are full, one packet in this many is kept; a power of two.
 const ONE_IN: i64 = 64;
 /// An Ethernet header: shorter packets cannot be replayed.
 const SHORTEST: i64 = 14;

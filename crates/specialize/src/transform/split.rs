@@ -718,7 +718,7 @@ impl Copier<'_> {
     }
 }
 
-/// A key of which these are the pieces, in their order.
+/// The bytes of a key with these pieces, in their order.
 pub(super) fn key_bytes(layout: &Layout, size: u32, value: impl Fn(usize) -> Option<i64>) -> Option<Vec<u8>> {
     let mut bytes = vec![0; size as usize];
     for (n, piece) in layout.iter().enumerate() {

@@ -27,7 +27,8 @@ pub(super) fn layout(pieces: &[Stored]) -> Layout {
     pieces.iter().map(|s| s.piece).collect()
 }
 
-/// The key of so many bytes that the instruction finds on the stack behind its second argument, in ascending pieces.
+/// The key of this size that the instruction finds on the stack behind its second argument, in ascending
+/// pieces.
 pub(super) fn on_stack(
     func: &Function,
     (cfg, dom): (&Cfg, &DomTree),

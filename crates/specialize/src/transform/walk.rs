@@ -438,7 +438,7 @@ fn common(a: &[Condition], b: &[Condition]) -> Vec<Condition> {
     if both.is_empty() { Vec::new() } else { vec![Condition::All(both)] }
 }
 
-/// Those of the turns that packets of which this is known may come to: up to the first that none of them passes over.
+/// Those of the turns that packets with these facts may reach: up to the first that none of them passes over.
 pub(super) fn possible(turns: &[Turn], among: &[usize], facts: &Facts) -> Vec<usize> {
     let mut left = Vec::with_capacity(among.len());
     for &n in among {

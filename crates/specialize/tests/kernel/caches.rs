@@ -23,7 +23,7 @@ use millstream_specialize::{Compiler, Leave, Live, Report, monotonic_ns};
 use crate::offline::{INGRESS, Made, Offline, compiler};
 use crate::routed::{End, alone, generation, keep_fast, settings};
 
-/// TCP connections, so many.
+/// Traffic of this many TCP connections.
 fn tcp(config: &nat::Config, count: usize) -> nat::Traffic {
     nat::traffic(config, count, Mix { tcp: 100, udp: 0 }, Locality::NONE, 1)
 }

@@ -65,7 +65,7 @@ fn what_is_refused_as_a_loop_is_made_with_the_call() {
     assert!(Compiler::new(&few, None).expect("prepared").calling().is_none(), "it has no callback");
 }
 
-/// A session finds that out by itself, and specialises what is left.
+/// A session finds that out by itself, and specialises the rest of the program.
 #[test]
 fn a_session_goes_on_with_the_call() {
     if !testing::require() {

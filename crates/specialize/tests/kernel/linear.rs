@@ -52,7 +52,7 @@ fn encoded(rule: Option<&Rule>, number: usize) -> [u8; RULE] {
     bytes
 }
 
-/// The rules, in a table that has room for so many.
+/// The rules, in a table with `room` entries.
 fn entries(rules: &[Rule], room: usize, in_one: bool) -> Vec<MapEntry> {
     let all = (0..room).map(|n| encoded(rules.get(n), n));
     match in_one {

@@ -239,7 +239,7 @@ impl<'c> Offline<'c> {
         self.case(made, samples, true, |case| judge::judge(case, &mut |_| ()))
     }
 
-    /// Compares a variant with the original on so many packets; `valid` says whether its guard lets it run.
+    /// Compares a variant with the original on this many packets; `valid` says if its guard lets it run.
     pub(crate) fn compare(
         &self,
         made: &Made,

@@ -129,7 +129,8 @@ pub(crate) fn in_turn<T>(count: usize, mut one: impl FnMut(bool) -> T) -> Vec<(T
     (0..count).map(pair).collect()
 }
 
-/// Measures until the machine is quiet enough, in ten tries at most. CI measures for a second, and needs one.
+/// Repeats a measurement until the machine is quiet enough for it, ten times at most. With one second, as in
+/// CI, each makes one try.
 pub(crate) fn patiently<T, E: std::fmt::Debug>(mut measure: impl FnMut() -> Result<T, E>) -> T {
     let mut found = measure();
     for _ in 0..9 {
