@@ -2,12 +2,12 @@
 
 use crate::{Btf, Kind, TypeId};
 
-/// What is nested deeper, or comes after so many types, is shown as `...`: names are for people, and hostile types
-/// would have names of unlimited length.
+/// Types nested deeper, or beyond this number of types, are shown as `...`: names are for people, and hostile
+/// types would have names of unlimited length.
 const MAX_DEPTH: usize = 16;
 const MAX_VISITS: usize = 256;
 
-/// How much of a name may still be shown.
+/// Remaining limits on a name.
 struct Limit {
     depth: usize,
     visits: usize,
@@ -21,7 +21,7 @@ impl Limit {
 
 impl Btf {
     /// The type's name as in C: `struct task_struct *`, `const char *`, `unsigned int[4]`, `int (*)(void *)`.
-    /// Never fails: what cannot be named is shown as `?` or `...`.
+    /// Never fails: a type without a name in C is shown as `?` or `...`.
     pub fn c_name(&self, id: TypeId) -> String {
         self.declare(id, String::new(), &mut Limit::new())
     }

@@ -1,4 +1,4 @@
-//! What can be wrong with BTF, and where.
+//! Errors in BTF, with their offsets.
 
 use thiserror::Error;
 
@@ -11,11 +11,11 @@ pub enum BtfError {
     Truncated {
         /// The structure being read.
         what: &'static str,
-        /// Where it starts.
+        /// Offset of its first byte.
         at: usize,
-        /// How many bytes it needs.
+        /// Bytes that it needs.
         need: usize,
-        /// How many there are.
+        /// Bytes left.
         have: usize,
     },
     /// The first two bytes are not BTF's magic number.
@@ -38,7 +38,7 @@ pub enum BtfError {
     UnknownKind {
         /// Number of the type.
         id: u32,
-        /// Where it starts, from the start of the type section.
+        /// Offset of its first byte in the type section.
         at: usize,
         /// Its kind.
         kind: u8,
@@ -48,9 +48,9 @@ pub enum BtfError {
     BadType {
         /// Number of the type.
         id: u32,
-        /// Where it starts, from the start of the type section.
+        /// Offset of its first byte in the type section.
         at: usize,
-        /// What is wrong.
+        /// The violation.
         what: String,
     },
     /// More types than ids.
@@ -70,7 +70,7 @@ pub enum BtfError {
     WrongKind {
         /// Number of the type.
         id: u32,
-        /// What was wanted.
+        /// The kind that the query needs.
         want: &'static str,
     },
     /// A size does not fit in 64 bits.
@@ -79,12 +79,12 @@ pub enum BtfError {
     /// A `.BTF.ext` record or section header is wrong.
     #[error(".BTF.ext at offset {at:#x}: {what}")]
     BadExt {
-        /// Where it starts.
+        /// Offset of its first byte.
         at: usize,
-        /// What is wrong.
+        /// The violation.
         what: String,
     },
-    /// What is written does not fit the format.
+    /// The data to write do not fit the format.
     #[error("cannot be written: {0}")]
     Unwritable(&'static str),
 }

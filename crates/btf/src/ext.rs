@@ -1,4 +1,4 @@
-//! `.BTF.ext`: what belongs to instructions, section by section.
+//! `.BTF.ext`: information on instructions, section by section.
 //!
 //! Records are kept as read, per section and in order; sizes of records larger than we know are accepted and the
 //! surplus is dropped (the format grows by appending fields). [`BtfExt::write`] writes the sizes known here.
@@ -14,7 +14,7 @@ pub struct SectionRecords<T> {
     pub records: Vec<T>,
 }
 
-/// Which function begins at an instruction.
+/// Start of a function at an instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FuncInfo {
     /// Offset of the instruction in its section, in bytes.
@@ -23,7 +23,7 @@ pub struct FuncInfo {
     pub type_id: TypeId,
 }
 
-/// Which source line an instruction comes from.
+/// Source line of an instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LineInfo {
     /// Offset of the instruction in its section, in bytes.
@@ -47,11 +47,11 @@ pub struct CoreRelo {
     pub type_id: TypeId,
     /// The path into the type, numbers joined by colons.
     pub access: StrOff,
-    /// What of it is wanted.
+    /// Property that is asked for.
     pub kind: CoreKind,
 }
 
-/// A CO-RE relocation of a kind that is not known: what it says is kept as it is.
+/// A CO-RE relocation of an unknown kind: its contents are kept as they are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StrangeCore {
     /// Offset of the instruction in its section, in bytes.
@@ -60,34 +60,34 @@ pub struct StrangeCore {
     pub words: [u32; 3],
 }
 
-/// What a CO-RE relocation asks of a type, field or enumerator (`enum bpf_core_relo_kind`).
+/// Question of a CO-RE relocation about a type, field or enumerator (`enum bpf_core_relo_kind`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum CoreKind {
     /// Offset of the field, in bytes.
     FieldByteOffset = 0,
     /// Size of the field, in bytes.
     FieldByteSize = 1,
-    /// Whether the field exists.
+    /// 1 if the field exists, else 0.
     FieldExists = 2,
-    /// Whether the field is signed.
+    /// 1 if the field is signed, else 0.
     FieldSigned = 3,
-    /// How far to shift a field left, once loaded into 64 bits.
+    /// Bits to shift a field left, once loaded into 64 bits.
     FieldLshiftU64 = 4,
-    /// How far to shift it right after that.
+    /// Bits to shift it right after that.
     FieldRshiftU64 = 5,
     /// The type's number in the program's BTF.
     TypeIdLocal = 6,
     /// The type's number in the kernel's BTF.
     TypeIdTarget = 7,
-    /// Whether the type exists.
+    /// 1 if the type exists, else 0.
     TypeExists = 8,
     /// Size of the type, in bytes.
     TypeSize = 9,
-    /// Whether the enumerator exists.
+    /// 1 if the enumerator exists, else 0.
     EnumvalExists = 10,
     /// Value of the enumerator.
     EnumvalValue = 11,
-    /// Whether the type exists and matches in detail.
+    /// 1 if the type exists and matches in detail, else 0.
     TypeMatches = 12,
 }
 
@@ -113,12 +113,12 @@ impl CoreKind {
         Self::ALL.get(usize::try_from(code).ok()?).copied()
     }
 
-    /// Whether it is about a field, named by a path.
+    /// Returns true if it is about a field, named by a path.
     pub fn is_field(self) -> bool {
         (self as u32) < CoreKind::TypeIdLocal as u32
     }
 
-    /// Whether it is about an enumerator.
+    /// Returns true if it is about an enumerator.
     pub fn is_enumval(self) -> bool {
         matches!(self, CoreKind::EnumvalExists | CoreKind::EnumvalValue)
     }
@@ -127,13 +127,13 @@ impl CoreKind {
 /// `.BTF.ext`, read.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct BtfExt {
-    /// Which functions begin where.
+    /// Functions by the instructions at which they start.
     pub func_info: Vec<SectionRecords<FuncInfo>>,
-    /// Which lines instructions come from.
+    /// Source lines of instructions.
     pub line_info: Vec<SectionRecords<LineInfo>>,
     /// CO-RE relocations.
     pub core_relos: Vec<SectionRecords<CoreRelo>>,
-    /// CO-RE relocations of kinds that are not known.
+    /// CO-RE relocations of unknown kinds.
     pub strange_cores: Vec<SectionRecords<StrangeCore>>,
 }
 
@@ -252,7 +252,7 @@ impl BtfExt {
         if header_len < HEADER || header_len > data.len() {
             return Err(BtfError::BadHeader("its own length is impossible"));
         }
-        // What is not read would be lost when the section is written.
+        // Parts that are not read would be lost when the section is written.
         if data.get(HEADER_WITH_CORE..header_len).is_some_and(|more| more.iter().any(|b| *b != 0)) {
             return Err(BtfError::BadHeader("it has parts that are not known"));
         }

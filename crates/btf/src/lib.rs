@@ -5,10 +5,11 @@
 //! and line records and CO-RE relocations, a list per section. [`core`] resolves CO-RE relocations with libbpf's
 //! matching rules.
 //!
-//! A type of a kind that is not known is skipped by the layout section, which BTF of newer kernels has, and written back as it was.
+//! A type of an unknown kind is skipped by the layout section, which BTF of newer kernels has, and written
+//! back as it was.
 //!
-//! Sources: `Documentation/bpf/btf.rst` and `include/uapi/linux/btf.h` of Linux 6.18, and of 7.2 for the layout section; libbpf's `relo_core.h` for
-//! the meaning of CO-RE relocations.
+//! Sources: `Documentation/bpf/btf.rst` and `include/uapi/linux/btf.h` of Linux 6.18, and of 7.2 for the
+//! layout section; libbpf's `relo_core.h` for the meaning of CO-RE relocations.
 //!
 //! Architecture Invariant: input is hostile until read. [`Btf::parse`] bounds every record and every reference, so
 //! queries never go outside it; queries that follow references are bounded in depth, so a cycle is an error and

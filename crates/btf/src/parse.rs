@@ -19,9 +19,9 @@ pub struct Btf {
     text: Option<String>,
     types: (usize, usize),
     strings: (usize, usize),
-    /// The layout section, which says how long types of each kind are; empty in BTF of kernels up to 7.0.
+    /// The layout section, which gives the lengths of types of each kind; empty in BTF of kernels up to 7.0.
     layout: (usize, usize),
-    /// Where each type starts in the type section; `void`'s entry is unused.
+    /// Offset of each type in the type section; the entry of `void` is unused.
     offsets: Vec<u32>,
     pub(crate) index: OnceLock<NameIndex>,
 }
@@ -117,7 +117,7 @@ impl Btf {
         &self.data[self.layout.0..self.layout.1]
     }
 
-    /// Bytes that follow the head; `None` if nothing says how many.
+    /// Bytes that follow the head; `None` if neither the kind nor the layout section gives their number.
     fn tail_len(&self, head: Head) -> Option<usize> {
         match KindTag::from_code(head.code()) {
             Some(KindTag::Void) => None,
@@ -222,7 +222,7 @@ impl Btf {
         Ok(())
     }
 
-    /// Of a type, its head and what follows it, with what comes behind.
+    /// The head of a type, and all bytes behind it.
     fn head(&self, id: TypeId) -> Option<(Head, &[u8])> {
         if id.is_void() {
             return None;
@@ -253,7 +253,7 @@ impl Btf {
         rest.split(|b| *b == 0).next().unwrap_or_default()
     }
 
-    /// The type it qualifies, renames or tags, if that is what it does. Fast: no decoding.
+    /// The type that this one qualifies, renames or tags, if it does. Fast: no decoding.
     pub(crate) fn modified(&self, id: TypeId) -> Option<TypeId> {
         let (head, _) = self.head(id)?;
         match KindTag::from_code(head.code())? {
@@ -321,8 +321,8 @@ fn read_header(data: &[u8]) -> Result<[Range; 3], BtfError> {
     Ok([types, strings, layout])
 }
 
-/// The strings begin and end with a NUL; a copy with what is not UTF-8 replaced, and what would end a line of a report, if there is
-/// such.
+/// Checks that the strings begin and end with a NUL. Returns a copy with bytes that are not UTF-8, and
+/// characters that would end a line of a report, replaced, if there are any.
 fn check_strings(raw: &[u8]) -> Result<Option<String>, BtfError> {
     if raw.last() != Some(&0) {
         return Err(BtfError::BadHeader("the strings do not end with a NUL"));

@@ -1,4 +1,4 @@
-//! Questions about types: what a value is, how large, where its fields are, what is called what.
+//! Queries about types: meaning and size of values, places of fields, types by name.
 //!
 //! Chains of references are followed to a fixed depth, so that cyclic (hostile) BTF gives an error; real depth is
 //! below 10, libbpf's limit 32. Where a query follows several references of one type, the number of types visited
@@ -65,8 +65,8 @@ fn hash(name: &[u8]) -> u32 {
     (h.finish() >> 32) as u32
 }
 
-/// A name less its flavour: `task_struct___old` is `task_struct`. As libbpf has it, a flavour is what follows the
-/// last `___` that has a character other than `_` on either side.
+/// A name less its flavour: `task_struct___old` is `task_struct`. As in libbpf, a flavour is the part after
+/// the last `___` that has a character other than `_` on either side.
 pub fn essential_name(name: &str) -> &str {
     let b = name.as_bytes();
     let flavour = (0..b.len().saturating_sub(4))
@@ -120,7 +120,7 @@ impl Btf {
         self.find_all(name).find(|id| self.tag(*id) == Ok(kind))
     }
 
-    /// What a type is once typedefs, qualifiers and type tags are taken off.
+    /// The type without its typedefs, qualifiers and type tags.
     pub fn resolve(&self, id: TypeId) -> Result<TypeId, BtfError> {
         let mut at = id;
         for _ in 0..=MAX_DEPTH {
@@ -195,7 +195,7 @@ impl Btf {
         Ok(if packed || !c.size.is_multiple_of(align) { 1 } else { align })
     }
 
-    /// The structure or union that the type is.
+    /// The structure or union that the type resolves to.
     pub fn composite(&self, id: TypeId) -> Result<Composite, BtfError> {
         match self.resolved(id)?.kind {
             Kind::Struct(c) | Kind::Union(c) => Ok(c),

@@ -13,7 +13,7 @@ impl TypeId {
     /// `void`: the type of nothing.
     pub const VOID: TypeId = TypeId(0);
 
-    /// Whether this is `void`.
+    /// Returns true if this is `void`.
     pub const fn is_void(self) -> bool {
         self.0 == 0
     }
@@ -23,16 +23,16 @@ impl TypeId {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct StrOff(pub u32);
 
-/// One type: a name (empty for anonymous types) and what it is.
+/// One type: a name (empty for anonymous types) and a kind.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Type {
     /// The name, [`StrOff`]`(0)` if it has none.
     pub name: StrOff,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
 }
 
-/// What a type is. Sizes are in bytes.
+/// Kind of a type, with its contents. Sizes are in bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// No type: id 0.
@@ -51,7 +51,7 @@ pub enum Kind {
     Enum(Enum),
     /// A forward declaration, of a union or else of a structure.
     Fwd {
-        /// Whether a union is declared.
+        /// True if a union is declared, false for a structure.
         union: bool,
     },
     /// Another name for the type.
@@ -66,7 +66,7 @@ pub enum Kind {
     Func {
         /// A [`Kind::FuncProto`].
         proto: TypeId,
-        /// How it is linked.
+        /// Its linkage.
         linkage: FuncLinkage,
     },
     /// A function prototype.
@@ -75,7 +75,7 @@ pub enum Kind {
     Var {
         /// Its type.
         ty: TypeId,
-        /// How it is linked.
+        /// Its linkage.
         linkage: VarLinkage,
     },
     /// A section and the variables in it.
@@ -87,21 +87,21 @@ pub enum Kind {
     },
     /// A tag on a declaration; its text is the type's name.
     DeclTag {
-        /// What is tagged.
+        /// The tagged type.
         ty: TypeId,
-        /// Which member or parameter of it, -1 for itself.
+        /// Number of the tagged member or parameter, -1 for the type itself.
         component: i32,
-        /// Whether the text is an attribute of its own (`__attribute__((text))`) and not a tag.
+        /// True if the text is an attribute of its own (`__attribute__((text))`) and not a tag.
         attribute: bool,
     },
     /// A tag on a type; its text is the type's name.
     TypeTag {
-        /// What is tagged.
+        /// The tagged type.
         ty: TypeId,
-        /// Whether the text is an attribute of its own and not a tag.
+        /// True if the text is an attribute of its own and not a tag.
         attribute: bool,
     },
-    /// A type of a kind that is not known here, as it was read.
+    /// A type of an unknown kind, as it was read.
     Unknown(UnknownType),
 }
 
@@ -112,7 +112,7 @@ pub struct UnknownType {
     pub info: u32,
     /// Its third word: a size or a type.
     pub third: u32,
-    /// What follows.
+    /// Bytes after the third word.
     pub body: Vec<u8>,
 }
 
@@ -121,11 +121,11 @@ pub struct UnknownType {
 pub struct Int {
     /// Size in bytes.
     pub size: u32,
-    /// Whether signed.
+    /// True if signed.
     pub signed: bool,
-    /// Whether a character.
+    /// True if a character.
     pub character: bool,
-    /// Whether a boolean.
+    /// True if a boolean.
     pub boolean: bool,
     /// Offset of the value within it, in bits: not 0 only in BTF of old compilers' bit fields.
     pub offset: u8,
@@ -149,7 +149,7 @@ pub struct Array {
 pub struct Composite {
     /// Size in bytes.
     pub size: u32,
-    /// Whether members state the sizes of bit fields (the type's `kind_flag`).
+    /// True if members state the sizes of bit fields (the type's `kind_flag`).
     pub bit_fields: bool,
     /// Its members, in order.
     pub members: Vec<Member>,
@@ -173,9 +173,9 @@ pub struct Member {
 pub struct Enum {
     /// Size in bytes.
     pub size: u32,
-    /// Whether values are signed.
+    /// True if values are signed.
     pub signed: bool,
-    /// Whether values are held in 64 bits (`BTF_KIND_ENUM64`).
+    /// True if values are held in 64 bits (`BTF_KIND_ENUM64`).
     pub wide: bool,
     /// The enumerators.
     pub values: Vec<Enumerator>,
@@ -193,7 +193,7 @@ pub struct Enumerator {
 /// A function prototype.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FuncProto {
-    /// What it returns.
+    /// Return type.
     pub ret: TypeId,
     /// Its parameters; a last one with no name and type `void` stands for `...`.
     pub params: Vec<Param>,
@@ -228,7 +228,7 @@ pub struct SectionVar {
     pub size: u32,
 }
 
-/// How a function is linked.
+/// Linkage of a function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FuncLinkage {
     /// Seen in its own file only; verified in the context of each caller.
@@ -239,7 +239,7 @@ pub enum FuncLinkage {
     Extern,
 }
 
-/// How a variable is linked.
+/// Linkage of a variable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum VarLinkage {
     /// Seen in its own file only.
@@ -274,7 +274,7 @@ pub enum KindTag {
     DeclTag = 17,
     TypeTag = 18,
     Enum64 = 19,
-    /// A kind that is not known here, whose number is beyond those of the format.
+    /// An unknown kind, whose number is beyond those of the format.
     Unknown = 0xff,
 }
 
@@ -336,7 +336,7 @@ impl Kind {
         }
     }
 
-    /// The type it qualifies, renames or tags: what is skipped to find what a value of the type is.
+    /// The type that this one qualifies, renames or tags: skipped on the way to the type of a value.
     pub fn modifies(&self) -> Option<TypeId> {
         match *self {
             Kind::Typedef(t) | Kind::Volatile(t) | Kind::Const(t) | Kind::Restrict(t) => Some(t),

@@ -8,12 +8,12 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::{Btf, Composite, Kind, TypeId};
 
-/// What is nested deeper, or comes after so many values, is shown as `...`: types may be hostile.
+/// Values nested deeper, or beyond this number of values, are shown as `...`: types may be hostile.
 const MAX_DEPTH: usize = 8;
 const MAX_VISITS: usize = 256;
 
 impl Btf {
-    /// A value of a type. Never fails: what cannot be shown otherwise is shown in hexadecimal.
+    /// A value of a type. Never fails: a value with no better form is shown in hexadecimal.
     pub fn value_text(&self, ty: TypeId, bytes: &[u8]) -> String {
         let mut out = String::new();
         let mut visits = MAX_VISITS;
@@ -47,7 +47,7 @@ impl Btf {
                 None => self.elements(array.element, bytes, depth, visits, out),
             },
             Kind::Struct(fields) => self.fields(&fields, bytes, depth, visits, out),
-            // Which of its members is meant is not known.
+            // The member that is meant is not known.
             _ => hex(bytes, out),
         }
     }

@@ -1,4 +1,4 @@
-//! Reading, writing and asking.
+//! Reading, writing and queries.
 
 use millstream_btf::{
     Array, Btf, BtfBuilder, BtfError, Composite, Datasec, Enum, Enumerator, FuncLinkage, FuncProto, Kind,
@@ -182,7 +182,8 @@ fn a_kernels_types() {
     assert!(again == btf.bytes(), "written as it was read");
 }
 
-/// `everything`, with a layout section, and the type `handle_t` made one of kind 100 with two words and more parts than 16 bits count.
+/// `everything`, with a layout section, and the type `handle_t` made one of kind 100 with two words and more
+/// parts than 16 bits count.
 fn with_an_unknown_kind() -> (Vec<u8>, TypeId) {
     let word =
         |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
@@ -210,7 +211,7 @@ fn with_an_unknown_kind() -> (Vec<u8>, TypeId) {
     (out, changed)
 }
 
-/// Where a type starts in the type section: as much as is written of those before it.
+/// Offset of a type in the type section: the length of the types before it, as written.
 fn find_head(btf: &Btf, id: TypeId) -> usize {
     let mut before = BtfBuilder::new();
     for earlier in btf.ids().take_while(|earlier| *earlier < id) {

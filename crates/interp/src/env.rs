@@ -1,10 +1,10 @@
-//! What surrounds a program: time, randomness, CPU, and a record of what it did to the world.
+//! The environment of a program: time, randomness, CPU, and a record of its external effects.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::{Fault, MapId};
 
-/// Something that a program did and that outlives it.
+/// An effect of a program that outlives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// `bpf_ringbuf_output`, or a record reserved and submitted.
@@ -14,7 +14,7 @@ pub enum Event {
         /// The record.
         data: Vec<u8>,
     },
-    /// `bpf_perf_event_output`: the data, followed by as much of the packet as was asked for.
+    /// `bpf_perf_event_output`: the data, followed by the requested part of the packet.
     Perf {
         /// The event array.
         map: MapId,
@@ -39,7 +39,7 @@ pub enum Event {
         /// The packet.
         data: Vec<u8>,
     },
-    /// A helper was called that is not modelled, and whose answer was made up ([`Env::made_up`]).
+    /// A call of a helper that is not modelled, with a made-up answer ([`Env::made_up`]).
     Call {
         /// The helper.
         id: i32,
@@ -55,7 +55,7 @@ pub enum Event {
     },
 }
 
-/// Where the packet goes if the verdict is to redirect.
+/// Target of a redirect, used if the verdict is to redirect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Redirect {
     /// `bpf_redirect`.
@@ -113,7 +113,7 @@ pub struct NoHooks;
 
 impl Hooks for NoHooks {}
 
-/// The surroundings. Public fields may be set before a run and read after it.
+/// The environment. Public fields may be set before a run and read after it.
 pub struct Env {
     /// The CPU that the program runs on; below [`Env::cpus`].
     pub cpu: u32,
@@ -121,12 +121,12 @@ pub struct Env {
     pub cpus: u32,
     /// `bpf_ktime_get_ns` and its kin; each call adds [`Env::tick`].
     pub time: u64,
-    /// What one look at the clock adds to it.
+    /// Advance of the clock at each reading.
     pub tick: u64,
     /// State of the random generator (xorshift; never 0).
     pub seed: u64,
-    /// What decides the answers of helpers that are not modelled, and what the kernel's memory holds. Without it such a helper
-    /// is a fault, and so is reading there.
+    /// Seed of the answers of helpers that are not modelled, and of the contents of the kernel's memory.
+    /// Without it such a helper is a fault, and so is reading there.
     pub made_up: Option<u64>,
     /// `bpf_get_current_pid_tgid`.
     pub pid_tgid: u64,
@@ -134,7 +134,7 @@ pub struct Env {
     pub uid_gid: u64,
     /// `bpf_get_current_comm`.
     pub comm: [u8; 16],
-    /// What the program did, in order.
+    /// Effects of the program, in order.
     pub events: Vec<Event>,
     /// The latest redirect.
     pub redirect: Option<Redirect>,
@@ -165,7 +165,7 @@ impl Default for Env {
 }
 
 impl Env {
-    /// The time, moving the clock on.
+    /// Reads the time, and advances the clock.
     pub(crate) fn now(&mut self) -> u64 {
         self.time = self.time.wrapping_add(self.tick);
         self.time

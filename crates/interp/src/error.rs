@@ -1,4 +1,4 @@
-//! What can go wrong in a run.
+//! Faults of a run.
 
 /// Why a program cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -12,13 +12,13 @@ pub enum Fault {
         size: u64,
         /// A write.
         write: bool,
-        /// What is wrong with it.
+        /// The violation.
         why: &'static str,
     },
     /// A write to the frame pointer.
     #[error("r10 is read-only")]
     FramePointer,
-    /// A jump to no instruction.
+    /// A jump to a slot where no instruction starts.
     #[error("jump to slot {0}, where no instruction starts")]
     Jump(i64),
     /// Control fell off the end.
@@ -35,10 +35,10 @@ pub enum Fault {
     Argument {
         /// The helper.
         id: i32,
-        /// What is wrong.
+        /// The violation.
         why: &'static str,
     },
-    /// A callback or function address that is none.
+    /// An address that is not the address of a function.
     #[error("{0:#x} is not the address of a function")]
     Function(u64),
     /// More than 8 nested calls.
@@ -70,6 +70,6 @@ pub struct Error {
     pub program: usize,
     /// Slot of the instruction.
     pub slot: usize,
-    /// What happened.
+    /// The fault.
     pub fault: Fault,
 }

@@ -36,7 +36,7 @@ const fn address(object: u64, offset: u64) -> u64 {
     (object << OFFSET_BITS) + BIAS + offset
 }
 
-/// What an address points into.
+/// Object that an address points into.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
     /// The packet's buffer.
@@ -77,7 +77,7 @@ impl Place {
     }
 }
 
-/// An object that is none of the standard ones: raw memory, a ring buffer record, a callback's key.
+/// A non-standard object: raw memory, a ring buffer record, a callback's key.
 #[derive(Clone, Debug)]
 pub(crate) struct Extra {
     pub(crate) bytes: Vec<u8>,
@@ -86,7 +86,7 @@ pub(crate) struct Extra {
     pub(crate) live: bool,
 }
 
-/// Everything that a program runs on.
+/// All state that a program runs on.
 pub struct Machine {
     /// The packet.
     pub packet: Packet,
@@ -94,9 +94,9 @@ pub struct Machine {
     kind: Context,
     stacks: Vec<[u8; STACK_SIZE]>,
     extras: Vec<Extra>,
-    /// Pages of the kernel's memory that were looked at.
+    /// Pages of the kernel's memory that were accessed.
     kernel: BTreeMap<u64, Vec<u8>>,
-    /// How often a helper was answered whose answers are made up and need not be the same the next time.
+    /// Number of answers given for each helper whose made-up answers may differ from call to call.
     pub(crate) answers: BTreeMap<i32, u64>,
     /// The maps.
     pub maps: Maps,
@@ -106,7 +106,8 @@ pub struct Machine {
     pub executed: u64,
     /// Instructions that one run may execute.
     pub fuel: u64,
-    /// How often slots of BPF programs have been executed, by number: those that this has room for are counted.
+    /// Execution counts of slots of BPF programs, by slot number; slots beyond the vector's length are not
+    /// counted.
     pub visits: Vec<u64>,
     pub(crate) tail_calls: u32,
 }

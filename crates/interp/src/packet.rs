@@ -152,7 +152,7 @@ impl Packet {
     }
 }
 
-/// Which structure the context is.
+/// Structure of the context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Context {
     /// Plain bytes without any meaning here.

@@ -1,9 +1,9 @@
 //! One instruction, one meaning: each arithmetic, branching, memory and atomic instruction on random operands, in the
 //! kernel and here.
 //!
-//! A program holds one group of instructions. It reads two operands from the packet, applies each instruction to
-//! them, and writes what comes out into the packet, which is then compared byte for byte. `MILLSTREAM_CASES` sets
-//! how many pairs of operands each program is run on.
+//! A program holds one group of instructions. It reads two operands from the packet, applies each instruction
+//! to them, and writes the results into the packet, which is then compared byte for byte. `MILLSTREAM_CASES`
+//! sets the number of pairs of operands for each program.
 
 use millstream_interp::bytecode::{Interpreter, Program};
 use millstream_interp::{Context, Machine};

@@ -33,7 +33,7 @@ impl Cfg {
         Cfg { preds, rpo, rpo_index }
     }
 
-    /// Whether control can reach the block.
+    /// Returns true if control can reach the block.
     pub fn is_reachable(&self, block: Block) -> bool {
         self.rpo_index[block] != u32::MAX
     }
@@ -125,7 +125,7 @@ impl DomTree {
         &self.children[block]
     }
 
-    /// Whether every path from the entry to `b` passes `a`; a block dominates itself.
+    /// Returns true if every path from the entry to `b` passes `a`; a block dominates itself.
     pub fn dominates(&self, a: Block, b: Block) -> bool {
         let (a, b) = (self.span[a], self.span[b]);
         a.0 != 0 && b.0 != 0 && a.0 <= b.0 && b.1 <= a.1
@@ -144,9 +144,9 @@ fn intersect(idom: &SecondaryMap<Block, PackedOption<Block>>, cfg: &Cfg, a: Bloc
 /// Natural loops: headers and nesting depth.
 #[derive(Clone, Debug)]
 pub struct Loops {
-    /// How many loops a block lies in.
+    /// Number of loops that a block lies in.
     pub depth: SecondaryMap<Block, u32>,
-    /// Whether a back edge leads to the block.
+    /// True if a back edge leads to the block.
     pub is_header: SecondaryMap<Block, bool>,
 }
 

@@ -8,7 +8,7 @@ use crate::entities::*;
 use crate::op::{Op, ResultKind};
 use crate::types::Type;
 
-/// Where a value comes from.
+/// Definition of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ValueDef {
     /// The result of an instruction.
@@ -41,7 +41,7 @@ impl BlockCall {
 /// An instruction.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct InstData {
-    /// What it does.
+    /// Its operation.
     pub op: Op,
     /// Its arguments.
     pub args: SmallVec<[Value; 3]>,
@@ -73,7 +73,7 @@ pub struct SlotData {
     pub fixed: Option<i32>,
 }
 
-/// Who can call a function.
+/// Linkage of a function: its possible callers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Linkage {
     /// A program that the kernel calls, of this `enum bpf_prog_type`.
@@ -85,12 +85,14 @@ pub enum Linkage {
     Global,
     /// Verified in the context of each caller.
     Static,
-    /// As a static function, with callers that the module does not show: files that its own is to be linked with.
+    /// As a static function, with callers that the module does not show: in files that this one is to be
+    /// linked with.
     Hidden,
 }
 
 impl Linkage {
-    /// Whether the kernel verifies such a function in the context of each caller, so that its body may stand there.
+    /// Returns true if the kernel verifies such a function in the context of each caller, so that it may be
+    /// inlined.
     pub fn is_local(&self) -> bool {
         matches!(self, Linkage::Static | Linkage::Hidden)
     }
@@ -101,9 +103,9 @@ impl Linkage {
 pub struct Function {
     /// Symbol name.
     pub name: String,
-    /// Who can call it.
+    /// Its possible callers.
     pub linkage: Linkage,
-    /// Whether callers may use its result.
+    /// True if callers may use its result.
     pub returns: bool,
     /// Blocks in layout order; the first is the entry, whose parameters are the function's.
     pub layout: Vec<Block>,
@@ -186,8 +188,8 @@ impl Function {
         inst
     }
 
-    /// Takes the instruction at a position of a block away, and all behind it into a block of their own that is not in the layout yet. What the
-    /// instruction's result was is that block's parameter now.
+    /// Removes the instruction at a position of a block, and moves those behind it to a block of their own
+    /// that is not in the layout yet. The result of the instruction becomes a parameter of that block.
     pub fn cut_at(&mut self, block: Block, at: usize) -> Block {
         let rest = self.blocks[block].insts.split_off(at + 1);
         let removed = self.blocks[block].insts.pop();
@@ -249,7 +251,7 @@ impl Function {
         data.targets.iter().flat_map(|t| t.args.iter().copied()).for_each(f);
     }
 
-    /// How often each value is used.
+    /// Number of uses of each value.
     pub fn use_counts(&self) -> SecondaryMap<Value, u32> {
         let mut counts = SecondaryMap::with_capacity(self.defs.len());
         for (_, inst) in self.insts_in_order() {
@@ -258,7 +260,7 @@ impl Function {
         counts
     }
 
-    /// Replaces each value by what `subst` says, following chains, in all instructions.
+    /// Replaces each value by the one in `subst`, following chains, in all instructions.
     pub fn substitute(&mut self, subst: &SecondaryMap<Value, PackedOption<Value>>) {
         let resolve = |mut v: Value| {
             while let Some(next) = subst[v].expand() {
@@ -310,7 +312,7 @@ pub struct Cursor<'f> {
     pub block: Block,
     /// Position in the block where the next instruction goes.
     pub at: usize,
-    /// Source line record of what is inserted.
+    /// Source line record of the inserted instructions.
     pub loc: u32,
 }
 

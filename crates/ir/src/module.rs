@@ -1,11 +1,11 @@
-//! Modules: what functions share.
+//! Modules: declarations shared by functions.
 
 use cranelift_entity::PrimaryMap;
 
 use crate::entities::*;
 use crate::func::Function;
 
-/// Which global data section a map stands for.
+/// Section of global data that a map stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum GlobalData {
     /// `.data`: writable.
@@ -39,7 +39,7 @@ pub struct MapDecl {
     pub inner: Option<Map>,
 }
 
-/// What an external symbol is.
+/// Kind of an external symbol.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ExternKind {
     /// A kernel variable.
@@ -55,9 +55,9 @@ pub enum ExternKind {
 pub struct ExternDecl {
     /// Name.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     pub kind: ExternKind,
-    /// Whether its absence is tolerated.
+    /// True if the symbol may be absent.
     pub weak: bool,
 }
 
@@ -68,7 +68,7 @@ pub struct CoreDecl {
     pub index: u32,
 }
 
-/// How a field of a match table is compared.
+/// Comparison of a field of a match table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum MatchKind {
     /// All bits equal.
@@ -88,7 +88,7 @@ pub struct FieldDecl {
     pub name: String,
     /// Width in bits.
     pub bits: u32,
-    /// How it is compared.
+    /// Comparison of the field.
     pub kind: MatchKind,
 }
 
@@ -99,7 +99,7 @@ impl FieldDecl {
     }
 }
 
-/// What one entry demands of one field; words most significant first.
+/// Condition of one entry on one field; words most significant first.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FieldMatch {
     /// Equality.
@@ -112,7 +112,7 @@ pub enum FieldMatch {
     Ternary(Vec<u64>, Vec<u64>),
 }
 
-/// A typed match table: what P4 tables and packet classifiers become.
+/// A typed match table, as made of P4 tables and packet classifiers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TableDecl {
     /// Name.
@@ -121,12 +121,12 @@ pub struct TableDecl {
     pub fields: Vec<FieldDecl>,
     /// Entries, highest priority first.
     pub entries: Vec<Vec<FieldMatch>>,
-    /// What a match of each entry gives, below 2^30; empty where that is the entry's index.
+    /// Result of a match of each entry, below 2^30; empty if the result is the entry's index.
     pub results: Vec<u32>,
 }
 
 impl TableDecl {
-    /// What a match gives of which this is the first entry that is met.
+    /// The result of a match whose first matching entry is this one.
     pub fn result(&self, entry: usize) -> u32 {
         self.results.get(entry).copied().unwrap_or(entry as u32)
     }

@@ -9,7 +9,7 @@ use crate::entities::*;
 use crate::types::{Prov, Type};
 use crate::{AluOp, AtomicOp, Cond, Size, SwapKind, Width};
 
-/// What an operation does beside computing its result.
+/// Effects of an operation beside its result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Effects {
     /// Reads memory (stack, packet, map values, context, kernel objects).
@@ -41,18 +41,19 @@ impl Effects {
     /// Ends a block and does nothing else.
     pub const TERM: Effects = Effects { terminates: true, ..Effects::PURE };
 
-    /// Whether an unused result makes the operation removable and equal operands make it redundant.
+    /// Returns true if the operation may be removed when its result is unused, and merged with one that has
+    /// equal operands.
     pub const fn is_pure(self) -> bool {
         !(self.reads || self.writes || self.calls || self.moves_packet || self.terminates)
     }
 
-    /// Whether the operation may be removed when its result is unused.
+    /// Returns true if the operation may be removed when its result is unused.
     pub const fn is_removable(self) -> bool {
         !(self.writes || self.calls || self.moves_packet || self.terminates)
     }
 }
 
-/// Where in a memory object a piece of a key or value lies.
+/// Place of a piece of a key or value in its memory object.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Piece {
     /// Byte offset in the key or value.
@@ -65,7 +66,7 @@ pub struct Piece {
 /// that no piece covers are undefined.
 pub type Layout = SmallVec<[Piece; 2]>;
 
-/// What becomes of a packet; the back end chooses the number.
+/// Fate of a packet; the back end chooses the number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Verdict {
     /// Drop, as an error.
@@ -76,14 +77,14 @@ pub enum Verdict {
     Pass,
     /// Send out of the port on which it came.
     Tx,
-    /// Send where a preceding redirect said.
+    /// Send to the target of a preceding redirect.
     Redirect,
 }
 
 /// An end of a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum End {
-    /// Where packets are taken.
+    /// The end from which packets are taken.
     Front,
     /// Behind all others.
     Back,
@@ -99,7 +100,7 @@ pub struct MemFlags {
     pub volatile: bool,
 }
 
-/// How the result type of an operation follows.
+/// Kind of an operation's result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ResultKind {
     /// No result.
@@ -131,22 +132,22 @@ macro_rules! ops {
                 match self { $( Op::$name { .. } => &[$(stringify!($arg)),*], )* }
             }
 
-            /// Whether further arguments may follow the fixed ones.
+            /// Returns true if further arguments may follow the fixed ones.
             pub const fn is_variadic(&self) -> bool {
                 match self { $( Op::$name { .. } => ops!(@rest $($rest)?), )* }
             }
 
-            /// Whether it has a result.
+            /// Kind of the result, or none.
             pub const fn result_kind(&self) -> ResultKind {
                 match self { $( Op::$name { .. } => ResultKind::$result, )* }
             }
 
-            /// Effects of the operation itself; a call's may be narrowed by what is called.
+            /// Effects of the operation itself; those of a call may be narrowed by the callee.
             pub const fn effects(&self) -> Effects {
                 match self { $( Op::$name { .. } => $effects, )* }
             }
 
-            /// Prints the attributes in order, each as [`Attr::print`] says.
+            /// Prints the attributes in order, each by [`Attr::print`].
             pub fn print_attrs(&self, out: &mut Vec<String>) {
                 match self { $( Op::$name { $($field),* } => { $( out.push($field.print()); )* let _ = &out; } )* }
             }
@@ -208,7 +209,7 @@ ops! {
     StackAddr "stack_addr" { /// The object.
         slot: Slot, /// Byte offset from its start; may lie outside.
         offset: i32 } () -> Value, Effects::PURE;
-    /// What becomes of the packet, as the number that the target uses for it.
+    /// The fate of the packet, as the number that the target uses for it.
     Verdict "verdict" { /// The verdict.
         verdict: Verdict } () -> Value, Effects::PURE;
 
@@ -333,12 +334,12 @@ ops! {
 }
 
 impl Op {
-    /// Whether it ends a block.
+    /// Returns true if it ends a block.
     pub const fn is_terminator(&self) -> bool {
         self.effects().terminates
     }
 
-    /// Whether it reads or writes memory at its first argument.
+    /// Returns true if it reads or writes memory at its first argument.
     pub const fn is_access(&self) -> bool {
         matches!(
             self,
@@ -352,7 +353,7 @@ impl Op {
         )
     }
 
-    /// How many branch targets it has.
+    /// Number of branch targets.
     pub const fn target_count(&self) -> usize {
         match self {
             Op::Jump {} => 1,

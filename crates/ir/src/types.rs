@@ -2,7 +2,7 @@
 
 use crate::entities::Map;
 
-/// What a pointer points to.
+/// Provenance of a pointer: the kind of memory that it points to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Prov {
     /// The program's context (`struct xdp_md`, `struct __sk_buff`, ...).
@@ -72,7 +72,7 @@ impl Type {
         }
     }
 
-    /// Whether this is an integer.
+    /// Returns true if this is an integer type.
     pub const fn is_int(self) -> bool {
         self.int_bits().is_some()
     }

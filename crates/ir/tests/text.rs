@@ -1,4 +1,4 @@
-//! The text form: what is read prints the same, and errors say where and what.
+//! The text form: printed text reads back unchanged, and errors name the place and the cause.
 
 use millstream_ir::text::{PrintOptions, parse_module, print_module};
 

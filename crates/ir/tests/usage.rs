@@ -1,4 +1,4 @@
-//! Which maps a module changes, and where in their values.
+//! Maps that a module changes, and the bytes of their values.
 
 use millstream_ir::text::parse_module;
 use millstream_ir::usage::{Access, Range, Usage};

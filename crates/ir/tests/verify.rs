@@ -1,4 +1,4 @@
-//! The verifier finds what is wrong, says where, and finds nothing wrong in what is right.
+//! The verifier finds errors, names their places, and reports none in valid modules.
 
 use millstream_ir::text::parse_module;
 use millstream_ir::verify::{unreachable_blocks, verify_module};

@@ -1,4 +1,4 @@
-//! Whether a type of the program and one of the kernel are the same for CO-RE's purposes.
+//! Comparison of a type of the program with one of the kernel, for the purposes of CO-RE.
 //!
 //! Three relations, from loose to strict: [`fields`] for fields on a path, `compatible` for types that need only
 //! exist, `matches` for `bpf_core_type_matches`. Qualifiers and typedefs are looked through in all of them.
@@ -7,9 +7,9 @@ use super::compatible_kinds;
 use crate::query::{Walk, essential_name};
 use crate::{Array, Btf, BtfError, Composite, CoreKind, Enum, FuncProto, Int, Kind, StrOff, TypeId};
 
-/// Whether a field of the one type may be read as the other: structures and unions mix freely; otherwise kinds
-/// agree; pointers, floats and integers of any size do; enumerations and forward declarations agree by name;
-/// arrays by their elements.
+/// Returns true if a field of the one type may be read as the other: structures and unions mix freely;
+/// otherwise kinds agree; pointers, floats and integers of any size do; enumerations and forward declarations
+/// agree by name; arrays by their elements.
 pub(super) fn fields(local: &Btf, mut a: TypeId, target: &Btf, mut b: TypeId) -> Result<bool, BtfError> {
     let mut walk = Walk::new(a);
     loop {
@@ -37,7 +37,7 @@ pub(super) fn fields(local: &Btf, mut a: TypeId, target: &Btf, mut b: TypeId) ->
     }
 }
 
-/// Whether two types whose names agree are the same, as loosely as the relocation's kind has it.
+/// Returns true if two types whose names agree are the same, as loosely as the relocation's kind requires.
 pub(super) fn types(
     kind: CoreKind,
     local: &Btf,

@@ -7,9 +7,9 @@ use crate::{Btf, BtfError, CoreKind, Int, Kind, KindTag, TypeId};
 /// The answer for one side.
 #[derive(Clone, Copy)]
 struct Side {
-    /// `None`: does not exist, and that has no value.
+    /// `None` if the item does not exist, and so has no value.
     value: Option<u64>,
-    /// Whether compilers agree on the value.
+    /// True if compilers agree on the value.
     certain: bool,
     /// The field's size and type, where an instruction's size may depend on it.
     field: Option<(u32, TypeId)>,
@@ -109,7 +109,8 @@ fn plain_field(kind: CoreKind, btf: &Btf, path: &Path, ty: TypeId) -> Result<Sid
     })
 }
 
-/// The size of what an array of arrays is made of, or of the type itself: what one instruction accesses.
+/// The innermost element size of an array of arrays, or the size of the type itself: the access of one
+/// instruction.
 fn element_size(btf: &Btf, ty: TypeId) -> Result<u32, BtfError> {
     let mut id = ty;
     for _ in 0..64 {
@@ -129,8 +130,8 @@ fn is_signed(btf: &Btf, ty: TypeId) -> Result<bool, BtfError> {
     })
 }
 
-/// A bit field is read by the smallest aligned load, of at least its type's size, that covers it. Which one that is,
-/// compilers see differently, so only sign and right shift are certain.
+/// A bit field is read by the smallest aligned load, of at least its type's size, that covers it. Compilers
+/// differ on which one that is, so only sign and right shift are certain.
 fn bit_field(kind: CoreKind, btf: &Btf, path: &Path, ty: TypeId, bits: u32) -> Result<Side, CoreError> {
     let start = path.bit_offset;
     let mut size = match btf.tag(ty)? {

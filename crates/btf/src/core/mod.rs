@@ -1,4 +1,4 @@
-//! CO-RE: what a relocation's constant is on another kernel, and putting it into an instruction.
+//! CO-RE: computes the value of a relocation's constant on another kernel, and puts it into an instruction.
 //!
 //! [`resolve`] finds the program's type (`local`) among the kernel's (`target`) by name, a flavour (`___x`) apart,
 //! follows the same path of field names, and computes what the relocation asks. [`patch()`] writes the result into
@@ -25,12 +25,12 @@ use crate::{Btf, BtfError, CoreKind, CoreRelo, KindTag, TypeId};
 use path::Path;
 use thiserror::Error;
 
-/// What a relocation comes to.
+/// Result of a relocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Resolved {
     /// The value as compiled.
     pub original: u64,
-    /// Whether the instruction must hold [`Resolved::original`]: where compilers may disagree, it need not.
+    /// True if the instruction must hold [`Resolved::original`]. False where compilers may disagree.
     pub check: bool,
     /// The value on the target; `None` poisons the instruction.
     pub value: Option<u64>,
@@ -38,14 +38,15 @@ pub struct Resolved {
     pub access: Option<Access>,
 }
 
-/// Sizes of a field that an instruction loads or stores. 0 where it is not known.
+/// Sizes of a field that an instruction loads or stores. 0 if unknown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Access {
     /// Size in bytes, as compiled.
     pub original: u32,
     /// Size in bytes, on the target.
     pub target: u32,
-    /// Whether an instruction may change from one to the other: equal sizes, two pointers, or two unsigned integers.
+    /// True if an instruction may change from one size to the other: equal sizes, two pointers, or two
+    /// unsigned integers.
     pub adjustable: bool,
 }
 
@@ -55,7 +56,7 @@ pub enum CoreError {
     /// The types contradict themselves.
     #[error(transparent)]
     Btf(#[from] BtfError),
-    /// The path is not one into the type.
+    /// The path does not lead into the type.
     #[error("CO-RE path `{access}` does not fit type [{id}] {name}")]
     BadPath {
         /// The path as written.
@@ -81,7 +82,7 @@ pub enum CoreError {
     /// A bit field that no load of at most 8 bytes covers.
     #[error("bit field {0} cannot be read by one load")]
     WideBitField(String),
-    /// The relocation asks of an array element what only a field has.
+    /// The relocation asks for a property of an array element that only a field has.
     #[error("CO-RE relocation {0:?} of an array element")]
     OfElement(CoreKind),
 }

@@ -34,14 +34,14 @@ pub enum PatchError {
         /// Its opcode.
         code: u8,
     },
-    /// The instruction does not hold what the program's own types say it does.
+    /// The value in the instruction contradicts the program's own types.
     #[error("instruction {at} holds {found:#x}, its CO-RE relocation expects {expected:#x}")]
     Unexpected {
         /// The instruction.
         at: usize,
-        /// What it holds.
+        /// The value that it holds.
         found: u64,
-        /// What it should hold.
+        /// The value that it should hold.
         expected: u64,
     },
     /// The offset does not fit in the instruction.
@@ -52,12 +52,12 @@ pub enum PatchError {
         /// The offset.
         value: u64,
     },
-    /// The field's size is none that an instruction has, or not the one the instruction has.
+    /// The field's size does not exist for instructions, or is not the one the instruction has.
     #[error("instruction {at} accesses {found} bytes; the field has {original} as compiled, {target} here")]
     BadSize {
         /// The instruction.
         at: usize,
-        /// What it accesses, in bytes.
+        /// Bytes that it accesses.
         found: u32,
         /// Size of the field as compiled.
         original: u32,
@@ -124,7 +124,7 @@ fn resized(code: u8, at: usize, r: &Resolved) -> Result<u8, PatchError> {
     }
 }
 
-/// Both slots of a 64-bit constant are replaced: what its second slot would be by itself is no instruction.
+/// Both slots of a 64-bit constant are replaced: the second slot by itself would be no instruction.
 fn poison(insns: &mut [Raw], at: usize) -> Result<(), PatchError> {
     let slots = if insns[at].code == LD_IMM64 { 2 } else { 1 };
     let end = at + slots;

@@ -7,7 +7,7 @@ use crate::{Array, Btf, BtfError, CoreRelo, Enumerator, Kind, Member, StrOff, Ty
 /// libbpf's limit on the length of a path.
 const MAX_PATH: usize = 64;
 
-/// One step of a path that means something in C.
+/// One step of a path that has a meaning in C.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Step {
     /// A named member; `of` is the structure and `index` the member's number in it.
@@ -88,7 +88,8 @@ impl Path {
         Ok(())
     }
 
-    /// Whether the array that the last step leads to is a flexible one: of length 0, last of its structure.
+    /// Returns true if the array that the last step leads to is a flexible one: of length 0, last of its
+    /// structure.
     fn at_flexible(&self, btf: &Btf, array: &Array) -> Result<bool, BtfError> {
         match self.steps.last() {
             Some(Step::Field { of, index, .. }) if array.len == 0 => {

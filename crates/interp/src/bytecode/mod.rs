@@ -51,7 +51,7 @@ impl Program {
         self.insns.len()
     }
 
-    /// Whether there are no instructions.
+    /// Returns true if there are no instructions.
     pub fn is_empty(&self) -> bool {
         self.insns.is_empty()
     }
@@ -107,7 +107,7 @@ impl<'a> Interpreter<'a> {
     }
 }
 
-/// One run. `program` and `slot` say where it is, or where it failed.
+/// One run. `program` and `slot` are its position, or the place of its fault.
 struct Run<'a> {
     programs: &'a [Program],
     limit: u64,
@@ -119,11 +119,11 @@ struct Run<'a> {
 /// The registers of one frame.
 struct Frame {
     regs: [u64; 11],
-    /// What is left of each `may_goto`'s budget, by slot.
+    /// Remaining budget of each `may_goto`, by slot.
     budgets: Vec<(usize, u64)>,
 }
 
-/// Where control goes.
+/// Successor of an instruction.
 enum Next {
     /// The instruction that follows.
     Fall,
@@ -177,7 +177,7 @@ impl Frame {
         self.regs[0] = value;
     }
 
-    /// Whether a `may_goto` leaves its loop.
+    /// Returns true if a `may_goto` leaves its loop.
     fn spent(&mut self, slot: usize) -> bool {
         let at = self.budgets.iter().position(|(at, _)| *at == slot).unwrap_or_else(|| {
             self.budgets.push((slot, MAY_GOTO_BUDGET));

@@ -251,7 +251,7 @@ fn what_calls_clobber_is_not_what_it_was() {
 
 #[test]
 fn what_is_not_modelled_is_made_up_if_that_is_asked_for() {
-    // The current task, what lies there behind a pointer, and a number of which each answer may be another.
+    // The current task, the memory that it points to, and a number that may differ from answer to answer.
     let text = "call get_current_task\nr6 = r0\nr0 = *(u32 *)(r6 + 16)\nr7 = r10\nr7 += -8\nr1 = r7\nr2 = 8\nr3 = r6\n\
                 call probe_read_kernel\nr8 = r0\nr1 = *(u64 *)(r10 - 8)\nr0 = *(u64 *)(r6 + 0)\nr0 ^= r1\nr0 |= r8\nexit";
     assert!(matches!(fault(text), Fault::Helper(35)));
@@ -265,10 +265,10 @@ fn what_is_not_modelled_is_made_up_if_that_is_asked_for() {
         // Both ways to read see the same.
         assert_eq!(run(text, seed).expect("a run"), (0, 0));
     }
-    // One that others see leaves an event; and what lies there cannot be written.
+    // A helper with effects that others can see leaves an event; and the kernel's memory cannot be written.
     let seen = "r1 = 0\nr2 = 7\ncall perf_event_read\nr0 = 0\nexit";
     assert_eq!(run(seen, 3).expect("a run"), (0, 1));
-    // What is the same all the time, and what is not.
+    // Helpers with constant answers, and others.
     let twice = |name: &str| {
         format!("r1 = 0\nr2 = 7\ncall {name}\nr6 = r0\nr1 = 0\nr2 = 7\ncall {name}\nr0 -= r6\nexit")
     };

@@ -1,19 +1,19 @@
-//! What a program asks of the kernel and the machine does not model, made up: answers of helpers, and memory of the kernel.
+//! Made-up results where the machine has no model: answers of helpers, and memory of the kernel.
 //!
-//! Whatever is made up is something that a kernel might say, and the same for the same question; which, a number decides
-//! ([`crate::Env::made_up`]).
+//! Each made-up result is one that a kernel might give, and the same for the same question; a number selects
+//! it ([`crate::Env::made_up`]).
 
 use millstream_isa::helpers::{ArgKind, Effects, Helper, RetKind};
 
 use crate::Machine;
 use crate::env::Event;
 
-/// From where on pointers into the kernel's memory are made up ([`crate::Env::made_up`]).
+/// First address of the kernel's memory with made-up contents ([`crate::Env::made_up`]).
 pub const KERNEL_MEMORY: u64 = 0xffff_8880_0000_0000;
-/// Bytes of the kernel's memory that are made up at once.
+/// Bytes of the kernel's memory that are made up at a time.
 pub(crate) const PAGE: u64 = 4096;
 
-/// What helpers may do that are answered: nothing that others of this machine would see.
+/// Effects that helpers with made-up answers may have: none that others on this machine would see.
 const UNSEEN: Effects = Effects::WRITES_PACKET
     .or(Effects::MOVES_PACKET)
     .or(Effects::CALLBACK)
@@ -23,8 +23,8 @@ const UNSEEN: Effects = Effects::WRITES_PACKET
     .or(Effects::TAIL_CALL);
 
 impl Machine {
-    /// The answer of a helper that is given numbers, maps, the context or kernel objects only; [`None`] for any other, or if
-    /// nothing is made up.
+    /// The answer of a helper whose arguments are only numbers, maps, the context or kernel objects; [`None`]
+    /// for any other, or if nothing is made up.
     pub(super) fn made_up_answer(&mut self, id: i32, args: [u64; 5]) -> Option<u64> {
         let seed = self.env.made_up?;
         let helper = Helper::get(id)?;

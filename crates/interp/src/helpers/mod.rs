@@ -23,10 +23,11 @@ const MAX_LOOPS: u64 = 1 << 23;
 /// `MAX_TAIL_CALL_CNT`
 const MAX_TAIL_CALLS: u32 = 33;
 
-/// What `r0` holds after a helper that returns nothing: anything, so nothing that a program could mean.
+/// Contents of `r0` after a helper that returns nothing: an arbitrary value that no program would use on
+/// purpose.
 pub(crate) const UNDEFINED: u64 = 0xdead_beef_dead_beef;
 
-/// What a helper did.
+/// Outcome of a helper.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// It returned this.
@@ -35,7 +36,7 @@ pub enum Outcome {
     TailCall(usize),
 }
 
-/// How helpers call functions of the program: what an interpreter supplies.
+/// Interface by which helpers call functions of the program, implemented by each interpreter.
 pub trait Caller {
     /// Calls the function at an address (see [`Machine::function_address`]) and gives its `r0`.
     ///

@@ -1,10 +1,11 @@
 //! Runs functions of the IR on a [`Machine`].
 //!
-//! Memory, maps and helpers are the machine's, arithmetic is [`millstream_isa::semantics`], so that a function and
-//! the bytecode it was lifted from, or was lowered to, can be held against each other on equal machines.
+//! Memory, maps and helpers are the machine's, arithmetic is [`millstream_isa::semantics`], so that a
+//! function and the bytecode it was lifted from, or was lowered to, can be compared on equal machines.
 //!
-//! What BPF leaves open is fixed here so that runs can be repeated: undefined words are a constant that no program
-//! can mean, stack objects and bytes of keys and values that no piece covers are zero.
+//! Behaviour that BPF leaves open is fixed here so that runs can be repeated: undefined words are a constant
+//! that no program would use on purpose, stack objects and bytes of keys and values that no piece covers are
+//! zero.
 
 mod packets;
 mod run;
@@ -40,7 +41,7 @@ pub struct IrError {
     pub inst: Inst,
     /// The instruction's text.
     pub text: String,
-    /// What happened.
+    /// The fault.
     pub fault: Fault,
 }
 
@@ -74,7 +75,7 @@ impl<'m> Interpreter<'m> {
         Interpreter { module, maps, programs, externs: FxHashMap::default() }
     }
 
-    /// The machine's map that a map of the module is.
+    /// The machine's map for a map of the module.
     pub fn map(&self, map: Map) -> Option<MapId> {
         self.maps.get(&map).copied()
     }

@@ -18,7 +18,7 @@ use crate::{Fault, Machine, MapKind};
 /// Loops that one `may_goto` allows (`BPF_MAX_LOOPS`).
 const MAY_GOTO_BUDGET: u64 = 1 << 23;
 
-/// One run, and where it is or where it failed.
+/// One run, and its position, or the place of its fault.
 pub(super) struct Run<'a> {
     interpreter: &'a Interpreter<'a>,
     limit: u64,
@@ -34,11 +34,11 @@ struct Frame<'a> {
     values: Vec<u64>,
     /// Address of each stack object.
     slots: Vec<u64>,
-    /// What is left of each `may_goto`'s budget.
+    /// Remaining budget of each `may_goto`.
     budgets: FxHashMap<Inst, u64>,
 }
 
-/// Where control goes.
+/// Successor of an instruction.
 enum Next {
     Fall,
     Goto(usize),
@@ -393,7 +393,7 @@ fn atomic(
     Ok(result.fetched)
 }
 
-/// The number that a verdict is: of `enum xdp_action`, or for `__sk_buff` of `TC_ACT_*`, which cannot send back.
+/// The number of a verdict: of `enum xdp_action`, or for `__sk_buff` of `TC_ACT_*`, which cannot send back.
 fn verdict_number(context: Context, verdict: Verdict) -> Result<u64, Fault> {
     Ok(match (context, verdict) {
         (Context::Skb, Verdict::Aborted | Verdict::Drop) => 2,

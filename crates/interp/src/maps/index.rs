@@ -23,7 +23,7 @@ pub(super) enum Index {
     Ring,
 }
 
-/// The number that an array's key is.
+/// The index that an array's key encodes.
 pub(super) fn array_index(key: &[u8]) -> Option<u32> {
     key.first_chunk().map(|key| u32::from_le_bytes(*key))
 }
@@ -146,7 +146,7 @@ fn by_slot<'a>(keys: impl Iterator<Item = (u32, &'a Box<[u8]>)>) -> Vec<Vec<u8>>
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     slot: u32,
-    /// When it was last used, by the LRU's clock.
+    /// Time of last use, by the LRU's clock.
     used: u64,
 }
 
@@ -208,7 +208,7 @@ pub(super) struct Lpm {
     bits: u32,
     /// Canonical keys: bits beyond the prefix are zero.
     slots: FxHashMap<Box<[u8]>, u32>,
-    /// How many prefixes there are of each length.
+    /// Number of prefixes of each length.
     lengths: BTreeMap<u32, u32>,
 }
 
@@ -221,7 +221,7 @@ impl Lpm {
         array_index(key).unwrap_or(u32::MAX)
     }
 
-    /// Whether the prefix length is possible.
+    /// Returns true if the prefix length is possible.
     pub(super) fn accepts(&self, key: &[u8]) -> bool {
         Lpm::length(key) <= self.bits
     }

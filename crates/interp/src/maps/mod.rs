@@ -181,7 +181,7 @@ impl Maps {
         self.maps.len()
     }
 
-    /// Whether there are no maps.
+    /// Returns true if there are no maps.
     pub fn is_empty(&self) -> bool {
         self.maps.is_empty()
     }
@@ -250,14 +250,16 @@ impl Maps {
         }
     }
 
-    /// What a control program reads at a key: the value, or all its copies one after the other, each padded to 8 bytes.
+    /// The value that a control program reads at a key; for a per-CPU map all its copies in turn, each padded
+    /// to 8 bytes.
     pub fn get(&mut self, map: MapId, key: &[u8]) -> Option<Vec<u8>> {
         let state = self.state(map)?;
         let slot = state.index.find(key, false)?;
         Some(state.values.copies(slot))
     }
 
-    /// What a control program writes at a key: one value (for all CPUs), or all copies as [`Maps::get`] gives them.
+    /// Writes at a key as a control program does: one value (for all CPUs), or all copies as [`Maps::get`]
+    /// returns them.
     ///
     /// # Errors
     /// The kernel's negative error number.
@@ -337,7 +339,7 @@ impl Maps {
         }
     }
 
-    /// Whether a bloom filter has a value.
+    /// Returns true if a bloom filter has a value.
     pub(crate) fn bloom_has(&mut self, map: MapId, value: &[u8]) -> bool {
         matches!(self.state(map).map(|state| &state.index), Some(Index::Bloom(set)) if set.contains(value))
     }

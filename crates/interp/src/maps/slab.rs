@@ -107,7 +107,7 @@ impl Slab {
         if self.copies == 1 { bytes[..self.value_size].to_vec() } else { bytes.to_vec() }
     }
 
-    /// Whether a control program's value is that of all copies.
+    /// Returns true if a control program's value consists of all copies.
     pub(super) fn is_all_copies(&self, value: &[u8]) -> bool {
         self.copies > 1 && value.len() == self.copies as usize * self.padded
     }

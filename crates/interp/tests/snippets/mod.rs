@@ -1,11 +1,11 @@
-//! Instructions with what surrounds them: two operands in, one result out. The operands are in `r6` and `r7`, the result is
-//! left in `r6`; the packet is at `r9`.
+//! Instructions with setup code: two operands in, one result out. The operands are in `r6` and `r7`, the
+//! result is left in `r6`; the packet is at `r9`.
 
-/// Where results begin in the packet, after two operands.
+/// Offset of the results in the packet, after two operands.
 pub(crate) const RESULTS: usize = 16;
 /// Room for results, so that the packet fits one page with its head room.
 pub(crate) const ROOM: usize = 1024;
-/// Of everything that is random.
+/// Seed of all random choices.
 pub(crate) const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Xorshift.
@@ -19,7 +19,7 @@ impl Random {
         self.0
     }
 
-    /// Half the time a value at whose neighbours meanings change.
+    /// Half the time a value near which behaviour changes.
     pub(crate) fn operand(&mut self) -> u64 {
         const EDGES: [u64; 14] = [
             0,
@@ -55,7 +55,7 @@ impl Random {
     }
 }
 
-/// An instruction with what surrounds it: the operands are in r6 and r7, the result is left in r6.
+/// An instruction with setup code: the operands are in r6 and r7, the result is left in r6.
 pub(crate) fn snippets(random: &mut Random) -> Vec<String> {
     let mut out = Vec::new();
     arithmetic(random, &mut out);
@@ -155,7 +155,7 @@ fn packets(out: &mut Vec<String>) {
     }
 }
 
-/// What is fetched and what is left in memory both count.
+/// Both the fetched value and the value left in memory count.
 fn atomics(out: &mut Vec<String>) {
     for (size, wide) in [("u64", "64"), ("u32", "")] {
         let slot = format!("({size} *)(r10 -8)");
@@ -175,7 +175,7 @@ fn atomics(out: &mut Vec<String>) {
     }
 }
 
-/// A program that applies each snippet to the operands and stores what it leaves in r6.
+/// A program that applies each snippet to the operands and stores the result in r6.
 pub(crate) fn program(snippets: &[String]) -> String {
     let length = RESULTS + 8 * snippets.len();
     let mut text =

@@ -3,11 +3,12 @@
 //! The choices are bytes that the caller supplies, so that a property tester can shrink them; when they run out,
 //! every choice is the first and the function ends soon. [`Random`] makes them from a number.
 //!
-//! The function is `fn0` of [`module`]: two integers and the address of [`MEMORY`] bytes in, an integer out. It computes
-//! with integers, reads and writes that memory, a stack object that it has initialised and values of an array map,
-//! branches, and counts loops. The first choice says which shape its control flow has: regions in regions (`nested`),
-//! or edges from each block to any of the next few, with block parameters (`web`). No address ever becomes part of a
-//! result or of stored bytes, so that runs on machines with other addresses agree.
+//! The function is `fn0` of [`module`]: two integers and the address of [`MEMORY`] bytes in, an integer out.
+//! It computes with integers, reads and writes that memory, a stack object that it has initialised and values
+//! of an array map, branches, and counts loops. The first choice says which shape its control flow has:
+//! regions in regions (`nested`), or edges from each block to any of the next few, with block parameters
+//! (`web`). No address ever becomes part of a result or of stored bytes, so that runs on machines with other
+//! addresses agree.
 
 mod nested;
 mod ops;
@@ -53,13 +54,13 @@ pub fn module(choices: &[u8]) -> Module {
 struct Generator<'a> {
     choices: std::slice::Iter<'a, u8>,
     func: Function,
-    /// Where code is being added.
+    /// Block to which code is being added.
     block: Block,
     memory: Value,
     slot: Slot,
-    /// Where keys of look-ups are put.
+    /// Stack object for keys of look-ups.
     key: Slot,
-    /// Integers that dominate the place where code is being added.
+    /// Integers that dominate the place to which code is being added.
     ints: Vec<Value>,
 }
 
@@ -93,7 +94,7 @@ impl<'a> Generator<'a> {
         self.func
     }
 
-    /// Ends the block with the return of something that depends on several values.
+    /// Ends the block with the return of a result that depends on several values.
     fn leave(&mut self) {
         let mut sum = self.int();
         for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! What random functions compute: arithmetic, accesses to memory, atomics.
+//! Operations of random functions: arithmetic, accesses to memory, atomics.
 
 use super::{Generator, MEMORY, SLOT};
 use crate::entities::Value;
@@ -13,7 +13,7 @@ const ATOMICS: [AtomicOp; 5] = [AtomicOp::Add, AtomicOp::Or, AtomicOp::And, Atom
 const SWAPS: [SwapKind; 3] = [SwapKind::ToLe, SwapKind::ToBe, SwapKind::Swap];
 
 impl Generator<'_> {
-    /// A number with a bias to what rules look for.
+    /// A number, biased to those that rewrite rules look for.
     fn number(&mut self) -> i64 {
         let k = self.below(64);
         match self.below(4) {

@@ -15,9 +15,9 @@
 //! }
 //! ```
 //!
-//! What is printed reads back to a module that prints the same. Values and blocks keep their numbers; instructions,
-//! which have none in the text, are numbered anew in layout order. Source line records are left out unless asked
-//! for ([`PrintOptions`]).
+//! Printed text reads back to a module that prints the same. Values and blocks keep their numbers;
+//! instructions, which have none in the text, are numbered anew in layout order. Source line records are left
+//! out unless asked for ([`PrintOptions`]).
 
 mod parse;
 mod parse_func;
@@ -27,7 +27,7 @@ mod scan;
 pub use parse::{parse_function, parse_module};
 pub use print::{PrintOptions, print_function, print_inst, print_module};
 
-/// Where and why a text is not in the text form.
+/// Place and cause of a syntax error.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{line}:{column}: {message}")]
 pub struct ParseError {
@@ -35,6 +35,6 @@ pub struct ParseError {
     pub line: u32,
     /// Column in characters, from 1.
     pub column: u32,
-    /// What was expected and what was found.
+    /// The expected token, and the one found.
     pub message: String,
 }

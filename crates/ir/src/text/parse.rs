@@ -37,7 +37,7 @@ pub fn parse_function(text: &str) -> Result<Function, ParseError> {
     }
 }
 
-/// The lines that hold something beside comments.
+/// Lines that are not empty without their comments.
 pub(super) struct Lines<'a> {
     lines: std::iter::Enumerate<std::str::Lines<'a>>,
     last: u32,

@@ -22,7 +22,7 @@ pub(super) struct FuncParser {
     /// First use of each value and block whose definition may still follow.
     value_uses: Vec<(Value, Place)>,
     block_uses: Vec<(Block, Place)>,
-    /// Which blocks have been read.
+    /// Blocks that have been read.
     seen: Vec<bool>,
     current: Option<Block>,
 }
@@ -249,7 +249,7 @@ fn checked_index(line: &mut Line<'_>, prefix: &str) -> Result<u32, ParseError> {
     }
 }
 
-/// Reads mnemonic and attributes, and holds the result against what the operation gives.
+/// Reads mnemonic and attributes, and checks the result against the operation's kind of result.
 fn parse_op(line: &mut Line<'_>, result: Option<Value>) -> Result<Op, ParseError> {
     let place = line.place();
     let token = line.token("an operation", &[])?;

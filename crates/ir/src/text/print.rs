@@ -7,7 +7,7 @@ use crate::func::{BlockCall, Function, Linkage};
 use crate::module::*;
 use crate::op::Attr;
 
-/// What is printed beside the code itself.
+/// Information that is printed beside the code itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PrintOptions {
     /// Source line records of functions and instructions.

@@ -2,7 +2,7 @@
 
 use super::ParseError;
 
-/// What is left of one line.
+/// Unread rest of one line.
 pub(super) struct Line<'a> {
     text: &'a str,
     number: u32,
@@ -88,7 +88,8 @@ impl<'a> Line<'a> {
         Err(self.error(format!("expected the end of the line, found {}", self.found())))
     }
 
-    /// What stands before the next white space or one of `stops`; `what` names it in the error if that is nothing.
+    /// Takes the text before the next white space or one of `stops`; `what` names it in the error if it is
+    /// empty.
     pub(super) fn token(&mut self, what: &str, stops: &[char]) -> Result<&'a str, ParseError> {
         let rest = self.rest();
         let len = rest.find(|c: char| c.is_whitespace() || stops.contains(&c)).unwrap_or(rest.len());
@@ -136,7 +137,7 @@ impl<'a> Line<'a> {
         Ok(number)
     }
 
-    /// Whether the line goes on with `prefix` and a digit.
+    /// Returns true if the line goes on with `prefix` and a digit.
     pub(super) fn at_entity(&self, prefix: &str) -> bool {
         self.rest().strip_prefix(prefix).is_some_and(|r| r.starts_with(|c: char| c.is_ascii_digit()))
     }

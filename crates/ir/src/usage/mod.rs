@@ -1,11 +1,12 @@
-//! What each function and program does to each map: looked up, updated, deleted, which bytes of values are read and
-//! written, and by which instructions.
+//! Uses of each map by each function and program: lookups, updates, deletions, the bytes of values that are
+//! read and written, and the instructions that do so.
 //!
-//! The answer is an over-approximation: what is not listed cannot happen through this module's code, provided that
-//! the kernel's verifier accepts it (pointers cannot be forged from integers). An address of which nothing is known
-//! may point to a value of any map. An inner map of a map of maps may be any map of the same shape as its template.
+//! The answer is an over-approximation: a use that is not listed cannot happen through this module's code,
+//! provided that the kernel's verifier accepts it (pointers cannot be forged from integers). An unknown
+//! address may point to a value of any map. An inner map of a map of maps may be any map of the same shape as
+//! its template.
 //!
-//! Others may write a map too (other programs, user space): who those are is not known here.
+//! Others may write a map too (other programs, user space); this analysis does not know them.
 
 mod points;
 mod record;
@@ -28,7 +29,7 @@ pub struct Site {
     pub inst: Inst,
 }
 
-/// Bytes of a value that something touches.
+/// Bytes of a value that an instruction accesses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Range {
     /// First byte.
@@ -37,12 +38,12 @@ pub struct Range {
     pub end: u32,
 }
 
-/// How something touches the bytes of a value.
+/// Access to the bytes of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Touch {
-    /// Where.
+    /// Place of the access.
     pub site: Site,
-    /// Which bytes.
+    /// Bytes accessed.
     pub range: Range,
     /// By an atomic operation.
     pub atomic: bool,
@@ -50,7 +51,7 @@ pub struct Touch {
     pub escapes: bool,
 }
 
-/// What a function or program does to one map.
+/// Uses of one map by a function or program.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct MapUse {
     /// Lookups of a key.
@@ -67,7 +68,7 @@ pub struct MapUse {
     pub writes: Vec<Touch>,
 }
 
-/// How far a map is read-only to some code.
+/// Degree to which a map is read-only for some code.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Access {
     /// Not mentioned at all.
@@ -81,12 +82,12 @@ pub enum Access {
 }
 
 impl MapUse {
-    /// Whether there is no use at all.
+    /// Returns true if there is no use at all.
     pub fn is_empty(&self) -> bool {
         *self == MapUse::default()
     }
 
-    /// How far the map is read-only.
+    /// Degree to which the map is read-only.
     pub fn access(&self, decl: &MapDecl) -> Access {
         let written = merge(self.writes.iter().map(|w| w.range));
         let whole = Range { start: 0, end: decl.value_size };
@@ -104,7 +105,7 @@ impl MapUse {
         merge(self.reads.iter().map(|r| r.range))
     }
 
-    /// Adds what another does.
+    /// Adds the uses of another.
     pub fn absorb(&mut self, other: &MapUse) {
         self.lookups.extend(&other.lookups);
         self.updates.extend(&other.updates);
@@ -132,7 +133,7 @@ fn merge(ranges: impl Iterator<Item = Range>) -> Vec<Range> {
 /// Uses of the maps of a module, by function.
 #[derive(Clone, Debug)]
 pub struct Usage {
-    /// What each function itself does.
+    /// Uses by each function itself.
     by_func: BTreeMap<Func, BTreeMap<Map, MapUse>>,
     /// Functions that each function calls or takes the address of.
     callees: BTreeMap<Func, Vec<Func>>,
@@ -152,12 +153,12 @@ impl Usage {
         usage
     }
 
-    /// What a function itself does to a map, callees not included.
+    /// Uses of a map by a function itself, callees not included.
     pub fn of_function(&self, func: Func, map: Map) -> MapUse {
         self.by_func.get(&func).and_then(|uses| uses.get(&map)).cloned().unwrap_or_default()
     }
 
-    /// What a function and all that it calls do to a map. Tail calls are other programs.
+    /// Uses of a map by a function and all functions that it calls. Tail calls are other programs.
     pub fn of_program(&self, func: Func, map: Map) -> MapUse {
         let mut all = MapUse::default();
         for f in self.reachable(func) {
@@ -168,7 +169,7 @@ impl Usage {
         all
     }
 
-    /// What all programs of a module together do to a map.
+    /// Uses of a map by all programs of a module together.
     pub fn of_module(&self, map: Map) -> MapUse {
         let mut all = MapUse::default();
         self.by_func.values().filter_map(|uses| uses.get(&map)).for_each(|uses| all.absorb(uses));
@@ -199,7 +200,7 @@ fn callees(func: &Function) -> Vec<Func> {
     .collect()
 }
 
-/// What happens to an inner map may happen to any map of the same shape: user space may have put it there.
+/// Copies the uses of an inner map to all maps of the same shape: user space may have put any of them there.
 fn alias_inner_maps(module: &Module, uses: &mut BTreeMap<Map, MapUse>) {
     for template in module.maps.values().filter_map(|m| m.inner) {
         let Some(inner) = uses.get(&template).cloned() else { continue };

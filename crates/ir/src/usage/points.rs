@@ -1,7 +1,7 @@
 //! Which map values and map objects each value may point to.
 //!
-//! One fixed point over all functions, without regard to calling context. Memory is one cell: whatever pointer is
-//! stored anywhere may be what any 8-byte load gives.
+//! One fixed point over all functions, without regard to calling context. Memory is one cell: any 8-byte load
+//! may give any pointer that is stored anywhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,10 +26,10 @@ pub enum Offsets {
 
 /// More offsets than this become [`Offsets::Any`].
 const MAX_OFFSETS: usize = 16;
-/// Parameters of a function that is called back.
+/// Parameters of a callback.
 const MAX_ARGS: usize = 5;
 
-/// What a value may point to, as far as maps go.
+/// Possible targets of a value, among maps and their values.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Points {
     /// Values of maps.
@@ -54,7 +54,7 @@ impl Points {
         Points { unknown: true, ..Points::default() }
     }
 
-    /// Whether it points to no map value and no map.
+    /// Returns true if it points to no map value and no map.
     pub fn is_none(&self) -> bool {
         self.values.is_empty() && self.objects.is_empty() && !self.unknown
     }
@@ -75,7 +75,7 @@ impl Points {
         changed
     }
 
-    /// The same pointers, displaced; `None` by an unknown distance.
+    /// The same pointers, displaced; `None` stands for an unknown distance.
     fn moved(&self, by: Option<i64>) -> Points {
         let mut moved = self.clone();
         for offsets in moved.values.values_mut() {
@@ -111,13 +111,13 @@ impl Offsets {
     }
 }
 
-/// What every value of a module may point to.
+/// Possible targets of every value of a module.
 #[derive(Clone, Debug)]
 pub struct PointsTo {
     values: SecondaryMap<Func, SecondaryMap<Value, Points>>,
-    /// What functions return.
+    /// Targets of the functions' results.
     returned: SecondaryMap<Func, Points>,
-    /// What lies somewhere in memory.
+    /// Targets of pointers stored somewhere in memory.
     stored: Points,
     changed: bool,
 }
@@ -146,7 +146,7 @@ impl PointsTo {
         this
     }
 
-    /// What a value may point to.
+    /// Possible targets of a value.
     pub fn of(&self, func: Func, value: Value) -> &Points {
         &self.values[func][value]
     }
@@ -209,7 +209,7 @@ impl PointsTo {
         }
     }
 
-    /// What a helper hands to the functions that it calls back.
+    /// Passes a helper's callback arguments to the callback's parameters.
     fn callbacks(&mut self, module: &Module, id: Func, data: &InstData, helper: i32) {
         let func = &module.funcs[id];
         let opaque = Helper::get(helper).is_none_or(|h| h.effects.contains(Effects::CALLBACK));
@@ -233,7 +233,7 @@ impl PointsTo {
         }
     }
 
-    /// What a lookup in one of these maps gives.
+    /// Results of a lookup in one of these maps.
     fn values_of(&self, module: &Module, maps: &Points) -> Points {
         let mut found = Points { unknown: maps.unknown, ..Points::default() };
         for &map in &maps.objects {
@@ -270,8 +270,8 @@ impl PointsTo {
                 either.join(arg(2));
                 either
             }
-            // Pointers pass the verifier through no other arithmetic, but where a privileged program does it anyway
-            // the result is still one of its operands, more or less.
+            // The verifier allows no other arithmetic on pointers, but if a privileged program does it anyway
+            // the result is still based on one of its operands.
             Op::Alu { .. } | Op::Neg { .. } | Op::AddrSpaceCast { .. } => {
                 let mut any = Points::default();
                 data.args.iter().for_each(|&a| {
@@ -298,7 +298,8 @@ impl PointsTo {
     }
 }
 
-/// Functions whose address goes elsewhere than directly into a helper: who calls them with what is not known.
+/// Functions whose address goes elsewhere than directly into a helper: their callers and arguments are not
+/// known.
 fn stray_functions(func: &Function) -> Vec<Func> {
     let mut stray = Vec::new();
     for (_, inst) in func.insts_in_order() {
@@ -313,13 +314,13 @@ fn stray_functions(func: &Function) -> Vec<Func> {
     stray
 }
 
-/// Whether this is the context of a tracing program: an iterator's holds addresses of map values.
+/// Returns true if this is the context of a tracing program: an iterator's holds addresses of map values.
 fn is_iterator_field(func: &Function, base: Value) -> bool {
     const TRACING: u32 = 26;
     func.linkage == Linkage::Program { prog_type: TRACING } && func.types[base] == Type::Ptr(Prov::Ctx)
 }
 
-/// All maps that `points` may stand for as a map object.
+/// All maps whose map object `points` may stand for.
 pub(super) fn objects<'a>(points: &'a Points, module: &'a Module) -> impl Iterator<Item = Map> + 'a {
     (0..module.maps.len()).map(Map::new).filter(|m| points.unknown || points.objects.contains(m))
 }

@@ -1,4 +1,4 @@
-//! Walks one function and writes down what its instructions do to maps.
+//! Walks one function and records its instructions' uses of maps.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ struct Recorder<'a> {
     uses: BTreeMap<Map, MapUse>,
 }
 
-/// How an instruction touches what an address points to.
+/// Kind of access by an instruction through an address.
 #[derive(Clone, Copy)]
 struct How {
     reads: bool,
@@ -89,10 +89,10 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Everything may happen to the maps that `arg` may be.
+    /// Records every kind of use for the maps that `arg` may be.
     fn any_map_use(&mut self, inst: Inst, arg: Value) {
         let site = self.site(inst);
-        // An unknown word that is handed over is a map only where a map is expected; named maps are what count.
+        // An unknown word is a map only where the callee expects one; only named maps count.
         for &map in &self.of(arg).objects {
             let uses = self.uses.entry(map).or_default();
             uses.updates.push(site);

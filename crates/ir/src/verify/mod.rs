@@ -1,11 +1,12 @@
-//! The IR verifier: what every module must satisfy, before and after every pass.
+//! The IR verifier: conditions on every module, before and after every pass.
 //!
-//! Structure: each block in the layout once; its instructions in no other; a terminator at its end and nowhere
-//! before; as many arguments for a target as it has parameters; no branch to the entry, whose parameters are the
-//! function's. Definitions: one a value, and it dominates every use in a reachable block. Operations: what
-//! `ops.rs` says of each. Types must be plausible; [`Type::Any`](crate::Type::Any) always is.
+//! Structure: each block in the layout once; its instructions in no other; a terminator at its end and
+//! nowhere before; as many arguments for a target as it has parameters; no branch to the entry, whose
+//! parameters are the function's. Definitions: one a value, and it dominates every use in a reachable block.
+//! Operations: the rules of `ops.rs` for each. Types must be plausible; [`Type::Any`](crate::Type::Any)
+//! always is.
 //!
-//! A function without blocks is one whose body is gone; nothing may call it. Unreachable blocks are tolerated (see
+//! A function without blocks has lost its body; nothing may call it. Unreachable blocks are tolerated (see
 //! [`unreachable_blocks`]), with dominance unchecked in them.
 
 mod decls;
@@ -30,7 +31,7 @@ pub struct VerifyError {
     pub block: Option<Block>,
     /// The instruction with its text, if it is in one.
     pub inst: Option<(Inst, String)>,
-    /// What is wrong.
+    /// The violation.
     pub message: String,
 }
 
@@ -65,8 +66,8 @@ pub fn verify_function(func: &Function, module: &Module) -> Vec<VerifyError> {
     verify(func, Some(module))
 }
 
-/// Verifies the structure of a function, and that every value is defined wherever it is used; an empty list means that it
-/// is so. Of operations nothing is said: that takes the module.
+/// Verifies the structure of a function, and that every value is defined wherever it is used; an empty list
+/// means that both hold. Operations are not checked: that takes the module.
 pub fn verify_definitions(func: &Function) -> Vec<VerifyError> {
     verify(func, None)
 }

@@ -11,7 +11,7 @@ use crate::{Size, Width};
 
 type Checked = Result<(), String>;
 
-/// What is wrong with an instruction whose structure (targets, values) is sound.
+/// Errors of an instruction whose structure (targets, values) is sound.
 pub(super) fn check(func: &Function, module: &Module, inst: Inst) -> Vec<String> {
     let checks = [entities(func, module, inst), counts(func, module, inst), attributes(func, module, inst)];
     let mut messages: Vec<String> = checks.into_iter().filter_map(Result::err).collect();

@@ -1,8 +1,9 @@
-//! Tests before lookups: a word of the key that has none of the values that the table's keys have is looked up in vain, and need
-//! not be.
+//! Tests before lookups. A word of the key that has none of the values that occur in the table's keys makes
+//! the lookup fail for certain, so the lookup need not be made.
 //!
-//! A test stands as far ahead as it spares lookups of which it makes no difference what they find, once that is known
-//! ([`super::needless`]): a classifier asks for the protocol last, and for nothing else if no rule is about that protocol.
+//! A test stands early enough to spare other lookups, too: those whose results make no difference once its
+//! outcome is known ([`super::needless`]). A classifier asks for the protocol last, and for nothing else if
+//! no rule is about that protocol.
 
 use cranelift_entity::EntityRef;
 use millstream_ir::{Block, Cfg, DomTree, Func, Function, Inst, Module, Piece, Size, Value, ValueDef};
@@ -21,17 +22,17 @@ use super::stack_key;
 
 const HASH: u32 = 1;
 
-/// A test, as the code ahead of which it stands sees it.
+/// A test, as seen by the code that it stands before.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Test<'p> {
     plan: &'p KeyTest,
-    /// The lookup of whose key it is.
+    /// The lookup whose key is tested.
     lookup: Inst,
     /// The word.
     word: Option<Value>,
 }
 
-/// Whether the tests before lookups fit; by the lookups that they stand ahead of.
+/// Checks that the tests fit their lookups; groups them by the lookup that they stand before.
 pub(super) fn check_tests<'p>(
     module: &Module,
     func: Func,
@@ -65,7 +66,7 @@ pub(super) fn check_tests<'p>(
     Ok(by_inst)
 }
 
-/// The value that a piece of a lookup's key has.
+/// The value of a piece of a lookup's key.
 fn word(func: &Function, (cfg, dom): (&Cfg, &DomTree), site: &Site, piece: Piece) -> Option<Value> {
     match &site.key {
         Key::Values(layout) => {
@@ -80,7 +81,8 @@ fn word(func: &Function, (cfg, dom): (&Cfg, &DomTree), site: &Site, piece: Piece
     }
 }
 
-/// Whether another lookup is on every way to one, and a word of the key of that is known there.
+/// Returns true if `other` is on every path to `site`, and `word`, a word of the key of `site`, is defined
+/// there.
 fn is_known(func: &Function, (cfg, dom): (&Cfg, &DomTree), word: Value, site: &Site, other: &Site) -> bool {
     let place = |block: Block, inst: Inst| func.blocks[block].insts.iter().position(|i| *i == inst);
     // In one block, what comes first; else by dominance.
@@ -98,7 +100,7 @@ fn is_known(func: &Function, (cfg, dom): (&Cfg, &DomTree), word: Value, site: &S
     defined && precedes(here, (site.block, place(site.block, site.inst)))
 }
 
-/// Whether a lookup in an array is never for an index that the array does not have.
+/// Returns true if the index of a lookup in an array is always within the array.
 pub fn in_range(module: &Module, func: Func, site: &Site) -> bool {
     let (body, decl) = (&module.funcs[func], &module.maps[site.map]);
     let cfg = Cfg::new(body);
@@ -113,8 +115,8 @@ pub fn in_range(module: &Module, func: Func, site: &Site) -> bool {
     decl.kind == ARRAY && bits.is_some_and(|bits| bits <= 16 && 1 << bits <= decl.max_entries)
 }
 
-/// The lookups of which it makes no difference what they find where another one finds this, in their order; those only that are on every
-/// way to it, and where the word of its key is known.
+/// Lookups whose results make no difference if the lookup at `site` finds `finds`, in program order. Only
+/// those that are on every path to `site`, and where the word of its key is known.
 pub fn spared_by(
     module: &Module,
     all: &[Site],
@@ -142,7 +144,8 @@ pub fn spared_by(
 }
 
 impl Copier<'_> {
-    /// Makes the tests that stand ahead of a lookup. Gives the block in which to go on; `None` if nothing is to be found for certain.
+    /// Emits the tests that stand before a lookup. Returns the block to continue in; `None` if the lookup
+    /// certainly finds nothing.
     pub(super) fn tested(
         &mut self,
         inst: Inst,
@@ -186,7 +189,7 @@ impl Copier<'_> {
         Some(out)
     }
 
-    /// Whether it makes no difference here what a lookup finds.
+    /// Returns true if the result of a lookup makes no difference here.
     pub(super) fn is_needless(&self, inst: Inst, block: Block, env: &Env) -> bool {
         // Of tables that may have changed, no more is believed.
         let nothing = Assumed::default();
@@ -223,7 +226,7 @@ mod tests {
     use super::super::site::sites;
     use super::*;
 
-    /// Nothing is known of any map, but that nobody writes it.
+    /// Maps of which only one thing is known: nobody writes them.
     struct ReadOnly;
 
     impl Contents for ReadOnly {
@@ -236,7 +239,8 @@ mod tests {
         }
     }
 
-    /// A program that looks up what it is given in `map0` and then in `map1`; `between` and `after` are put between the two and behind.
+    /// Lookups spared in a program that looks up its argument in `map0`, then in `map1`. `between` is
+    /// inserted between the two, `after` behind them.
     fn spared(kind: u32, between: &str, after: &str) -> usize {
         let text = format!(
             "map map0 \"a\" kind={kind} key=4 value=8 entries=8 flags=0

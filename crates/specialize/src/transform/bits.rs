@@ -1,9 +1,11 @@
-//! Numbers bit by bit: each is known, or is a bit of a word that only the packet knows, as it is or flipped.
+//! Numbers bit by bit: each bit is known, or equals a bit of a word that only the packet knows, possibly
+//! flipped.
 //!
-//! What rules do with the words of a packet before they compare them, masking, changing the byte order, taking what differs, moves
-//! bits and flips them; so a comparison is a condition on bits of the words themselves.
+//! Rules mask the words of a packet, change their byte order or xor them before they compare them. That moves
+//! and flips bits, so a comparison is a condition on bits of the words themselves.
 //!
-//! Invariant: a [`Condition`] is true exactly where the comparison is, but for [`Condition::Open`], of which nothing is known.
+//! Invariant: a [`Condition`] is true exactly where the comparison is, except [`Condition::Open`], of which
+//! nothing is known.
 
 use std::array;
 
@@ -22,7 +24,7 @@ pub(super) enum Bit {
     Open,
 }
 
-/// A bit of a word, and what it is.
+/// A bit of a word, and its value.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Literal {
     pub(super) word: Value,
@@ -40,23 +42,23 @@ impl Literal {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Bits([Bit; 64]);
 
-/// What is known of bits of words.
+/// Known bits of words: word, mask of the known bits, their values.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Facts(SmallVec<[(Value, u64, u64); 6]>);
 
 impl Facts {
-    /// What a bit is.
+    /// The value of a bit, if known.
     fn of(&self, word: Value, at: u8) -> Option<bool> {
         let (_, known, is) = self.0.iter().find(|(of, ..)| *of == word)?;
         (known >> at & 1 == 1).then_some(is >> at & 1 == 1)
     }
 
-    /// Whether a literal holds, if that is known.
+    /// Tests a literal; `None` if its bit is not known.
     fn holds(&self, literal: Literal) -> Option<bool> {
         self.of(literal.word, literal.at).map(|is| is == literal.is)
     }
 
-    /// The same where a literal holds, too.
+    /// These facts, and that a literal holds.
     pub(super) fn with(&self, literal: Literal) -> Facts {
         let mut facts = self.clone();
         let bit = 1u64 << literal.at;
@@ -74,13 +76,13 @@ impl Bits {
         Bits(array::from_fn(|n| Bit::Known(value >> n & 1 == 1)))
     }
 
-    /// A word of so many bits.
+    /// A word of this many bits.
     pub(super) fn word(word: Value, bits: u32) -> Bits {
         let bit = |n: usize| Bit::Of(Literal { word, at: n as u8, is: true });
         Bits(array::from_fn(|n| if (n as u32) < bits { bit(n) } else { Bit::Known(false) }))
     }
 
-    /// Anything of so many bits.
+    /// A number of this many bits, all unknown.
     pub(super) fn open(bits: u32) -> Bits {
         Bits(array::from_fn(|n| if (n as u32) < bits { Bit::Open } else { Bit::Known(false) }))
     }
@@ -92,12 +94,12 @@ impl Bits {
         })
     }
 
-    /// The lowest of them, zeros above.
+    /// The lowest bits, zero-extended.
     pub(super) fn lowest(&self, bits: u32) -> Bits {
         Bits(array::from_fn(|n| if (n as u32) < bits { self.0[n] } else { Bit::Known(false) }))
     }
 
-    /// The lowest of them, the highest of these above, in a number of that width.
+    /// The lowest bits, sign-extended to that width.
     pub(super) fn sign_extended(&self, bits: u32, width: Width) -> Bits {
         let sign = self.0[bits.clamp(1, 64) as usize - 1];
         Bits(array::from_fn(|n| if (n as u32) < bits { self.0[n] } else { sign })).lowest(of_width(width))
@@ -157,7 +159,7 @@ impl Bits {
         (sum(false), sum(true))
     }
 
-    /// The word that it is, and how many bits of it.
+    /// The word that it equals, and its width in bits.
     fn plain(&self) -> Option<(Value, u32)> {
         let Bit::Of(Literal { word, at: 0, is: true }) = self.0[0] else { return None };
         let bits = self.0.iter().position(|bit| *bit == Bit::Known(false)).unwrap_or(64) as u32;
@@ -247,20 +249,21 @@ fn xor(a: Bit, b: Bit) -> Bit {
 
 pub(super) type Literals = SmallVec<[Literal; 8]>;
 
-/// What a comparison asks of words.
+/// Condition that a comparison puts on words.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Condition {
-    /// Nothing: it is known.
+    /// True or false, whatever the words.
     Always(bool),
-    /// All of these.
+    /// Conjunction of literals.
     All(Literals),
-    /// One of these at least.
+    /// Disjunction of literals.
     Any(Literals),
-    /// That the lowest bits of a word are a number between these, one of which is the least or the greatest that they can be.
+    /// The lowest bits of a word, as a number, lie between these. One bound is the least or the greatest
+    /// value that they can have.
     Within {
         /// The word.
         word: Value,
-        /// How many bits.
+        /// Width in bits.
         bits: u32,
         /// The least.
         first: u64,
@@ -272,7 +275,7 @@ pub(super) enum Condition {
 }
 
 impl Condition {
-    /// What a comparison of two numbers asks.
+    /// The condition under which two numbers compare as asked.
     pub(super) fn new(cond: Cond, width: Width, a: &Bits, b: &Bits) -> Condition {
         let wide = of_width(width);
         let (a, b) = (a.lowest(wide), b.lowest(wide));
@@ -320,7 +323,7 @@ impl Condition {
         }
     }
 
-    /// Whether it is met, if what is known decides that.
+    /// Evaluates it under these facts; `None` if they do not decide it.
     pub(super) fn under(&self, facts: &Facts) -> Option<bool> {
         match self {
             Condition::Always(is) => Some(*is),
@@ -351,7 +354,7 @@ impl Condition {
         }
     }
 
-    /// Bits that are so wherever it is met.
+    /// Literals that hold wherever the condition does.
     pub(super) fn literals(&self) -> Literals {
         match self {
             Condition::All(literals) => literals.clone(),
@@ -379,7 +382,7 @@ mod tests {
         *state >> 20 ^ *state << 7
     }
 
-    /// What a number is for a word.
+    /// The value of a number for a given word; `None` if a bit is open.
     fn value(bits: &Bits, word: u64) -> Option<u64> {
         bits.0.iter().enumerate().try_fold(0, |sum, (n, bit)| match bit {
             Bit::Known(is) => Some(sum | u64::from(*is) << n),
@@ -388,7 +391,7 @@ mod tests {
         })
     }
 
-    /// Everything that is known of the lowest bits of a word.
+    /// The facts that fix the lowest bits of a word.
     fn facts(word: Value, is: u64, bits: u8) -> Facts {
         (0..bits).fold(Facts::default(), |facts, at| facts.with(Literal { word, at, is: is >> at & 1 == 1 }))
     }

@@ -1,38 +1,43 @@
 //! Copies of entries of maps that the data plane writes itself: connection tables, learning tables.
 //!
-//! A [`Cache`] lies in the value of an array map of one entry. Each CPU has slots of its own in it, which all lookups in the map share
-//! (but what a packet holds a copy of is not written over while it may read it); a slot holds a key, the bytes of its value that the program reads, and a *stamp*. A lookup whose key and stamp
-//! are right goes on with the copy: no helper is called. A key has two slots, one beside the other: keys that want the same one are in each
-//! other's way only where they are three. What the code then wants of the entry itself (to write to it, to
-//! hand its address on) it gets by giving the copy up: it goes back to the lookup, which it can as long as nothing that
-//! others could see has happened since.
+//! A [`Cache`] lies in the value of an array map of one entry. Each CPU has its own slots, shared by all
+//! lookups in the map (but a copy that a packet holds is not overwritten while the packet may read it). A
+//! slot holds a key, those bytes of its value that the program reads, and a *stamp*. A lookup whose key and
+//! stamp match continues with the copy: no helper is called. A key has two neighbouring slots, so keys that
+//! want the same slot evict each other only if there are three of them. Code that then needs the entry itself
+//! (to write to it, to pass its address on) gives the copy up: it goes back to the lookup, which it can do as
+//! long as nothing visible to others has happened since.
 //!
 //! # What a stamp says
 //!
-//! Every writer of the map in the program, also in its copy of the original, counts itself in before it writes and out
-//! afterwards: a store through a pointer that a lookup gave at the bucket of that key, everything else for the whole map; in functions
-//! that it calls, too.
-//! The stamp is the sum of both counts of writers that came in, which only grow: as long as it is the same, nobody has
-//! written since. A slot is filled from the map only if nobody was inside before the lookup and nobody has come in
-//! when all was copied. A packet that finds the sum unchanged could as well have looked its key up at that moment.
+//! Every writer of the map in the program, also in its copy of the original and in functions that it calls,
+//! counts itself in before it writes and out afterwards. A store through a pointer that a lookup gave counts
+//! at the bucket of that key, everything else for the whole map. The stamp is the sum of both counts of
+//! writers that came in, which only grow: as long as it is the same, nobody has written since. A slot is
+//! filled from the map only if no writer was inside before the lookup and none has come in by the time
+//! everything is copied. A packet that finds the sum unchanged could as well have looked its key up at that
+//! moment.
 //!
-//! *Who does not count*: the control plane revokes the variant before it writes, and who lets it run again counts the whole map
-//! first; before programs that do not count come onto the hook, and until they have certainly left it, somebody is counted
-//! in (`crate::caches`).
+//! *Writers that do not count*: the control plane revokes the variant before it writes, and counts the whole
+//! map before the variant may run again. Before programs that do not count are attached to the hook, and
+//! until they have certainly left it, one writer is counted in (`crate::caches`).
 //!
-//! *Recent use.* A lookup in a map of least recent use marks its entry. Marks go when an entry is inserted, which counts for
-//! the whole map: an entry whose stamp is right has its mark still, and to skip the lookup changes nothing.
+//! *Recent use.* A lookup in a map of least recent use marks its entry. Marks go when an entry is inserted,
+//! which counts for the whole map: an entry whose stamp is right has its mark still, and to skip the lookup
+//! changes nothing.
 //!
-//! *Inner maps.* A lookup in a map that was found in a map of maps has a slot that holds the address of that map as well, and is right for no
-//! other. All inner maps of a shape, and the maps of the object that have it, share the counts: whoever writes one of them has written a key of all.
-//! An address means the same map until what is inside changes, which revokes the variant, and then all copies are forgotten
+//! *Inner maps.* A slot for a lookup in a map that was found in a map of maps also holds the address of that
+//! inner map, and matches no other. All inner maps of a shape, and the maps of the object that have it, share
+//! the counts: a write of a key in one of them counts for that key in all. An address means the same map
+//! until the contents of the outer map change; that revokes the variant, and all copies are forgotten
 //! ([`crate::nested`]).
 //!
-//! *Who chooses packets* does not choose slots: by what words of keys count is drawn anew by each session. Programs that share a cache's memory
-//! must share that, too, or a writer would count in another bucket than readers look at.
+//! *Hashing.* Senders of packets cannot aim at slots: each session draws anew the factors by which it hashes
+//! keys. Programs that share a cache's memory must share the factors, too, or a writer would count in another
+//! bucket than readers look at.
 //!
-//! Absent keys are not cached. Slots of a CPU are written by packets of that CPU only, which do not interrupt each other:
-//! packet programs run with bottom halves off.
+//! Absent keys are not cached. Slots of a CPU are written by packets of that CPU only, which do not interrupt
+//! each other: packet programs run with bottom halves off.
 
 use std::collections::BTreeSet;
 
@@ -54,9 +59,9 @@ use super::split::KeyAbs;
 
 /// `bpf_get_smp_processor_id`.
 const CPU: i32 = 8;
-/// Helpers that leave no trace: lookups, clocks, the number of the CPU.
+/// Helpers without side effects: lookups, clocks, the number of the CPU.
 const TRACELESS: &[i32] = &[super::site::LOOKUP, 5, CPU, 125, 160];
-/// Counts of writers, for keys by their hash.
+/// Number of buckets of writer counts; keys are assigned to them by hash.
 const BUCKETS: u32 = 1 << BUCKET_BITS;
 const BUCKET_BITS: u32 = 10;
 const STARTED: u32 = 0;
@@ -65,7 +70,7 @@ const STARTED_BUCKETS: u32 = 64;
 const FINISHED_BUCKETS: u32 = STARTED_BUCKETS + 8 * BUCKETS;
 const SLOTS: u32 = FINISHED_BUCKETS + 8 * BUCKETS;
 
-/// How a cache lies in memory.
+/// Layout of a cache in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CacheShape {
     /// Bytes of keys.
@@ -76,14 +81,15 @@ pub struct CacheShape {
     pub slots: u32,
     /// CPUs that have slots: a power of two, above the highest number of a CPU.
     pub cpus: u32,
-    /// Whether slots hold the address of the map beside the key: it is an inner one, one of many.
+    /// True if slots hold the address of the map beside the key, because it is one of many inner maps.
     pub is_inner: bool,
 }
 
 impl CacheShape {
     /// The fewest slots.
     pub const LEAST_SLOTS: u32 = BUCKETS;
-    /// Offset of the count of writers of the whole map that have come in; that of those that have gone follows.
+    /// Offset of the count of writers of the whole map that have come in; the count of those that have gone
+    /// follows.
     pub const STARTED: usize = STARTED as usize;
     /// Offset of the count of writers of the whole map that have gone.
     pub const FINISHED: usize = FINISHED as usize;
@@ -94,12 +100,12 @@ impl CacheShape {
         Row { key: if self.is_inner { key + 8 } else { key }, value: self.value }
     }
 
-    /// Where the address of the inner map lies, counted as a slot's address is.
+    /// Offset of the address of the inner map, relative to a slot's address.
     fn map_at(&self) -> u32 {
         SLOTS + 8 + self.key.next_multiple_of(8)
     }
 
-    /// Where the value lies, counted as a slot's address is.
+    /// Offset of the value, relative to a slot's address.
     fn value_at(&self) -> u32 {
         SLOTS + self.slot().value_at()
     }
@@ -109,7 +115,7 @@ impl CacheShape {
         u64::from(self.slots) * u64::from(self.slot().bytes())
     }
 
-    /// Bytes of all.
+    /// Bytes of the whole cache.
     pub fn bytes(&self) -> u64 {
         u64::from(SLOTS) + u64::from(self.cpus) * self.own()
     }
@@ -119,7 +125,7 @@ impl CacheShape {
         self.slots.trailing_zeros()
     }
 
-    /// Whether the map that it is put into is fit for it.
+    /// Returns true if the map that is to hold the cache suits this layout.
     fn fits(&self, decl: &MapDecl) -> bool {
         let powers =
             self.slots.is_power_of_two() && self.slots >= Self::LEAST_SLOTS && self.cpus.is_power_of_two();
@@ -135,7 +141,7 @@ pub struct Cache {
     pub of: Map,
     /// An array of one entry, for the cache.
     pub place: Map,
-    /// How it lies there.
+    /// Layout of the cache.
     pub shape: CacheShape,
     /// The instructions of the function by which the map is written.
     pub writers: Vec<Inst>,
@@ -143,12 +149,12 @@ pub struct Cache {
     pub callees: Vec<(Func, Vec<Inst>)>,
     /// Bytes of values that the function reads.
     pub read: Vec<Range>,
-    /// By what words of keys count; nobody who sends packets knows it. All who use `place` have the same.
+    /// Seed of the hash of keys, unknown to senders of packets. All users of `place` have the same one.
     pub secret: u64,
 }
 
 impl Cache {
-    /// Whether the declarations of the maps are as it says.
+    /// Returns true if the declarations of the maps agree with the cache.
     pub(super) fn fits(&self, maps: &cranelift_entity::PrimaryMap<Map, MapDecl>) -> bool {
         let of = maps
             .get(self.of)
@@ -162,7 +168,7 @@ impl Cache {
         (sum.fold(0, u64::wrapping_add) >> (64 - self.shape.slot_bits())) as u32
     }
 
-    /// By what the n-th word of a key counts: odd, and of all those equally likely.
+    /// The odd factor of the n-th word of a key, uniformly distributed.
     fn factor(&self, n: u32) -> u64 {
         // SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): independent of one another for whom the seed is not known.
         let step = self.secret.wrapping_add(u64::from(n + 1).wrapping_mul(MULTIPLIER));
@@ -176,7 +182,7 @@ impl Cache {
         self.callees.iter().map(|(func, _)| *func)
     }
 
-    /// Whether a call of a function may write the map.
+    /// Returns true if a call of a function may write the map.
     fn may_write(&self, module: &Module, func: Func) -> bool {
         let (mut seen, mut work) = (FxHashSet::default(), vec![func]);
         while let Some(func) = work.pop() {
@@ -198,17 +204,17 @@ impl Cache {
     }
 }
 
-/// Where a key's slot and counts are.
+/// Places of a key's slot and counts.
 struct Spot<'p> {
     cache: &'p Cache,
     words: Vec<Value>,
     /// The address of the map, if it is an inner one.
     object: Option<Value>,
-    /// The slot that the key has before any other.
+    /// The first choice of slot for the key.
     first: Slot,
-    /// The numbers of slots of which the packet has copies.
+    /// Numbers of the slots whose copies the packet holds.
     held: Vec<Value>,
-    /// So far before the first slot of the CPU as all slots lie behind the beginning.
+    /// First slot of the CPU, minus the offset at which slots begin.
     own: Value,
     /// Offset of the bucket among the buckets.
     bucket: Value,
@@ -217,15 +223,15 @@ struct Spot<'p> {
 /// A slot of a cache.
 #[derive(Clone, Copy)]
 struct Slot {
-    /// So far before it as all slots lie behind the beginning: loads and stores add that at no cost.
+    /// Its address, minus the offset at which slots begin: loads and stores add that at no cost.
     at: Value,
     /// Its number among those of the CPU.
     number: Value,
 }
 
 impl<'a> Copier<'a> {
-    /// A lookup in a cache, and in the map where the cache does not have it. `None` if the key is not known in pieces that do,
-    /// or the lookup is made again and again: nothing is emitted then.
+    /// A lookup in a cache, and in the map if the cache does not have the key. `None`, with nothing emitted,
+    /// if the key is not known in suitable pieces or the lookup is in a loop.
     #[allow(clippy::too_many_arguments)] // one lookup's circumstances
     pub(super) fn cached(
         &mut self,
@@ -265,7 +271,7 @@ impl<'a> Copier<'a> {
         self.if_absent(found, [BlockCall::new(absent), BlockCall::with(by_map, [found])], back);
         self.buckets.insert(entry, (map, spot.bucket));
         self.note(site, SiteReport::default());
-        // What goes on without a copy is rare: no more is done for it than what is right.
+        // Paths without a copy are rare: their code need only be correct.
         let plain = std::mem::replace(&mut self.plain, true);
         let there = Known { map, origin: inst, bytes: Bytes::There, address: Address::Held(entry) };
         let there = Abs::Ptr(self.known.push(there), 0);
@@ -300,7 +306,7 @@ impl<'a> Copier<'a> {
         copied.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// Whether control may come back to a block of the source.
+    /// Returns true if control may come back to a block of the source.
     fn in_loop(&self, block: Block) -> bool {
         let (mut seen, mut work) = (FxHashSet::default(), vec![block]);
         while let Some(at) = work.pop() {
@@ -350,7 +356,7 @@ impl<'a> Copier<'a> {
         Some(constants.into_iter().zip(parts).map(word).collect())
     }
 
-    /// A value of so many bytes with zeros above.
+    /// Zero-extends a value of this size.
     fn widened(&mut self, value: Value, size: Size, out: Block) -> Value {
         match size {
             Size::Dw => value,
@@ -383,7 +389,8 @@ impl<'a> Copier<'a> {
         Slot { at: self.moved(own, offset, cache, out), number }
     }
 
-    /// Goes on in `hit` with the slot if it has a copy that is good with this stamp, else in `miss`. Ends the block `from`.
+    /// Goes on in `hit` with the slot if its copy is valid for this stamp, else in `miss`. Ends the block
+    /// `from`.
     fn try_slot(&mut self, spot: &Spot<'_>, (slot, stamp): (Slot, Value), [from, hit, miss]: [Block; 3]) {
         let (hit, miss) = (BlockCall::with(hit, [slot.at, slot.number]), BlockCall::new(miss));
         let of_key = match spot.object {
@@ -409,7 +416,7 @@ impl<'a> Copier<'a> {
         let shape = cache.shape;
         // Below 2^29, as all offsets into values are; the kernel refuses a map that is larger.
         let mut own = self.place(cache, 0, out);
-        // First of all: what is at hand across a call is not in most registers.
+        // First of all: values that are live across a call are not in most registers.
         if shape.cpus > 1 {
             let cpu = self.value(out, Op::Helper { id: CPU }, &[], Type::I64);
             let cpu = self.by(AluOp::And, cpu, u64::from(shape.cpus - 1), out);
@@ -424,7 +431,7 @@ impl<'a> Copier<'a> {
         Spot { cache, words, object, first, held, own, bucket }
     }
 
-    /// The words, each times its factor, added up: none has to wait for another.
+    /// The sum of the words, each times its factor: no word has to wait for another.
     pub(super) fn sum(&mut self, words: &[Value], factor: impl Fn(u32) -> u64, out: Block) -> Value {
         let mut sum: Option<Value> = None;
         for (n, &word) in (0..).zip(words) {
@@ -479,7 +486,8 @@ impl<'a> Copier<'a> {
         self.emit(out, op, &[entry, zero], &targets, Type::Any);
     }
 
-    /// Goes on in `hit` if a row, so far behind an address, has this first word and these words of a key. Ends the block.
+    /// Branches to `hit` if the row at this offset from an address has this first word and these words of a
+    /// key. Ends the block.
     pub(super) fn compare_row(
         &mut self,
         (row, at): (Value, u32),
@@ -499,9 +507,10 @@ impl<'a> Copier<'a> {
         self.unless_equal(differs, zero, [miss, hit], out);
     }
 
-    /// Looks up in the map, and copies what is found where nobody writes it meanwhile. Goes to `hit` with the copy made, else
-    /// to `by_map` with the entry, or to `absent`. The copy takes the place of one that is of no use any more, if there is one: only where the
-    /// first slot has one that is good, and the key wants it, too, the neighbour is written over.
+    /// Looks up in the map, and copies the entry if no writer is active meanwhile. Goes to `hit` with the new
+    /// copy, else to `by_map` with the entry, or to `absent`. The new copy replaces an invalid one if
+    /// possible: the neighbour slot is overwritten only if the first slot holds a valid copy and the key
+    /// belongs there, too.
     fn fill(
         &mut self,
         inst: Inst,
@@ -511,7 +520,8 @@ impl<'a> Copier<'a> {
         [miss, hit, by_map, absent]: [Block; 4],
     ) {
         let Spot { cache, first, bucket, .. } = *spot;
-        // In this order: if the older reading of those that have gone equals the newer one of those that came, nobody was inside.
+        // In this order: if the older count of writers gone equals the newer count of writers come, nobody
+        // was inside.
         let gone = self.counted(cache, FINISHED_BUCKETS, FINISHED, bucket, miss);
         let came = self.counted(cache, STARTED_BUCKETS, STARTED, bucket, miss);
         let entry = self.residual_lookup(inst, map, key, miss);
@@ -529,7 +539,7 @@ impl<'a> Copier<'a> {
             free = next;
         }
         self.unless_equal(gone, came, [leave.clone(), BlockCall::new(fill)], free);
-        // No sum is 0: somebody has come in before anybody else.
+        // No sum is 0: the first writer counts itself in before any copy is made.
         let none = self.value(fill, Op::Const { value: 0 }, &[], Type::I64);
         self.put(slot, (SLOTS, Size::Dw), none, volatile(), fill);
         for (n, &word) in (1..).zip(&spot.words) {
@@ -553,7 +563,7 @@ impl<'a> Copier<'a> {
         self.emit(done, Op::Jump {}, &[], &[BlockCall::with(hit, [slot, number])], Type::Any);
     }
 
-    /// What a load from a copied value gives.
+    /// The result of a load from a copied value.
     pub(super) fn copied(&mut self, base: Abs, load: &Op, ty: Type, out: Block) -> Option<Abs> {
         let (Abs::Ptr(id, by), &Op::Load { size, sext, offset, flags }) = (base, load) else { return None };
         let (Bytes::Copy(slot), None) = (&self.known[id].bytes, flags.core) else { return None };
@@ -568,7 +578,8 @@ impl<'a> Copier<'a> {
                 (self.contents.constant(map, at..end), row.value_at())
             }
         };
-        // What the packet itself has written since the entry may have, and a copy has not. Ways back are seen when they are made.
+        // Stores by the packet itself since the lookup may have reached the entry, but not the copy. Back
+        // edges are seen when they are made.
         if let Address::Back { since, .. } = self.known[id].address
             && (self.in_loop(self.source) || self.is_on_a_way(since, out, |inst| self.writes(inst, map)))
         {
@@ -581,7 +592,8 @@ impl<'a> Copier<'a> {
         Some(Abs::Val(self.value(out, Op::Load { size, sext, offset, flags }, &[slot], ty)))
     }
 
-    /// Goes back to the lookup, if one of the arguments is a copy of which the entry is wanted, and nothing has happened since.
+    /// Goes back to the lookup, if an argument is a copy whose entry is needed, and nothing has happened
+    /// since.
     pub(super) fn go_back(&mut self, args: &[Abs], at: At) -> bool {
         let back = |id: KnownId| match self.known[id].address {
             Address::Back { block, since } => Some((block, since)),
@@ -596,7 +608,7 @@ impl<'a> Copier<'a> {
         true
     }
 
-    /// Whether an instruction of the copy writes a map that has a cache.
+    /// Returns true if an instruction of the copy writes this map, which has a cache.
     fn writes(&self, inst: Inst, map: Map) -> bool {
         match self.out.insts[inst].op {
             Op::Call { func } => {
@@ -606,12 +618,14 @@ impl<'a> Copier<'a> {
         }
     }
 
-    /// Whether on all ways from one block of the copy to the end of another nothing happens that anybody could see.
+    /// Returns true if no instruction on any path from one block of the copy to the end of another is visible
+    /// to others.
     fn untouched(&self, since: Block, until: Block) -> bool {
         !self.is_on_a_way(since, until, |inst| !self.leaves_no_trace(inst))
     }
 
-    /// Whether there is such an instruction on any way from one block of the copy to the end of another; or such ways are not known.
+    /// Returns true if such an instruction is on some path from one block of the copy to the end of another,
+    /// or if the paths are not known.
     fn is_on_a_way(&self, since: Block, until: Block, such: impl Fn(Inst) -> bool) -> bool {
         let (mut seen, mut work) = (FxHashSet::default(), vec![until]);
         while let Some(at) = work.pop() {
@@ -624,7 +638,8 @@ impl<'a> Copier<'a> {
             if at == since {
                 continue;
             }
-            // Who goes back there comes from where there was a copy, and nothing has happened since; it may be copied later.
+            // A path that goes back there comes from a copied value, and nothing has happened since; it may
+            // be copied later.
             let before = self.backs.get(&at);
             if self.preds[at].is_empty() && before.is_none() {
                 return true;
@@ -642,8 +657,8 @@ impl<'a> Copier<'a> {
         }
     }
 
-    /// Where writers of maps with caches are counted, for what this instruction writes: a key's bucket if it is known, else the
-    /// whole map.
+    /// Counters for the writes of this instruction to maps with caches: a key's bucket if it is known, else
+    /// the whole map.
     pub(super) fn counts(&self, inst: Inst, args: &[Abs]) -> SmallVec<[(&'a Cache, Option<Value>); 1]> {
         let plan = self.plan;
         let written = plan.caches.iter().filter(|c| c.writers.contains(&inst));
@@ -667,7 +682,7 @@ impl<'a> Copier<'a> {
         written.map(|c| (c, bucket.filter(|(map, _)| *map == c.of).map(|(_, bucket)| *bucket))).collect()
     }
 
-    /// What an address is so many bytes from.
+    /// The base address that constants were added to.
     fn base(&self, mut address: Value) -> Value {
         while let Some(inst) = self.out.def_inst(address)
             && let data = &self.out.insts[inst]
@@ -731,7 +746,7 @@ fn count_one(body: &mut Function, block: Block, cache: &Cache, at: u32) {
     body.blocks[block].insts.push(count);
 }
 
-/// Whether each piece lies within one aligned 64-bit word.
+/// Returns true if each piece lies within one aligned 64-bit word.
 pub fn whole_words(layout: &Layout) -> bool {
     layout.iter().all(|p| u32::from(p.offset) % 8 + p.size.bytes() <= 8)
 }

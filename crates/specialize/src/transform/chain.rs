@@ -1,12 +1,13 @@
 //! Tail calls: from a variant into variants of the programs that it calls.
 //!
-//! Beside each program array there is one of the session's own, its place, which holds variants. A variant calls through the
-//! place first, and through the array itself where that fails: an empty slot, a place that the kernel has emptied because the session
-//! that held it is gone, a slot behind the end. So the place is never needed for a packet to be handled as the original would.
+//! Beside each program array there is one that belongs to the session, its place, which holds variants. A
+//! variant calls through the place first, and through the array itself if that fails: the slot is empty or
+//! out of bounds, or the kernel has emptied the place because its session is gone. So packets are handled as
+//! the original would even without the place.
 //!
-//! What the place holds is what the array held when the variant was made. A specialised variant calls through it on its specialised path
-//! only, behind the guard; a variant that profiles has no guard, and asks whether anything was written since the two were found
-//! alike ([`follow`]).
+//! The place reflects the array's contents at the time when the variant was made. A specialised variant calls
+//! through it on its specialised path only, behind the guard. A profiling variant has no guard; it checks
+//! that nothing was written since the two were found equal ([`follow`]).
 
 use std::collections::BTreeSet;
 
@@ -22,7 +23,7 @@ use super::specialize::volatile_load;
 /// `bpf_tail_call`.
 pub(super) const TAIL_CALL: i32 = 12;
 
-/// A program array, and the one that holds variants of what it holds.
+/// A program array, and the array that holds the variants of its programs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Chained {
     /// The array.
@@ -31,18 +32,19 @@ pub struct Chained {
     pub place: Map,
 }
 
-/// Where it is said whether an array and its place are still alike.
+/// Location of the counters that tell if an array and its place still agree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Alike {
     /// An array map of one entry.
     pub map: Map,
-    /// Offset of the number of writes, a 64-bit word that goes up before a write is made.
+    /// Offset of the number of writes, a 64-bit word that is incremented before each write.
     pub writes: u32,
-    /// Offset of that number when they were found alike.
+    /// Offset of the value that this number had when array and place were found to agree.
     pub found: u32,
 }
 
-/// The program arrays through which a function makes tail calls, each once with each slot that it names; without a slot if it may be any.
+/// The program arrays through which a function makes tail calls, each once with each slot that it names;
+/// `None` if the slot is not a constant.
 pub fn calls(module: &Module, func: Func) -> Vec<(Map, Option<u32>)> {
     let body = &module.funcs[func];
     let called = body.insts_in_order().filter_map(|(_, inst)| Some((array(body, inst)?, slot(body, inst))));
@@ -52,8 +54,8 @@ pub fn calls(module: &Module, func: Func) -> Vec<(Map, Option<u32>)> {
     found
 }
 
-/// Whether a function may make tail calls of which [`calls`] says nothing: through an array that is one of several, or in functions that
-/// it calls.
+/// Returns true if a function may make tail calls that [`calls`] does not list: through an unknown array, or
+/// in functions that it calls.
 pub fn may_call_more(module: &Module, func: Func) -> bool {
     let is_call = |body: &Function, inst: Inst| matches!(body.insts[inst].op, Op::Helper { id: TAIL_CALL });
     let (mut seen, mut work) = (BTreeSet::new(), vec![func]);
@@ -70,7 +72,7 @@ pub fn may_call_more(module: &Module, func: Func) -> bool {
     false
 }
 
-/// The array through which an instruction makes a tail call, if it is one through one array.
+/// The array through which an instruction makes a tail call, if it is a tail call through a known array.
 pub(super) fn array(body: &Function, inst: Inst) -> Option<Map> {
     let data = &body.insts[inst];
     let Op::Helper { id: TAIL_CALL } = data.op else { return None };
@@ -80,7 +82,7 @@ pub(super) fn array(body: &Function, inst: Inst) -> Option<Map> {
     }
 }
 
-/// Has a function make its tail calls through the places first, as long as these are what the arrays are.
+/// Makes a function call through the places first, as long as they agree with the arrays.
 pub fn follow(module: &mut Module, func: Func, chain: &[Chained], alike: &Alike) {
     let body = &mut module.funcs[func];
     let calls: Vec<(Block, Inst, Map)> = body
@@ -112,7 +114,7 @@ pub fn follow(module: &mut Module, func: Func, chain: &[Chained], alike: &Alike)
     }
 }
 
-/// A slot of a place whose program is put where it is called.
+/// A slot of a place whose program is inlined where it is called.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Joined {
     /// The place.
@@ -123,17 +125,19 @@ pub struct Joined {
     pub callee: Func,
 }
 
-/// Slots that are asked for, at most, where a call does not say which.
+/// Slots that are tested for, at most, where a call does not name one.
 const CASES: usize = 4;
-/// Instructions of a function from which on no more programs are put into it.
+/// Size of a function, in instructions, from which no more programs are inlined into it.
 const MOST: usize = 16_000;
 
-/// Puts variants where a function calls them through places, and what these call, too; gives those that it has put. Where a slot is no constant and there
-/// are few that it may be, it is asked which it is.
+/// Inlines variants into a function that calls them through places, and recursively the variants that these
+/// call; returns those that it has inlined. If a slot is not a constant but only a few are possible, code
+/// tests which one it is.
 ///
-/// The call through the place cannot fail where the slot is filled and the chain of calls is short; so what is called may as well follow at once.
-/// It begins by asking its guard, as always. Whoever asks for this answers for it that no chain of calls comes back to where it was: then
-/// none can be as long as the kernel allows, and nobody can tell that one is shorter.
+/// The call through the place cannot fail if the slot is filled and the chain of calls is short, so the
+/// callee may as well follow at once. It begins by testing its guard, as always. The caller of this function
+/// guarantees that no chain of calls comes back to a program: then no chain reaches the kernel's limit, and
+/// nobody can tell that one is shorter.
 pub fn join(module: &mut Module, func: Func, joins: &[Joined]) -> Vec<Joined> {
     let mut done = Vec::new();
     ask(module, func, joins);
@@ -156,7 +160,7 @@ fn slot(body: &Function, inst: Inst) -> Option<u32> {
     Some(body.as_const(*body.insts[inst].args.get(2)?)? as u32)
 }
 
-/// Asks, where a slot is no constant, whether it is one of a few that could be joined.
+/// Inserts tests, where a slot is not a constant, for the few slots that could be joined.
 fn ask(module: &mut Module, func: Func, joins: &[Joined]) {
     let body = &module.funcs[func];
     let fits = |j: &&Joined| j.callee != func && fits_last(&module.funcs[j.callee]);

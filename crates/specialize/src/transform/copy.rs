@@ -28,16 +28,16 @@ pub(super) const ARRAY: u32 = 2;
 /// Steps into regions within regions; beyond it lookups stay as they are.
 const DEPTH: usize = 8;
 
-/// What is known of each value of the source.
+/// Knowledge about each value of the source.
 pub(super) type Env = Vec<Abs>;
 
-/// Plans by lookup instruction of the source, and the name of the inner map that it is made in.
+/// Plans by lookup instruction of the source and the map that stands for the inner map.
 pub(super) type Within<'a> = FxHashMap<(Inst, Map), &'a SitePlan>;
 
 /// One copy of a part of the source.
 pub(super) struct Region {
     root: Block,
-    /// Whether the root itself is copied whole and not only its end.
+    /// True if the root itself is copied whole and not only its end.
     whole: bool,
     /// Blocks copied so far or led to, with what their edges bring.
     blocks: FxHashMap<Block, (Block, Vec<Vec<Abs>>)>,
@@ -60,18 +60,18 @@ pub(super) struct Copier<'a> {
     pub(super) sites: FxHashMap<Inst, &'a SitePlan>,
     /// Plans for lookups in inner maps.
     pub(super) within: Within<'a>,
-    /// What is tested before them.
+    /// Tests that stand before lookups.
     pub(super) tests: FxHashMap<Inst, Vec<Test<'a>>>,
-    /// What lookups find here that are yet to come, by what was tested.
+    /// Results of later lookups, as implied by tests that were made.
     pub(super) assumed: Assumed,
     pub(super) out: Function,
-    /// Of the blocks of the copy, those that lead to them.
+    /// Predecessors of the blocks of the copy.
     pub(super) preds: SecondaryMap<Block, SmallVec<[Block; 2]>>,
     pub(super) known: PrimaryMap<KnownId, Known>,
     pub(super) merges: PrimaryMap<MergeId, Merge>,
     pub(super) fields: Fields,
     pub(super) regions: Vec<Region>,
-    /// Lookups that must be made, since the address of what they find is needed.
+    /// Lookups that must be made, since the address of the entry is needed.
     pub(super) addressed: &'a FxHashSet<Inst>,
     /// Lookups found to be so.
     pub(super) missing: Vec<Inst>,
@@ -82,23 +82,24 @@ pub(super) struct Copier<'a> {
     pub(super) limit: usize,
     /// The token as the packet found it, if anything depends on its lower half.
     pub(super) token: Option<Value>,
-    /// Whether tables may have changed since the packet found the token: no more is taken from them than it has already.
+    /// True if tables may have changed since the packet read the token: nothing more is taken from them.
     pub(super) late: bool,
-    /// Whether lookups stay as they are.
+    /// True if lookups stay as they are.
     pub(super) plain: bool,
     /// Branches that are decided in the turn of a loop that is being copied, and whether they are taken.
     pub(super) forced: FxHashMap<Inst, bool>,
-    /// Of entries whose key is known: their map, and where writers of the key are counted.
+    /// Entries whose key is known: their map, and the offset of the bucket in which writers of the key are
+    /// counted.
     pub(super) buckets: FxHashMap<Value, (Map, Value)>,
-    /// Where slots of caches lie among those of the CPU.
+    /// Numbers of the slots that cached entries occupy, among those of the CPU.
     pub(super) slots: FxHashMap<Value, Value>,
     /// The block of the source whose instructions are being copied.
     pub(super) source: Block,
-    /// Blocks in which what was copied is looked up after all, and where it was a copy.
+    /// Blocks in which a copied value is looked up after all, and the block in which it was a copy.
     pub(super) backs: FxHashMap<Block, Block>,
     /// Counts of writers, by the map that they write.
     pub(super) counted: FxHashMap<Inst, Map>,
-    /// Writes of the copy that nobody sees.
+    /// Writes of the copy that nobody can see.
     pub(super) traceless: FxHashSet<Inst>,
     pub(super) loc: u32,
 }
@@ -114,7 +115,7 @@ pub(super) struct At {
     pub(super) out: Block,
 }
 
-/// What becomes of the rest of a block.
+/// Continuation of a block.
 pub(super) enum Flow {
     /// Goes on in this block of the copy.
     On(Block),
@@ -133,12 +134,13 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
-    /// Copies what `at` dominates, from there on.
+    /// Copies from `at` on everything that its block dominates.
     pub(super) fn region(&mut self, at: At, env: Env) {
         self.region_of(at, at.next == 0, env);
     }
 
-    /// Copies one turn of a loop from its header on, and what follows. Who goes round comes to the copy of the header around it.
+    /// Copies one turn of a loop from its header on, and the code that follows. The back edge leads to the
+    /// copy of the header around it.
     pub(super) fn turn_of(&mut self, at: At, env: Env) {
         self.region_of(at, false, env);
     }
@@ -170,7 +172,7 @@ impl<'a> Copier<'a> {
         self.regions.pop();
     }
 
-    /// The parameters of a block are what all edges bring alike, or those of its copy.
+    /// The parameters of a block are the values on which all edges agree, or the parameters of its copy.
     fn bind(&self, block: Block, out: Block, agreed: &[Option<Abs>], env: &mut Env) {
         for (n, &param) in self.src.blocks[block].params.iter().enumerate() {
             let held = Abs::Val(self.out.blocks[out].params[n]);
@@ -185,14 +187,14 @@ impl<'a> Copier<'a> {
         }
     }
 
-    /// Lookups whose results come by different ways into one parameter, and so must be at hand.
+    /// Lookups whose results come by different edges into one parameter, and so must have an address.
     fn addresses_needed(&self, incoming: &[Vec<Abs>], agreed: Option<&Vec<Option<Abs>>>) -> Vec<Inst> {
         let merged = |n: usize| agreed.is_none_or(|a| a.get(n).copied().flatten().is_none());
         let each = incoming.iter().flat_map(|edge| edge.iter().enumerate());
         each.filter(|(n, _)| merged(*n)).filter_map(|(_, abs)| self.without_address(*abs)).collect()
     }
 
-    /// The lookup, if this is what it found and its address is not at hand.
+    /// The lookup, if this is its result and its address is not available.
     fn without_address(&self, abs: Abs) -> Option<Inst> {
         let (Abs::Ptr(id, _) | Abs::In(id, ..)) = abs else { return None };
         let known = &self.known[id];
@@ -294,7 +296,7 @@ impl<'a> Copier<'a> {
         }
     }
 
-    /// What is planned for a lookup in this map.
+    /// Returns the plan for a lookup in this map.
     pub(super) fn planned(&self, inst: Inst, map: Map) -> Option<&'a SitePlan> {
         self.within.get(&(inst, map)).or_else(|| self.sites.get(&inst)).copied()
     }
@@ -337,7 +339,7 @@ impl<'a> Copier<'a> {
         self.emit(out, data.op.clone(), &args, &targets, Type::Any);
     }
 
-    /// Whether a branch is taken, if that is known.
+    /// Evaluates a branch: true if it is taken, `None` if that is not known.
     fn decide(&self, cond: Cond, width: Width, args: &[Abs]) -> Option<bool> {
         match args {
             &[Abs::Const(a), Abs::Const(b)] => Some(eval::cond(cond, width, a as u64, b as u64)),
@@ -383,7 +385,7 @@ impl<'a> Copier<'a> {
         BlockCall { block: *block, args }
     }
 
-    /// What a load gives that all entries of the map have alike.
+    /// The result of a load that is the same for all entries of the map.
     pub(super) fn alike(&mut self, base: Abs, offset: i32, size: Size, sext: bool) -> Option<Abs> {
         let Abs::Ptr(id, at) = base else { return None };
         let offset = u32::try_from(at.checked_add(i64::from(offset))?).ok()?;
@@ -398,7 +400,7 @@ impl<'a> Copier<'a> {
         Some(Abs::Const(value))
     }
 
-    /// What a load gives, if that is known.
+    /// The result of a load, if known.
     pub(super) fn load(&mut self, base: Abs, offset: i32, size: Size, sext: bool) -> Option<Abs> {
         let Abs::Ptr(id, at) = base else { return None };
         let offset = u32::try_from(at.checked_add(i64::from(offset))?).ok()?;
@@ -445,7 +447,7 @@ impl<'a> Copier<'a> {
         Some(Abs::Ptr(self.known.push(known), i64::from(offset)))
     }
 
-    /// A value of the copy for what is known.
+    /// Materialises a known value in the copy.
     pub(super) fn materialize(&mut self, abs: Abs, out: Block) -> Value {
         match abs {
             Abs::Val(v) => v,
@@ -512,7 +514,7 @@ impl<'a> Copier<'a> {
     }
 }
 
-/// For each parameter, what all edges bring alike.
+/// For each parameter, the value on which all edges agree.
 fn agreement(incoming: &[Vec<Abs>]) -> Vec<Option<Abs>> {
     let Some((first, rest)) = incoming.split_first() else { return Vec::new() };
     let same = |n: usize, abs: Abs| rest.iter().all(|other| other.get(n) == Some(&abs));
@@ -531,12 +533,12 @@ pub(super) fn pieces_of(size: u32) -> SmallVec<[Piece; 2]> {
     pieces
 }
 
-/// Whether a lookup finds the one value of its map wherever it finds anything.
+/// Returns true if a lookup can find only one value: the map is an array of one entry.
 pub(super) fn is_single(module: &Module, map: Map) -> bool {
     module.maps[map].kind == ARRAY && module.maps[map].max_entries == 1
 }
 
-/// Whether regions are nested so deep that no further one is begun.
+/// Returns true if regions are nested too deep for a further one.
 pub(super) fn too_deep(regions: &[Region]) -> bool {
     regions.len() > DEPTH
 }

@@ -161,8 +161,8 @@ impl Copier<'_> {
     }
 }
 
-/// Where to cut so that both sides are looked up about as often. Each interval counts for something, so that the tree
-/// stays shallow.
+/// Finds the index at which to split so that both sides are looked up about as often. Each interval has some
+/// weight, so that the tree stays shallow.
 fn balance(part: &[Interval]) -> usize {
     let total: u64 = part.iter().map(|i| i.heat).sum();
     let floor = total / part.len() as u64 + 1;

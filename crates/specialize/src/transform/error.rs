@@ -1,4 +1,4 @@
-//! What can prevent a transform.
+//! Errors of transforms.
 
 use millstream_ir::Map;
 
@@ -18,7 +18,7 @@ pub enum TransformError {
     UnfitMap {
         /// The map.
         map: Map,
-        /// Why not.
+        /// The reason.
         what: &'static str,
     },
     /// Control flow that is not made of natural loops cannot be copied in parts.

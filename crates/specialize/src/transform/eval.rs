@@ -1,4 +1,4 @@
-//! What is known of a value while code is copied, and what an operation makes of it.
+//! Abstract values during copying, and the operations on them.
 
 use millstream_ir::{AluOp, Block, Inst, Map, Op, Size, Value, Width};
 use millstream_isa::semantics::eval;
@@ -15,9 +15,9 @@ pub(super) enum Abs {
     Val(Value),
     /// A constant; 0 for a null pointer.
     Const(i64),
-    /// So many bytes into what a lookup found.
+    /// This many bytes into the value that a lookup found.
     Ptr(KnownId, i64),
-    /// As many and so many as this value of the copy says.
+    /// At this constant offset plus that of a value of the copy.
     In(KnownId, i64, Value),
 }
 
@@ -31,7 +31,7 @@ entity_impl!(KnownId, "known");
 pub(super) struct MergeId(u32);
 entity_impl!(MergeId, "merge");
 
-/// Where the address of a value is to be had.
+/// Ways to get the address of a map's value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Address {
     /// Not without another lookup: asking for it makes the site one that keeps its lookup.
@@ -44,14 +44,14 @@ pub(super) enum Address {
     Inside(Map),
     /// By going back to this block, where it is looked up, if nothing that others see has happened since the other.
     Back {
-        /// Where it is looked up.
+        /// The block of the lookup.
         block: Block,
-        /// Where what is held is only a copy.
+        /// The block in which the value is only a copy.
         since: Block,
     },
 }
 
-/// What the bytes of a value are.
+/// Contents of a map's value.
 #[derive(Clone, Debug)]
 pub(super) enum Bytes {
     /// Not known; the pointer may be null.
@@ -62,9 +62,9 @@ pub(super) enum Bytes {
     Copy(Value),
     /// A 4-byte number, held by this value of the copy.
     Held(Value),
-    /// These.
+    /// These bytes.
     One(Vec<u8>),
-    /// One of several, by the way that led here.
+    /// One of several, depending on the path that led here.
     Merged(MergeId, Vec<Vec<u8>>),
 }
 
@@ -94,7 +94,7 @@ pub(super) struct Fields {
     pub(super) of_value: FxHashMap<Value, Field>,
 }
 
-/// What a load of `size` bytes at `offset` of `bytes` gives.
+/// Reads `size` bytes at `offset` of `bytes`, as a load would.
 pub(super) fn read(bytes: &[u8], offset: u32, size: Size, sext: bool) -> Option<i64> {
     let start = offset as usize;
     let part = bytes.get(start..start.checked_add(size.bytes() as usize)?)?;
@@ -104,7 +104,7 @@ pub(super) fn read(bytes: &[u8], offset: u32, size: Size, sext: bool) -> Option<
     Some(if sext { eval::movsx(Width::W64, size.bits(), value) as i64 } else { value as i64 })
 }
 
-/// The result of arithmetic on what is known; `None` if it must be computed.
+/// The result of arithmetic on known operands; `None` if it must be computed.
 pub(super) fn arithmetic(op: &Op, args: &[Abs]) -> Option<Abs> {
     if let Op::Alu { op: alu @ (AluOp::Add | AluOp::Sub), width: Width::W64 } = op
         && let Some(sum) = moved(*alu, args)
@@ -122,7 +122,7 @@ pub(super) fn arithmetic(op: &Op, args: &[Abs]) -> Option<Abs> {
     Some(Abs::Const(constant(op, &constants?)? as i64))
 }
 
-/// What an operation gives whatever its other operand is.
+/// The result of an operation that does not depend on its other operand.
 fn absorbed(op: &Op, args: &[Abs]) -> Option<i64> {
     let Op::Alu { op, width } = op else { return None };
     let all = if *width == Width::W64 { u64::MAX } else { u64::from(u32::MAX) };

@@ -1,10 +1,11 @@
-//! Loads at places of a known value that are found out only by the packet: a word of a bitmap, an element of an array within
-//! a value.
+//! Loads at unknown places of a known value: a word of a bitmap, an element of an array within a value. Only
+//! the packet determines the index.
 //!
-//! Where the elements that an index can choose from are few runs of equal ones, a comparison or two choose between constants, and
-//! nobody wants the address of the value any more: the lookup need not be made.
+//! If the elements that an index can select form a few runs of equal ones, a comparison or two select between
+//! constants. Then the address of the value is not needed any more, and the lookup need not be made.
 //!
-//! Invariant: every element that the index can choose lies in the value and is known; else the load is made.
+//! Invariant: every element that the index can select lies in the value and is known; otherwise the load is
+//! made.
 
 use millstream_ir::{AluOp, BlockCall, Op, Size, Type, Value, Width};
 use rustc_hash::FxHashMap;
@@ -24,14 +25,14 @@ struct Index {
     width: Width,
     /// The highest index.
     last: u64,
-    /// From one element to the next, as the index counts.
+    /// Size of an element, in units of the index.
     step: u64,
-    /// By how many bits it is moved to make bytes of it.
+    /// Bits by which the index is shifted to give bytes.
     shift: u32,
 }
 
 impl Copier<'_> {
-    /// A known value's address plus what is not known, if it may pay not to compute it yet.
+    /// A known value's address plus an unknown offset, if it may pay not to compute it yet.
     pub(super) fn further(&self, op: &Op, args: &[Abs]) -> Option<Abs> {
         let &Op::Alu { op: AluOp::Add, width: Width::W64 } = op else { return None };
         match *args {
@@ -47,7 +48,7 @@ impl Copier<'_> {
         }
     }
 
-    /// What a load gives at a place of a known value that follows from an index; where to go on.
+    /// The result of a load at an indexed place of a known value, and the flow after it.
     pub(super) fn indexed(&mut self, base: Abs, load: &Op, at: At) -> Option<(Abs, Flow)> {
         let (Abs::In(id, begin, by), &Op::Load { size, sext, offset, .. }) = (base, load) else {
             return None;
@@ -94,7 +95,7 @@ impl Copier<'_> {
         Some((Abs::Val(result), Flow::On(on)))
     }
 
-    /// The index that a distance is computed from, if it is masked: how far it reaches is known then.
+    /// The index that an offset is computed from, if it is masked: then its range is known.
     fn index(&self, by: Value) -> Option<Index> {
         let constant = |value: Value| self.out.as_const(value).and_then(|c| u64::try_from(c).ok());
         let operands = |value: Value, wanted: AluOp| {

@@ -1,10 +1,10 @@
-//! The profiling variant: writes down, before a lookup, which key it is about to look up.
+//! The profiling variant: records the key of a lookup before it is made.
 //!
 //! Each site has a power of two of slots in a per-CPU array. A key goes to the slot of its hash, which keeps
-//! [`Sketch::WAYS`] keys by Space-Saving (Metwally, Agrawal and El Abbadi, ICDT 2005): a key that is there counts up; another
-//! takes the place of the one with the lowest count, and its count goes on from there, that count being noted as what it
-//! may err by. A key with more than one in so many of a slot's lookups is therefore there, whole and true, and count
-//! less error is at most its real one; `total` is exact.
+//! [`Sketch::WAYS`] keys by Space-Saving (Metwally, Agrawal and El Abbadi, ICDT 2005): a key that is there
+//! counts up; another takes the place of the one with the lowest count, and its count goes on from there,
+//! that count being noted as what it may err by. A key with more than one in so many of a slot's lookups is
+//! therefore there, whole and true, and count less error is at most its real one; `total` is exact.
 //!
 //! Invariant: behaviour does not change; the sketch's map is the only memory written.
 
@@ -16,7 +16,7 @@ use millstream_ir::{
 use super::error::TransformError;
 use super::site::{Key, SiteId, sites};
 
-/// Where the profile goes. Slots `n * slots .. (n + 1) * slots` belong to the n-th site asked for.
+/// Destination of the profile. Slots `n * slots .. (n + 1) * slots` belong to the n-th requested site.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sketch {
     /// A per-CPU array whose values are at least [`Sketch::value_size`] bytes.
@@ -34,7 +34,7 @@ impl Sketch {
     const FIRST: u32 = 8;
     /// Offset of the 64-bit count in a way; 0: it is empty.
     const COUNT: u32 = 0;
-    /// Offset of what the count may err by.
+    /// Offset of the maximum error of the count.
     const ERROR: u32 = 8;
     /// Offset of the key.
     const KEY: u32 = 16;
@@ -49,7 +49,7 @@ impl Sketch {
         Self::KEY + key_size.next_multiple_of(8)
     }
 
-    /// Reads a slot: lookups that came to it, and keys with the number of lookups that each has had at least.
+    /// Reads a slot: number of its lookups, and keys with a lower bound of the number of lookups of each.
     pub fn read(slot: &[u8], key_size: u32) -> (u64, Vec<(Vec<u8>, u64)>) {
         let word = |bytes: &[u8], at: u32| {
             let word = bytes.get(at as usize..at as usize + 8).and_then(|b| b.try_into().ok());
@@ -68,7 +68,8 @@ impl Sketch {
 /// Odd, with well-mixed bits: the golden ratio in 64 bits.
 const MULTIPLIER: i64 = 0x9e37_79b9_7f4a_7c15_u64 as i64;
 
-/// Makes those lookups of `wanted` that are the function's write down their keys; its sites are numbered from `first` on.
+/// Makes those lookups of `wanted` that are in the function record their keys; its sites are numbered from
+/// `first` on.
 ///
 /// # Errors
 /// If a key is not comparable, or the sketch's map is too small. Nothing has changed then.
@@ -184,7 +185,7 @@ fn slot_index(at: &mut Cursor<'_>, key: &[Value], layout: &Layout, sketch: &Sket
     at.value(alu(AluOp::Add), [slot, base], Type::I64)
 }
 
-/// What a store of this size would write.
+/// The bits of a value that a store of this size would write.
 fn low_bits(at: &mut Cursor<'_>, value: Value, size: Size) -> Value {
     if size == Size::Dw || at.func.types[value].int_bits().is_some_and(|b| b <= size.bits()) {
         return value;
@@ -196,8 +197,8 @@ fn low_bits(at: &mut Cursor<'_>, value: Value, size: Size) -> Value {
     at.value(Op::Alu { op: AluOp::And, width: Width::W32 }, [value, mask], Type::int(size.bits()))
 }
 
-/// Goes to `same` if the way of the slot holds the key, else to `other`. An empty way may hold a key of zeros, which then
-/// counts from there.
+/// Goes to `same` if the way of the slot holds the key, else to `other`. An empty way may match a key of
+/// zeros, which is then counted there.
 fn compare(
     func: &mut Function,
     mut block: Block,

@@ -1,4 +1,5 @@
-//! What the entries of a plan mean at one lookup: which words of its key are compared with what.
+//! Meaning of the entries of a plan at one lookup: the words of its key that are compared, and with which
+//! constants.
 
 use millstream_ir::{Block, Layout, MapDecl, Piece, Size};
 use rustc_hash::FxHashMap;
@@ -37,7 +38,7 @@ pub(crate) fn address_pieces(layout: &Layout) -> Option<&[Piece]> {
     (length.offset == 0 && length.size == Size::W && whole == Some(8)).then_some(address)
 }
 
-/// Runs of indices with one target each, and what is between them.
+/// Runs of indices with one target each, and the gaps between them.
 pub(super) fn indices(rows: &[Row], default: Block) -> Vec<Interval> {
     let mut all: Vec<Interval> = Vec::new();
     let mut push = |start: u64, heat: u64, target: Block| match all.last_mut() {
@@ -56,7 +57,7 @@ pub(super) fn indices(rows: &[Row], default: Block) -> Vec<Interval> {
     all
 }
 
-/// How keys are told apart.
+/// Ways to tell keys apart.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum How {
     /// Key by key.
@@ -67,7 +68,7 @@ pub(super) enum How {
     Prefixes,
 }
 
-/// What is compared with what.
+/// Comparisons of a lookup's key: method, words and entries.
 pub(super) struct Matcher<'p> {
     pub(super) how: How,
     /// Pieces of the key that are not constant here.

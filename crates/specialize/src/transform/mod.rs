@@ -64,11 +64,12 @@ pub use twin::{Room, Twin};
 pub use values::MOST_BYTES as TRIE_VALUE;
 pub use walk::is_walked;
 
-/// Before the sites of a function are known. Twice: what is stored for the last time after the first round may have kept other
-/// words of its bytes in memory. Functions that look something up can be put where they are called once their stacks are split;
-/// then what had its address taken for them is split, too.
+/// Passes before the sites of a function are known. Twice: after the first round, stores that have become the
+/// last ones of their words may have kept other words of the same bytes in memory. Functions that look
+/// something up can be inlined once their stacks are split; then objects whose address was taken for those
+/// calls are split, too.
 const PREPARE: [&[&str]; 6] = [
-    // What loops that were unrolled counted with is known now.
+    // The counters of unrolled loops are constants now.
     &["params", "simplify", "simplify-cfg"],
     &["promote-spills", "split-stack"],
     VALUES,

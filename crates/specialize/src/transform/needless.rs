@@ -1,12 +1,14 @@
-//! Lookups of which it makes no difference what they find: a classifier that has found nothing for one field need not look at the
-//! others.
+//! Lookups whose results make no difference: a classifier that has found nothing for one field need not look
+//! at the others.
 //!
-//! What follows the lookup is evaluated for two runs at once, which differ only in what it finds. Where they part, because a branch
-//! depends on it, nothing may happen that anybody could see before they have met again; what then depends on the way that was taken
-//! differs. They have met when no other block is left to be visited: blocks are visited in reverse postorder, and a loop ends it all.
-//! Bytes of the stack that one of them may have written alone differ until both have written them.
+//! The code after the lookup is evaluated for two runs at once, which differ only in the result of the
+//! lookup. Where they part, because a branch depends on it, nothing visible to others may happen before they
+//! have met again; values that then depend on the path taken differ. They have met when no other block is
+//! left to be visited: blocks are visited in reverse postorder, and a loop ends the analysis. Bytes of the
+//! stack that only one run may have written differ until both have written them.
 //!
-//! Invariant: what is said to be needless gives the same effects, in the same order, whatever it finds.
+//! Invariant: a lookup that is reported needless has the same effects after it, in the same order, whatever
+//! it finds.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +29,7 @@ use super::stack_key::stack_address;
 /// Instructions that are looked at behind one lookup.
 const MOST: usize = 4_000;
 
-/// What lookups find, as far as the way that led here says it.
+/// Results of lookups, as implied by the path that led here.
 pub(super) type Assumed = FxHashMap<Inst, Option<Vec<u8>>>;
 
 /// A value in both runs.
@@ -35,26 +37,26 @@ pub(super) type Assumed = FxHashMap<Inst, Option<Vec<u8>>>;
 pub(super) enum Both {
     /// This constant.
     Const(i64),
-    /// What this value of the source is, the same in both.
+    /// The value of the source, the same in both.
     Same(Value),
-    /// So many bytes into what one of these lookups found.
+    /// This many bytes into the result of one of these lookups.
     Found(usize, i64),
     /// Perhaps not the same.
     Differs,
 }
 
-/// What lookups may have found.
+/// Possible results of lookups.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Held {
     /// The maps, and the values as far as they are known.
     pub(super) values: Vec<(Map, Option<Vec<u8>>)>,
-    /// Whether it may be nothing.
+    /// True if the result may be null.
     pub(super) or_null: bool,
-    /// Whether it may be another in the other run.
+    /// True if the other run may have another one.
     pub(super) differs: bool,
 }
 
-/// A function, and what is known of it.
+/// A function, and the knowledge about it.
 pub(super) struct Outlook<'a> {
     pub(super) module: &'a Module,
     pub(super) func: &'a Function,
@@ -64,26 +66,27 @@ pub(super) struct Outlook<'a> {
     pub(super) assumed: &'a Assumed,
 }
 
-/// Two runs on their way.
+/// Two runs in progress.
 struct Runs<'a, 'o> {
     on: &'o Outlook<'a>,
-    /// What was known before.
+    /// Values before the lookup.
     before: &'o dyn Fn(Value, &mut Vec<Held>) -> Both,
     held: Vec<Held>,
     values: FxHashMap<Value, Both>,
     /// Blocks to come, by their place in reverse postorder.
     pending: BTreeMap<u32, Block>,
-    /// Whether they may be in different places.
+    /// True if the runs may be in different places.
     parted: bool,
-    /// Bytes of the stack that may not be the same.
+    /// Bytes of the stack that may differ.
     stack: FxHashSet<(Slot, i64)>,
-    /// What one of them has given back while they were.
+    /// Values that one of them returned while they were apart.
     returned: Option<Vec<Both>>,
     summaries: Summaries,
 }
 
 impl<'a> Outlook<'a> {
-    /// Whether it makes no difference what a lookup finds. `before` says what values were ahead of it.
+    /// Returns true if the result of a lookup makes no difference. `before` gives the values before the
+    /// lookup.
     pub(super) fn is_needless(
         &self,
         (block, inst): (Block, Inst),
@@ -166,7 +169,7 @@ impl Runs<'_, '_> {
         self.on.func.insts[inst].args.iter().map(|v| self.of(*v)).collect()
     }
 
-    /// Whether an instruction does what others can see.
+    /// Returns true if an instruction has effects that others can see.
     fn is_seen(&self, inst: Inst) -> bool {
         let Module { maps, tables, externs, cores, .. } = self.on.module;
         let info = ModuleInfo::of(maps, tables, externs, cores, &self.summaries);
@@ -208,7 +211,8 @@ impl Runs<'_, '_> {
         Some(())
     }
 
-    /// Whether an instruction is a store to the stack, which nobody else sees; what it writes is noted.
+    /// Returns true if an instruction is a store to the stack, which is not visible to others; records the
+    /// bytes that it writes.
     fn stored(&mut self, inst: Inst, args: &[Both]) -> bool {
         let data = &self.on.func.insts[inst];
         let Op::Store { size, offset, .. } = data.op else { return false };
@@ -224,7 +228,7 @@ impl Runs<'_, '_> {
         true
     }
 
-    /// Whether an instruction may read bytes of the stack that are not the same.
+    /// Returns true if an instruction may read bytes of the stack that differ.
     fn reads_other(&self, inst: Inst) -> bool {
         let (func, data) = (self.on.func, &self.on.func.insts[inst]);
         if self.stack.is_empty() {
@@ -251,7 +255,7 @@ impl Runs<'_, '_> {
         }
     }
 
-    /// What a load gives, if it is the same whichever of the values it is from.
+    /// The result of a load, if all possible values give the same.
     fn loaded(&self, base: Both, by: i64, read: impl Fn(&[u8], u32) -> Option<i64>) -> Option<i64> {
         let Both::Found(held, at) = base else { return None };
         let at = u32::try_from(at.checked_add(by)?).ok()?;
@@ -267,7 +271,7 @@ impl Runs<'_, '_> {
         all.all(|one| one == Some(first)).then_some(first)
     }
 
-    /// What another lookup finds, as far as that is known.
+    /// The result of another lookup, as far as it is known.
     fn found(&mut self, inst: Inst, args: &[Both], differs: bool) -> Option<Both> {
         let on = self.on;
         let looked = lookup(on.module, on.func, on.cfg, inst)?;
@@ -352,7 +356,7 @@ impl Runs<'_, '_> {
         Some(())
     }
 
-    /// What a parameter is that two ways lead to.
+    /// The value of a parameter that gets one value from each of two edges.
     fn merged(&mut self, a: Both, b: Both, param: Value) -> Both {
         match (a, b) {
             _ if a == b => a,

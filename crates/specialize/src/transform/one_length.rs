@@ -1,5 +1,5 @@
-//! A twin of a longest-prefix map all of whose prefixes have one length: then a lookup is one for an equal key, the bits behind that
-//! length taken away.
+//! A twin of a longest-prefix map whose prefixes all have one length. A lookup is then one for an equal key,
+//! with the bits beyond that length cleared.
 //!
 //! Its [`Rows`] hold the keys as the map has them. A prefix of another length makes it useless at once.
 
@@ -15,7 +15,7 @@ use super::rows::{Row, Rows, RowsShape};
 /// Bytes of the length in a key.
 const LENGTH: usize = 4;
 
-/// What a twin holds.
+/// A twin of a longest-prefix map with prefixes of one length.
 #[derive(Clone, Debug)]
 pub struct OneLength {
     length: u32,
@@ -65,45 +65,45 @@ impl OneLength {
         self.length
     }
 
-    /// Gives a prefix this value, or takes the prefix away. `None` if it has another length, or there is no room; this twin is of no use
-    /// any more.
+    /// Sets the value of a prefix, or removes the prefix. `None` if it has another length or there is no
+    /// room: this twin is useless from then on.
     pub fn set(&mut self, key: &[u8], value: Option<&[u8]>) -> Option<()> {
         match prefix(key) {
             Some((length, key)) if length == self.length => self.rows.set(&key, value),
-            // Such a prefix is not there.
+            // A prefix of another length is not in the map.
             _ => value.is_none().then_some(()),
         }
     }
 
-    /// How many rows there are.
+    /// Shape of the rows.
     pub fn shape(&self) -> RowsShape {
         self.rows.shape()
     }
 
-    /// Chunks of it.
+    /// Number of chunks.
     pub fn chunks(&self) -> u32 {
         self.rows.chunks()
     }
 
-    /// Where a chunk lies in memory, and what it holds.
+    /// Offset of a chunk in memory, and its bytes.
     pub fn chunk(&self, number: u32) -> (usize, Vec<u8>) {
         self.rows.chunk(number)
     }
 
-    /// The chunks that have changed since this was asked for the last time.
+    /// The chunks that have changed since the last call.
     pub fn take_changed(&mut self) -> BTreeSet<u32> {
         self.rows.take_changed()
     }
 }
 
-/// Whether pieces make a key whose length is a word of its own.
+/// Returns true if the length is a word of its own among these pieces of a key.
 pub(crate) fn has_length(layout: &Layout) -> bool {
     layout.first().is_some_and(|p| p.offset == 0 && p.size == Size::W)
 }
 
 impl Copier<'_> {
-    /// The pieces of the key of the prefix of this length of an address that is looked up with all its bits. `None` if it is looked up with
-    /// fewer.
+    /// The pieces of the key of the prefix of this length of an address. `None` if the lookup is not for all
+    /// bits of the address.
     pub(super) fn shortened(
         &mut self,
         layout: &Layout,

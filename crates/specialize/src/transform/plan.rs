@@ -1,4 +1,4 @@
-//! What is asked of a transform: sites, plans, the contents of maps.
+//! Input and output of transforms: sites, plans, contents of maps, reports.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use super::cache::Cache;
 use super::chain::{Chained, Joined};
 use super::site::SiteId;
 
-/// What maps hold, as long as the guard does not change.
+/// Contents of maps, valid as long as the guard does not change.
 ///
 /// Maps are the module's. Keys and values are bytes as bpf(2) has them.
 pub trait Contents {
@@ -17,7 +17,7 @@ pub trait Contents {
     /// entry, and none comes without the guard changing. For a longest-prefix map the key is that of a lookup.
     fn lookup(&self, map: Map, key: &[u8]) -> Option<Option<Vec<u8>>>;
 
-    /// Whether these bytes of each value of the map change only together with the guard.
+    /// Returns true if these bytes of each value of the map change only together with the guard.
     fn constant(&self, map: Map, bytes: Range<u32>) -> bool;
 }
 
@@ -35,7 +35,7 @@ impl Contents for Unknown {
     }
 }
 
-/// An entry of a map: what a lookup of the key gives.
+/// An entry of a map: the result of a lookup of the key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
     /// The key. In [`Lookup::Whole`] of a longest-prefix map, the prefix as it stands in the map; elsewhere the key
@@ -43,11 +43,11 @@ pub struct Entry {
     pub key: Vec<u8>,
     /// The value; `None` where a lookup of the key finds nothing (not for a prefix).
     pub value: Option<Vec<u8>>,
-    /// How often it is looked up, in any unit.
+    /// Lookups of the key, in any unit.
     pub heat: u64,
 }
 
-/// What becomes of one lookup.
+/// Treatment of one lookup.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Lookup {
     /// The map has these entries and no others: the lookup becomes code. For a longest-prefix map, keys that are
@@ -60,7 +60,7 @@ pub enum Lookup {
     Twin {
         /// An array of one entry, whose value holds a [`Twin`](super::Twin) of the map for each of the guard's sides.
         map: Map,
-        /// What is tried before; may be empty.
+        /// Keys that are tried before the twin; may be empty.
         hot: Vec<Entry>,
     },
     /// The map, of longest prefixes, all of one length, has a twin for that.
@@ -100,36 +100,38 @@ pub struct Inside {
     pub place: Map,
 }
 
-/// What becomes of a lookup where the inner map that it is made in has a name.
+/// Treatment of a lookup where the inner map that it is made in has a name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct InsidePlan {
     /// The map that stands for the inner one.
     pub place: Map,
-    /// The lookup, and what becomes of it: [`Lookup::Whole`] or [`Lookup::Empty`].
+    /// The lookup and its treatment: [`Lookup::Whole`] or [`Lookup::Empty`].
     pub plan: SitePlan,
 }
 
-/// A word of a lookup's key that takes few values in the whole table: where it has another, it is known what is found.
+/// A word of a lookup's key that takes few values in the whole table. For other values the result of the
+/// lookup is known.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeyTest {
     /// The lookup, in a hash map or an array.
     pub site: SiteId,
-    /// The lookup ahead of which the word is tested: this one, or one on every way to it where the word is known already.
+    /// The lookup before which the word is tested: this one, or one on every path to it where the word is
+    /// known already.
     pub at: SiteId,
     /// The word: a piece of its key.
     pub piece: Piece,
     /// The values with which the lookup must be made.
     pub values: Vec<u64>,
-    /// What is found with all others: nothing, or in an array this value.
+    /// The result for all other values: nothing, or in an array this value.
     pub otherwise: Option<Vec<u8>>,
 }
 
-/// What becomes of one site.
+/// Treatment of one site.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SitePlan {
     /// The site.
     pub site: SiteId,
-    /// What becomes of its lookup.
+    /// Treatment of its lookup.
     pub lookup: Lookup,
 }
 
@@ -142,21 +144,24 @@ pub struct Guard {
     pub offset: u32,
     /// The upper half of the token as long as the plan holds.
     pub generation: u32,
-    /// How many sides twins have, a power of two: the lowest bits of the token say which one a packet reads.
+    /// Number of sides that twins have, a power of two: the lowest bits of the token select the side that a
+    /// packet reads.
     pub sides: u32,
-    /// Bits of the token of which nothing depends.
+    /// Bits of the token on which nothing depends.
     pub unseen: u64,
     /// Offset of a 64-bit word in its value that gets the time of the first packet that finds it 0 and the guard right.
     pub first_packet: Option<u32>,
     /// Offset of a 64-bit word in its value that counts the packets that find the guard changed.
     pub missed: Option<u32>,
-    /// A per-CPU array of 64-bit words, one for each site by its number: counts lookups whose key is none of the hot ones.
+    /// A per-CPU array of 64-bit words, one for each site by its number: counts lookups whose key is not
+    /// among the hot ones.
     pub misses: Option<Map>,
-    /// Who handles packets in the place of this generation when another may run.
+    /// The generation that handles packets in the place of this one when another may run.
     pub stand_in: Option<StandIn>,
 }
 
-/// A generation to which packets are left by a tail call. Where that fails, or yet another may run, they take the original.
+/// A generation that gets packets by a tail call. If that fails, or if yet another generation may run, they
+/// take the original.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StandIn {
     /// The program array that it is in.
@@ -165,17 +170,17 @@ pub struct StandIn {
     pub offset: u32,
 }
 
-/// A map whose contents the variant does without when they have changed, and goes on: lookups that a twin would answer are made then. All
-/// else that the variant knows of the map it knows behind the same question.
+/// A map whose changes do not stop the variant: where a twin would answer, lookups are made in the map itself
+/// from then on. Everything else that the variant knows of the map stands behind the same test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Spared {
     /// The map.
     pub map: Map,
-    /// The bit in the lower half of the token that says that it has changed.
+    /// The bit in the lower half of the token that is set once the map has changed.
     pub behind: u32,
 }
 
-/// How much code specialization may make.
+/// Limits on the code that specialization may add.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Budget {
     /// IR instructions in copies of what follows a lookup, in all.
@@ -203,13 +208,13 @@ pub struct Plan {
     pub tests: Vec<KeyTest>,
     /// Maps inside maps of maps: a lookup that finds one of them is the map itself.
     pub inside: Vec<Inside>,
-    /// What those hold, at lookups in them.
+    /// Plans for lookups in those maps.
     pub within: Vec<InsidePlan>,
     /// Caches of maps that the program writes.
     pub caches: Vec<Cache>,
-    /// Maps without whose twins the variant can do.
+    /// Maps whose twins the variant can do without.
     pub spared: Vec<Spared>,
-    /// Program arrays through whose places the specialised path calls.
+    /// Program arrays through whose places the specialised path makes its calls.
     pub chain: Vec<Chained>,
     /// The number of the function's first site.
     pub first_site: u32,
@@ -218,22 +223,22 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The map that stands for what a map of maps has as this value.
+    /// The map that stands for the inner map with this id in a map of maps.
     pub(super) fn inside(&self, outer: Map, value: &[u8]) -> Option<Map> {
         let id = u32::from_ne_bytes(value.try_into().ok()?);
         self.inside.iter().find(|i| i.outer == outer && i.id == id).map(|i| i.place)
     }
 
-    /// Whether it leaves every lookup as it is.
+    /// Returns true if the plan leaves every lookup as it is.
     pub fn is_empty(&self) -> bool {
         self.sites.is_empty() && self.tests.is_empty()
     }
 }
 
-/// What was done at a site.
+/// Changes made at a site.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SiteReport {
-    /// Entries that are compared with.
+    /// Entries that code compares with.
     pub entries: u32,
     /// Copies of what follows the lookup, each for one value.
     pub copies: u32,
@@ -243,14 +248,14 @@ pub struct SiteReport {
     pub dropped: u32,
 }
 
-/// What was done.
+/// Changes made by a transform.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
     /// By site, those specialised only.
     pub sites: Vec<(SiteId, SiteReport)>,
     /// Words of keys that are tested before lookups.
     pub tests: u32,
-    /// Lookups that are not made since it makes no difference what they find.
+    /// Lookups that are not made because their results make no difference.
     pub needless: u32,
     /// Loops that became decisions.
     pub walks: u32,
@@ -258,14 +263,14 @@ pub struct Report {
     pub folded_lookups: u32,
     /// Loads of values of maps that became constants.
     pub folded_loads: u32,
-    /// Programs that are where they were called.
+    /// Programs that were inlined where they were called.
     pub joined: Vec<Joined>,
-    /// Maps that were to be spared, and are not everywhere, for want of room.
+    /// Maps that were to be spared, but are not everywhere, for want of room.
     pub unspared: BTreeSet<Map>,
 }
 
 impl Report {
-    /// What was done to one more program.
+    /// Adds the report of another program.
     pub fn add(&mut self, other: Report) {
         self.sites.extend(other.sites);
         self.tests += other.tests;
@@ -276,7 +281,7 @@ impl Report {
         self.unspared.extend(other.unspared);
     }
 
-    /// Whether what follows a lookup was copied for several values.
+    /// Returns true if the code after some lookup was copied for several values.
     pub fn has_copies(&self) -> bool {
         self.sites.iter().any(|(_, site)| site.copies > 1)
     }

@@ -1,10 +1,11 @@
-//! Calls of `bpf_loop` that go through a table become loops: what the callback makes of an index is to be seen where it is called.
+//! Calls of `bpf_loop` that go through a table become loops, so that the work that the callback does for an
+//! index is visible in the caller.
 //!
-//! A callback that looks up entries of an array, and calls nothing else, is no more than the body of a loop. It is put there by the
-//! pass that inlines functions with one call.
+//! A callback that looks up entries of an array, and calls nothing else, is only the body of a loop. The pass
+//! that inlines functions with one call site then inlines it.
 //!
-//! Invariant: the loop calls the function as the helper does, with 0 and so on until it says that it is enough, and gives the number of
-//! calls.
+//! Invariant: the loop calls the function as the helper does, with 0, 1 and so on until it returns nonzero,
+//! and yields the number of calls.
 
 use millstream_ir::{AluOp, Block, BlockCall, Cond, Func, Function, Linkage, Module, Op, Type, Value, Width};
 
@@ -13,7 +14,8 @@ use super::site::LOOKUP;
 
 /// `bpf_loop`.
 const LOOP: i32 = 181;
-/// Calls of one callback, at most: the kernel follows each of them, as it does not through the helper.
+/// Calls of one callback, at most: the kernel's verifier follows each of them in a loop, but not through the
+/// helper.
 const CALLS: i64 = 512;
 /// Instructions of a callback.
 const SIZE: usize = 120;
@@ -27,21 +29,22 @@ struct Rounds {
     context: Value,
 }
 
-/// What becomes of callbacks that can be loops.
+/// Treatment of callbacks that can be loops.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Callbacks {
     /// They become loops.
     Unfolded,
-    /// They are called: the kernel follows all turns of a loop, on all ways that are not alike to it, and may give up.
+    /// They are called: the verifier follows all turns of a loop, on all paths that it cannot prune, and may
+    /// give up.
     Called,
 }
 
-/// Whether there is a callback that can be a loop.
+/// Returns true if some callback can become a loop.
 pub fn unfolds(module: &Module) -> bool {
     module.funcs.keys().any(|id| find(module, id).is_some())
 }
 
-/// Makes loops of all that can be.
+/// Turns all callbacks that can be loops into loops.
 pub(super) fn unfold(module: &mut Module) {
     for id in module.funcs.keys().collect::<Vec<_>>() {
         while let Some(rounds) = find(module, id) {
@@ -70,7 +73,7 @@ fn find(module: &Module, id: Func) -> Option<Rounds> {
     found.next()
 }
 
-/// Whether a function looks up entries of arrays, and calls nothing else.
+/// Returns true if a function looks up entries of arrays, and calls nothing else.
 fn only_looks_up(module: &Module, callback: Func) -> bool {
     let func = &module.funcs[callback];
     let mut looks_up = false;
@@ -92,7 +95,7 @@ fn only_looks_up(module: &Module, callback: Func) -> bool {
     looks_up && func.linkage == Linkage::Static && func.insts_in_order().count() <= SIZE
 }
 
-/// How often a function is named.
+/// Number of references to a function.
 fn references(module: &Module, callback: Func) -> usize {
     let named = |func: &Function| {
         let is = |op: &Op| matches!(op, Op::FuncAddr { func } | Op::Call { func } if *func == callback);

@@ -1,9 +1,10 @@
-//! A twin of a hash map: its entries in rows of one array, found by a perfect hash, so that a lookup is two loads and one
-//! comparison, without a call and without a chain.
+//! A twin of a hash map: its entries in rows of one array, found by a perfect hash, so that a lookup is two
+//! loads and one comparison, without a call and without a chain.
 //!
-//! Keys are hashed to buckets; each bucket has a seed such that no two keys of the map get the same row (hash and displace:
-//! Belazzougui, Botelho and Dietzfelbinger, ESA 2009). A row has a mark (1 if there is an entry), the key, and the value. A key more may move
-//! the few keys of its bucket; when rows become scarce the twin is of no use any more, and a larger one is made.
+//! Keys are hashed to buckets; each bucket has a seed such that no two keys of the map get the same row (hash
+//! and displace: Belazzougui, Botelho and Dietzfelbinger, ESA 2009). A row has a mark (1 if there is an
+//! entry), the key, and the value. Adding a key may move the few keys of its bucket. When rows become scarce
+//! the twin is useless, and a larger one is made.
 
 use std::collections::BTreeSet;
 
@@ -11,16 +12,16 @@ use smallvec::SmallVec;
 
 /// Odd, with about as many ones as zeros in every part.
 pub(super) const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
-/// For the place of a row, another.
+/// A second multiplier, for the place of a row.
 pub(super) const PLACER: u64 = 0xd6e8_feb8_6659_fd93;
 /// Rows for each bucket.
 const BUCKET: u32 = 8;
 /// The fewest rows.
 const LEAST: u32 = 128;
-/// Bytes that are told to have changed at once.
+/// Bytes per chunk, the unit in which changes are reported.
 const CHUNK: usize = 512;
 
-/// How a key and what belongs to it lie in memory: behind a word that says whether, or since when, it is good.
+/// Layout of a key and its data in memory: behind a word that says if, or since when, they are valid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Row {
     /// Bytes of keys.
@@ -30,7 +31,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Where the value begins.
+    /// Offset of the value.
     pub(super) const fn value_at(self) -> u32 {
         8 + self.key.next_multiple_of(8)
     }
@@ -42,23 +43,23 @@ impl Row {
     }
 }
 
-/// How many rows there are of which kind.
+/// Shape of a table of rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RowsShape {
     /// One of them.
     pub row: Row,
-    /// A power of two.
+    /// Number of rows, a power of two.
     pub count: u32,
 }
 
 impl RowsShape {
-    /// With room for so many entries, and for half as many more.
+    /// A shape with room for this many entries, and half as many more.
     fn for_entries(row: Row, entries: usize) -> Option<RowsShape> {
         let count = u32::try_from(entries.checked_mul(2)?).ok()?.max(LEAST).checked_next_power_of_two()?;
         Some(RowsShape { row, count })
     }
 
-    /// The one that takes so many bytes.
+    /// The shape that takes this many bytes.
     pub(super) fn of_bytes(row: Row, bytes: u32) -> Option<RowsShape> {
         let all = std::iter::successors(Some(LEAST), |count| count.checked_mul(2));
         let shapes = all.map(|count| RowsShape { row, count });
@@ -75,22 +76,22 @@ impl RowsShape {
         self.count.trailing_zeros()
     }
 
-    /// Where rows begin: behind the seeds, 2 bytes each.
+    /// Offset of the first row: behind the seeds, 2 bytes each.
     pub(super) fn rows_at(self) -> u32 {
         (2 * self.count / BUCKET).next_multiple_of(64)
     }
 
-    /// Bytes of all.
+    /// Bytes of the whole table.
     pub fn bytes(self) -> u64 {
         u64::from(self.rows_at()) + u64::from(self.count) * u64::from(self.row.bytes())
     }
 }
 
-/// What a twin of a hash map holds.
+/// A twin of a hash map.
 #[derive(Clone, Debug)]
 pub struct Rows {
     shape: RowsShape,
-    /// As they lie in memory.
+    /// Contents of the memory.
     bytes: Vec<u8>,
     /// The rows of each bucket's keys.
     buckets: Vec<SmallVec<[u32; 4]>>,
@@ -99,12 +100,12 @@ pub struct Rows {
     changed: BTreeSet<u32>,
 }
 
-/// What the n-th word of a key counts by, odd; the first counts as it is.
+/// Factor of the n-th word of a key in its hash: odd; 1 for the first.
 pub(super) const fn factor(n: u32) -> u64 {
     if n == 0 { 1 } else { MULTIPLIER.rotate_left(11 * n) | 1 }
 }
 
-/// A key's words as code has them, zeros behind it.
+/// A key's words as code has them, padded with zeros.
 pub(super) fn key_words(key: &[u8]) -> impl Iterator<Item = u64> {
     key.chunks(8).map(|part| {
         let mut word = [0; 8];
@@ -113,8 +114,8 @@ pub(super) fn key_words(key: &[u8]) -> impl Iterator<Item = u64> {
     })
 }
 
-/// A key's words hashed: a sum, so that no word has to wait for another, whose halves are mixed, since keys may differ in the last bytes of
-/// a word alone. Its highest bits say where in a twin the key is.
+/// Hash of a key's words: a sum, so that no word has to wait for another. Its halves are mixed, since keys
+/// may differ in the last bytes of a word alone. Its highest bits select the key's place in a twin.
 pub(super) fn hash(key: &[u8]) -> u64 {
     let parts = (0..).zip(key_words(key)).map(|(n, word)| word.wrapping_mul(factor(n)));
     let sum = parts.fold(0, u64::wrapping_add);
@@ -125,7 +126,8 @@ impl Rows {
     /// The widest keys and values.
     pub const WIDEST: (u32, u32) = (48, 256);
 
-    /// The rows of these entries, of which there are so many. `None` if they are more than `most` bytes, or not of these sizes.
+    /// The rows of these `count` entries. `None` if they take more than `most` bytes, or keys or values have
+    /// other sizes.
     pub fn of<'e>(
         row: Row,
         entries: impl IntoIterator<Item = (&'e [u8], &'e [u8])>,
@@ -149,7 +151,8 @@ impl Rows {
         Some(rows)
     }
 
-    /// Gives a key this value, or takes the key away. `None` if there is no room; this twin is of no use any more.
+    /// Sets the value of a key, or removes the key. `None` if there is no room: this twin is useless from
+    /// then on.
     pub fn set(&mut self, key: &[u8], value: Option<&[u8]>) -> Option<()> {
         let Row { key: key_size, value: value_size } = self.shape.row;
         let fits = value.is_none_or(|v| v.len() == value_size as usize);
@@ -252,23 +255,23 @@ impl Rows {
         }
     }
 
-    /// How many rows there are.
+    /// Shape of the rows.
     pub fn shape(&self) -> RowsShape {
         self.shape
     }
 
-    /// Chunks of it.
+    /// Number of chunks.
     pub fn chunks(&self) -> u32 {
         self.bytes.len().div_ceil(CHUNK) as u32
     }
 
-    /// Where a chunk lies in memory, and what it holds.
+    /// Offset of a chunk in memory, and its bytes.
     pub fn chunk(&self, number: u32) -> (usize, Vec<u8>) {
         let at = number as usize * CHUNK;
         (at, self.bytes[at..self.bytes.len().min(at + CHUNK)].to_vec())
     }
 
-    /// The chunks that have changed since this was asked for the last time.
+    /// The chunks that have changed since the last call.
     pub fn take_changed(&mut self) -> BTreeSet<u32> {
         std::mem::take(&mut self.changed)
     }
@@ -284,7 +287,7 @@ mod tests {
 
     const ROW: Row = Row { key: 13, value: 6 };
 
-    /// The lookup that variants do in code.
+    /// The lookup, as variants do it in code.
     fn lookup(memory: &[u8], shape: RowsShape, key: &[u8]) -> Option<Vec<u8>> {
         let hash = hash(key);
         let bucket = (hash >> (64 - shape.bucket_bits())) as usize;
@@ -295,8 +298,8 @@ mod tests {
         held.then(|| row[shape.row.value_at() as usize..][..shape.row.value as usize].to_vec())
     }
 
-    /// Keys come and go; after each change every key is found with its value, others are not, and what was told to have changed
-    /// is all that has.
+    /// Keys are added and removed. After each change every key is found with its value and others are not,
+    /// and the chunks reported as changed cover all changes.
     #[test]
     fn keys_come_and_go_one_by_one() {
         let mut rng = Rng::new(1);
@@ -327,7 +330,7 @@ mod tests {
         assert!((0..700).all(|n| lookup(&memory, shape, &key(n)).as_ref() == table.get(&key(n))));
     }
 
-    /// What keys are called, their bytes, and how a number becomes one.
+    /// Name of a form of keys, size in bytes, and a function from numbers to keys.
     type Form = (&'static str, u32, fn(u64) -> Vec<u8>);
 
     /// Numbers, addresses and ports, in any part of the key and any order, the key of zeros among them.

@@ -1,8 +1,8 @@
-//! Whole packets for the judge: the instrumented variant keeps some as they come, with what their context says.
+//! Whole packets for the judge: the instrumented variant keeps some of them, with fields of their context.
 //!
-//! Each CPU has slots of its own in a per-CPU array. The first packets fill them; of those that follow, one in
-//! [`ONE_IN`] takes the place of another at random, so that a burst leaves packets from all of its length. What a
-//! packet costs that is not kept is a lookup in an array.
+//! Each CPU has slots of its own in a per-CPU array. The first packets fill them; of those that follow, one
+//! in [`ONE_IN`] takes the place of another at random, so that a burst leaves packets from all of its length.
+//! A packet that is not kept costs one lookup in an array.
 //!
 //! Invariant: behaviour does not change; the map of the samples is the only memory written.
 
@@ -22,12 +22,12 @@ const SKB_LOAD_BYTES: i32 = 26;
 const XDP_LENGTH: i32 = 188;
 /// `bpf_xdp_load_bytes`: context, offset, destination, length.
 const XDP_LOAD_BYTES: i32 = 189;
-/// Once all slots are full, one packet in so many is kept; a power of two.
+/// Once all slots are full, one packet in this many is kept; a power of two.
 const ONE_IN: i64 = 64;
-/// An Ethernet header: what is shorter cannot be replayed.
+/// An Ethernet header: shorter packets cannot be replayed.
 const SHORTEST: i64 = 14;
 
-/// What the program is given.
+/// Context of the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PacketKind {
     /// `struct xdp_md`.
@@ -48,28 +48,28 @@ impl PacketKind {
     }
 }
 
-/// What is kept of packets.
+/// Data kept about packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Keep {
     /// Some of them, whole.
     Packets,
-    /// How many came by.
+    /// Only their number.
     Count,
 }
 
-/// Where packets are kept.
+/// Storage for packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Samples {
     /// A per-CPU array of `slots` values of [`Samples::VALUE_SIZE`] bytes.
     pub map: Map,
     /// Slots a CPU, a power of two.
     pub slots: u32,
-    /// What the program is given.
+    /// Context of the program.
     pub kind: PacketKind,
 }
 
 impl Samples {
-    /// Of the first slot: offset of the 64-bit number of packets that came by.
+    /// In the first slot: offset of the 64-bit number of packets seen.
     pub const COUNT: u32 = 0;
     /// Offset of the 32-bit length; 0: the slot is empty.
     pub const LENGTH: u32 = 8;
@@ -134,7 +134,7 @@ impl Keeper<'_> {
         }
     }
 
-    /// Decides whether this packet is kept, and where.
+    /// Decides if this packet is kept, and in which slot.
     fn choose(&self, func: &mut Function, counted: Block, count: Value, rest: Block) {
         let [late, lucky, keep] = std::array::from_fn(|_| insert_block(func, rest));
         let mut at = func.at_end(counted);

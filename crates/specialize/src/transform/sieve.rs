@@ -1,10 +1,12 @@
-//! Loops that go through a table become decisions: bits of the packet's words are asked for until few turns are left that matter,
-//! and those are tried in their order.
+//! Loops that go through a table become decisions: code tests bits of the packet's words until few turns are
+//! left that matter, and tries those in their order.
 //!
-//! What was found is a turn of the loop as it was, begun with what that turn would have begun with; the turns that many packets may come
-//! to have copies of their own, in which all is known that the table says, and so is what was asked for.
+//! A turn that was selected is a turn of the original loop, begun with the values that it would have begun
+//! with. Turns that many packets may reach have copies of their own, in which everything is known that the
+//! table and the tests imply.
 //!
-//! Invariant: a packet comes to the first turn that it would not have passed over ([`super::walk`]), and to no other.
+//! Invariant: a packet reaches the first turn that it would not have passed over ([`super::walk`]), and no
+//! other.
 
 use std::collections::BTreeMap;
 
@@ -37,22 +39,22 @@ struct Sieve<'s> {
     /// The header's copy.
     general: Block,
     env: &'s Env,
-    /// Where turns begin that some packet may come to, and from how many places.
+    /// Entry blocks of the turns that some packet may reach, and the number of jumps to each.
     starts: BTreeMap<usize, (Block, usize)>,
 }
 
-/// Packets on their way.
+/// Packets that a sequence of tests has not told apart yet.
 struct Left {
     turns: Vec<usize>,
     facts: Facts,
     out: Block,
-    /// How many turns may be tried in all that follows.
+    /// Number of turns that may still be tried.
     room: usize,
 }
 
 impl Copier<'_> {
-    /// Puts decisions in front of a loop, in the place of its header's copy. Gives the new copy of the header; None if nothing is known
-    /// of its turns that would help.
+    /// Puts decisions in front of a loop, in the place of its header's copy. Returns the new copy of the
+    /// header; `None` if nothing useful is known of its turns.
     pub(super) fn sieved(&mut self, header: Block, out: Block, env: &Env) -> Option<Block> {
         if !self.active || self.late || self.plain || too_deep(&self.regions) {
             return None;
@@ -92,7 +94,8 @@ impl Copier<'_> {
         Some(general)
     }
 
-    /// Whether a loop may become decisions: lookups in it are planned to go through a table, or it has none.
+    /// Returns true if a loop may become decisions: lookups in it are planned to go through a table, or it
+    /// has none.
     fn may_walk(&self, body: &FxHashSet<Block>) -> bool {
         let insts = || body.iter().flat_map(|block| &self.src.blocks[*block].insts);
         let is_lookup = |op: &Op| matches!(op, Op::MapLookup { .. } | Op::Helper { id: super::site::LOOKUP });
@@ -103,7 +106,7 @@ impl Copier<'_> {
         is_walked || !insts().any(|inst| is_lookup(&self.src.insts[*inst].op))
     }
 
-    /// Asks for a bit; what is left on both sides.
+    /// Tests a bit; returns the turns left on both sides.
     fn halves(&mut self, sieve: &Sieve<'_>, left: Left, bit: Literal) -> [Left; 2] {
         let sides = [true, false].map(|is| {
             let facts = left.facts.with(Literal { is, ..bit });
@@ -142,7 +145,7 @@ impl Copier<'_> {
         }
     }
 
-    /// Goes on in the block that it gives if a condition is met, else in `other`.
+    /// Goes to the block that it returns if a condition holds, else to `other`.
     fn trial(&mut self, need: &Condition, env: &Env, mut out: Block, other: Block) -> Block {
         let on = self.new_block();
         match need {
@@ -213,15 +216,15 @@ impl Copier<'_> {
         self.value(out, Op::Alu { op: AluOp::And, width: Width::W32 }, &[value, mask], Type::I32)
     }
 
-    /// Goes to a turn.
+    /// Jumps to a turn.
     fn enter(&mut self, sieve: &mut Sieve<'_>, n: usize, out: Block) {
         let (start, places) = sieve.starts.entry(n).or_insert_with(|| (self.new_block(), 0));
         *places += 1;
         self.emit(out, Op::Jump {}, &[], &[BlockCall::new(*start)], Type::Any);
     }
 
-    /// The turns themselves: copies for those that are come to from the most places, one copy for the others, and where nothing can
-    /// be copied any more, the loop as it is.
+    /// Emits the turns: copies of those that most places jump to, one shared copy for the others, and the
+    /// original loop if nothing can be copied any more.
     fn all_turns(&mut self, sieve: &Sieve<'_>) {
         let mut all: Vec<(usize, Block, usize)> =
             sieve.starts.iter().map(|(n, (start, places))| (*n, *start, *places)).collect();
@@ -277,7 +280,7 @@ impl Copier<'_> {
         are_numbers.then_some(counters)
     }
 
-    /// One copy for several turns: what they count with, and what they find by it, are its parameters.
+    /// One copy for several turns: their counters, and the values found by them, are its parameters.
     fn shared_turn(&mut self, sieve: &Sieve<'_>, turns: &[(usize, Block, usize)], counters: &[usize]) {
         let (Some(map), Some(&(first, ..)), Some(&origin)) =
             (self.module.maps.keys().next(), turns.first(), self.src.blocks[sieve.header].insts.first())
@@ -328,7 +331,7 @@ fn masks(literals: &[Literal]) -> SmallVec<[(Value, u64, u64); 4]> {
 }
 
 impl Sieve<'_> {
-    /// The branches that all of the turns take alike: of one that is open, nobody knows which others it comes to.
+    /// The branches that all of the turns take alike: the turns that follow an open one are unknown.
     fn agreed(&self, turns: &[(usize, Block, usize)]) -> FxHashMap<Inst, bool> {
         let turns = || turns.iter().map(|(n, ..)| &self.turns[*n]);
         let mut decided: FxHashMap<Inst, Option<bool>> = FxHashMap::default();
@@ -343,7 +346,7 @@ impl Sieve<'_> {
         agreed.filter(|(branch, _)| is_known(*branch)).collect()
     }
 
-    /// The bit that leaves the fewest turns on both sides, if there are too many and that helps.
+    /// The bit whose test leaves the fewest turns on both sides, if there are too many and the test helps.
     fn best(&self, left: &Left) -> Option<Literal> {
         if left.turns.len() <= FEW {
             return None;
@@ -355,7 +358,7 @@ impl Sieve<'_> {
         }
         let all = left.turns.len();
         let cost = |(&(word, at), [zeros, ones]): (&(Value, u8), &[usize; 2])| {
-            // Who needs it set is not where it is not, and the other way round.
+            // A turn that needs the bit set is not reached where it is clear, and the other way round.
             let sides = [all - ones, all - zeros];
             (sides[0].max(sides[1]), sides[0] + sides[1], word, at)
         };

@@ -1,4 +1,4 @@
-//! Where a prepared function looks up maps, and inner maps of maps of maps.
+//! Sites: lookups of a prepared function in maps, and in inner maps of maps of maps.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ pub(super) const LOOKUP: i32 = 1;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SiteId(pub u32);
 
-/// How a lookup is given its key.
+/// Form in which a lookup gets its key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Key {
     /// As values, one for each piece.
@@ -43,7 +43,7 @@ pub struct Site {
     pub block: Block,
     /// The map; of a lookup in an inner map, the template of those that it may be.
     pub map: Map,
-    /// Whether the map is an inner one: which, the packet decides.
+    /// True if the map is an inner one, selected by the packet.
     pub is_inner: bool,
     /// Its key.
     pub key: Key,
@@ -60,13 +60,13 @@ impl Site {
         }
     }
 
-    /// Whether the key is known in pieces without a gap, so that it can be compared and recorded.
+    /// Returns true if the key is known in pieces without a gap, so that it can be compared and recorded.
     pub fn is_comparable(&self) -> bool {
         self.layout().is_some_and(|l| l.iter().map(|p| p.size.bytes()).sum::<u32>() == self.key_size)
     }
 }
 
-/// The lookups of a prepared function, numbered from `first` on: those of other programs of a chain may come before.
+/// The lookups of a prepared function, numbered from `first` on, after those of other programs of a chain.
 pub fn sites(module: &Module, func: Func, first: u32) -> Vec<Site> {
     let body = &module.funcs[func];
     let cfg = Cfg::new(body);
@@ -99,7 +99,7 @@ pub(super) enum LookupKey<'f> {
 pub(super) struct Looked<'f> {
     /// The map, or the template of the inner maps that it may be.
     pub(super) map: Map,
-    /// Of an inner map, its address.
+    /// Address of the map, if it is an inner one.
     pub(super) object: Option<Value>,
     pub(super) key: LookupKey<'f>,
 }
@@ -120,7 +120,8 @@ pub(super) fn lookup<'f>(module: &Module, func: &'f Function, cfg: &Cfg, inst: I
     }
 }
 
-/// The maps of another's shape, with that one: user space may put each of them into a map of maps that has room for one.
+/// The maps of the same shape as this one, with it: user space may put each of them into a map of maps that
+/// has room for one.
 pub(crate) fn of_shape(module: &Module, map: Map) -> impl Iterator<Item = Map> + '_ {
     let shape = |m: Map| {
         let decl = &module.maps[m];
@@ -130,12 +131,13 @@ pub(crate) fn of_shape(module: &Module, map: Map) -> impl Iterator<Item = Map> +
     module.maps.keys().filter(move |m| shape(*m) == wanted)
 }
 
-/// Whether a map stands for the inner maps of a map of maps.
+/// Returns true if a map is the template for the inner maps of a map of maps.
 pub(crate) fn is_template(module: &Module, map: Map) -> bool {
     module.maps.values().any(|outer| outer.inner == Some(map))
 }
 
-/// The template of the inner maps of which a pointer is the address, or that of a map of their shape; `None` if it may be any other.
+/// The template of the inner maps whose address a pointer may hold, also if it may hold the address of
+/// another map of their shape; `None` if it may be any other map.
 fn template(module: &Module, func: &Function, cfg: &Cfg, pointer: Value) -> Option<Map> {
     let (mut seen, mut work, mut found) = (FxHashSet::default(), vec![pointer], BTreeSet::new());
     while let Some(value) = work.pop() {

@@ -1,10 +1,12 @@
-//! Lookups that are made because the map's twin is behind, while the rest of the variant goes on.
+//! Lookups that are made in a map because its twin is out of date, while the rest of the variant goes on.
 //!
-//! A packet that has read its token knows one state of all maps, but for those that are behind: what it finds there may be newer. So
-//! that nothing which it learns afterwards is older, it reads the token again after such a lookup. Where that is another, tables
-//! may have changed: what follows is copied once more, and looks everything up.
+//! A packet that has read its token sees one state of all maps, except those whose twins are out of date:
+//! entries found there may be newer. So that nothing it learns afterwards is older, it reads the token again
+//! after such a lookup. If the token has changed, tables may have changed: the code that follows is copied
+//! once more, and makes all lookups.
 //!
-//! Invariant: of a map that is spared, all that the variant knows is behind this question, or the report says that it is not.
+//! Invariant: everything that the variant knows of a spared map stands behind this test, or the report says
+//! that it does not.
 
 use millstream_ir::{AluOp, Block, BlockCall, Cond, Inst, Map, Op, Type, Value, Width};
 
@@ -13,11 +15,12 @@ use super::eval::Abs;
 use super::specialize::volatile_load;
 use super::split::KeyAbs;
 
-/// Instructions of the copy from which on no more is copied for this.
+/// Size of the copy, in instructions, from which no more is copied for this.
 const MOST: usize = 12_000;
 
 impl Copier<'_> {
-    /// Asks whether the twin of a map is behind, if the map is to be spared: the blocks for no and for yes.
+    /// Tests if the twin of a map is out of date, if the map is to be spared. Returns the blocks for no and
+    /// yes.
     pub(super) fn asked(&mut self, map: Map, out: Block) -> Option<[Block; 2]> {
         let behind = self.plan.spared.iter().find(|s| s.map == map)?.behind;
         let token = self.token.filter(|_| self.out.insts.len() < MOST);
@@ -37,7 +40,8 @@ impl Copier<'_> {
         Some(blocks)
     }
 
-    /// Makes the lookup. Gives the entry and the block in which there is one; where there is none, the packet goes on in `absent`.
+    /// Makes the lookup. Returns the entry and the block in which there is one; packets without an entry go
+    /// to `absent`.
     pub(super) fn made(
         &mut self,
         inst: Inst,

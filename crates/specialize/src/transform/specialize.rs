@@ -91,7 +91,7 @@ pub fn specialize(
     Ok(report)
 }
 
-/// Whether the plan fits the module; the sites by their instructions.
+/// Checks that the plan fits the module; returns the sites by their instructions.
 fn check<'p>(
     module: &Module,
     all: &[Site],
@@ -154,7 +154,7 @@ fn check<'p>(
     Ok(by_inst)
 }
 
-/// Whether the entries that are planned for a lookup can be compared with its key, and are of its map's sizes.
+/// Checks that the entries planned for a lookup can be compared with its key, and have the sizes of its map.
 fn check_entries(found: &Site, plan: &SitePlan, decl: &MapDecl) -> Result<(), TransformError> {
     let (Lookup::Hot(entries) | Lookup::Whole(entries) | Lookup::Twin { hot: entries, .. }) = &plan.lookup
     else {
@@ -251,7 +251,7 @@ impl Copier<'_> {
         }
     }
 
-    /// Compares the token. Gives where the guard's words begin, and the generation that may run.
+    /// Compares the token. Returns the address of the guard's words, and the generation that may run.
     fn guard(&mut self, guard: &Guard, entry: Block, fast: Block, stale: Block) -> (Value, Value) {
         let words = self.guard_word(guard, 0, entry);
         let generation = self.constant(guard.generation.into(), entry);
@@ -271,7 +271,8 @@ impl Copier<'_> {
         (words, now)
     }
 
-    /// Writes down the time where none is yet: a load and a branch. The block to go on in, and the one that writes.
+    /// Records the time of the first packet: a load and a branch. Returns the block to continue in, and the
+    /// one that writes.
     fn stamped(&mut self, guard: &Guard, words: Value, fast: Block) -> (Block, Option<Block>) {
         let Some(offset) = guard.first_packet else { return (fast, None) };
         let (stamp, on) = (self.out.add_block(), self.out.add_block());
@@ -295,7 +296,7 @@ impl Copier<'_> {
         self.emit(stale, add, &[address, one], &[], Type::Any);
     }
 
-    /// Counts a lookup whose key is none of the hot ones, each CPU for itself; the block in which to go on.
+    /// Counts a lookup whose key is not among the hot ones, per CPU; returns the block to continue in.
     pub(super) fn count_miss(&mut self, site: SiteId, out: Block) -> Block {
         let Some(map) = self.plan.guard.and_then(|g| g.misses) else { return out };
         let (count, on) = (self.new_block(), self.new_block());
@@ -326,8 +327,8 @@ impl Copier<'_> {
         self.value(out, Op::Const { value }, &[], Type::I64)
     }
 
-    /// Leaves the packet to the generation that stands by, if that is the one that may run `now`; the block in which to go on if not, or where
-    /// that fails.
+    /// Passes the packet to the stand-in generation, if that is the one that may run `now`. Returns the block
+    /// to continue in if it is not, or if the call fails.
     fn stand_in(&mut self, guard: &Guard, now: Value, stale: Block) -> Block {
         let Some(StandIn { array, offset }) = guard.stand_in else { return stale };
         let Some(&ctx) = self.out.blocks[self.out.entry()].params.first() else { return stale };

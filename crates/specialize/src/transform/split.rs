@@ -1,4 +1,4 @@
-//! Lookups: what is found without looking, and code for each of the values that a lookup may find.
+//! Lookups: results that are known without a call, and code for each of the values that a lookup may find.
 
 use millstream_ir::{
     AluOp, Block, BlockCall, Cond, Inst, Layout, Map, MemFlags, Op, Piece, Prov, Size, SwapKind, Type, Value,
@@ -24,19 +24,19 @@ use super::twin::{InTrie, Room};
 /// Copies of what follows one lookup.
 const COPIES: usize = 64;
 
-/// A key as the source gives it, and as far as it is known.
+/// A key as the source has it, and as far as it is known.
 pub(super) struct KeyAbs {
     given: Given,
     known: KeyKnown,
-    /// The address of the map in which it is looked up, where that is an inner one. Nothing is known of the key then.
+    /// Address of the map of the lookup, if it is an inner one. Then nothing is known of the key.
     pub(super) object: Option<Abs>,
 }
 
-/// A twin, as the code at one lookup sees it.
+/// A twin, as seen by the code of one lookup.
 enum InTwin {
     Trie(InTrie),
     Rows(Map, RowsShape),
-    /// With the pieces of the key that is there.
+    /// With the pieces of the shortened key.
     OneLength(Map, RowsShape, SmallVec<[Abs; 4]>),
 }
 
@@ -45,12 +45,12 @@ struct Asked<'k> {
     inst: Inst,
     map: Map,
     key: &'k KeyAbs,
-    /// Where it is made because the twin is behind, if that is asked.
+    /// Block in which the lookup is made because the twin is out of date, if the code tests for that.
     made: Option<Block>,
 }
 
 impl KeyAbs {
-    /// What a piece of it is, if it is known in pieces.
+    /// The value of a piece of the key, if it is known in pieces.
     pub(super) fn piece(&self, wanted: Piece) -> Option<Abs> {
         let (Given::Values(layout, args) | Given::Stack(_, layout, args)) = &self.given else { return None };
         layout.iter().zip(args).find(|(piece, _)| **piece == wanted).map(|(_, abs)| *abs)
@@ -59,7 +59,7 @@ impl KeyAbs {
 
 enum Given {
     Values(Layout, SmallVec<[Abs; 4]>),
-    /// Behind a pointer to the stack, and what the pieces are.
+    /// Pointer to the stack, layout and values of the pieces.
     Stack(Abs, Layout, SmallVec<[Abs; 4]>),
     Pointer(Abs),
 }
@@ -67,12 +67,12 @@ enum Given {
 enum KeyKnown {
     No,
     Constant(Vec<u8>),
-    /// By the way that led to merged values.
+    /// Depends on the path that led to the merged values.
     Merged(MergeId, Vec<Vec<u8>>),
 }
 
 impl Copier<'_> {
-    /// Copies a lookup, or what is known instead.
+    /// Copies a lookup, or uses its known result instead.
     pub(super) fn lookup(&mut self, inst: Inst, looked: &Looked<'_>, mut at: At, env: &mut Env) -> Flow {
         let map = looked.map;
         if let Some(found) = self.assumed.get(&inst).filter(|_| !self.late).cloned() {
@@ -160,7 +160,7 @@ impl Copier<'_> {
             }
         };
         let object = looked.object.map(|o| env[o.index()]);
-        // What would be found under a known key depends on the map.
+        // The result for a known key depends on the map.
         let known = known.filter(|_| object.is_none()).unwrap_or(KeyKnown::No);
         KeyAbs { given, known, object }
     }
@@ -264,7 +264,8 @@ impl Copier<'_> {
         Flow::On(out)
     }
 
-    /// Whether code can do without a lookup that finds this: of a map of maps, only if a map stands for what is inside.
+    /// Returns true if code can do without a lookup with this result: in a map of maps, only if a map stands
+    /// for the inner one.
     fn can_be_named(&self, map: Map, found: Option<&[u8]>) -> bool {
         !self.is_outer(map) || found.is_none_or(|value| self.plan.inside(map, value).is_some())
     }
@@ -273,9 +274,11 @@ impl Copier<'_> {
         self.module.maps[map].inner.is_some()
     }
 
-    /// Where the address of a value that is known to be there comes from; the block in which to go on.
+    /// Finds the source of the address of a value that is known to exist; also returns the block to continue
+    /// in.
     ///
-    /// A lookup for the address alone may still find nothing, if the map is changed just then: that way is copied too.
+    /// A lookup made for the address alone may still find nothing, if the map is changed just then: that path
+    /// is copied too.
     fn address_of(
         &mut self,
         inst: Inst,
@@ -453,7 +456,7 @@ impl Copier<'_> {
         if let Some(made) = made {
             self.emit(made, Op::Jump {}, &[], &[BlockCall::new(default)], Type::Any);
         }
-        // What no leaf has: absent for certain, or to be looked up.
+        // Keys without a leaf: absent for certain, or to be looked up.
         let abs = match whole && report.dropped == 0 {
             true => Abs::Const(0),
             false => Abs::Val(self.residual_lookup(inst, map, key, default)),
@@ -462,7 +465,8 @@ impl Copier<'_> {
         Some(Flow::On(default))
     }
 
-    /// A lookup in a twin; the block in which to go on where it finds something. `None` if the key is not known in pieces.
+    /// A lookup in a twin; returns the block to continue in if it finds something. `None` if the key is not
+    /// known in pieces.
     fn in_twin(
         &mut self,
         twin: &InTwin,
@@ -566,8 +570,8 @@ impl Copier<'_> {
         }
     }
 
-    /// Where each group leads: a copy of what follows for each of the hottest, one for the rest. `None` for groups
-    /// that are left to the real lookup.
+    /// Targets of the groups: a copy of the code after the lookup for each of the hottest, one for the rest.
+    /// `None` for groups that are left to the real lookup.
     #[allow(clippy::too_many_arguments)] // one lookup's circumstances
     fn leaves(
         &mut self,
@@ -714,7 +718,7 @@ impl Copier<'_> {
     }
 }
 
-/// A key of which these are the pieces, in their order.
+/// The bytes of a key with these pieces, in their order.
 pub(super) fn key_bytes(layout: &Layout, size: u32, value: impl Fn(usize) -> Option<i64>) -> Option<Vec<u8>> {
     let mut bytes = vec![0; size as usize];
     for (n, piece) in layout.iter().enumerate() {

@@ -1,8 +1,8 @@
 //! Keys that lie on the stack and could not be made values: compilers let several keys share their memory, or hand the
 //! memory to functions too.
 //!
-//! Such a key is read back right before the lookup, in the pieces in which it was written. What was certainly written to
-//! a piece last is known as a value, and need not be read.
+//! Such a key is read back right before the lookup, in the pieces in which it was written. What was certainly
+//! written to a piece last is known as a value, and need not be read.
 
 use millstream_ir::{
     AluOp, Block, Cfg, DomTree, Function, Inst, Layout, Op, Piece, Prov, Size, Slot, Type, Value, Width,
@@ -18,7 +18,7 @@ const BETWEEN: usize = 32;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Stored {
     pub(super) piece: Piece,
-    /// What it holds, as far as the piece reaches; `None` if it must be read.
+    /// The value written there, truncated to the piece; `None` if it must be read.
     pub(super) value: Option<Value>,
 }
 
@@ -27,7 +27,8 @@ pub(super) fn layout(pieces: &[Stored]) -> Layout {
     pieces.iter().map(|s| s.piece).collect()
 }
 
-/// The key of so many bytes that the instruction finds on the stack behind its second argument, in ascending pieces.
+/// The key of this size that the instruction finds on the stack behind its second argument, in ascending
+/// pieces.
 pub(super) fn on_stack(
     func: &Function,
     (cfg, dom): (&Cfg, &DomTree),
@@ -57,11 +58,11 @@ pub(super) fn on_stack(
 
 struct Scan {
     slot: Slot,
-    /// Where the key begins in its object.
+    /// Offset of the key in its object.
     start: i64,
     covered: Vec<bool>,
     found: Vec<Stored>,
-    /// Nothing so far, going backwards, may have written parts of the key that are not found yet.
+    /// True if nothing so far, going backwards, may have written parts of the key that are not found yet.
     certain: bool,
 }
 
@@ -87,7 +88,8 @@ impl Scan {
         }
     }
 
-    /// Whether nothing on any way from the end of one block to the start of another may write the key.
+    /// Returns true if nothing on any path from the end of one block to the start of another may write the
+    /// key.
     fn is_left_alone(&self, func: &Function, cfg: &Cfg, from: Block, to: Block) -> bool {
         let (mut seen, mut work) = (FxHashSet::default(), cfg.preds[to].clone());
         while let Some(block) = work.pop() {
@@ -131,7 +133,7 @@ impl Scan {
         }
     }
 
-    /// What nobody was seen to write is read in pieces that are aligned.
+    /// Reads the bytes that no store was seen to write, in aligned pieces.
     fn rest(&mut self, align: u32) {
         let mut at = 0;
         while at < self.covered.len() {
@@ -150,7 +152,7 @@ impl Scan {
     }
 }
 
-/// Whether an operation that is no store of its own may write the stack.
+/// Returns true if an operation other than a store may write the stack.
 fn may_write_stack(op: &Op) -> bool {
     match op {
         Op::MapLookup { .. } | Op::MapUpdate { .. } | Op::MapDelete { .. } => false,
@@ -162,7 +164,7 @@ fn may_write_stack(op: &Op) -> bool {
     }
 }
 
-/// The stack object that a pointer points into, and where.
+/// The stack object that a pointer points into, and the offset.
 pub(super) fn stack_address(func: &Function, mut pointer: Value) -> Option<(Slot, i64)> {
     let mut by = 0i64;
     loop {
@@ -229,7 +231,7 @@ block0(v0: any):
         );
     }
 
-    /// Where ways meet, the key is what it was before they parted, if it was left alone on all of them.
+    /// After paths meet, the key is the one from before they parted, if none of them has written it.
     #[test]
     fn a_key_may_have_been_written_before_ways_parted() {
         let parted = |on_one: &str| {

@@ -1,13 +1,14 @@
 //! A twin of a longest-prefix map of 4-byte keys: a multibit trie of 16, 8 and 8 bits in one array.
 //!
-//! It holds 16-bit cells: 65,536 by the first two bytes of the key, then groups of 256 by the third or fourth byte. A
-//! cell is a value, says that there is none, or names a group. A lookup is one to three loads, whatever the number of
-//! prefixes (compare Gupta, Lin and McKeown, "Routing Lookups in Hardware at Memory Access Speeds", INFOCOM 1998).
-//! Values of other than 4 bytes lie in front of the cells, each as often as it differs in what programs read ([`Values`]), and
-//! cells hold their numbers.
+//! It holds 16-bit cells: 65,536 by the first two bytes of the key, then groups of 256 by the third or fourth
+//! byte. A cell is a value, says that there is none, or names a group. A lookup is one to three loads,
+//! whatever the number of prefixes (compare Gupta, Lin and McKeown, "Routing Lookups in Hardware at Memory
+//! Access Speeds", INFOCOM 1998). Values of other than 4 bytes lie in front of the cells, each as often as it
+//! differs in what programs read ([`Values`]), and cells hold their numbers.
 //!
-//! The prefixes are kept beside the cells, so that a prefix more or less costs what lies below one cell of the first
-//! level, or below as many as the prefix covers. Groups that nobody names any more are used again.
+//! The prefixes are kept beside the cells, so that adding or removing one costs work for what lies below one
+//! cell of the first level, or below as many as the prefix covers. Groups that no cell names any more are
+//! used again.
 
 use std::collections::BTreeSet;
 
@@ -31,21 +32,21 @@ const IS_VALUE: u32 = 1 << 31;
 /// The cell of keys without a prefix.
 pub(super) const ABSENT: u16 = 0x7fff;
 
-/// What a twin holds.
+/// A twin of a longest-prefix map.
 #[derive(Clone, Debug)]
 pub struct Trie {
-    /// Nothing where cells are values themselves.
+    /// `None` if the cells are the values themselves.
     values: Option<Values>,
     cells: Vec<u16>,
     /// Values of prefixes of at most 16 bits, by length and bits.
     short: FxHashMap<(u8, u16), u16>,
-    /// What these say of each first 16 bits, in the order of addresses.
+    /// Value by first 16 bits that results from the short prefixes, in the order of addresses.
     base: Vec<u16>,
     /// Longer prefixes by their first 16 bits, the shorter ones first.
     long: Vec<Vec<Long>>,
     /// Groups that no cell names.
     free: Vec<u16>,
-    /// Chunks of 256 cells that were written since somebody asked.
+    /// Chunks of 256 cells that were written since the last call of [`Trie::take_changed`].
     changed: BTreeSet<u32>,
 }
 
@@ -78,7 +79,7 @@ fn small(value: &[u8]) -> Option<u16> {
     (value < u32::from(ABSENT)).then_some(value as u16)
 }
 
-/// What cells hold of a value; `None` if there is no such twin.
+/// The cell for a value; `None` if there is no such twin.
 fn cell(values: &mut Option<Values>, value: &[u8]) -> Option<u16> {
     match values {
         Some(values) => values.number(value),
@@ -111,8 +112,9 @@ impl Trie {
     /// More groups no twin has.
     pub const MOST_GROUPS: u32 = IS_GROUP as u32;
 
-    /// The twin of these prefixes, given as keys and values of their map; `read` are the bytes of values that programs read.
-    /// `None` if keys are not of 4 bytes, values of 4 bytes not small, other values too many, or the groups too many.
+    /// The twin of these prefixes, given as keys and values of their map; `read` are the bytes of values that
+    /// programs read. `None` if keys are not of 4 bytes, values of 4 bytes not small, other values too many,
+    /// or the groups too many.
     pub fn of<'e>(
         entries: impl IntoIterator<Item = (&'e [u8], &'e [u8])>,
         value_size: u32,
@@ -155,8 +157,8 @@ impl Trie {
         Some(twin)
     }
 
-    /// Gives a prefix this value, or takes the prefix away. `None` if there is no twin of what the map holds then; this
-    /// one is of no use any more.
+    /// Sets the value of a prefix, or removes the prefix. `None` if no twin can represent the map then: this
+    /// one is useless from then on.
     pub fn set(&mut self, key: &[u8], value: Option<&[u8]>) -> Option<()> {
         let Some((length, address)) = prefix(key) else { return value.is_none().then_some(()) };
         let value = value.map(|v| cell(&mut self.values, v));
@@ -179,7 +181,7 @@ impl Trie {
         self.build(first)
     }
 
-    /// Looks anew at what the short prefixes say of these.
+    /// Recomputes the result of the short prefixes for these first 16 bits.
     fn cover(&mut self, firsts: std::ops::RangeInclusive<u16>) -> Option<()> {
         let mask = |length: u8| (u32::from(u16::MAX) << (16 - length)) as u16;
         for first in firsts {
@@ -192,7 +194,7 @@ impl Trie {
         Some(())
     }
 
-    /// Writes a cell of the first level, and what is below it.
+    /// Writes a cell of the first level, and the groups below it.
     fn build(&mut self, first: u16) -> Option<()> {
         let cell = usize::from(first.swap_bytes());
         let base = self.base[usize::from(first)];
@@ -273,7 +275,7 @@ impl Trie {
         (0..(self.cells.len() / GROUP) as u32).chain(values).collect()
     }
 
-    /// Where a chunk lies in memory, and what it holds.
+    /// Offset of a chunk in memory, and its bytes.
     pub fn chunk(&self, number: u32) -> (usize, Vec<u8>) {
         if let (Some(values), true) = (&self.values, number & IS_VALUE != 0) {
             let number = (number & !IS_VALUE) as usize;
@@ -285,7 +287,7 @@ impl Trie {
         (start + 2 * at, cells.iter().flat_map(|c| c.to_ne_bytes()).collect())
     }
 
-    /// The chunks that have changed since this was asked for the last time.
+    /// The chunks that have changed since the last call.
     pub fn take_changed(&mut self) -> BTreeSet<u32> {
         let values = self.values.as_mut().map(|v| std::mem::replace(&mut v.told, v.held.len())..v.held.len());
         let mut changed = std::mem::take(&mut self.changed);
@@ -294,7 +296,7 @@ impl Trie {
     }
 }
 
-/// Where a group's cells begin.
+/// Index of a group's first cell.
 fn start(group: u16) -> usize {
     FIRST + usize::from(group) * GROUP
 }
@@ -318,7 +320,7 @@ fn below(base: u16, long: &[Long]) -> ([u16; GROUP], Vec<(u8, [u16; GROUP])>) {
     (second, thirds)
 }
 
-/// What a twin says of an address: for tests, the lookup that variants do in code.
+/// The cell that a twin gives for an address: for tests, the lookup that variants do in code.
 #[cfg(test)]
 fn lookup(twin: &Trie, address: u32) -> Option<u16> {
     let [a, b, c, d] = address.to_be_bytes().map(usize::from);
@@ -388,8 +390,8 @@ mod tests {
         }
     }
 
-    /// Prefixes come and go, bits beyond their length set or not; after each, everything agrees with a search for the
-    /// longest, and what was told to have changed is all that has.
+    /// Prefixes are added and removed, with bits beyond their length set or not. After each change,
+    /// everything agrees with a search for the longest, and the chunks reported as changed cover all changes.
     #[test]
     fn prefixes_come_and_go_one_by_one() {
         let mut random = numbers();
@@ -452,7 +454,8 @@ mod tests {
         assert_eq!(twin.set(&key(33, [10, 0, 0, 0]), None), Some(()), "it never is there");
     }
 
-    /// Values that differ only in what nobody reads are one; what is read is what a side of the memory has.
+    /// Values that differ only in bytes that nobody reads are stored once; the bytes that are read are those
+    /// in the memory of a side.
     #[test]
     fn larger_values_lie_in_front_of_the_cells() {
         let value = |hop: u8, metric: u8| [[hop; 8], [metric; 8], [7; 8]].concat();

@@ -1,9 +1,9 @@
-//! Twins of maps, in memory that programs address, and lookups in them as code. A [`Twin`] lies in the value of an array map of one
-//! entry.
+//! Twins of maps, in memory that programs address, and lookups in them as code. A [`Twin`] lies in the value
+//! of an array map of one entry.
 //!
-//! There may be several twins in the value, its sides: the version that a packet finds in the guard says which one it
-//! reads. So a variant follows its map without other code: a side that no packet reads is written, then the guard is
-//! given that side's version.
+//! There may be several twins in the value, its sides: the version in the guard selects the one that a packet
+//! reads. So a variant follows its map without new code: a side that no packet reads is written, then the
+//! guard gets that side's version.
 //!
 //! Invariant: a side is written only while its version is not in the guard, and no packet is under way that found it
 //! there.
@@ -20,7 +20,7 @@ use super::rows::{MULTIPLIER, PLACER, Row, Rows, RowsShape, factor};
 use super::trie::{ABSENT, FIRST_BYTES, GROUP_BYTES, IS_GROUP, Trie};
 use super::values::{MOST_BYTES, SMALL, places, stride, values_bytes};
 
-/// What answers lookups in the place of a map.
+/// Data structures that answer lookups in the place of a map.
 #[derive(Clone, Debug)]
 pub enum Twin {
     /// Of a longest-prefix map.
@@ -31,7 +31,7 @@ pub enum Twin {
     OneLength(OneLength),
 }
 
-/// For what each side has room.
+/// Capacity of each side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Room {
     /// A trie.
@@ -55,13 +55,13 @@ impl Room {
     pub fn bytes(self) -> u32 {
         match self {
             Room::Trie { groups, value_size } => Trie::size(groups, value_size),
-            // What is larger is not made.
+            // Larger ones are not made.
             Room::Rows(shape) | Room::OneLength(shape, _) => u32::try_from(shape.bytes()).unwrap_or(u32::MAX),
         }
     }
 
-    /// For what each of so many sides has room, if the one map can hold twins of the other at all. `length` is that of all prefixes,
-    /// where only such are meant.
+    /// Capacity of each of the sides, if the map `twin` can hold twins of `map` at all. `length` is that of
+    /// all prefixes, if there is only one.
     pub(super) fn of(map: &MapDecl, twin: &MapDecl, sides: u32, length: Option<u32>) -> Option<Room> {
         let side = twin.value_size.checked_div(sides)?;
         let row = Row { key: map.key_size, value: map.value_size };
@@ -81,7 +81,7 @@ impl Room {
     }
 }
 
-/// Nanoseconds of a load in memory of so many bytes that is read all over.
+/// Nanoseconds of a load from memory of this many bytes, accessed at random.
 fn load_ns(bytes: u64) -> f64 {
     [(48 << 10, 1.2), (2 << 20, 4.0), (32 << 20, 15.0)]
         .into_iter()
@@ -92,8 +92,8 @@ fn load_ns(bytes: u64) -> f64 {
 const HASHED: f64 = 4.0;
 
 impl Twin {
-    /// The twin of a longest-prefix map with which lookups are faster; `None` if it can have none. `read` are the bytes of values that
-    /// programs read, `most` those of rows, at most.
+    /// The twin of a longest-prefix map with the faster lookups; `None` if it can have none. `read` are the
+    /// bytes of values that programs read, `most` is the limit for rows, in bytes.
     pub fn of_prefixes<'e, I: Iterator<Item = (&'e [u8], &'e [u8])>>(
         row: Row,
         entries: impl Fn() -> I,
@@ -115,7 +115,7 @@ impl Twin {
         if one_is_faster { one.map(Twin::OneLength) } else { trie.map(Twin::Trie) }
     }
 
-    /// Room for it, and for it to grow.
+    /// Room for it, and for its growth.
     pub fn room(&self) -> Room {
         match self {
             Twin::Trie(trie) => {
@@ -128,7 +128,7 @@ impl Twin {
         }
     }
 
-    /// Whether there is room for it as it is now.
+    /// Returns true if it fits there in its present state.
     pub fn fits(&self, room: Room) -> bool {
         match (self, room) {
             (Twin::Trie(trie), Room::Trie { groups, .. }) => trie.groups() <= groups,
@@ -140,8 +140,8 @@ impl Twin {
         }
     }
 
-    /// Gives a key this value, or takes the key away. `None` if there is no twin of what the map holds then; this
-    /// one is of no use any more.
+    /// Sets the value of a key, or removes the key. `None` if no twin can represent the map then: this one is
+    /// useless from then on.
     pub fn set(&mut self, key: &[u8], value: Option<&[u8]>) -> Option<()> {
         match self {
             Twin::Trie(trie) => trie.set(key, value),
@@ -150,7 +150,7 @@ impl Twin {
         }
     }
 
-    /// Chunks of it.
+    /// Its chunks.
     pub fn chunks(&self) -> BTreeSet<u32> {
         match self {
             Twin::Trie(trie) => trie.chunks(),
@@ -159,7 +159,7 @@ impl Twin {
         }
     }
 
-    /// Where a chunk lies in memory, and what it holds.
+    /// Offset of a chunk in memory, and its bytes.
     pub fn chunk(&self, number: u32) -> (usize, Vec<u8>) {
         match self {
             Twin::Trie(trie) => trie.chunk(number),
@@ -168,7 +168,7 @@ impl Twin {
         }
     }
 
-    /// The chunks that have changed since this was asked for the last time.
+    /// The chunks that have changed since the last call.
     pub fn take_changed(&mut self) -> BTreeSet<u32> {
         match self {
             Twin::Trie(trie) => trie.take_changed(),
@@ -178,7 +178,7 @@ impl Twin {
     }
 }
 
-/// A trie as the code sees it.
+/// A trie, as code sees it.
 #[derive(Clone, Copy)]
 pub(super) struct InTrie {
     pub(super) map: millstream_ir::Map,
@@ -191,7 +191,7 @@ pub(super) struct InTrie {
 }
 
 impl InTrie {
-    /// Whether its cells are numbers of values that lie in it, and not the values.
+    /// Returns true if its cells are numbers of values that lie in it, and not the values.
     pub(super) fn has_values(&self) -> bool {
         self.value_size != SMALL
     }
@@ -202,7 +202,8 @@ impl InTrie {
 }
 
 impl Copier<'_> {
-    /// Looks a key's words up in rows; goes on in `found` or in `absent`, and gives the row. Ends the block `from`.
+    /// Looks a key's words up in rows; continues in `found` or in `absent`, and returns the row. Ends the
+    /// block `from`.
     pub(super) fn rows(
         &mut self,
         map: millstream_ir::Map,
@@ -231,7 +232,8 @@ impl Copier<'_> {
         row
     }
 
-    /// Looks the word up in a trie; goes on in `found` with what the cell holds as its parameter, or in `absent`. Ends the block.
+    /// Looks the word up in a trie; continues in `found` with the contents of the cell as its parameter, or
+    /// in `absent`. Ends the block.
     pub(super) fn trie(&mut self, twin: InTrie, from: Block, found: Block, absent: Block) {
         let InTrie { map, groups, word, value_size } = twin;
         let cells = values_bytes(value_size);
@@ -269,7 +271,7 @@ impl Copier<'_> {
         out: Block,
     ) -> Value {
         let side = self.side_of_twin(trie.room(), out);
-        // No cell has another; the verifier cannot know.
+        // Cells hold no other numbers, but the verifier cannot know that.
         let number = self.masked(cell, i64::from(places(trie.value_size)) - 1, out);
         let offset = self.by(AluOp::Mul, number, stride(trie.value_size).into(), out);
         let address = self.address_in(trie.map, 0, [Some(offset), side], out);
@@ -278,7 +280,7 @@ impl Copier<'_> {
         address
     }
 
-    /// Where the side begins that the packet reads; `None` if there is but one.
+    /// Offset of the side that the packet reads; `None` if there is only one.
     fn side_of_twin(&mut self, room: Room, out: Block) -> Option<Value> {
         let sides = self.plan.guard.map_or(1, |g| g.sides);
         let token = self.token.filter(|_| sides > 1)?;

@@ -1,10 +1,11 @@
-//! Loops over the words of values: turn after turn is put in front of the loop, so that each has its own word.
+//! Loops over the words of values are peeled: turns are put in front of the loop, so that each has its own
+//! word.
 //!
-//! A classifier by bit vectors goes through the words of sets that lookups gave. What is known of some of these words only, and
-//! what would be done with them, can be told where each turn is code of its own.
+//! A classifier by bit vectors goes through the words of the sets that lookups gave. Only for code that is
+//! separate for each turn can knowledge about single words be used.
 //!
-//! Invariant: the loop itself stays behind its turns, and goes on where they end, so that it makes no difference how many there are.
-//! Where they are as many as it has, nothing leads to it, and it is taken away by passes behind this one.
+//! Invariant: the loop itself stays behind its peeled turns, and continues where they end, so their number
+//! makes no difference. If they are all turns of the loop, nothing leads to it, and later passes remove it.
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{
@@ -22,7 +23,7 @@ const MOST: (usize, usize) = (64, 2_000);
 /// Unrolls loops over words, as far as they count with numbers that are known.
 pub(super) fn unroll(module: &mut Module) {
     for func in module.funcs.values_mut() {
-        // Each header once: what was put in front of a loop has none.
+        // Each header once: copies in front of a loop have none.
         let headers = Cfg::new(func).rpo;
         for header in headers {
             let cfg = Cfg::new(func);
@@ -36,7 +37,7 @@ pub(super) fn unroll(module: &mut Module) {
     }
 }
 
-/// How many turns a loop has, if it is one over words and they are few.
+/// Number of turns of a loop, if it is one over words and the turns are few.
 fn turns(func: &Function, cfg: &Cfg, header: Block, body: &FxHashSet<Block>) -> Option<usize> {
     let is_back = |from: &Block| body.contains(from);
     if !cfg.is_reachable(header) || !cfg.preds[header].iter().any(is_back) || !is_over_words(func, body) {
@@ -66,7 +67,8 @@ fn turns(func: &Function, cfg: &Cfg, header: Block, body: &FxHashSet<Block>) -> 
     None
 }
 
-/// Whether a loop reads values of maps, or memory of which it is not known what it is, and does nothing that others see.
+/// Returns true if a loop reads values of maps, or memory of unknown kind, and has no effects that others can
+/// see.
 fn is_over_words(func: &Function, body: &FxHashSet<Block>) -> bool {
     let mut reads = false;
     for &inst in body.iter().flat_map(|block| &func.blocks[*block].insts) {
@@ -84,7 +86,7 @@ fn is_over_words(func: &Function, body: &FxHashSet<Block>) -> bool {
     reads
 }
 
-/// Whether an address is on the stack, perhaps at an index.
+/// Returns true if an address is on the stack, perhaps at an index.
 fn is_on_stack(func: &Function, address: Value) -> bool {
     let is_stack = |value: Value| func.types[value] == Type::Ptr(Prov::Stack);
     let is_sum = |op: &Op| matches!(op, Op::Alu { op: AluOp::Add, width: Width::W64 });
@@ -92,7 +94,7 @@ fn is_on_stack(func: &Function, address: Value) -> bool {
     is_stack(address) || sum.is_some_and(|data| data.args.iter().any(|arg| is_stack(*arg)))
 }
 
-/// What the parameters of the header are in the next turn, as far as it is known; `None` if there is none.
+/// The parameters of the header in the next turn, as far as they are known; `None` if there is no next turn.
 fn next(
     func: &Function,
     header: Block,
@@ -150,7 +152,7 @@ fn decided((cond, width): (Cond, Width), args: [Option<u64>; 2]) -> Option<bool>
     Some(eval::cond(cond, width, a, b))
 }
 
-/// What is known by all ways.
+/// Keeps the constants on which all paths agree.
 fn meet(known: &mut Option<Vec<Option<u64>>>, other: Vec<Option<u64>>) {
     match known {
         Some(known) => {
@@ -163,8 +165,8 @@ fn meet(known: &mut Option<Vec<Option<u64>>>, other: Vec<Option<u64>>) {
     }
 }
 
-/// Hands what a loop computes, and what is used behind it, to the blocks to which it is left, as parameters. Whether that can be
-/// done; nothing has changed else.
+/// Passes values that a loop computes and that are used behind it as parameters to the exit blocks. Returns
+/// false, with nothing changed, if that cannot be done.
 fn close(func: &mut Function, cfg: &Cfg, body: &FxHashSet<Block>) -> bool {
     let dom = DomTree::new(func, cfg);
     let mut inside: FxHashSet<Value> = FxHashSet::default();
@@ -208,7 +210,7 @@ fn close(func: &mut Function, cfg: &Cfg, body: &FxHashSet<Block>) -> bool {
     true
 }
 
-/// Puts copies of a loop in front of it. Nothing that it computes is used behind it but by parameters.
+/// Puts copies of a loop in front of it. Values that it computes are used behind it only by parameters.
 fn peel(func: &mut Function, cfg: &Cfg, header: Block, body: &FxHashSet<Block>, turns: usize) {
     let mut order: Vec<Block> = body.iter().copied().collect();
     order.sort_unstable_by_key(|block| cfg.rpo_index[*block]);

@@ -1,7 +1,7 @@
-//! Values of a map that lie in its twin: each once, as far as programs read them.
+//! Values of a map that lie in its twin: each once, compared by the bytes that programs read.
 //!
-//! A place that has a value keeps it: the next value gets the next place. When there is none left, the map has no twin; one that
-//! is made anew has the values of then.
+//! A value keeps its place; the next value gets the next place. When no place is left, the map has no twin; a
+//! twin made later starts with the values of that time.
 
 use millstream_ir::usage::Range;
 use rustc_hash::FxHashMap;
@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 pub(super) const SMALL: u32 = 4;
 /// Bytes of all values of a twin, at most.
 const ROOM: u32 = 2 << 20;
-/// More values no twin has: their numbers must differ from what else cells hold.
+/// Limit on the values of a twin: their numbers must differ from other contents of cells.
 const MOST: u32 = 1 << 14;
 /// Larger values have no twin.
 pub const MOST_BYTES: u32 = 2048;
@@ -23,9 +23,9 @@ pub(super) struct Values {
     /// The bytes that programs read.
     read: Vec<Range>,
     numbers: FxHashMap<Vec<u8>, u16>,
-    /// By number; what is not read is zero.
+    /// By number; bytes that are not read are zero.
     pub(super) held: Vec<Vec<u8>>,
-    /// Of those, how many somebody was told of.
+    /// Number of those that have been reported as changed.
     pub(super) told: usize,
 }
 

@@ -1,11 +1,12 @@
-//! Loops that go through a table: what each turn makes of the packet, found out ahead.
+//! Loops that go through a table: the effect of each turn on the packet, found ahead of time.
 //!
-//! As long as the numbers that a loop counts with are known, so is what it reads of a table that is known. What a turn then asks of
-//! the packet are conditions on bits of words that were there before the loop. A turn is passed over where they are not met, if
-//! nothing that anybody could see happens on that way, and what goes round is known again.
+//! As long as the counters of a loop are known, so are the words that it reads from a known table. The tests
+//! that a turn then makes of the packet are conditions on bits of words that were there before the loop. A
+//! turn is passed over where they do not hold, if nothing visible to others happens on that path, and the
+//! values that go round are known again.
 //!
-//! Invariant: where a condition that a [`Turn`] needs is not met, the turn ends at the header with what the next of the turns begins
-//! with. Turns that are not listed always do, one after the other.
+//! Invariant: where a condition that a [`Turn`] needs does not hold, the turn ends at the header with the
+//! values with which the next of the turns begins. Turns that are not listed always do, one after the other.
 
 use std::rc::Rc;
 
@@ -31,43 +32,45 @@ const DEPTH: usize = 32;
 /// One turn of a loop.
 #[derive(Debug)]
 pub(super) struct Turn {
-    /// What the parameters of the header are.
+    /// Values of the header's parameters.
     pub(super) params: Vec<Abs>,
-    /// Conditions without which it is passed over.
+    /// Conditions without which the turn is passed over.
     pub(super) needs: Vec<Condition>,
-    /// The branches on its way if they are met, as far as they are decided then, and whether these are taken.
+    /// The branches on its path if the conditions hold, as far as they are decided then, and the direction of
+    /// each.
     pub(super) path: Vec<(Inst, bool)>,
-    /// Whether it is passed over where they are not: else nothing is known of what comes behind it.
+    /// True if the turn is passed over where the conditions do not hold: otherwise nothing is known of what
+    /// follows it.
     pub(super) may_pass: bool,
-    /// Whether there may be other branches on its way, which nothing decides.
+    /// True if there may be other branches on its path, which nothing decides.
     pub(super) is_open: bool,
 }
 
-/// What is known of a value in a turn.
+/// Knowledge about a value in a turn.
 #[derive(Clone, PartialEq, Debug)]
 enum Sym {
     Const(u64),
     Bits(Rc<Bits>),
-    /// So many bytes into what was known before.
+    /// This many bytes into a value known before the loop.
     Known(KnownId, i64),
-    /// So many bytes into what a lookup of the turn found.
+    /// This many bytes into a value that a lookup of the turn found.
     Found(usize, i64),
-    /// What this value from before the loop is, and no number.
+    /// The same as this value from before the loop, which is not a number.
     Before(Value),
     Other,
 }
 
-/// What may become of a turn from one place on.
+/// Possible outcomes of a turn from one place on.
 #[derive(Clone)]
 struct Rest {
-    /// What the next turn begins with, if this one is passed over.
+    /// Parameters of the next turn, if this one is passed over.
     next: Option<Vec<Sym>>,
-    /// Whether it is, whatever the packet.
+    /// True if the turn is passed over, whatever the packet.
     passes: bool,
     needs: Vec<Condition>,
-    /// Branches, as far as they are decided, and whether they are taken.
+    /// Branches, as far as they are decided, and the direction of each.
     path: Vec<(Inst, bool)>,
-    /// Whether there may be others, which nothing decides.
+    /// True if there may be others, which nothing decides.
     is_open: bool,
 }
 
@@ -114,7 +117,7 @@ pub(super) fn loop_of(cfg: &Cfg, header: Block) -> FxHashSet<Block> {
     body
 }
 
-/// Whether a lookup is in a loop that counts its key on.
+/// Returns true if a lookup is in a loop, and its key is a parameter of the loop's header.
 pub fn is_walked(module: &Module, site: &Site) -> bool {
     let func = &module.funcs[site.func];
     let cfg = Cfg::new(func);
@@ -133,8 +136,8 @@ impl Copier<'_> {
         loop_of(&self.cfg, header)
     }
 
-    /// The turns of a loop that matter, in their order. `env` says what is known ahead of the first one. None if there are no such
-    /// turns.
+    /// The turns of a loop that matter, in their order. `env` describes values before the first one. `None`
+    /// if there are no such turns.
     pub(super) fn turns(&self, header: Block, body: &FxHashSet<Block>, env: &Env) -> Option<Vec<Turn>> {
         let blocks = body.iter().map(|block| &self.src.blocks[*block]);
         let results = |insts: &[Inst]| -> Vec<Value> {
@@ -171,7 +174,7 @@ impl Copier<'_> {
 }
 
 impl Walk<'_, '_> {
-    /// What is known of a value from before the loop, or of a parameter of its header in the first turn.
+    /// Knowledge about a value from before the loop, or a parameter of its header in the first turn.
     fn before(&self, value: Value) -> Sym {
         match self.env[value.index()] {
             Abs::Const(constant) => Sym::Const(constant as u64),
@@ -204,7 +207,7 @@ impl Walk<'_, '_> {
         self.rest(self.header, params.collect(), false, 0)
     }
 
-    /// What becomes of the turn from a block on. `seen`: whether something has happened that others can see.
+    /// Evaluates the turn from a block on. `seen`: true if something has happened that others can see.
     fn rest(&mut self, mut block: Block, mut values: Values, mut seen: bool, depth: usize) -> Rest {
         let src = self.copier.src;
         let mut path = Vec::new();
@@ -253,7 +256,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// What is known behind an edge, if it leads to a block of the turn.
+    /// The values behind an edge, if it leads to a block of the turn.
     fn edge(&self, target: &BlockCall, values: &Values, seen: bool) -> Result<Values, Rest> {
         if !self.body.contains(&target.block) {
             return Err(Rest::stays());
@@ -280,7 +283,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Evaluates an instruction; whether it does what others can see.
+    /// Evaluates an instruction; returns true if it has effects that others can see.
     fn inst(&mut self, inst: Inst, values: &mut Values) -> bool {
         let data = &self.copier.src.insts[inst];
         let args: Vec<Sym> = data.args.iter().map(|arg| self.sym(*arg, values)).collect();
@@ -398,7 +401,7 @@ fn computed(op: &Op, args: &[Sym]) -> Sym {
     }
 }
 
-/// What becomes of a turn where a branch is not decided, by what becomes of it on both sides, the taken one first.
+/// Combines the outcomes of both sides of an undecided branch, the taken one first.
 fn branched(branch: Inst, condition: Condition, [taken, fallen]: [Rest; 2]) -> Rest {
     let agree = |a: &Rest, b: &Rest| match (&a.next, &b.next) {
         (Some(a), Some(b)) => a == b,
@@ -427,7 +430,7 @@ fn branched(branch: Inst, condition: Condition, [taken, fallen]: [Rest; 2]) -> R
     Rest { next, passes: false, needs, path, is_open: rest.is_open }
 }
 
-/// What either of two ways needs.
+/// The literals that both sides need.
 fn common(a: &[Condition], b: &[Condition]) -> Vec<Condition> {
     let literals = |all: &[Condition]| -> Literals { all.iter().flat_map(Condition::literals).collect() };
     let (a, b) = (literals(a), literals(b));
@@ -435,7 +438,7 @@ fn common(a: &[Condition], b: &[Condition]) -> Vec<Condition> {
     if both.is_empty() { Vec::new() } else { vec![Condition::All(both)] }
 }
 
-/// Those of the turns that packets of which this is known may come to: up to the first that none of them passes over.
+/// Those of the turns that packets with these facts may reach: up to the first that none of them passes over.
 pub(super) fn possible(turns: &[Turn], among: &[usize], facts: &Facts) -> Vec<usize> {
     let mut left = Vec::with_capacity(among.len());
     for &n in among {

@@ -1,8 +1,8 @@
-//! The fixtures `acl` and `hosts`: what an entry makes of a packet, and what a program answers.
+//! The fixtures `acl` and `hosts`: the effect of an entry on a packet, and the answer of a program.
 
 use millstream_kernel::{Program, TestRun};
 
-/// The verdict of what was found.
+/// Verdict for packets with an entry.
 pub(crate) const TX: u32 = 3;
 
 /// The key of a frame's rule: both addresses and the protocol.

@@ -1,9 +1,10 @@
-//! Packets that somebody chose so that what a session has made is of no use: what is lost by it, beside the original under the
-//! same packets.
+//! Packets chosen by an attacker to make a session's specialised code useless: the loss, compared with the
+//! original under the same packets.
 //!
-//! The switch is attacked, since its table is filled by packets of anybody: by stations whose keys all have one slot of a cache,
-//! in turn, and by a new source address in each frame, so that each is an entry more and the copies of all are out of date. Which keys
-//! have one slot only the session itself knows; who has the same program and the same code of ours knows it of a session of his own.
+//! The switch is attacked, since anybody's packets fill its table: by stations whose keys all have one slot
+//! of a cache, in turn, and by a new source address in each frame, so that each adds an entry and invalidates
+//! all copies. Only the session itself knows which keys share a slot; an attacker with the same program and
+//! our code knows it of his own session only.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -26,19 +27,22 @@ use crate::planes::{Placed, Plane, in_turn};
 const COLLIDING: usize = 32;
 /// Frames in the order that repeats.
 const ORDER: usize = 1 << 14;
-/// Usual traffic comes for so long, until a session has a variant at work; so often at most.
+/// Duration of usual traffic before the session is checked for a variant at work, and the number of times, at
+/// most.
 const USUAL: (Duration, usize) = (Duration::from_millis(500), 60);
 
-/// Slices of an attack in which a session may find out that what it has made is of no use, make other variants and hold them against the original.
+/// Slices of an attack during which a session may notice that its code is useless, make other variants and
+/// compare them with the original.
 const ANSWERED: u32 = 4;
 
-/// What an attack costs.
+/// Cost of an attack.
 #[derive(Debug, Serialize)]
 struct Attacked {
     attack: &'static str,
     slice_s: f64,
     generations: usize,
-    /// Nanoseconds a packet, the rig included: without a session, and with one that was at work before the attack began.
+    /// Nanoseconds a packet, the rig included: without a session, and with one that was at work before the
+    /// attack began.
     at_once: Vec<(f64, f64)>,
     at_once_ratio: Ratio,
     /// The same once a session has had time to answer ([`ANSWERED`]).
@@ -105,7 +109,7 @@ impl Example {
         Chosen { attack: "one slot, guessed", ..self.one_slot(&compiler(&SWITCH)) }
     }
 
-    /// Stations whose keys have one slot of the cache that a session makes of this.
+    /// Stations whose keys have one slot of the cache that a session would make of this program.
     fn one_slot(&self, compiler: &Compiler) -> Chosen {
         let mut rng = Rng::new(3);
         let is_table = |map: &millstream_ir::Map| compiler.declaration(*map).name == switch::STATIONS;
@@ -123,7 +127,7 @@ impl Example {
         Chosen { attack: "one slot", frames, stations: entries.collect() }
     }
 
-    /// Each frame from a station that nobody knows.
+    /// Each frame from an unknown station.
     fn new_sources(&self, _: &Compiler) -> Chosen {
         let mut rng = Rng::new(4);
         let frames = (0..ORDER).map(|_| self.between(&self.frame[..6], &station_mac(&mut rng))).collect();
@@ -131,7 +135,7 @@ impl Example {
     }
 }
 
-/// Of one station, and not one of a group.
+/// Address of a single station, not of a group.
 fn station_mac(rng: &mut Rng) -> [u8; 6] {
     let [mut first, b, c, d, e, f, ..] = rng.next_u64().to_le_bytes();
     first &= 0xfe;

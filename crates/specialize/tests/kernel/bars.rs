@@ -20,12 +20,12 @@ use serde::Serialize;
 use crate::guard::update_by_int80;
 use crate::routed::{Beside, HOPS, Wanted, generation, latest, routed};
 
-/// A count from the environment, for more than CI does.
+/// A count from the environment, for more runs than CI makes.
 pub(crate) fn asked(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(otherwise)
 }
 
-/// Keeps figures, where that is asked for.
+/// Keeps figures, if the environment asks for that.
 pub(crate) fn keep(name: &str, figures: &impl Serialize) {
     #[derive(Serialize)]
     struct Kept<'f, F> {
@@ -46,7 +46,7 @@ pub(crate) fn keep(name: &str, figures: &impl Serialize) {
 enum Way {
     /// The route's next hop, by one element.
     Element,
-    /// The same among others, by one batch.
+    /// The same, as one element of a batch.
     Batch,
     /// The route goes, so that a shorter one counts, and comes back.
     Delete,
@@ -63,7 +63,7 @@ enum Way {
 const WAYS: [Way; 7] =
     [Way::Element, Way::Batch, Way::Delete, Way::NextHop, Way::Entry32, Way::Process, Way::Tool];
 
-/// The hottest flow, and what was done to its route.
+/// The hottest flow, and the current state of its route.
 struct Updater<'t> {
     beside: &'t Beside<'t>,
     far: &'t FarEnd,
@@ -107,13 +107,13 @@ impl<'t> Updater<'t> {
         self.beside.routes.update(&key, &hop.to_ne_bytes(), UpdateMode::Any).expect("a route");
     }
 
-    /// From here on nothing is judged, until the change has returned.
+    /// Sets the expected hop. Nothing is judged until the change has returned.
     fn expect(&self, hop: u32) {
         let NextHop::Forward { dst_mac, .. } = self.hops[hop as usize] else { panic!("a next hop") };
         self.far.expect(self.destination, dst_mac);
     }
 
-    /// Changes where the flow goes. The expectation is that of what the change gives.
+    /// Changes the hop of the flow. The expectation is the result of the change.
     fn update(&mut self, way: Way) {
         let new = (self.hop + 1) % HOPS;
         let (key, value) = (router::route_key(self.prefix), new.to_ne_bytes());
@@ -134,7 +134,7 @@ impl<'t> Updater<'t> {
             }
             Way::Entry32 => match update_by_int80(&self.beside.routes, &key, &value) {
                 0 => {}
-                // This kernel has no such entry.
+                // This kernel does not have that entry point.
                 _ => self.set(self.prefix, new),
             },
             Way::Process => self.process.update(&key, &value),
@@ -180,7 +180,7 @@ fn by_tool(map: &Map, key: &[u8], value: &[u8]) {
     assert!(done.success(), "bpftool map update");
 }
 
-/// This test's program once more, as a process that opens the map by its pin and writes it when told to.
+/// This test's program in a second process, which opens the map by its pin and writes it on request.
 struct OtherProcess {
     child: Child,
     orders: ChildStdin,
@@ -228,7 +228,7 @@ impl Drop for OtherProcess {
     }
 }
 
-/// What [`OtherProcess`] runs; by itself it does nothing.
+/// Code of [`OtherProcess`]; does nothing by itself.
 #[test]
 fn writes_when_told_to() {
     let Ok(pin) = std::env::var(PIN) else { return };
@@ -253,7 +253,7 @@ impl Pauses {
     }
 }
 
-/// What came of updates at one rate.
+/// Result of updates at one rate.
 #[derive(Debug, Serialize)]
 struct Updates {
     routes: usize,
@@ -262,9 +262,9 @@ struct Updates {
     updates: u64,
     by_way: Vec<(Way, u64)>,
     seconds: f64,
-    /// Whether the routes had a twin, or hot ones were in code.
+    /// True if the routes had a twin; otherwise hot ones were in code.
     twins: bool,
-    /// Part of the packets that specialised code took.
+    /// Share of the packets that took specialised code.
     specialised: f64,
     generations: usize,
     confirmed: usize,
@@ -274,7 +274,7 @@ struct Updates {
     far_end: millstream_lab::Staleness,
 }
 
-/// Packets so far, and those that specialised code took, as last told.
+/// Packets so far, and those that took specialised code, as last reported.
 fn packets(told: &[Report]) -> (u64, u64) {
     match latest(told) {
         Some(Report::Status { packets, specialised, .. }) => (*packets, specialised.unwrap_or(0)),
@@ -282,14 +282,14 @@ fn packets(told: &[Report]) -> (u64, u64) {
     }
 }
 
-/// How fast updates come.
+/// Rate of updates.
 #[derive(Clone, Copy)]
 struct Rhythm {
     /// Mean of the pauses between them.
     pause: Duration,
-    /// After so many there is time for an answer.
+    /// After this many there is time for an answer.
     answered: u64,
-    /// One of so many is made by `bpftool`: a process of its own for each is slow.
+    /// One of this many is made by `bpftool`: a process of its own for each is slow.
     tool: u64,
 }
 
@@ -297,7 +297,7 @@ const TEN_A_SECOND: Rhythm = Rhythm { pause: Duration::from_millis(100), answere
 const OFTEN: Rhythm = Rhythm { pause: Duration::from_millis(8), ..TEN_A_SECOND };
 const FLOOD: Rhythm = Rhythm { pause: Duration::from_micros(100), answered: 500, tool: 4_000 };
 
-/// Updates of all kinds under load, so many.
+/// Makes `count` updates of all kinds under load.
 fn updates(wanted: &Wanted, count: u64, rhythm: Rhythm) -> Updates {
     let ran = routed(
         wanted,
@@ -397,7 +397,7 @@ fn no_packet_is_stale_at_ten_updates_a_second() {
     assert!(figures.specialised > 0.0, "no packet took specialised code: {figures:?}");
 }
 
-/// What came of swaps.
+/// Result of swaps.
 #[derive(Debug, Serialize)]
 struct Swaps {
     swaps: u64,

@@ -1,4 +1,4 @@
-//! Tests of words of keys before lookups: for what no entry has, nothing is looked up.
+//! Tests of words of keys before lookups: for values that no entry has, nothing is looked up.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -59,7 +59,7 @@ fn what_no_entry_has_is_not_looked_up() {
     assert!(before == 1.0 && (0.3..0.36).contains(&after), "{after} of {before} lookups");
 }
 
-/// What is done with tickets by packets, in the fixture `tickets`; the last adds entries.
+/// Operations of packets on tickets, in the fixture `tickets`; the last form adds entries.
 const FORMS: [&[&str]; 4] = [&[], &["-DSTORED"], &["-DOVERWRITTEN"], &["-DINSERTED"]];
 
 /// Frames of pairs of addresses, each with three protocols.
@@ -73,7 +73,8 @@ fn thrice(count: u32) -> Vec<Vec<u8>> {
     (0..count).map(with).collect()
 }
 
-/// Programs delete entries, and change them: none comes by that, so that words of keys may still be tested. Where they add some, none is.
+/// Programs that delete and change entries add none, so words of keys may still be tested. In programs that
+/// add entries, none may be.
 #[test]
 fn words_of_keys_are_tested_where_programs_add_no_entries() {
     if !testing::require() {

@@ -1,4 +1,4 @@
-//! Classifiers by bit vectors, as packet filters that stand in for iptables have them.
+//! Classifiers by bit vectors, as used by packet filters that replace iptables.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -98,7 +98,7 @@ impl Tables<'_> {
         parts.concat()
     }
 
-    /// The number of the rule that decides about a frame, if it is one that accepts.
+    /// The number of the rule that decides for a frame, if it accepts.
     fn accepts(&self, frame: &[u8]) -> Option<u32> {
         let word = |at: usize| u32::from_be_bytes([frame[at], frame[at + 1], frame[at + 2], frame[at + 3]]);
         let has_ports = [TCP, UDP].contains(&frame[23]);
@@ -116,7 +116,7 @@ impl Tables<'_> {
     }
 }
 
-/// So many rules, each of which names its protocol.
+/// This many rules, each of which names its protocol.
 fn rules(count: usize, seed: u64) -> Vec<Rule> {
     let mut rules = firewall::generate(Flavour::AccessList, count + count / 4, seed).rules;
     rules.retain(|rule| rule.protocol.is_some());
@@ -124,10 +124,10 @@ fn rules(count: usize, seed: u64) -> Vec<Rule> {
     rules
 }
 
-/// The protocol that no rule is about.
+/// A protocol that no rule names.
 const ESP: u8 = 50;
 
-/// Frames that rules are about, but that every third one is of another protocol, and of some one field is any.
+/// Frames that match rules, except that every third has another protocol, and some have one arbitrary field.
 fn frames(rules: &[Rule], count: usize, seed: u64) -> Flows {
     let config = Config { rules: rules.to_vec(), ..firewall::generate(Flavour::AccessList, 1, 1) };
     let mut flows = firewall::flows(&config, count, Locality::NONE, seed, |_| true);
@@ -142,7 +142,7 @@ fn frames(rules: &[Rule], count: usize, seed: u64) -> Flows {
     flows
 }
 
-/// The forms of the fixture: what compilers are told, and where protocols are.
+/// Forms of the fixture: compiler flags, and the place of the protocols.
 const FORMS: [(&[&str], bool); 6] = [
     (&[], false),
     (&["-DSTAGED"], false),
@@ -152,8 +152,8 @@ const FORMS: [(&[&str], bool); 6] = [
     (&["-DLOOPS", "-DSTAGED", "-DPROTOCOLS_IN_ARRAY"], true),
 ];
 
-/// A protocol that no rule is about is seen before any other field is looked up; of the words of sets, only those are compared that
-/// some rule is in.
+/// A frame with a protocol that no rule names needs no lookup of any other field; of the words of sets, only
+/// those are compared that contain some rule.
 #[test]
 fn what_no_rule_is_about_costs_no_lookup() {
     if !testing::require() {
@@ -186,10 +186,10 @@ fn what_no_rule_is_about_costs_no_lookup() {
         assert!(matches!(judged.finding, Finding::Same(_)) && judged.packets >= 20_000, "{judged:?}");
         let other: Vec<Vec<u8>> = flows.packets.iter().filter(|f| f[23] == ESP).take(500).cloned().collect();
         let [whole, short] = plane.executed(&made, &flows.packets[..500]);
-        // Sets of 16 words, of which 8 have rules; what loops over words take for their own sake is gone.
+        // Sets of 16 words, of which 8 have rules; the overhead of loops over words is gone.
         assert!(short < 200.0, "{flags:?}: {short} of {whole} instructions");
         let [before, after] = plane.map_calls(&made, &other);
-        // But for the action, where it is not seen which it is.
+        // Except the action, if the rule is not known.
         assert!(before >= 3.0 && after <= 1.0, "{flags:?}: {after} of {before} lookups");
     }
 }
@@ -203,7 +203,7 @@ fn specialised_classifiers_are_the_originals() {
     for (n, (flags, protocols_in_array)) in FORMS.into_iter().enumerate() {
         let Some(object) = fixtures::read("bitvector", flags) else { return };
         let compiler = Compiler::new(&object, None).expect("prepared");
-        // The frame has no room for all that a set of many words leaves between two fields.
+        // The stack frame has no room for all intermediate values between two fields if sets have many words.
         let most = if flags.contains(&"-DSTAGED") { 450 } else { 1000 };
         for (count, seed) in [(3, 1), (40, 2), (450, 3), (most, 4)] {
             let rules = rules(count, seed + n as u64);

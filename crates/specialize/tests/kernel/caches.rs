@@ -1,4 +1,4 @@
-//! Caches of tables that the data plane writes: what they hold is what the tables hold, whoever writes.
+//! Caches of tables that the data plane writes: they agree with the tables, whoever writes.
 
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
@@ -23,7 +23,7 @@ use millstream_specialize::{Compiler, Leave, Live, Report, monotonic_ns};
 use crate::offline::{INGRESS, Made, Offline, compiler};
 use crate::routed::{End, alone, generation, keep_fast, settings};
 
-/// TCP connections, so many.
+/// Traffic of this many TCP connections.
 fn tcp(config: &nat::Config, count: usize) -> nat::Traffic {
     nat::traffic(config, count, Mix { tcp: 100, udp: 0 }, Locality::NONE, 1)
 }
@@ -39,7 +39,8 @@ const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
 const FIN: u8 = 0x11;
 
-/// A SYN on a closed connection begins another: who has not seen the FIN that another packet wrote down does not know.
+/// A SYN on a closed connection begins another, so a program that has not seen the FIN recorded by another
+/// packet behaves differently.
 #[test]
 fn writers_that_do_not_count_are_found_out() {
     if !testing::require() {
@@ -50,7 +51,8 @@ fn writers_that_do_not_count_are_found_out() {
     let compiler = compiler(&NAT);
     let entries = config.entries().expect("entries");
     let (profiles, _) = Offline::new(&compiler, &entries).profile(&frames);
-    // No connection is old: one that was not seen for long is looked up each time by who has only an old copy.
+    // No connection is old: a program with only an old copy would look up a connection that was idle for long
+    // each time.
     let plane = Offline::new(&compiler, &entries);
     let life = [SYN, ACK, FIN, SYN, ACK];
     let samples: Vec<Sample> = life.iter().flat_map(|f| frames.iter().map(|p| flagged(p, *f))).collect();
@@ -83,7 +85,7 @@ fn shapes(made: &Made) -> Caches {
     Caches::new(made.caches.iter().map(|c| (c.of, c.shape))).expect("memory")
 }
 
-/// What the daemon counts decides whether copies are made and used.
+/// The daemon's count of writers decides if copies are made and used.
 #[test]
 fn copies_are_used_only_while_nobody_is_counted_in() {
     if !testing::require() {
@@ -123,7 +125,7 @@ fn copies_are_used_only_while_nobody_is_counted_in() {
     assert_eq!(port(&program, frame, INGRESS), 7_003, "after a grace period there are copies again");
 }
 
-/// A map of least recent use evicts the same entries, whether lookups were answered by copies or not.
+/// A map of least recent use evicts the same entries, with lookups answered by copies or not.
 #[test]
 fn recent_use_is_what_it_was() {
     if !testing::require() {
@@ -139,7 +141,7 @@ fn recent_use_is_what_it_was() {
     let mut samples = Vec::new();
     for n in flows.sequence(3, 60_000) {
         let mut packet = flows.packets[n as usize].clone();
-        // A station that nobody knows sends two frames, so that it has been used as well.
+        // An unknown station sends two frames, so that its entry has been used as well.
         match samples.len() % 3 {
             0 => station = rng.next_u32(),
             1 => {}
@@ -198,7 +200,8 @@ fn no_answer_is_stale_beside_a_session() {
             let (original, variant) = live.counted(&often, rig.test_port()).expect("counted");
             let calls = |c: millstream_lab::subject::Counted| c.map_calls.expect("all is modelled");
             assert!(variant.map(calls).expect("at work") < calls(original) - 0.5, "{variant:?} {original:?}");
-            // Connections that nobody knows, from other ports, each once: what counts is when they are known, copies and all.
+            // Connections that nobody knows, from other ports, each once: calls are counted once they are
+            // known, copies and all.
             let new = |frame: &Vec<u8>| [&frame[..34], &[frame[34] ^ 0x40], &frame[35..]].concat();
             let new: Vec<Vec<u8>> = traffic.outbound.packets.iter().take(50).map(new).collect();
             let (original, variant) = live.counted(&new, rig.test_port()).expect("counted");
@@ -237,7 +240,8 @@ fn moved(rig: &Rig, traffic: &nat::Traffic, table: &millstream_kernel::Map, told
     std::thread::sleep(Duration::from_millis(200));
 }
 
-/// A packet that writes by one pointer to an entry and reads by another sees what it wrote; and what functions write is counted as well.
+/// A packet that writes by one pointer to an entry and reads by another sees its own write; writes in
+/// functions are counted as well.
 #[test]
 fn a_packet_sees_what_it_has_written_itself() {
     if !testing::require() {
@@ -264,7 +268,7 @@ fn a_packet_sees_what_it_has_written_itself() {
     }
 }
 
-/// What a packet still reads of one entry is not written over when it looks up another that has the same slot.
+/// A copy that a packet still reads is not overwritten when it looks up another entry with the same slot.
 #[test]
 fn copies_that_a_packet_holds_stay() {
     if !testing::require() {
@@ -296,8 +300,9 @@ fn copies_that_a_packet_holds_stay() {
     });
 }
 
-/// A copy of the program that stays attached somewhere writes the same tables, and does not count that: there are no caches beside it. Once it
-/// has gone there are; where it comes back by a call that no guard sees, they go when the interfaces are looked at.
+/// A copy of the program that stays attached elsewhere writes the same tables without counting: there are no
+/// caches beside it. Once it has gone there are; if it comes back by a call that no guard sees, they go at
+/// the next check of the interfaces.
 #[test]
 fn beside_a_copy_of_the_program_elsewhere_nothing_is_cached() {
     if !testing::require() {

@@ -16,7 +16,7 @@ use crate::judge::rule;
 use crate::routed::{Routed, alone, generation, settings};
 use crate::twins::run_until;
 
-/// Each turn may or may not be one of so many that match: the kernel follows every count at every turn.
+/// Each turn may or may not match one of this many rules: the verifier follows every count at every turn.
 const MANY: [&str; 3] = ["-DNUMBERED", "-DRULES=500", "-DENOUGH=100"];
 const RULES: u32 = 500;
 const DROP: u32 = 1;
@@ -38,9 +38,9 @@ fn rules() -> impl Iterator<Item = MapEntry> {
         .map(|n| if n % 2 == 0 { rule(n, 0, if n < 50 { 0 } else { 64 }) } else { rule(n, 1 << 20, 1 << 20) })
 }
 
-/// What is to be done with a frame from a source, by the rules.
+/// Verdict of the rules on a frame from a source.
 fn verdict(source: u32) -> u32 {
-    // 25 rules match all, 225 more what is below 64.
+    // 25 rules match all sources, 225 more those below 64.
     if source < 64 { DROP } else { TX }
 }
 
@@ -65,7 +65,7 @@ fn what_is_refused_as_a_loop_is_made_with_the_call() {
     assert!(Compiler::new(&few, None).expect("prepared").calling().is_none(), "it has no callback");
 }
 
-/// A session finds that out by itself, and specialises what is left.
+/// A session finds that out by itself, and specialises the rest of the program.
 #[test]
 fn a_session_goes_on_with_the_call() {
     if !testing::require() {

@@ -1,4 +1,5 @@
-//! Programs that call each other by tail calls: each has its variant, and none is called that the user's array no longer holds.
+//! Programs that call each other by tail calls: each has its variant, and no program is called that the
+//! user's array no longer holds.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -35,7 +36,7 @@ const CLASSIFY: u32 = 0;
 const ROUTE: u32 = 1;
 const DENY: u32 = 2;
 const FREE: u32 = 3;
-/// What programs write into the first byte of a packet.
+/// Marks that programs write into the first byte of a packet.
 const BY_ROUTE: u8 = 2;
 const BY_DETOUR: u8 = 4;
 /// The map of the profile.
@@ -77,13 +78,13 @@ fn answer(program: &Program, frame: &[u8]) -> (u32, Vec<u8>) {
     (out.retval, out.data)
 }
 
-/// Verdict, and which program it was that wrote the packet.
+/// Verdict, and the mark of the program that wrote the packet.
 fn way(program: &Program, frame: &[u8]) -> (u32, u8) {
     let (verdict, data) = answer(program, frame);
     (verdict, data[0])
 }
 
-/// The maps that it has, as far as they are still there.
+/// The maps of a program, as far as they still exist.
 fn maps_of(program: &Program) -> Vec<Map> {
     program.info().expect("what it is").map_ids.into_iter().filter_map(|id| Map::from_id(id).ok()).collect()
 }
@@ -104,7 +105,7 @@ fn set_route(map: &Map, network: u8, hop: u32) {
     map.update(&key, &hop.to_ne_bytes(), UpdateMode::Any).expect("a route");
 }
 
-/// Of ten senders nine are classified, one goes on to its route at once.
+/// Nine of ten senders are classified, one goes on to its route at once.
 fn fill(map: impl Fn(&str) -> Map) {
     for n in 0..SENDERS {
         set_sender(&map("senders"), n, if n % 10 == 3 { ROUTE } else { CLASSIFY });
@@ -113,7 +114,7 @@ fn fill(map: impl Fn(&str) -> Map) {
     (0..NETWORKS).for_each(|n| set_route(&map("routes"), n, u32::from(n) + 1));
 }
 
-/// Some of what no table has, too.
+/// Flows, some to keys that no table has.
 fn flows(count: u32) -> Flows {
     let config = router::generate(10, &[1], 4, 1);
     let mut flows = router::flows(&config, count as usize, Locality::HIGH, 1);
@@ -150,7 +151,7 @@ fn empty_plan(compiler: &Compiler) -> Plan {
     }
 }
 
-/// What the place holds is told from what the array holds by putting other programs into it.
+/// Other programs in the place tell its calls from those through the array.
 #[test]
 fn calls_go_through_the_place_only_while_the_guard_lets_them() {
     let Some(object) = object() else { return };
@@ -190,7 +191,7 @@ fn calls_go_through_the_place_only_while_the_guard_lets_them() {
     };
     let packet = frame(1, 1, 1);
     assert_eq!(way(original("parse"), &packet), (TX, BY_ROUTE));
-    // Nothing is in the place: the call through the array itself is what is left.
+    // The place is empty: only the call through the array is left.
     set(1);
     assert_eq!(way(&first, &packet), (TX, BY_ROUTE));
     put(CLASSIFY, &classify);
@@ -201,15 +202,16 @@ fn calls_go_through_the_place_only_while_the_guard_lets_them() {
     assert_eq!(way(&first, &frame(3, 1, 1)), (TX, BY_DETOUR), "a slot that a table names");
     set(2);
     assert_eq!(way(&first, &packet), (TX, BY_ROUTE), "the guard has moved");
-    // The callee asks for itself.
+    // The callee tests its own guard.
     put(CLASSIFY, &classify);
     assert_eq!(way(&classify, &packet), (TX, BY_ROUTE));
     set(1);
     assert_eq!(way(&classify, &packet), (TX, BY_DETOUR));
-    // As when a session is killed: nobody has the place any more.
+    // As if a session were killed: nobody holds the place any more.
     session.replace_map(*place, Map::create(&MapSpec { max_entries: 4, ..spec }).expect("an array"));
     drop(array);
-    // It empties the place when the last descriptor is closed; a process that another test starts has a copy of it for a moment.
+    // The kernel empties the place when the last descriptor is closed; a process started by another test has
+    // a copy of it for a moment.
     let emptied = (0..500).any(|_| {
         std::thread::sleep(Duration::from_millis(10));
         way(&first, &packet) == (TX, BY_ROUTE)
@@ -288,7 +290,7 @@ impl Beside<'_> {
         self.told.lock().expect("no panic").iter().filter(|r| generation(r).is_some()).count()
     }
 
-    /// What is on the hook. It may leave it, and be gone, before there is a descriptor.
+    /// The program on the hook. It may leave the hook, and be gone, before there is a descriptor.
     fn on_hook(&self) -> Program {
         let port = self.rig.test_port();
         loop {
@@ -300,12 +302,12 @@ impl Beside<'_> {
         }
     }
 
-    /// What it does with a packet.
+    /// Result of the program on the hook for a packet.
     fn ask(&self, frame: &[u8]) -> (u32, u8) {
         way(&self.on_hook(), frame)
     }
 
-    /// How often constant slots were joined.
+    /// Number of times that constant slots were joined.
     fn joined(&self) -> usize {
         let told = self.told.lock().expect("no panic");
         told.iter().filter(|r| matches!(r, Report::Specialised { reason: Reason::Quiet, .. })).count()
@@ -353,7 +355,7 @@ fn each_program_of_a_chain_has_its_variant() {
     );
 }
 
-/// What a slot holds, and what the tables of callees hold, counts as soon as the call that changed it has returned.
+/// Changes of slots and of the tables of callees take effect as soon as the call that made them has returned.
 #[test]
 fn no_packet_takes_the_way_of_before() {
     session(
@@ -389,7 +391,7 @@ fn no_packet_takes_the_way_of_before() {
     );
 }
 
-/// Slots are written faster than anything can follow.
+/// Slots are written faster than a session can follow.
 #[test]
 fn a_flood_of_writes_to_slots_is_never_stale() {
     session(
@@ -410,7 +412,8 @@ fn a_flood_of_writes_to_slots_is_never_stale() {
     );
 }
 
-/// They are written while all is made for the first time, too: the profiling variant, what it calls, and what comes after it.
+/// They are also written while everything is made for the first time: the profiling variant, its callees, and
+/// the variant after it.
 #[test]
 fn a_flood_from_the_start_is_never_stale() {
     for n in 0..4 {
@@ -424,7 +427,7 @@ fn a_flood_from_the_start_is_never_stale() {
                     let (program, mark) = [("detour", BY_DETOUR), ("route", BY_ROUTE)][turn % 2];
                     it.put(ROUTE, program);
                     if turn % 32 == n {
-                        // As long as what was read before may be taken for what is there now.
+                        // For as long as values read before the write could be taken for the current ones.
                         std::thread::sleep(Duration::from_millis(2));
                     }
                     assert_eq!(it.ask(&packet), (TX, mark), "stale: {turn}");
@@ -436,7 +439,8 @@ fn a_flood_from_the_start_is_never_stale() {
     }
 }
 
-/// They are written at each step of making the first variant, and after the look by which the profiling one calls on.
+/// They are written at each step of making the first variant, and after the look that lets the profiling one
+/// make its calls.
 #[test]
 fn slots_that_are_written_while_something_is_made_are_never_stale() {
     let gate = Gate::at(Step::Begun(Tier::Quick));
@@ -475,8 +479,8 @@ fn slots_that_are_written_while_something_is_made_are_never_stale() {
     );
 }
 
-/// What the profiling variant calls is what the array holds, also when that changes while it is on the hook; it calls what records as long as
-/// nothing has changed.
+/// The profiling variant calls the programs in the array, also when the array changes while the variant is on
+/// the hook. It calls recording variants as long as nothing has changed.
 #[test]
 fn the_profiling_variant_calls_what_the_array_holds() {
     let Some(object) = object() else { return };
@@ -499,7 +503,7 @@ fn the_profiling_variant_calls_what_the_array_holds() {
                 assert_eq!(way(instrumented, &packet), (TX, mark));
                 total() - before
             };
-            // As if the array had just been found to be what it calls.
+            // As if the array had just been found to hold the programs that it calls.
             live.guard().chain(live.guard().version());
             let by_all = recorded(BY_ROUTE);
             let stages = live.map("stages").expect("the array");
@@ -516,8 +520,9 @@ fn the_profiling_variant_calls_what_the_array_holds() {
     );
 }
 
-/// A packet that was held up in whatever was on the hook, for as long as others took its place, goes on as the array says now. Somebody
-/// looks at all maps meanwhile, so that the kernel does not empty arrays by itself when the session lets go of them.
+/// A packet that was delayed in any program that was on the hook, while others replaced that program,
+/// continues as the array says now. The test holds all maps meanwhile, so that the kernel does not empty
+/// arrays by itself when the session closes them.
 #[test]
 fn a_packet_that_was_held_up_calls_what_the_array_holds_now() {
     let packet = frame(1, 1, 1);
@@ -566,7 +571,7 @@ fn a_packet_that_was_held_up_calls_what_the_array_holds_now() {
     );
 }
 
-/// The kernel lets a packet go through 33 tail calls. Calls that fail do not count.
+/// A packet may take 33 tail calls. Calls that fail do not count.
 #[test]
 fn a_chain_ends_where_it_did() {
     session(
@@ -595,7 +600,8 @@ fn a_chain_ends_where_it_did() {
     );
 }
 
-/// Once the slots have been left alone for a while, what a constant one holds is where it is called; until somebody writes it.
+/// Once the slots have been left alone for a while, the program in a constant slot is inlined where it is
+/// called, until somebody writes the slot.
 #[test]
 fn constant_slots_are_joined_until_they_are_written() {
     session(
@@ -614,7 +620,7 @@ fn constant_slots_are_joined_until_they_are_written() {
                 assert_eq!(it.ask(&packet), (TX, mark));
                 assert_eq!(it.ask(&frame(3, 1, 2)), (TX, mark));
             }
-            // One that is empty is no longer joined, and falls through as it did.
+            // An empty slot is no longer joined, and falls through as it did.
             it.clear(ROUTE);
             assert_eq!(it.ask(&packet), (PASS, 2), "stale");
             std::thread::sleep(Duration::from_millis(50));
@@ -654,7 +660,7 @@ fn runs(live: &Live<'_>, slot: u32) -> Option<(String, Runs)> {
     details.chain.into_iter().find(|s| s.slot == slot).map(|s| (s.program, s.runs))
 }
 
-/// On a rig, with an array that somebody has changed, a session takes over what another has left.
+/// On a rig, with an array that somebody has changed, a session takes over from another.
 #[test]
 fn a_session_finds_what_slots_hold() {
     let Some(object) = object() else { return };
@@ -682,7 +688,7 @@ fn a_session_finds_what_slots_hold() {
     rig.namespace().enter(act).expect("in the namespace");
 }
 
-/// A chain that somebody else has loaded, with maps of which some are the callees' alone.
+/// A chain loaded by another process, with maps of which some belong to the callees alone.
 #[test]
 fn chains_of_others_are_adopted_with_their_maps() {
     let Some(object) = object() else { return };

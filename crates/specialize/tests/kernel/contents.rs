@@ -1,4 +1,4 @@
-//! What is remembered of maps, and when it holds no longer.
+//! Cached knowledge about maps, and its invalidation.
 
 use millstream_kernel::{Map, MapSpec, MapType, UpdateMode, map_flags, testing};
 use millstream_programs::{FIREWALL, firewall};

@@ -1,4 +1,5 @@
-//! Holds a session at a step until what is to come between has come; and a writer inside bpf(2), before the kernel applies what it writes.
+//! Holds a session at a step until other events have happened; and a writer inside bpf(2), before the kernel
+//! applies its write.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -7,33 +8,33 @@ use std::time::Duration;
 
 use millstream_specialize::live::step::{Step, Steps};
 
-/// For how long a step is waited for.
+/// Timeout for a step.
 const LONGEST: Duration = Duration::from_secs(30);
 
 #[derive(Default)]
 struct State {
     wanted: Option<Step>,
-    /// Whether somebody is there.
+    /// True if a session is held.
     held: bool,
-    /// How often whoever was there was let go.
+    /// Number of times that a held session was released.
     turn: u64,
-    /// The steps that were come to, with how often that was.
+    /// Steps reached so far, and how often.
     seen: Vec<(Step, usize)>,
 }
 
-/// A session comes as far as the step that is wanted.
+/// Holds a session at a given step.
 #[derive(Default)]
 pub(crate) struct Gate(Arc<(Mutex<State>, Condvar)>);
 
 impl Gate {
-    /// Whoever comes to this step first will be held.
+    /// Will hold the first session that reaches this step.
     pub(crate) fn at(step: Step) -> Gate {
         let gate = Gate::default();
         gate.0.0.lock().expect("no panic").wanted = Some(step);
         gate
     }
 
-    /// What a session calls.
+    /// The callback for a session's steps.
     pub(crate) fn steps(&self) -> Steps {
         let shared = Arc::clone(&self.0);
         Steps::new(move |step| {
@@ -63,12 +64,12 @@ impl Gate {
         assert!(held, "nobody comes to {wanted:?}");
     }
 
-    /// Whoever comes to this step next will be held; whoever is held goes on.
+    /// Releases the session that is held; will hold the next one that reaches this step.
     pub(crate) fn next(&self, step: Step) {
         self.turn(Some(step));
     }
 
-    /// Does this, and waits until somebody has come to a step since.
+    /// Runs `act`, and waits until a session has reached the step after that.
     pub(crate) fn until_seen(&self, step: Step, act: impl FnOnce()) {
         let times = |state: &State| state.seen.iter().find(|(seen, _)| *seen == step).map_or(0, |(_, n)| *n);
         let (state, changed) = &*self.0;
@@ -82,13 +83,13 @@ impl Gate {
         assert!(is_seen, "nobody comes to {step:?}");
     }
 
-    /// Lets whoever is held go on, and waits until somebody is held at this step.
+    /// Releases the session that is held, and waits until one is held at this step.
     pub(crate) fn on_to(&self, step: Step) {
         self.turn(Some(step));
         self.wait();
     }
 
-    /// Lets whoever is held go on, and holds nobody any more.
+    /// Releases the session that is held, and holds none any more.
     pub(crate) fn open(&self) {
         self.turn(None);
     }
@@ -115,7 +116,7 @@ const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
 const UFFDIO_COPY: libc::c_ulong = 0xc028_aa03;
 const PAGE: usize = 4096;
 
-/// Memory that is not there yet: who reads it waits, in the kernel too, until it is given its contents.
+/// A page that is not present yet: readers wait, in the kernel too, until it gets its contents.
 pub(crate) struct Absent {
     handler: OwnedFd,
     page: *mut libc::c_void,
@@ -143,12 +144,12 @@ impl Absent {
         absent
     }
 
-    /// Where it is.
+    /// Address of the page.
     pub(crate) fn address(&self) -> u64 {
         self.page as u64
     }
 
-    /// Gives it its contents: whoever waits goes on.
+    /// Fills the page: readers continue.
     pub(crate) fn fill(&self, bytes: &[u8]) {
         let mut contents = [0u64; PAGE / 8];
         for (word, part) in contents.iter_mut().zip(bytes.chunks(8)) {

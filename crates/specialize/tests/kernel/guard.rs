@@ -37,7 +37,8 @@ pub(crate) fn put(map: &Map, key: u32, value: u64) {
     map.update(&key.to_ne_bytes(), &value.to_ne_bytes(), UpdateMode::Any).unwrap();
 }
 
-/// What `write` does is counted in and out on map 1, told as an event, and bumps the version. The key that the event names.
+/// Asserts that `write` is counted in and out on map 1, reported as an event, and bumps the version. Returns
+/// the key in the event.
 #[track_caller]
 pub(crate) fn seen(guard: &mut Guard, write: impl FnOnce()) -> Option<Vec<u8>> {
     guard.events();
@@ -92,12 +93,13 @@ fn plain_instructions_see_every_write_and_revoke_all() {
 
 /// `bpf(command, attribute, 32)`, which the kernel may refuse.
 fn call(command: u32, attr: &[u64; 4]) -> i64 {
-    // SAFETY: an attribute of the size said; what it points to is alive and as long as the commands of these tests read.
+    // SAFETY: the attribute has the size passed; it points to live memory as long as the commands of these
+    // tests read.
     unsafe { libc::syscall(libc::SYS_bpf, command, attr.as_ptr(), size_of_val(attr)) }
 }
 
-/// Kernels after 7.1 take a second attribute with every command, and a bit in the command says so. Older ones refuse the bit: the guard,
-/// which runs before they do, sees the same call.
+/// Kernels after 7.1 take a second attribute with every command, announced by a bit in the command. Older
+/// ones refuse the bit; the guard, which runs before they do, sees the same call.
 #[test]
 fn a_command_with_common_attributes_is_the_command() {
     const COMMON: u32 = 1 << 16;
@@ -141,8 +143,8 @@ fn a_command_that_is_not_known_counts_as_a_write_to_everything() {
     }
 }
 
-/// One thread counts the key up while another, on another processor, writes with it: what was written is told, or that
-/// it is not known.
+/// One thread increments the key while another, on another processor, writes with it: the event names the key
+/// that was written, or says that it is unknown.
 #[test]
 fn a_key_that_changes_under_the_call_is_not_trusted() {
     /// Calls at most: each makes an entry.
@@ -177,8 +179,8 @@ fn a_key_that_changes_under_the_call_is_not_trusted() {
     assert!(unknown >= ENOUGH, "the key changed under {unknown} calls");
 }
 
-/// Writes `value` under a key that somebody changes meanwhile. What is told must be the key that was written, or that
-/// it is not known; whether it is the latter.
+/// Writes `value` under a key that somebody changes meanwhile. The event must name the key that was written,
+/// or none; returns true if it names none.
 fn write_under_change(map: &Map, guard: &mut Guard, key: &AtomicU32, value: u64) -> bool {
     guard.events();
     let before = key.load(Ordering::SeqCst);
@@ -324,7 +326,7 @@ fn programs_of_others_that_reach_a_watched_map_are_told() {
     assert!(told(&mut guard));
 }
 
-/// Who sees the n-th value sees the n-th bump: never the other way round.
+/// A reader that sees the n-th value sees the n-th bump: never the other way round.
 #[test]
 fn the_bump_comes_before_the_write() {
     let map = if testing::require() { hash(100) } else { return };

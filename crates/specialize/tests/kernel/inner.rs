@@ -1,4 +1,4 @@
-//! Caches of inner maps of maps of maps: which map it is that a key is looked up in, and who writes them.
+//! Caches of inner maps of maps of maps: keys are looked up in the right map, and all its writers are seen.
 
 use std::os::fd::AsFd;
 use std::sync::Mutex;
@@ -30,7 +30,7 @@ const TYPES: [(&str, MapType); 2] =
     [("-DTABLE=BPF_MAP_TYPE_HASH", MapType::HASH), ("-DTABLE=BPF_MAP_TYPE_LRU_HASH", MapType::LRU_HASH)];
 /// Slots of the map of maps; the last one stays empty.
 pub(crate) const SLOTS: u32 = 4;
-/// Types of service: what a packet does to what it finds.
+/// Types of service: the packet's operation on the entry that it finds.
 pub(crate) const READS: u8 = 0;
 const WRITES: u8 = 1;
 const DELETES: u8 = 2;
@@ -74,7 +74,7 @@ pub(crate) fn value(verdict: u32, packets: u32) -> Vec<u8> {
     [verdict, packets].map(u32::to_ne_bytes).concat()
 }
 
-/// The verdict and what the packet says was counted.
+/// Verdict, and the count that the packet reports.
 pub(crate) fn answer(program: &Program, frame: &[u8]) -> (u32, u8) {
     let out = program.test_run(&TestRun::packet(frame)).expect("a test run");
     (out.retval, out.data[0])
@@ -84,7 +84,7 @@ pub(crate) fn sampled(frames: Vec<Vec<u8>>) -> Vec<Sample> {
     frames.into_iter().map(|packet| Sample { packet, context: Vec::new() }).collect()
 }
 
-/// Few keys by all slots: found, written, taken away and inserted again.
+/// Few keys in all slots: found, written, deleted and inserted again.
 pub(crate) fn mixed(count: usize) -> Vec<Vec<u8>> {
     let mut rng = Rng::new(1);
     let does = [READS, READS, READS, READS, WRITES, WRITES, DELETES];
@@ -140,7 +140,7 @@ fn a_copy_is_of_the_map_that_was_asked() {
     for (slot, table) in (0..).zip(&tables) {
         table.update(&key(7), &value(1 + slot % 3, 10 + slot), UpdateMode::Any).expect("an entry");
     }
-    // Which map it is, is asked.
+    // The code tests which map it is.
     let made =
         plane.variant(&profiles, Tier::Thorough, |plan| plan.sites.retain(|s| s.lookup == Lookup::Cached));
     let made = made.expect("a variant");
@@ -151,13 +151,13 @@ fn a_copy_is_of_the_map_that_was_asked() {
     for slot in [0, 0, 1, 2, 3, 3, 0, 1] {
         assert_eq!(ask(slot), (1 + slot % 3, 10 + slot as u8), "slot {slot}");
     }
-    // Nobody counts what is written here, so that copies can be told from maps.
+    // These writes are not counted, so that copies can be told from maps.
     tables.iter().for_each(|table| {
         table.update(&key(7), &value(2, 99), UpdateMode::Any).expect("an entry");
     });
     assert_eq!(ask(1), (2, 11), "a copy answers: the map is not asked");
     assert_eq!(ask(2), (2, 99), "another map's copy: two have one");
-    // Another map in a slot is another map, whatever was copied of the first.
+    // Another map in a slot is another map, whatever the copies of the first.
     let other = table(map_type);
     other.update(&key(7), &value(3, 50), UpdateMode::Any).expect("an entry");
     assert_eq!(ask(0), (1, 10), "the other copy");
@@ -167,7 +167,7 @@ fn a_copy_is_of_the_map_that_was_asked() {
     assert_eq!(ask(1), (2, 99), "no copy of before");
 }
 
-/// Inner maps of least recent use evict the same entries, whether lookups were answered by copies or not.
+/// Inner maps of least recent use evict the same entries, with lookups answered by copies or not.
 #[test]
 fn recent_use_of_inner_maps_is_what_it_was() {
     let (flag, map_type) = TYPES[1];
@@ -180,7 +180,7 @@ fn recent_use_of_inner_maps_is_what_it_was() {
     let _tables = fill(plane.session.map_by_name("tables").expect("the map of maps"), map_type);
     let (profiles, _) = plane.profile(&mixed(1_000));
     let mut rng = Rng::new(5);
-    // Some flows are there for ever; others come, twice each, and push out what is not used.
+    // Some flows stay for ever; others come, twice each, and push out entries that are not used.
     let frames = (0..60_000u32).map(|n| match n % 3 {
         0 => frame(n % 2, 1_000_000 + n, READS),
         1 => frame((n - 1) % 2, 1_000_000 + n - 1, READS),
@@ -223,7 +223,7 @@ fn who_else_holds_a_map_inside_is_found() {
     let version = guard.version();
     tables[2].update(&key(1), &value(1, 1), UpdateMode::Any).expect("an entry");
     assert!(guard.version() > version);
-    // One that has been taken out does not, once that was seen.
+    // A write to a map that has been taken out does not, once that was seen.
     outer.delete(&2u32.to_ne_bytes()).expect("it was there");
     nested.look(&mut guard).expect("watched");
     let version = guard.version();
@@ -253,7 +253,7 @@ impl Session<'_> {
         answer(&self.on_hook(), &frame(slot, 7, READS))
     }
 
-    /// Puts another map into a slot, with this answer. Packets may find the one of before until this has returned.
+    /// Puts another map into a slot, with this answer. Packets may find the old one until this has returned.
     pub(crate) fn exchange(&self, slot: u32, verdict: u32, packets: u32) -> Map {
         let other = table(self.tables[0].info().map_type);
         other.update(&key(7), &value(verdict, packets), UpdateMode::Any).expect("an entry");
@@ -262,7 +262,8 @@ impl Session<'_> {
     }
 }
 
-/// Runs a session of the program on a rig, with packets and inner maps of this type, and `act` beside it; `look`s at it in the end.
+/// Runs a session of the program on a rig, with packets and inner maps of this type, and `act` beside it;
+/// calls `look` at the end.
 pub(crate) fn session(
     (object, map_type): (&Object, MapType),
     name: &str,
@@ -299,8 +300,8 @@ pub(crate) fn session(
         .expect("in the namespace");
 }
 
-/// A session, while packets flow and the control plane writes inner maps, and exchanges them: each answer after a write is the
-/// new one.
+/// A session, while packets flow and the control plane writes inner maps, and exchanges them: each answer
+/// after a write is the new one.
 #[test]
 fn no_answer_from_an_inner_map_is_stale() {
     let (flag, map_type) = TYPES[1];
@@ -321,7 +322,7 @@ fn no_answer_from_an_inner_map_is_stale() {
     );
 }
 
-/// What flows meanwhile: keys that nobody writes.
+/// Traffic meanwhile: keys that nobody writes.
 fn flows() -> Flows {
     let config = router::generate(10, &[1], 4, 1);
     let mut flows = router::flows(&config, 300, Locality::NONE, 1);

@@ -1,5 +1,5 @@
-//! The judge: what differs is found and can be seen again from its file, what is the same passes, and nobody else sees
-//! that it was tried.
+//! The judge finds differences and saves them to a file that reproduces them, passes equal programs, and
+//! leaves no trace that others could see.
 
 use millstream_isa::Raw;
 use millstream_kernel::testing;
@@ -67,7 +67,7 @@ fn the_original_does_what_it_does_and_is_timed() {
     let compiler = compiler(&ROUTER);
     let plane = Offline::new(&compiler, &config.entries().expect("entries"));
     let (_, samples) = plane.profile(&frames);
-    // How long it takes depends on what else the machine does.
+    // The ratio depends on the load of the machine.
     match plane.judge(&plane.unchanged(), &samples).expect("judged").finding {
         Finding::Same(Some(ratio)) => assert!(ratio.ratio > 0.0, "{ratio:?}"),
         other => panic!("{other:?}"),
@@ -165,7 +165,7 @@ pub(crate) fn rule(n: u32, source: u32, mask: u32) -> MapEntry {
     MapEntry::new("rules", n.to_ne_bytes().to_vec(), [source.to_ne_bytes(), mask.to_ne_bytes()].concat())
 }
 
-/// Whatever a session would make of the other data planes is found to do the same.
+/// Variants of our data planes, as a session would make them, do the same as the originals.
 #[test]
 fn what_is_made_of_our_data_planes_does_the_same() {
     if !testing::require() {

@@ -1,5 +1,5 @@
-//! Twins of longest-prefix maps whose prefixes have one length: keys of the map itself, found by a hash. Another length makes them
-//! useless at once.
+//! Twins of longest-prefix maps whose prefixes have one length: keys of the map itself, found by a hash.
+//! Another length makes them useless at once.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::offline::Offline;
 use crate::routed::{Routed, alone, generation, settings};
 use crate::twins::run_until;
 
-/// What /32 routes to random addresses are too many for: each takes groups of its own in a trie.
+/// Numbers of /32 routes to random addresses that are too many for a trie: each takes groups of its own.
 const HOSTS: usize = 20_000;
 const NETS: usize = 5_000;
 

@@ -25,7 +25,7 @@ const DROP: u32 = 1;
 /// Bytes of a rule of the fixture `linear`.
 const RULE: usize = 36;
 
-/// The forms of the fixture: what compilers are told, and whether all rules are in one value.
+/// Forms of the fixture: compiler flags, and true if all rules are in one value.
 const FORMS: [(&[&str], bool); 3] = [(&[], false), (&["-DIN_ONE"], true), (&["-DCALLED"], false)];
 
 /// A rule, as the fixture has it; `None` ends them.
@@ -52,7 +52,7 @@ fn encoded(rule: Option<&Rule>, number: usize) -> [u8; RULE] {
     bytes
 }
 
-/// The rules, in a table that has room for so many.
+/// The rules, in a table with `room` entries.
 fn entries(rules: &[Rule], room: usize, in_one: bool) -> Vec<MapEntry> {
     let all = (0..room).map(|n| encoded(rules.get(n), n));
     match in_one {
@@ -64,7 +64,7 @@ fn entries(rules: &[Rule], room: usize, in_one: bool) -> Vec<MapEntry> {
     }
 }
 
-/// The number of the rule that decides about a frame, if it is one that accepts.
+/// The number of the rule that decides for a frame, if it accepts.
 fn accepts(rules: &[Rule], frame: &[u8]) -> Option<u32> {
     let word = |at: usize| u32::from_be_bytes([frame[at], frame[at + 1], frame[at + 2], frame[at + 3]]);
     let has_ports = [TCP, UDP].contains(&frame[23]);
@@ -80,7 +80,7 @@ fn accepts(rules: &[Rule], frame: &[u8]) -> Option<u32> {
     (rules[found].action == Action::Accept).then_some(found as u32)
 }
 
-/// Frames that rules are about, but that in some one field is any.
+/// Frames that match rules, except that some have one arbitrary field.
 fn frames(rules: &[Rule], count: usize, seed: u64) -> Flows {
     let config = Config { rules: rules.to_vec(), ..firewall::generate(Flavour::AccessList, 1, 1) };
     let mut flows = firewall::flows(&config, count, Locality::NONE, seed, |_| true);
@@ -95,7 +95,7 @@ fn rules_of(flavour: Flavour, count: usize, seed: u64) -> Vec<Rule> {
     firewall::generate(flavour, count, seed).rules
 }
 
-/// The loop is not gone through any more: a packet meets a handful of branches, and no table but that of counters.
+/// The loop is gone: a packet meets a handful of branches, and no table but that of counters.
 #[test]
 fn loops_through_rules_become_decisions() {
     if !testing::require() {

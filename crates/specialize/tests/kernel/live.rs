@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::bars::{asked, keep};
 use crate::routed::{Beside, HOPS, Wanted, generation, latest, routed};
 
-/// Runs such a router; gives what was told. No packet may be lost.
+/// Runs such a router; returns its reports. No packet may be lost.
 fn told(wanted: &Wanted, beside: impl FnOnce(&Beside<'_>) + Send) -> Vec<Report> {
     let ran = routed(wanted, |_| (), |it, ()| beside(it));
     assert_eq!(ran.counts.lost(), 0, "packets were lost");
@@ -110,7 +110,7 @@ fn without_packets_nothing_is_touched() {
     assert!(told.iter().all(quiet), "{told:?}");
 }
 
-/// Where there is next to nothing to gain, which of the two it is depends on the machine.
+/// There is next to nothing to gain, so the outcome depends on the machine.
 #[test]
 fn a_variant_pays_or_is_taken_back() {
     if !testing::require() {
@@ -129,7 +129,8 @@ fn a_variant_pays_or_is_taken_back() {
     assert!(refused(&told[decided]) || made.is_some_and(|made| made < decided), "{told:?}");
 }
 
-/// Before its first variant comes onto the hook, it was held against the original; one of the same shape is not again.
+/// A variant of a new shape is judged before it comes onto the hook; another of the same shape is not judged
+/// again.
 #[test]
 fn a_new_shape_is_judged_once() {
     if !testing::require() {
@@ -184,22 +185,22 @@ fn what_pays_stays() {
         let faster = times.is_some_and(|(before, now)| now < before);
         faster && !told.iter().any(|r| matches!(r, Report::Withdrawn { .. }))
     };
-    // What else the machine does may hide a gain, now and then.
+    // Other load on the machine may hide a gain, now and then.
     assert!((0..5).any(|_| stays()), "it was taken back each time, or was not faster");
 }
 
-/// What came of changes of the hot flows.
+/// Result of changes of the hot flows.
 #[derive(Debug, Serialize)]
 struct Shifts {
     shifts: usize,
-    /// From the change until it was noticed, each time.
+    /// Delay from the change until it was noticed, each time.
     noticed_ms: Vec<f64>,
-    /// From the change until code for the new hot flows was at work.
+    /// Delay from the change until code for the new hot flows was at work.
     specialised_ms: Vec<f64>,
 }
 
-/// Looks by the timer become rare, so what is seen is seen by the fall of the hit rate. The table is too large to be
-/// code as a whole.
+/// Looks by the timer become rare, so the change is noticed by the fall of the hit rate. The table is too
+/// large to become code as a whole.
 #[test]
 fn a_shift_of_the_hot_flows_is_noticed() {
     if !testing::require() {
@@ -219,7 +220,7 @@ fn a_shift_of_the_hot_flows_is_noticed() {
             let seen = |r: &Report| shifted(r) || followed(r);
             beside.until("a generation", |r| generation(r).is_some());
             for n in 0..shifts {
-                // What is usual is known by then.
+                // The usual hit rate is known by then.
                 std::thread::sleep(Duration::from_secs(2));
                 let before = [count(&seen), count(&followed)];
                 let flows = router::flows(beside.config, 1_000, Locality::HIGH, 100 + n as u64);

@@ -31,7 +31,7 @@ pub(crate) const INGRESS: u32 = 1;
 /// The generation of all variants.
 const GENERATION: u32 = 1;
 
-/// What prepares variants of one of our data planes.
+/// The compiler for one of our data planes.
 pub(crate) fn compiler(program: &programs::Program) -> Compiler {
     let object = Object::parse(program.name, program.object).expect("our own object");
     Compiler::new(&object, Some(program.function)).expect("prepared")
@@ -61,7 +61,7 @@ pub(crate) struct Made {
     pub(crate) report: transform::Report,
     /// Maps that it can do without.
     pub(crate) spared: Vec<Spared>,
-    /// Maps of which nothing is in it, not even a twin beside it.
+    /// Maps of which nothing is in the code, not even a twin beside it.
     pub(crate) loose: Vec<IrMap>,
 }
 
@@ -97,7 +97,7 @@ impl<'c> Offline<'c> {
         }
     }
 
-    /// Writes what the kernel takes of these entries, which may be none that the map has.
+    /// Writes those entries that the kernel accepts; some may not suit the map.
     pub(crate) fn write_if_taken(&self, entries: &[MapEntry]) {
         entries.iter().for_each(|e| drop(self.put(e)));
     }
@@ -152,8 +152,8 @@ impl<'c> Offline<'c> {
         state.atomic_u64(TOKEN as usize).store(token(GENERATION, 0), Ordering::SeqCst);
     }
 
-    /// Calls by which the original and a variant look up, write or delete elements of maps, for each of the frames, as our
-    /// interpreter counts them.
+    /// Calls by which the original and a variant look up, write or delete elements of maps, for each of the
+    /// frames, as our interpreter counts them.
     pub(crate) fn map_calls(&mut self, made: &Made, frames: &[Vec<u8>]) -> [f64; 2] {
         self.counted(made, frames).map(|counted| counted.map_calls.expect("all is modelled"))
     }
@@ -181,7 +181,8 @@ impl<'c> Offline<'c> {
         self.session.map(id).expect("made")
     }
 
-    /// The variant that a session would make; `None` if there is nothing to specialise. `change` may spoil it.
+    /// The variant that a session would make; `None` if there is nothing to specialise. `change` may alter
+    /// the plan.
     pub(crate) fn variant(
         &self,
         profiles: &[SiteProfile],
@@ -238,7 +239,7 @@ impl<'c> Offline<'c> {
         self.case(made, samples, true, |case| judge::judge(case, &mut |_| ()))
     }
 
-    /// Compares a variant with the original on so many packets; `valid` says whether its guard lets it run.
+    /// Compares a variant with the original on this many packets; `valid` says if its guard lets it run.
     pub(crate) fn compare(
         &self,
         made: &Made,
@@ -249,8 +250,8 @@ impl<'c> Offline<'c> {
         self.case(made, samples, valid, |case| judge::compare(case, packets))
     }
 
-    /// A variant whose caches are told of all writers (`counts`) does what the original does; one whose caches keep their copies,
-    /// whoever writes, is found out. `sure` looks at the plan before it is spoilt.
+    /// A variant whose caches are told of all writers (`counts`) does the same as the original; one whose
+    /// caches keep their copies, whoever writes, is found out. `sure` looks at the plan before it is spoilt.
     pub(crate) fn is_the_same_if(
         &self,
         counts: bool,

@@ -1,4 +1,4 @@
-//! Maps of maps in code: what is found in them is named, until it is exchanged.
+//! Maps of maps in code: inner maps are named, until they are exchanged.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -78,7 +78,7 @@ fn what_a_map_of_maps_holds_is_in_code() {
         }
         tables[1].update(&key(7), &value(2, 99), UpdateMode::Any).expect("an entry");
         assert_eq!(ask(1), (2, 99), "it is the map, and no copy");
-        // Nobody revokes here, so that what is in code can be told from what is inside.
+        // Nobody revokes here, so that values in code can be told from those in the map.
         let other = table(TABLES);
         other.update(&key(7), &value(3, 50), UpdateMode::Any).expect("an entry");
         outer.update_fd(&0u32.to_ne_bytes(), other.as_fd()).expect("another inner map");
@@ -88,7 +88,7 @@ fn what_a_map_of_maps_holds_is_in_code() {
     }
 }
 
-/// A lookup of a map that nothing stands for is none that code could do without.
+/// Code cannot do without a lookup that finds a map which nothing stands for.
 fn is_refused_unless_named(plane: &Offline<'_>, plan: &Plan) {
     let (observed, rooms) = (Observed::new(&plane.sources), FxHashMap::default());
     let nameless = Plan { inside: plan.inside[1..].to_vec(), ..plan.clone() };
@@ -122,12 +122,13 @@ fn in_an_empty_map_of_maps_nothing_is_looked_up() {
 }
 
 impl Session<'_> {
-    /// Waits until what is on the hook, and the guard lets run, names this map.
+    /// Waits until the program on the hook is approved and names this map.
     fn until_named(&self, map: &Map) {
         self.until(|named| named.contains(&map.id()));
     }
 
-    /// Waits until this is so of the ids of the maps that are named by what is on the hook, and the guard lets run.
+    /// Waits until the program on the hook is approved and the ids of the maps that it names satisfy
+    /// `wanted`.
     fn until(&self, wanted: impl Fn(&[u32]) -> bool) {
         let start = Instant::now();
         let valid = |r: &Report| matches!(r, Report::Status { guard: GuardState::Valid, .. });
@@ -152,7 +153,8 @@ fn session(name: &str, set: impl FnOnce(&mut Settings) + Send, act: impl FnOnce(
     inner::session((&object, TABLES), name, set, act, |_| ());
 }
 
-/// The judge fills maps of maps of its own; were the guard to take that for news, no variant would ever be judged to its end.
+/// The judge fills maps of maps of its own; if the guard took that for a change, no variant would ever be
+/// judged to its end.
 #[test]
 fn what_names_maps_inside_is_judged() {
     if !testing::require() {
@@ -196,7 +198,7 @@ fn a_map_that_is_exchanged_is_found_at_once() {
             assert_eq!(it.ask(0), (3, 50), "stale in new code");
             it.outer.delete(&0u32.to_ne_bytes()).expect("it was there");
             assert_eq!(it.ask(0), (0, 0), "stale: the spare table, where the flow is new");
-            // What changes again and again is no longer in code, and answers are right all the same.
+            // A map that changes again and again is no longer in code, and answers are right all the same.
             let mut inside: Vec<Map> =
                 it.tables.iter().map(|t| t.try_clone().expect("a descriptor")).collect();
             for n in 0..40u32 {
@@ -211,7 +213,7 @@ fn a_map_that_is_exchanged_is_found_at_once() {
     );
 }
 
-/// What was read of the map of maps is in code that nobody has approved yet.
+/// Contents of the map of maps that were read are in code that nobody has approved yet.
 #[test]
 fn a_map_that_is_exchanged_while_code_is_made_is_in_it() {
     let quick = Tier::Quick;

@@ -20,16 +20,16 @@ pub(crate) struct Plane {
     pub(crate) builtin: Builtin,
     pub(crate) flows: usize,
     pub(crate) locality: Locality,
-    /// Of the order of the packets.
+    /// Seed of the order of the packets.
     pub(crate) seed: u64,
     pub(crate) rig: RigConfig,
 }
 
-/// What a test has of it.
+/// Handles that a test gets.
 pub(crate) struct Placed<'p> {
     pub(crate) rig: &'p Rig,
     pub(crate) load: &'p Workload,
-    /// Which packet follows which.
+    /// Order of the packets.
     pub(crate) order: &'p [u32],
 }
 
@@ -76,7 +76,7 @@ impl Placed<'_> {
         first.map(|at| self.load.flows.packets[*at as usize].clone()).collect()
     }
 
-    /// Nanoseconds a packet over so long, with a session that looks after the program or without.
+    /// Nanoseconds a packet over this time, with a session that looks after the program or without.
     pub(crate) fn spent(
         &self,
         live: Option<&mut Live<'_>>,
@@ -89,7 +89,7 @@ impl Placed<'_> {
         time.as_secs_f64() * 1e9 / packets as f64
     }
 
-    /// Sends for so long; with a session that looks after it, or without. `beside` runs meanwhile.
+    /// Sends for this time, with a session or without. `beside` runs meanwhile.
     pub(crate) fn send(
         &self,
         live: Option<&mut Live<'_>>,
@@ -129,7 +129,8 @@ pub(crate) fn in_turn<T>(count: usize, mut one: impl FnMut(bool) -> T) -> Vec<(T
     (0..count).map(pair).collect()
 }
 
-/// What is measured once the machine lets it be: in a second, as CI measures, there is one try.
+/// Repeats a measurement until the machine is quiet enough for it, ten times at most. With one second, as in
+/// CI, each makes one try.
 pub(crate) fn patiently<T, E: std::fmt::Debug>(mut measure: impl FnMut() -> Result<T, E>) -> T {
     let mut found = measure();
     for _ in 0..9 {

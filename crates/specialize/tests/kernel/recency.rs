@@ -1,4 +1,5 @@
-//! Maps of least recent use that no program writes: known by heart where the operator says that lookups need not count as use.
+//! Maps of least recent use that no program writes: their contents are known if the operator says that
+//! lookups need not count as use.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use crate::offline::{Offline, prepared};
 use crate::routed::{Routed, alone, generation, settings};
 use crate::twins::run_until;
 
-/// Sends back what has a session, with its number.
+/// Sends back packets that have a session, with its number.
 const PROGRAM: &str = "
     r6 = *(u32 *)(r1 + 0)
     r3 = *(u32 *)(r1 + 4)
@@ -78,7 +79,7 @@ fn lookups_that_need_not_count_as_use_are_code() {
     }
 }
 
-/// The kernel makes room by taking away what nobody has written: a write says nothing of the key that goes.
+/// The kernel evicts entries without a write to their keys: a write says nothing of the key that goes.
 #[test]
 fn what_is_evicted_is_not_found() {
     if !testing::require() {

@@ -1,4 +1,4 @@
-//! One route among many is changed: how long until the twin answers again.
+//! One route among many is changed: delay until the twin answers again.
 //!
 //! CI has a generated table. `MILLSTREAM_PREFIXES` names a file of prefixes, one a line, such as those of the global
 //! table; `MILLSTREAM_ROUTE_UPDATES` says how many updates there are.
@@ -68,7 +68,7 @@ fn a_route_among_many_is_followed_at_once() {
     let wanted = Wanted {
         prefixes: prefixes(),
         rate: Some(200_000.0),
-        // As sessions are by themselves.
+        // As sessions do by default.
         interval: Duration::from_secs(2),
         ..Wanted::new("refresh", 20_000)
     };
@@ -99,7 +99,7 @@ fn a_route_among_many_is_followed_at_once() {
     assert_eq!(ran.counts.lost(), 0, "packets were lost");
     let made = ran.told.iter().filter(|r| generation(r).is_some()).count();
     assert!(figures.answered >= updates as usize / 2 && made <= 2, "{made} times made anew, {:?}", ran.told);
-    // What is written depends on the route and not on the table.
+    // The bytes written depend on the route and not on the table.
     assert!(figures.bytes[0] < 4096, "{:?} bytes", figures.bytes);
 }
 

@@ -1,4 +1,4 @@
-//! A router on the laboratory's rig, specialised while packets flow, and what a test does beside it.
+//! A router on the laboratory's rig, specialised while packets flow, and the actions of a test beside it.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,9 +20,9 @@ use millstream_specialize::{Compiler, Leave, Live, Report, Settings};
 /// Next hops of the router.
 pub(crate) const HOPS: u32 = 16;
 
-/// How it is to be.
+/// Settings of such a router.
 pub(crate) struct Wanted {
-    /// For the pins.
+    /// Name of the pins.
     pub(crate) name: &'static str,
     pub(crate) routes: usize,
     /// These instead of generated ones, if there are any.
@@ -30,24 +30,24 @@ pub(crate) struct Wanted {
     pub(crate) flows: usize,
     /// From one look at the traffic to the next.
     pub(crate) interval: Duration,
-    /// How often that is doubled while nothing changes.
+    /// Number of times that the interval is doubled while nothing changes.
     pub(crate) calm: u32,
     /// Frames carry the time.
     pub(crate) stamps: bool,
-    /// Frames a second; as many as go if not said.
+    /// Frames a second; `None`: as many as possible.
     pub(crate) rate: Option<f64>,
-    /// Of a hundred frames, so many that the router forwards; the others are no IPv4.
+    /// Percentage of frames that the router forwards; the others are not IPv4.
     pub(crate) forwarded: usize,
-    /// Whether longest-prefix maps get twins.
+    /// True if longest-prefix maps get twins.
     pub(crate) twins: bool,
-    /// Whether what is not faster is taken back.
+    /// True if variants that are not faster are taken back.
     pub(crate) measure: bool,
-    /// Where the session is held.
+    /// Steps at which the session is held.
     pub(crate) steps: Steps,
 }
 
 impl Wanted {
-    /// All frames are forwarded, as many as go; what is made stays.
+    /// All frames are forwarded, at full rate; variants stay.
     pub(crate) fn new(name: &'static str, routes: usize) -> Self {
         Wanted {
             name,
@@ -101,8 +101,8 @@ impl Wanted {
     }
 }
 
-/// A session of this name that looks at its traffic so often, and keeps what it makes: other tests would be disturbed by
-/// the kernel's clock around programs.
+/// Settings of a session of this name that looks at its traffic at this interval, and keeps its variants:
+/// other tests would be disturbed by the kernel's clock around programs.
 pub(crate) fn settings(name: &str, interval: Duration) -> Settings {
     let (pins, prefix) = (Path::new("/sys/fs/bpf/millstream"), format!("test_{name}_"));
     remove_abandoned(pins, &prefix);
@@ -115,7 +115,7 @@ pub(crate) fn settings(name: &str, interval: Duration) -> Settings {
     settings
 }
 
-/// What a test does beside a router that is being specialised.
+/// Context of a test beside a router that is being specialised.
 pub(crate) struct Beside<'t> {
     pub(crate) rig: &'t Rig,
     pub(crate) config: &'t Config,
@@ -127,7 +127,7 @@ pub(crate) struct Beside<'t> {
 }
 
 impl Beside<'_> {
-    /// Waits until something was told.
+    /// Waits for a report.
     pub(crate) fn until(&self, what: &str, wanted: impl Fn(&Report) -> bool) {
         let start = Instant::now();
         while !self.told.lock().expect("no panic").iter().any(&wanted) {
@@ -136,7 +136,7 @@ impl Beside<'_> {
         }
     }
 
-    /// Waits until every write that was seen is answered.
+    /// Waits until every observed write is answered.
     pub(crate) fn settled(&self) {
         let start = Instant::now();
         std::thread::sleep(Duration::from_millis(100));
@@ -148,7 +148,7 @@ impl Beside<'_> {
         }
     }
 
-    /// What was told so far.
+    /// The reports so far.
     pub(crate) fn told(&self) -> Vec<Report> {
         self.told.lock().expect("no panic").clone()
     }
@@ -171,7 +171,7 @@ impl Beside<'_> {
         self.routes.delete(&key).expect("a route");
     }
 
-    /// Waits until specialised code may run, for so long at most.
+    /// Waits until specialised code may run, up to this time.
     pub(crate) fn until_approved(&self, most: Duration) {
         let start = Instant::now();
         while !self.approved() && start.elapsed() < most {
@@ -179,18 +179,18 @@ impl Beside<'_> {
         }
     }
 
-    /// Whether a look has begun, and nothing was written since.
+    /// Returns true if a look has begun, and nothing was written since.
     pub(crate) fn is_looked_at(&self) -> bool {
         self.token.atomic_u64(TOKEN as usize).load(Ordering::SeqCst) & UNSEEN == UNSEEN
     }
 
-    /// Whether specialised code may run now, with no twin behind.
+    /// Returns true if specialised code may run now, with no twin behind.
     pub(crate) fn approved(&self) -> bool {
         is_fresh(self.token.atomic_u64(TOKEN as usize).load(Ordering::Relaxed))
     }
 }
 
-/// What happened.
+/// Result of a run.
 pub(crate) struct Ran<R> {
     pub(crate) told: Vec<Report>,
     pub(crate) counts: Counts,
@@ -223,7 +223,7 @@ pub(crate) fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sends for a while, or until something was told.
+/// Sends for a while, or until a report satisfies `wanted`.
 pub(crate) fn keep_fast(rig: &Rig, live: &mut Live<'_>, wanted: impl Fn(&Report) -> bool) {
     let (start, stop) = (Instant::now(), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -239,8 +239,8 @@ pub(crate) fn keep_fast(rig: &Rig, live: &mut Live<'_>, wanted: impl Fn(&Report)
     assert!(start.elapsed() < Duration::from_secs(60), "nothing came of it");
 }
 
-/// Puts a router with its tables onto a rig with its traffic, in the rig's namespace, for as long as `act` takes. At
-/// the end, what is at work answers as the original does.
+/// Puts a router with its tables onto a rig with its traffic, in the rig's namespace, for as long as `act`
+/// takes. At the end, the program at work answers as the original does.
 pub(crate) fn attached<P: Sync, R: Send>(
     wanted: &Wanted,
     ready: impl FnOnce(&Rig) -> P,
@@ -306,7 +306,8 @@ pub(crate) fn routed<P: Sync, R: Send>(
     Ran { told: told.into_inner().expect("no panic"), counts, result }
 }
 
-/// What the guard lets run answers each flow's frame as the original does; whether it lets anything run.
+/// Asserts that the approved variant answers each flow's frame as the original does; returns true if there is
+/// one.
 pub(crate) fn same_answers(live: &Live<'_>, flows: &Flows) -> bool {
     let Some(variant) = live.copy_of_variant().expect("it loads once more") else { return false };
     let original = live.copy_of_original().expect("it loads once more");
@@ -336,7 +337,7 @@ pub(crate) fn generation(report: &Report) -> Option<u32> {
     }
 }
 
-/// How things stood at last.
+/// The last status report.
 pub(crate) fn latest(told: &[Report]) -> Option<&Report> {
     told.iter().rev().find(|r| matches!(r, Report::Status { .. }))
 }

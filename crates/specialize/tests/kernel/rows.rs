@@ -57,7 +57,7 @@ fn a_twin_answers_as_the_hash_map_does_and_no_lookup_is_left() {
     assert_eq!(plane.map_calls(&made, &frames[..1_000]), [1.0, 0.0]);
 }
 
-/// One service is a comparison; which of ten it is, no branch foresees.
+/// One service becomes a comparison; branch prediction cannot tell which of ten it is.
 #[test]
 fn several_services_are_found_in_a_twin_and_one_by_code() {
     if !testing::require() {
@@ -81,8 +81,8 @@ fn several_services_are_found_in_a_twin_and_one_by_code() {
     }
 }
 
-/// Rules come, change and go while packets flow; after each the answer of what is on the hook is that of the table, and most changes
-/// need no new code.
+/// Rules are added, changed and deleted while packets flow. After each change the program on the hook answers
+/// by the table, and most changes need no new code.
 #[test]
 fn a_twin_follows_its_hash_map() {
     if !testing::require() {

@@ -1,5 +1,5 @@
-//! Shadow mode: the original beside what is made of it, each on maps of its own, while tables and traffic are drawn to
-//! make them differ. All five data planes.
+//! Shadow mode: the original beside its variants, each on maps of its own, while tables and traffic are drawn
+//! to make them differ. All five data planes.
 //!
 //! CI compares some packets; `bench/run.sh shadow` as many as the bar says (`MILLSTREAM_SHADOW`).
 
@@ -22,12 +22,12 @@ use serde::Serialize;
 use crate::bars::{asked, keep};
 use crate::offline::{INGRESS, Offline, compiler};
 
-/// Packets that go through one drawing of the tables, the least and the most; a fifth of them are different.
+/// Packets for one drawing of the tables, the least and the most; a fifth of them are different.
 const ROUND: [u64; 2] = [20_000, 500_000];
-/// One round in so many is one in which the guard turns all packets away.
+/// In one of this many rounds the guard turns all packets away.
 const TURNED_AWAY: u64 = 4;
 
-/// What was compared of one data plane.
+/// Result of the comparison for one data plane.
 #[derive(Debug, Default, Serialize)]
 struct Compared {
     program: &'static str,
@@ -38,7 +38,7 @@ struct Compared {
     /// Rounds with a twin, by tier in which they were made.
     twins: u64,
     thorough: u64,
-    /// Rounds with what stands by, of which tables change that have no twin, too.
+    /// Rounds with a stand-in variant, in which tables without a twin change, too.
     standby: u64,
     /// Rounds in which tables changed and their twins were behind.
     behind: u64,
@@ -47,7 +47,7 @@ struct Compared {
     /// Sites that were specialised, over all rounds.
     sites: u64,
     differences: u64,
-    /// What the original did not do alike twice.
+    /// Outputs in which the original differed from itself.
     varies: Vec<String>,
     seconds: f64,
 }
@@ -117,7 +117,7 @@ fn beside(profiles: &mut [SiteProfile], rng: &mut Rng) {
     }
 }
 
-/// One data plane, until so many packets were compared.
+/// Compares one data plane on this many packets.
 fn shadowed(builtin: Builtin, packets: u64, seed: u64) -> Compared {
     let start = Instant::now();
     let compiler = compiler(&builtin.program);
@@ -137,7 +137,7 @@ fn shadowed(builtin: Builtin, packets: u64, seed: u64) -> Compared {
         let Some(made) = plane.variant(&profiles, tier, |_| ()) else { continue };
         let valid = found.rounds % TURNED_AWAY != TURNED_AWAY - 1;
         if !valid {
-            // What it was made of holds no more.
+            // The contents that it was made of hold no more.
             plane.write_if_taken(&drawn(&load.entries, &mut rng));
         }
         let behind: Vec<&Spared> = made.spared.iter().filter(|_| valid && rng.below(2) == 0).collect();
@@ -147,7 +147,7 @@ fn shadowed(builtin: Builtin, packets: u64, seed: u64) -> Compared {
         let names: Vec<&str> = maps.iter().map(|m| compiler.declaration(*m).name.as_str()).collect();
         let mut changed = drawn(&load.entries, &mut rng);
         changed.retain(|entry| names.contains(&entry.map));
-        // Values that no entry has: what all have alike, they do not.
+        // Values that no entry has, so that fields equal in all entries are equal no more.
         for entry in &mut changed {
             if made.loose.iter().any(|m| compiler.declaration(*m).name == entry.map) && rng.below(2) == 0 {
                 let at = rng.below(entry.value.len() as u64) as usize;

@@ -1,6 +1,8 @@
-//! What a session leaves at work is not slower than the original, and looking after it costs next to nothing.
+//! Code that a session leaves at work is not slower than the original, and looking after it costs next to
+//! nothing.
 //!
-//! CI draws a few scenarios; `bench/run.sh slower offers overhead` as many as the bars say (`MILLSTREAM_SCENARIOS`, `MILLSTREAM_OFFERS`, `MILLSTREAM_SLICES`).
+//! CI draws a few scenarios; `bench/run.sh slower offers overhead` as many as the bars say
+//! (`MILLSTREAM_SCENARIOS`, `MILLSTREAM_OFFERS`, `MILLSTREAM_SLICES`).
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +21,7 @@ use crate::bars::{asked, keep};
 use crate::paper::throughput::times;
 use crate::planes::{Placed, Plane, in_turn, patiently};
 
-/// What changes while a session runs.
+/// Changes while a session runs.
 #[derive(Clone, Copy, Debug, Serialize)]
 enum Change {
     Nothing,
@@ -32,7 +34,7 @@ enum Change {
 /// From one look at the traffic to the next.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// What came of one scenario.
+/// Result of one scenario.
 #[derive(Debug, Serialize)]
 struct Scenario {
     program: &'static str,
@@ -40,7 +42,7 @@ struct Scenario {
     flows: usize,
     locality: String,
     change: Change,
-    /// Whether a variant was at work in the end, and so measured.
+    /// True if a variant was at work in the end, and so measured.
     installed: bool,
     generations: usize,
     /// Time of the variant over the original's.
@@ -130,8 +132,9 @@ impl Change {
     }
 }
 
-/// What is at work beside the original on the traffic of the rig; once more if it seems slower. None if nothing is, or what was
-/// has been taken back before it could be measured (by a write of the packets themselves, say).
+/// Measures the program at work beside the original on the traffic of the rig; once more if it seems slower.
+/// `None` if there is none, or if it was taken back before it could be measured (by a write of the packets
+/// themselves, say).
 fn ratios(placed: &Placed<'_>, live: &mut Live<'_>, seed: u64) -> [Option<Ratio>; 2] {
     if live.copy_of_variant().expect("it loads once more").is_none() {
         return [None, None];
@@ -153,7 +156,7 @@ fn ratios(placed: &Placed<'_>, live: &mut Live<'_>, seed: u64) -> [Option<Ratio>
     [Some(first), again]
 }
 
-/// As [`patiently`]; None if there is no variant any more.
+/// As [`patiently`]; `None` if there is no variant any more.
 fn measured<T, E: std::fmt::Debug>(live: &Live<'_>, mut measure: impl FnMut() -> Result<T, E>) -> Option<T> {
     let at_work = || live.copy_of_variant().expect("it loads once more").is_some();
     patiently(|| match measure() {
@@ -176,18 +179,18 @@ fn what_is_installed_is_not_slower() {
     assert!(all.iter().any(|s| s.installed), "{all:?}");
 }
 
-/// What could be gained, and when it was.
+/// Possible gain of a variant, and the time when it came.
 #[derive(Debug, Serialize)]
 struct Offer {
     program: &'static str,
     size: usize,
     flows: usize,
     locality: String,
-    /// Time of the variant that is made where nobody judges, over the original's.
+    /// Time of the variant that is made without a judge, over the original's.
     unjudged: Option<Ratio>,
     /// Seconds from the start of a session that judges to its first variant at work.
     installed_after_s: Option<f64>,
-    /// Whether one was at work in the end.
+    /// True if a variant was at work in the end.
     at_work: bool,
 }
 
@@ -231,21 +234,22 @@ fn what_gains_is_installed_by_itself() {
     assert!(all.iter().any(|o| o.unjudged.is_some()), "{all:?}");
 }
 
-/// What looking after a variant costs.
+/// Cost of looking after a variant.
 #[derive(Debug, Serialize)]
 struct Overhead {
     slice_s: f64,
-    /// Nanoseconds a packet in each slice without, and in the one with a session beside it.
+    /// Nanoseconds a packet in each slice without a session, and with one.
     slices: Vec<(f64, f64)>,
-    /// Time a packet with over without.
+    /// Time a packet with a session, over that without.
     ratio: Ratio,
-    /// Of the packets while a session is beside it, those that the variant did not get: the others were written down, or took the original so that
-    /// both could be timed.
+    /// Share of packets, while a session is beside it, that the variant did not get: they were recorded, or
+    /// took the original so that both could be timed.
     elsewhere: f64,
-    /// The variant, and the one that writes lookups down, over the original, the rig included.
+    /// The variant, and the recording one, over the original, the rig included.
     specialised: Ratio,
     recording: Ratio,
-    /// What the packets elsewhere cost, were all of them written down: finer than any two slices, between which the machine drifts.
+    /// Cost of those packets if all of them were recorded: more precise than any two slices, between which
+    /// the machine drifts.
     accounted: f64,
 }
 
@@ -256,7 +260,7 @@ fn looking_after_a_variant_costs_next_to_nothing() {
         return;
     }
     let slices = asked("MILLSTREAM_SLICES", 2) as usize;
-    // Short, for what else the machine does drifts.
+    // Short slices, since the load of the machine drifts.
     let slice = Duration::from_secs(1);
     let builtin = Builtin::generated(ROUTER, 5_000);
     let plane = Plane {
@@ -288,7 +292,7 @@ fn looking_after_a_variant_costs_next_to_nothing() {
     let accounted = elsewhere * (recording.ratio / specialised.ratio - 1.0);
     let slice_s = slice.as_secs_f64();
     keep("overhead.json", &Overhead { slice_s, slices, ratio, elsewhere, specialised, recording, accounted });
-    // How much it costs is a figure for `bench/bars.py`.
+    // The cost itself is a figure for `bench/bars.py`.
     assert!(ratio.ratio.is_finite() && ratio.ratio > 0.0, "{ratio:?}");
     assert!((0.0..1.0).contains(&elsewhere), "{elsewhere}");
 }

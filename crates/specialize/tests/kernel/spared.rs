@@ -22,8 +22,8 @@ fn two() -> Option<(Map, Map, Guard)> {
     Some((map, other, guard))
 }
 
-/// What comes of a scenario that begins with generation 3 running. Calls of anybody that may write any map are seen by all guards: then
-/// it is done once more.
+/// Runs a scenario that begins with generation 3 approved. Calls by other processes that may write any map
+/// are seen by all guards; then it runs once more.
 fn undisturbed<R>(guard: &Guard, mut scenario: impl FnMut() -> R) -> R {
     loop {
         let (any, approved) = (guard.writes(0), guard.approve(look(guard), token(3, 0), SLOT, NONE));
@@ -162,7 +162,7 @@ fn what_is_to_stay_behind_does() {
     assert_eq!(seen, (Some(SLOT), behind(3), Some(NONE), Some(token(3, 0))));
 }
 
-/// A batch of many routes may take long: the rest is looked at meanwhile.
+/// A batch of many routes may take long: other maps are looked at meanwhile.
 #[test]
 fn a_writer_inside_a_spared_map_holds_up_nothing_else() {
     let (map, other) = if testing::require() { (hash(MANY), hash(100)) } else { return };
@@ -181,9 +181,9 @@ fn a_writer_inside_a_spared_map_holds_up_nothing_else() {
     assert_eq!(seen, Some((SLOT, Some(SLOT), behind(3))));
 }
 
-/// Two maps are written without end, one of which every other generation can do without, the other none, while one generation after the other is
-/// approved that was made of both. Whoever finds a token finds in what was made of a map at least what had been written when
-/// it looked.
+/// Two maps are written without end; every other generation can do without one of them, none without the
+/// other, while generations made of both are approved one after the other. Code that finds a token finds at
+/// least the values that had been written when it looked.
 #[test]
 fn what_was_made_of_a_map_is_never_older_than_its_last_write() {
     const GENERATIONS: u32 = 4_000;

@@ -10,7 +10,7 @@ use millstream_specialize::transform::Lookup;
 
 use crate::offline::{Offline, prepared};
 
-/// Looks up a port, and writes what it finds into the packet.
+/// Looks up a port, and writes the result into the packet.
 const PROGRAM: &str = "
     r6 = *(u32 *)(r1 + 0)
     r3 = *(u32 *)(r1 + 4)
@@ -32,7 +32,7 @@ absent:
     r0 = 1
     exit";
 const PORTS: u32 = 4_096;
-/// What few ports have.
+/// Values that only few ports have.
 const SPECIAL: [(u32, u64); 6] = [(22, 7), (80, 8), (81, 8), (82, 8), (443, 9), (PORTS - 1, 10)];
 
 fn compiler() -> Compiler {
@@ -40,7 +40,7 @@ fn compiler() -> Compiler {
     prepared(PROGRAM, &maps)
 }
 
-/// Frames for ports: one in so many for a special one, some for ports that the array does not have.
+/// Frames for ports: one in `special` for a special one, some for ports that the array does not have.
 fn frames(special: u64) -> Vec<Vec<u8>> {
     let mut rng = Rng::new(5);
     let frame = |_| {

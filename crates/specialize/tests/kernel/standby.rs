@@ -1,4 +1,4 @@
-//! Writes to what is in code, answered by a variant that stood by.
+//! Writes to maps whose contents are in code, answered by a stand-by variant.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -11,11 +11,11 @@ use millstream_specialize::{Live, Report};
 
 use crate::routed::{HOPS, Routed, Wanted, attached, generation, same_answers};
 
-/// Where addresses lie in a next hop, but for the first byte of each.
+/// Offsets of the addresses in a next hop, except the first byte of each.
 const TO: usize = 1;
 const FROM: usize = 7;
 
-/// A router whose next hops are in code, as far as they are alike, and what was told of it.
+/// A router with equal fields of its next hops in code, and its reports.
 struct Stage<'s, 'l, 'c> {
     it: &'s Routed<'s>,
     live: &'l mut Live<'c>,
@@ -41,7 +41,7 @@ fn staged<R: Send>(wanted: Wanted, act: impl FnOnce(&mut Stage<'_, '_, '_>) -> R
 }
 
 impl Stage<'_, '_, '_> {
-    /// Runs until this is told, and gives it; `beside` runs meanwhile, again and again.
+    /// Runs until this is reported, and returns it; `beside` runs meanwhile, again and again.
     fn until(&mut self, wanted: impl Fn(&Report) -> bool, beside: impl Fn() + Sync) -> Report {
         let (stop, start, from) = (AtomicBool::new(false), Instant::now(), self.told.len());
         std::thread::scope(|scope| {
@@ -64,7 +64,7 @@ impl Stage<'_, '_, '_> {
         found.unwrap_or_else(|| panic!("not told; of late: {:?}", self.late())).clone()
     }
 
-    /// What was told last, but for how things stand.
+    /// The last reports, without status reports.
     fn late(&self) -> Vec<&Report> {
         let told: Vec<&Report> = self.told.iter().filter(|r| !matches!(r, Report::Status { .. })).collect();
         told[told.len().saturating_sub(8)..].to_vec()
@@ -77,7 +77,8 @@ impl Stage<'_, '_, '_> {
         }
     }
 
-    /// Gives a next hop a part of an address, from `from` on, that no other has: that all of them have bytes of it alike was in code.
+    /// Gives a next hop a unique part of an address, from `from` on: the code relied on all of them having
+    /// the same bytes there.
     fn readdress(&self, hop: u32, from: usize) {
         let value = self.next_hops.lookup(&hop.to_ne_bytes()).expect("an answer");
         let mut value = value.expect("a next hop");
@@ -95,7 +96,7 @@ impl Stage<'_, '_, '_> {
         assert!(same_answers(self.live, self.it.flows), "nothing runs: {:?}", self.late());
     }
 
-    /// What runs is this generation, and does what the original does.
+    /// Asserts that this generation runs and does the same as the original.
     fn is_right(&self, wanted: u32) {
         assert_eq!(self.told.iter().rev().find_map(generation), Some(wanted), "{:?}", self.late());
         assert!(same_answers(self.live, self.it.flows), "nothing runs: {:?}", self.late());
@@ -107,7 +108,7 @@ fn set_route(routes: &Map, it: &Routed<'_>, route: usize, hop: u32) {
     routes.update(&key, &hop.to_ne_bytes(), UpdateMode::Any).expect("a route");
 }
 
-/// It answers a write, without anything that had to be made.
+/// A write was answered, without anything that had to be made.
 fn stood_in(report: &Report) -> bool {
     matches!(report, Report::Specialised { reason: Reason::Write, compile_us: 0, load_us: 0, .. })
 }
@@ -128,7 +129,8 @@ fn what_stands_by_has_every_write_since_it_was_made() {
     }
     stage("stands_by", |it| {
         let standby = it.stands_by();
-        // The one at work follows these by its own twin; they are in the one that stands by only if they were noted for it.
+        // The variant at work follows these by its own twin; they are in the stand-by variant only if they
+        // were noted for it.
         for route in 0..100 {
             it.set_route(route, (it.it.config.routes[route].next_hop + 1) % HOPS);
         }
@@ -169,7 +171,7 @@ fn what_stood_in_stands_by_again() {
     });
 }
 
-/// Whatever is written while its tables are read, while it is loaded, and before it is known to stand by.
+/// Tables are written while they are read, while the variant is loaded, and before it is known to stand by.
 #[test]
 fn writes_while_it_is_made_are_in_what_stands_by() {
     if !testing::require() {
@@ -178,7 +180,7 @@ fn writes_while_it_is_made_are_in_what_stands_by() {
     stage("made", |it| {
         let (routes, routed, round) =
             (it.routes.try_clone().expect("a descriptor"), it.it, AtomicUsize::new(0));
-        // Bursts that are farther apart than the quiet in which it is made, and move against that.
+        // Bursts farther apart than the quiet period in which it is made, at shifting offsets.
         let write = || {
             let n = round.fetch_add(1, Ordering::Relaxed);
             set_route(&routes, routed, n % 150, (n / 150) as u32 % HOPS);
@@ -187,7 +189,7 @@ fn writes_while_it_is_made_are_in_what_stands_by() {
             }
         };
         it.until(|r| matches!(r, Report::StandsBy { .. }), write);
-        // By now what is at work has followed.
+        // By now the variant at work has followed.
         it.until(|r| matches!(r, Report::Status { .. }), || ());
         it.readdress(1, TO);
         it.until(stood_in, || ());
@@ -195,8 +197,8 @@ fn writes_while_it_is_made_are_in_what_stands_by() {
     });
 }
 
-/// Making, loading and judging keep no write waiting, and no write ends them that what runs can follow: the answer to what was written while a
-/// variant was judged comes before what the judge says.
+/// Making, loading and judging delay no answer to a write, and writes that running code can follow do not end
+/// them: a write during the judging of a variant is answered before the verdict.
 #[test]
 fn writes_while_it_is_judged_are_answered_meanwhile() {
     if !testing::require() {
@@ -211,11 +213,12 @@ fn writes_while_it_is_judged_are_answered_meanwhile() {
             let n = round.fetch_add(1, Ordering::Relaxed);
             let quiet = 505 + 10 * (n / 60 % 8) as u64;
             std::thread::sleep(Duration::from_millis(if n.is_multiple_of(60) { quiet } else { 5 }));
-            // What is there already: where packets find something else than before, the judge has to begin anew.
+            // The value that is there already: if packets found different values, the judge would have to
+            // begin anew.
             set_route(&routes, routed, n % 150, routed.config.routes[n % 150].next_hop);
         };
-        // The latest write that was answered, and whether one was that came since the judge had begun: as it is told, not when it is looked
-        // for again.
+        // The latest write that was answered, and if one was that came after the judge had begun. Read as
+        // reported, not when it is looked for again.
         let (latest, meanwhile, over) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
         let stands_by = |report: &Report| {
             match report {
@@ -241,7 +244,7 @@ fn writes_while_it_is_judged_are_answered_meanwhile() {
     });
 }
 
-/// A map that changes again and again is no more in code: writes to it concern none.
+/// A map that changes again and again is no longer in code: writes to it affect no variant.
 #[test]
 fn what_changes_often_is_left_out_of_code() {
     if !testing::require() {

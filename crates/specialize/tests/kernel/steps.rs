@@ -1,4 +1,5 @@
-//! What comes between two steps of a session is in what it does afterwards: writes, strangers, and what stands by.
+//! Events between two steps of a session are taken into account in what it does afterwards: writes,
+//! strangers, and the stand-by variant.
 
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
@@ -16,11 +17,11 @@ use crate::gate::{Absent, Gate, Opened};
 use crate::routed::{Beside, HOPS, Wanted, attached, generation, routed, same_answers};
 use crate::writers::{MAP_UPDATE_ELEM, bpf, load, outer};
 
-/// In so many reports how things stand, a fifth of a second apart, a variant comes if one can be made.
+/// Within this many status reports, a fifth of a second apart, a variant comes if one can be made.
 const STANDS: usize = 8;
 
-/// Runs a router whose session is held at `first`, and does `act` then. Whole tables are put into code only after what stood by has
-/// answered a write.
+/// Runs a router whose session is held at `first`, and calls `act` then. Whole tables are put into code only
+/// after the stand-by variant has answered a write.
 fn held(first: Step, act: impl FnOnce(&Beside<'_>, &Gate) + Send) {
     if !testing::require() {
         return;
@@ -45,7 +46,7 @@ fn held(first: Step, act: impl FnOnce(&Beside<'_>, &Gate) + Send) {
     assert_eq!(ran.counts.lost(), 0, "packets were lost");
 }
 
-/// The same; what runs in the end is held against the original.
+/// The same; the program that runs in the end is compared with the original.
 fn held_at(first: Step, act: impl FnOnce(&Beside<'_>, &Gate) + Send) {
     held(first, |it, gate| {
         act(it, gate);
@@ -61,11 +62,12 @@ fn reroute(it: &Beside<'_>, n: usize) {
     }
 }
 
-/// Where the addresses of a next hop lie, but for the first byte of each; and both, with what is between.
+/// Offsets of the destination address of a next hop, and of both addresses and the bytes between, except the
+/// first byte.
 const TO: Range<usize> = 1..6;
 const BOTH: Range<usize> = 1..12;
 
-/// Gives a next hop addresses that no other has: that all have bytes of them alike was in code.
+/// Gives a next hop unique addresses: the code relied on bytes that all of them had in common.
 fn readdress(it: &Beside<'_>, hop: u32) {
     readdress_at(it, hop, BOTH);
 }
@@ -78,7 +80,7 @@ fn readdress_at(it: &Beside<'_>, hop: u32, bytes: Range<usize>) {
     it.next_hops.update(&hop.to_ne_bytes(), &value, UpdateMode::Any).expect("a next hop");
 }
 
-/// What was made was of no use any more.
+/// The variant was already useless when it was ready.
 fn is_late(report: &Report) -> bool {
     matches!(report, Report::Dropped { reason } if reason.contains("before it was at work"))
 }
@@ -127,7 +129,7 @@ fn what_is_in_code_and_written_while_a_variant_is_made_is_in_it() {
     }
 }
 
-/// What stands by answers only after its tables were written while it was made.
+/// A stand-by variant answers only after its tables were written while it was made.
 #[test]
 fn what_is_written_while_it_is_made_is_in_what_stands_by() {
     let [first, rest @ .., _] = making(Tier::Standby);
@@ -169,7 +171,8 @@ fn what_is_written_last_is_followed() {
     }
 }
 
-/// What was approved and cannot follow a write any more does not come onto the hook before what stands by does.
+/// An approved variant that cannot follow a write any more does not come onto the hook before the stand-by
+/// one does.
 #[test]
 fn what_cannot_follow_any_more_does_not_come_onto_the_hook() {
     held_at(Step::Made(Tier::Thorough), |it, gate| {
@@ -187,8 +190,8 @@ fn what_cannot_follow_any_more_does_not_come_onto_the_hook() {
     });
 }
 
-/// A write that comes while the hook changes waits for no other change of it: what stands by has the next packet from where it is, and no write
-/// after that goes past it.
+/// A write during a change of the hook need not wait for another change of it: the stand-by variant gets the
+/// next packet from where it is, and no later write bypasses it.
 #[test]
 fn what_stands_by_goes_ahead_while_the_hook_changes() {
     held_at(Step::Made(Tier::Thorough), |it, gate| {
@@ -215,12 +218,12 @@ fn what_stands_by_goes_ahead_while_the_hook_changes() {
     });
 }
 
-/// Nothing stands by that packets have to wait for.
+/// Packets never have to wait for the making of a stand-by variant.
 #[test]
 fn what_is_to_stand_by_makes_room_for_an_answer() {
     for step in &making(Tier::Standby)[..3] {
         held_at(*step, |it, gate| {
-            // The second look comes after what the first has led to.
+            // The second look comes after the first one has taken effect.
             gate.until_seen(Step::Followed, || readdress(it, 1));
             gate.until_seen(Step::Followed, || readdress(it, 2));
             gate.open();
@@ -237,7 +240,7 @@ fn what_is_to_stand_by_makes_room_for_an_answer() {
     }
 }
 
-/// A program of somebody else, by which a route takes this next hop when it is run: no call tells of it.
+/// Another process's program, which sets the next hop of a route when it is run: no call reports that.
 fn stranger(routes: &Map, route: &Route, hop: u32) -> Program {
     let key = router::route_key(route.prefix);
     let word = |at: usize| i32::from_ne_bytes(key[at..at + 4].try_into().expect("four bytes"));
@@ -257,7 +260,8 @@ fn run(program: &Program) {
     program.test_run(&TestRun::packet(&[0; 64])).expect("a test run");
 }
 
-/// Whoever may write a table without a call keeps it out of what is made, also when he comes meanwhile.
+/// A program that may write a table without a call keeps the table out of variants, also if it comes
+/// meanwhile.
 #[test]
 fn who_comes_while_a_variant_is_made_is_seen() {
     for tier in [Tier::Quick, Tier::Standby, Tier::Thorough] {
@@ -267,7 +271,7 @@ fn who_comes_while_a_variant_is_made_is_seen() {
                 let program = stranger(&it.routes, route, (route.next_hop + 1) % HOPS);
                 let before = it.told().len();
                 gate.open();
-                // Where nothing can be made any more, nothing is told of it.
+                // If nothing can be made any more, nothing is reported of it.
                 let stands = |r: &&Report| matches!(r, Report::Status { .. });
                 while it.told()[before..].iter().filter(stands).count() < STANDS {
                     std::thread::sleep(Duration::from_millis(5));
@@ -279,7 +283,7 @@ fn who_comes_while_a_variant_is_made_is_seen() {
     }
 }
 
-/// Nobody takes what the guard tells, until there is no room for it.
+/// Nobody reads the guard's events, until there is no room for them.
 #[test]
 fn who_comes_unheard_is_seen() {
     if !testing::require() {
@@ -310,7 +314,8 @@ fn who_comes_unheard_is_seen() {
     );
 }
 
-/// A writer who stays inside for longer than he is waited for is answered, once he has gone, by what stood by before.
+/// A writer who stays inside for longer than the session waits is answered, once he has gone, by the earlier
+/// stand-by variant.
 #[test]
 fn what_stands_by_outlasts_a_writer_who_stays_inside() {
     if !testing::require() {
@@ -346,7 +351,8 @@ fn what_stands_by_outlasts_a_writer_who_stays_inside() {
     );
 }
 
-/// A map of maps takes a table in, by a call that the kernel holds before it is done: who reaches it so is seen only afterwards.
+/// A map of maps takes a table in, by a call that the kernel holds before it is done: programs that reach the
+/// table so are seen only afterwards.
 #[test]
 fn who_is_still_coming_is_waited_for() {
     if !testing::require() {

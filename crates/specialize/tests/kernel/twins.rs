@@ -1,5 +1,5 @@
-//! Twins in a session on live traffic: what is on the hook answers by the routes as they are, at every moment at which a
-//! write has returned, whoever else writes.
+//! Twins in a session on live traffic: the program on the hook answers by the current routes whenever a write
+//! has returned, whoever else writes.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -50,7 +50,7 @@ fn hop_given(program: &Program, frame: &[u8]) -> Option<[u8; 6]> {
     matches!(out.retval, TX | REDIRECT).then(|| out.data[..6].try_into().expect("a frame"))
 }
 
-/// The routes, by what the tests know of them.
+/// The routes, as known to the test.
 struct Known {
     routes: BTreeMap<(u8, Ipv4Addr), u32>,
     hops: Vec<[u8; 6]>,
@@ -110,7 +110,8 @@ fn disturb(routes: &Map, stop: &AtomicBool) {
     }
 }
 
-/// Looks at what is on the hook; whether specialised code was approved before, and after.
+/// Checks the answers of the program on the hook; returns true if specialised code was approved before, and
+/// after.
 fn look(beside: &Beside<'_>, known: &Known, rng: &mut Rng) -> (bool, bool) {
     let before = beside.approved();
     let program = beside.on_hook();
@@ -122,8 +123,8 @@ fn look(beside: &Beside<'_>, known: &Known, rng: &mut Rng) -> (bool, bool) {
     (before, beside.approved())
 }
 
-/// How often a look found specialised code approved, before it and after it; and how often not. On a busy machine answers
-/// are late: then there are more writes, each with time for an answer.
+/// Number of looks that found specialised code approved before and after, and of those that did not. On a
+/// busy machine answers are late: then there are more writes, each with time for an answer.
 fn write_and_look(beside: &Beside<'_>) -> (u32, u32) {
     let mut rng = Rng::new(5);
     let mut known = Known::new(beside);
@@ -181,7 +182,7 @@ fn what_is_on_the_hook_knows_every_write_that_returned() {
     assert!(refreshed > 3, "{refreshed} times brought up to date");
 }
 
-/// Runs a session until something is told.
+/// Runs a session until a report satisfies `wanted`.
 pub(crate) fn run_until(it: &Routed<'_>, live: &mut Live<'_>, wanted: impl Fn(&Report) -> bool) {
     let stop = AtomicBool::new(false);
     let ended = AtomicBool::new(false);
@@ -216,7 +217,7 @@ fn until_its_twin_is_in_step_a_map_is_looked_up_itself() {
             let frame = &it.flows.packets[0];
             let prefix = router::Model::new(it.config).route_of(frame).expect("a route");
             let old = it.config.routes.iter().rfind(|r| r.prefix == prefix).expect("the route").next_hop;
-            // The next hop given, and whether the original's code gave it.
+            // The next hop given, and true if the original's code gave it.
             let answer = |live: &Live<'_>| {
                 let before = live.guard().missed();
                 let hop = hop_given(live.current(), frame);
@@ -237,7 +238,7 @@ fn until_its_twin_is_in_step_a_map_is_looked_up_itself() {
                     );
                 }
                 if n == 3 {
-                    // What is in code elsewhere has changed: nothing of it counts any more.
+                    // Contents that are in code elsewhere have changed: none of it counts any more.
                     let next_hops = live.map(router::NEXT_HOPS).expect("next hops");
                     let id = ((old + n) % HOPS).to_ne_bytes();
                     let value = next_hops.lookup(&id).expect("an answer").expect("a next hop");
@@ -251,7 +252,7 @@ fn until_its_twin_is_in_step_a_map_is_looked_up_itself() {
     );
 }
 
-/// A write that changes nothing needs no other side, and so no grace period; one that does does.
+/// A write that changes nothing needs no other side, and so no grace period; one that changes something does.
 #[test]
 fn what_packets_read_already_is_not_written_again() {
     if !testing::require() {
@@ -268,7 +269,7 @@ fn what_packets_read_already_is_not_written_again() {
     assert_eq!(twins.write(change(entry(3, 7))).expect("it fits"), (first, 0), "nothing has changed");
     let (other, written) = twins.write(change(entry(3, 8))).expect("it fits");
     assert!(other != first && written > 0, "another side has it");
-    // As long as that is not approved, packets read what was before.
+    // Until that is approved, packets read the old contents.
     let (again, _) = twins.write(change(entry(3, 8))).expect("it fits");
     assert_eq!(again, other);
     twins.turn(other);

@@ -9,8 +9,8 @@ use millstream_specialize::policy::Tier;
 
 use crate::offline::{Offline, prepared};
 
-/// Looks up an address that is put together byte by byte; writes a word of what it finds, and one at a distance that the packet
-/// says, into the packet.
+/// Looks up an address that is assembled byte by byte. Writes a word of the value, and one at an offset given
+/// by the packet, into the packet.
 const PROGRAM: &str = "
     r6 = *(u32 *)(r1 + 0)
     r3 = *(u32 *)(r1 + 4)

@@ -1,4 +1,4 @@
-//! What the maps inside maps of maps hold, in code, where no program writes them.
+//! Contents of inner maps of maps of maps, in code, if no program writes them.
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
@@ -49,7 +49,7 @@ fn place(outer: &Map, slot: u32, inner: &Map) {
     outer.update_fd(&slot.to_ne_bytes(), inner.as_fd()).expect("an inner map");
 }
 
-/// How many inner maps are in code.
+/// Number of inner maps that are in code.
 fn places(plan: &Plan) -> usize {
     plan.within.iter().map(|within| within.place).collect::<BTreeSet<_>>().len()
 }
@@ -66,7 +66,7 @@ fn what_maps_inside_hold_is_in_code() {
             let mut plane = Offline::new(&compiler, &[]);
             let (outer, others) = (named(&plane, "tables"), named(&plane, "others"));
             let tables = fill(&outer, kind);
-            // The same map twice in one map of maps, and in another, where it is asked next.
+            // The same map twice in one map of maps, and in another, which is consulted next.
             place(&outer, SLOTS - 1, &tables[0]);
             place(&others, 1, &tables[0]);
             (0..).zip(&tables).for_each(|(slot, table)| put(table, 7, 1 + slot % 3, 10 + slot));
@@ -74,7 +74,7 @@ fn what_maps_inside_hold_is_in_code() {
             // In an array, code is faster than the lookup only where one entry is hot.
             let second = if kind == MapType::ARRAY { 7 } else { 9 };
             let ns = [7, 7, 7, second, 600].map(|n| number(kind, n));
-            // Where one is hot, all that a map of maps holds becomes code.
+            // If one is hot, all contents of a map of maps become code.
             let slot = |at: usize| (at as u32 % 16).saturating_sub(12);
             let frames: Vec<Vec<u8>> =
                 (0..1_000).map(|at| frame(slot(at), ns[at / 16 % ns.len()], READS)).collect();
@@ -97,7 +97,7 @@ fn what_maps_inside_hold_is_in_code() {
                 assert_eq!(ask(1, 9), (3, 1), "the other map of maps");
             }
             assert_eq!([ask(1, 600), ask(0, 600)], [(0, 1), (2, 0)], "no such entry, and no such map");
-            // Nobody revokes here, so that what is in code can be told from what the maps hold.
+            // Nobody revokes here, so that values in code can be told from those in the maps.
             tables.iter().for_each(|table| put(table, 7, 2, 99));
             if kind == MapType::HASH {
                 tables.iter().for_each(|table| put(table, 600, 2, 99));
@@ -135,7 +135,7 @@ fn maps_inside_that_are_written_or_large_are_looked_up() {
             plane.variant(&profiles, tier, |plan| found = Some(places(plan)));
             found.expect("a plan")
         };
-        // Where packets wait, large is what has room for more than a few.
+        // While packets wait, a map is large if it has room for more than a few entries.
         assert_eq!(within(Tier::Quick), 0);
         assert_eq!(within(Tier::Thorough), if is_large { 3 } else { 0 });
     }
@@ -145,7 +145,7 @@ fn is_thorough(report: &Report) -> bool {
     matches!(report, Report::Specialised { reason: Reason::Quiet, .. })
 }
 
-/// Waits until whole tables are in what is on the hook, once more.
+/// Waits until the program on the hook has whole tables once more.
 fn until_thorough(it: &Session<'_>) {
     let (start, before) = (Instant::now(), count(it));
     while count(it) == before {
@@ -163,7 +163,7 @@ fn count(it: &Session<'_>) -> usize {
     it.told.lock().expect("no panic").iter().filter(|report| is_thorough(report)).count()
 }
 
-/// Runs a session with an entry in each of its maps, and `act` beside it; `look`s at it in the end.
+/// Runs a session with an entry in each of its maps, and `act` beside it; calls `look` at the end.
 fn session(
     name: &str,
     set: impl FnOnce(&mut Settings) + Send,
@@ -204,7 +204,7 @@ fn a_write_to_a_map_inside_is_seen_at_once() {
             put(&other, 7, 3, 51);
             place(it.outer, 1, &other);
             assert_eq!(it.ask(1), (3, 51), "stale");
-            // What changes again and again is looked up.
+            // A map that changes again and again is looked up.
             for n in 0..60u32 {
                 put(&other, 7, 3, n);
                 assert_eq!(it.ask(1), (3, n as u8), "stale: {n}");
@@ -224,7 +224,8 @@ fn what_maps_inside_hold_comes_into_code() {
     session("inside-code", |_| (), until_thorough, is_in_code);
 }
 
-/// What was read of the maps inside is in code that nobody has approved yet, or nobody has put onto the hook.
+/// Contents of the inner maps that were read are in code that nobody has approved yet, or nobody has put onto
+/// the hook.
 #[test]
 fn a_map_inside_that_is_written_while_code_is_made_is_in_it() {
     let thorough = Tier::Thorough;
@@ -257,7 +258,7 @@ fn a_map_inside_that_is_written_while_code_is_made_is_in_it() {
     }
 }
 
-/// Who else has one of the maps inside may write it, and no guard sees that.
+/// Another holder of an inner map may write it, and no guard sees that.
 #[test]
 fn a_map_inside_that_another_map_of_maps_holds_is_in_no_code() {
     if !testing::require() {

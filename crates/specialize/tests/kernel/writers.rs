@@ -1,5 +1,6 @@
-//! Writers that do not write by a plain call: batches, programs that the kernel runs for user space, iterators, maps of maps. Each
-//! is seen before what it writes is, or keeps the map from being specialised on. What counts for all maps disturbs other tests' sessions, too.
+//! Writers that do not use a plain call: batches, programs that the kernel runs for user space, iterators,
+//! maps of maps. Each is seen before its writes are, or keeps the map from being specialised on. Writes that
+//! count for all maps disturb other tests' sessions, too.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -96,7 +97,7 @@ fn a_syscall_program_that_writes_is_seen() {
     assert_eq!(map.lookup(&1u32.to_ne_bytes()).unwrap(), Some(77u64.to_ne_bytes().to_vec()));
     assert!(guard.version() > version);
     assert!(guard.writes(0).0 > before.0 && guard.writes(0).0 == guard.writes(0).1);
-    // It may have loaded somebody who writes later.
+    // It may have loaded a program that writes later.
     assert!(guard.events().iter().any(|e| e.kind == EventKind::Foreign) && guard.strangers() > strangers);
     // And it holds the map, which is reason enough to leave that alone.
     let stranger = Holders::look().unwrap().foreign(map.id(), &Ours::default());
@@ -112,7 +113,7 @@ fn an_iterator_is_told_before_it_can_write() {
     let types = std::fs::read("/sys/kernel/btf/vmlinux").expect("the kernel's types");
     let types = Btf::from_vec(types).expect("BTF");
     let function = types.find(KindTag::Func, "bpf_iter_bpf_map_elem").expect("iterators of elements");
-    // The value is the fourth member of what it is given.
+    // The value is the fourth member of its context.
     let writer = load(
         "r2 = *(u64 *)(r1 +24)\nif r2 == 0 goto out\nr3 = 77\n*(u64 *)(r2 +0) = r3\nout:\nr0 = 0\nexit",
         &ProgramSpec {
@@ -163,7 +164,8 @@ fn outer_named(name: &str, inner: &Map) -> Map {
     Map::create(&spec).expect("a map of maps")
 }
 
-/// What sessions copy for themselves is told by name and process: not other maps of maps, and nobody else's.
+/// Copies that sessions make for themselves are recognised by name and process: not other maps of maps, and
+/// nobody else's.
 #[test]
 fn copies_that_sessions_of_one_process_fill_are_no_news_to_each_other() {
     let _alone = alone();
@@ -203,14 +205,14 @@ fn a_map_of_maps_that_is_changed_is_told_and_its_holder_found() {
     assert!(guard.wait(Duration::from_secs(60)).unwrap(), "nobody was woken");
     assert!(guard.events().iter().any(|e| e.kind == EventKind::Foreign));
     assert!(matches!(holder(&guard), Some(Unsafe::Outer(id)) if id == outer.id()));
-    // Whoever reaches it so and writes it is seen by the map's own id.
+    // A program that reaches the map so and writes it is seen by the map's own id.
     let inner = u32::from_ne_bytes(outer.lookup(&[0; 4]).unwrap().expect("its id").try_into().unwrap());
     let reached = Map::from_id(inner).unwrap();
     let write = || reached.update(&[0; 4], &[1; 8], UpdateMode::Any).unwrap();
     assert_eq!(seen(&mut guard, write), Some(vec![0; 4]));
 }
 
-/// An attribute that is not there when the call begins: what it names is known when it returns.
+/// An attribute that is not there when the call begins: the maps that it names are known when it returns.
 #[test]
 fn a_map_of_maps_that_is_named_late_is_told() {
     let _alone = alone();

@@ -62,8 +62,9 @@ fn the_switch_behaves_as_the_original() {
     check(&SWITCH, &config.entries().unwrap(), &flows, 8, &[]);
 }
 
-/// Whether a VLAN is one of a port's is a bit of a word of the port's value, the word's number from the packet. Where few words differ, they
-/// are constants, and nobody asks for the port; where many do, the word is loaded.
+/// A VLAN's membership in a port is a bit of a word of the port's value, and the packet selects the word.
+/// Where few words differ, they are constants, and the port is not looked up; where many do, the word is
+/// loaded.
 #[test]
 fn words_that_the_packet_chooses_are_constants_where_few_differ() {
     let folded = [&[10, 20][..], &[10, 70], &[10, 100, 1000, 2000, 3000]].map(|vlans| {
@@ -76,7 +77,7 @@ fn words_that_the_packet_chooses_are_constants_where_few_differ() {
         let (variant, report) = rig.variant(&rig.plan(sites));
         let flows = switch::flows(&config, INGRESS, 2000, Locality::LOW, 2);
         let mut frames = frames(&flows, packets(), 4);
-        // All VLANs, not only those that there are.
+        // All VLANs, also unknown ones.
         let tagged = frames.iter_mut().filter(|f| f[12..14] == [0x81, 0]);
         tagged.step_by(3).zip(0u16..).for_each(|(f, n)| f[14..16].copy_from_slice(&(n % 4096).to_be_bytes()));
         for version in [7, 8] {
@@ -89,7 +90,7 @@ fn words_that_the_packet_chooses_are_constants_where_few_differ() {
     assert!(one == two && two > many, "{one}, {two}, {many}");
 }
 
-/// The compiler lets the keys of VIPs and flows share their memory, and hands it to functions, too.
+/// The compiler lets the keys of VIPs and flows share memory, and passes it to functions, too.
 #[test]
 fn keys_that_share_memory_are_read_back() {
     let config =

@@ -171,12 +171,12 @@ impl Rig {
         self.set_token(token(generation, 0));
     }
 
-    /// None stands by.
+    /// Sets the token, with no stand-by generation.
     pub(crate) fn set_token(&self, token: u64) {
         self.set_words(token, 0);
     }
 
-    /// The token, and the word that says which generation stands by.
+    /// Sets the token, and the word that names the stand-by generation.
     pub(crate) fn set_words(&self, token: u64, standby: u64) {
         let words = [token, standby].map(u64::to_ne_bytes).concat();
         self.map("ms_guard").update(&[0; 4], &words, UpdateMode::Any).expect("the guard");
@@ -264,7 +264,7 @@ fn passes() -> millstream_passes::Session {
 }
 
 impl Rig {
-    /// Whether only user space writes the map, which it does not do here while a variant is on.
+    /// Returns true if only user space writes the map; here it does not while a variant is on.
     fn is_read_only(&self, map: Map) -> bool {
         let decl: &MapDecl = &self.prepared.module.maps[map];
         let known = matches!(decl.kind, HASH | ARRAY | LPM_TRIE) && !decl.name.starts_with("ms_");
@@ -317,7 +317,7 @@ pub(crate) fn run(program: &Program, frame: &[u8]) -> Answer {
     (out.retval, out.data)
 }
 
-/// How many packets a comparison takes: `MILLSTREAM_TEST_PACKETS`, or 10,000.
+/// Number of packets for a comparison: `MILLSTREAM_TEST_PACKETS`, or 10,000.
 pub(crate) fn packets() -> usize {
     std::env::var("MILLSTREAM_TEST_PACKETS").ok().and_then(|n| n.parse().ok()).unwrap_or(10_000)
 }
@@ -364,7 +364,7 @@ fn words(rig: &Rig, map: &str) -> Vec<u64> {
     all
 }
 
-/// The keys that a site sees for these flows, by weight, with what the map says of them.
+/// The keys that a site sees for these flows, by weight, with the map's values.
 pub(crate) fn hot(rig: &Rig, site: &Site, seen: &HashMap<Vec<u8>, u64>, most: usize) -> Lookup {
     let mut entries: Vec<Entry> = seen
         .iter()

@@ -150,7 +150,8 @@ fn packets_are_left_to_the_generation_that_stands_by_if_it_may_run() {
     let of = |guard| {
         rig.variant(&Plan { guard: Some(guard), ..plan(&rig, hot(&rig, &site, &heat(&flows), 64)) }).0
     };
-    // What stands by knows the routes of now, and those are others soon: whether it was the one that ran can be told by that.
+    // The stand-by variant knows the present routes, which change below: so the answers show if it was the
+    // one that ran.
     let (variant, standby) = (of(rig.leaving_guard(7)), of(rig.guard(8)));
     for route in &config.routes {
         let key = millstream_programs::router::route_key(route.prefix);
@@ -196,7 +197,7 @@ fn the_instrumented_variant_counts_true_keys_and_changes_nothing() {
         let real = truth.get(*key).copied().unwrap_or(0);
         assert!(real > 0 && *count <= real, "{key:?}: {count} of {real}");
     }
-    // With so many slots, whoever has one lookup in a hundred has most of its slot's.
+    // With this many slots, a key with one lookup in a hundred has most of its slot's.
     for (key, real) in truth.iter().filter(|(_, n)| **n * 100 > total) {
         let count = found.get(key).copied().unwrap_or(0);
         assert!(count * 10 >= real * 9, "{key:?}: {count} of {real}");

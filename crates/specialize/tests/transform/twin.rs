@@ -123,14 +123,14 @@ fn a_side_that_was_not_written_is_not_read() {
     assert!(frames.iter().any(differs), "the other token reads the other side");
 }
 
-/// The bit that says that the routes are behind, and one that says something else.
+/// The bit that marks the routes as out of date, and one with another meaning.
 const ROUTES: u32 = 1 << 4;
 const OTHER: u32 = 1 << 9;
 
-/// Where a next hop says what is done with a packet, and how long it may be.
+/// Bytes of a next hop that hold the action and the MTU.
 const ACTION_AND_MTU: std::ops::Range<usize> = 12..16;
 
-/// The same, with what all next hops have alike in code, and routes that can be done without.
+/// The same, with the fields that all next hops have in common in code, and routes that can be done without.
 fn spared(rig: &Rig, hot: Vec<Entry>) -> Plan {
     let lookup = Lookup::Twin { map: rig.map_id("ms_twin"), hot };
     let mut plan = rig.plan(vec![SitePlan { site: rig.sites_of("routes")[0].id, lookup }]);
@@ -160,7 +160,7 @@ fn a_map_that_is_behind_is_looked_up_itself() {
             compare(&rig, &variant, &frames, COUNTERS);
             change(&rig, &config, &mut rng);
         }
-        // What is in code has changed: it stays behind.
+        // A map whose contents are in code has changed: it stays behind.
         if !has_hot {
             rig.fill_twin("routes", 1);
             rig.set_token(token(20, 1) | u64::from(OTHER));
@@ -176,8 +176,8 @@ fn hot_routes(rig: &Rig, frames: &[Vec<u8>]) -> Vec<Entry> {
     keys.into_iter().map(|key| Entry { value: value(&key), key, heat: 1 }).collect()
 }
 
-/// Whoever has looked a map up itself may have seen what is newer than anything in code: if the token is another by then, nothing in
-/// code counts any more.
+/// A packet that has looked a map up itself may have seen newer entries than anything in code: if the token
+/// has changed by then, nothing in code counts any more.
 #[test]
 fn what_follows_a_lookup_after_which_the_token_is_another_is_looked_up_too() {
     const MOST: u32 = 2_000_000;
@@ -189,7 +189,7 @@ fn what_follows_a_lookup_after_which_the_token_is_another_is_looked_up_too() {
     let frame = frames(&template, &mut rng, 200).into_iter().find(|f| run(&rig.original, f).0 == 3);
     let frame = frame.expect("one that is sent back");
     let in_code = run(&rig.original, &frame);
-    // Nobody tells the guard, so that what is in code can be told from what is looked up.
+    // Nobody tells the guard, so that values in code can be told from those looked up.
     for (id, mut value) in rig.snapshot("next_hops") {
         value[ACTION_AND_MTU.end - 2..][..2].copy_from_slice(&20u16.to_ne_bytes());
         rig.map("next_hops").update(&id, &value, UpdateMode::Any).unwrap();

@@ -1,5 +1,5 @@
-//! Section 6.5: a NAT whose connections are forgotten as fast as user space can delete them, so that packets make new ones all the
-//! time, with a session and without, in turn.
+//! Section 6.5: a NAT whose connections are forgotten as fast as user space can delete them, so that packets
+//! make new ones all the time, with a session and without, in turn.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -29,7 +29,7 @@ struct Churn {
     generations: usize,
     /// Nanoseconds a packet in each slice without a session, and with one.
     slices: Vec<(f64, f64)>,
-    /// With over without.
+    /// With a session, over without.
     ratio: Ratio,
 }
 
@@ -53,7 +53,7 @@ fn a_nat_whose_connections_are_forgotten_all_the_time() {
                 let stop = AtomicBool::new(false);
                 std::thread::scope(|scope| {
                     scope.spawn(|| {
-                        // Not where packets are handled.
+                        // Not on the CPU that handles packets.
                         let other = os::allowed_cpus().into_iter().find(|cpu| *cpu != placed.rig.cpu());
                         other.map(os::pin_to_cpu).transpose().expect("moved");
                         forget(&map, &stop, &deleted);
@@ -75,7 +75,7 @@ fn a_nat_whose_connections_are_forgotten_all_the_time() {
     assert!(churn.slices.iter().all(|(without, with)| *without > 0.0 && *with > 0.0), "{churn:?}");
 }
 
-/// Deletes what is there, again and again: new connections have other ports than those before.
+/// Deletes all entries, again and again: new connections have other ports than those before.
 fn forget(map: &Map, stop: &AtomicBool, deleted: &AtomicU64) {
     while !stop.load(Ordering::Relaxed) {
         for (key, _) in map.entries().expect("what is there").iter() {

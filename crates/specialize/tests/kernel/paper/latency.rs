@@ -1,5 +1,6 @@
-//! Figure 6: latency of original and variant, at best (all packets are of flows that the variant was made for) and at worst (all flows
-//! alike, after it was made). A frame's latency is also its place in the batch; the rig's own is in it.
+//! Figure 6: latency of original and variant, at best (all packets are of flows that the variant was made
+//! for) and at worst (all flows alike, after it was made). A frame's latency includes its place in the batch
+//! and the rig's own latency.
 
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ struct Pair {
 struct Latency {
     program: &'static str,
     batch: u32,
-    /// Nothing where no variant was at work.
+    /// `None` if no variant was at work.
     best: Option<Pair>,
     worst: Option<Pair>,
 }

@@ -1,8 +1,10 @@
 //! The evaluation of Morpheus (ASPLOS'22, section 6) on our data planes.
 //!
-//! CI takes one point of each part, for a second. `bench/run.sh specialize` takes them all: `MILLSTREAM_PLANES` names the data
-//! planes (`firewall`, or of one size `firewall:4500`), `MILLSTREAM_POINT_SECONDS` says how long each is measured, and `MILLSTREAM_ROUTES` is a file of
-//! prefixes, one a line, of a router's table as large as those of the Internet. `bench/plots.py` puts the paper's figures beside them.
+//! CI takes one point of each part, for a second. `bench/run.sh specialize` takes them all:
+//! `MILLSTREAM_PLANES` names the data planes (`firewall`, or of one size `firewall:4500`),
+//! `MILLSTREAM_POINT_SECONDS` is the time for each point, and `MILLSTREAM_ROUTES` is a file of prefixes, one
+//! a line, of a router's table as large as those of the Internet. `bench/plots.py` puts the paper's figures
+//! beside them.
 
 mod churn;
 mod cores;
@@ -24,7 +26,7 @@ use crate::bars::asked;
 use crate::planes::Plane;
 use millstream_specialize::Settings;
 
-/// The data planes, with tables of the paper's sizes where it says them.
+/// The data planes, with tables of the paper's sizes as far as it gives them.
 const PLANES: [(Program, usize); 6] =
     [(ROUTER, 2_592), (SWITCH, 4_000), (FIREWALL, 450), (FIREWALL, 4_500), (NAT, 10_000), (BALANCER, 100)];
 const FLOWS: usize = 10_000;
@@ -36,7 +38,7 @@ fn seconds() -> f64 {
     asked("MILLSTREAM_POINT_SECONDS", 1) as f64
 }
 
-/// The data planes that are asked for; whether any are.
+/// The data planes that the environment names; true if it names any.
 fn planes() -> (Vec<Builtin>, bool) {
     let names = std::env::var("MILLSTREAM_PLANES").ok();
     let chosen = names.as_deref().unwrap_or(ROUTER.name);
@@ -58,10 +60,11 @@ fn plane(builtin: Builtin, locality: Locality, rig: RigConfig) -> Plane {
     Plane { name: "paper", builtin, flows: FLOWS, locality, seed: 1, rig }
 }
 
-/// How long a session has to find its form.
+/// Time for a session to settle.
 const SETTLE: Duration = Duration::from_secs(3);
 
-/// Nanoseconds a packet over so long, with a session that has settled, or with one that may specialise on nothing.
+/// Nanoseconds a packet over this time, with a session that has settled, or with one that may specialise on
+/// nothing.
 fn spent(plane: &Plane, time: Duration, with: bool, settings: impl FnOnce(&mut Settings) + Send) -> f64 {
     let program = &plane.builtin.program;
     let maps = Object::parse(program.name, program.object).expect("ours").maps;

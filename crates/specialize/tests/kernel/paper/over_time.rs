@@ -1,5 +1,6 @@
-//! Figures 9a and 9b: packets a second while the traffic changes, with a session and without. All flows alike, then some hot, then
-//! others; and a capture (`MILLSTREAM_TRACE`, or the plane's own packets), part after part.
+//! Figures 9a and 9b: packets a second while the traffic changes, with a session and without. All flows
+//! alike, then some hot, then others; and a capture (`MILLSTREAM_TRACE`, or the plane's own packets), part
+//! after part.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -38,7 +39,7 @@ struct OverTime {
     specialised: Vec<Moment>,
 }
 
-/// What is sent, one after another: orders of these frames; of the plane's own if there are none.
+/// Traffic to send: orders of these frames, one after another; of the plane's own frames if there are none.
 struct Course {
     frames: Vec<Vec<u8>>,
     orders: Vec<Vec<u32>>,
@@ -75,7 +76,7 @@ fn throughput_on_a_capture() {
 fn over_time(file: &str, course: impl Fn(&Placed<'_>) -> Course + Sync) {
     // In less the session has no time to look at each kind of traffic.
     let each = Duration::from_secs_f64(seconds().max(2.0));
-    // Whether variants are faster is for the figure to say.
+    // The figure shows which variants are faster.
     let judged = AtomicU32::new(0);
     let [original, specialised] = [true, false].map(|original| run(&course, each, original, &judged));
     let found = OverTime { each: each.as_secs_f64(), original, specialised };
@@ -84,7 +85,8 @@ fn over_time(file: &str, course: impl Fn(&Placed<'_>) -> Course + Sync) {
     assert!(!found.specialised.is_empty() && judged.into_inner() > 0, "{found:?}");
 }
 
-/// What is seen ten times a second; with nothing to specialise on if it is to stay the original. Counts what was judged.
+/// Samples the rate ten times a second; with nothing to specialise on if it is to stay the original. Counts
+/// judgements.
 fn run(
     course: &(impl Fn(&Placed<'_>) -> Course + Sync),
     each: Duration,

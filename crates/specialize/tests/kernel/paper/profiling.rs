@@ -1,7 +1,7 @@
-//! Figure 8: packets a second by how much of the time lookups are written down.
+//! Figure 8: packets a second by the share of time in which lookups are recorded.
 //!
-//! A packet is recorded while the instrumented variant runs; Morpheus draws packets, here it is bursts. A burst in every 2 seconds, the default, is
-//! 0.2 per cent of the packets.
+//! A packet is recorded while the instrumented variant runs; Morpheus samples packets, here it is bursts. A
+//! burst in every 2 seconds, the default, is 0.2 per cent of the packets.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::bars::{asked, keep};
 use crate::planes::in_turn;
 
 const PLANES: [(Program, usize); 2] = [(ROUTER, 2_592), (FIREWALL, 450)];
-/// Of the time, in per cent.
+/// Shares of the time, in per cent.
 const SHARES: [f64; 5] = [0.2, 1.0, 5.0, 25.0, 100.0];
 
 #[derive(Debug, Serialize)]

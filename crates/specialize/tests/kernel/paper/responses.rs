@@ -1,8 +1,10 @@
-//! Table 3, and what it lacks: how soon a write of the control plane is in what runs, while packets come: in a twin, in a variant that
-//! stood by, in code that is made anew. And how soon constants are in code again after one that stood by has come.
+//! Table 3, and what it lacks: the delay from a write of the control plane until running code has it, while
+//! packets come: in a twin, in a stand-by variant, in newly made code. Also the delay until constants are in
+//! code again after a stand-by variant has come.
 //!
-//! Writes come at random, some after it has been quiet for so long that something is made, and every so often what runs is
-//! taken back and made anew: so many of them come while variants are made, loaded and judged. These are told apart.
+//! Writes come at random, some after a quiet period long enough for something to be made, and every so often
+//! the running variant is taken back and made anew: so many of them come while variants are made, loaded and
+//! judged. These are reported separately.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -22,54 +24,57 @@ use serde::Serialize;
 use super::{SETTLE, plane, planes};
 use crate::bars::{asked, keep};
 
-/// How often it is waited until something stands by.
+/// Number of times to wait for a stand-by variant.
 const PATIENCE: u32 = 3;
-/// Writes from when what runs is taken back to the next time.
+/// Writes between two times at which the running variant is taken back.
 const ROUND: u64 = 24;
-/// Milliseconds from one write to the next, for most; for one in four, whatever waits for a quiet moment is begun before.
+/// Milliseconds from one write to the next, for most. One in four comes after a longer pause, in which work
+/// that waits for a quiet moment begins.
 const PAUSES: (u64, u64) = (60, 700);
 
-/// Microseconds from the moment before a write, for each that had this answer.
+/// Microseconds from the moment before a write, for each write with this answer.
 #[derive(Debug, Default, Serialize)]
 struct Responses {
     program: &'static str,
     size: usize,
     writes: u64,
-    /// To the first packet through a variant that had stood by: tables are twins in it, or looked up.
+    /// To the first packet through a stand-by variant: tables are twins in it, or looked up.
     stood_in_us: Vec<u64>,
-    /// To the first packet through code that was made anew, of a shape that was known.
+    /// To the first packet through newly made code of a known shape.
     specialised_us: Vec<u64>,
     /// To the approval of code that the write does not concern.
     confirmed_us: Vec<u64>,
-    /// To the moment from which twins answer again, and to the first packet that finds what was written.
+    /// To the moment from which twins answer again, and to the first packet that finds the new value.
     in_step_us: Vec<u64>,
     refreshed_us: Vec<u64>,
-    /// Milliseconds that shapes took that were new: made, loaded, held against the original and installed, or put aside.
+    /// Milliseconds that new shapes took: made, loaded, compared with the original and installed, or put
+    /// aside.
     new_shapes_ms: Vec<u64>,
     standby_ms: Vec<u64>,
-    /// Milliseconds from when a variant that stood by came to when constants were in code again.
+    /// Milliseconds from the arrival of a stand-by variant until constants were in code again.
     constants_ms: Vec<u64>,
-    /// To the answer, of those that came while a variant was made, loaded or judged: that the write concerns no code, twins in step, the
-    /// first packet through what stood by.
+    /// To the answer, for writes that came while a variant was made, loaded or judged: the write concerns no
+    /// code, twins are in step, or the first packet takes the stand-by variant.
     while_making_us: Vec<u64>,
     /// Count, median, 99th percentile and worst of those lists.
     tails: BTreeMap<&'static str, [u64; 4]>,
 }
 
-/// What goes on while reports come.
+/// State that is updated as reports come.
 #[derive(Debug, Default)]
 struct Watch {
-    /// How long judging took, by generation.
+    /// Duration of judging, by generation.
     judged: BTreeMap<u32, u64>,
-    /// Since when a variant is at work that stood by.
+    /// Time since which a stand-by variant is at work.
     stood_in: Option<Instant>,
-    /// When something was made, by the monotonic clock, and what was answered: the write, and microseconds.
+    /// Periods in which something was made, by the monotonic clock; and the answers: the write, and
+    /// microseconds.
     made: Vec<Range<u64>>,
     answered: Vec<(u64, u64)>,
 }
 
 impl Watch {
-    /// Something has just been made, which took so many microseconds.
+    /// Something has just been made, which took this many microseconds.
     fn was_made(&mut self, us: u64) {
         let now = os::monotonic_ns();
         self.made.push(now.saturating_sub(us * 1_000)..now);
@@ -94,7 +99,7 @@ fn tail(times: &[u64]) -> [u64; 4] {
 impl Responses {
     fn take(&mut self, report: &Report, watch: &mut Watch) {
         match *report {
-            // What was refused is not installed.
+            // A refused variant is not installed.
             Report::Judged {
                 generation,
                 ms,

@@ -1,5 +1,6 @@
-//! Figures 4, 5 and 7 and Table 3: time of a packet and what it executes, by locality; what recording all lookups costs; how long
-//! making and installing takes. Beside it a session that knows the tables and not the traffic, as ESwitch.
+//! Figures 4, 5 and 7 and Table 3: time of a packet and the code that it executes, by locality; cost of
+//! recording all lookups; time to make and install a variant. Beside it a session that knows the tables and
+//! not the traffic, as ESwitch.
 
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ use crate::planes::{Placed, patiently};
 
 /// Packets whose instructions are counted.
 const SAMPLE: usize = 512;
-/// What the session goes by.
+/// Knowledge that the session uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Knows {
@@ -32,7 +33,7 @@ enum Knows {
     TablesAndTraffic,
 }
 
-/// How long it took to make a variant and put it to work.
+/// Times to make a variant and put it to work.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Install {
     compile_us: u64,
@@ -55,11 +56,11 @@ struct Judged {
 pub(crate) struct Times {
     #[serde(flatten)]
     pub(crate) speed: Speed,
-    /// The variant that writes all lookups down, over the original, the rig included.
+    /// The variant that records all lookups, over the original, the rig included.
     pub(crate) recording: Option<Ratio>,
 }
 
-/// What a packet executes.
+/// Code that a packet executes.
 #[derive(Debug, Serialize)]
 struct Code {
     jited_bytes: u32,
@@ -73,12 +74,12 @@ struct Point {
     locality: &'static str,
     knows: Knows,
     installs: Vec<Install>,
-    /// What the judge found of shapes that were new.
+    /// Findings of the judge about new shapes.
     judged: Vec<Judged>,
-    /// Why variants were not made, or not taken.
+    /// Reasons why variants were not made, or not taken.
     dropped: Vec<String>,
     original: Code,
-    /// Nothing where no variant was at work in the end.
+    /// `None` if no variant was at work in the end.
     specialised: Option<Code>,
     times: Option<Times>,
 }
@@ -99,7 +100,7 @@ fn throughput_by_locality() {
         }
     }
     let variants = points.iter().filter_map(|p| Some((&p.original, p.specialised.as_ref()?)));
-    // What is counted is the variant, in which some lookups are code.
+    // The variant is the program counted, and some of its lookups are code.
     let fewer = |(original, variant): (&Code, &Code)| variant.counted.map_calls < original.counted.map_calls;
     assert!(variants.clone().count() > 0 && variants.clone().any(fewer), "{points:?}");
 }
@@ -148,8 +149,8 @@ fn codes(placed: &Placed<'_>, live: &Live<'_>) -> (Code, Option<Code>) {
     (original, variant)
 }
 
-/// Measures original and variant beside an empty program; then the one that records, whose tables leave less of the processor's
-/// caches to the others.
+/// Measures original and variant beside an empty program; then the recording one, whose tables leave less of
+/// the processor's caches to the others.
 pub(crate) fn times(placed: &Placed<'_>, live: &mut Live<'_>) -> Times {
     live.detach().expect("the rig is free");
     let told = answers(placed.rig, live.original(), &placed.sample(SAMPLE)).expect("answers");
