@@ -1,4 +1,4 @@
-//! What a program attaches to, where the kernel wants to know at load: a BTF id of vmlinux.
+//! Attach targets of programs, for kinds of which the kernel wants one at load: a BTF id of vmlinux.
 
 use millstream_btf::{KindTag, TypeId};
 use millstream_object::{AttachType, ProgramType, SectionKind};
@@ -42,7 +42,7 @@ pub(crate) fn target(kind: &SectionKind, section: &str) -> Result<Option<TypeId>
     }
 }
 
-/// How the kernel names the targets of a kind.
+/// Prefix and kind of the kernel's names for the targets of a kind.
 fn convention(kind: &SectionKind) -> (&'static str, KindTag) {
     match (kind.program_type, kind.attach_type) {
         (ProgramType::TRACING, Some(AttachType::TRACE_RAW_TP)) => ("btf_trace_", KindTag::Typedef),

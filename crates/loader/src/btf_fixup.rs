@@ -1,8 +1,8 @@
-//! Making an object's BTF such as the kernel takes it.
+//! Turning an object's BTF into a form that the kernel accepts.
 //!
-//! Compilers leave to the loader: sizes of sections and places of variables in them; extern variables and
-//! functions, which the kernel does not know; functions that are hidden, and so verified as static ones. No type
-//! changes its id, so everything that refers to the BTF stays right.
+//! Compilers leave to the loader: sizes of sections and offsets of variables in them; extern variables and
+//! functions, which the kernel does not know; functions that are hidden, and so verified as static ones. No
+//! type changes its id, so everything that refers to the BTF stays right.
 
 use millstream_btf::{
     Btf, BtfBuilder, BtfError, Datasec, FuncLinkage, Kind, KindTag, SectionVar, TypeId, VarLinkage,
@@ -10,7 +10,7 @@ use millstream_btf::{
 use millstream_object::{Linkage, Object};
 use rustc_hash::FxHashMap;
 
-/// The bytes to load. Section variables that BTF has without a place get the place that the symbols give them.
+/// Returns the bytes to load. Section variables without an offset in the BTF get that of their symbols.
 pub(crate) fn loadable(object: &Object, btf: &Btf) -> Result<Vec<u8>, BtfError> {
     let mut out = BtfBuilder::from_btf(btf)?;
     let mut dummies = Dummies::default();
@@ -112,7 +112,7 @@ fn symbols(btf: &Btf, out: &mut BtfBuilder, dummies: &mut Dummies, d: &Datasec) 
 }
 
 /// Places the variables by their symbols; those of sections that are no maps (`.maps`, `license`) one after
-/// another, which suffices, for nothing asks where they are.
+/// another, which suffices, because nothing uses their offsets.
 fn placed(object: &Object, btf: &Btf, name: &str, mut d: Datasec) -> Result<Datasec, BtfError> {
     let map = object.maps.iter().find(|m| m.origin.is_global() && m.section == name);
     let known: FxHashMap<&str, u32> =

@@ -1,8 +1,9 @@
-//! What an object leaves to its loader: sizes and numbers of entries that the kernel wants and the object lacks.
+//! Properties that an object leaves to its loader: sizes and numbers of entries that the kernel wants and the
+//! object lacks.
 //!
-//! The first are what libbpf and cilium/ebpf put in: the sizes that a type of map prescribes, even where the object
-//! states a type of its events instead; ring buffers in whole pages. The last is ours: an object whose loader sets
-//! the number of entries at run time says zero. Each choice is noted in words.
+//! The first are the values of libbpf and cilium/ebpf: the sizes that a type of map prescribes, even if the
+//! object states a type of its events instead; ring buffers in whole pages. The last is this crate's: an
+//! object whose loader sets the number of entries at run time says zero. Each choice is noted in words.
 
 use millstream_kernel::possible_cpus;
 use millstream_object::{MapSpec, MapType};
@@ -11,11 +12,12 @@ use crate::error::Error;
 
 /// Entries of a map other than an array, if neither the object nor the caller says.
 const DEFAULT_ENTRIES: u32 = 1024;
-/// `PERF_MAX_STACK_DEPTH` addresses: what the kernel keeps of a stack unless its administrator says otherwise.
+/// `PERF_MAX_STACK_DEPTH` addresses: the depth to which the kernel records a stack unless its administrator
+/// says otherwise.
 const STACK_TRACE_SIZE: u32 = 127 * 8;
 const PAGE: u32 = 4096;
 
-/// A map's description with nothing left open, and what was put in.
+/// A map's complete description, and notes on the values that were filled in.
 pub(crate) struct Completion {
     pub(crate) spec: MapSpec,
     pub(crate) notes: Vec<String>,
@@ -74,7 +76,8 @@ fn or(size: u32, default: u32) -> u32 {
     if size == 0 { default } else { size }
 }
 
-/// Whether the kernel refuses such a map without a number of entries. Storage that belongs to other objects has none.
+/// Returns true if the kernel refuses such a map without a number of entries. Storage that belongs to other
+/// objects has none.
 fn wants_entries(map_type: MapType) -> bool {
     !matches!(
         map_type,

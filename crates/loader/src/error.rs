@@ -1,11 +1,11 @@
-//! Why an object or a program of it could not be loaded.
+//! Reasons why an object or one of its programs could not be loaded.
 
 use millstream_btf::BtfError;
 use millstream_btf::core::{CoreError, PatchError};
 use millstream_kernel::LoadError;
 use millstream_object::ObjectError;
 
-/// Why an object could not be prepared: its maps, its settings, its names.
+/// Reason why an object could not be prepared: its maps, its settings, its names.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The kernel refused something.
@@ -19,7 +19,7 @@ pub enum Error {
         /// The name asked for.
         name: String,
     },
-    /// A pinned map that is to be used in the place of an object's is somebody else's.
+    /// A pinned map that is to replace one of the object's belongs to somebody else.
     #[error("map {map}: {source}")]
     Pin {
         /// The object's name for it.
@@ -27,12 +27,12 @@ pub enum Error {
         /// The reason.
         source: millstream_kernel::PlaceError,
     },
-    /// A map that is to be used in the place of an object's has another layout.
+    /// A map that is to replace one of the object's has another layout.
     #[error("map {name} cannot be used in place of the object's: {difference}")]
     Layout {
         /// The object's name for it.
         name: String,
-        /// What differs.
+        /// The difference.
         difference: String,
     },
     /// Contents for a variable or map do not fit.
@@ -50,7 +50,7 @@ pub enum Error {
     Btf {
         /// Which BTF.
         what: String,
-        /// What is wrong with it.
+        /// The error in it.
         source: BtfError,
     },
     /// A file of the system could not be read.
@@ -58,7 +58,7 @@ pub enum Error {
     Read {
         /// The file.
         path: String,
-        /// What went wrong.
+        /// The error.
         source: std::io::Error,
     },
     /// A setting that the object needs is not one of this kernel's, or does not fit its variable.
@@ -66,7 +66,7 @@ pub enum Error {
     Setting {
         /// Its name.
         name: String,
-        /// What is wrong.
+        /// The error.
         reason: String,
     },
     /// The object's functions cannot be linked.
@@ -77,12 +77,12 @@ pub enum Error {
     Program {
         /// Its name.
         name: String,
-        /// Why.
+        /// The reason.
         source: Box<ProgramError>,
     },
 }
 
-/// Why a program of an object was not loaded.
+/// Reason why a program of an object was not loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
     /// The kernel rejected or refused it.
@@ -94,7 +94,7 @@ pub enum ProgramError {
     /// This loader cannot load such a program.
     #[error("not supported: {0}")]
     Unsupported(String),
-    /// What it attaches to is not named, or not in this kernel.
+    /// Its attach target is not named, or not in this kernel.
     #[error("attach target: {0}")]
     Target(String),
     /// A CO-RE relocation cannot be answered.
@@ -102,7 +102,7 @@ pub enum ProgramError {
     Core {
         /// The instruction.
         insn: u32,
-        /// Why.
+        /// The reason.
         source: CoreError,
     },
     /// A CO-RE relocation cannot be written.
@@ -123,13 +123,13 @@ pub enum ProgramError {
     Relocation {
         /// The instruction.
         insn: u32,
-        /// What is wrong.
+        /// The error.
         reason: String,
     },
 }
 
 impl ProgramError {
-    /// Whether it is this loader or machine that lacks something, and nothing is wrong with the program.
+    /// Returns true if this loader or machine lacks something, and nothing is wrong with the program.
     pub fn is_the_machines(&self) -> bool {
         match self {
             ProgramError::Unsupported(_) | ProgramError::Missing { what: "kernel function", .. } => true,
@@ -139,7 +139,7 @@ impl ProgramError {
         }
     }
 
-    /// The verifier's rejection, if that is what it is.
+    /// The verifier's rejection, if it is one.
     pub fn rejection(&self) -> Option<&millstream_kernel::Rejection> {
         match self {
             ProgramError::Load(LoadError::Rejected(r)) => Some(r),

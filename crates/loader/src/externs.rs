@@ -1,4 +1,4 @@
-//! Putting in what is known at load only: maps, kernel functions and variables, settings.
+//! Filling in values that are known at load only: maps, kernel functions and variables, settings.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -16,8 +16,8 @@ const PSEUDO_MAP_FD: u8 = 1;
 const PSEUDO_MAP_VALUE: u8 = 2;
 const PSEUDO_BTF_ID: u8 = 3;
 const PSEUDO_KFUNC_CALL: u8 = 2;
-/// What a call of a weak kernel function that is missing calls: like libbpf, a helper that does not exist, so that
-/// the verifier rejects the call if it can be reached.
+/// Target of a call of a weak kernel function that is missing: like libbpf, a helper that does not exist, so
+/// that the verifier rejects the call if it can be reached.
 const MISSING_KFUNC: i32 = 2_002_000_000;
 
 /// Applies one relocation to a linked program.
@@ -112,8 +112,8 @@ fn missing(ext: &Extern, what: &'static str) -> ProgramError {
     ProgramError::Missing { what, name: ext.name.clone(), note }
 }
 
-/// The BTF id in vmlinux; `None` for a weak extern that it does not have. Flavours (`___x`) count as their
-/// function, as for libbpf.
+/// Finds the BTF id in vmlinux; `None` for a weak extern that it does not have. Flavours (`___x`) count as
+/// their function, as for libbpf.
 fn kernel_id(ext: &Extern, tag: KindTag, what: &'static str) -> Result<Option<u32>, ProgramError> {
     let types = KernelTypes::running()?;
     let found = types.btf().find(tag, millstream_btf::essential_name(&ext.name)).map(|t| t.0);
@@ -130,7 +130,7 @@ fn typed(found: Option<u32>, insns: &mut [Raw], at: u32) -> Result<(), ProgramEr
     }
 }
 
-/// A kernel function is called, or its address is taken (to see whether it exists).
+/// Resolves a call of a kernel function, or its address (taken to see if it exists).
 fn function(ext: &Extern, insns: &mut [Raw], at: u32) -> Result<(), ProgramError> {
     let found = kernel_id(ext, KindTag::Func, "kernel function")?;
     let insn = insns.get_mut(at as usize).ok_or_else(|| bad(at, "it lies outside the program"))?;

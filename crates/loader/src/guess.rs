@@ -1,8 +1,8 @@
 //! A type for programs whose sections do not say one.
 //!
-//! Some loaders let sections be named freely and are told the type (`ip link set xdp`, `tc filter`, the samples of
-//! old kernels). Who only wants to know whether programs load, and is told nothing, can have the kernel asked: the
-//! type is the one under which it accepts most of them.
+//! Some loaders let sections be named freely and are told the type (`ip link set xdp`, `tc filter`, the
+//! samples of old kernels). A caller that only wants to know if programs load, and is told no type, can ask
+//! the kernel: the type is the one under which it accepts most of them.
 
 use millstream_kernel::{AttachType, ProgramType};
 use millstream_object::{self as object, FuncId, Object};
@@ -10,7 +10,7 @@ use millstream_object::{self as object, FuncId, Object};
 use crate::error::Error;
 use crate::loader::Loader;
 
-/// What such loaders load, the more usual first: of several that do equally well, the first is taken.
+/// Types that such loaders load, the more usual first: of several that do equally well, the first is taken.
 const CANDIDATES: [(ProgramType, AttachType); 6] = [
     (ProgramType::SCHED_CLS, AttachType::NONE),
     (ProgramType::XDP, AttachType::XDP),
@@ -56,7 +56,7 @@ impl<'a> Loader<'a> {
         self.chosen().into_iter().filter(unknown).collect()
     }
 
-    /// How many of the programs the kernel accepts as this type.
+    /// Counts the programs that the kernel accepts as this type.
     fn accepted_as(&self, programs: &[FuncId], kind: (ProgramType, AttachType)) -> Result<usize, Error> {
         let mut trial = Loader::new(self.object);
         trial.types.extend(programs.iter().map(|f| (*f, kind)));

@@ -1,4 +1,4 @@
-//! What the running kernel says of itself: types, symbols, configuration.
+//! Self-description of the running kernel: types, symbols, configuration.
 //!
 //! Each is read when first asked for and kept for the life of the process: the kernel's BTF is megabytes.
 
@@ -22,7 +22,7 @@ pub struct KernelTypes {
 const MAX_CONFIG: u64 = 16 << 20;
 
 impl KernelTypes {
-    /// The running kernel's, from `/sys/kernel/btf/vmlinux`.
+    /// Loads the running kernel's types, from `/sys/kernel/btf/vmlinux`.
     ///
     /// # Errors
     /// If the kernel has no BTF (`CONFIG_DEBUG_INFO_BTF`), or it cannot be read.
@@ -35,7 +35,7 @@ impl KernelTypes {
         Ok(RUNNING.get_or_init(|| types).clone())
     }
 
-    /// Another kernel's, from a file that holds BTF alone.
+    /// Loads another kernel's types, from a file that holds BTF alone.
     ///
     /// # Errors
     /// If it cannot be read, or is not BTF.
@@ -46,7 +46,7 @@ impl KernelTypes {
         Ok(KernelTypes::new(btf))
     }
 
-    /// These types, as a kernel's.
+    /// Takes these types as a kernel's.
     pub fn new(btf: Btf) -> Self {
         KernelTypes { btf: Arc::new(btf) }
     }
@@ -57,7 +57,7 @@ impl KernelTypes {
     }
 }
 
-/// The kernel's address of a symbol; `None` if it has none of that name (or hides addresses).
+/// Finds the kernel's address of a symbol; `None` if it has none of that name (or hides addresses).
 pub(crate) fn symbol(name: &str) -> Result<Option<u64>, Error> {
     const PATH: &str = "/proc/kallsyms";
     static SYMBOLS: OnceLock<FxHashMap<String, u64>> = OnceLock::new();
@@ -120,7 +120,7 @@ fn release() -> Result<String, Error> {
     Ok(text.trim().to_owned())
 }
 
-/// The kernel's version as `KERNEL_VERSION(major, minor, patch)` has it.
+/// The kernel's version as `KERNEL_VERSION(major, minor, patch)` computes it.
 pub(crate) fn version_code() -> Result<u32, Error> {
     let release = release()?;
     version_of(&release)

@@ -1,4 +1,4 @@
-//! The way from an object to all its programs in the kernel.
+//! Loading an object with all its programs.
 
 use millstream_kernel as kernel;
 use millstream_object::FuncId;
@@ -29,7 +29,7 @@ impl<'a> Loader<'a> {
     /// Makes the maps, and loads the chosen programs.
     ///
     /// # Errors
-    /// The first that goes wrong: [`Error::Program`] if it is a program.
+    /// The first error: [`Error::Program`] if it is a program's.
     pub fn load(self) -> Result<Loaded<'a>, Error> {
         let chosen = self.chosen();
         let object = self.object;

@@ -1,4 +1,4 @@
-//! Options, and the way from an object to loaded programs.
+//! Loader options, and the way from an object to loaded programs.
 
 use std::path::PathBuf;
 
@@ -38,11 +38,11 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// Uses `map` in the place of the object's map `name`. Its contents stay as they are. Open it by id
+    /// Uses `map` in place of the object's map `name`. Its contents stay as they are. Open it by id
     /// ([`Map::from_id`]) or pin ([`Map::from_pin`]).
     ///
     /// # Errors
-    /// If the object has no such map. Whether the layouts agree is found out by [`Loader::prepare`].
+    /// If the object has no such map. [`Loader::prepare`] checks if the layouts agree.
     pub fn reuse_map(mut self, name: &str, map: Map) -> Result<Self, Error> {
         let id = self.map(name)?;
         self.overrides.reuse.insert(id, map);
@@ -157,7 +157,8 @@ impl<'a> Loader<'a> {
         self
     }
 
-    /// Goes on without maps that the kernel does not make: programs that use them are then not loaded, and the others are.
+    /// Goes on without maps that the kernel does not create: programs that use them are then not loaded, and
+    /// the others are.
     pub fn without_impossible_maps(mut self) -> Self {
         self.without_impossible_maps = true;
         self
@@ -175,8 +176,8 @@ impl<'a> Loader<'a> {
     /// Makes the maps and loads the types.
     ///
     /// # Errors
-    /// If a map cannot be made or filled. BTF that the kernel refuses is no error but a note, and so is what the
-    /// object leaves to its loader.
+    /// If a map cannot be made or filled. BTF that the kernel refuses is no error but a note, and so are the
+    /// properties that the object leaves to its loader.
     pub fn prepare(self) -> Result<Session<'a>, Error> {
         let mut notes = self.notes.clone();
         let btf = self.load_btf(&mut notes)?;

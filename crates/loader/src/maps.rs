@@ -14,10 +14,10 @@ use crate::kconfig;
 /// `BPF_F_RDONLY_PROG`.
 const READ_ONLY_TO_PROGRAMS: u32 = 1 << 7;
 
-/// What the caller wants otherwise than the object says.
+/// Deviations from the object that the caller wants.
 #[derive(Debug, Default)]
 pub(crate) struct Overrides {
-    /// Maps to use in the place of the object's.
+    /// Maps to use in place of the object's.
     pub(crate) reuse: FxHashMap<MapId, Map>,
     /// Initial contents of global data.
     pub(crate) data: FxHashMap<MapId, Vec<u8>>,
@@ -25,21 +25,22 @@ pub(crate) struct Overrides {
     pub(crate) max_entries: FxHashMap<MapId, u32>,
     /// The number of entries of maps to which the object gives none.
     pub(crate) default_entries: Option<u32>,
-    /// Where maps that ask for it are pinned, and looked for first.
+    /// Directory in which maps that ask for it are pinned, and looked for first.
     pub(crate) pin_root: Option<PathBuf>,
 }
 
 /// The maps of an object in the kernel.
 #[derive(Debug, Default)]
 pub(crate) struct MadeMaps {
-    /// One a map of the object; none for those that this loader does not make (`struct_ops`), or that the kernel does not.
+    /// One for each map of the object; `None` for those that this loader does not make (`struct_ops`), or
+    /// that the kernel does not.
     pub(crate) maps: Vec<Option<Map>>,
-    /// Why the kernel did not make a map.
+    /// Reasons why the kernel did not make a map.
     pub(crate) impossible: FxHashMap<MapId, String>,
 }
 
-/// Makes or takes over every map of the object. With `go_on`, goes on without maps that the kernel does not make, if it is not for
-/// want of rights.
+/// Makes or takes over every map of the object. With `go_on`, goes on without maps that the kernel does not
+/// make, unless it refuses for lack of rights.
 pub(crate) fn create_all(
     object: &Object,
     btf: Option<&kernel::Btf>,
@@ -86,7 +87,7 @@ fn is_forbidden(error: &Error) -> bool {
     matches!(error, Error::Kernel(e) if e.errno() == Some(libc::EPERM))
 }
 
-/// A map of the object with all that is left to the loader decided.
+/// A map of the object, with all choices made that are left to the loader.
 struct Wanted<'a> {
     map: &'a object::Map,
     spec: MapSpec,
@@ -128,7 +129,7 @@ fn open_or_create(
     if let Some(path) = &pin
         && path.exists()
     {
-        // Whoever made it can write it, and puts in it what our programs take for their own.
+        // Its maker can write it, and so change data that the session's programs take for their own.
         kernel::check_pin(path).map_err(|e| Error::Pin { map: map.name.clone(), source: e })?;
         let found = Map::from_pin(path)?;
         let pinned = format!("{} (pinned at {})", map.name, path.display());
@@ -173,7 +174,7 @@ fn create_one(
         extra: spec.map_extra,
     };
     match Map::create(&wanted) {
-        // A type that does not describe the map (libbpf, too, goes on without).
+        // The type does not describe the map (libbpf, too, goes on without).
         Err(e) if types.is_some() && e.errno() != Some(libc::EPERM) => {
             Ok(Map::create(&kernel::MapSpec { btf: None, ..wanted })?)
         }
@@ -181,7 +182,7 @@ fn create_one(
     }
 }
 
-/// Types of maps that the kernel refuses BTF for, as libbpf lists them.
+/// Returns false for the types of maps for which the kernel refuses BTF, as libbpf lists them.
 fn takes_btf(map_type: MapType) -> bool {
     !matches!(
         map_type,
@@ -255,7 +256,7 @@ fn same_layout(name: &str, want: &MapSpec, found: &Map) -> Result<(), Error> {
     )
 }
 
-/// Refuses a pinned map that was made otherwise than the object says, as libbpf does: whoever made it had another
+/// Refuses a pinned map that was made differently from the object's, as libbpf does: its maker had another
 /// version of the object.
 fn same_capacity(name: &str, want: &MapSpec, found: &Map) -> Result<(), Error> {
     let info = found.info();
@@ -271,7 +272,7 @@ fn same_capacity(name: &str, want: &MapSpec, found: &Map) -> Result<(), Error> {
     equal(name, &pairs)
 }
 
-/// Refuses what differs: what it is, what the object says, what is there.
+/// Refuses differences: name of the property, value in the object, value found.
 fn equal(name: &str, pairs: &[(&str, u32, u32)]) -> Result<(), Error> {
     for (what, object, there) in pairs {
         if object != there {

@@ -19,8 +19,8 @@ use crate::kernel_types::KernelTypes;
 use crate::maps::MadeMaps;
 use crate::{attach, externs, substitute};
 
-/// A CO-RE relocation that this kernel has no answer for: its instruction was made one that the verifier rejects
-/// if it can be reached.
+/// A CO-RE relocation for which this kernel has no answer: its instruction was replaced by one that the
+/// verifier rejects if it can be reached.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Poisoned {
     /// The instruction, in slots of the linked program.
@@ -36,12 +36,12 @@ pub struct Poisoned {
 pub struct Session<'a> {
     object: &'a Object,
     maps: Vec<Option<Map>>,
-    /// Why the kernel did not make a map.
+    /// Reasons why the kernel did not make a map.
     impossible: FxHashMap<MapId, String>,
     btf: Option<Arc<kernel::Btf>>,
     notes: Vec<String>,
     types: FxHashMap<FuncId, (ProgramType, AttachType)>,
-    /// What answers CO-RE, if not the running kernel.
+    /// Types for CO-RE, if not the running kernel's.
     core_types: Option<KernelTypes>,
     /// Answers of CO-RE are the same for every variant.
     answers: RefCell<FxHashMap<(u32, u32, u32), Resolved>>,
@@ -63,7 +63,8 @@ impl<'a> Session<'a> {
         Session { object, maps, impossible, btf, notes, types, core_types, answers, targets }
     }
 
-    /// The same maps and types once more, for another thread: what is put in the place of a map there is not put here.
+    /// Clones the session for another thread, with the same maps and types: maps that are replaced there are
+    /// not replaced here.
     ///
     /// # Errors
     /// If there are no more descriptors.
@@ -92,27 +93,27 @@ impl<'a> Session<'a> {
         self.maps.get(id.index())?.as_ref()
     }
 
-    /// The map in the kernel, by the object's name for it.
+    /// The map in the kernel, by its name in the object.
     pub fn map_by_name(&self, name: &str) -> Option<&Map> {
         let at = self.object.maps.iter().position(|m| m.name == name)?;
         self.maps.get(at)?.as_ref()
     }
 
-    /// Puts another map in the place of the one that the object describes, for programs that are loaded from now on.
-    /// What was loaded before goes on with its own. No map of that number: nothing happens.
+    /// Replaces the map that the object describes, for programs that are loaded from now on. Programs that
+    /// were loaded before keep theirs. Without a map of that number, nothing happens.
     pub fn replace_map(&mut self, id: MapId, map: Map) {
         if let Some(place) = self.maps.get_mut(id.index()) {
             *place = Some(map);
         }
     }
 
-    /// What was odd and did not prevent loading.
+    /// Oddities that did not prevent loading.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// The final slots of a linked program: CO-RE applied, descriptors and kernel ids filled in. Also gives the
-    /// CO-RE relocations that have no answer.
+    /// Returns the final slots of a linked program: CO-RE applied, descriptors and kernel ids filled in. Also
+    /// returns the CO-RE relocations that have no answer.
     ///
     /// # Errors
     /// If a relocation has no answer that could be written.
@@ -164,7 +165,8 @@ impl<'a> Session<'a> {
     /// Loads a program, or a variant of it, against the maps of this session.
     ///
     /// # Errors
-    /// [`ProgramError::Load`] with the verifier's log if the kernel rejects it; the others before it is asked.
+    /// [`ProgramError::Load`] with the verifier's log if the kernel rejects it; the others before the kernel
+    /// is asked.
     pub fn load(&self, func: FuncId, linked: &LinkedProgram) -> Result<kernel::Program, ProgramError> {
         let program = self.program(func)?;
         let (slots, _) = self.slots(linked)?;
@@ -180,8 +182,9 @@ impl<'a> Session<'a> {
         self.load_slots(self.program(func)?, slots, &LinkedProgram::default())
     }
 
-    /// Loads slots that are final already, with what is known of the functions of the program that they were made from. `appended` is where
-    /// functions begin that were put behind it, static ones. Without what is known of all functions, the kernel takes no callbacks.
+    /// Loads slots that are final already, with the function information of the program from which they were
+    /// made. `appended` has the starts of functions that were appended to it, static ones. Without
+    /// information on all functions, the kernel accepts no callbacks.
     ///
     /// # Errors
     /// As for [`Session::load`].
@@ -193,7 +196,8 @@ impl<'a> Session<'a> {
         appended: &[u32],
     ) -> Result<kernel::Program, ProgramError> {
         let mut known = LinkedProgram::default();
-        // Callbacks are static, so where there is one, there is a type. The kernel asks no more of a static function's.
+        // Callbacks are static, so if there is one, there is a type. The kernel checks nothing else of a
+        // static function's.
         let like = self.static_type(from);
         if appended.is_empty() || like.is_some() {
             known.func_info.clone_from(&from.func_info);
@@ -245,7 +249,7 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Type and attach type: as the section says, unless the caller of the loader said otherwise.
+    /// Type and attach type: as the section says, unless the caller of the loader has set another.
     fn type_of(&self, program: &ObjectProgram) -> (ProgramType, AttachType) {
         self.types.get(&program.func).copied().unwrap_or_else(|| {
             let SectionKind { program_type, attach_type, .. } = &program.kind;

@@ -1,7 +1,8 @@
-//! Helpers that a kernel lacks, and others that do as well there.
+//! Helpers that a kernel lacks, and others that do as well in their place.
 //!
-//! The coarse clock (Linux 5.11) is the monotonic clock, read at the last tick; a program that asks for it gets a time that is late by
-//! up to a tick. Before, the same program gets the exact time, which costs more and is never later.
+//! The coarse clock (Linux 5.11) is the monotonic clock, read at the last tick; a program that asks for it
+//! gets a time that is late by up to a tick. On older kernels, the same program gets the exact time, which
+//! costs more and is never later.
 
 use std::sync::OnceLock;
 
@@ -17,7 +18,8 @@ fn call(helper: u64) -> u64 {
     CALL | helper << 32
 }
 
-/// Replaces calls of helpers that this kernel lacks. The kernel is asked once, by the first program that has such a call.
+/// Replaces calls of helpers that this kernel lacks. The kernel is asked once, by the first program that has
+/// such a call.
 pub(crate) fn missing_helpers(slots: &mut [u64]) {
     static LACKS_COARSE: OnceLock<bool> = OnceLock::new();
     if slots.contains(&call(COARSE))
@@ -27,8 +29,8 @@ pub(crate) fn missing_helpers(slots: &mut [u64]) {
     }
 }
 
-/// Has the exact clock read where the coarse one is asked for. The second half of a wide instruction has no code, so it is never taken
-/// for a call.
+/// Replaces reads of the coarse clock by reads of the exact one. The second half of a wide instruction has no
+/// code, so it is never taken for a call.
 fn exact_clock(slots: &mut [u64]) {
     slots.iter_mut().filter(|slot| **slot == call(COARSE)).for_each(|slot| *slot = call(EXACT));
 }

@@ -1,5 +1,5 @@
-//! What objects ask of a loader, through the kernel: each object loads as it is and as it is written back, runs, and
-//! what it saw is looked at.
+//! Features that objects need from a loader, tested in the kernel: each object loads as it is and as it is
+//! written back, runs, and its results are checked.
 
 #[path = "../../object/tests/objects/common.rs"]
 mod common;

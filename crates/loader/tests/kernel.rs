@@ -1,4 +1,5 @@
-//! What a caller of the loader may ask for, in the kernel: maps of its own, other sizes, other constants, pins.
+//! Options for callers of the loader, tested in the kernel: maps of their own, other sizes, other constants,
+//! pins.
 
 use millstream_kernel::{Map, MapSpec, MapType, TestRun, testing};
 use millstream_loader::{Error, Loader};

@@ -1,7 +1,8 @@
-//! Frames of a memory, each of which somebody has.
+//! Frames of a memory, each of which has one owner.
 //!
-//! Invariant: a [`Frame`] is the only one of its place in the memory. It is made when the memory is taken, and again when the kernel gives a
-//! place back that it was given: so whoever has it is alone with its bytes. One that is dropped is lost to its memory, no more.
+//! Invariant: a [`Frame`] is the only one of its place in the memory. It is made when the memory is taken,
+//! and again when the kernel returns a place that it was given: so the owner alone uses its bytes. A dropped
+//! frame is lost to its memory, no more.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -10,38 +11,38 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::socket::{FRAME, Memory};
 
-/// A frame, by whoever has it.
+/// A frame, as its owner has it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Where it begins in its memory.
+    /// Offset of its first byte in its memory.
     offset: u32,
-    /// Which memory that is.
+    /// Number of its memory.
     of: u32,
 }
 
 impl Frame {
-    /// Where it begins in its memory.
+    /// Offset of its first byte in its memory.
     #[inline]
     pub fn offset(&self) -> u32 {
         self.offset
     }
 }
 
-/// Frames of a memory that nobody has, and what is known of all.
+/// Free frames of a memory, and the properties of all.
 pub(crate) struct Frames {
     free: Vec<u32>,
     of: u32,
     memory: Arc<dyn Memory>,
 }
 
-/// Memories so far: each has a number of its own, so that a frame of another one is told from its own.
+/// Number of memories so far: each has a number of its own, so that frames of other memories are recognised.
 static MEMORIES: AtomicU32 = AtomicU32::new(0);
 
 impl Frames {
-    /// All frames of a memory of which nobody has any.
+    /// Takes all frames of a memory, none of which has an owner.
     pub(crate) fn new(memory: Arc<dyn Memory>) -> Frames {
         let count = memory.length().min(u32::MAX as usize) / FRAME;
-        // The first ones are taken first.
+        // The first frames are taken first.
         let free = (0..count).rev().map(|at| (at * FRAME) as u32).collect();
         Frames { free, of: MEMORIES.fetch_add(1, Ordering::Relaxed), memory }
     }
@@ -50,7 +51,7 @@ impl Frames {
         &*self.memory
     }
 
-    /// One that nobody has; the one that was given back last, which caches are likely to hold.
+    /// Takes a free frame; the one that was given back last, which caches are likely to hold.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<Frame> {
         self.free.pop().map(|offset| Frame { offset, of: self.of })
@@ -63,13 +64,14 @@ impl Frames {
         }
     }
 
-    /// The kernel gives back the frame that this address lies in, which it was given by [`Frames::given`].
+    /// Makes the frame that has this address, which the kernel returns after [`Frames::given`].
     #[inline]
     pub(crate) fn returned(&self, address: u64) -> Frame {
         Frame { offset: address as u32 & !(FRAME as u32 - 1), of: self.of }
     }
 
-    /// The kernel is given a frame: its address, or the frame again if it is of another memory or the bytes at `place` are not all in it.
+    /// Gives a frame to the kernel: returns its address, or the frame again if it belongs to another memory
+    /// or the bytes at `place` are not all in it.
     #[inline]
     pub(crate) fn given(&self, frame: Frame, place: &Range<u32>) -> Result<u64, Frame> {
         let inside = place.start >= frame.offset
@@ -79,16 +81,17 @@ impl Frames {
         if inside { Ok(u64::from(place.start)) } else { Err(frame) }
     }
 
-    /// The bytes of a frame; none, if it is of another memory.
+    /// The bytes of a frame; none, if it belongs to another memory.
     pub(crate) fn bytes<'f>(&'f self, frame: &'f Frame) -> &'f [u8] {
         if frame.of != self.of {
             return &[];
         }
-        // SAFETY: the frame lies in the memory, whose bytes stay; whoever has the frame is alone with them, by the module's invariant.
+        // SAFETY: the frame lies in the memory, whose bytes stay; the owner of the frame alone uses them, by
+        // the module's invariant.
         unsafe { std::slice::from_raw_parts(self.place(frame), FRAME) }
     }
 
-    /// The bytes of a frame, to be written; none, if it is of another memory.
+    /// The bytes of a frame, to be written; none, if it belongs to another memory.
     pub(crate) fn bytes_mut<'f>(&'f self, frame: &'f mut Frame) -> &'f mut [u8] {
         if frame.of != self.of {
             return &mut [];

@@ -1,19 +1,22 @@
 //! Network interfaces in userspace.
 //!
-//! [`Interfaces`] take all packets that some interfaces receive, on each of their queues, and send packets out of them. They have an
-//! XDP program each that redirects to AF_XDP sockets, one a queue, and a [`Line`] for each worker: some queues of every interface, over one memory that the
-//! kernel and this process share. A frame that has come by a queue is sent by any queue of its line as it is, whichever
-//! interface that is of.
+//! [`Interfaces`] take all packets that some interfaces receive, on each of their queues, and send packets
+//! out of them. They have an XDP program each that redirects to AF_XDP sockets, one a queue, and a [`Line`]
+//! for each worker: some queues of every interface, over one memory that the kernel and this process share. A
+//! frame that was received on a queue is sent on any queue of its line as it is, whichever interface that
+//! belongs to.
 //!
-//! [`Port`] is one interface with all of its queues, for whoever has buffers of his own: packets are copied between these and the frames.
+//! [`Port`] is one interface with all of its queues, for callers that have buffers of their own: packets are
+//! copied between these and the frames.
 //!
-//! The kernel is woken when something is to be sent, and tells when it has to be woken to receive (need-wakeup). Where the
-//! driver takes frames as they are there is no copy in the kernel (zero copy); it decides by itself, unless it is told.
+//! The kernel is woken when something is to be sent, and says when it has to be woken to receive
+//! (need-wakeup). If the driver takes frames as they are there is no copy in the kernel (zero copy); it
+//! decides by itself, unless it is told.
 //!
-//! [`Plain`] interfaces are raw sockets and TAP interfaces: slower, and without any condition.
+//! [`Plain`] interfaces are raw sockets and TAP interfaces: slower, and without any requirements.
 //!
-//! Architecture Invariant: an interface on which another program runs is refused, never taken over; when [`Interfaces`] are dropped,
-//! or their process dies, the interfaces are as they were.
+//! Architecture Invariant: an interface on which another program runs is refused, never taken over; when
+//! [`Interfaces`] are dropped, or their process dies, the interfaces are as they were.
 
 mod frames;
 mod line;
@@ -44,16 +47,16 @@ use socket::{Binding, Socket};
 
 /// Most queues of an interface.
 const MOST_QUEUES: u32 = 64;
-/// How long the kernel may take to let go of the queues of sockets that were closed.
+/// Longest time that the kernel may take to release the queues of sockets that were closed.
 const RELEASE: Duration = Duration::from_secs(1);
 
-/// Why an interface cannot be used.
+/// Reason why an interface cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The kernel refuses.
     #[error(transparent)]
     Kernel(#[from] millstream_kernel::Error),
-    /// It does not take the program that redirects.
+    /// The kernel does not accept the program that redirects.
     #[error(transparent)]
     Load(#[from] LoadError),
     /// Another process receives the packets of the interface.
@@ -62,7 +65,7 @@ pub enum Error {
         /// The interface.
         interface: String,
     },
-    /// It was named before.
+    /// It is named twice.
     #[error("{interface} is named twice")]
     Twice {
         /// The interface.
@@ -113,7 +116,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether another XDP program is on the interface, or another process receives its packets.
+    /// Returns true if another XDP program is on the interface, or another process receives its packets.
     pub fn is_taken(&self) -> bool {
         match self {
             Error::Kernel(e) => e.errno() == Some(libc::EBUSY),
@@ -122,7 +125,7 @@ impl Error {
         }
     }
 
-    /// Whether this process may not do it.
+    /// Returns true if this process lacks the rights.
     pub fn is_forbidden(&self) -> bool {
         let errno = match self {
             Error::Kernel(e) => e.errno(),
@@ -133,7 +136,7 @@ impl Error {
     }
 }
 
-/// What the kernel dropped before it came here.
+/// Packets that the kernel dropped before they came here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Lost {
     /// Received packets for which there was no room: the ring was full, or no frame free.
@@ -151,7 +154,7 @@ impl Sum for Lost {
     }
 }
 
-/// Whether drivers take frames as they are, or the kernel copies between theirs and ours.
+/// Zero-copy mode: drivers take frames as they are, or the kernel copies between theirs and the line's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ZeroCopy {
     /// They do where all of them can.
@@ -163,25 +166,26 @@ pub enum ZeroCopy {
     Never,
 }
 
-/// Drivers that work when they are asked for packets, in place of interrupts (`SO_PREFER_BUSY_POLL`).
+/// Busy polling: drivers work when they are asked for packets, in place of interrupts
+/// (`SO_PREFER_BUSY_POLL`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BusyPoll {
-    /// Microseconds that they look for packets in vain.
+    /// Microseconds for which they look for packets in vain.
     pub microseconds: u32,
     /// Packets that they take at once.
     pub budget: u32,
 }
 
-/// How interfaces are taken.
+/// Options for taking interfaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Options {
-    /// Whether frames are copied.
+    /// Zero-copy mode.
     pub zero_copy: ZeroCopy,
-    /// Whether drivers are polled.
+    /// Busy polling, if it is wanted.
     pub busy_poll: Option<BusyPoll>,
 }
 
-/// How many lines there are, and what each is to have.
+/// Number of lines, and their frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lines {
     /// Workers, of which each has a line.
@@ -190,7 +194,7 @@ pub struct Lines {
     pub at_hand: usize,
 }
 
-/// Gives memory of this length.
+/// Allocates memory of this length.
 pub type Allot<'a> = &'a mut dyn FnMut(usize) -> io::Result<Arc<dyn Memory>>;
 
 /// An interface that was taken.
@@ -215,23 +219,23 @@ impl Interface {
         self.index
     }
 
-    /// How many queues it has.
+    /// Number of its queues.
     pub fn queues(&self) -> u32 {
         self.queues
     }
 
-    /// Whether its driver takes frames as they are.
+    /// Returns true if its driver takes frames as they are.
     pub fn is_zero_copy(&self) -> bool {
         self.zero_copy
     }
 
-    /// Where in the receive path packets are taken, where that can be asked.
+    /// Place in the receive path where packets are taken, if the kernel says it.
     pub fn mode(&self) -> Option<XdpMode> {
         self.mode
     }
 }
 
-/// Interfaces. What takes packets from the stack goes before the queues that they come by.
+/// Interfaces. Fields are dropped in order: the programs that take packets from the stack before the queues.
 pub struct Interfaces {
     all: Vec<Interface>,
     lines: Vec<Line>,
@@ -245,10 +249,11 @@ struct Named<'n> {
 }
 
 impl Interfaces {
-    /// Takes interfaces of this network namespace. Queue n is that of worker n modulo their number.
+    /// Takes interfaces of this network namespace. Queue n belongs to worker n modulo their number.
     ///
     /// # Errors
-    /// If there is none of a name, another XDP program is on it, it has fewer queues than there are workers, or this process may not.
+    /// If there is none of a name, another XDP program is on it, it has fewer queues than there are workers,
+    /// or this process lacks the rights.
     pub fn open(
         names: &[&str],
         lines: Lines,
@@ -269,7 +274,7 @@ impl Interfaces {
             named.push(Named { name, index, queues });
         }
         let lines = match (bound(&named, lines, options, memory), options.zero_copy) {
-            // Of interfaces that share frames all have to do without a copy, or none.
+            // Interfaces that share frames must all do without a copy, or none.
             (Err(Error::NoZeroCopy { .. }), ZeroCopy::Auto) => {
                 let options = Options { zero_copy: ZeroCopy::Never, ..*options };
                 bound(&named, lines, &options, memory)?
@@ -285,12 +290,12 @@ impl Interfaces {
         &self.all
     }
 
-    /// Those, and a line for each worker.
+    /// The interfaces, and a line for each worker.
     pub fn parts(&mut self) -> (&[Interface], &mut [Line]) {
         (&self.all, &mut self.lines)
     }
 
-    /// What the kernel has dropped.
+    /// Packets that the kernel has dropped.
     pub fn lost(&self) -> Lost {
         self.lines.iter().map(Line::lost).sum()
     }
@@ -351,7 +356,7 @@ fn open(line: &Line, (at, number): (usize, u32), index: u32, options: &Options) 
     let end = Instant::now() + RELEASE;
     loop {
         match queue.socket.bind(index, number, how) {
-            // The kernel lets go of the queues of a socket some time after it was closed.
+            // The kernel releases the queues of a socket some time after it was closed.
             Err(e) if e.raw_os_error() == Some(libc::EBUSY) && Instant::now() < end => {
                 std::thread::sleep(Duration::from_millis(10));
             }
@@ -370,7 +375,7 @@ fn refused(e: io::Error, named: &Named<'_>, queue: u32) -> Error {
     }
 }
 
-/// Has an interface give its packets to the sockets of its queues.
+/// Makes an interface redirect its packets to the sockets of its queues.
 fn attached(named: &Named<'_>, at: usize, lines: &[Line]) -> Result<Interface, Error> {
     let sockets = Map::create(&MapSpec {
         name: "ms_sockets",
@@ -391,13 +396,14 @@ fn attached(named: &Named<'_>, at: usize, lines: &[Line]) -> Result<Interface, E
         }
     }
     let link = Link::attach_xdp(&redirect(&sockets)?, named.index, XdpMode::Any)?;
-    // Who may not ask does without.
+    // A process that may not ask does without.
     let mode = query_xdp(named.index).ok().flatten().map(|state| state.mode);
     let Named { name, index, queues } = *named;
     Ok(Interface { name: name.into(), index, queues, zero_copy, mode, _link: link, _sockets: sockets })
 }
 
-/// The program that gives each packet to the socket of its queue; one without a socket goes on to the stack.
+/// The program that redirects each packet to the socket of its queue; one without a socket goes on to the
+/// stack.
 fn redirect(sockets: &Map) -> Result<Program, Error> {
     let text = format!(
         "r2 = *(u32 *)(r1 +16)\nr1 = map[fd:{}]\nr3 = 2\ncall redirect_map#51\nexit",

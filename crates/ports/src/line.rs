@@ -1,8 +1,9 @@
-//! Queues that one worker has, over one memory: a frame that was received by one of them is sent by any other as it is.
+//! Queues of one worker, over one memory: a frame that was received on one of them is sent on any other as it
+//! is.
 //!
-//! The memory has as many frames as the queues can hold, and those that the worker has at hand. A frame is in one place at a time: free, with the kernel
-//! to be filled, in the ring of what was received, with the worker, or with the kernel to be sent. So there is always one to be filled in place of one that was
-//! received.
+//! The memory has as many frames as the queues can hold, and those that the worker has at hand. A frame is in
+//! one place at a time: free, with the kernel to be filled, in the ring of received packets, with the worker,
+//! or with the kernel to be sent. So there is always a frame to be filled in place of a received one.
 
 use std::io;
 use std::ops::Range;
@@ -63,7 +64,7 @@ impl Queue {
         self.fill.publish();
     }
 
-    /// Takes back the frames of what has been sent.
+    /// Takes back the frames of packets that were sent.
     fn complete(&mut self, frames: &mut Frames) {
         while let Some(address) = self.completion.take() {
             let frame = frames.returned(address);
@@ -74,14 +75,14 @@ impl Queue {
     }
 }
 
-/// Where a packet lies that has come: addresses of bytes in the memory.
+/// Addresses of the bytes of a received packet in the memory.
 pub type Place = Range<u32>;
 
 /// Queues of one worker.
 pub struct Line {
     queues: Vec<Queue>,
     frames: Frames,
-    /// Whether drivers work only when they are asked.
+    /// True if drivers work only when they are asked.
     busy: bool,
 }
 
@@ -104,18 +105,18 @@ impl Line {
         self.queues.first().map(|queue| &queue.socket)
     }
 
-    /// With another queue, whose socket is bound.
+    /// Adds another queue, whose socket is bound.
     pub(crate) fn add(&mut self, mut queue: Queue) {
         queue.refill(&mut self.frames);
         self.queues.push(queue);
     }
 
-    /// How many queues there are.
+    /// Number of queues.
     pub fn queues(&self) -> usize {
         self.queues.len()
     }
 
-    /// The interface of a queue, by its place among all, and the queue's number there.
+    /// The interface of a queue, by its index among all, and the queue's number there.
     pub fn queue(&self, at: usize) -> (usize, u32) {
         (self.queues[at].interface, self.queues[at].number)
     }
@@ -124,10 +125,11 @@ impl Line {
         &self.queues[at].socket
     }
 
-    /// Hands over at most so many packets that have come by a queue: the frame, and where in the memory the packet lies. Says how many these were.
+    /// Hands over at most so many packets that were received on a queue: the frame, and the place of the
+    /// packet in the memory. Returns their number.
     ///
     /// # Errors
-    /// If the interface has gone.
+    /// If the interface no longer exists.
     #[inline]
     pub fn receive(
         &mut self,
@@ -156,13 +158,13 @@ impl Line {
         Ok(taken)
     }
 
-    /// A frame that nobody has.
+    /// Takes a free frame.
     #[inline]
     pub fn take(&mut self) -> Option<Frame> {
         self.frames.take()
     }
 
-    /// Takes a frame back that is not sent.
+    /// Takes back a frame that is not sent.
     #[inline]
     pub fn give_back(&mut self, frame: Frame) {
         self.frames.give_back(frame);
@@ -178,10 +180,10 @@ impl Line {
         self.frames.bytes_mut(frame)
     }
 
-    /// Puts a packet of this line's memory to those that a queue sends with the next [`Line::flush`].
+    /// Adds a packet in this line's memory to those that a queue sends with the next [`Line::flush`].
     ///
     /// # Errors
-    /// The frame, if there is no room, or the packet does not lie in it.
+    /// Returns the frame, if there is no room, or the packet does not lie in it.
     #[inline]
     pub fn send(&mut self, at: usize, frame: Frame, place: Place) -> Result<(), Frame> {
         let Line { queues, frames, .. } = self;
@@ -201,7 +203,8 @@ impl Line {
         Ok(())
     }
 
-    /// Copies a packet into a frame, and sends it as [`Line::send`] does; `false` if there is no room, or it is longer than a frame.
+    /// Copies a packet into a frame, and sends it as [`Line::send`] does; `false` if there is no room, or it
+    /// is longer than a frame.
     pub fn send_copy(&mut self, at: usize, bytes: &[u8]) -> bool {
         if bytes.len() > FRAME {
             return false;
@@ -220,10 +223,11 @@ impl Line {
         }
     }
 
-    /// Has the kernel send what was put to a queue, and takes back the frames of what it has sent.
+    /// Makes the kernel send the packets that were added to a queue, and takes back the frames of those that
+    /// it has sent.
     ///
     /// # Errors
-    /// If the interface has gone.
+    /// If the interface no longer exists.
     pub fn flush(&mut self, at: usize) -> io::Result<()> {
         let Line { queues, frames, .. } = self;
         let queue = &mut queues[at];
@@ -231,7 +235,7 @@ impl Line {
             return Ok(());
         }
         queue.send.publish();
-        // Where the kernel copies, it sends a few dozen packets a call.
+        // If the kernel copies, it sends a few dozen packets a call.
         let mut pending = queue.send.pending();
         while pending > 0 && queue.send.needs_wakeup() {
             let more = queue.socket.wake_sender()?;
@@ -246,20 +250,20 @@ impl Line {
         Ok(())
     }
 
-    /// Packets that were given to the kernel to be sent, and are not yet.
+    /// Packets that were given to the kernel to be sent, and are not sent yet.
     pub fn unsent(&self) -> usize {
         self.queues.iter().map(|queue| queue.unsent as usize).sum()
     }
 
-    /// Waits until a packet has come by any queue, at most so long.
+    /// Waits until a packet is received on any queue, for at most so long.
     ///
     /// # Errors
-    /// If an interface has gone.
+    /// If an interface no longer exists.
     pub fn wait(&self, at_most: Duration) -> io::Result<()> {
         Socket::wait(self.queues.iter().map(|queue| &queue.socket), at_most)
     }
 
-    /// What the kernel has dropped.
+    /// Packets that the kernel has dropped.
     pub fn lost(&self) -> Lost {
         let of = |queue: &Queue| {
             queue.socket.statistics().map_or_else(
@@ -276,7 +280,7 @@ impl Line {
     }
 }
 
-/// What a line is made of before its queues are there.
+/// Makes a line without queues.
 pub(crate) fn line(memory: Arc<dyn crate::socket::Memory>, busy: bool) -> Line {
     Line::new(Frames::new(memory), busy)
 }

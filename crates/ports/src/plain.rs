@@ -1,7 +1,9 @@
-//! Interfaces by a system call a packet, for convenience: raw sockets, and TAP and TUN interfaces that are made for the purpose.
+//! Interfaces with a system call for each packet, for convenience: raw sockets, and TAP and TUN interfaces
+//! that are made for the purpose.
 //!
-//! A raw socket takes nothing from anybody: the host's stack gets what comes, too, and XDP programs come first. Of packets that a program of this host sends
-//! the kernel may have left the checksum to the card (`ethtool -K NAME tx off` at the sender).
+//! A raw socket takes nothing from anybody: the host's stack gets the packets, too, and XDP programs come
+//! first. For packets that a program of this host sends the kernel may have left the checksum to the card
+//! (`ethtool -K NAME tx off` at the sender).
 
 use std::time::Duration;
 
@@ -26,24 +28,24 @@ impl Plain {
     /// Listens at an interface of this network namespace.
     ///
     /// # Errors
-    /// If there is none of that name, or this process may not.
+    /// If there is none of that name, or this process lacks the rights.
     pub fn raw(name: &str) -> Result<Plain, Error> {
         let index = millstream_kernel::interface_index(name)?;
         Ok(Plain::new(name, Way::Raw(PacketSocket::open(index)?)))
     }
 
-    /// Makes a TAP interface, which goes with this, or takes a persistent one; sets it up.
+    /// Makes a TAP interface, which is removed with this value, or takes a persistent one; sets it up.
     ///
     /// # Errors
-    /// If there is another interface of that name, another process has it, or this process may not.
+    /// If there is another interface of that name, another process has it, or this process lacks the rights.
     pub fn tap(name: &str) -> Result<Plain, Error> {
         Ok(Plain::new(name, Way::Tap(Tap::open(name)?)))
     }
 
-    /// As [`Plain::tap`], a TUN interface: its packets are those of IP, without Ethernet.
+    /// As [`Plain::tap`], for a TUN interface: its packets are IP packets, without Ethernet.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Plain::tap`].
     pub fn tun(name: &str) -> Result<Plain, Error> {
         Ok(Plain::new(name, Way::Tap(Tap::open_tun(name)?)))
     }
@@ -51,7 +53,7 @@ impl Plain {
     /// As [`Plain::raw`], for so many workers: each gets the packets of its flows.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Plain::raw`].
     pub fn raw_by(name: &str, workers: u32) -> Result<Vec<Plain>, Error> {
         let sockets = PacketSocket::open_by_flow(millstream_kernel::interface_index(name)?, workers)?;
         Ok(sockets.into_iter().map(|socket| Plain::new(name, Way::Raw(socket))).collect())
@@ -60,7 +62,7 @@ impl Plain {
     /// As [`Plain::tap`], for so many workers.
     ///
     /// # Errors
-    /// As there, and for a persistent interface that has one queue only.
+    /// As for [`Plain::tap`], and for a persistent interface that has one queue only.
     pub fn tap_by(name: &str, workers: u32) -> Result<Vec<Plain>, Error> {
         Ok(Tap::open_queues(name, workers)?.into_iter().map(|tap| Plain::new(name, Way::Tap(tap))).collect())
     }
@@ -93,10 +95,10 @@ impl Plain {
         }
     }
 
-    /// Hands over at most so many packets that have come, and says how many these were.
+    /// Hands over at most so many received packets, and returns their number.
     ///
     /// # Errors
-    /// If the interface has gone.
+    /// If the interface no longer exists.
     pub fn receive(&mut self, most: usize, take: &mut dyn FnMut(&[u8])) -> Result<usize, Error> {
         for taken in 0..most {
             let frame = &mut self.frame;
@@ -112,7 +114,8 @@ impl Plain {
         Ok(most)
     }
 
-    /// Sends a packet; `false` if the interface takes it not: it has no room, is down, or the packet is longer than its packets may be.
+    /// Sends a packet; `false` if the interface does not take it: it has no room, is down, or the packet is
+    /// too long for it.
     pub fn send(&mut self, packet: &[u8]) -> bool {
         match &self.way {
             Way::Raw(socket) => socket.send(packet).is_ok(),
@@ -120,10 +123,10 @@ impl Plain {
         }
     }
 
-    /// Waits until a packet has come, at most so long.
+    /// Waits until a packet is received, for at most so long.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Errors of the kernel.
     pub fn wait(&self, at_most: Duration) -> Result<(), Error> {
         let waited = match &self.way {
             Way::Raw(socket) => PacketSocket::wait(std::slice::from_ref(socket), at_most),
@@ -132,10 +135,10 @@ impl Plain {
         Ok(waited?)
     }
 
-    /// What the kernel has dropped before it came here; of TAP interfaces this is not known.
+    /// Packets that the kernel dropped before they came here; unknown for TAP interfaces.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Errors of the kernel.
     pub fn lost(&mut self) -> Result<Lost, Error> {
         if let Way::Raw(socket) = &self.way {
             self.lost += socket.take_lost()?;

@@ -1,4 +1,4 @@
-//! One interface with all of its queues, for whoever has buffers of his own.
+//! One interface with all of its queues, for callers that have buffers of their own.
 
 use std::io;
 use std::sync::Arc;
@@ -10,9 +10,10 @@ use crate::{Error, Frame, Interface, Interfaces, Line, Lines, Lost, Memory, Opti
 /// An interface.
 pub struct Port {
     interfaces: Interfaces,
-    /// Which queue is sent by: one, until it has no room, so that packets leave in the order in which they were given.
+    /// Queue to send on: one, until it has no room, so that packets leave in the order in which they were
+    /// given.
     turn: usize,
-    /// What has come and is not handed over yet, for the time of a call.
+    /// Packets that were received and not handed over yet, for the duration of a call.
     came: Vec<(Frame, Place)>,
 }
 
@@ -43,13 +44,13 @@ impl Port {
         Error::Io { interface: self.interface().name().to_owned(), source }
     }
 
-    /// Hands over at most so many packets that have come, and says how many these were.
+    /// Hands over at most so many received packets, and returns their number.
     ///
     /// # Errors
-    /// If the interface has gone.
+    /// If the interface no longer exists.
     pub fn receive(&mut self, most: usize, take: &mut dyn FnMut(&[u8])) -> Result<usize, Error> {
         let (mut taken, queues) = (0, self.line().queues());
-        // Each queue gets its share of the room first, then what is left.
+        // Each queue gets its share of the room first, then the rest.
         for share in [most.div_ceil(queues), most] {
             for at in 0..queues {
                 let mut room = share.min(most - taken);
@@ -79,8 +80,8 @@ impl Port {
         got.map_err(|e| self.failed(e))
     }
 
-    /// Puts a packet into a queue to be sent with the next [`Port::flush`]; `false` if there is no room, or it is longer than a
-    /// frame.
+    /// Puts a packet into a queue to be sent with the next [`Port::flush`]; `false` if there is no room, or
+    /// it is longer than a frame.
     pub fn send(&mut self, packet: &[u8]) -> bool {
         let queues = self.line().queues();
         for _ in 0..queues {
@@ -93,10 +94,10 @@ impl Port {
         false
     }
 
-    /// Sends what was put into the queues, and takes back the frames of what has been sent.
+    /// Sends the packets in the queues, and takes back the frames of packets that were sent.
     ///
     /// # Errors
-    /// If the interface has gone.
+    /// If the interface no longer exists.
     pub fn flush(&mut self) -> Result<(), Error> {
         for at in 0..self.line().queues() {
             self.line().flush(at).map_err(|e| self.failed(e))?;
@@ -104,20 +105,20 @@ impl Port {
         Ok(())
     }
 
-    /// Packets that were given to the kernel to be sent, and are not yet.
+    /// Packets that were given to the kernel to be sent, and are not sent yet.
     pub fn unsent(&mut self) -> usize {
         self.line().unsent()
     }
 
-    /// Waits until a packet has come, at most so long.
+    /// Waits until a packet is received, for at most so long.
     ///
     /// # Errors
-    /// If the interface has gone.
+    /// If the interface no longer exists.
     pub fn wait(&mut self, at_most: Duration) -> Result<(), Error> {
         self.line().wait(at_most).map_err(|e| self.failed(e))
     }
 
-    /// What the kernel has dropped.
+    /// Packets that the kernel has dropped.
     pub fn lost(&self) -> Lost {
         self.interfaces.lost()
     }

@@ -1,9 +1,11 @@
 //! AF_XDP sockets: memory that is shared with the kernel, and the four rings of a queue.
 //!
-//! A ring has one producer and one consumer, each with an index that only it moves. What is at an index is written before the index is
-//! moved past it (release), and read after that was seen (acquire). Where the kernel is the other end it keeps the same order.
+//! A ring has one producer and one consumer, each with an index that only it moves. The entry at an index is
+//! written before the index is moved past it (release), and read after that was seen (acquire). The kernel,
+//! as the other end, keeps the same order.
 //!
-//! The kernel pins the pages of the memory, so that what it writes never lands elsewhere, even after the mapping is gone.
+//! The kernel pins the pages of the memory, so that its writes never land elsewhere, even after the mapping
+//! is gone.
 //!
 //! Sources: `include/uapi/linux/if_xdp.h`, `net/xdp/{xsk,xsk_queue,xsk_buff_pool}.c` of Linux 6.18.
 #![allow(unsafe_code)]
@@ -27,21 +29,21 @@ const GET_CHANNELS: u32 = 0x3c;
 /// Memory that frames lie in.
 ///
 /// # Safety
-/// From `address` on `length` bytes of this process are mapped, can be read and written, and stay for as long as the value lives. Nobody holds a
-/// reference to bytes of a frame that he does not have.
+/// From `address` on `length` bytes of this process are mapped, can be read and written, and stay for as long
+/// as the value lives. Nobody holds a reference to bytes of a frame that he does not have.
 pub unsafe trait Memory: Send + Sync {
-    /// Where it begins: at a page.
+    /// Address of its first byte: at a page.
     fn address(&self) -> u64;
 
-    /// How long it is.
+    /// Length, in bytes.
     fn length(&self) -> usize;
 }
 
-/// Memory of its own, wherever there is room.
+/// Memory of its own, at an address that the system chooses.
 pub struct Own(Mapping);
 
 impl Own {
-    /// So many bytes of it.
+    /// Allocates so many bytes.
     ///
     /// # Errors
     /// If the system has none.
@@ -62,11 +64,11 @@ unsafe impl Memory for Own {
     }
 }
 
-/// The values of an array map of the kernel's, which its programs and other processes look into, too.
+/// The values of an array map of the kernel, which its programs and other processes access, too.
 pub struct Values(millstream_kernel::Mapping);
 
 impl Values {
-    /// Of a mapping that may be written; gives others back.
+    /// Takes a mapping that may be written; returns others.
     ///
     /// # Errors
     /// The mapping.
@@ -75,7 +77,7 @@ impl Values {
     }
 }
 
-// SAFETY: mapped from there on for as long as the value lives, and writable. It has no frames.
+// SAFETY: mapped from that address for as long as the value lives, and writable. It has no frames.
 unsafe impl Memory for Values {
     fn address(&self) -> u64 {
         self.0.address()
@@ -94,7 +96,7 @@ struct Mapping {
 
 // SAFETY: a mapping is the process's, not a thread's.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; by shared reference there is nothing but its place.
+// SAFETY: as above; a shared reference gives access to nothing but its address.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -111,26 +113,26 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, of that length; whoever has it holds no reference into it.
+        // SAFETY: our own mapping, of that length; its owner holds no reference into it.
         unsafe { libc::munmap(self.base.cast(), self.length) };
     }
 }
 
-/// Which of the rings.
+/// The four rings of a socket.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Which {
     /// Frames that the kernel is to fill.
     Fill,
-    /// Frames of which it has sent what was in them.
+    /// Frames whose packets it has sent.
     Completion,
-    /// What it has received.
+    /// Packets that it has received.
     Receive,
-    /// What it is to send.
+    /// Packets that it is to send.
     Send,
 }
 
 impl Which {
-    /// The option that gives it a size, and where it is mapped from.
+    /// The option that sets its size, and the offset from which it is mapped.
     fn numbers(self) -> (libc::c_int, libc::off_t) {
         match self {
             Which::Fill => (libc::XDP_UMEM_FILL_RING, libc::XDP_UMEM_PGOFF_FILL_RING as libc::off_t),
@@ -152,12 +154,12 @@ impl Which {
     }
 }
 
-/// What is in a ring: plain numbers, any bits of which are a value.
+/// Entry of a ring: plain numbers, any bits of which are a value.
 pub(crate) trait Entry: Copy {}
 impl Entry for u64 {}
 impl Entry for Descriptor {}
 
-/// `struct xdp_desc`: a packet, by where it begins in the memory.
+/// `struct xdp_desc`: a packet, by its address in the memory.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Descriptor {
@@ -166,8 +168,8 @@ pub(crate) struct Descriptor {
     pub(crate) options: u32,
 }
 
-/// One end of a ring. `own` is how far this end has come, `published` what the other end knows of that, `seen` how far that was when it was looked
-/// at last.
+/// One end of a ring. `own` is the position of this end, `published` the position that the other end knows,
+/// `seen` the position of the other end when it was last read.
 pub(crate) struct Ring<T> {
     mapping: Mapping,
     offset: [usize; 4],
@@ -178,7 +180,7 @@ pub(crate) struct Ring<T> {
     entries: PhantomData<T>,
 }
 
-/// Places in a mapping, of [`Ring::offset`].
+/// Indices into [`Ring::offset`].
 const PRODUCER: usize = 0;
 const CONSUMER: usize = 1;
 const FLAGS: usize = 2;
@@ -186,7 +188,8 @@ const ENTRIES: usize = 3;
 
 impl<T: Entry> Ring<T> {
     fn word(&self, which: usize) -> &AtomicU32 {
-        // SAFETY: the kernel has 32-bit words there, which both ends use as atomic ones; the mapping lives as long as `self`.
+        // SAFETY: the kernel has 32-bit words there, which both ends use as atomic ones; the mapping lives as
+        // long as `self`.
         unsafe { AtomicU32::from_ptr(self.mapping.base.add(self.offset[which]).cast()) }
     }
 
@@ -196,7 +199,8 @@ impl<T: Entry> Ring<T> {
         unsafe { self.mapping.base.add(self.offset[ENTRIES]).cast::<T>().add(at) }
     }
 
-    /// As its producer: puts an entry in, of which the other end learns by [`Ring::publish`]; `false` if it is full.
+    /// As its producer: adds an entry, which the other end sees after [`Ring::publish`]; `false` if it is
+    /// full.
     #[inline]
     pub(crate) fn put(&mut self, entry: T) -> bool {
         if self.own.wrapping_sub(self.seen) == self.size {
@@ -205,13 +209,13 @@ impl<T: Entry> Ring<T> {
                 return false;
             }
         }
-        // SAFETY: the consumer has left this entry, and looks at it when the index says so.
+        // SAFETY: the consumer has left this entry, and reads it when the index says so.
         unsafe { self.entry(self.own).write(entry) };
         self.own = self.own.wrapping_add(1);
         true
     }
 
-    /// As its producer: shows the other end what was put in.
+    /// As its producer: shows the other end the added entries.
     #[inline]
     pub(crate) fn publish(&mut self) {
         if self.published != self.own {
@@ -225,7 +229,7 @@ impl<T: Entry> Ring<T> {
         self.published.wrapping_sub(self.word(CONSUMER).load(Ordering::Acquire))
     }
 
-    /// As its consumer: the next entry, which is the other end's again after [`Ring::release`].
+    /// As its consumer: takes the next entry, which belongs to the other end again after [`Ring::release`].
     #[inline]
     pub(crate) fn take(&mut self) -> Option<T> {
         if self.own == self.seen {
@@ -249,18 +253,18 @@ impl<T: Entry> Ring<T> {
         }
     }
 
-    /// Whether the kernel wants to be woken for it.
+    /// Returns true if the kernel wants to be woken for it.
     pub(crate) fn needs_wakeup(&self) -> bool {
         self.word(FLAGS).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
     }
 }
 
-/// How a socket is bound.
+/// Ways to bind a socket.
 #[derive(Clone, Copy)]
 pub(crate) enum Binding<'s> {
     /// With memory of its own, and `XDP_COPY`, `XDP_ZEROCOPY` or neither.
     First(u16),
-    /// With that of another socket.
+    /// With the memory of another socket.
     Sharing(&'s Socket),
 }
 
@@ -286,7 +290,7 @@ impl Socket {
         Ok(Socket { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
     }
 
-    /// `T` is what the option takes, by value.
+    /// `T` is the type of the option's value.
     fn set<T>(&self, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
         let (fd, length) = (self.fd.as_raw_fd(), size_of::<T>() as libc::socklen_t);
         // SAFETY: the kernel reads one value of the size said.
@@ -294,7 +298,7 @@ impl Socket {
         if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// `T` is made of integers, as which any bytes are a value.
+    /// `T` is made of integers, for which any bytes are a value.
     fn get<T>(&self, level: libc::c_int, option: libc::c_int) -> io::Result<T> {
         // SAFETY: integers may be zero.
         let mut value: T = unsafe { std::mem::zeroed() };
@@ -335,7 +339,7 @@ impl Socket {
     pub(crate) fn bind(&self, interface: u32, queue: u32, how: Binding<'_>) -> io::Result<()> {
         let (flags, other) = match how {
             Binding::First(flags) => (flags | libc::XDP_USE_NEED_WAKEUP, 0),
-            // How packets are moved is the first one's choice.
+            // The first socket has chosen the mode.
             Binding::Sharing(first) => (libc::XDP_SHARED_UMEM, first.fd.as_raw_fd() as u32),
         };
         let address = libc::sockaddr_xdp {
@@ -351,13 +355,14 @@ impl Socket {
         if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Whether the driver takes frames as they are.
+    /// Returns true if the driver takes frames as they are.
     pub(crate) fn is_zero_copy(&self) -> bool {
         let options: io::Result<libc::xdp_options> = self.get(libc::SOL_XDP, libc::XDP_OPTIONS);
         options.is_ok_and(|options| options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0)
     }
 
-    /// Has the driver polled by whoever receives, up to so many microseconds and packets a call, in place of interrupts.
+    /// Makes the receiving thread poll the driver, for up to so many microseconds and packets a call, in
+    /// place of interrupts.
     pub(crate) fn poll_busily(&self, microseconds: u32, budget: u32) -> io::Result<()> {
         self.set(libc::SOL_SOCKET, PREFER_BUSY_POLL, &1u32)?;
         self.set(libc::SOL_SOCKET, libc::SO_BUSY_POLL, &microseconds)?;
@@ -368,7 +373,7 @@ impl Socket {
         self.get(libc::SOL_XDP, libc::XDP_STATISTICS)
     }
 
-    /// Why it is of no use any more, if it is not.
+    /// Reports the error that makes it unusable, if there is one.
     fn fault(&self) -> io::Result<()> {
         match self.get::<libc::c_int>(libc::SOL_SOCKET, libc::SO_ERROR)? {
             0 => Ok(()),
@@ -376,7 +381,7 @@ impl Socket {
         }
     }
 
-    /// Asks the kernel to send; whether it says that there is more.
+    /// Asks the kernel to send; returns true if it says that there is more.
     pub(crate) fn wake_sender(&self) -> io::Result<bool> {
         let (fd, none) = (self.fd.as_raw_fd(), std::ptr::null());
         // SAFETY: no address is passed.
@@ -392,7 +397,7 @@ impl Socket {
         busy(done).map(|_| ())
     }
 
-    /// Waits until one of these has received something, at most so long.
+    /// Waits until one of these has received something, for at most so long.
     pub(crate) fn wait<'s>(sockets: impl Iterator<Item = &'s Socket>, at_most: Duration) -> io::Result<()> {
         let sockets: Vec<&Socket> = sockets.collect();
         let asked = |s: &&Socket| libc::pollfd { fd: s.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
@@ -404,12 +409,13 @@ impl Socket {
             let e = io::Error::last_os_error();
             return if e.kind() == io::ErrorKind::Interrupted { Ok(()) } else { Err(e) };
         }
-        // A socket whose interface has gone has nothing to be polled for, and says so only when it is asked.
+        // A socket whose interface no longer exists has no events, and reports it only when it is asked.
         if done == 0 { sockets.into_iter().try_for_each(Socket::fault) } else { Ok(()) }
     }
 }
 
-/// What a wake-up says: nothing, that the kernel is busy and why, or that the interface cannot be used.
+/// Result of a wake-up: nothing, the reason why the kernel is busy, or an error if the interface cannot be
+/// used.
 fn busy(done: isize) -> io::Result<Option<i32>> {
     if done >= 0 {
         return Ok(None);
@@ -433,7 +439,8 @@ struct Channels {
     combined: u32,
 }
 
-/// Queues of an interface, the more of those to receive by and to send by; one where the driver does not say.
+/// Number of queues of an interface: the combined ones, and the receive or the send queues, whichever are
+/// more; 1 if the driver does not say.
 pub(crate) fn queues(name: &str) -> u32 {
     let Ok(socket) = std::net::UdpSocket::bind("0.0.0.0:0").map(OwnedFd::from) else { return 1 };
     let mut channels = Channels { command: GET_CHANNELS, ..Channels::default() };
@@ -444,7 +451,8 @@ pub(crate) fn queues(name: &str) -> u32 {
         *to = byte as libc::c_char;
     }
     request.ifr_ifru.ifru_data = std::ptr::from_mut(&mut channels).cast();
-    // SAFETY: the request points to the structure that this command is about, both of which live until it returns.
+    // SAFETY: the request points to the structure that this command fills, both of which live until it
+    // returns.
     let done = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &mut request) };
     match done {
         0 => channels.combined + channels.receive.max(channels.send),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use millstream_kernel::{Namespace, PacketSocket, create_veth, interface_index, set_up_pair, testing};
 use millstream_ports::Plain;
 
-/// Of frames that no stack sends.
+/// Ethernet type of frames that no stack sends.
 const OURS: [u8; 2] = [0x88, 0xb5];
 /// As many as a socket has room for.
 const FRAMES: usize = 40;
@@ -26,7 +26,7 @@ fn is_ours(frame: &[u8]) -> bool {
     (0..3).any(|tags| frame.get(12 + 4 * tags..14 + 4 * tags) == Some(&OURS))
 }
 
-/// What comes until there are so many, or nothing does for a while.
+/// Receives packets until there are so many, or none comes for a while.
 fn received(port: &mut Plain, count: usize) -> Vec<Vec<u8>> {
     let mut all: Vec<Vec<u8>> = Vec::new();
     let start = Instant::now();
@@ -39,7 +39,7 @@ fn received(port: &mut Plain, count: usize) -> Vec<Vec<u8>> {
     all
 }
 
-/// The same at the other end.
+/// As [`received`], at the other end.
 fn back(wire: &PacketSocket, count: usize) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     let start = Instant::now();
@@ -66,7 +66,8 @@ fn both_ways(wire: &PacketSocket, port: &mut Plain) {
     for round in 0..30 {
         let sent: Vec<Vec<u8>> = (0..FRAMES).map(|n| frame(round * FRAMES + n, n % 3)).collect();
         sent.iter().for_each(|frame| wire.send(frame).expect("it sends"));
-        // The kernel has a queue for each CPU: a test that is moved to another one may find its frames in another order.
+        // The kernel has a queue for each CPU: a test that is moved to another one may find its frames in
+        // another order.
         let sorted = |mut frames: Vec<Vec<u8>>| {
             frames.sort_unstable();
             frames

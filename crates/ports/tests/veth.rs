@@ -35,7 +35,7 @@ fn open(name: &str) -> Port {
     Port::open(name, &Options::default()).expect("a port")
 }
 
-/// What a port receives until there are so many, or nothing comes for a second.
+/// Receives on a port until there are so many packets, or none comes for a second.
 fn received(port: &mut Port, count: usize) -> Vec<Vec<u8>> {
     let mut all: Vec<Vec<u8>> = Vec::new();
     let start = Instant::now();
@@ -120,7 +120,7 @@ fn all_queues_are_served_and_the_interface_is_left_as_it_was() {
     });
 }
 
-/// Two interfaces of two queues, of which each of two workers has one a piece; and the far ends.
+/// Takes two interfaces of two queues; each of two workers has one queue of each.
 fn two(options: &Options) -> Result<Interfaces, Error> {
     let memory = &mut |length| Ok(Arc::new(Own::new(length)?) as Arc<dyn millstream_ports::Memory>);
     Interfaces::open(&["ports1", "ports3"], Lines { workers: 2, at_hand: 64 }, options, memory)

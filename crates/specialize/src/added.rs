@@ -1,5 +1,6 @@
-//! The maps that an object is given, beside its own, before variants of a program are made: the guard's state, the profile, and places
-//! for twins, caches and program arrays, which are made when their size is known.
+//! The maps that are added to an object, beside its own, before variants of a program are made: the guard's
+//! state, the profile, and placeholders for twins, caches and program arrays, which are made when their size
+//! is known.
 //!
 //! Invariant: they come after the object's own, whose numbers stay.
 
@@ -35,22 +36,22 @@ const INSIDE_KINDS: [obj::MapType; 7] = [
 ];
 const MMAPABLE: u32 = 1 << 10;
 
-/// The maps that were added, those for others with these.
+/// The maps that were added; those that belong to another map are paired with it.
 #[derive(Debug)]
 pub(crate) struct Added {
     pub(crate) guard: MapId,
     pub(crate) sketch: MapId,
     pub(crate) samples: Samples,
     pub(crate) misses: MapId,
-    /// Those in whose place twins are put.
+    /// Placeholders of twins.
     pub(crate) twins: Vec<(ir::Map, MapId)>,
-    /// Those in whose place caches are put; for maps of maps, of the inner ones.
+    /// Placeholders of caches; for maps of maps, of the inner ones.
     pub(crate) caches: Vec<(ir::Map, MapId)>,
-    /// Those that stand for maps inside a map of maps, of each map of maps.
+    /// Placeholders of inner maps, for each map of maps.
     pub(crate) insides: Vec<(ir::Map, Vec<MapId>)>,
-    /// Those in whose place program arrays are put that hold variants.
+    /// Placeholders of program arrays that hold variants.
     pub(crate) chains: Vec<(ir::Map, MapId)>,
-    /// The program array of the variant that stands by.
+    /// The program array of the standby variant.
     pub(crate) standby: MapId,
 }
 
@@ -99,8 +100,8 @@ fn add_samples(object: &mut Object) -> Samples {
     Samples { map: module::map(map), slots, kind: PacketKind::Xdp }
 }
 
-/// A map for the twin of each that can have one. It is made when its size is known; until then it is no more than a
-/// number.
+/// Adds a map for the twin of each map that can have one. It is created when its size is known; until then it
+/// is only a number.
 fn add_twins(object: &mut Object) -> Vec<(ir::Map, MapId)> {
     // Tries with keys of a length and 4 bytes; rows; with values that are not too wide.
     let twinned = |m: &obj::Map| {
@@ -120,8 +121,8 @@ fn add_twins(object: &mut Object) -> Vec<(ir::Map, MapId)> {
     wanted.into_iter().map(&mut add).collect()
 }
 
-/// Places for maps inside the maps of maps: of the template's shape, and as small as they can be, since what is put there is another map. An
-/// array of one entry would be taken for one whose value has a known address.
+/// Adds placeholders for inner maps: of the template's shape, and as small as possible, because another map
+/// replaces them. An array of one entry would be taken for one whose value has a known address.
 fn add_insides(object: &mut Object) -> Vec<(ir::Map, Vec<MapId>)> {
     let named =
         |m: &obj::Map| m.inner.as_ref().filter(|inner| INSIDE_KINDS.contains(&inner.map_type)).cloned();
@@ -139,7 +140,7 @@ fn add_insides(object: &mut Object) -> Vec<(ir::Map, Vec<MapId>)> {
     wanted.into_iter().map(&mut add).collect()
 }
 
-/// A map for the place of each program array.
+/// Adds a placeholder for each program array.
 fn add_chains(object: &mut Object) -> Vec<(ir::Map, MapId)> {
     let is_array = |m: &&obj::Map| m.spec.map_type == obj::MapType::PROG_ARRAY;
     let arrays: Vec<(u32, u32)> =
@@ -152,7 +153,8 @@ fn add_chains(object: &mut Object) -> Vec<(ir::Map, MapId)> {
     arrays.into_iter().map(&mut add).collect()
 }
 
-/// A map for the cache of each that may have one, made like those of twins. Of maps of maps it is for the inner ones.
+/// Adds a map for the cache of each map that may have one, made like those of twins. For maps of maps it is
+/// for the inner ones.
 fn add_caches(object: &mut Object) -> Vec<(ir::Map, MapId)> {
     let kinds = [obj::MapType::HASH, obj::MapType::LRU_HASH];
     let cached = |m: &obj::Map| kinds.contains(&m.inner.as_ref().unwrap_or(&m.spec).map_type);

@@ -1,13 +1,13 @@
-//! Programs that somebody else has attached: which of the object's maps theirs are, and whether theirs is the object's
-//! program at all.
+//! Programs that somebody else has attached: the correspondence of their maps with the object's, and the
+//! check that such a program is the object's at all.
 //!
-//! The kernel has rewritten the instructions of what it runs, so a program that is adopted is made from its object. That it is
-//! the same one is seen by its tag, the kernel's hash of the instructions as they were loaded, without the descriptors of
-//! maps. Then its maps are, in order, those that the object's instructions name; where the tag says nothing
-//! they are found by their names.
+//! The kernel has rewritten the instructions of a loaded program, so a program that is adopted is made from
+//! its object. It is recognised by its tag, the kernel's hash of the instructions as they were loaded,
+//! without the descriptors of maps. Then its maps are, in order, those that the object's instructions name;
+//! if the tag does not match they are found by their names.
 //!
-//! A loader may have made maps larger or smaller than the object says. The code of variants rests on how many entries a
-//! map has, so the object is told before it is compiled ([`fit`]).
+//! A loader may have made maps larger or smaller than the object says. The code of variants depends on the
+//! number of entries of a map, so the object is told before it is compiled ([`fit`]).
 
 use std::path::Path;
 
@@ -18,17 +18,17 @@ use crate::live::LiveError;
 use crate::pins::Pins;
 use crate::variant::choose;
 
-/// Which programs may be adopted.
+/// Programs that may be adopted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Adopt {
     /// The object's own.
     #[default]
     Same,
-    /// Any: its place is taken by the object's program, with what maps it has of the same name.
+    /// Any: the object's program takes its place, with those of its maps that have the same names.
     Any,
 }
 
-/// Where on an interface programs are.
+/// Hooks of an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Side {
     Xdp,
@@ -40,7 +40,7 @@ impl Side {
     pub(crate) const ALL: [Side; 3] =
         [Side::Xdp, Side::Tc(AttachType::TCX_INGRESS), Side::Tc(AttachType::TCX_EGRESS)];
 
-    /// Where a program of a type goes.
+    /// The hook for a program of a type.
     pub(crate) fn of(kind: ProgramType, egress: bool) -> Side {
         match (kind, egress) {
             (ProgramType::SCHED_CLS, true) => Side::Tc(AttachType::TCX_EGRESS),
@@ -49,7 +49,7 @@ impl Side {
         }
     }
 
-    /// What the program whose place on an interface was taken is pinned by.
+    /// Name of the pin of the program whose place on an interface was taken.
     pub(crate) fn label(self, interface: &str) -> String {
         match self {
             Side::Xdp => interface.to_owned(),
@@ -58,8 +58,8 @@ impl Side {
         }
     }
 
-    /// The program that is there and would be adopted, and its hook. TC has room for many: it is the one that an earlier
-    /// session has put there, else the one of this name, else the only one.
+    /// Finds the program there that would be adopted, and its hook. TC has room for many: it is the one that
+    /// an earlier session has put there, else the one of this name, else the only one.
     ///
     /// # Errors
     /// [`LiveError::Several`].
@@ -98,7 +98,7 @@ pub(crate) struct Present {
 }
 
 impl Present {
-    /// What is on an interface; what was there before a session of ours, if that was killed.
+    /// Finds the program on an interface; the one before a session of ours, if that was killed.
     pub(crate) fn on(ifindex: u32, side: Side, name: &str, pins: &Pins) -> Result<Present, LiveError> {
         let (_, there) = side.find(ifindex, name, pins)?.ok_or(LiveError::NothingToAdopt)?;
         let program = pins.gave_way(&side.label(&interface(ifindex)?.name), &there)?.unwrap_or(there);
@@ -108,7 +108,7 @@ impl Present {
         Ok(Present { maps, program })
     }
 
-    /// The map that is this one of the object.
+    /// The map that corresponds to this one of the object.
     pub(crate) fn map(&self, object: &Object, order: &[MapId], id: MapId) -> Option<&Map> {
         let by_order = || self.maps.get(order.iter().position(|o| *o == id)?);
         let in_order = order.len() <= self.maps.len()
@@ -124,7 +124,8 @@ impl Present {
     }
 }
 
-/// Adds the maps of programs that tail calls may reach: those in program arrays among the maps, and in those that they have.
+/// Adds the maps of programs that tail calls may reach: those in program arrays among the maps, and in those
+/// that they have.
 fn add_called(maps: &mut Vec<Map>) -> Result<(), millstream_kernel::Error> {
     let mut next = 0;
     while let Some(map) = maps.get(next) {
@@ -135,7 +136,7 @@ fn add_called(maps: &mut Vec<Map>) -> Result<(), millstream_kernel::Error> {
         // Values read as the ids of the programs.
         let held = map.entries()?;
         for id in held.iter().filter_map(|(_, id)| Some(u32::from_ne_bytes(id.try_into().ok()?))) {
-            // One that has left the slot meanwhile is not called.
+            // A program that has left the slot meanwhile is not called.
             let Ok(called) = Program::from_id(id).and_then(|p| p.info()) else { continue };
             for id in called.map_ids {
                 if !maps.iter().any(|m| m.id() == id) {
@@ -162,17 +163,17 @@ pub(crate) fn order(program: &LinkedProgram) -> Vec<MapId> {
     order
 }
 
-/// Where a program of an object goes.
+/// The hook for a program of an object.
 pub(crate) fn side_of(program: &obj::Program, egress: bool) -> Side {
     let is_tc = program.kind.program_type == obj::ProgramType::SCHED_CLS;
     Side::of(if is_tc { ProgramType::SCHED_CLS } else { ProgramType::XDP }, egress)
 }
 
-/// Gives the object's maps the numbers of entries that those of the programs on these interfaces have (of TC programs: on their
-/// way out if it is `egress`).
+/// Gives the object's maps the numbers of entries of the maps of the programs on these interfaces (for TC
+/// programs: at egress if `egress`).
 ///
 /// # Errors
-/// If nothing is on an interface, or the object has no such program.
+/// If there is no program on an interface, or the object has no such program.
 pub fn fit(
     object: &mut Object,
     program: Option<&str>,
@@ -197,7 +198,7 @@ pub fn fit(
     Ok(())
 }
 
-/// [`order`], of a program of the object.
+/// As [`order`], for a program of the object.
 pub(crate) fn order_of(object: &Object, func: FuncId) -> Result<Vec<MapId>, LiveError> {
     Ok(order(&object.link(func).map_err(millstream_loader::Error::from)?))
 }
@@ -212,20 +213,20 @@ pub(crate) fn same(original: &Program, present: &Present, ifindex: u32) -> Resul
     Err(LiveError::Other { interface, name: theirs.name, id: theirs.id })
 }
 
-/// Whether a map could be one of the object's.
+/// Returns true if a map could be one of the object's.
 fn is_like(map: &Map, object: &Object, id: MapId) -> bool {
     let (there, spec) = (map.info(), &object.maps[id.index()].spec);
     (there.map_type.0, there.key_size, there.value_size) == (spec.map_type.0, spec.key_size, spec.value_size)
 }
 
-/// Whether a loader would have given a map of the kernel this name of the object: cut short, and before the names of
-/// sections the object's own.
+/// Returns true if a loader would have given a map of the kernel this name of the object: cut short, and with
+/// the object's own name before the names of sections.
 fn is_called(map: &Map, name: &str) -> bool {
     let there = map.info().name.as_str();
     there == cut(name) || (name.starts_with('.') && there.ends_with(name))
 }
 
-/// A name as far as the kernel keeps it.
+/// Cuts a name to the length that the kernel keeps.
 fn cut(name: &str) -> &str {
     name.get(..15).unwrap_or(name)
 }

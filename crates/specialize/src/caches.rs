@@ -1,10 +1,12 @@
-//! Caches of maps that the data plane writes, in memory that programs share with the daemon ([`crate::transform::Cache`]).
+//! Caches of maps that the data plane writes, in memory that programs share with the daemon
+//! ([`crate::transform::Cache`]).
 //!
-//! Variants count those who write such a map; a copy is good as long as nobody has come in since it was made. Who does not count
-//! is counted here, for the whole map: the control plane, and programs that are no variants.
+//! Variants count the writers of such a map; a copy is valid as long as nobody has come in since it was made.
+//! Writers that do not count themselves are counted here, for the whole map: the control plane, and programs
+//! that are no variants.
 //!
-//! Invariant: from before another program comes onto a hook until a grace period after it has left, somebody is counted
-//! in; before a variant is let run again after the control plane wrote, somebody has come and gone.
+//! Invariant: from before another program comes onto a hook until a grace period after it has left, somebody
+//! is counted in; before a variant may run again after the control plane wrote, somebody has come and gone.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -19,20 +21,20 @@ use crate::transform::CacheShape;
 #[derive(Debug, Default)]
 pub struct Caches {
     held: BTreeMap<Map, (KernelMap, Mapping)>,
-    /// Whether somebody is counted in.
+    /// True if somebody is counted in.
     open: bool,
-    /// Since when copies are made.
+    /// Time since which copies are made.
     since: Option<Instant>,
 }
 
-/// How long it takes until most of what is looked up again and again has a copy.
+/// Time until most of the keys that are looked up again and again have a copy.
 const WARM: Duration = Duration::from_millis(20);
 
 impl Caches {
     /// Empty caches of these shapes, with somebody counted in.
     ///
     /// # Errors
-    /// What the kernel refuses, such as memory.
+    /// Errors of the kernel, such as lack of memory.
     pub fn new(shapes: impl IntoIterator<Item = (Map, CacheShape)>) -> Result<Caches, Error> {
         let memory = |shape: CacheShape| shared_memory("ms.cache", shape.bytes() as usize);
         let held = shapes.into_iter().map(|(of, shape)| Ok((of, memory(shape)?)));
@@ -41,37 +43,37 @@ impl Caches {
         Ok(caches)
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
-    /// The maps with the caches, by what they are caches of.
+    /// The maps of the caches, by the maps that they cache.
     pub fn maps(&self) -> impl Iterator<Item = (Map, &KernelMap)> {
         self.held.iter().map(|(of, (map, _))| (*of, map))
     }
 
-    /// Somebody may write now who does not count.
+    /// Notes that somebody may write now who does not count himself.
     pub fn open(&mut self) {
         if !std::mem::replace(&mut self.open, true) {
             self.count(CacheShape::STARTED);
         }
     }
 
-    /// Nobody who does not count comes any more: after a grace period, copies are made again. Where none can be had, they are
-    /// not.
+    /// Notes that nobody comes any more who does not count himself: after a grace period, copies are made
+    /// again. Without grace periods, they are not.
     pub fn settle(&mut self) {
         if self.is_open() && grace_period().is_ok() {
             self.close();
         }
     }
 
-    /// Whether a grace period must pass before copies are made again.
+    /// Returns true if a grace period must pass before copies are made again.
     pub fn is_open(&self) -> bool {
         !self.held.is_empty() && self.open
     }
 
-    /// Nobody who does not count is left.
+    /// Notes that nobody is left who does not count himself.
     pub fn close(&mut self) {
         if std::mem::take(&mut self.open) {
             self.count(CacheShape::FINISHED);
@@ -79,14 +81,14 @@ impl Caches {
         }
     }
 
-    /// Somebody has written, and is gone.
+    /// Notes that somebody has written, and is gone.
     pub fn forget(&mut self) {
         self.count(CacheShape::STARTED);
         self.count(CacheShape::FINISHED);
         self.since = Some(Instant::now());
     }
 
-    /// How long it takes until they are of the use that they can be of.
+    /// Time until they are as useful as they can be.
     pub fn cold(&self) -> Duration {
         let since = self.since.filter(|_| !self.held.is_empty());
         since.map_or(Duration::ZERO, |since| WARM.saturating_sub(since.elapsed()))

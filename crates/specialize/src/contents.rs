@@ -1,4 +1,4 @@
-//! What maps hold, read through bpf(2) during a snapshot, and remembered: what a variant was made of.
+//! Contents of maps, read through bpf(2) during a snapshot, and recorded: the inputs of a variant.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,51 +24,51 @@ use crate::variant::{Compiler, object_map};
 pub struct Source {
     /// The map.
     pub map: KernelMap,
-    /// How far it is read-only to programs. One that they write is a hash map to which they add no entries: which keys are not there is
-    /// known of it, and nothing else.
+    /// Access of programs to it. A map that they write is a hash map to which they add no entries: it is
+    /// known which keys are absent, and nothing else.
     pub access: Access,
-    /// By which the guard knows it; 0 if it is not watched.
+    /// Index by which the guard knows it; 0 if it is not watched.
     pub index: u32,
-    /// Nobody can write it, so that it needs no guard.
+    /// True if nobody can write it, so that it needs no guard.
     pub is_constant: bool,
-    /// Of a map of maps, whether what the maps inside hold may be read for code: programs do not write them, each that is inside is watched,
-    /// and nobody else holds it.
+    /// For a map of maps, true if the contents of its inner maps may be read for code: programs do not write
+    /// them, each inner map is watched, and nobody else holds it.
     pub knows_inside: bool,
-    /// Of a map of maps, the object's own maps that may be inside, by their ids.
+    /// For a map of maps, the object's own maps that may be inside, by their ids.
     own: BTreeMap<u32, Map>,
 }
 
 impl Source {
-    /// A map that is not watched yet.
+    /// Creates the source for a map that is not watched yet.
     pub fn new(map: KernelMap, access: Access) -> Source {
         let is_constant = holders::is_constant(&map);
         let access = if is_constant { Access::ReadOnly } else { access };
         Source { map, access, index: 0, is_constant, knows_inside: false, own: BTreeMap::new() }
     }
 
-    /// Whether it is known what it holds, and not only which keys it does not have.
+    /// Returns true if its contents are known, and not only which keys are absent.
     pub fn is_known(&self) -> bool {
         self.access != Access::Written
     }
 
-    /// Whether a write of one entry may take others away: in maps of least recent use, the kernel makes room.
+    /// Returns true if a write of one entry may remove others: LRU maps make room.
     pub fn evicts(&self) -> bool {
         self.map.info().map_type == MapType::LRU_HASH
     }
 
-    /// Whether it is a map of maps.
+    /// Returns true if it is a map of maps.
     fn is_outer(&self) -> bool {
         self.map.info().map_type.is_map_of_maps()
     }
 
-    /// Why others may write it, if they may. Maps of maps only system calls write.
+    /// Reason why others may write it, if they may. Only system calls write maps of maps.
     pub fn foreign(&self, holders: &Holders, ours: &Ours) -> Option<Unsafe> {
         if self.is_constant || self.is_outer() { None } else { holders.foreign(self.map.id(), ours) }
     }
 }
 
-/// The maps that lookups of the program may be specialised on, and why others may not. Of `approximate` maps of least recent use the
-/// operator says that lookups need not count as use.
+/// Finds the maps that lookups of the program may be specialised on, and the reasons why others may not. The
+/// operator states for the `approximate` LRU maps that lookups need not count as use.
 pub fn sources(
     compiler: &Compiler,
     session: &Session<'_>,
@@ -101,7 +101,7 @@ pub fn sources(
     (sources, refused)
 }
 
-/// The maps that programs write and that may have caches, with nobody else to write them; no inner ones.
+/// Finds the maps that programs write and that may have caches, if nobody else writes them; no inner ones.
 pub fn cacheable(compiler: &Compiler, session: &Session<'_>) -> FxHashMap<Map, Source> {
     let made = |map| session.map(object_map(map)).and_then(|m| m.try_clone().ok());
     let source = |map| Some((map, Source::new(made(map)?, Access::Written)));
@@ -109,8 +109,8 @@ pub fn cacheable(compiler: &Compiler, session: &Session<'_>) -> FxHashMap<Map, S
     own.filter_map(source).filter(|(_, source)| !source.is_constant).collect()
 }
 
-/// The inner maps that may have caches, or be known, by the templates that stand for them. Those are left out of which one of the maps that
-/// lookups may be made in is excluded by name.
+/// Finds the inner maps that may have caches, or be known, by the templates that stand for them. A template
+/// is left out if one of the maps in which lookups may be made is excluded by name.
 ///
 /// # Errors
 /// If the guard can watch no more maps.
@@ -121,7 +121,7 @@ pub fn nested(
     guard: &mut Guard,
 ) -> Result<FxHashMap<Map, Nested>, GuardError> {
     let mut nested = FxHashMap::default();
-    // Maps of one shape may be in each other's place, so the guard has one index for all.
+    // Maps of one shape may replace each other, so the guard has one index for all.
     let mut indices: Vec<(Vec<MapId>, u32)> = Vec::new();
     for template in compiler.templates() {
         let (has_caches, is_known) = (compiler.cache(template).is_some(), compiler.knows_inside(template));
@@ -155,14 +155,14 @@ pub fn nested(
 pub type Table = BTreeMap<Vec<u8>, Vec<u8>>;
 /// Whole maps.
 pub type Tables = BTreeMap<Map, Table>;
-/// Runs of bytes that all values of a map have alike, by their offset.
+/// Runs of bytes that are equal in all values of a map, by their offset.
 type Equal = BTreeMap<Map, Vec<(u32, Vec<u8>)>>;
-/// Words of keys that take few values.
+/// Words of keys that have few values.
 type Few = BTreeMap<Map, Vec<FewValues>>;
-/// What lookups gave, by map and key.
+/// Results of lookups, by map and key.
 type Lookups = BTreeMap<(Map, Vec<u8>), Option<Vec<u8>>>;
 
-/// A word of the keys of a map that takes few values over all entries.
+/// A word of the keys of a map that has few values over all entries.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FewValues {
     /// The word.
@@ -172,13 +172,13 @@ pub struct FewValues {
 }
 
 impl FewValues {
-    /// Whether a key has one of the values.
+    /// Returns true if a key has one of the values.
     pub fn has(&self, key: &[u8]) -> bool {
         word(key, self.piece).is_some_and(|word| self.values.contains(&word))
     }
 }
 
-/// A word of a key, as code has it.
+/// A word of a key, as code loads it.
 fn word(key: &[u8], piece: Piece) -> Option<u64> {
     let start = usize::from(piece.offset);
     let part = key.get(start..start + piece.size.bytes() as usize)?;
@@ -187,20 +187,20 @@ fn word(key: &[u8], piece: Piece) -> Option<u64> {
     Some(u64::from_le_bytes(word))
 }
 
-/// Values of a word of keys that are few.
+/// Most values of a word that count as few.
 const FEW: usize = 8;
 /// The key of an array.
 const INDEX: Piece = Piece { offset: 0, size: Size::W };
 
-/// A map inside a map of maps that code has a name for, and knows by heart.
+/// An inner map of a map of maps that code has a name for, and whose contents it knows.
 #[derive(Clone, Debug)]
 struct Inner {
     source: Arc<Source>,
-    /// The template that stands for the maps of its shape: which of them is written is not told.
+    /// The template that stands for the maps of its shape: events do not say which of them is written.
     template: Map,
 }
 
-/// The maps, and everything that was read of them.
+/// The maps, and everything that was read from them.
 #[derive(Debug)]
 pub struct Observed<'m> {
     sources: &'m FxHashMap<Map, Source>,
@@ -212,19 +212,19 @@ pub struct Observed<'m> {
     few: RefCell<Few>,
     /// Inner maps, by their names.
     inner: RefCell<BTreeMap<Map, Inner>>,
-    /// Whole maps, as they were read for other ends than code.
+    /// Whole maps that were read for other purposes than code.
     entries: RefCell<BTreeMap<Map, Rc<Entries>>>,
-    /// Maps that are in no code: twins may answer for them.
+    /// Maps that are in no code: twins may answer their lookups.
     restless: BTreeSet<Map>,
 }
 
 impl<'m> Observed<'m> {
-    /// Nothing was read yet.
+    /// Begins without any contents.
     pub fn new(sources: &'m FxHashMap<Map, Source>) -> Self {
         Observed::without(sources, BTreeSet::new())
     }
 
-    /// Nothing was read yet, and nothing of these maps will be for code.
+    /// Begins without any contents; none of these maps will be in code.
     pub fn without(sources: &'m FxHashMap<Map, Source>, restless: BTreeSet<Map>) -> Self {
         Observed {
             restless,
@@ -240,27 +240,27 @@ impl<'m> Observed<'m> {
         }
     }
 
-    /// Whether what it holds may be read.
+    /// Returns true if the contents of the map may be read.
     pub fn knows(&self, map: Map) -> bool {
         self.sources.get(&map).is_some_and(Source::is_known)
     }
 
-    /// Whether it may be read which keys it has.
+    /// Returns true if the keys of the map may be read.
     pub fn knows_keys(&self, map: Map) -> bool {
         self.sources.contains_key(&map)
     }
 
-    /// Whether nothing of a map may be in code, since it changes too often.
+    /// Returns true if nothing of a map may be in code, because it changes too often.
     pub fn is_restless(&self, map: Map) -> bool {
         self.restless.contains(&map)
     }
 
-    /// From now on everything may be in code; whether anything was not to be.
+    /// Allows everything in code from now on; returns true if anything was excluded.
     pub fn leave_nothing_out(&mut self) -> bool {
         !std::mem::take(&mut self.restless).is_empty()
     }
 
-    /// The map, if code may depend on what it holds.
+    /// The map, if code may depend on its contents.
     fn for_code(&self, map: Map) -> Option<&'m Source> {
         self.sources.get(&map).filter(|source| source.is_known() && !self.is_restless(map))
     }
@@ -270,13 +270,14 @@ impl<'m> Observed<'m> {
         self.sources.get(&outer)?.own.get(&id).copied()
     }
 
-    /// Whether what the maps inside a map of maps hold may be read.
+    /// Returns true if the contents of the inner maps of a map of maps may be read.
     pub fn knows_inside(&self, outer: Map, template: Map) -> bool {
         self.sources.get(&outer).is_some_and(|source| source.knows_inside) && !self.is_restless(template)
     }
 
-    /// All entries of the map of this id, which has this name in code, as it is inside a map of maps whose inner maps have that template;
-    /// `None` if it is not to be known, has room for more than so many entries or bytes of them, or cannot be read.
+    /// Reads all entries of the map of this id, which has this name in code, as an inner map of a map of maps
+    /// whose inner maps have that template; `None` if it is not to be known, has room for more than so many
+    /// entries or bytes of them, or cannot be read.
     pub fn table_inside(
         &self,
         (outer, template): (Map, Map),
@@ -304,7 +305,7 @@ impl<'m> Observed<'m> {
         Some(table)
     }
 
-    /// The value of a key that code compares with before it looks into the map's twin.
+    /// Reads the value of a key that code compares before it searches the map's twin.
     pub fn before_twin(&self, map: Map, key: &[u8]) -> Option<Option<Vec<u8>>> {
         self.read(&self.hot, map, key)
     }
@@ -320,12 +321,12 @@ impl<'m> Observed<'m> {
         Some(value)
     }
 
-    /// How many entries a map has at this moment; `None` if it cannot be read. Nothing may hold only while it is so many.
+    /// Counts the current entries of a map; `None` if it cannot be read. Nothing may depend on this number.
     pub fn count(&self, map: Map) -> Option<usize> {
         Some(self.entries(map)?.len())
     }
 
-    /// All entries of a map, for code; `None` if it cannot be read, or is not to be.
+    /// Reads all entries of a map, for code; `None` if it cannot be read, or is not to be.
     pub fn table(&self, map: Map) -> Option<Table> {
         if let Some(known) = self.tables.borrow().get(&map) {
             return Some(known.clone());
@@ -344,7 +345,8 @@ impl<'m> Observed<'m> {
         Some(entries)
     }
 
-    /// The twin of a map of whose values programs read these bytes; `None` if it cannot be read, or holds what no twin can.
+    /// Makes the twin of a map of whose values programs read these bytes; `None` if it cannot be read, or has
+    /// contents that no twin can have.
     pub fn twin(&self, map: Map, read: &[usage::Range]) -> Option<Twin> {
         let entries = self.entries(map).filter(|_| self.knows(map))?;
         let twin = twin_of(self.sources.get(&map)?, &entries, read)?;
@@ -352,8 +354,8 @@ impl<'m> Observed<'m> {
         Some(twin)
     }
 
-    /// The bytes that all values of a map have alike, among those that programs read and do not write, as runs. `None` if
-    /// it cannot be read, or is empty.
+    /// Finds the bytes that are equal in all values of a map, among those that programs read and do not
+    /// write, as runs. `None` if it cannot be read, or is empty.
     pub fn equal(&self, map: Map, read: &[usage::Range]) -> Option<Vec<(u32, Vec<u8>)>> {
         let (source, entries) = (self.for_code(map)?, self.entries(map)?);
         let (_, first) = entries.iter().next()?;
@@ -373,8 +375,8 @@ impl<'m> Observed<'m> {
         Some(runs)
     }
 
-    /// The words of a hash map's keys, among these pieces, that take few values. Nothing depends on them before somebody
-    /// [relies](Observed::rely) on them.
+    /// Finds the words of a hash map's keys, among these pieces, that have few values. Nothing depends on
+    /// them before somebody [relies](Observed::rely) on them.
     pub fn few(&self, map: Map, pieces: &[Piece]) -> Option<Vec<FewValues>> {
         let entries = self.entries(map).filter(|_| !self.is_restless(map))?;
         if entries.is_empty() {
@@ -389,7 +391,8 @@ impl<'m> Observed<'m> {
         Some(all)
     }
 
-    /// The value that most entries of a small array have alike, and the indices that have others, if they are few. Nothing depends on it.
+    /// Finds the value of most entries of a small array, and the indices that have others, if they are few.
+    /// Nothing depends on it.
     pub fn common(&self, map: Map) -> Option<(FewValues, Vec<u8>)> {
         let source = self.for_code(map)?;
         let entries = self.entries(map)?;
@@ -405,12 +408,12 @@ impl<'m> Observed<'m> {
         (others.len() <= FEW).then(|| (FewValues { piece: INDEX, values: others }, common.to_vec()))
     }
 
-    /// Code depends on it from now on.
+    /// Makes code depend on these values from now on.
     pub fn rely(&self, map: Map, few: FewValues) {
         self.few.borrow_mut().entry(map).or_default().push(few);
     }
 
-    /// Gives up the maps, and keeps what was read.
+    /// Gives up the maps, and keeps the contents that were read.
     pub fn into_record(self) -> Record {
         Record {
             lookups: self.lookups.into_inner(),
@@ -433,7 +436,7 @@ impl Contents for Observed<'_> {
         if let Some(inner) = self.inner.borrow().get(&map) {
             return constant(&inner.source.access, bytes);
         }
-        // What programs find in a map of maps is a map, and not the number that system calls tell.
+        // Programs find a map in a map of maps, and not the id that system calls return.
         self.sources.get(&map).is_some_and(|s| !s.is_outer() && constant(&s.access, bytes))
     }
 }
@@ -448,7 +451,7 @@ fn constant(access: &Access, bytes: Range<u32>) -> bool {
     }
 }
 
-/// A value, with zeros where programs write.
+/// Sets the bytes of a value that programs write to zero.
 fn masked(source: &Source, mut value: Vec<u8>) -> Vec<u8> {
     if let Access::FieldsWritten(written) = &source.access {
         for w in written {
@@ -480,11 +483,11 @@ fn twin_of(source: &Source, entries: &Entries, read: &[usage::Range]) -> Option<
     }
 }
 
-/// What a map has for this very key: of a longest-prefix map, for the prefix and not for what is longer or shorter.
-/// `None` if it cannot be read.
+/// Reads the entry of a map for this very key: in a longest-prefix map, for the prefix and not for a longer
+/// or shorter one. `None` if it cannot be read.
 fn read_entry(source: &Source, key: &[u8]) -> Option<Option<Vec<u8>>> {
     if source.map.info().map_type == MapType::LPM_TRIE {
-        // To what comes after a prefix that is not there, the kernel answers with the first one, which comes after none.
+        // For the key after an absent prefix, the kernel returns the first one, which comes after none.
         let first = source.map.next_key(None).ok()?;
         if first.is_none() || source.map.next_key(Some(key)).ok()? == first {
             return Some(None);
@@ -493,7 +496,7 @@ fn read_entry(source: &Source, key: &[u8]) -> Option<Option<Vec<u8>>> {
     read_value(source, key)
 }
 
-/// What may have changed since it was read.
+/// Contents that may have changed since they were read.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Dirty {
     /// Everything.
@@ -511,7 +514,7 @@ impl Dirty {
         Dirty { all: true, ..Dirty::default() }
     }
 
-    /// This key of a map may have changed; any key if it is not known which.
+    /// Records that this key of a map may have changed; any key if it is `None`.
     pub fn note(&mut self, map: Map, key: Option<Vec<u8>>) {
         let keys = self.maps.entry(map).or_insert_with(|| Some(BTreeSet::new()));
         match (keys.as_mut(), key) {
@@ -520,7 +523,7 @@ impl Dirty {
         }
     }
 
-    /// What another says may have changed, too.
+    /// Adds the changes of another.
     pub fn merge(&mut self, other: Dirty) {
         self.all |= other.all;
         for (map, keys) in other.maps {
@@ -531,23 +534,24 @@ impl Dirty {
         }
     }
 
-    /// What may have changed in these maps, and what in others; `None` if it is not known which maps have.
+    /// Splits into changes of these maps, and changes of others; `None` if it is unknown which maps have
+    /// changed.
     pub fn split(&self, maps: &BTreeSet<Map>) -> Option<(Dirty, Dirty)> {
         let (of, others) = self.maps.clone().into_iter().partition(|(map, _)| maps.contains(map));
         (!self.all).then_some((Dirty { all: false, maps: of }, Dirty { all: false, maps: others }))
     }
 
-    /// Whether nothing may have changed.
+    /// Returns true if nothing may have changed.
     pub fn is_empty(&self) -> bool {
         !self.all && self.maps.is_empty()
     }
 
-    /// Whether something may have changed in a map.
+    /// Returns true if something may have changed in a map.
     pub fn touches(&self, map: Map) -> bool {
         !matches!(self.of(map), Touched::Nothing)
     }
 
-    /// What may have changed in a map: nothing, some keys, any key.
+    /// Changes of a map: nothing, some keys, any key.
     fn of(&self, map: Map) -> Touched<'_> {
         match self.maps.get(&map) {
             _ if self.all => Touched::Any,
@@ -564,22 +568,22 @@ enum Touched<'d> {
     Any,
 }
 
-/// What was read for a variant. It holds as long as reading it again gives the same.
+/// Contents that were read for a variant. The record holds as long as reading them again gives the same.
 #[derive(Clone, Debug, Default)]
 pub struct Record {
     lookups: Lookups,
-    /// Those that code compares with before it looks into a twin.
+    /// Lookups that code compares before it searches a twin.
     hot: Lookups,
     tables: Tables,
     /// With the bytes of values that programs read.
     twinned: BTreeMap<Map, Vec<usage::Range>>,
     equal: Equal,
     few: Few,
-    /// Inner maps that it is about, by their names.
+    /// Inner maps that it covers, by their names.
     inner: BTreeMap<Map, Inner>,
 }
 
-/// What a twin must take over.
+/// Change that a twin must take over.
 #[derive(Debug)]
 pub enum Change {
     /// These keys have these values now, or none.
@@ -588,27 +592,28 @@ pub enum Change {
     Whole(Box<Twin>),
 }
 
-/// What twins must take over, by the maps that they are twins of.
+/// Changes that twins must take over, by the maps that they are twins of.
 pub type Changes = BTreeMap<Map, Change>;
 
-/// What became of what was read for a variant.
+/// Result of reading the contents for a variant again.
 #[derive(Debug)]
 pub enum Present {
-    /// It holds.
+    /// The record holds.
     Same,
-    /// What the code was made of holds; the maps with twins have changed, or may have.
+    /// The contents in code hold; the maps with twins have changed, or may have.
     Twinned(Changes),
-    /// It does not hold, or cannot be read.
+    /// The record does not hold, or cannot be read.
     Other,
 }
 
 impl Record {
-    /// The maps that code knows by their twins only, and by what it compares with before it looks into these.
+    /// Maps that code knows only by their twins, and by the keys that it compares before it searches these.
     pub fn behind_twins(&self) -> impl Iterator<Item = Map> {
         self.twinned.keys().copied().filter(move |map| !self.is_elsewhere(*map))
     }
 
-    /// Whether code knows something of a map that it does not know by its twin, nor compares with before it looks into that.
+    /// Returns true if code knows something of a map other than by its twin, or by the keys that it compares
+    /// before it searches that.
     fn is_elsewhere(&self, map: Map) -> bool {
         self.lookups.keys().any(|(of, _)| *of == map)
             || self.tables.contains_key(&map)
@@ -616,22 +621,22 @@ impl Record {
             || self.few.contains_key(&map)
     }
 
-    /// By which map writes to this one are told: of inner maps, the template.
+    /// The map under which writes to this one are reported: for inner maps, the template.
     fn told_as(&self, map: Map) -> Map {
         self.inner.get(&map).map_or(map, |inner| inner.template)
     }
 
-    /// What may have changed in a map.
+    /// Changes of a map.
     fn touched<'d>(&self, dirty: &'d Dirty, map: Map) -> Touched<'d> {
         dirty.of(self.told_as(map))
     }
 
-    /// Where a map can be read.
+    /// Source from which a map can be read.
     fn source<'s>(&'s self, sources: &'s FxHashMap<Map, Source>, map: Map) -> Option<&'s Source> {
         self.inner.get(&map).map(|inner| &*inner.source).or_else(|| sources.get(&map))
     }
 
-    /// The maps of which something is in code; of inner maps, the templates.
+    /// Maps with contents in code; for inner maps, the templates.
     pub fn in_code(&self) -> BTreeSet<Map> {
         let all = self.lookups.keys().chain(self.hot.keys()).map(|(map, _)| map);
         let all = all.chain(self.tables.keys()).chain(self.equal.keys()).chain(self.few.keys());
@@ -640,8 +645,8 @@ impl Record {
         all.into_iter().filter(is_in_code).map(|map| self.told_as(map)).collect()
     }
 
-    /// The maps in code that were written, as far as it is known which were, and are not what the code was made of. Which of the maps of maps
-    /// were is never known.
+    /// Finds the maps in code that were written, as far as it is known which were, and that no longer match
+    /// the code. For maps of maps that is never known.
     pub fn changed(&self, sources: &FxHashMap<Map, Source>, dirty: &Dirty) -> BTreeSet<Map> {
         let is_outer = |map: &Map| sources.get(map).is_some_and(Source::is_outer);
         let is_touched = |map: &Map| dirty.touches(*map) && (!dirty.all || is_outer(map));
@@ -649,7 +654,7 @@ impl Record {
         self.in_code().into_iter().filter(is_touched).filter(changed).collect()
     }
 
-    /// What of it is about one map, in code.
+    /// The part of it that covers one map, in code.
     fn of(&self, map: Map) -> Record {
         let lookups = |known: &Lookups| {
             let own = known.iter().filter(|((of, _), _)| self.told_as(*of) == map);
@@ -669,7 +674,7 @@ impl Record {
         }
     }
 
-    /// Reads again what may have changed.
+    /// Reads again the contents that may have changed.
     pub fn present(&self, sources: &FxHashMap<Map, Source>, dirty: &Dirty) -> Present {
         match (self.holds(sources, dirty), self.changes(sources, dirty)) {
             (Some(true), Some(changes)) if changes.is_empty() => Present::Same,
@@ -678,10 +683,10 @@ impl Record {
         }
     }
 
-    /// Whether what is in code is what the maps hold.
+    /// Returns true if the contents in code match the maps.
     fn holds(&self, sources: &FxHashMap<Map, Source>, dirty: &Dirty) -> Option<bool> {
         for ((map, key), value) in self.lookups.iter().chain(&self.hot) {
-            // A prefix counts for many keys.
+            // A prefix matches many keys.
             let is_touched = !matches!(self.touched(dirty, *map), Touched::Nothing);
             if is_touched && read_value(self.source(sources, *map)?, key)? != *value {
                 return Some(false);
@@ -705,7 +710,7 @@ impl Record {
         self.still_equal(sources, dirty)
     }
 
-    /// Whether all values still have alike what they had.
+    /// Returns true if all values still have the equal bytes.
     fn still_equal(&self, sources: &FxHashMap<Map, Source>, dirty: &Dirty) -> Option<bool> {
         for (map, runs) in &self.equal {
             let source = || sources.get(map);
@@ -725,7 +730,7 @@ impl Record {
         self.still_few(sources, dirty)
     }
 
-    /// Whether words of keys still have the values only that they had.
+    /// Returns true if words of keys still have no other values.
     fn still_few(&self, sources: &FxHashMap<Map, Source>, dirty: &Dirty) -> Option<bool> {
         for (map, few) in &self.few {
             let source = sources.get(map)?;
@@ -735,7 +740,7 @@ impl Record {
                 Touched::Keys(keys) => {
                     let now = keys.iter().map(|key| Some((key, read_entry(source, key)?)));
                     let now = now.collect::<Option<Vec<_>>>()?;
-                    // An entry less changes nothing.
+                    // A removed entry changes nothing.
                     now.iter().all(|(key, value)| value.is_none() || allowed(key))
                 }
                 Touched::Any => source.map.entries().ok()?.iter().all(|(key, _)| allowed(key)),

@@ -1,4 +1,5 @@
-//! Whether a program is on a hook: by a link, wherever that is, or without one on an interface of this network namespace.
+//! Search for a program on hooks: by a link, wherever that is, or without one on an interface of this network
+//! namespace.
 
 use std::collections::BTreeSet;
 
@@ -6,13 +7,14 @@ use millstream_kernel::{
     AttachType, Error, Link, filters, interface_index, link_ids, query_tcx, xdp_program,
 };
 
-/// The two ways of TC.
+/// The two directions of TC.
 const WAYS: [AttachType; 2] = [AttachType::TCX_INGRESS, AttachType::TCX_EGRESS];
 
-/// Whether one of these programs is on a hook. Links are those of all namespaces; who attaches without one in another namespace is not seen.
+/// Returns true if one of these programs is on a hook. Links are those of all namespaces; programs that were
+/// attached without a link in another namespace are not seen.
 ///
 /// # Errors
-/// What the kernel refuses. What vanishes meanwhile is on no hook any more.
+/// Errors of the kernel. Hooks that vanish meanwhile have no program any more.
 pub(crate) fn is_attached(programs: &BTreeSet<u32>) -> Result<bool, Error> {
     for id in link_ids()? {
         let info = Link::from_id(id).and_then(|link| link.info());
@@ -32,7 +34,7 @@ pub(crate) fn is_attached(programs: &BTreeSet<u32>) -> Result<bool, Error> {
     Ok(false)
 }
 
-/// Whether one is on a hook of an interface.
+/// Returns true if one is on a hook of an interface.
 fn is_on(index: u32, programs: &BTreeSet<u32>) -> Result<bool, Error> {
     let gone = |e: &Error| e.errno() == Some(libc::ENODEV);
     let on_xdp = match xdp_program(index) {
@@ -41,7 +43,7 @@ fn is_on(index: u32, programs: &BTreeSet<u32>) -> Result<bool, Error> {
     };
     let mut found: Vec<u32> = on_xdp.into_iter().collect();
     for way in WAYS {
-        // Before Linux 6.6 there is only the older way.
+        // Before Linux 6.6 there are only filters.
         found.extend(query_tcx(index, way).into_iter().flatten().map(|state| state.program_id));
         match filters(index, way) {
             Err(e) if gone(&e) => return Ok(false),

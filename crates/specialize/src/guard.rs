@@ -1,63 +1,69 @@
 //! The guard: every control-plane write to a watched map revokes specialised code before the kernel applies it.
 //!
-//! Its programs (`programs/guard/guard.bpf.c`) run at entry to and return from every system call. Their state is one
-//! memory-mapped value. Specialised code reads its [`TOKEN`]: where that is not of its own generation, the original code
-//! runs. A write replaces the token by one of no generation.
+//! Its programs (`programs/guard/guard.bpf.c`) run at entry to and return from every system call. Their state
+//! is one memory-mapped value. Specialised code reads its [`TOKEN`]: if that is not of its own generation,
+//! the original code runs. A write replaces the token by one of no generation.
 //!
 //! # One map alone
 //!
-//! A map whose contents are in specialised code only behind the code's own look at a bit of the token ([`Slots`]) does not
-//! stop all of it: a write sets that bit, *behind*, and the code looks this map up itself, until a look at the map has
-//! taken the bit away again. Which maps these are is a property of the generation, so the daemon writes it down with
-//! the generation's number, the map's *mark*.
+//! A map whose contents are in specialised code only behind the code's own check of a bit of the token
+//! ([`Slots`]) does not stop all of it: a write sets that bit, *behind*, and the code looks this map up
+//! itself, until a look at the map has cleared the bit again. The set of these maps is a property of the
+//! generation, so the daemon records it with the generation's number, the map's *mark*.
 //!
 //! # What closes which race
 //!
-//! *Snapshot.* A [`Snapshot`] is begun by setting, in the token, all bits that say *unwritten*, one for each slot and one for all
-//! else, and then finding no writer inside ([`Guard::begin`]); it approves a generation by exchanging the token
-//! ([`Guard::approve`]), whatever else is in it, as long as these bits are still set. Writers count themselves in before
-//! they clear the bit, or replace the token, and out when they return. So whoever did that before the bits were set
-//! has either returned (its write is in the tables) or is seen inside; whoever does it later is seen by the exchange, or
-//! undoes it. A map whose own bit was cleared comes out of the exchange behind, if the new generation can do without it;
-//! if not, the exchange fails. Only the daemon sets these bits, and only the latest look counts.
+//! *Snapshot.* A [`Snapshot`] is begun by setting, in the token, all bits that say *unwritten*, one for each
+//! slot and one for everything else, and then finding no writer inside ([`Guard::begin`]); it approves a
+//! generation by exchanging the token ([`Guard::approve`]), whatever else is in it, as long as these bits are
+//! still set. Writers count themselves in before they clear the bit, or replace the token, and out when they
+//! return. So a writer that did that before the bits were set has either returned (its write is in the
+//! tables) or is seen inside; one that does it later is seen by the exchange, or undoes it. A map whose own
+//! bit was cleared comes out of the exchange behind, if the new generation can do without it; if not, the
+//! exchange fails. Only the daemon sets these bits, and only the latest look counts.
 //!
-//! *The mark is read, then another generation is approved, then the bit is set.* The new generation may have put into code
-//! what the old one looked up. The writer exchanges the token it saw for the new one, and only if its generation is the
-//! mark's; otherwise it replaces it. The mark, one word, has both.
+//! *The mark is read, then another generation is approved, then the bit is set.* The new generation may have
+//! tables in code that the old one looked up. The writer exchanges the token it saw for the new one, and only
+//! if its generation is the mark's; otherwise it replaces it. The mark, one word, has both.
 //!
-//! *The token is of no generation when the map is written.* Then the mark alone decides that only the map's bits change: an
-//! approval that comes later finds the map written, and knows what the generation can do without. So writes to
-//! routes do not keep a revoked generation from coming back.
+//! *The token is of no generation when the map is written.* Then the mark alone decides that only the map's
+//! bits change: an approval that comes later finds the map written, and knows the maps that the generation
+//! can do without. So writes to routes do not keep a revoked generation from coming back.
 //!
-//! *A packet reads the token, then the map is written.* The bits that it has read hold for all of it: what it sees of maps that are not
-//! behind is one state of them, that of the moment at which it read the token. A map that was behind it looks up
-//! later, and may find what is newer; so it reads the token again after that, and what follows is the original's code if anything
-//! in it is another (`transform::spare`). No table is seen as it was before a write that another, looked at earlier, shows.
+//! *A packet reads the token, then the map is written.* The bits that it has read hold for all of it: it sees
+//! one state of the maps that are not behind, that of the moment at which it read the token. A map that was
+//! behind it looks up later, and may find newer contents; so it reads the token again after that, and
+//! continues in the original's code if anything in it has changed (`transform::spare`). No table is seen as
+//! it was before a write that another, looked at earlier, shows.
 //!
-//! *What the daemon had read of a map that stays behind* is not lost: the keys written are remembered until an approval that finds the
-//! map unwritten (`live::answer`).
+//! *Contents of a map that stays behind, as read by the daemon,* are not lost: the keys written are
+//! remembered until an approval that finds the map unwritten (`live::answer`).
 //!
 //! *Writers that were inside when the guard was attached* revoke when they return: before their caller goes on.
 //!
-//! *Unresolved calls* (attribute not readable, descriptor free) count
-//! for all maps, and so do those that may write through others: a SYSCALL program run, a map of maps changed. If another thread exchanges the descriptor between the hook and the kernel's look-up, the return
-//! finds another map than the entry and revokes. Not seen: a descriptor or attribute that is exchanged and put back
-//! within one call, which takes a process that wants to deceive and has the right to write the map anyway.
+//! *Unresolved calls* (attribute not readable, descriptor free) count for all maps, and so do those that may
+//! write through others: a SYSCALL program run, a map of maps changed. If another thread exchanges the
+//! descriptor between the hook and the kernel's look-up, the return finds another map than the entry and
+//! revokes. Not seen: a descriptor or attribute that is exchanged and put back within one call, which takes a
+//! process that wants to deceive and has the right to write the map anyway.
 //!
-//! *Somebody new may write.* That is counted before the call that brings him is applied, and asked for after it has returned: a look waits for
-//! the call first ([`Guard::strangers`], `live::answer`).
+//! *Somebody new may write.* That is counted before the call that brings him is applied, and checked after it
+//! has returned: a look waits for the call first ([`Guard::strangers`], `live::answer`).
 //!
-//! *Keys.* A write to one element tells which; the return reads the key once more, and if it is another now, any may have
-//! been written. So whoever keeps up with a map reads no more of it than was written.
+//! *Keys.* The event of a write to one element has its key; the return reads the key once more, and if it is
+//! another now, any may have been written. So a reader that keeps up with a map reads only the keys that were
+//! written.
 //!
-//! *A kernel without atomic exchanges* (before 5.12) runs the plain programs of the guard: a write revokes all, whatever the marks
-//! say, by a store that no exchange of ours can undo ([`Guard::approve`] compares the whole token). A newer kernel's commands, of which it is
-//! not known what they write, count as writes to all maps and as somebody new.
+//! *A kernel without atomic exchanges* (before 5.12) runs the plain programs of the guard: a write revokes
+//! all, whatever the marks say, by a store that no exchange of ours can undo ([`Guard::approve`] compares the
+//! whole token). Commands of a newer kernel whose effects are unknown count as writes to all maps and as
+//! somebody new.
 //!
-//! *Death of the daemon.* The links are pinned before the first variant runs ([`Guard::pin`]), so the guard goes on
-//! revoking: what was specialised runs until the first write, then the original code, for ever.
+//! *Death of the daemon.* The links are pinned before the first variant runs ([`Guard::pin`]), so the guard
+//! goes on revoking: specialised code runs until the first write, then the original code, for ever.
 //!
-//! Invariant: a generation is approved only by the snapshot that it was made from, or that was found equal to it.
+//! Invariant: a generation is approved only by the snapshot from which it was made, or that was found equal
+//! to it.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -72,17 +78,18 @@ use millstream_programs::GUARD;
 
 use crate::clock::monotonic_ns;
 
-/// How often a writer is looked for before more is done than to give way.
+/// Attempts to find no writer before the thread sleeps instead of yielding.
 const SHORTLY: u32 = 20;
-/// For how long a writer of a map that can be spared is waited for.
+/// Time for which a writer of a map that can be spared is waited for.
 const SHORT: Duration = Duration::from_micros(200);
-/// For how long a record of the ring can be under way: the kernel's side of it takes less than a microsecond, but its processor may be taken away.
+/// Time for which a record of the ring can be under way: the kernel's side of it takes less than a
+/// microsecond, but its processor may be taken away.
 const LONGEST_RECORD: Duration = Duration::from_secs(1);
 /// The name of maps of maps that a session fills for itself (`GUARD_SHADOW`).
 pub(crate) const SHADOW: &str = "ms.shadow";
 /// Offset of the token in the guard's value.
 pub const TOKEN: u32 = 0;
-/// Maps that can be watched, inner maps apart.
+/// Maps that can be watched, without inner maps.
 pub const MAPS: u32 = 64;
 /// Maps that can be watched in all.
 const INNER: u32 = 1024;
@@ -95,17 +102,20 @@ const LATE: usize = 56;
 const UNSENT: usize = 64;
 const SESSION_THREAD: usize = 72;
 const SESSION_START: usize = 80;
-/// Offset of the count of packets that found another generation approved than their own, where variants count them.
+/// Offset of the count of packets that found another generation approved than their own, if variants count
+/// them.
 pub const MISSED: u32 = 88;
-/// Offset of the number of writes when what program arrays hold was last found to be what their places hold.
+/// Offset of the number of writes when the contents of program arrays were last found to match their
+/// placeholders.
 pub const CHAINED: u32 = 96;
 const STRANGERS: usize = 104;
-/// Offset of the word that says which generation stands by, in the upper half, and in which slot, in the lower one.
+/// Offset of the word that has the number of the standby generation in the upper half, and its slot in the
+/// lower one.
 pub const STANDBY: u32 = 112;
 const SESSION_PROCESS: usize = 120;
 const FIRST_MAP: usize = 128;
 const KEY_SIZES: usize = FIRST_MAP + 16 * MAPS as usize;
-/// The largest key that is told.
+/// The largest key that events contain.
 const KEY: u32 = 32;
 const REVOKED: u64 = 1 << 62;
 const MARKS: usize = KEY_SIZES + 4 * MAPS as usize;
@@ -113,9 +123,9 @@ const MARKS: usize = KEY_SIZES + 4 * MAPS as usize;
 pub const SLOTS: u32 = 14;
 const BEHIND: u32 = 2;
 const UNWRITTEN: u32 = 16;
-/// Nothing but maps with slots was written.
+/// Only maps with slots were written.
 const ALL_UNWRITTEN: u64 = 1 << 31;
-/// All that a look sets.
+/// All bits that a look sets.
 const LOOK: u64 = ALL_UNWRITTEN | Slots::ALL.unwritten();
 
 /// Offset of the time of a generation's first packet, which the generation itself writes.
@@ -126,10 +136,10 @@ pub const fn first_packet(generation: u32) -> u32 {
 /// Bytes of the state.
 pub const STATE_SIZE: u32 = MARKS as u32 + 8 * MAPS;
 
-/// What in a token changes without consequence for packets.
+/// Bits of a token that may change without consequence for packets.
 pub const UNSEEN: u64 = LOOK;
 
-/// Whether specialised code may run by this token, with no map behind.
+/// Returns true if specialised code may run by this token, with no map behind.
 pub const fn is_fresh(token: u64) -> bool {
     token & (REVOKED | Slots::ALL.behind()) == 0
 }
@@ -144,28 +154,28 @@ impl Slots {
     /// All that there are.
     pub const ALL: Slots = Slots((1 << SLOTS) - 1);
 
-    /// The one of this number, which must be below [`SLOTS`].
+    /// The slot of this number, which must be below [`SLOTS`].
     pub const fn one(number: u32) -> Slots {
         Slots(1 << number & Slots::ALL.0)
     }
 
-    /// Those of either.
+    /// Union of both.
     #[must_use]
     pub const fn and(self, other: Slots) -> Slots {
         Slots(self.0 | other.0)
     }
 
-    /// Whether it has all of another.
+    /// Returns true if it has all of another.
     pub const fn has(self, other: Slots) -> bool {
         other.0 & !self.0 == 0
     }
 
-    /// Whether it is empty.
+    /// Returns true if it is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// The bits of a token that say that they are behind.
+    /// Bits of a token that say that they are behind.
     pub const fn behind(self) -> u64 {
         (self.0 as u64) << BEHIND
     }
@@ -175,7 +185,7 @@ impl Slots {
     }
 }
 
-/// Why the guard is not there, or no longer.
+/// Reason why the guard could not be loaded, or no longer works.
 #[derive(Debug, thiserror::Error)]
 pub enum GuardError {
     /// The kernel refused something.
@@ -187,24 +197,24 @@ pub enum GuardError {
     /// One of its programs was not accepted.
     #[error("guard: {0}")]
     Program(#[from] ProgramError),
-    /// The object is not what this build was made for.
+    /// The object does not match this build.
     #[error("guard: the object lacks {0}")]
     Lacks(&'static str),
     /// There are more maps than the guard can watch.
     #[error("guard: it can watch {} maps, and {INNER} with the inner ones", MAPS - 1)]
     TooMany,
-    /// A file of /proc was not as it should be.
+    /// A file of /proc has an unexpected form.
     #[error("guard: reading {path}: {source}")]
     Read {
         /// The file.
         path: &'static str,
-        /// What went wrong.
+        /// The error.
         source: std::io::Error,
     },
 }
 
 impl GuardError {
-    /// Whether the kernel refuses it to this process, so that what it can do stays unknown.
+    /// Returns true if the kernel refuses it to this process, so that its abilities stay unknown.
     pub fn is_forbidden(&self) -> bool {
         let of_program = |error: &ProgramError| match error {
             ProgramError::Load(LoadError::Refused(e)) => e.errno(),
@@ -220,16 +230,16 @@ impl GuardError {
     }
 }
 
-/// What happened to a watched map, told before the kernel does it.
+/// An event of a watched map, sent before the kernel applies it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
     /// Nanoseconds of the monotonic clock.
     pub time: u64,
     /// The version after it.
     pub version: u64,
-    /// What it is.
+    /// Its kind.
     pub kind: EventKind,
-    /// Of a write, the only key that it may change; `None` if it may change any.
+    /// For a write, the only key that it may change; `None` if it may change any.
     pub key: Option<Vec<u8>>,
 }
 
@@ -240,7 +250,7 @@ pub enum EventKind {
     Write(u32),
     /// A call that may write any map.
     Any,
-    /// The same, and somebody new may be able to write once it has returned: look at the holders again then.
+    /// As `Any`, and somebody new may be able to write once it has returned: check the holders again then.
     Foreign,
 }
 
@@ -261,7 +271,7 @@ impl Event {
     }
 }
 
-/// Counts of what was noticed late: each was bumped, after the write and before its caller went on.
+/// Counts of calls that were noticed late: each was bumped, after the write and before its caller went on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
 pub struct Noticed {
     /// Calls that were inside when the guard was attached.
@@ -295,7 +305,7 @@ impl Guard {
     /// Loads the guard and attaches it. It watches nothing yet.
     ///
     /// # Errors
-    /// What the kernel refuses: BPF or tracing not permitted, no BTF.
+    /// Errors of the kernel: BPF or tracing not permitted, no BTF.
     pub fn attach() -> Result<Guard, GuardError> {
         match probe::fetching_atomics().is_yes() {
             true => Guard::attach_programs(["guard_enter", "guard_exit"]),
@@ -324,7 +334,7 @@ impl Guard {
         memory.atomic_u64(TOKEN as usize).store(REVOKED, Ordering::SeqCst);
         memory.atomic_u64(STANDBY as usize).store(REVOKED, Ordering::SeqCst);
         let (enter, exit) = (program(enter)?, program(exit)?);
-        // The exit side first: who is counted in must be counted out.
+        // The exit side first: a call that is counted in must be counted out.
         let exit_link = Link::attach_tracing(exit)?;
         let enter_link = Link::attach_tracing(enter)?;
         let guard = Guard {
@@ -344,16 +354,16 @@ impl Guard {
         Ok(guard)
     }
 
-    /// From now on, programs that the calling thread loads are the session's own, and those of all others foreign, of other
-    /// threads of this process too: they may have sessions with the same maps.
+    /// From now on, programs that the calling thread loads are the session's own, and all others are foreign,
+    /// those of other threads of this process too: they may have sessions with the same maps.
     ///
     /// # Errors
-    /// If /proc does not say who we are.
+    /// If /proc does not identify the thread.
     pub fn belong_to_this_thread(&self) -> Result<(), GuardError> {
         self.owner().is_this_thread()
     }
 
-    /// By which another thread can make itself the one that loads the session's programs.
+    /// Handle by which another thread can become the one that loads the session's programs.
     pub(crate) fn owner(&self) -> Owner {
         Owner(Arc::clone(&self.memory))
     }
@@ -368,7 +378,7 @@ impl Guard {
         &self.programs
     }
 
-    /// Watches a map from now on; gives its index.
+    /// Watches a map from now on; returns its index.
     ///
     /// # Errors
     /// If there are too many, or the kernel refuses.
@@ -378,7 +388,7 @@ impl Guard {
         Ok(index)
     }
 
-    /// An index for maps with keys of this size.
+    /// Reserves an index for maps with keys of this size.
     ///
     /// # Errors
     /// If there are too many.
@@ -393,7 +403,8 @@ impl Guard {
         Ok(index)
     }
 
-    /// Watches a map by its id from now on, under an index that others may have as well. One that is watched stays what it is.
+    /// Watches a map by its id from now on, under an index that others may have as well. A map that is
+    /// watched keeps its index.
     ///
     /// # Errors
     /// If there are too many, or the kernel refuses.
@@ -403,15 +414,15 @@ impl Guard {
             Err(e) if e.errno() == Some(libc::E2BIG) => return Err(GuardError::TooMany),
             done => done?,
         }
-        // Whoever entered before this wrote unwatched: no snapshot of before may be approved after.
+        // Writers that entered before this are unwatched: no earlier snapshot may be approved afterwards.
         self.revoke();
         Ok(())
     }
 
-    /// Watches a map of this index no more.
+    /// Stops watching a map of this index.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// Errors of the kernel.
     pub fn forget(&mut self, id: u32, index: u32) -> Result<(), GuardError> {
         if self.watched.lookup(&id.to_ne_bytes())? == Some(index.to_ne_bytes().to_vec()) {
             self.watched.delete(&id.to_ne_bytes())?;
@@ -419,18 +430,19 @@ impl Guard {
         Ok(())
     }
 
-    /// Waits for the first of: an event, the end of the time.
+    /// Waits for an event, or the end of the time.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// Errors of the kernel.
     pub fn wait(&self, timeout: Duration) -> Result<bool, GuardError> {
         Ok(self.events.wait(timeout)?)
     }
 
-    /// The events since the last call: all of those whose calls have returned by now, but for those that were lost.
+    /// Returns the events since the last call: all those whose calls have returned by now, except lost ones.
     ///
-    /// The ring gives records in the order in which they were begun, and none that comes behind one that is still being written: a write that is
-    /// over may wait behind one that goes on, of a map that no look waits for. So there must be as many as there were bumps.
+    /// The ring returns records in the order in which they were begun, and none behind one that is still
+    /// being written: a finished write may wait behind one that goes on, of a map that no look waits for. So
+    /// there must be as many as there were bumps.
     pub fn events(&mut self) -> Vec<Event> {
         let told = self.version().saturating_sub(self.revoked.load(Ordering::SeqCst));
         let (start, mut events) = (Instant::now(), Vec::new());
@@ -455,18 +467,20 @@ impl Guard {
         }
     }
 
-    /// How often somebody new may have come who writes watched maps, so far. Those whose events were lost count, too.
+    /// Number of times that somebody new may have come who writes watched maps. Those whose events were lost
+    /// count, too.
     pub fn strangers(&self) -> u64 {
         self.memory.atomic_u64(STRANGERS).load(Ordering::SeqCst)
     }
 
-    /// How many writes there were, so far.
+    /// Number of writes so far.
     pub fn version(&self) -> u64 {
         self.memory.atomic_u64(VERSION as usize).load(Ordering::SeqCst)
     }
 
-    /// Program arrays hold what their places hold, as of this number of writes. That is true until the next write if the number was
-    /// taken before a [look](Guard::begin), and the arrays were read after it had begun: who counts himself in earlier has returned by then.
+    /// Notes that program arrays match their placeholders, as of this number of writes. That is true until
+    /// the next write if the number was taken before a [look](Guard::begin), and the arrays were read after
+    /// it had begun: a writer that counts itself in earlier has returned by then.
     pub fn chain(&self, version: u64) {
         self.memory.atomic_u64(CHAINED as usize).store(version, Ordering::SeqCst);
     }
@@ -484,14 +498,15 @@ impl Guard {
         (token & REVOKED == 0).then_some(token)
     }
 
-    /// What was noticed late.
+    /// Counts of calls that were noticed late.
     pub fn noticed(&self) -> Noticed {
         let get = |at| self.memory.atomic_u64(at).load(Ordering::Relaxed);
         Noticed { strays: get(STRAYS), late: get(LATE), unsent: get(UNSENT) }
     }
 
-    /// Waits until no writer is inside, and begins a snapshot; `None` if one stays inside for longer than `patience`. Of these maps,
-    /// by index and slot, writers are waited for only shortly: those with one inside will be behind.
+    /// Waits until no writer is inside, and begins a snapshot; `None` if one stays inside for longer than
+    /// `patience`. For the maps of `spared`, by index and slot, writers are waited for only shortly: those
+    /// with one inside will be behind.
     pub fn begin(&self, patience: Duration, spared: &[(u32, Slots)]) -> Option<Snapshot> {
         let start = Instant::now();
         let number = self.looks.fetch_add(1, Ordering::SeqCst) + 1;
@@ -524,7 +539,7 @@ impl Guard {
         }
     }
 
-    /// Whether nothing has changed since the look began: what was read is the state of now.
+    /// Returns true if nothing has changed since the look began: the contents that were read are current.
     pub fn holds(&self, snapshot: &Snapshot) -> bool {
         // A writer that came after the beginning has cleared a bit before it wrote.
         self.is_latest(snapshot)
@@ -536,11 +551,11 @@ impl Guard {
         self.looks.load(Ordering::SeqCst) == snapshot.number
     }
 
-    /// Lets a generation run that was made from what was read, until the next write; whatever was approved before
-    /// stops. Fails, and changes nothing, if the look no longer holds.
+    /// Lets a generation run that was made from the contents that were read, until the next write; a
+    /// generation that was approved before stops. Fails, and changes nothing, if the look no longer holds.
     ///
-    /// What the generation can do without may have been written meanwhile: these maps are behind then. Gives all that are behind, among
-    /// them those that are to be.
+    /// Maps that the generation can do without may have been written meanwhile: these are behind then.
+    /// Returns all maps that are behind, among them those of `behind`.
     pub fn approve(&self, snapshot: Snapshot, token: u64, spared: Slots, behind: Slots) -> Option<Slots> {
         if !self.is_latest(&snapshot) {
             return None;
@@ -560,7 +575,8 @@ impl Guard {
         }
     }
 
-    /// From now on writes to these maps, by index and slot, stop no code of this generation; writes to others stop all.
+    /// From now on writes to these maps, by index and slot, stop no code of this generation; writes to others
+    /// stop all.
     pub fn mark(&self, generation: u32, spared: &[(u32, Slots)]) {
         for index in 0..=self.watched_count {
             let slot = spared.iter().find(|(i, _)| *i == index).map(|(_, slot)| *slot);
@@ -578,20 +594,20 @@ impl Guard {
         finished == started
     }
 
-    /// Says which generation is in slot 0 of the session's programs that stand by: packets for which it may run, and the one on the hook may
-    /// not, are left to it.
+    /// Sets the generation in slot 0 of the session's standby programs: it gets packets for which it may run,
+    /// and the one on the hook may not.
     pub(crate) fn name_standby(&self, generation: Option<u32>) {
         let word = generation.map_or(REVOKED, |number| u64::from(number) << 32);
         self.memory.atomic_u64(STANDBY as usize).store(word, Ordering::SeqCst);
     }
 
-    /// When a generation's first packet came, by the monotonic clock.
+    /// Time of a generation's first packet, by the monotonic clock.
     pub fn first_packet(&self, generation: u32) -> Option<u64> {
         let time = self.memory.atomic_u64(first_packet(generation) as usize).load(Ordering::SeqCst);
         (time != 0).then_some(time)
     }
 
-    /// Forgets what an earlier generation left in the place of this one.
+    /// Clears the value that an earlier generation left in the place of this one.
     pub fn clear_first_packet(&self, generation: u32) {
         self.memory.atomic_u64(first_packet(generation) as usize).store(0, Ordering::SeqCst);
     }
@@ -611,7 +627,7 @@ impl Guard {
     /// Pins the guard's links below `directory`, so that it outlives this process.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// Errors of the kernel.
     pub fn pin(&self, directory: &Path) -> Result<(), GuardError> {
         self.exit.pin(&directory.join("guard_exit"))?;
         self.enter.pin(&directory.join("guard_enter"))?;
@@ -623,7 +639,7 @@ impl Guard {
     }
 }
 
-/// Whose programs are the session's own: those of one thread at a time.
+/// The thread whose programs are the session's own: one at a time.
 #[derive(Debug)]
 pub(crate) struct Owner(Arc<Mapping>);
 
@@ -631,7 +647,7 @@ impl Owner {
     /// From now on the calling thread loads the session's programs, as for [`Guard::belong_to_this_thread`].
     ///
     /// # Errors
-    /// If /proc does not say who we are.
+    /// If /proc does not identify the thread.
     pub(crate) fn is_this_thread(&self) -> Result<(), GuardError> {
         let (thread, start) = this_thread()?;
         self.0.atomic_u64(SESSION_PROCESS).store(std::process::id().into(), Ordering::SeqCst);
@@ -644,20 +660,21 @@ impl Owner {
 /// A look at the watched maps while nobody wrote them.
 #[derive(Debug)]
 pub struct Snapshot {
-    /// Which look.
+    /// Number of the look.
     number: u64,
-    /// Maps that were being written even so.
+    /// Maps that were being written all the same.
     busy: Slots,
 }
 
 impl Snapshot {
-    /// Maps that were being written when it began, of those that were to be waited for only shortly. What is read of them means nothing.
+    /// Maps that were being written when it began, of those that were to be waited for only shortly. Contents
+    /// read from them mean nothing.
     pub fn busy(&self) -> Slots {
         self.busy
     }
 }
 
-/// The calling thread's number, and when it started, since numbers come back.
+/// The calling thread's number, and its start time, because numbers come back.
 fn this_thread() -> Result<(u64, u64), GuardError> {
     const STAT: &str = "/proc/thread-self/stat";
     let read = |source| GuardError::Read { path: STAT, source };

@@ -1,9 +1,11 @@
-//! Who may write a map: the programs that hold it, the maps that hold it, iterators, whether user space can map it.
+//! Holders that may write a map: the programs that hold it, the maps that hold it, iterators, mappings of
+//! user space.
 //!
-//! A program that is not ours may write whatever map it holds; nothing is known of its code, unless it is the very code
-//! of one of ours with the same maps: that of an adopted program, or of an earlier session. Such a copy does not count what it
-//! writes in the session's caches, so where it is on a hook, too, there are none ([`Holders::uncounted`]). So is a map of maps that
-//! holds a watched map: any program and process may reach it there. The guard says when somebody new may have come.
+//! A program that is not ours may write any map that it holds; its code is unknown, unless it is the very
+//! code of one of ours with the same maps: that of an adopted program, or of an earlier session. Such a copy
+//! does not count its writes in the session's caches, so if it is on a hook, too, there are none
+//! ([`Holders::uncounted`]). A map of maps that holds a watched map counts in the same way: any program and
+//! process may reach it there. The guard says when somebody new may have come.
 
 use std::collections::BTreeSet;
 
@@ -11,12 +13,12 @@ use millstream_kernel::{Link, LinkDetail, Map, MapType, Program, link_ids, map_f
 
 use crate::elsewhere::is_attached;
 
-/// Why a map may not be specialised on.
+/// Reason why a map may not be specialised on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Unsafe {
     /// User space can map its values into memory and write them without a system call.
     Mappable,
-    /// Its kind of map holds descriptors, evicts by itself, or has no values to look up.
+    /// A map of this type holds descriptors, evicts by itself, or has no values to look up.
     Kind(MapType),
     /// Another program holds it.
     Program {
@@ -34,7 +36,7 @@ pub enum Unsafe {
     },
     /// A map of maps holds it.
     Outer(u32),
-    /// An iterator walks it, and may write what it walks.
+    /// An iterator walks it, and may write its entries.
     Iterator(u32),
 }
 
@@ -53,13 +55,14 @@ impl std::fmt::Display for Unsafe {
     }
 }
 
-/// Whether nobody can write the map any more, neither user space nor programs: constants, which need no guard.
+/// Returns true if nobody can write the map any more, neither user space nor programs: constants, which need
+/// no guard.
 pub fn is_constant(map: &Map) -> bool {
     map.info().flags & map_flags::RDONLY_PROG != 0 && map.is_frozen().unwrap_or(false)
 }
 
-/// Whether the map itself forbids it, whoever holds it. `recency` is whether which entries of a map of least recent use go first is
-/// allowed to change.
+/// Reports if the map itself forbids it, whoever holds it. With `recency`, the order in which an LRU map
+/// evicts entries may change.
 pub fn by_kind(map: &Map, recency: bool) -> Option<Unsafe> {
     let info = map.info();
     if info.flags & map_flags::MMAPABLE != 0 && !is_constant(map) {
@@ -69,10 +72,10 @@ pub fn by_kind(map: &Map, recency: bool) -> Option<Unsafe> {
         MapType::HASH | MapType::ARRAY | MapType::LPM_TRIE => None,
         // No program can write it.
         kind if kind.is_map_of_maps() => None,
-        // A look-up that is skipped makes its entry look unused.
+        // A lookup that is skipped makes its entry look unused.
         MapType::LRU_HASH if recency => None,
-        // Entries of devmaps go with their devices, without a write that a guard could see; the others hold descriptors, or have a value
-        // for each CPU.
+        // Entries of devmaps go with their devices, without a write that a guard could see; the others hold
+        // descriptors, or have a value for each CPU.
         other => Some(Unsafe::Kind(other)),
     }
 }
@@ -86,12 +89,12 @@ pub struct Ours {
 }
 
 impl Ours {
-    /// Those with these ids.
+    /// Creates the set with these ids.
     pub fn new(ids: &[u32]) -> Ours {
         Ours { ids: ids.iter().copied().collect(), originals: Vec::new() }
     }
 
-    /// One more.
+    /// Adds a program.
     ///
     /// # Errors
     /// If the kernel does not answer.
@@ -100,12 +103,12 @@ impl Ours {
         Ok(())
     }
 
-    /// One more, by its id.
+    /// Adds a program by its id.
     pub fn insert_id(&mut self, id: u32) {
         self.ids.insert(id);
     }
 
-    /// One of the object's own programs, whoever loads it.
+    /// Adds one of the object's own programs, whoever loads it.
     ///
     /// # Errors
     /// If the kernel does not answer.
@@ -116,7 +119,8 @@ impl Ours {
         Ok(())
     }
 
-    /// Loaders tie the maps of constants to programs that do not use them, after those that they use.
+    /// Returns true if a program is known. Loaders tie the maps of constants to programs that do not use
+    /// them, after those that they use.
     fn includes(&self, program: &Holder) -> bool {
         self.ids.contains(&program.id) || self.has_copy(program)
     }
@@ -136,7 +140,7 @@ struct Holder {
     maps: Vec<u32>,
 }
 
-/// Everybody in the kernel who holds maps, as of one look.
+/// All holders of maps in the kernel, as of one look.
 #[derive(Clone, Debug, Default)]
 pub struct Holders {
     programs: Vec<Holder>,
@@ -150,7 +154,7 @@ impl Holders {
     /// Asks the kernel.
     ///
     /// # Errors
-    /// What the kernel refuses. What vanishes meanwhile holds nothing any more.
+    /// Errors of the kernel. Holders that vanish meanwhile hold nothing any more.
     pub fn look() -> Result<Holders, millstream_kernel::Error> {
         let mut found = Holders::default();
         for id in program_ids()? {
@@ -183,7 +187,7 @@ impl Holders {
         self.foreign_but(map, ours, &[])
     }
 
-    /// The same of a map that these maps of maps may hold.
+    /// As [`Holders::foreign`], for a map that these maps of maps may hold.
     pub fn foreign_but(&self, map: u32, ours: &Ours, outer: &[u32]) -> Option<Unsafe> {
         let stranger = self.programs.iter().find(|p| p.maps.contains(&map) && !ours.includes(p));
         if let Some(Holder { id, name, .. }) = stranger {
@@ -195,15 +199,16 @@ impl Holders {
         walker.or_else(|| holding.map(|(id, _)| Unsafe::Outer(*id)))
     }
 
-    /// Copies of the session's programs that hold `map`: the very same code, loaded by somebody else. They may be on hooks that the session does
-    /// not have.
+    /// Copies of the session's programs that hold `map`: the very same code, loaded by somebody else. They
+    /// may be on hooks that the session does not have.
     pub fn copies(&self, map: u32, ours: &Ours) -> Vec<u32> {
         self.copies_of(map, ours).map(|program| program.id).collect()
     }
 
-    /// Why others may write `map` whose writes are not counted in its caches, where `foreign` is not said already: a copy is on a hook.
+    /// The reason why others may write `map` without being counted in its caches, if `foreign` does not
+    /// report one: a copy is on a hook.
     pub fn uncounted(&self, map: u32, ours: &Ours) -> Option<Unsafe> {
-        // Who cannot be asked for is taken for one who is there.
+        // A copy that cannot be looked for is taken for one on a hook.
         let is_there = |program: &&Holder| is_attached(&BTreeSet::from([program.id])).unwrap_or(true);
         let Holder { id, name, .. } = self.copies_of(map, ours).find(is_there)?;
         Some(Unsafe::Copy { id: *id, name: name.clone() })

@@ -1,10 +1,11 @@
-//! Maps inside maps of maps that the code of a variant names: put in their places before it is loaded.
+//! Inner maps of maps of maps that the code of a variant names: put in their places before it is loaded.
 //!
-//! Which map is inside is in the code as the entry of any other table is: writing it revokes ([`crate::guard`]), before the kernel
-//! applies it. What the maps hold is looked up, so they may be written. A map that was taken out stays as long as code names it, or did last:
-//! by the kernel, which holds the maps of a program, and by us, so that its number is given to no other.
+//! The identity of an inner map is in the code like the entry of any other table: a write to it revokes
+//! ([`crate::guard`]), before the kernel applies it. The contents of the inner maps are looked up, so they
+//! may be written. A map that was taken out stays as long as code names it, or did last: the kernel holds the
+//! maps of a program, and the session holds the map, so that its id is given to no other.
 //!
-//! Invariant: a place stands for the map whose number the map of maps had, and no other place does.
+//! Invariant: a placeholder stands for the map whose id the map of maps had, and no other placeholder does.
 
 use millstream_kernel::{Error, Map};
 use millstream_object::MapId;
@@ -12,15 +13,15 @@ use millstream_object::MapId;
 use crate::transform::Plan;
 use crate::variant::{Compiler, object_map};
 
-/// The maps inside that a variant names, by their places.
+/// The inner maps that a variant names, by their placeholders.
 #[derive(Debug, Default)]
 pub struct Insides(Vec<(MapId, Map)>);
 
 impl Insides {
-    /// Those of a plan, but for maps of the object, which stand for themselves.
+    /// Opens the inner maps of a plan, except maps of the object, which stand for themselves.
     ///
     /// # Errors
-    /// If one is gone by now, or the kernel refuses.
+    /// If one no longer exists, or the kernel refuses.
     pub fn open(compiler: &Compiler, plan: &Plan) -> Result<Insides, Error> {
         let mut places: Vec<(MapId, u32)> = plan.inside.iter().map(|i| (object_map(i.place), i.id)).collect();
         places.retain(|(place, _)| compiler.is_own(*place));
@@ -30,7 +31,7 @@ impl Insides {
         Ok(Insides(places.into_iter().map(open).collect::<Result<_, Error>>()?))
     }
 
-    /// The maps, and in whose place each is put.
+    /// The maps, and the placeholder that each replaces.
     pub fn maps(&self) -> impl Iterator<Item = (MapId, &Map)> {
         self.0.iter().map(|(place, map)| (*place, map))
     }

@@ -10,7 +10,7 @@ use crate::live::{LiveError, Settings};
 use crate::pins::Pins;
 use crate::variant::Compiler;
 
-/// Maps that exist already, and which maps are to outlive the session.
+/// Maps that exist already, and the names of those that are to outlive the session.
 pub(crate) struct Lent {
     pub(crate) maps: Vec<(String, Map)>,
     /// Names of those that are to outlive the session.
@@ -20,8 +20,8 @@ pub(crate) struct Lent {
 }
 
 impl Lent {
-    /// The maps that an earlier session left, then those of the program that is adopted: its constants too, for
-    /// its loader has set them.
+    /// Finds the maps that an earlier session left, then those of the program that is adopted: its constants
+    /// too, because its loader has set them.
     pub(crate) fn find(compiler: &Compiler, pins: &Pins, settings: &Settings) -> Result<Lent, LiveError> {
         let described = compiler.described();
         let side = adopt::side_of(described, settings.egress);
@@ -51,7 +51,7 @@ impl Lent {
     }
 }
 
-/// The map that all adopted programs have for this one of the object, or none has.
+/// The map that all adopted programs have for this one of the object; none if no program has one.
 fn shared<'m>(
     adopted: &'m [(u32, Present)],
     object: &Object,
@@ -64,7 +64,7 @@ fn shared<'m>(
     if found.all(same) { Ok(first) } else { Err(LiveError::Apart(object.maps[id.index()].name.clone())) }
 }
 
-/// Refuses a map that has another number of entries than the code is made for.
+/// Refuses a map that has another number of entries than that for which the code is made.
 fn of_size(found: &Map, name: &str, entries: u32) -> Result<(), LiveError> {
     let there = found.info().max_entries;
     // Zero is for the loader to decide.
@@ -75,7 +75,8 @@ fn of_size(found: &Map, name: &str, entries: u32) -> Result<(), LiveError> {
     Err(millstream_loader::Error::Layout { name: name.to_owned(), difference }.into())
 }
 
-/// Constants come with every load of the object; everything else is state.
+/// Returns true if a map outlives the session: constants come with every load of the object; everything else
+/// is state.
 fn outlives(origin: MapOrigin) -> bool {
     matches!(
         origin,

@@ -1,10 +1,11 @@
 //! Run-time specialization of loaded programs.
 //!
-//! [`transform`] makes variants of programs, as transforms of the IR; [`variant`] brings them from an object to
-//! loadable form. [`guard`] sees control-plane writes before the kernel applies them; [`holders`] knows who else may
-//! write a map; [`contents`] reads what maps hold. [`profile`] says which keys are hot, [`policy`] what to do about
-//! it, [`live`] does it, on an interface, while traffic runs; [`twins`] keep up with tables without other code, [`nested`] with what
-//! maps of maps hold; [`inside`] has the maps in these that code names.
+//! [`transform`] makes variants of programs, as transforms of the IR; [`variant`] brings them from an object
+//! to loadable form. [`guard`] sees control-plane writes before the kernel applies them; [`holders`] finds
+//! the other programs and processes that may write a map; [`contents`] reads the contents of maps.
+//! [`profile`] finds the hot keys, [`policy`] decides what to do about them, and [`live`] does it, on an
+//! interface, while traffic runs. [`twins`] keep up with tables without new code, [`nested`] with the
+//! contents of maps of maps; [`inside`] has the inner maps that code names.
 
 mod added;
 pub mod adopt;

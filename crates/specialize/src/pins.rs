@@ -1,14 +1,17 @@
-//! What outlives this process: links and maps pinned in a directory of a BPF file system.
+//! State that outlives this process: links and maps pinned in a directory of a BPF file system.
 //!
-//! `link_IFACE` is the program's attachment to an interface, `guard_enter` and `guard_exit` are the guard's, `maps/NAME` the
-//! object's maps, `before_IFACE` (of TC programs `before_IFACE+ingress`, `+egress`) the program whose place was taken and is to be given back.
-//! Before Linux 6.6 a TC program is attached by a filter, which cannot be pinned: `filter_IFACE+ingress` (`+egress`) is the program by
-//! which the filter is found, `clsact_IFACE+ingress` says that its queueing discipline is ours, too. If a session is killed, packets go on, and the
-//! guard goes on revoking. The next session with the same directory takes over what it finds: `place`.
+//! `link_IFACE` is the program's attachment to an interface, `guard_enter` and `guard_exit` are the guard's,
+//! `maps/NAME` the object's maps, `before_IFACE` (for TC programs `before_IFACE+ingress`, `+egress`) the
+//! program whose place was taken and is to be given back. Before Linux 6.6 a TC program is attached by a
+//! filter, which cannot be pinned: `filter_IFACE+ingress` (`+egress`) is the program by which the filter is
+//! found, `clsact_IFACE+ingress` says that its queueing discipline is ours, too. If a session is killed,
+//! packets go on, and the guard goes on revoking. The next session with the same directory takes over the
+//! pins that it finds: `place`.
 //!
-//! Invariants: one session at a time has a directory (`Claim`). The claim is a lock of the kernel's, so that it ends
-//! with its process however that ends; others can neither take it nor hold it, since only its owner may open the directory.
-//! Nothing is opened or removed in a directory that somebody else can change ([`check_place`]).
+//! Invariants: one session at a time has a directory (`Claim`). The claim is a lock of the kernel's, so that
+//! it ends with its process however that ends; others can neither take it nor hold it, since only its owner
+//! may open the directory. Nothing is opened or removed in a directory that somebody else can change
+//! ([`check_place`]).
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -30,7 +33,7 @@ pub struct Pins {
     directory: PathBuf,
 }
 
-/// Why the directory cannot be used.
+/// Reason why the directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PinError {
     /// It cannot be made, or opened.
@@ -38,10 +41,10 @@ pub enum PinError {
     Directory {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// Nothing can be pinned there, or others could change what is pinned.
+    /// Nothing can be pinned there, or others could change the pins.
     #[error(transparent)]
     Place(#[from] PlaceError),
     /// Another session has it.
@@ -50,7 +53,7 @@ pub enum PinError {
         /// The directory.
         path: PathBuf,
     },
-    /// What an earlier session left there is of another interface.
+    /// A pin of an earlier session belongs to another interface.
     #[error("{path} is pinned for interface {ifindex}")]
     Elsewhere {
         /// The pin.
@@ -63,7 +66,7 @@ pub enum PinError {
     Kernel(#[from] Error),
 }
 
-/// A directory of pins, ours until this is dropped. A directory in which nothing is left then goes with it.
+/// A directory of pins, ours until this is dropped. An empty directory is then removed.
 #[derive(Debug)]
 pub(crate) struct Claim {
     pins: Pins,
@@ -77,7 +80,7 @@ impl Drop for Claim {
 }
 
 impl Pins {
-    /// A directory below a BPF file system; it is made when something is put there.
+    /// Names a directory below a BPF file system; it is made when something is put there.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Pins { directory: directory.into() }
     }
@@ -95,7 +98,7 @@ impl Pins {
         let failed = |source| PinError::Directory { path: self.directory.clone(), source };
         loop {
             match make_place(&self.directory).and_then(|()| make_place(&self.directory.join(MAPS))) {
-                // Another session has just left, and taken the directory along.
+                // Another session has just left, and removed the directory.
                 Err(PlaceError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => continue,
                 made => made?,
             }
@@ -113,7 +116,7 @@ impl Pins {
         }
     }
 
-    /// Returns true if nobody else can change what is pinned; what could be changed is not looked at.
+    /// Returns true if nobody else can change the pins; pins that could be changed are not looked at.
     fn are_ours(&self) -> bool {
         let maps = self.directory.join(MAPS);
         let checked = check_place(&self.directory).and_then(|()| match maps.symlink_metadata() {
@@ -130,7 +133,7 @@ impl Pins {
         }
     }
 
-    /// The attachments that an earlier session left, and where they are pinned.
+    /// The attachments that an earlier session left, and the paths of their pins.
     pub fn links(&self) -> Vec<(PathBuf, Link)> {
         let found = self.entries(LINK).into_iter();
         found.filter_map(|path| Link::from_pin(&path).ok().map(|link| (path, link))).collect()
@@ -139,7 +142,7 @@ impl Pins {
     /// Pins the attachment to an interface.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// Errors of the kernel.
     pub fn pin_link(&self, interface: &str, link: &Link) -> Result<(), PinError> {
         Ok(link.pin(&self.path(LINK, interface))?)
     }
@@ -149,7 +152,7 @@ impl Pins {
         remove(&self.path(LINK, interface));
     }
 
-    /// Unpins what [`Pins::links`] found.
+    /// Unpins a link that [`Pins::links`] found.
     pub(crate) fn remove_pin(&self, path: &Path) {
         remove(path);
     }
@@ -163,13 +166,14 @@ impl Pins {
         Program::from_pin(&path).ok()
     }
 
-    /// The program whose place on an interface an earlier session took, if what is there now is that session's.
+    /// The program whose place on an interface an earlier session took, if the program there now is that
+    /// session's.
     pub(crate) fn gave_way(&self, interface: &str, present: &Program) -> Result<Option<Program>, Error> {
         let ours = self.holds_map_of(present)?;
         Ok(self.before(interface).filter(|_| ours))
     }
 
-    /// Whether one of the maps that are pinned is a program's.
+    /// Returns true if one of the pinned maps belongs to a program.
     pub(crate) fn holds_map_of(&self, program: &Program) -> Result<bool, Error> {
         let held = program.info()?.map_ids;
         Ok(self.maps().iter().any(|m| held.contains(&m.id())))
@@ -195,7 +199,8 @@ impl Pins {
         Program::from_pin(&path).ok()
     }
 
-    /// Keeps the program that is attached by a filter, and whether the queueing discipline was added for it.
+    /// Keeps the program that is attached by a filter, and records if the queueing discipline was added for
+    /// it.
     pub(crate) fn pin_filter(
         &self,
         label: &str,
@@ -209,7 +214,7 @@ impl Pins {
         Ok(program.pin(&self.path(FILTER, label))?)
     }
 
-    /// Whether the queueing discipline of a filter was added for it.
+    /// Returns true if the queueing discipline of a filter was added for it.
     pub(crate) fn owns_clsact(&self, label: &str) -> bool {
         self.are_ours() && check_pin(&self.path(CLSACT, label)).is_ok()
     }
@@ -225,7 +230,7 @@ impl Pins {
         self.directory.join(format!("{kind}{}", file_name(interface)))
     }
 
-    /// What is pinned in the directory under names that begin so.
+    /// Pins in the directory whose names begin with `kind`.
     fn entries(&self, kind: &str) -> Vec<PathBuf> {
         if !self.are_ours() {
             return Vec::new();
@@ -249,7 +254,7 @@ impl Pins {
     /// A map that an earlier session left.
     ///
     /// # Errors
-    /// If something is there that is no map, or may not be opened.
+    /// If the pin is no map, or may not be opened.
     pub fn map(&self, name: &str) -> Result<Option<Map>, PinError> {
         let path = self.map_path(name);
         if !path.exists() {
@@ -265,10 +270,10 @@ impl Pins {
         self.map_pins().iter().filter_map(|path| Map::from_pin(path).ok()).collect()
     }
 
-    /// Pins a map, unless it is there already; whether it is there for the first time.
+    /// Pins a map, unless it is there already; returns true if it is pinned for the first time.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// Errors of the kernel.
     pub fn pin_map(&self, name: &str, map: &Map) -> Result<bool, PinError> {
         let path = self.map_path(name);
         if path.exists() {
@@ -294,7 +299,8 @@ impl Pins {
         }
     }
 
-    /// Unpins everything: what is attached before what guards it. Where others could put links in the way nothing is.
+    /// Unpins everything: the attachments before their guard. Nothing is unpinned if others could put links
+    /// in the way.
     pub fn remove(&self) {
         if !self.are_ours() {
             return;
@@ -307,15 +313,16 @@ impl Pins {
         self.remove_directories();
     }
 
-    /// Removes the directories if nothing is in them.
+    /// Removes the directories if they are empty.
     fn remove_directories(&self) {
         let _ = std::fs::remove_dir(self.directory.join(MAPS));
         let _ = std::fs::remove_dir(&self.directory);
     }
 }
 
-/// Removes the pins of sessions that were killed, below `parent`: the directories called `prefix` and the number of a
-/// process that is gone. For sessions in interfaces of their own, which nobody comes back to.
+/// Removes the pins of sessions that were killed, below `parent`: the directories called `prefix` and the
+/// number of a process that no longer exists. For sessions on interfaces of their own, to which nobody comes
+/// back.
 pub fn remove_abandoned(parent: &Path, prefix: &str) {
     for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -327,12 +334,12 @@ pub fn remove_abandoned(parent: &Path, prefix: &str) {
     }
 }
 
-/// A BPF file system takes no full stop in names.
+/// Name of a pin: a BPF file system takes no full stop in names.
 fn file_name(name: &str) -> String {
     name.replace('.', "_")
 }
 
-/// Unpins what is at `path`. Most often nothing is, and of what cannot be removed nothing more is known here.
+/// Unpins `path`. Most often there is no pin, and a failure is not reported.
 fn remove(path: &Path) {
     let _ = std::fs::remove_file(path);
 }

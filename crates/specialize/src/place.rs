@@ -1,18 +1,19 @@
-//! The program's place on its interfaces: taken by links of our own or from whoever is there, and given back.
+//! The program's place on its interfaces: taken by links of our own or from another program, and given back.
 //!
 //! # Killed at any moment
 //!
-//! At every instant there is on each hook what was there before us, the original, or a variant whose guard is pinned.
-//! So the guard is pinned before the program is attached ([`Place::take`]); a variant comes only after that
-//! ([`Place::swap`]); and the original is put back everywhere before anything is unpinned ([`Place::leave`]). A session that
-//! finds the place of a killed one puts its own original there first, and only then unpins that one's guard. Where no session
-//! can be begun any more, [`give_back`] clears the hooks, and then unpins.
+//! At every instant each hook has the program that was there before us, the original, or a variant whose
+//! guard is pinned. So the guard is pinned before the program is attached ([`Place::take`]); a variant comes
+//! only after that ([`Place::swap`]); and the original is put back everywhere before anything is unpinned
+//! ([`Place::leave`]). A session that finds the place of a killed one puts its own original there first, and
+//! only then unpins that one's guard. If no session can be started any more, [`give_back`] clears the hooks,
+//! and then unpins.
 //!
-//! All interfaces run the same program but for the moment of a swap, which goes from one to the next: either program is
-//! right on each. An interface that goes leaves the others as they are ([`Place::check`]).
+//! All interfaces run the same program except during a swap, which goes from one to the next: either program
+//! is right on each. An interface that no longer exists leaves the others as they are ([`Place::check`]).
 //!
-//! Invariant: what is on the hook is exchanged by compare and swap with what we put there. If somebody else has taken
-//! the hook, nothing is changed there any more.
+//! Invariant: the program on the hook is exchanged by compare and swap with the one that we put there. If
+//! somebody else has taken the hook, nothing is changed there any more.
 
 use millstream_kernel::{
     AttachType, Filter, Hook, Link, Map, Program, XdpMode, add_clsact, filters, has_tcx, interface,
@@ -24,18 +25,18 @@ use crate::guard::Guard;
 use crate::live::{Leave, LiveError};
 use crate::pins::{PinError, Pins};
 
-/// Where a program is to be put.
+/// Hook for a program, and the way to attach it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
     pub(crate) ifindex: u32,
     pub(crate) mode: XdpMode,
-    /// Of a TC program: the way out instead of the way in.
+    /// Attach a TC program to egress instead of ingress.
     pub(crate) egress: bool,
-    /// Take the place of what is there, and give it back at the end.
+    /// Take the place of the program there, and give it back at the end.
     pub(crate) adopt: bool,
 }
 
-/// What is put there, and kept for it.
+/// Program to put there, and the objects that are kept for it.
 pub(crate) struct Tenant<'t> {
     pub(crate) original: &'t Program,
     pub(crate) guard: &'t Guard,
@@ -43,23 +44,23 @@ pub(crate) struct Tenant<'t> {
     pub(crate) maps: Vec<(&'t str, &'t Map)>,
 }
 
-/// By what right we are there.
+/// The right by which a hook is held.
 #[derive(Debug)]
 enum Title {
     /// A link of our own.
     Own(Link),
     /// A filter of our own, where the kernel has no links for TC.
     Filter(OwnFilter),
-    /// By another's attachment, whose program is to be put back.
+    /// Another's attachment, whose program is to be put back.
     Adopted {
         hook: Hook,
         before: Program,
-        /// What that is pinned by.
+        /// Name of that program's pin.
         label: String,
     },
 }
 
-/// A filter that a session made, and what it is pinned by.
+/// A filter that a session made, and the name of its pin.
 #[derive(Debug)]
 struct OwnFilter {
     filter: Filter,
@@ -83,7 +84,7 @@ impl OwnFilter {
                 tracing::warn!("{name}: {error}");
             }
         };
-        // Pinned first: a filter of which nothing is pinned would outlive a session that is killed here.
+        // Pinned first: an unpinned filter would outlive a session that is killed here.
         pins.pin_filter(&label, program, own_clsact).inspect_err(|_| undo())?;
         let way = if target.egress { AttachType::TCX_EGRESS } else { AttachType::TCX_INGRESS };
         let filter = Filter::attach(program, ifindex, way).inspect_err(|_| undo())?;
@@ -104,7 +105,7 @@ impl OwnFilter {
         Ok(None)
     }
 
-    /// Takes it away, with its queueing discipline if that is ours and nobody else has a filter there.
+    /// Removes it, with its queueing discipline if that is ours and nobody else has a filter there.
     fn detach(&self, pins: &Pins) -> Result<(), LiveError> {
         self.filter.detach()?;
         let own_clsact = pins.owns_clsact(&self.label);
@@ -122,17 +123,17 @@ struct Seat {
     ifindex: u32,
     interface: String,
     title: Title,
-    /// What is on the hook now.
+    /// The program on the hook now.
     current: Program,
     mode: Option<XdpMode>,
 }
 
-/// What is to be known of a hook that was taken.
+/// Description of a hook that was taken.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Held {
     pub(crate) ifindex: u32,
     pub(crate) interface: String,
-    /// Where an XDP program runs.
+    /// Place in the receive path where an XDP program runs.
     pub(crate) mode: Option<XdpMode>,
 }
 
@@ -141,7 +142,7 @@ pub(crate) struct Held {
 pub(crate) struct Place {
     pins: Pins,
     seats: Vec<Seat>,
-    /// What is on the hooks now.
+    /// The program on the hooks now.
     current: Program,
     took_over: bool,
     swaps: u64,
@@ -152,8 +153,8 @@ impl Place {
     /// programs that are there if they are to be adopted, or by new links.
     ///
     /// # Errors
-    /// `EBUSY` if another program is there. Nothing is changed then, or after any other error, but that the originals are
-    /// where an earlier session was.
+    /// `EBUSY` if another program is there. Nothing is changed then, or after any other error, except that
+    /// the originals are where an earlier session was.
     pub(crate) fn take(pins: &Pins, tenant: &Tenant<'_>, targets: &[Target]) -> Result<Place, LiveError> {
         let mut places = Vec::new();
         for target in targets {
@@ -164,8 +165,8 @@ impl Place {
         for found in found.iter().flatten().filter(|f| f.ours) {
             found.title.replace_by(tenant.original, found.present.as_ref())?;
         }
-        // Whatever guard is pinned guards nothing from here on: what it let run has been replaced, or there is no
-        // place of an earlier session.
+        // Any pinned guard guards nothing from here on: the variants that it let run have been replaced, or
+        // there is no place of an earlier session.
         pins.remove_guard();
         let pinned = pin(pins, tenant)?;
         let mut place = Place {
@@ -191,7 +192,7 @@ impl Place {
         Ok(place)
     }
 
-    /// One more hook, in which no session was: one that came back.
+    /// Takes one more hook, in which no session was: one that came back.
     ///
     /// # Errors
     /// As for [`Place::take`].
@@ -209,7 +210,7 @@ impl Place {
         self.seats[at].swap(&current)
     }
 
-    /// Puts the original onto a hook, or finds it there; gives the seat's number.
+    /// Puts the original onto a hook, or finds it there; returns the seat's number.
     fn sit(
         &mut self,
         original: &Program,
@@ -227,7 +228,7 @@ impl Place {
         Ok(self.seats.len() - 1)
     }
 
-    /// What is on the hooks now.
+    /// The program on the hooks now.
     pub(crate) fn current(&self) -> &Program {
         &self.current
     }
@@ -238,7 +239,7 @@ impl Place {
         self.seats.iter().map(held).collect()
     }
 
-    /// Whether it is the place of an earlier session.
+    /// Returns true if it is the place of an earlier session.
     pub(crate) fn took_over(&self) -> bool {
         self.took_over
     }
@@ -258,7 +259,7 @@ impl Place {
         Ok(())
     }
 
-    /// Gives up the hooks that are gone.
+    /// Gives up the hooks that no longer exist.
     ///
     /// # Errors
     /// [`LiveError::Gone`] if none is left, [`LiveError::Replaced`] if somebody else has taken one.
@@ -276,7 +277,7 @@ impl Place {
         Ok(())
     }
 
-    /// Gives up a hook that is gone, if there are others.
+    /// Gives up a hook that no longer exists, if there are others.
     fn lose(&mut self, at: usize) -> Result<(), LiveError> {
         if self.seats.len() == 1 {
             return Err(LiveError::Gone(self.seats[at].interface.clone()));
@@ -285,16 +286,17 @@ impl Place {
         Ok(())
     }
 
-    /// How often [`Place::swap`] was done.
+    /// Number of calls of [`Place::swap`].
     pub(crate) fn swaps(&self) -> u64 {
         self.swaps
     }
 
-    /// Gives the place up; says what is left there.
+    /// Gives the place up; says which program is left there.
     ///
     /// # Errors
-    /// If the original cannot be put back on some hook: somebody else has taken it, or the interface is gone. Of ours, only
-    /// what is still needed stays then; the other hooks are given up as they should be.
+    /// If the original cannot be put back on some hook: somebody else has taken it, or the interface no
+    /// longer exists. Only those of our pins that are still needed stay then; the other hooks are given up as
+    /// they should be.
     pub(crate) fn leave(mut self, original: &Program, leave: Leave) -> Result<String, LiveError> {
         let mut lost = Vec::new();
         for at in (0..self.seats.len()).rev() {
@@ -320,7 +322,8 @@ impl Place {
     }
 }
 
-/// Gives back what sessions have left on these interfaces, without a session: neither object nor guard is needed.
+/// Gives back the hooks that sessions have left on these interfaces, without a session: neither object nor
+/// guard is needed.
 ///
 /// # Errors
 /// [`LiveError::Replaced`] if somebody else's program is on a link of ours; nothing is changed then.
@@ -329,7 +332,7 @@ pub fn give_back(pins: &Pins, interfaces: &[u32]) -> Result<(), LiveError> {
         return Ok(());
     }
     let _claim = match pins.claim() {
-        // What is there is another session's.
+        // The hooks belong to another session.
         Err(PinError::Busy { .. }) => return Ok(()),
         claim => claim?,
     };
@@ -358,7 +361,7 @@ pub fn give_back(pins: &Pins, interfaces: &[u32]) -> Result<(), LiveError> {
     Ok(())
 }
 
-/// What must stay pinned when a hook is no longer ours.
+/// Pins that must stay when a hook is no longer ours.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Needed {
     Nothing,
@@ -368,7 +371,7 @@ enum Needed {
     Guard,
 }
 
-/// Whether the interface, and with it the attachment, is gone.
+/// Returns true if the interface, and with it the attachment, no longer exists.
 fn is_gone(error: &LiveError) -> bool {
     matches!(error, LiveError::Kernel(e) if matches!(e.errno(), Some(libc::ENOLINK | libc::ENODEV | libc::ENOENT)))
 }
@@ -382,7 +385,7 @@ impl Seat {
         Ok(())
     }
 
-    /// The id of the program on the hook, if the hook is still there.
+    /// The id of the program on the hook, if the hook still exists.
     fn program(&self) -> Result<Option<u32>, LiveError> {
         Ok(match &self.title {
             Title::Own(link) => {
@@ -394,7 +397,7 @@ impl Seat {
         })
     }
 
-    /// Unpins what was pinned for it.
+    /// Removes its pins.
     fn forget(&self, pins: &Pins) {
         pins.remove_link(&self.interface);
         match &self.title {
@@ -404,7 +407,7 @@ impl Seat {
         }
     }
 
-    /// Gives back what was taken a moment ago.
+    /// Gives back a hook that was taken a moment ago.
     fn undo(&self, pins: &Pins) {
         if let Title::Adopted { hook, before, .. } = &self.title
             && let Err(error) = hook.replace(before, &self.current)
@@ -419,7 +422,7 @@ impl Seat {
         self.forget(pins);
     }
 
-    /// What of it must stay, now that the original cannot be put back.
+    /// Pins that must stay, because the original cannot be put back.
     fn needs(&self, error: &LiveError) -> Needed {
         let errno = match error {
             LiveError::Kernel(e) => e.errno(),
@@ -432,7 +435,7 @@ impl Seat {
         }
     }
 
-    /// Gives it up; says what is left there.
+    /// Gives it up; says which program is left there.
     fn vacate(&self, pins: &Pins, leave: Leave) -> Result<String, LiveError> {
         let directory = pins.directory().display();
         Ok(match (leave, &self.title) {
@@ -464,7 +467,7 @@ impl Seat {
 }
 
 impl Title {
-    /// Puts `new` into the place of `expected`; of whatever is there, if nothing is expected.
+    /// Puts `new` into the place of `expected`; of any program, if none is expected.
     fn replace_by(&self, new: &Program, expected: Option<&Program>) -> Result<(), LiveError> {
         match (self, expected) {
             (Title::Own(link), None) => link.replace_any(new)?,
@@ -486,7 +489,7 @@ struct Found {
     ours: bool,
 }
 
-/// The links that an earlier session pinned. Those of interfaces that are gone are unpinned.
+/// Finds the links that an earlier session pinned. Those of interfaces that no longer exist are unpinned.
 fn known_links(pins: &Pins, targets: &[Target]) -> Result<Vec<(u32, Link)>, LiveError> {
     let mut known = Vec::new();
     for (path, link) in pins.links() {
@@ -499,7 +502,7 @@ fn known_links(pins: &Pins, targets: &[Target]) -> Result<Vec<(u32, Link)>, Live
     Ok(known)
 }
 
-/// What an earlier session left on each hook, or what is to be adopted there.
+/// Finds the program that an earlier session left on each hook, or that is to be adopted there.
 fn find_all(
     pins: &Pins,
     original: &Program,
@@ -517,7 +520,7 @@ fn find_all(
     Ok(all)
 }
 
-/// The hook that somebody else has attached to, if an earlier session has adopted it or this one is to.
+/// Finds the hook that somebody else has attached to, if an earlier session has adopted it or this one is to.
 fn adopted(pins: &Pins, original: &Program, target: &Target, name: &str) -> Result<Option<Found>, LiveError> {
     let side = side(original, target)?;
     let label = side.label(name);
@@ -539,7 +542,7 @@ fn adopted(pins: &Pins, original: &Program, target: &Target, name: &str) -> Resu
     Ok(Some(Found { title: Title::Adopted { hook, before, label }, present: Some(present), ours }))
 }
 
-/// Where the program goes.
+/// The hook for the program.
 fn side(original: &Program, target: &Target) -> Result<Side, LiveError> {
     Ok(Side::of(original.info()?.program_type, target.egress))
 }
@@ -577,7 +580,7 @@ fn xdp_mode(original: &Program, target: &Target) -> Result<Option<XdpMode>, Live
     Ok(state.map(|s| s.mode))
 }
 
-/// What was pinned, in case that it must be undone.
+/// Maps that were pinned, in case that this must be undone.
 struct Pinned<'t> {
     maps: Vec<&'t str>,
 }

@@ -1,8 +1,9 @@
-//! What a plan is predicted to gain, by what lookups take in the very maps that it replaces, on this host.
+//! Predicted gain of a plan, from the cost of lookups in the very maps that it replaces, on this host.
 //!
-//! A lookup is timed by test runs of a small program that makes nothing but lookups of keys of the traffic: kind and size of
-//! the map, and what the caches hold of it, are in the time. What code in front of a lookup takes is the policy's
-//! model. A prediction ranks and is reported beside what was measured; it never decides what is installed.
+//! A lookup is timed by test runs of a small program that makes nothing but lookups of keys of the traffic:
+//! kind and size of the map, and the share of it in the caches, are in the time. The cost of code in front of
+//! a lookup is the policy's model. A prediction ranks and is reported beside the measurement; it never
+//! decides what is installed.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -25,13 +26,13 @@ const KEYS: usize = 512;
 /// Runs of the program in a test run, and test runs of which the least counts.
 const RUNS: (u32, usize) = (500, 5);
 
-/// Why a lookup cannot be timed.
+/// Reason why a lookup cannot be timed.
 #[derive(Debug, thiserror::Error)]
 pub enum Untimed {
     /// No keys.
     #[error("no key is known")]
     NoKeys,
-    /// A lookup would count as use of the entry, and so change which entry goes first.
+    /// A lookup would count as use of the entry, and so change which entry is evicted first.
     #[error("lookups in a map of this type are noted in it")]
     Noted,
     /// The kernel.
@@ -42,7 +43,8 @@ pub enum Untimed {
     Program(String),
 }
 
-/// Nanoseconds of a lookup of these keys, which take turns. The ids of the programs are given to `ours`.
+/// Measures a lookup of these keys, which take turns, in nanoseconds. The ids of the programs are given to
+/// `ours`.
 ///
 /// # Errors
 /// [`Untimed`].
@@ -69,7 +71,7 @@ pub fn lookup_ns(map: &Map, keys: &[Vec<u8>], ours: &mut dyn FnMut(u32)) -> Resu
     Ok(((with - without) / LOOKUPS as f64).max(0.0))
 }
 
-/// Takes one key after the other and does something with it.
+/// Text of a program that takes one key after the other and does something with it.
 fn text(state: &Map, stride: usize, map: &Map, act: &str) -> String {
     let at = |offset: usize| format!("map[fd:{}][0]+{offset}", state.as_fd().as_raw_fd());
     let fd = map.as_fd().as_raw_fd();
@@ -82,7 +84,7 @@ fn text(state: &Map, stride: usize, map: &Map, act: &str) -> String {
     begin + &one.repeat(LOOKUPS) + "*(u64 *)(r6 +0) = r7\nr0 = 0\nexit"
 }
 
-/// Nanoseconds of a run.
+/// Measures a run, in nanoseconds.
 fn time(text: &str, ours: &mut dyn FnMut(u32)) -> Result<f64, Untimed> {
     let insns = asm::assemble(text).map_err(|e| Untimed::Program(e.to_string()))?;
     let slots: Vec<u64> = encode_all(&insns).iter().map(|r| u64::from_ne_bytes(r.to_bytes())).collect();
@@ -104,10 +106,10 @@ fn time(text: &str, ours: &mut dyn FnMut(u32)) -> Result<f64, Untimed> {
     Ok(best.into())
 }
 
-/// Keys to time a site's lookups with: those of its traffic, else some that the map holds.
+/// Chooses keys to time a site's lookups with: those of its traffic, else some of the map's.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// Errors of the kernel.
 pub fn keys(map: &Map, profile: &SiteProfile) -> Result<Vec<Vec<u8>>, Error> {
     if !profile.keys.is_empty() {
         return Ok(profile.keys.iter().take(KEYS).map(|(key, _)| key.clone()).collect());
@@ -118,14 +120,15 @@ pub fn keys(map: &Map, profile: &SiteProfile) -> Result<Vec<Vec<u8>>, Error> {
         keys.push(next);
     }
     if map.info().map_type == MapType::LPM_TRIE {
-        // Packets ask for whole addresses.
+        // Packets look up whole addresses.
         let bits = 8 * (map.info().key_size - 4);
         keys.iter_mut().for_each(|key| key[..4].copy_from_slice(&bits.to_ne_bytes()));
     }
     Ok(keys)
 }
 
-/// Nanoseconds a packet that a plan gains over the original. `packets` were profiled; `lookups` says what lookups take.
+/// Predicts the gain of a plan over the original, in nanoseconds a packet. `packets` were profiled; `lookups`
+/// has the cost of lookups.
 pub fn gain_ns(
     plan: &Plan,
     compiler: &Compiler,
@@ -137,11 +140,11 @@ pub fn gain_ns(
         let site = compiler.sites().iter().find(|s| s.id == planned.site)?;
         let profile = profiles.iter().find(|p| p.site == planned.site)?;
         let behind = *lookups.get(&site.map)?;
-        // Lookups for which it does not matter what they look up are not counted: one a packet.
+        // Lookups whose keys do not matter are not counted: one a packet.
         let rate = if profile.total == 0 { 1.0 } else { profile.total as f64 / packets.max(1) as f64 };
         let shares: Vec<f64> = profile.shares().collect();
         let instead = match &planned.lookup {
-            // Of a loop through a table one turn is left, as a rule without lookups.
+            // One iteration remains of a loop through a table, as a rule without lookups.
             Lookup::Empty | Lookup::Walked => 0.0,
             Lookup::Cached => cost::CACHE,
             Lookup::OneLength { .. } => cost::TWIN,

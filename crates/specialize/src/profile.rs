@@ -1,4 +1,4 @@
-//! Which keys are looked up, as the instrumented variant wrote them down.
+//! Keys that are looked up, as the instrumented variant recorded them.
 
 use std::collections::HashMap;
 
@@ -18,12 +18,12 @@ pub struct SiteProfile {
 }
 
 impl SiteProfile {
-    /// The part that each key has of the lookups, hottest first; of the least that it may have.
+    /// Share of each key in the lookups, hottest first; a lower bound.
     pub fn shares(&self) -> impl Iterator<Item = f64> {
         self.keys.iter().map(|(_, n)| *n as f64 / self.total.max(1) as f64)
     }
 
-    /// How many of the lookups were for these keys, from 0 to 1.
+    /// Share of the lookups that were for these keys, from 0 to 1.
     pub fn share<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> f64 {
         let heat: HashMap<&[u8], u64> = self.keys.iter().map(|(k, n)| (k.as_slice(), *n)).collect();
         let counted: u64 = self.keys.iter().map(|(_, n)| n).sum();
@@ -35,17 +35,17 @@ impl SiteProfile {
 /// Empties the sketch.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// Errors of the kernel.
 pub fn clear(sketch: &Map) -> Result<(), Error> {
     let entries = sketch.info().max_entries;
     let keys: Vec<u8> = (0..entries).flat_map(u32::to_ne_bytes).collect();
     sketch.update_batch(&keys, &vec![0; sketch.value_len()? * entries as usize])
 }
 
-/// Reads the sketch: of each of `sites`, in the order in which they were instrumented, `slots` slots.
+/// Reads the sketch: for each of `sites`, in the order in which they were instrumented, `slots` slots.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// Errors of the kernel.
 pub fn read(sketch: &Map, sites: &[&Site], slots: u32) -> Result<Vec<SiteProfile>, Error> {
     let cpus = possible_cpus()?;
     let stride = sketch.value_len()? / cpus;

@@ -1,4 +1,4 @@
-//! What a live session tells: one JSON line each, or text.
+//! Reports of a live session: one JSON line each, or text.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use crate::place::Held;
 /// The version of the JSON lines.
 pub const SCHEMA: u32 = 2;
 
-/// Something that happened, or how things stand. Times are nanoseconds of the monotonic clock, durations
+/// An event, or the state of the session. Times are nanoseconds of the monotonic clock, durations
 /// microseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -17,27 +17,27 @@ pub enum Report {
     Attached {
         /// The program.
         program: String,
-        /// Where.
+        /// Its interfaces.
         interfaces: Vec<Attachment>,
-        /// Whether an earlier session's place was taken over.
+        /// True if an earlier session's place was taken over.
         took_over: bool,
         /// Maps that may be specialised on.
         watched: Vec<String>,
-        /// Maps that may not, and why.
+        /// Maps that may not, with the reasons.
         refused: Vec<(String, String)>,
     },
     /// An interface of several has gone, or has come back.
     Moved {
-        /// Where the program is now.
+        /// Interfaces that have the program now.
         interfaces: Vec<Attachment>,
     },
     /// A new generation runs.
     Specialised {
         /// Its number.
         generation: u32,
-        /// Why it was made.
+        /// Reason for making it.
         reason: Reason,
-        /// When the write was begun that it answers.
+        /// Time at which the write that it answers began.
         #[serde(skip_serializing_if = "Option::is_none")]
         write_ns: Option<u64>,
         /// From that write to the first packet through this generation.
@@ -57,8 +57,9 @@ pub enum Report {
         #[serde(skip_serializing_if = "Option::is_none")]
         ns: Option<f64>,
     },
-    /// A generation was made that has no table in code which somebody may write, and can take the place of the one that runs when such a table
-    /// changes. If it does, that is told as [`Report::Specialised`], for the reason of a write.
+    /// A generation was made that has no table in code which somebody may write, and can take the place of
+    /// the running one when such a table changes. If it does, that is reported as [`Report::Specialised`],
+    /// for the reason of a write.
     StandsBy {
         /// Its number.
         generation: u32,
@@ -69,11 +70,11 @@ pub enum Report {
         /// Slots of the program.
         slots: usize,
     },
-    /// A write changed nothing that the running generation was made of: it goes on.
+    /// A write changed nothing that the running generation was made from: it goes on.
     Confirmed {
         /// Its number.
         generation: u32,
-        /// When the write was begun.
+        /// Time at which the write began.
         write_ns: u64,
         /// From the write to the approval.
         latency_us: u64,
@@ -82,13 +83,13 @@ pub enum Report {
     Refreshed {
         /// Its number.
         generation: u32,
-        /// When the write was begun that it answers.
+        /// Time at which the write that it answers began.
         #[serde(skip_serializing_if = "Option::is_none")]
         write_ns: Option<u64>,
-        /// From that write to the moment from which the twins answer again.
+        /// From that write to the moment at which the twins answer again.
         #[serde(skip_serializing_if = "Option::is_none")]
         in_step_us: Option<u64>,
-        /// From that write to the first packet that finds what was written.
+        /// From that write to the first packet that finds the new contents.
         #[serde(skip_serializing_if = "Option::is_none")]
         latency_us: Option<u64>,
         /// Reading the maps.
@@ -102,87 +103,90 @@ pub enum Report {
     Withdrawn {
         /// Its number.
         generation: u32,
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// A variant of a new shape was held against the original on packets that were just seen, before it was installed.
+    /// A variant of a new shape was compared with the original on packets that were just seen, before it was
+    /// installed.
     Judged {
-        /// The generation that it would be.
+        /// Generation that it would be.
         generation: u32,
-        /// What came of it.
+        /// Result.
         outcome: Outcome,
         /// Packets that were replayed.
         packets: usize,
-        /// Its time over the original's, where that was measured, and the 99 % interval.
+        /// Its time over the original's, if that was measured, and the 99 % interval.
         #[serde(skip_serializing_if = "Option::is_none")]
         ratio: Option<(f64, [f64; 2])>,
-        /// Nanoseconds a packet that it gains, as measured.
+        /// Measured gain, in nanoseconds a packet.
         #[serde(skip_serializing_if = "Option::is_none")]
         gained_ns: Option<f64>,
-        /// And as was predicted from what lookups take in the maps as they are: the difference is the model's error.
+        /// Predicted gain, from the cost of lookups in the maps as they are: the difference is the model's
+        /// error.
         #[serde(skip_serializing_if = "Option::is_none")]
         predicted_ns: Option<f64>,
-        /// How long it took.
+        /// Duration, in milliseconds.
         ms: u64,
-        /// Why it was not judged, or in what it differs.
+        /// Reason why it was not judged, or the difference.
         #[serde(skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
-        /// Of one that differs: where all is written down.
+        /// For one that differs: path of the file with the details.
         #[serde(skip_serializing_if = "Option::is_none")]
         file: Option<String>,
     },
-    /// Fewer lookups than before are for the hot keys in code: the traffic has changed, and is looked at again.
+    /// Fewer lookups than before are for the hot keys in code: the traffic has changed, and is looked at
+    /// again.
     Shifted {
         /// The generation that runs.
         generation: u32,
-        /// Lookups a packet that hot keys did not answer, as it was.
+        /// Usual lookups a packet that hot keys did not answer.
         usual: f64,
-        /// And as it is now.
+        /// Current lookups a packet that hot keys do not answer.
         now: f64,
     },
-    /// A variant was not made, or not taken.
+    /// A variant was not made, or not accepted.
     Dropped {
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// How things stand.
+    /// State of the session.
     Status {
         /// Packets a second at the interface.
         pps: f64,
         /// Packets at the interfaces since the program was attached.
         packets: u64,
-        /// The same of each interface, by its name.
+        /// As `packets`, for each interface, by its name.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         received: Vec<(String, u64)>,
-        /// Of these, those that specialised code took, where they are counted.
+        /// Those of these packets that specialised code took, if they are counted.
         #[serde(skip_serializing_if = "Option::is_none")]
         specialised: Option<u64>,
         /// Nanoseconds a packet of the original.
         #[serde(skip_serializing_if = "Option::is_none")]
         before_ns: Option<f64>,
-        /// Nanoseconds a packet of what runs.
+        /// Nanoseconds a packet of the running program.
         #[serde(skip_serializing_if = "Option::is_none")]
         now_ns: Option<f64>,
         /// The generation that runs; 0: the original.
         generation: u32,
-        /// Whether the guard lets it run.
+        /// State of the guard.
         guard: GuardState,
         /// Writes that the guard has seen.
         writes: u64,
-        /// How often a program took another's place on the hook.
+        /// Number of times that a program replaced another on the hook.
         swaps: u64,
-        /// What is in the slots of the object's program arrays.
+        /// Filled slots of the object's program arrays.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         chain: Vec<SlotDetails>,
     },
     /// The end.
     Stopped {
-        /// What is attached now.
+        /// Program that is attached now.
         left: String,
     },
 }
 
-/// What the judge says of a variant.
+/// Results of judging a variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -190,8 +194,8 @@ pub enum Outcome {
     Faster,
     /// It does the same; live traffic will tell whether it takes less time.
     Same,
-    /// It does the same, and takes more time on replayed packets, which do not show what its copies of entries save: it is
-    /// taken back unless live traffic shows it to be faster.
+    /// It does the same, and takes more time on replayed packets, which do not show the time that its copies
+    /// of entries save: it is taken back unless live traffic shows it to be faster.
     Trial,
     /// It does the same, and takes no less time.
     NotFaster,
@@ -208,7 +212,7 @@ pub struct Attachment {
     pub ifindex: u32,
     /// Its name.
     pub interface: String,
-    /// Of an XDP program: where in the receive path it runs.
+    /// For an XDP program: place in the receive path where it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
 }
@@ -223,7 +227,7 @@ impl From<Held> for Attachment {
     }
 }
 
-/// Why a generation was made.
+/// Reasons for making a generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
@@ -231,19 +235,19 @@ pub enum Reason {
     Start,
     /// The traffic's hot keys have changed.
     Traffic,
-    /// The control plane has changed what the code was made of.
+    /// The control plane has changed contents from which the code was made.
     Write,
     /// No write came for a while: whole tables are worth their time.
     Quiet,
 }
 
-/// Whether specialised code may run.
+/// States of the guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GuardState {
     /// It runs.
     Valid,
-    /// It runs, but looks some maps up themselves: their twins are behind.
+    /// It runs, but looks up some maps itself: their twins are behind.
     Behind,
     /// A write was seen; the original runs.
     Revoked,

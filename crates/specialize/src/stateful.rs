@@ -1,4 +1,5 @@
-//! Which maps that a program writes can have caches: all their writers must be known, so that each can count itself.
+//! Maps that a program writes and that can have caches: all their writers must be known, so that each can
+//! count itself.
 
 use millstream_ir::usage::{self, Access, MapUse, Range, Usage};
 use millstream_ir::{Func, Inst, Map, Module, Op};
@@ -10,7 +11,8 @@ use crate::transform::{self, CacheShape};
 const WIDEST: (u32, u32) = (48, 64);
 /// Slots of a lookup for each CPU, at most.
 const SLOTS: u32 = 1 << 15;
-/// Slots for each entry that the map has room for: a slot holds one key, so that keys with one slot are in each other's way.
+/// Slots for each entry that the map has room for: a slot holds one key, so that keys with one slot evict
+/// each other.
 const SPARE: u32 = 4;
 /// Bytes of one cache, at most.
 const BYTES: u64 = 32 << 20;
@@ -28,18 +30,19 @@ const EXIST: i64 = 2;
 pub(crate) struct Stateful {
     /// The instructions of the program by which it writes the map.
     pub(crate) writers: Vec<Inst>,
-    /// The same of functions that it calls.
+    /// The same instructions of functions that it calls.
     pub(crate) callees: Vec<(Func, Vec<Inst>)>,
     /// Bytes of values that the program itself reads.
     pub(crate) read: Vec<Range>,
 }
 
-/// What is to be known of a map for a cache; `None` if it can have none. A template stands for all inner maps of its shape.
+/// Collects the properties of a map that a cache needs; `None` if it can have none. A template stands for all
+/// inner maps of its shape.
 pub(crate) fn stateful(module: &Module, usage: &Usage, program: Func, map: Map) -> Option<Stateful> {
     let decl = &module.maps[map];
     let kind = MapType(decl.kind);
     let is_inner = transform::is_template(module, map);
-    // What is done to any map of the shape may be done to one that is inside.
+    // A write to any map of the shape may be a write to an inner one.
     let all: Vec<Map> = if is_inner { transform::of_shape(module, map).collect() } else { vec![map] };
     let uses = |of: &dyn Fn(Map) -> MapUse| {
         let mut sum = MapUse::default();
@@ -49,7 +52,7 @@ pub(crate) fn stateful(module: &Module, usage: &Usage, program: Func, map: Map) 
     let fits = matches!(kind, MapType::HASH | MapType::LRU_HASH)
         && decl.key_size <= WIDEST.0
         && decl.value_size <= WIDEST.1;
-    // A map that is only read may be known by heart, inner ones may not.
+    // The contents of a map that is only read may be known, those of inner ones may not.
     if !fits || !is_inner && uses(&|map| usage.of_module(map)).access(decl) != Access::Written {
         return None;
     }
@@ -70,9 +73,10 @@ pub(crate) fn stateful(module: &Module, usage: &Usage, program: Func, map: Map) 
     for func in module.funcs.values() {
         for (_, inst) in func.insts_in_order() {
             match func.insts[inst].op {
-                // Who calls it, and when, is not known.
+                // Its callers are unknown.
                 Op::FuncAddr { func } if foreign(func) => return None,
-                // It sends at once: the program may run on another interface before this run goes on, and fill the slot anew.
+                // It sends at once: the program may run on another interface before this run goes on, and
+                // fill the slot anew.
                 Op::Helper { id: CLONE_REDIRECT } => return None,
                 _ => {}
             }
@@ -86,16 +90,16 @@ pub(crate) fn stateful(module: &Module, usage: &Usage, program: Func, map: Map) 
     })
 }
 
-/// Whether programs may add entries to a hash map: by an update that asks for none that is there already. To delete and to overwrite
-/// adds none.
+/// Returns true if programs may add entries to a hash map: by an update that does not require an existing
+/// entry. Deleting and overwriting add none.
 pub(crate) fn adds(module: &Module, usage: &Usage, map: Map) -> bool {
-    // The flags know of a lock, too.
+    // The flags may ask for a lock, too.
     let overwrites =
         |site: &usage::Site| flags(module, site).is_some_and(|f| f & (NO_EXIST | EXIST) == EXIST);
     !usage.of_module(map).updates.iter().all(overwrites)
 }
 
-/// Whether an update adds an entry and changes none.
+/// Returns true if an update adds an entry and changes none.
 fn is_new(module: &Module, site: &usage::Site) -> bool {
     flags(module, site) == Some(NO_EXIST)
 }
@@ -112,8 +116,8 @@ fn flags(module: &Module, site: &usage::Site) -> Option<i64> {
     flags.and_then(|f| func.as_const(*f))
 }
 
-/// How large a cache is of a map with room for so many entries, or of inner maps, however large; `None` if so
-/// many CPUs would take too much memory.
+/// Size of a cache of a map with room for so many entries, or of inner maps, however large; `None` if so many
+/// CPUs would take too much memory.
 pub(crate) fn shape((key, value): (u32, u32), entries: Option<u32>, cpus: u32) -> Option<CacheShape> {
     let wanted = entries.map_or(SLOTS, |n| n.saturating_mul(SPARE));
     let slots = wanted.clamp(CacheShape::LEAST_SLOTS, SLOTS).next_power_of_two();
@@ -143,7 +147,7 @@ mod tests {
         }
     }
 
-    /// A packet that is sent on the way would run the program within the program, with the same slots.
+    /// A packet that is sent during a run would run the program within the program, with the same slots.
     #[test]
     fn programs_that_send_on_the_way_have_no_caches() {
         let object = Object::parse(NAT.name, NAT.object).unwrap();

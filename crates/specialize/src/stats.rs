@@ -1,29 +1,29 @@
-//! Nanoseconds a packet of a program that is at work, by the kernel's own clock around it.
+//! Nanoseconds a packet of an active program, by the kernel's own clock around it.
 //!
 //! The kernel measures programs only while somebody asks it to, at some 45 ns a packet, so it is asked for
-//! milliseconds only, and by a descriptor, which ends with the process. What it reports holds the reading of its clock;
-//! the same of an empty program is deducted.
+//! milliseconds only, and by a descriptor, which ends with the process. Its result includes the reading of
+//! its clock; the result for an empty program is deducted.
 
 use std::time::{Duration, Instant};
 
 use millstream_kernel::{Program, ProgramSpec, ProgramType, TestRun, run_time_statistics};
 
-/// Fewer packets say nothing.
+/// Fewer packets give no result.
 const ENOUGH: u64 = 64;
 /// The shortest window.
 const WINDOW: Duration = Duration::from_millis(1);
-/// How many times the usual time is waited for packets that are rare.
+/// Multiple of the usual time for which rare packets are waited for, at most.
 const LONGEST: u32 = 20;
 
 /// Measures programs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Clock {
-    /// What an empty program is charged.
+    /// Time reported for an empty program, in nanoseconds.
     overhead: f64,
 }
 
 impl Clock {
-    /// Finds out what the clock itself costs. Zero where that cannot be found out.
+    /// Measures the cost of the clock itself. Zero if it cannot be measured.
     pub fn calibrate() -> Clock {
         let measure = || {
             let spec = ProgramSpec {
@@ -50,11 +50,12 @@ impl Clock {
         Clock { overhead: measure().unwrap_or(0.0) }
     }
 
-    /// Nanoseconds a packet of an attached program, without the clock: the least of some short windows within `time`, or
-    /// of fewer and longer ones where packets are rare. `None` if hardly one came, or `wait`, which lets time pass, says that it is not to go on.
+    /// Measures the nanoseconds a packet of an attached program, without the clock: the least of some short
+    /// windows within `time`, or of fewer and longer ones if packets are rare. `None` if hardly any packet
+    /// came, or `wait`, which lets time pass, says that it is not to go on.
     ///
     /// # Errors
-    /// Those of `wait`.
+    /// Errors of `wait`.
     pub fn measure<E>(
         &self,
         program: &Program,

@@ -1,13 +1,13 @@
 //! Twins of maps in memory that programs read.
 //!
-//! Each generation that has twins gets maps of its own for them. Such a map has room for several sides of the twin. Packets
-//! read the one whose token is in the guard; when the twinned map has changed, another is written and its token is put
-//! there. So a generation follows its maps without new code, and every packet sees one state of them: the token that it
-//! reads at entry decides, once. What a change costs depends on the change, not on the map: a side is given the chunks
-//! that differ from what it holds.
+//! Each generation that has twins gets maps of its own for them. Such a map has room for several sides of the
+//! twin. Packets read the one whose token is in the guard; when the twinned map has changed, another is
+//! written and its token is put there. So a generation follows its maps without new code, and every packet
+//! sees one state of them: the token that it reads at entry decides, once. The cost of a change depends on
+//! the change, not on the map: only chunks that differ are written to a side.
 //!
-//! Invariant: a side is written only while its token is not in the guard and, since it was, a grace period has passed. A
-//! packet that found it there is no longer under way then.
+//! Invariant: a side is written only while its token is not in the guard and a grace period has passed since
+//! it was. No packet that found it there is under way then.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ use crate::contents::{Change, Changes};
 use crate::transform::{Room, Twin};
 use crate::variant::SIDES;
 
-/// From one look whether a grace period has ended to the next.
+/// Interval at which the end of a grace period is checked.
 const LOOK: Duration = Duration::from_micros(200);
 
 /// The twins of a generation.
@@ -30,12 +30,12 @@ pub struct Twins {
     held: BTreeMap<Map, Held>,
     /// The side that packets read.
     side: u32,
-    /// How often packets were sent to another side.
+    /// Number of times that packets were sent to another side.
     turns: u64,
-    /// Of each side, the turn that took packets away from it.
+    /// For each side, the turn that took packets away from it.
     left: [u64; SIDES as usize],
     grace: Option<Grace>,
-    /// Whether a map did not fit: what the twins hold means nothing then.
+    /// True if a map did not fit: the contents of the twins mean nothing then.
     is_useless: bool,
 }
 
@@ -49,33 +49,33 @@ struct Held {
     behind: [BTreeSet<u32>; SIDES as usize],
 }
 
-/// Why another side was not written.
+/// Reason why another side was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum Unwritten {
-    /// A map has outgrown its twin, or holds what no twin can.
+    /// A map has outgrown its twin, or has contents that no twin can have.
     #[error("a map no longer fits its twin")]
     Room,
-    /// No grace period can be had.
+    /// No grace period is available.
     #[error("no grace period")]
     Grace,
 }
 
 impl Twins {
-    /// Memory for these twins, written to all sides, with room to grow.
+    /// Allocates memory for these twins, written to all sides, with room to grow.
     ///
     /// # Errors
-    /// What the kernel refuses, such as memory.
+    /// Errors of the kernel, such as lack of memory.
     pub fn new(twins: BTreeMap<Map, Twin>) -> Result<Twins, Error> {
         let held = twins.into_iter().map(|(of, twin)| Ok((of, Held::new(twin)?)));
         Ok(Twins { held: held.collect::<Result<_, Error>>()?, ..Twins::default() })
     }
 
-    /// The maps with the twins, by what they are twins of.
+    /// The maps of the twins, by the maps that they are twins of.
     pub fn maps(&self) -> impl Iterator<Item = (Map, &KernelMap)> {
         self.held.iter().map(|(of, held)| (*of, &held.map))
     }
 
-    /// For what each side has room.
+    /// Room of each side.
     pub fn rooms(&self) -> impl Iterator<Item = (Map, Room)> {
         self.held.iter().map(|(of, held)| (*of, held.room))
     }
@@ -85,13 +85,14 @@ impl Twins {
         self.side
     }
 
-    /// Takes changes over into a side that packets do not read; gives its number, and how many bytes were written. Waits
-    /// for a grace period if there was none since packets read it.
+    /// Takes changes over into a side that packets do not read; returns its number, and the number of bytes
+    /// written. Waits for a grace period if there was none since packets read it.
     ///
-    /// What packets read already need not be written again: the side is the same then, and nobody waits.
+    /// If the side that packets read has the changes already, nothing is written: the side stays the same,
+    /// and nobody waits.
     ///
     /// # Errors
-    /// If the maps do not fit their twins any more; these are then of no use.
+    /// If the maps do not fit their twins any more; these are then useless.
     pub fn write(&mut self, changes: Changes) -> Result<(u32, usize), Unwritten> {
         for (of, change) in changes {
             let fits = self.held.get_mut(&of).and_then(|held| held.take_over(change)).is_some();
@@ -108,13 +109,13 @@ impl Twins {
         Ok((side, self.held.values_mut().map(|held| held.write(side)).sum()))
     }
 
-    /// Whether a side can be written without waiting.
+    /// Returns true if a side can be written without waiting.
     pub fn is_free(&self) -> bool {
         let left = self.left[((self.side + 1) % SIDES) as usize];
         left == 0 || self.grace.as_ref().is_none_or(|grace| grace.passed.load(Ordering::SeqCst) >= left)
     }
 
-    /// The guard has been given the token of this side, which was written.
+    /// Notes that the guard has been given the token of this side, which was written.
     pub fn turn(&mut self, side: u32) {
         if side == self.side {
             return;
@@ -147,7 +148,7 @@ impl Held {
         Ok(held)
     }
 
-    /// All sides are behind in everything.
+    /// Marks everything in all sides as behind.
     fn anew(&mut self) {
         self.behind.fill(self.twin.chunks());
     }
@@ -185,7 +186,7 @@ impl Held {
 #[derive(Debug)]
 struct Grace {
     wanted: mpsc::Sender<u64>,
-    /// Up to which turn one has passed; `u64::MAX` if none can be had.
+    /// Last turn after which one has passed; `u64::MAX` if none is available.
     passed: Arc<AtomicU64>,
 }
 
@@ -204,7 +205,7 @@ impl Grace {
         Grace { wanted, passed }
     }
 
-    /// A turn after which a grace period is wanted.
+    /// Asks for a grace period after this turn.
     fn wanted(&self, turn: u64) {
         // Only a thread that has panicked does not receive it; waiting for it is then refused.
         if self.wanted.send(turn).is_err() {

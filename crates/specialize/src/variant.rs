@@ -1,8 +1,8 @@
 //! From an object to loadable variants of one of its programs.
 //!
-//! The object is given more maps (`added`), then lifted and prepared once, or twice where there are callbacks that can be loops. Each
-//! variant is a clone of that module, transformed, cleaned up, lowered and put into a clone of the object. Everything
-//! else of the object stays as clang made it.
+//! The object is given more maps (`added`), then lifted and prepared once, or twice if there are callbacks
+//! that can be loops. Each variant is a clone of that module, transformed, cleaned up, lowered and put into a
+//! clone of the object. Everything else of the object stays as clang compiled it.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
@@ -28,14 +28,14 @@ use crate::transform::{
 
 /// Slots of the sketch for each site.
 const SLOTS: u32 = 256;
-/// Lookups of a chain of programs, at most: the programs behind are left as they are.
+/// Lookups of a chain of programs, at most: later programs of the chain are left as they are.
 const MOST_SITES: usize = 192;
 /// Inner maps of one shape that are read, at most.
 const MOST_INSIDE: u64 = 64;
 /// Sides of each twin: the one that packets read, and those that can be written before a grace period has passed.
 pub const SIDES: u32 = 4;
 
-/// Why a variant cannot be made.
+/// Reason why a variant cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum VariantError {
     /// The object has no such program, or several and none was named.
@@ -50,7 +50,7 @@ pub enum VariantError {
     /// The transform could not do what was planned.
     #[error(transparent)]
     Transform(#[from] TransformError),
-    /// The result is no BPF.
+    /// The result is not valid BPF.
     #[error(transparent)]
     Lower(#[from] LowerError),
     /// The result does not fit the object.
@@ -65,15 +65,15 @@ pub struct Variant {
     pub object: Object,
     /// The program.
     pub linked: LinkedProgram,
-    /// Programs that it reaches by tail calls, in a form that goes with it.
+    /// Programs that it reaches by tail calls, in the form that belongs to it.
     pub callees: Vec<(FuncId, LinkedProgram)>,
-    /// Program arrays and slots of those of them that are in the program itself, where it calls them.
+    /// Program arrays and slots of those of them that are inlined at the call in the program itself.
     pub joined: Vec<(ir::Map, u32, FuncId)>,
-    /// What was done.
+    /// Report of the transforms.
     pub report: Report,
-    /// Instructions of the program that lie in loops: the kernel follows these as often as they may go round.
+    /// Instructions of the program that lie in loops: the kernel follows these in every iteration.
     pub in_loops: usize,
-    /// How long it took.
+    /// Time for making it.
     pub time: Duration,
 }
 
@@ -88,38 +88,38 @@ pub struct Compiler {
     /// The program, then those that its tail calls may reach, with the number of the first site of each.
     parts: Vec<(FuncId, u32)>,
     sites: Vec<Site>,
-    /// Program arrays through which parts call, and the maps in whose place those are put that hold variants.
+    /// Program arrays through which parts call, and the placeholders of those that hold variants.
     arrays: Vec<(ir::Map, MapId)>,
     guard: MapId,
     sketch: MapId,
     samples: Samples,
     misses: MapId,
     standby: MapId,
-    /// Maps that can have twins, and the maps in whose place these are put.
+    /// Maps that can have twins, and their placeholders.
     twins: Vec<(ir::Map, MapId)>,
-    /// Maps that can have caches, templates of inner ones among them, and the maps in whose place these are put.
+    /// Maps that can have caches, templates of inner ones among them, and the placeholders of these.
     caches: Vec<(ir::Map, MapId, Stateful)>,
-    /// Maps of maps, and the maps that stand for those inside.
+    /// Maps of maps, and the placeholders of their inner maps.
     insides: Vec<(ir::Map, Vec<MapId>)>,
-    /// What the slots of caches follow from, beside the keys.
+    /// Secret from which, with the keys, the slots of caches are computed.
     secret: u64,
     isa: u8,
-    /// Where callbacks are called that are loops here.
+    /// The same program with calls of the callbacks that are loops here.
     calling: Option<Box<Compiler>>,
 }
 
-/// What a variant is made for.
+/// Inputs of a variant.
 #[derive(Clone, Copy)]
 pub struct Wanted<'w> {
-    /// What it does.
+    /// Its plan.
     pub plan: &'w Plan,
-    /// What maps hold.
+    /// Contents of maps.
     pub contents: &'w dyn Contents,
-    /// For what there is room in the twin of each map.
+    /// Room in the twin of each map.
     pub rooms: &'w FxHashMap<ir::Map, Room>,
-    /// Programs that it reaches by tail calls, of which variants are to go with it.
+    /// Programs that it reaches by tail calls and that need variants that belong to it.
     pub callees: &'w [FuncId],
-    /// Program arrays and slots that hold one of them each: calls through these are joined.
+    /// Program arrays and slots that hold one of them each: calls through these are inlined.
     pub joins: &'w [(ir::Map, u32, FuncId)],
 }
 
@@ -150,7 +150,8 @@ impl Compiler {
         let sites = both().map(|c| c.sites.len() as u32).max().unwrap_or(0);
         let widest = both().flat_map(|c| &c.sites).map(|s| s.key_size).max().unwrap_or(0);
         if let Some(calling) = &mut calling {
-            // Numbers of twins are the guard's, and what caches hold is found by the secret, whichever of both code is made by.
+            // Numbers of twins belong to the guard, and entries of caches are found by the secret, whichever
+            // of the two makes the code.
             it.twins.retain(|twin| calling.twins.contains(twin));
             calling.twins.clone_from(&it.twins);
             calling.secret = it.secret;
@@ -161,7 +162,7 @@ impl Compiler {
         Ok(it)
     }
 
-    /// The program of a lifted object, prepared, without room for its sites in the maps that were added.
+    /// Prepares the program of a lifted object, without room for its sites in the maps that were added.
     fn prepared(
         object: &Object,
         described: &obj::Program,
@@ -175,7 +176,7 @@ impl Compiler {
         let knowledge = target.domain().knowledge;
         prepared.module.funcs.values_mut().for_each(|func| widen_types(func, knowledge));
         transform::prepare(&mut prepared.module, callbacks, &mut Session::new(target))?;
-        // Of the prepared module: pointers that the compiler spilled would be taken for one another.
+        // Usage of the prepared module: pointers that the compiler spilled would be taken for one another.
         let usage = ir::usage::Usage::new(&prepared.module);
         let (parts, sites) = parts(object, &prepared.module, described);
         let calls = |map| {
@@ -229,13 +230,13 @@ impl Compiler {
         }
     }
 
-    /// The same program and the same maps, but callbacks that are loops here are called there; lookups have other numbers. `None` if there are
-    /// no such callbacks.
+    /// The same program and the same maps, but with calls of the callbacks that are loops here; lookups have
+    /// other numbers. `None` if there are no such callbacks.
     pub fn calling(&self) -> Option<&Compiler> {
         self.calling.as_deref()
     }
 
-    /// The object with the maps more.
+    /// The object with the added maps.
     pub fn object(&self) -> &Object {
         &self.object
     }
@@ -245,14 +246,14 @@ impl Compiler {
         self.program
     }
 
-    /// The name of the map that the guard's state takes the place of.
+    /// The name of the map that the guard's state replaces.
     pub fn guard_name(&self) -> &str {
         &self.object.maps[self.guard.index()].name
     }
 
-    /// Whether a map is one of those that were added: they belong to one session only.
+    /// Returns true if a map is one of those that were added: they belong to one session only.
     pub fn is_own(&self, map: MapId) -> bool {
-        // All that was added comes after the maps that are looked up.
+        // All added maps come after the maps that are looked up.
         map.index() >= self.guard.index()
     }
 
@@ -276,15 +277,15 @@ impl Compiler {
         self.misses
     }
 
-    /// The program array of the variant that stands by, if packets can be left to it: where the program makes tail calls itself, one more would
-    /// be one too many at the end of a long chain.
+    /// The program array of the standby variant, if packets can be passed to it: if the program makes tail
+    /// calls itself, one more would be one too many at the end of a long chain.
     pub fn standby(&self) -> Option<MapId> {
         let calls = !self.arrays.is_empty()
             || transform::may_call_more(&self.prepared.module, module::func(self.program));
         (!calls && self.packet_kind().is_some()).then_some(self.standby)
     }
 
-    /// What the program is given; `None` if it is no packet that could be kept.
+    /// Kind of the program's input; `None` if it is no packet that could be kept.
     pub fn packet_kind(&self) -> Option<PacketKind> {
         match self.described().kind.program_type {
             obj::ProgramType::XDP => Some(PacketKind::Xdp),
@@ -298,18 +299,18 @@ impl Compiler {
         &self.described
     }
 
-    /// The map in whose place the twin of a map is put, if it can have one.
+    /// Placeholder of the twin of a map, if it can have one.
     pub fn twin(&self, map: ir::Map) -> Option<MapId> {
         self.twins.iter().find(|(of, _)| *of == map).map(|(_, twin)| *twin)
     }
 
-    /// By which specialised code can do without this map alone, if it has a twin.
+    /// The guard's slot by which specialised code can do without this map alone, if it has a twin.
     pub fn slot(&self, map: ir::Map) -> Option<Slots> {
         let number = (0..guard::SLOTS).zip(&self.twins).find(|(_, (of, _))| *of == map)?.0;
         Some(Slots::one(number))
     }
 
-    /// The map in whose place the cache of a map is put, if it can have one.
+    /// Placeholder of the cache of a map, if it can have one.
     pub fn cache(&self, map: ir::Map) -> Option<MapId> {
         self.caches.iter().find(|(of, _, _)| *of == map).map(|(_, place, _)| *place)
     }
@@ -325,8 +326,8 @@ impl Compiler {
         outer.map(|(id, _)| object_map(id))
     }
 
-    /// The maps of maps whose inner maps have a template's shape, and the maps of the object that have it themselves. None if it is
-    /// no template.
+    /// The maps of maps whose inner maps have a template's shape, and the maps of the object that have it
+    /// themselves. Empty if it is no template.
     pub fn inner(&self, template: ir::Map) -> (Vec<MapId>, Vec<MapId>) {
         let (mut outers, mut others) = (Vec::new(), Vec::new());
         if self.outer(template).is_some() {
@@ -341,7 +342,7 @@ impl Compiler {
         (outers, others)
     }
 
-    /// The type of the inner maps of a map of maps, and how far they are read-only to all programs of the object.
+    /// The type of the inner maps of a map of maps, and the access of all programs of the object to them.
     pub fn inside(&self, outer: MapId) -> Option<(obj::MapType, ir::usage::Access)> {
         let module = &self.prepared.module;
         let template = module.maps[module::map(outer)].inner?;
@@ -356,7 +357,8 @@ impl Compiler {
         self.sites.iter().filter(|s| s.is_inner).map(|s| s.map).collect()
     }
 
-    /// Whether what the inner maps of a template's shape hold can be known: no program writes them, and they are few.
+    /// Returns true if the contents of the inner maps of a template's shape can be known: no program writes
+    /// them, and they are few.
     pub fn knows_inside(&self, template: ir::Map) -> bool {
         let (outers, _) = self.inner(template);
         let is_read = |outer: &MapId| {
@@ -369,7 +371,7 @@ impl Compiler {
         !outers.is_empty() && outers.iter().all(is_read) && room <= MOST_INSIDE
     }
 
-    /// The maps that can stand for those inside a map of maps.
+    /// Placeholders of the inner maps of a map of maps.
     pub fn places(&self, outer: ir::Map) -> &[MapId] {
         self.insides.iter().find(|(of, _)| *of == outer).map_or(&[], |(_, places)| places)
     }
@@ -381,11 +383,11 @@ impl Compiler {
         all.filter(|map| !self.is_own(object_map(*map))).collect()
     }
 
-    /// A cache of a map; `None` if it can have none.
+    /// Describes a cache of a map; `None` if it can have none.
     pub fn cache_for(&self, map: ir::Map) -> Option<Cache> {
         let (_, place, known) = self.caches.iter().find(|(of, _, _)| *of == map)?;
         let decl = self.declaration(map);
-        // What a template has room for says nothing of the maps that are put inside.
+        // The size of a template says nothing about the maps that are put inside.
         let entries = self.outer(map).is_none().then_some(decl.max_entries);
         let cpus = u32::try_from(millstream_kernel::cpu_numbers().ok()?).ok()?;
         Some(Cache {
@@ -399,13 +401,13 @@ impl Compiler {
         })
     }
 
-    /// Slots of the profile for each site that is asked for.
+    /// Slots of the profile for each profiled site.
     pub fn slots(&self) -> u32 {
         SLOTS
     }
 
-    /// Program arrays through which the program, or one that it reaches, makes tail calls, and the maps in whose place those are put that
-    /// hold variants.
+    /// Program arrays through which the program, or one that it reaches, makes tail calls, and the
+    /// placeholders of those that hold variants.
     pub fn arrays(&self) -> &[(ir::Map, MapId)] {
         &self.arrays
     }
@@ -415,17 +417,18 @@ impl Compiler {
         self.parts.iter().map(|(func, _)| *func)
     }
 
-    /// The program arrays through which a program makes tail calls, and in which slots, where it says which.
+    /// The program arrays through which a program makes tail calls, and the slots, if it says which.
     pub fn calls(&self, func: FuncId) -> Vec<(ir::Map, Option<u32>)> {
         transform::calls(&self.prepared.module, module::func(func))
     }
 
-    /// Whether a program may make other tail calls than those.
+    /// Returns true if a program may make other tail calls than those.
     pub fn may_call_more(&self, func: FuncId) -> bool {
         transform::may_call_more(&self.prepared.module, module::func(func))
     }
 
-    /// Whether a lookup may have a cache: programs that others call may be called in the form in which they count no writes.
+    /// Returns true if a lookup may have a cache: programs that others call may be called in the form in
+    /// which they count no writes.
     pub fn may_cache(&self, site: &Site) -> bool {
         site.func == module::func(self.program)
     }
@@ -435,7 +438,7 @@ impl Compiler {
         &self.sites
     }
 
-    /// The maps that lookups or addresses of the program name, but for our own.
+    /// The maps that lookups or addresses of the program name, except our own.
     pub fn maps(&self) -> BTreeSet<ir::Map> {
         let bodies = self.parts().map(|func| &self.prepared.module.funcs[module::func(func)]);
         let named = bodies.flat_map(|func| {
@@ -458,14 +461,14 @@ impl Compiler {
         &self.prepared.module.maps[map]
     }
 
-    /// A map as the object describes it; of a template, the inner maps.
+    /// A map as the object describes it; for a template, the inner maps.
     pub fn spec(&self, map: ir::Map) -> &obj::MapSpec {
         let inner = self.outer(map).and_then(|id| self.object.maps[id.index()].inner.as_ref());
         inner.unwrap_or_else(|| &self.object.maps[object_map(map).index()].spec)
     }
 
-    /// The lookups of which it makes no difference what they find where this one finds that, if the word of its key is known ahead of
-    /// them; in their order.
+    /// The lookups whose results do not matter if this one finds `finds`, as far as the word of its key is
+    /// known ahead of them; in their order.
     pub fn spared_by(
         &self,
         site: &Site,
@@ -481,28 +484,28 @@ impl Compiler {
         in_loops(&self.prepared.module.funcs[module::func(self.program)])
     }
 
-    /// Whether a lookup in an array is never for an index that the array does not have.
+    /// Returns true if a lookup in an array never has an index outside the array.
     pub fn in_range(&self, site: &Site) -> bool {
         transform::in_range(&self.prepared.module, site.func, site)
     }
 
-    /// Whether a loop looks up one index after the other there.
+    /// Returns true if the lookup is in a loop over consecutive indices.
     pub fn is_walked(&self, site: &Site) -> bool {
         transform::is_walked(&self.prepared.module, site)
     }
 
-    /// How far a map is read-only to all programs of the object.
+    /// Access of all programs of the object to a map.
     pub fn access(&self, map: ir::Map) -> ir::usage::Access {
         self.usage.of_module(map).access(self.declaration(map))
     }
 
-    /// Whether programs of the object may add entries to a hash map.
+    /// Returns true if programs of the object may add entries to a hash map.
     pub fn adds(&self, map: ir::Map) -> bool {
         stateful::adds(&self.prepared.module, &self.usage, map)
     }
 
-    /// A variant that writes down the keys of these lookups, and keeps packets for the judge or counts them. With these programs that
-    /// it reaches.
+    /// Makes a variant that records the keys of these lookups, and keeps packets for the judge or counts
+    /// them, with these programs that it reaches.
     ///
     /// # Errors
     /// [`VariantError`].
@@ -532,7 +535,7 @@ impl Compiler {
         })
     }
 
-    /// A variant in which a plan is carried out.
+    /// Makes a variant that carries out a plan.
     ///
     /// # Errors
     /// [`VariantError`].
@@ -548,7 +551,7 @@ impl Compiler {
                 }
             }
             for cache in &wanted.plan.caches {
-                // One that does not fit is refused by the transform.
+                // A size that does not fit is refused by the transform.
                 m.maps[cache.place].value_size = u32::try_from(cache.shape.bytes()).unwrap_or(0);
             }
             let mut report = Report::default();
@@ -559,7 +562,7 @@ impl Compiler {
                 report.add(done.or_else(|e| self.only_called(part, e).map(|()| Report::default()))?);
             }
             let joins: Vec<Joined> = wanted.joins.iter().filter_map(|join| self.joined(join)).collect();
-            // The program itself comes last: what it is joined with is joined by then.
+            // The program itself comes last: its callees are complete by then.
             let parts: Vec<FuncId> = self.chosen(wanted.callees).map(|(part, _)| *part).collect();
             for part in parts.into_iter().rev().filter(|_| !joins.is_empty()) {
                 report.joined.extend(transform::join(m, module::func(part), &joins));
@@ -575,7 +578,7 @@ impl Compiler {
         Some(Joined { place: module::map(*place), slot, callee: module::func(callee) })
     }
 
-    /// Programs that are called stay as they are where they cannot be changed.
+    /// Leaves programs that are called as they are if they cannot be changed.
     fn only_called<E: std::fmt::Display>(&self, part: FuncId, error: E) -> Result<(), E> {
         if part == self.program {
             return Err(error);
@@ -584,7 +587,7 @@ impl Compiler {
         Ok(())
     }
 
-    /// What of a plan is for one of the parts.
+    /// The part of a plan that is for one of the parts.
     fn plan_of(&self, plan: &Plan, part: FuncId, first: u32) -> Plan {
         let own = |site: SiteId| {
             let of = self.sites.iter().find(|s| s.id == site).map(|s| s.func);
@@ -609,14 +612,14 @@ impl Compiler {
         self.parts.iter().filter(move |(part, _)| *part == self.program || callees.contains(part))
     }
 
-    /// The arrays, if there is anything to be called through their places.
+    /// The arrays, if anything is called through their placeholders.
     fn chain(&self, callees: &[FuncId]) -> Vec<Chained> {
         let all = self.arrays.iter().filter(|_| !callees.is_empty());
         all.map(|&(array, place)| Chained { array, place: module::map(place) }).collect()
     }
 
-    /// The guard of a generation, for a plan; with `count`, packets that it turns away are counted. Those of a generation that does not
-    /// stand by itself are left to the one that does.
+    /// The guard of a generation, for a plan; with `count`, packets that it turns away are counted. A
+    /// generation that is not a standby passes those packets to the standby variant.
     pub fn guard(&self, generation: u32, count: bool) -> transform::Guard {
         let stand_in = |array| StandIn { array: module::map(array), offset: guard::STANDBY };
         transform::Guard {
@@ -632,7 +635,8 @@ impl Compiler {
         }
     }
 
-    /// A variant in which a transform has changed the program, these functions, and these programs that it reaches.
+    /// Makes a variant in which a transform has changed the program, these functions, and these programs that
+    /// it reaches.
     fn variant(
         &self,
         others: &[ir::Func],
@@ -643,7 +647,7 @@ impl Compiler {
         let mut lifted = self.prepared.clone();
         let report = transform(&mut lifted.module)?;
         transform::finish(&mut lifted.module, &mut Session::new(target(self.isa)))?;
-        // All others stay as they are in the object.
+        // All other functions stay as they are in the object.
         let in_loops = in_loops(&lifted.module.funcs[module::func(self.program)]);
         let mut object = self.object.clone();
         let mut replace = |func: ir::Func| -> Result<(), VariantError> {
@@ -680,7 +684,7 @@ fn in_loops(func: &ir::Function) -> usize {
     within.map(|block| func.blocks[*block].insts.len()).sum()
 }
 
-/// Whether the kernel lets programs of two kinds call each other.
+/// Returns true if the kernel lets programs of two kinds call each other.
 pub(crate) fn is_alike(a: &obj::SectionKind, b: &obj::SectionKind) -> bool {
     (a.program_type, a.attach_type, a.load_flags()) == (b.program_type, b.attach_type, b.load_flags())
 }
@@ -715,8 +719,8 @@ pub(crate) fn choose<'o>(object: &'o Object, name: Option<&str>) -> Result<&'o o
     }
 }
 
-/// The maps of whose values addresses are compared with anything but null, or taken from one another: such may lie only where the map
-/// has them.
+/// The maps whose value addresses are compared with anything but null, or subtracted from one another: such
+/// values may lie only where the map has them.
 fn compared(func: &ir::Function) -> BTreeSet<ir::Map> {
     let of = |v: &ir::Value| match func.types[*v] {
         ir::Type::Ptr(ir::Prov::MapValue(map) | ir::Prov::MapValueOrNull(map)) => Some(map),
@@ -728,7 +732,7 @@ fn compared(func: &ir::Function) -> BTreeSet<ir::Map> {
         let data = &func.insts[inst];
         let compares = match &data.op {
             ir::Op::Branch { .. } | ir::Op::Cmp { .. } => !data.args.iter().any(is_null),
-            // An address moved by a number is still one; of what else is computed of it, nobody knows what becomes.
+            // An address moved by a number is still one; the use of other results of arithmetic is unknown.
             ir::Op::Alu { op: ir::AluOp::Add, .. } => false,
             ir::Op::Alu { op: ir::AluOp::Sub, .. } => data.args.get(1).is_some_and(|v| of(v).is_some()),
             ir::Op::Alu { .. }
@@ -743,7 +747,8 @@ fn compared(func: &ir::Function) -> BTreeSet<ir::Map> {
     found
 }
 
-/// What the guard says while packets may run a generation's code and read this side of its twins, no map being behind.
+/// Value of the guard's token while packets may run a generation's code and read this side of its twins, no
+/// map being behind.
 pub const fn token(generation: u32, side: u32) -> u64 {
     (generation as u64) << 32 | side as u64
 }

@@ -1,10 +1,10 @@
-//! What a replay puts in the place of helpers: answers that are the same on all sides, and records of what would have
-//! gone out.
+//! Replacements of helpers in a replay: answers that are the same on all sides, and records of outgoing
+//! effects.
 //!
-//! Calls of such helpers become calls of functions that are appended to the program, so nothing else of it moves.
-//! Time and random numbers come from memory that is set before each packet. Events, traces and redirections go to a ring
-//! buffer; a redirection is made as well, for its answer depends on maps, and a test run sends nothing. Of a
-//! redirection through a map, key and flags are kept; which map it was is not.
+//! Calls of such helpers become calls of functions that are appended to the program, so nothing else of it
+//! moves. Time and random numbers come from memory that is set before each packet. Events, traces and
+//! redirections go to a ring buffer; a redirection is made as well, because its answer depends on maps, and a
+//! test run sends nothing. For a redirection through a map, key and flags are kept; the map is not.
 //!
 //! Invariant: a program that has been through [`Aids::rewrite`] changes nothing but its maps and its packet.
 
@@ -69,18 +69,19 @@ impl Aids {
         Ok(Aids { memory, ring: told.ring_buffer()?, script, told })
     }
 
-    /// What the clocks show to the next packet, and where its random numbers begin.
+    /// Sets the time that the clocks show to the next packet, and the seed of its random numbers.
     pub(super) fn set(&self, time: u64, random: u64) {
         self.memory.atomic_u64(TIME).store(time, Ordering::Relaxed);
         self.memory.atomic_u64(RANDOM).store(random, Ordering::Relaxed);
     }
 
-    /// Adds what was told since the last time, each record behind its length.
+    /// Appends the records since the last call, each behind its length.
     pub(super) fn told(&mut self, out: &mut Vec<u8>) {
         records(&mut self.ring, out);
     }
 
-    /// A program of which all that it does to the world goes through these aids, and where the functions begin that it has more.
+    /// Rewrites a program so that all its external effects go through these aids; also returns the starts of
+    /// the added functions.
     pub(super) fn rewrite(&self, slots: &[u64]) -> Result<(Vec<u64>, Vec<u32>), Unjudged> {
         let mut raws: Vec<Raw> = slots.iter().map(|s| Raw::from_bytes(s.to_ne_bytes())).collect();
         let decoded = decode_all(&raws).map_err(|e| Unjudged::Program(e.to_string()))?;
@@ -116,7 +117,7 @@ impl Aids {
         Ok((raws.iter().map(|r| u64::from_ne_bytes(r.to_bytes())).collect(), starts))
     }
 
-    /// The function that takes a helper's place.
+    /// The function that replaces a helper.
     fn stand_in(&self, helper: &str) -> Option<String> {
         let word = |at| format!("map[fd:{}][0]+{at}", self.script.as_fd().as_raw_fd());
         Some(match helper {
@@ -148,7 +149,7 @@ impl Aids {
         })
     }
 
-    /// Notes some arguments, then calls the helper itself, which has four at most.
+    /// Records some arguments, then calls the helper itself, which has four at most.
     fn and_call(&self, helper: &str, noted: &[&str]) -> String {
         let arguments = Helper::by_name(helper).map_or(0, |(_, h)| h.args.len());
         let each = |text: fn(usize) -> String| (1..=arguments).map(text).collect::<String>();
@@ -157,7 +158,7 @@ impl Aids {
         format!("{save}{}{restore}call {helper}\nexit", self.note(helper, noted))
     }
 
-    /// Tells the helper's number and these registers.
+    /// Records the helper's number and these registers.
     fn note(&self, helper: &str, registers: &[&str]) -> String {
         let id = Helper::by_name(helper).map_or(0, |(id, _)| id);
         let size = 8 * (registers.len() + 1);
@@ -169,7 +170,7 @@ impl Aids {
         text + &self.tell(&format!("r2 = r10\nr2 += -{size}\nr3 = {size}"))
     }
 
-    /// Makes what `data` puts into r2 and r3 a record.
+    /// Writes the bytes that `data` puts into r2 and r3 as a record.
     fn tell(&self, data: &str) -> String {
         let fd = self.told.as_fd().as_raw_fd();
         format!("{data}\nr1 = map[fd:{fd}]\nr4 = 0\ncall ringbuf_output\n")

@@ -1,4 +1,4 @@
-//! A candidate that differs, as a file: all that is needed to see it again.
+//! A candidate that differs, as a file: everything needed to reproduce it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,9 +13,9 @@ use super::shadow::Copied;
 
 /// The version of the files.
 pub const SCHEMA: u32 = 1;
-/// Entries of a map that are written down.
+/// Entries written for a map, at most.
 const ENTRIES: usize = 4096;
-/// Packets that are written down: the last ones.
+/// Packets written, at most: the last ones.
 const PACKETS: usize = 1024;
 
 /// A candidate that differs from the original. Bytes are in hexadecimal.
@@ -24,11 +24,11 @@ pub struct Difference {
     schema: u32,
     /// The program.
     program: String,
-    /// What differs, and how, the original's first.
+    /// The difference, the original's result first.
     pub observable: Observable,
     /// The packets up to the one that showed it.
     packets: Vec<Packet>,
-    /// The maps as they were before.
+    /// Contents of the maps before.
     maps: Vec<Table>,
     /// The code of the candidate, a slot each.
     candidate: Vec<String>,
@@ -43,7 +43,7 @@ struct Packet {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 struct Table {
     name: String,
-    /// How many entries it has; not all need be here.
+    /// Number of its entries; not all need be here.
     entries: usize,
     contents: Vec<(String, String)>,
 }
@@ -78,10 +78,10 @@ impl Difference {
         }
     }
 
-    /// Writes a file of its own into a directory, which is made; gives its path.
+    /// Writes a new file into a directory, which is created; returns its path.
     ///
     /// # Errors
-    /// What the file system refuses.
+    /// Errors of the file system.
     pub fn write(&self, directory: &Path) -> io::Result<PathBuf> {
         std::fs::create_dir_all(directory)?;
         let text = serde_json::to_string_pretty(self)?;

@@ -1,17 +1,19 @@
 //! The judge: is a candidate the same as the original, and faster, on packets that were just seen?
 //!
-//! Packets that the instrumented variant kept are replayed by test runs, on the original twice and the candidate
-//! once, in turn. Each has maps of its own in the place of all that programs write (`shadow`), filled from the live
-//! ones at one moment; clocks and random numbers give all sides the same answers, and what would have gone out is
-//! written down (`aids`). Where the original does the same twice and the candidate does not, in verdict, packet,
-//! context, what it tells or what its maps hold in the end, and does not again when all is done anew, the candidate
-//! differs. Then both are timed on these packets, interleaved, by the laboratory's harness (`times`).
+//! Packets that the instrumented variant kept are replayed by test runs, on the original twice and the
+//! candidate once, in turn. Each has maps of its own in place of all that programs write (`shadow`), filled
+//! from the live ones at one moment; clocks and random numbers give all sides the same answers, and outgoing
+//! effects are recorded (`aids`). If the original does the same twice and the candidate does not, in verdict,
+//! packet, context, records or final contents of the maps, and does not again when everything is repeated,
+//! the candidate differs. Then both are timed on these packets, interleaved, by the laboratory's harness
+//! (`times`).
 //!
-//! A test run has all in its caches and predicts every branch: what is claimed here is confirmed on live traffic by
-//! `live::make`, which also watches on. What copies of entries save where a lookup misses the processor's caches is not seen at
-//! all: a variant with such copies that is slower here is put on trial there (`live::admit`).
+//! A test run has everything in its caches and predicts every branch: its result is confirmed on live traffic
+//! by `live::make`, which also watches later. The time that copies of entries save when a lookup misses the
+//! processor's caches is not seen at all: a variant with such copies that is slower here is put on trial
+//! there (`live::admit`).
 //!
-//! Invariant: nothing that others can see changes by being judged. What cannot be judged in that way is not
+//! Invariant: judging changes nothing that others can see. A variant that cannot be judged in that way is not
 //! ([`Unjudged`]), and is left to live traffic.
 
 mod aids;
@@ -40,48 +42,48 @@ use shadow::{Moment, Shadow};
 
 /// Packets that are replayed before a variant is installed.
 const REPLAYED: usize = 512;
-/// How often a difference must show when all is done anew.
+/// Repetitions in which a difference must show.
 const CONFIRMATIONS: usize = 2;
-/// From one packet to the next, by the clocks that programs see.
+/// Time between two packets, by the clocks that programs see.
 const STEP_NS: u64 = 1_000;
 
 /// A program that does nothing: `r0 = 2; exit`.
 const PASSES: [u64; 2] = [0x0000_0002_0000_00b7, 0x95];
 
-/// What is judged.
+/// Inputs of a judgement.
 #[derive(Debug)]
 pub struct Case<'c, 's> {
-    /// What made it.
+    /// The compiler that made the candidate.
     pub compiler: &'c Compiler,
     /// The live maps.
     pub session: &'s Session<'c>,
     /// The object's programs that run now, with their ids.
     pub programs: &'s [(FuncId, u32)],
-    /// The maps that it may have been specialised on.
+    /// Maps on which it may have been specialised.
     pub specialised: BTreeSet<ir::Map>,
     /// Its code.
     pub candidate: &'s LinkedProgram,
-    /// The code of the programs that go with it, by tail calls.
+    /// The code of the programs that belong to it, called by tail calls.
     pub callees: Vec<(FuncId, &'s LinkedProgram)>,
-    /// The object's program arrays, and in whose place those are through which the candidate calls.
+    /// The object's program arrays, and the placeholders of those through which the candidate calls.
     pub arrays: Vec<(MapId, MapId)>,
-    /// The maps with its twins, and in whose place they are.
+    /// Its twins, by the placeholders that they replace.
     pub twins: Vec<(MapId, &'s Map)>,
-    /// The maps inside maps of maps that it names, and in whose place they are.
+    /// The inner maps that it names, by the placeholders that they replace.
     pub insides: Vec<(MapId, &'s Map)>,
     /// Its caches: each side begins with empty ones.
     pub caches: Vec<Cache>,
-    /// What the guard says while it may run.
+    /// Value of the guard's token while it may run.
     pub token: u64,
     /// Packets.
     pub samples: &'s [Sample],
-    /// Where to run it all: best where few packets are handled, for it keeps a CPU busy.
+    /// CPU to run it all on: best one that handles few packets, for it is kept busy.
     pub cpu: usize,
-    /// Whether it is to go on: something else may have to be done first.
+    /// Callback that stops judging if something else must be done first.
     pub goes_on: GoesOn<'s>,
 }
 
-/// Asked now and then whether judging is to go on.
+/// Callback that is asked now and then if judging is to go on.
 #[derive(Clone, Copy)]
 pub struct GoesOn<'f>(pub &'f (dyn Fn() -> bool + Sync));
 
@@ -97,16 +99,16 @@ impl GoesOn<'_> {
     }
 }
 
-/// Why nothing can be said.
+/// Reason why a variant cannot be judged.
 #[derive(Debug, thiserror::Error)]
 pub enum Unjudged {
-    /// It was not to go on.
+    /// It was told to stop.
     #[error("it was interrupted")]
     Interrupted,
     /// No packets.
     #[error("no packet was kept")]
     NoPackets,
-    /// What it does to the world cannot be kept inside.
+    /// An effect on the outside cannot be contained.
     #[error("it calls {0}, which no replay can keep to itself")]
     Effect(String),
     /// A map that programs write and that cannot be copied.
@@ -138,18 +140,18 @@ pub enum Unjudged {
     Cpu(std::io::Error),
 }
 
-/// What was found.
+/// Result of judging.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Judgement {
     /// Packets that were replayed.
     pub packets: usize,
-    /// What the original does not do alike twice, and was not compared.
+    /// Observables in which the original differs from itself, and which were not compared.
     pub varies: BTreeSet<String>,
-    /// What was found of the two.
+    /// Result of comparing the two.
     pub finding: Finding,
 }
 
-/// What was found of the two.
+/// Result of comparing the two.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Finding {
     /// They differ.
@@ -158,9 +160,10 @@ pub enum Finding {
     Same(Option<Ratio>),
 }
 
-/// Judges.
+/// Judges a candidate.
 ///
-/// The ids of the programs that are loaded for it are given to `ours`, for they hold maps that others watch.
+/// The ids of the programs that are loaded for it are given to `ours`, because they hold maps that others
+/// watch.
 ///
 /// # Errors
 /// [`Unjudged`].
@@ -177,7 +180,7 @@ pub fn judge(case: &Case<'_, '_>, ours: &mut dyn FnMut(u32)) -> Result<Judgement
     })
 }
 
-/// Compares only, on so many packets or a few more: samples go round until it is so many.
+/// Compares only, on so many packets or a few more: the samples are repeated until there are as many.
 ///
 /// # Errors
 /// [`Unjudged`].
@@ -185,7 +188,7 @@ pub fn compare(case: &Case<'_, '_>, packets: usize) -> Result<Judgement, Unjudge
     on_one_cpu(case.cpu, || Ok(replay(case, packets, &mut |_| ())?.0))
 }
 
-/// Values of each CPU are compared, so all is done on one.
+/// Runs `f` on one CPU, because values of each CPU are compared.
 fn on_one_cpu<R>(cpu: usize, f: impl FnOnce() -> Result<R, Unjudged>) -> Result<R, Unjudged> {
     os::on_cpu(cpu, f).map_err(Unjudged::Cpu)?
 }
@@ -218,9 +221,9 @@ struct Replay<'c, 's, 'r> {
     varies: BTreeSet<String>,
 }
 
-/// Where a difference showed.
+/// A difference, and its position.
 struct Seen {
-    /// Packets that went before.
+    /// Number of packets before it.
     after: usize,
     observable: Observable,
 }
@@ -239,7 +242,7 @@ impl<'c, 's, 'r> Replay<'c, 's, 'r> {
         Ok(Replay { case, moment, original, samples, sides, ours, time, packets, varies })
     }
 
-    /// A difference that shows each time.
+    /// Finds a difference that shows each time.
     fn difference(&mut self, packets: usize) -> Result<Option<Difference>, Unjudged> {
         if self.samples.iter().any(|s| !s.context.is_empty()) && !self.takes_contexts()? {
             self.samples.iter_mut().for_each(|s| s.context.clear());
@@ -261,8 +264,8 @@ impl<'c, 's, 'r> Replay<'c, 's, 'r> {
         Ok(Some(Difference::new(case, seen.observable, packets, moment.copied())))
     }
 
-    /// Whether a program of this kind can be run in the context of the first packet. One that names a device which this thread's namespace
-    /// does not know (it went) is left to the kernel.
+    /// Returns true if a program of this kind can be run in the context of the first packet. One that names a
+    /// device which this thread's namespace does not know (it no longer exists) is left to the kernel.
     fn takes_contexts(&self) -> Result<bool, Unjudged> {
         let program = self.sides[0].session().load_raw(self.case.compiler.program(), &PASSES)?;
         let Sample { packet, context } = &self.samples[0];
@@ -281,14 +284,14 @@ impl<'c, 's, 'r> Replay<'c, 's, 'r> {
         Ok(())
     }
 
-    /// Runs so many packets on fresh maps; the first difference.
+    /// Runs so many packets on fresh maps; returns the first difference.
     fn play(&mut self, count: usize) -> Result<Option<Seen>, Unjudged> {
         let mut rng = Rng::new(self.time);
         for after in 0..count {
             let sample = &self.samples[after % self.samples.len()];
             let (time, random) = (self.time + STEP_NS * after as u64, rng.next_u64());
             self.case.goes_on.check()?;
-            // Who comes first takes turns.
+            // The sides take turns in coming first.
             for n in 0..3 {
                 self.sides[(n + after) % 3].run(sample, time, random);
             }

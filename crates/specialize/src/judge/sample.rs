@@ -10,11 +10,11 @@ use crate::transform::{PacketKind, Samples};
 pub struct Sample {
     /// Its bytes.
     pub packet: Vec<u8>,
-    /// The context, as a test run takes it; empty: as the kernel makes it up.
+    /// The context, as a test run takes it; empty if the kernel is to make it up.
     pub context: Vec<u8>,
 }
 
-/// Bytes of `struct __sk_buff` that reach as far as a test run is told anything.
+/// Bytes of `struct __sk_buff` up to the last field that a test run takes.
 const SKB: usize = 192;
 /// Bytes of `struct xdp_md`.
 const XDP: usize = 24;
@@ -24,16 +24,16 @@ const XDP_DATA_END: usize = 4;
 /// Empties the slots.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// Errors of the kernel.
 pub fn clear(samples: &Map) -> Result<(), Error> {
     let keys: Vec<u8> = (0..samples.info().max_entries).flat_map(u32::to_ne_bytes).collect();
     samples.update_batch(&keys, &vec![0; samples.value_len()? * samples.info().max_entries as usize])
 }
 
-/// Packets that came by since the slots were emptied.
+/// Number of packets that were seen since the slots were emptied.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// Errors of the kernel.
 pub fn seen(samples: &Map) -> Result<u64, Error> {
     Ok(seen_by_cpu(samples)?.into_iter().sum())
 }
@@ -48,10 +48,10 @@ fn seen_by_cpu(samples: &Map) -> Result<Vec<u64>, Error> {
     Ok(first.chunks_exact(stride).map(|slot| count(slot).unwrap_or(0)).collect())
 }
 
-/// The CPU that fewest packets came by on, of those that this thread may run on; of several the last.
+/// The CPU with the fewest packets, of those that this thread may run on; the last of several.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// Errors of the kernel.
 pub fn idlest(samples: &Map) -> Result<Option<usize>, Error> {
     let seen = seen_by_cpu(samples)?;
     let busy = |cpu: &usize| seen.get(*cpu).copied().unwrap_or(0);
@@ -61,7 +61,7 @@ pub fn idlest(samples: &Map) -> Result<Option<usize>, Error> {
 /// The packets that were kept since the slots were emptied. No program may be writing them.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// Errors of the kernel.
 pub fn read(samples: &Map, kind: PacketKind) -> Result<Vec<Sample>, Error> {
     let stride = samples.value_len()? / possible_cpus()?.max(1);
     let entries = samples.entries()?;
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!((found.context[8], found.context[32], found.context[48]), (1, 2, 3));
     }
 
-    /// Where packets are handled nothing else is done, if it can be helped.
+    /// The judge keeps away from CPUs that handle packets, if possible.
     #[test]
     fn the_idlest_cpu_is_one_that_handles_fewest_packets() {
         if !testing::require() {

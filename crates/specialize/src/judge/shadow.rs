@@ -1,4 +1,4 @@
-//! A program with maps of its own in the place of all that it may write: what it does to them nobody else sees.
+//! A program with maps of its own in place of all that it may write: nobody else sees its writes.
 
 use std::os::fd::AsFd;
 
@@ -19,25 +19,25 @@ use crate::guard;
 
 /// Bytes of all maps that are copied, at most.
 const MOST_BYTES: usize = 64 << 20;
-/// Of maps that nothing was specialised on, entries that are copied at most.
+/// Entries that are copied at most, of a map on which nothing was specialised.
 const SOME: usize = 1 << 14;
 /// Entries that are written at once.
 const BATCH: usize = 1024;
 
-/// How a shadow comes by a map.
+/// Source of a map of a shadow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Role {
-    /// It is the session's: no program writes it.
+    /// The session's map: no program writes it.
     Shared,
     /// A new one, with the contents of the session's.
     Copied,
-    /// A new one, with copies of the maps that the session's holds.
+    /// A new one, with copies of the maps inside the session's.
     Nested,
     /// A new one.
     New,
 }
 
-/// What a program array holds, by slot.
+/// Contents of a program array, by slot.
 type Slots = Vec<(Vec<u8>, FuncId)>;
 
 /// A map that is copied: one of the object's, or an inner one, in a slot of one of the object's.
@@ -46,32 +46,32 @@ pub(super) struct Copied {
     map: MapId,
     slot: Option<Vec<u8>>,
     info: MapInfo,
-    /// For how many entries the copy has room.
+    /// Entries for which the copy has room.
     capacity: u32,
     pub(super) contents: Contents,
 }
 
 impl Copied {
-    /// What it is called.
+    /// Name of the map, for reports.
     pub(super) fn name(&self, object: &object::Object) -> String {
         let name = &object.maps[self.map.index()].name;
         let slot = |key: &Vec<u8>| key.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         self.slot.as_ref().map_or_else(|| name.clone(), |key| format!("{name}[{}]", slot(key)))
     }
 
-    /// Bytes of all entries that there is room for.
+    /// Bytes of all entries for which there is room.
     fn bytes(&self) -> usize {
         (self.info.key_size as usize + self.info.value_size as usize) * self.capacity as usize
     }
 }
 
-/// The contents of the maps to be copied, read one after the other while programs may write them: what matters is
-/// that every shadow begins with the same.
+/// The contents of the maps to be copied, read one after the other while programs may write them: it only
+/// matters that every shadow begins with the same.
 #[derive(Debug)]
 pub(super) struct Moment {
     roles: Vec<Role>,
     copied: Vec<Copied>,
-    /// Program arrays: map, and what is in which slot.
+    /// Program arrays: map, and contents by slot.
     arrays: Vec<(MapId, Slots)>,
 }
 
@@ -114,7 +114,7 @@ impl Moment {
         Ok(moment)
     }
 
-    /// The copied maps, and what was in them.
+    /// The copied maps, and their contents.
     pub(super) fn copied(&self) -> &[Copied] {
         &self.copied
     }
@@ -123,7 +123,7 @@ impl Moment {
 fn role(case: &Case<'_, '_>, id: MapId, live: Option<&Map>) -> Result<Role, Unjudged> {
     let Some(live) = live else { return Ok(Role::New) };
     if case.compiler.is_own(id) {
-        // The profile's are not touched; the guard's is to hold another token, twins come with the candidate.
+        // The profile's maps are not touched; the guard's holds another token, twins come with the candidate.
         let profile = id == case.compiler.sketch() || id == case.compiler.samples();
         return Ok(if profile { Role::Shared } else { Role::New });
     }
@@ -145,12 +145,12 @@ fn role(case: &Case<'_, '_>, id: MapId, live: Option<&Map>) -> Result<Role, Unju
     }
 }
 
-/// The maps that a map of maps holds. Each must be there once, and none of the object's.
+/// Reads the inner maps of a map of maps. Each must be there once, and none may be the object's.
 fn nested(case: &Case<'_, '_>, outer: MapId, live: &Map) -> Result<Vec<Copied>, Unjudged> {
     let mut found: Vec<(u32, Copied)> = Vec::new();
     let own = |id| {
         let all = (0..case.compiler.object().maps.len() as u32).map(MapId);
-        // What code names is in the place of one of ours.
+        // A map that code names is in the place of one of the session's.
         let mut others = all.filter(|at| !case.compiler.is_own(*at));
         others.any(|at| case.session.map(at).is_some_and(|map| map.id() == id))
     };
@@ -167,7 +167,8 @@ fn nested(case: &Case<'_, '_>, outer: MapId, live: &Map) -> Result<Vec<Copied>, 
     Ok(found.into_iter().map(|(_, copied)| copied).collect())
 }
 
-/// What is copied of a map, all of it or as many entries as will do, and for how many the copy has room.
+/// Reads the entries of a map that are copied, all of them or as many as are enough, and the number for which
+/// the copy has room.
 fn contents(live: &Map, whole: bool) -> Result<(u32, Contents), Unjudged> {
     let all = live.entries()?;
     let most = live.info().max_entries;
@@ -178,7 +179,7 @@ fn contents(live: &Map, whole: bool) -> Result<(u32, Contents), Unjudged> {
     Ok((if whole { most } else { most.min(4 * SOME as u32) }, contents))
 }
 
-/// What a program array holds. All must be of the object, or calls would leave the replay.
+/// Reads a program array. All programs must belong to the object, or calls would leave the replay.
 fn programs(case: &Case<'_, '_>, map: &object::Map, live: &Map) -> Result<Slots, Unjudged> {
     let mut held = Vec::new();
     for (slot, id) in live.entries()?.iter() {
@@ -204,24 +205,25 @@ pub(super) struct Shadow<'c> {
     answer: Answer,
 }
 
-/// What one packet gave.
+/// Result of one packet.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     ran: bool,
     output: TestOutput,
-    /// What it told: records, each behind its length.
+    /// Its records, each behind its length.
     pub(super) told: Vec<u8>,
 }
 
 impl Answer {
-    /// What came out; `None` if the program cannot be run on the packet.
+    /// Output of the test run; `None` if the program cannot be run on the packet.
     pub(super) fn output(&self) -> Option<&TestOutput> {
         self.ran.then_some(&self.output)
     }
 }
 
 impl<'c> Shadow<'c> {
-    /// Loads `linked` as the program, with maps as they were at the moment. It calls these others through arrays of its own.
+    /// Loads `linked` as the program, with maps as they were at the moment. It calls `callees` through arrays
+    /// of its own.
     pub(super) fn new(
         case: &Case<'c, '_>,
         moment: &Moment,
@@ -261,7 +263,7 @@ impl<'c> Shadow<'c> {
             let place = case.arrays.iter().find(|(of, _)| of == array);
             let Some(place) = place.and_then(|(_, place)| session.map(*place)) else { continue };
             for (slot, func) in held {
-                // What has no variant is left to the call through the array itself.
+                // A program without a variant is left to the call through the array itself.
                 let first = (*func == compiler.program()).then_some(&program);
                 let variant = variants.iter().find(|(f, _)| f == func).map(|(_, p)| p);
                 if let Some(variant) = variant.or(first) {
@@ -296,12 +298,12 @@ impl<'c> Shadow<'c> {
         self.rings.iter_mut().for_each(|ring| records(ring, &mut answer.told));
     }
 
-    /// What the last packet gave.
+    /// Result of the last packet.
     pub(super) fn answer(&self) -> &Answer {
         &self.answer
     }
 
-    /// What the copied maps hold, in the order of the moment's.
+    /// Reads the contents of the copied maps, in the order of the moment's.
     pub(super) fn contents(&self, moment: &Moment) -> Result<Vec<Contents>, Unjudged> {
         let mut inner = self.inner.iter();
         let mut held = |copied: &Copied| {
@@ -320,7 +322,7 @@ impl<'c> Shadow<'c> {
     }
 }
 
-/// Maps as they were at the moment, and those inside.
+/// Makes maps as they were at the moment, and the inner ones.
 fn session<'c>(case: &Case<'c, '_>, moment: &Moment) -> Result<(Session<'c>, Vec<Map>), Unjudged> {
     let object = case.compiler.object();
     let mut loader = Loader::new(object).only(&case.compiler.described().name)?;
@@ -378,7 +380,7 @@ fn session<'c>(case: &Case<'c, '_>, moment: &Moment) -> Result<(Session<'c>, Vec
     Ok((session, inner))
 }
 
-/// What a shadow has in the place of a map that code names: the copy, where there are copies.
+/// Map that a shadow has in place of one that code names: the copy, if there are copies.
 fn inside<'m>(
     case: &Case<'_, '_>,
     moment: &Moment,
@@ -392,11 +394,12 @@ fn inside<'m>(
     let is_copied = moment.roles.iter().enumerate().any(|(at, role)| {
         *role == Role::Nested && case.compiler.places(module::map(MapId(at as u32))).contains(&place)
     });
-    // It was taken out since, and nobody may write it but who is live.
+    // It has been removed since, and only live programs may write it.
     if is_copied { Err(Unjudged::Map(live.info().name.clone(), live.info().map_type)) } else { Ok(live) }
 }
 
-/// A map of maps like another, for maps like this one. Guards know it by its name: filling it is no news to sessions of this process.
+/// Makes a map of maps like another, for inner maps like this one. Guards know it by its name: filling it is
+/// no event for sessions of this process.
 fn outer_like(live: &MapInfo, inner: &Copied) -> Result<Map, Unjudged> {
     let MapInfo { map_type, key_size, value_size, max_entries, flags, .. } = *live;
     let template = Map::create(&like(inner))?;
@@ -407,7 +410,7 @@ fn outer_like(live: &MapInfo, inner: &Copied) -> Result<Map, Unjudged> {
     Ok(Map::create(&spec)?)
 }
 
-/// An inner map like the one that is copied.
+/// Describes an inner map like the one that is copied.
 fn like(copied: &Copied) -> MapSpec<'_> {
     let MapInfo { map_type, key_size, value_size, flags, ref name, .. } = copied.info;
     MapSpec {

@@ -1,8 +1,9 @@
-//! The time of both, on the packets that were kept, by the laboratory's harness.
+//! Times of both programs, on the packets that were kept, by the laboratory's harness.
 //!
-//! Programs are timed as they are, with the helpers that they call, on the maps of their replay. A test run takes
-//! packets of one length, so those of the commonest length are taken; what lies beyond the bytes that the harness puts
-//! back is the same in all. A program that changes a packet's length, or is no XDP program, cannot be timed in this way.
+//! Programs are timed as they are, with the helpers that they call, on the maps of their replay. A test run
+//! takes packets of one length, so those of the commonest length are taken; the bytes beyond those that the
+//! harness restores are the same in all. A program that changes a packet's length, or is no XDP program,
+//! cannot be timed in this way.
 
 use std::time::{Duration, Instant};
 
@@ -23,9 +24,10 @@ const PACKETS: usize = 128;
 /// Pairs of times, each from a window of [`WINDOW`] seconds.
 const WINDOWS: usize = 12;
 const WINDOW: f64 = 0.03;
-/// Copies of each, that their places in memory are not all that is compared.
+/// Copies of each, so that the comparison does not depend on their places in memory alone.
 const COPIES: usize = 3;
-/// One that takes longer to load is long: where it lies matters little to it, and copies would take seconds.
+/// Loading time from which a program is long: its place in memory matters little, and copies would take
+/// seconds.
 const SLOW: Duration = Duration::from_millis(100);
 
 /// Time of the candidate over that of the original.

@@ -1,4 +1,4 @@
-//! Which variants may come onto the hook: shapes that the judge has passed, and new ones once it has.
+//! Admission of variants to the hook: shapes that the judge has passed, and new ones once it has.
 
 use std::mem::Discriminant;
 use std::time::{Duration, Instant};
@@ -21,17 +21,19 @@ use crate::report::{Outcome, Report};
 use crate::transform::{self, Lookup, Plan, SiteId};
 use crate::variant::object_map;
 
-/// Nanoseconds that must be gained in test runs: where the copies lie in memory moves them by half as much.
+/// Least gain in test runs, in nanoseconds: the positions of the copies in memory move the result by half as
+/// much.
 const LEAST_NS: f64 = 1.0;
 
-/// What variants have in common that differ in constants only, or in the number of entries by less than a factor of two.
+/// Properties shared by variants that differ in constants only, or in the number of entries by less than a
+/// factor of two.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Shape {
     sites: Vec<(SiteId, Discriminant<Lookup>, u32)>,
     fields: usize,
     tests: Vec<(SiteId, Piece, u32)>,
     has_copies: bool,
-    /// Programs that are where they are called.
+    /// Number of programs inlined at their calls.
     joined: usize,
 }
 
@@ -53,38 +55,38 @@ impl Shape {
     }
 }
 
-/// What the judge has found of a shape.
+/// Verdict of the judge on a shape.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fate {
     /// It may come.
     Passed,
-    /// It may come for live traffic to judge: what it was replayed on does not tell.
+    /// It may come for live traffic to judge: the replay does not decide.
     Trial,
-    /// One of it differed: none is tried again.
+    /// A variant of it differed: none is tried again.
     Differs,
 }
 
-/// What becomes of a variant.
+/// Decision on a variant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Admission {
     /// It may come onto the hook.
     Granted,
     /// It may not.
     Refused,
-    /// The maps changed while it was judged: nothing was learnt of it.
+    /// The maps changed while it was judged: nothing was learnt about it.
     Void,
 }
 
-/// What the judge says of a variant.
+/// Result of judging a variant.
 pub(super) struct Judged {
     judgement: Result<Judgement, Unjudged>,
-    /// Nanoseconds a packet that its plan should gain.
+    /// Predicted gain of its plan, in nanoseconds a packet.
     predicted: Option<f64>,
     time: Duration,
 }
 
 impl Judged {
-    /// Nanoseconds a packet that it gained.
+    /// Measured gain, in nanoseconds a packet.
     fn gained(&self) -> Option<f64> {
         match &self.judgement {
             Ok(Judgement { finding: Finding::Same(Some(ratio)), .. }) => Some(-ratio.difference_ns),
@@ -94,7 +96,8 @@ impl Judged {
 }
 
 impl Live<'_> {
-    /// Whether a variant, made of the maps as of a snapshot, may be put onto the hook: its shape is known, or it was `judged`.
+    /// Decides if a variant, made from the maps as of a snapshot, may be put onto the hook: its shape is
+    /// known, or it was `judged`.
     pub(super) fn admits(
         &mut self,
         candidate: &mut Candidate,
@@ -108,7 +111,7 @@ impl Live<'_> {
         let (outcome, fate) = sentence(&judged.judgement, !candidate.active.caches.is_empty());
         let is_interrupted = matches!(judged.judgement, Err(Unjudged::Interrupted));
         if is_interrupted || outcome == Outcome::Different && !self.guard.holds(snapshot) {
-            // The original read other tables than the variant was made of.
+            // The original read other tables than those from which the variant was made.
             return Admission::Void;
         }
         let (packets, ratio, reason, file) = match judged.judgement {
@@ -141,7 +144,7 @@ impl Live<'_> {
         }
     }
 
-    /// What becomes of a variant that was not to be judged.
+    /// Decides on a variant that was not to be judged.
     fn by_shape(&self, shape: &Shape, tell: &mut dyn FnMut(&Report)) -> Admission {
         if self.settings.measure && self.judged.get(shape) == Some(&Fate::Differs) {
             let reason = "a variant of this shape differed from the original".to_owned();
@@ -163,12 +166,12 @@ impl Live<'_> {
 }
 
 impl Workshop<'_> {
-    /// Whether a variant must be judged before it may come onto the hook.
+    /// Returns true if a variant must be judged before it may come onto the hook.
     pub(super) fn is_new(&self, shape: &Shape) -> bool {
         self.measures && !self.fates.contains_key(shape)
     }
 
-    /// Holds a variant against the original, as long as the task is not called off.
+    /// Compares a variant with the original, unless the task is called off.
     pub(super) fn judge(&mut self, candidate: &Candidate, order: &Order, task: &Task) -> Judged {
         let (start, mut ids) = (Instant::now(), FxHashSet::default());
         let goes_on = || {
@@ -188,7 +191,8 @@ impl Workshop<'_> {
         judged
     }
 
-    /// Nanoseconds a packet that a plan should gain, by what lookups take in the maps as they are.
+    /// Predicts the gain of a plan, in nanoseconds a packet, from the cost of lookups in the maps as they
+    /// are.
     fn predicted(&self, plan: &Plan, profiles: &[SiteProfile], ours: &mut dyn FnMut(u32)) -> f64 {
         let mut lookups = FxHashMap::default();
         for profile in profiles {
@@ -244,16 +248,17 @@ impl Workshop<'_> {
     }
 }
 
-/// A variant with copies of entries that takes no more than this of the original's time in a replay may take less of it on live
-/// traffic.
+/// Most time that a variant with copies of entries may take in a replay, relative to the original, for live
+/// traffic to be tried: it may take less there.
 const MOST_WITH_COPIES: f64 = 1.5;
 
-/// What follows from a judgement, for this variant and for its shape.
+/// Derives the decision on a variant, and on its shape, from a judgement.
 ///
-/// A variant that was measured to be slower is not installed, with one exception. A replay keeps the entries of its few packets
-/// in the processor's caches, where a lookup is as quick as reading a copy of what it gives, so the copies of a variant can only
-/// cost there, although they save half of a packet's time on traffic of 10,000 flows. Such a variant is put on trial: live
-/// traffic is measured with it and without it, and it is taken back unless it is measured to be faster.
+/// A variant that was measured to be slower is not installed, with one exception. A replay keeps the entries
+/// of its few packets in the processor's caches, where a lookup is as quick as reading a copy of its result,
+/// so the copies of a variant can only cost there, although they save half of a packet's time on traffic of
+/// 10,000 flows. Such a variant is put on trial: live traffic is measured with it and without it, and it is
+/// taken back unless it is measured to be faster.
 fn sentence(judged: &Result<Judgement, Unjudged>, has_caches: bool) -> (Outcome, Option<Fate>) {
     match judged {
         // The next look at the traffic may bring packets.

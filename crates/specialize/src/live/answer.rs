@@ -16,18 +16,19 @@ use crate::report::{Reason, Report};
 use crate::twins::Unwritten;
 use crate::variant::token;
 
-/// How often the first packet is looked for before it is left out of the report.
+/// Attempts to find the first packet before it is left out of the report.
 const LOOKS: u32 = 10;
 
 impl Live<'_> {
     /// Answers what the guard has seen since the last time.
     pub(super) fn answer(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
         self.take_note();
-        // Who has come can be seen only when the call that brings him has returned.
+        // New holders can be seen only when the call that brings them has returned.
         if self.seen.foreign && self.begin(&Spared::default(), tell)?.is_none() {
             return Ok(());
         }
-        // What runs could not follow some, when that was tried while something else was under way.
+        // The running variant could not follow some writes, when that was tried while something else was
+        // under way.
         let (tried, new) = (self.unanswered.take(), self.seen.first.take());
         let Some(first) = tried.or(new) else { return Ok(()) };
         self.put_off_thoroughness();
@@ -43,7 +44,8 @@ impl Live<'_> {
         self.respecialise(profiles, Tier::Quick, Reason::Write, Some(first), tell)
     }
 
-    /// Takes note of what the guard has seen. After a snapshot has begun, this is all that was written before it.
+    /// Records the events that the guard has seen. After a snapshot has begun, these are all writes before
+    /// it.
     pub(super) fn take_note(&mut self) {
         for event in self.guard.events() {
             self.seen.first = Some(self.seen.first.map_or(event.time, |first| first.min(event.time)));
@@ -54,7 +56,7 @@ impl Live<'_> {
                     continue;
                 }
             };
-            // Which inner map it is, is not told.
+            // The event does not say which inner map it is.
             let inner = self.nested.iter().filter(|(_, n)| n.is_known && n.index == index);
             inner.for_each(|(template, _)| self.seen.note(*template, event.key.clone()));
             let written = self.sources.iter().find(|(_, s)| s.index == index);
@@ -74,9 +76,8 @@ impl Live<'_> {
         }
     }
 
-    /// Begins a snapshot: all that was seen before it is noted, and who may write is known. `None` if a writer stays inside, or
-    /// new ones come all the time.
-    /// Of `spared` maps writers may stay inside.
+    /// Begins a snapshot: all earlier events are noted, and all writers are known. `None` if a writer stays
+    /// inside, or new ones come all the time. Writers may stay inside the `spared` maps.
     pub(super) fn begin(
         &mut self,
         spared: &Spared,
@@ -96,8 +97,8 @@ impl Live<'_> {
         Ok(None)
     }
 
-    /// Lets the running generation go on, its twins brought up to date, or of maps that it can do without soon. `false` if that needs
-    /// other code.
+    /// Lets the running generation go on, its twins brought up to date, or soon those of maps that it can do
+    /// without. `false` if that needs new code.
     pub(super) fn follow(
         &mut self,
         write: Option<u64>,
@@ -121,7 +122,7 @@ impl Live<'_> {
             let present = active.record.present(&self.sources, &now);
             let present = if self.active_keeps_up(&now) { present } else { Present::Other };
             self.settings.steps.at(Step::Followed);
-            // Of what was written while the generation ran, nothing has a cache.
+            // No cache has entries that were written while the generation ran.
             if let Some(active) = self.active.as_mut().filter(|_| !runs) {
                 active.caches.forget();
             }
@@ -147,7 +148,7 @@ impl Live<'_> {
                 self.left(&spared, behind, &dirty, write);
                 return Ok(true);
             }
-            // What was seen is not answered yet.
+            // The recorded events are not answered yet.
             self.seen.dirty.merge(dirty);
             if done.is_none() {
                 return Ok(false);
@@ -156,7 +157,8 @@ impl Live<'_> {
         Ok(false)
     }
 
-    /// Most writes change nothing that the code was made of. Gives the maps that are behind, `None` if a write came meanwhile.
+    /// Confirms the running generation: most writes change nothing that the code was made from. Returns the
+    /// maps that are behind, `None` if a write came meanwhile.
     fn confirm(
         &mut self,
         snapshot: Snapshot,
@@ -174,7 +176,8 @@ impl Live<'_> {
         Some(behind)
     }
 
-    /// Gives the generation twins of what the maps hold now. Gives the maps that are behind, `None` if a write came meanwhile.
+    /// Gives the generation twins of the current contents of the maps. Returns the maps that are behind,
+    /// `None` if a write came meanwhile.
     fn refresh(
         &mut self,
         snapshot: Snapshot,
@@ -209,7 +212,7 @@ impl Live<'_> {
             generation,
             write_ns: write,
             in_step_us: write.map(|w| approved.saturating_sub(w) / 1000),
-            // A packet that was under way may have been earlier than the approval: it does not count.
+            // The first packet may have begun before the approval: it does not count.
             latency_us: write.zip(first).map(|(w, f)| f.max(approved).saturating_sub(w) / 1000),
             read_us: micros(read),
             write_us: micros(made),
@@ -218,7 +221,7 @@ impl Live<'_> {
         Ok(Some(behind))
     }
 
-    /// Makes what can follow writes, and then puts whole tables into code, now that there is time.
+    /// Makes a variant that can follow writes, and then puts whole tables into code, now that there is time.
     pub(super) fn be_thorough(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
         if self.wants_standby() {
             // Writes that come meanwhile are answered first.
@@ -234,10 +237,11 @@ impl Live<'_> {
         self.respecialise(profiles, Tier::Thorough, Reason::Quiet, None, tell)
     }
 
-    /// Looks again who may write the maps, and gives up those that others may write. Whoever was noted must have come.
+    /// Checks again who may write the maps, and gives up those that others may write. All new holders that
+    /// were noted must have come.
     pub(super) fn review(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
         let mut lost = Vec::new();
-        // Nobody works beside, who would have them too.
+        // Succeeds if no other thread has them.
         let Some(sources) = Arc::get_mut(&mut self.sources) else {
             self.seen.foreign = true;
             return Ok(());
@@ -293,8 +297,8 @@ impl Live<'_> {
         self.withdraw(reason, tell)
     }
 
-    /// Gives up caches whose maps are written by who does not count that: a program with the code of ours, somewhere else. It may have been attached
-    /// by a call that no guard sees.
+    /// Gives up caches whose maps are written without being counted: by a program with the session's code, on
+    /// another hook. It may have been attached by a call that no guard sees.
     pub(super) fn review_copies(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
         if self.copies.is_empty() || !is_attached(&self.copies).unwrap_or(true) {
             return Ok(());
@@ -321,8 +325,9 @@ impl Live<'_> {
     }
 }
 
-/// The maps that are not looked at now, and what may have changed in others. While nothing runs (`runs`), all that it can do without waits
-/// until the rest is at work again; while the twins have no side to be written, it waits for that.
+/// Splits off the maps that are not looked at now; returns their slots, and the changes in the others. While
+/// nothing runs (`runs`), every map that the variant can do without waits until the rest is active again;
+/// while the twins have no side to be written, they wait for that.
 fn put_off(active: &Active, snapshot: &Snapshot, dirty: &Dirty, runs: bool) -> (Slots, Dirty) {
     let mut behind = snapshot.busy();
     if !runs || !active.twins.is_free() {
@@ -330,7 +335,7 @@ fn put_off(active: &Active, snapshot: &Snapshot, dirty: &Dirty, runs: bool) -> (
     }
     match dirty.split(&active.spared.maps(behind)) {
         Some((_, now)) => (behind, now),
-        // What was written is not known, so everything is looked at.
+        // The written maps are unknown, so everything is looked at.
         None => (snapshot.busy(), dirty.clone()),
     }
 }

@@ -1,16 +1,19 @@
-//! Writes are answered while something else takes long.
+//! Answering writes while something else takes long.
 //!
-//! The kernel follows all ways through a program in one call, up to half a second for a large one; swaps and caches wait for grace periods;
-//! measuring waits for packets. None of it may keep a write from being looked at. So the session's thread does nothing itself that
-//! takes long: it has another thread do it ([`Live::beside`]), or lets the time pass ([`Live::pass`]), and attends to writes meanwhile. Twins
-//! are brought up to date, and what stands by takes over. What needs other code waits until that can be made.
+//! The kernel follows all paths through a program in one call, up to half a second for a large one; swaps and
+//! caches wait for grace periods; measuring waits for packets. None of these may delay the answer to a write.
+//! So the session's thread does nothing itself that takes long: it makes another thread do it
+//! ([`Live::beside`]), or lets the time pass ([`Live::pass`]), and attends to writes meanwhile. Twins are
+//! brought up to date, and the standby variant takes over. Work that needs new code waits until that can be
+//! made.
 //!
-//! What works beside gets all that it needs, and shares nothing with the session that changes but maps. What may have changed since
-//! *it* read them is noted for it (`Seen::making`, `Seen::aside`), whatever is answered meanwhile; it comes onto the hook by a look
-//! at the tables of its own.
+//! The other thread gets everything that it needs, and shares no changing state with the session but maps.
+//! Changes since *it* read them are noted for it (`Seen::making`, `Seen::aside`), whatever is answered
+//! meanwhile; its variant comes onto the hook by a look at the tables of its own.
 //!
-//! Invariant: while somebody works beside, he alone loads programs, and who else holds maps is not asked, for what he has just
-//! loaded is not known yet: what somebody new may write revokes until that is over.
+//! Invariant: while another thread works, it alone loads programs, and the holders of maps are not reviewed,
+//! because the programs that it has just loaded are not known yet: writes that somebody new may make revoke
+//! until that is over.
 
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +24,7 @@ use super::{AGAIN, Live, LiveError};
 use crate::policy::Tier;
 use crate::report::{Reason, Report};
 
-/// From one look whether it is over to the next.
+/// Interval at which the other thread's progress is checked.
 const STEP: Duration = Duration::from_micros(500);
 
 /// A variant that is being made.
@@ -29,7 +32,7 @@ const STEP: Duration = Duration::from_micros(500);
 pub(super) struct Task {
     tier: Tier,
     reason: Reason,
-    /// It is of no use any more.
+    /// True if it is no longer needed.
     is_called_off: AtomicBool,
 }
 
@@ -46,14 +49,16 @@ impl Task {
         self.is_called_off.store(true, Ordering::SeqCst);
     }
 
-    /// What stood by has taken over. What was to have whole tables in code was made of others.
+    /// Notes that the standby variant has taken over. A variant with whole tables in code was made from
+    /// others.
     fn another_runs(&self) {
         if self.tier != Tier::Quick {
             self.call_off();
         }
     }
 
-    /// Nothing specialised runs until there is other code; this is it, or must make room for it.
+    /// Notes that nothing specialised runs until there is new code; this task makes it, or must make room for
+    /// it.
     fn nothing_runs(&self) {
         if self.reason != Reason::Write {
             self.call_off();
@@ -61,17 +66,18 @@ impl Task {
     }
 }
 
-/// What is done about writes.
+/// Duties towards writes while something else is under way.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Duty<'t> {
-    /// What runs follows them, or what stands by goes ahead: something is being done to the hook, or it is measured.
+    /// The running variant follows them, or the standby variant goes ahead: the hook is being changed, or
+    /// measured.
     Follow,
-    /// What stands by takes over as well, while a variant is made.
+    /// The standby variant takes over as well, while a variant is made.
     Serve(&'t Task),
 }
 
 impl<'c> Live<'c> {
-    /// Has another thread do something, and attends to writes until it is done.
+    /// Makes another thread do something, and attends to writes until it is done.
     ///
     /// # Errors
     /// As for [`Live::run`].
@@ -98,10 +104,11 @@ impl<'c> Live<'c> {
         Ok(result?)
     }
 
-    /// Lets time pass, and attends to writes. `false`, early, if there is one that what runs cannot follow.
+    /// Lets time pass, and attends to writes. `false`, early, if there is one that the running variant cannot
+    /// follow.
     pub(super) fn pass(&mut self, time: Duration, tell: &mut dyn FnMut(&Report)) -> Result<bool, LiveError> {
         let end = Instant::now() + time;
-        // What came before has waited long enough.
+        // Earlier events have waited long enough.
         while !self.is_wanted() {
             let left = end.saturating_duration_since(Instant::now());
             if !self.attend_for(left, Duty::Follow, tell)? || left.is_zero() {
@@ -111,16 +118,17 @@ impl<'c> Live<'c> {
         Ok(!self.is_wanted())
     }
 
-    /// Whether there is something to be answered that cannot wait for what is done now.
+    /// Returns true if something must be answered that cannot wait for the current work.
     pub(super) fn is_wanted(&self) -> bool {
         self.unanswered.is_some() || self.seen.foreign
     }
 
-    /// Has what stands by answer a write that came while something was done to the hook, which is about to change in any case: one change
-    /// is enough. `false` if there is no such write, or nothing that could answer it.
+    /// Makes the standby variant answer a write that came while the hook was busy, and the hook is about to
+    /// change in any case: one change is enough. `false` if there is no such write, or no variant that could
+    /// answer it.
     pub(super) fn stand_in_at_once(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<bool, LiveError> {
         self.attend_for(Duration::ZERO, Duty::Follow, tell)?;
-        // What could answer it must not be lost to somebody who is not known yet.
+        // The standby variant must not be lost to somebody who is not known yet.
         let is_ready = !self.is_busy && !self.seen.foreign && self.standby.is_some();
         let Some(first) = self.unanswered.filter(|_| is_ready) else { return Ok(false) };
         let stands_in = self.stand_in(Some(first), tell)?;
@@ -130,7 +138,7 @@ impl<'c> Live<'c> {
         Ok(stands_in)
     }
 
-    /// Waits for a write, for so long, and attends to it. `false` if there is more to be done.
+    /// Waits for a write, for at most `time`, and attends to it. `false` if there is more to be done.
     fn attend_for(
         &mut self,
         time: Duration,
@@ -146,7 +154,7 @@ impl<'c> Live<'c> {
         Ok(!self.is_wanted())
     }
 
-    /// Answers what the guard has seen, as far as that can be done now.
+    /// Answers events of the guard, as far as that is possible now.
     fn attend(&mut self, duty: Duty<'_>, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
         self.take_note();
         let Some(first) = self.seen.first.filter(|_| !self.seen.foreign) else {
@@ -183,14 +191,14 @@ impl<'c> Live<'c> {
         Ok(())
     }
 
-    /// Who else may write maps is not asked now; what is being made must not keep that waiting.
+    /// Holders of maps are not reviewed now; the variant that is being made must not delay that.
     fn leave_strangers(&self, duty: Duty<'_>) {
         if let (true, Duty::Serve(task)) = (self.seen.foreign, duty) {
             task.call_off();
         }
     }
 
-    /// A write came: it must be quiet for as long again.
+    /// Restarts the quiet time after a write.
     pub(super) fn put_off_thoroughness(&mut self) {
         if self.thorough_at.is_some() {
             self.thorough_at = Some(Instant::now() + self.quiet);

@@ -1,25 +1,29 @@
-//! Programs that tail calls reach: what the program arrays hold, and variants of that beside them.
+//! Programs that tail calls reach: the contents of the program arrays, and variants of the programs in them.
 //!
-//! A generation is a variant of the attached program together with variants of the programs that it reaches, each of which reads the same token
-//! at its own entry. They call each other through arrays of the session's own ([`crate::transform::Chained`]), which nobody else
-//! has. The user's arrays are read and never written: a slot cannot be compared and swapped, so a write to one could undo the user's.
+//! A generation is a variant of the attached program together with variants of the programs that it reaches,
+//! each of which reads the same token at its own entry. They call each other through arrays of the session's
+//! own ([`crate::transform::Chained`]), which nobody else has. The user's arrays are read and never written:
+//! a slot cannot be compared and swapped, so a write to one could undo the user's.
 //!
 //! # What closes which race
 //!
-//! *An array is written.* It is watched, so the token goes before the kernel applies the write, and packets that come after it take the original's
-//! way, through the array itself. The session's arrays follow ([`Chain::refill`]) before the generation is approved again.
+//! *An array is written.* It is watched, so the token is revoked before the kernel applies the write, and
+//! later packets take the original's path, through the array itself. The session's arrays follow
+//! ([`Chain::refill`]) before the generation is approved again.
 //!
-//! *A packet has read the token, then an array is written.* It goes on to what the slot held when it read the token, or holds now, as it
-//! might have in the original. The program that it comes to reads the token anew: where that is another, it runs as in the original, so what it
-//! sees of other tables is never older than what the packet has seen before.
+//! *A packet has read the token, then an array is written.* The packet goes on to the program that the slot
+//! held when it read the token, or holds now, as it might have in the original. The program that it comes to
+//! reads the token anew: if that is another one, it runs as in the original, so its view of other tables is
+//! never older than one that the packet has seen before.
 //!
-//! *The profiling variant* has no token. It asks whether there was a write since its arrays were found to be what the user's are
+//! *The profiling variant* has no token. It checks for writes since its arrays were found to match the user's
 //! ([`crate::guard::Guard::chain`]).
 //!
-//! *The session ends, killed or not.* The kernel empties program arrays that no process holds. Calls through them fail then, and what follows is
-//! the call through the user's array.
+//! *The session ends, killed or not.* The kernel empties program arrays that no process holds. Calls through
+//! them fail then, and the call through the user's array follows.
 //!
-//! Invariant: what a variant calls through the session's arrays is what the user's held at a moment at which its token could be read.
+//! Invariant: a variant calls through the session's arrays only programs that the user's held at a moment at
+//! which its token could be read.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,10 +44,10 @@ use crate::profile::SiteProfile;
 use crate::transform::{Plan, Site};
 use crate::variant::{Compiler, object_map};
 
-/// How long a writer is waited for before profiling goes on without the programs that are called.
+/// Longest wait for a writer before profiling goes on without the programs that are called.
 const SHORT: Duration = Duration::from_millis(1);
 
-/// Programs on one way of a chain that is joined, at most; the kernel lets 33 tail calls be made.
+/// Programs on one path of an inlined chain, at most; the kernel allows 33 tail calls.
 const LONGEST: usize = 16;
 
 /// A program array of the object.
@@ -51,9 +55,9 @@ const LONGEST: usize = 16;
 struct Array {
     of: IrMap,
     map: Map,
-    /// By which the guard knows it.
+    /// Index by which the guard knows it.
     index: u32,
-    /// In whose place the session's own is put.
+    /// Placeholder of the session's own array.
     place: MapId,
 }
 
@@ -71,7 +75,7 @@ struct Known {
 pub(super) struct Links {
     arrays: Vec<Array>,
     programs: Vec<Known>,
-    /// What programs were found to be, by their ids.
+    /// Functions of the object by program id, as far as they have been looked up.
     found: RefCell<FxHashMap<u32, Option<FuncId>>>,
 }
 
@@ -81,14 +85,14 @@ struct Slot {
     key: Vec<u8>,
     /// The program in it.
     id: u32,
-    /// Which of the object's it is.
+    /// Function of the object that it is, if it is one.
     func: Option<FuncId>,
 }
 
-/// An array, a slot, and which of the object's programs is in it.
+/// An array, a slot, and the function of the object in it, if it is one.
 type Called = (IrMap, u32, Option<FuncId>);
 
-/// What program arrays hold.
+/// Contents of the program arrays.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Held(BTreeMap<IrMap, Vec<Slot>>);
 
@@ -108,7 +112,7 @@ impl Held {
         reached
     }
 
-    /// What a program may call: array, slot, and which of the object's programs it is.
+    /// Finds the slots that a program may call: array, slot, and the function of the object in it.
     fn called(&self, compiler: &Compiler, func: FuncId) -> Vec<Called> {
         let calls = compiler.calls(func);
         let is_called = |(of, slot, ..): &(IrMap, u32, u32, Option<FuncId>)| {
@@ -117,7 +121,7 @@ impl Held {
         self.slots().filter(is_called).map(|(of, slot, _, func)| (of, slot, func)).collect()
     }
 
-    /// What is in which slot: array, number, the program's id, and which of the object's it is.
+    /// Lists the filled slots: array, number, the program's id, and the function of the object in it.
     pub(super) fn slots(&self) -> impl Iterator<Item = (IrMap, u32, u32, Option<FuncId>)> {
         let number = |key: &[u8]| key.try_into().map_or(0, u32::from_ne_bytes);
         self.0
@@ -132,8 +136,8 @@ impl Held {
 }
 
 impl Held {
-    /// Slots whose programs can be put where they are called: all that is reached is known, and nothing is reached twice on one way. Empty if
-    /// that cannot be said.
+    /// Slots whose programs can be inlined at the call: all programs that are reached are known, and none is
+    /// reached twice on one path. Empty if that cannot be proved.
     pub(super) fn joinable(&self, compiler: &Compiler) -> Vec<(IrMap, u32, FuncId)> {
         let programs = self.reached(compiler).into_iter().chain([compiler.program()]);
         let programs: Vec<FuncId> = programs.collect();
@@ -151,8 +155,8 @@ impl Held {
         slots.into_iter().filter_map(|(of, slot, func)| Some((of, slot, func?))).collect()
     }
 
-    /// Programs on the longest way that begins with one; `None` if a way comes back to where it was. `known` has what was found before,
-    /// and `None` for those that are on the way.
+    /// Number of programs on the longest path from `func`; `None` if a path has a cycle. `known` has earlier
+    /// results, and `None` for the programs on the current path.
     fn longest(
         &self,
         compiler: &Compiler,
@@ -173,7 +177,7 @@ impl Held {
 }
 
 impl Links {
-    /// Has the guard watch the arrays, but for those that the operator leaves out.
+    /// Makes the guard watch the arrays, except those that the operator excludes.
     pub(super) fn new(
         compiler: &Compiler,
         session: &Session<'_>,
@@ -208,20 +212,20 @@ impl Links {
         self.arrays.iter().find(|a| a.index == index).map(|a| a.of)
     }
 
-    /// The arrays, their places, and how many slots they have.
+    /// The arrays, their places, and their numbers of slots.
     pub(super) fn rooms(&self) -> Vec<(IrMap, MapId, u32)> {
         self.arrays.iter().map(|a| (a.of, a.place, a.map.info().max_entries)).collect()
     }
 
-    /// Whether what arrays hold may have changed.
+    /// Returns true if the contents of the arrays may have changed.
     pub(super) fn is_touched(&self, dirty: &Dirty) -> bool {
         self.arrays.iter().any(|a| dirty.touches(a.of))
     }
 
-    /// What the arrays hold.
+    /// Reads the contents of the arrays.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// Errors of the kernel.
     pub(super) fn read(&self) -> Result<Held, Error> {
         let mut held = BTreeMap::new();
         for array in &self.arrays {
@@ -258,7 +262,8 @@ pub(super) fn fill_new(
     Ok(())
 }
 
-/// Which of the object's programs one is: that which the session has loaded, or the very same code with the same maps.
+/// Finds the function of the object that a loaded program is: the session has loaded it itself, or it has the
+/// very same code with the same maps.
 fn known(programs: &[Known], id: u32) -> Option<FuncId> {
     if let Some(own) = programs.iter().find(|k| k.id == id) {
         return Some(own.func);
@@ -276,13 +281,14 @@ struct Callee {
     linked: LinkedProgram,
 }
 
-/// The session's own arrays, by those that they stand beside. They are emptied when nobody follows the user's any more: a packet that was held up
-/// in a profiling variant of before finds that the next arrays are alike, and then calls through the user's.
+/// The session's own arrays, by the user's arrays that they stand for. They are emptied when they no longer
+/// follow the user's: a packet that was held up in an earlier profiling variant finds that the next arrays
+/// are alike, and then calls through the user's.
 #[derive(Debug, Default)]
 struct Places(Vec<(IrMap, Map)>);
 
 impl Places {
-    /// Empties them: what is called then is what the user's arrays hold.
+    /// Empties them: calls go through the user's arrays from then on.
     fn empty(&self) -> Result<(), Error> {
         for (_, place) in &self.0 {
             for (key, _) in place.entries()?.iter() {
@@ -309,46 +315,47 @@ fn there(id: u32) -> Result<Option<Program>, Error> {
     }
 }
 
-/// What goes with a variant of the attached program.
+/// Programs and arrays that belong to a variant of the attached program.
 #[derive(Debug, Default)]
 pub(super) struct Chain {
-    /// What the user's arrays held when the session's were filled; `None` if these were not filled to the end.
+    /// Contents of the user's arrays when the session's were filled; `None` if the filling was interrupted.
     held: Option<Held>,
     callees: Vec<Callee>,
     places: Places,
     /// The attached program itself, if something calls it.
     first: Option<(FuncId, Program)>,
-    /// Slots whose programs are where they are called.
+    /// Slots whose programs are inlined at the call.
     joined: Vec<(IrMap, u32, FuncId)>,
-    /// The programs that were known to be reached, now or before: what is to be called of them has its variant.
+    /// The programs that were known to be reached, now or before: each of them that is to be called has its
+    /// variant.
     knows: BTreeSet<FuncId>,
 }
 
 impl Chain {
-    /// Nothing is called yet. `knows` are the programs that are known to be reached.
+    /// Creates a chain that calls nothing yet. `knows` are the programs that are known to be reached.
     pub(super) fn new(knows: BTreeSet<FuncId>, joined: Vec<(IrMap, u32, FuncId)>) -> Chain {
         Chain { held: Some(Held::default()), knows, joined, ..Chain::default() }
     }
 
-    /// What the program calls through an array, it calls through this one.
+    /// Replaces `array` by `place` in the calls of the program.
     pub(super) fn call_through(&mut self, array: IrMap, place: Map) {
         self.places.0.push((array, place));
     }
 
-    /// A program that is called has this variant.
+    /// Adds the variant of a program that is called.
     pub(super) fn add(&mut self, func: FuncId, program: Program, linked: LinkedProgram) {
         self.callees.push(Callee { func, program, linked });
     }
 
-    /// The attached program's variant is this.
+    /// Sets the variant of the attached program itself.
     pub(super) fn begin_with(&mut self, func: FuncId, program: Program) {
         self.first = Some((func, program));
     }
 
-    /// Puts into the session's arrays what goes with what the user's hold. A program that is gone is in none of these any more: where it was,
-    /// nothing is, so that the call is made through the user's array.
+    /// Fills the session's arrays with the counterparts of the programs in the user's. A program that no
+    /// longer exists is removed, and its slot stays empty, so that the call is made through the user's array.
     pub(super) fn fill(&mut self, held: Held) -> Result<(), Error> {
-        // If this ends half way, they hold neither the one nor the other.
+        // If this fails half way, they match neither state.
         let before = self.held.take();
         if before.is_none() {
             self.places.empty()?;
@@ -372,7 +379,7 @@ impl Chain {
         Ok(())
     }
 
-    /// Whether the session's arrays were filled by this.
+    /// Returns true if the session's arrays were filled from `held`.
     fn is_filled_by(&self, held: &Held) -> bool {
         self.held.as_ref() == Some(held)
     }
@@ -382,7 +389,7 @@ impl Chain {
         self.held.iter().flat_map(Held::known)
     }
 
-    /// Whether a variant of a program is called.
+    /// Returns true if a variant of `func` is called.
     pub(super) fn calls(&self, func: FuncId) -> bool {
         !self.places.0.is_empty() && self.variant(func).is_some()
     }
@@ -392,7 +399,8 @@ impl Chain {
         own.or_else(|| self.first.as_ref().filter(|(first, _)| *first == func).map(|(_, program)| program))
     }
 
-    /// Follows the user's arrays, if that needs no other code. No packet may be sent this way by a token meanwhile.
+    /// Follows the user's arrays, if that needs no new code. Meanwhile no packet may be sent this way by a
+    /// token.
     pub(super) fn refill(&mut self, compiler: &Compiler, held: Held) -> bool {
         if self.is_filled_by(&held) {
             return true;
@@ -400,29 +408,29 @@ impl Chain {
         let is_there = |join: &(IrMap, u32, FuncId)| {
             held.slots().any(|(of, slot, _, func)| (of, slot, func) == (join.0, join.1, Some(join.2)))
         };
-        // Where the attached program itself is called, there are no caches.
+        // If the attached program itself is called, there are no caches.
         let first = Some(compiler.program()).filter(|first| held.slots().any(|(.., f)| f == Some(*first)));
         let mut reached = held.reached(compiler);
         reached.extend(first);
         let is_same = reached.is_subset(&self.knows) && self.joined.iter().all(is_there);
-        // Where chains of calls come back now, the joined ones would be too short.
+        // If chains of calls now have cycles, the inlined ones would be too short.
         let is_right = self.joined.is_empty() || !held.joinable(compiler).is_empty();
         is_same && is_right && self.fill(held).is_ok()
     }
 
-    /// Whether the code of a program is where it is called.
+    /// Returns true if `func` is inlined at a call.
     pub(super) fn joins(&self, func: FuncId) -> bool {
         self.joined.iter().any(|(.., joined)| *joined == func)
     }
 
-    /// The programs, in the form in which they go with the variant.
+    /// The programs, in the form in which they are linked for the variant.
     pub(super) fn linked(&self) -> Vec<(FuncId, &LinkedProgram)> {
         self.callees.iter().map(|c| (c.func, &c.linked)).collect()
     }
 }
 
-/// The programs of which variants go with a plan, of those that are `reached`: those that it changes, and those by which they are reached.
-/// None if it changes none.
+/// Chooses from `reached` the programs that need variants for a plan: those that it changes, and those
+/// through which they are reached. Empty if it changes none.
 pub(super) fn callees(compiler: &Compiler, reached: &BTreeSet<FuncId>, plan: &Plan) -> Vec<FuncId> {
     let mut reached = reached.clone();
     reached.remove(&compiler.program());
@@ -439,7 +447,7 @@ pub(super) fn callees(compiler: &Compiler, reached: &BTreeSet<FuncId>, plan: &Pl
 }
 
 impl Live<'_> {
-    /// From now on what is loaded calls what the variant on the hook calls.
+    /// Makes programs that are loaded from now on call through the arrays of the variant on the hook.
     pub(super) fn call_as_before(&mut self) -> Result<(), Error> {
         for (of, place) in self.active.iter().flat_map(|a| &a.chain.places.0) {
             if let Some(array) = self.links.arrays.iter().find(|a| a.of == *of) {
@@ -449,7 +457,7 @@ impl Live<'_> {
         Ok(())
     }
 
-    /// Whether the arrays hold what a chain was made for, or it could follow them.
+    /// Returns true if the arrays hold what a chain was made for, or if the chain could follow them.
     pub(super) fn keeps_up(&mut self, chain: &mut Chain, dirty: &Dirty) -> bool {
         if !self.links.is_touched(dirty) {
             return true;
@@ -459,7 +467,7 @@ impl Live<'_> {
         chain.refill(self.compiler, held)
     }
 
-    /// The same of the variant on the hook.
+    /// As [`Live::keeps_up`], for the variant on the hook.
     pub(super) fn active_keeps_up(&mut self, dirty: &Dirty) -> bool {
         let Some(mut active) = self.active.take() else { return true };
         let keeps_up = self.keeps_up(&mut active.chain, dirty);
@@ -467,20 +475,21 @@ impl Live<'_> {
         keeps_up
     }
 
-    /// Profiles of the lookups that can be reached: what is known, and for others that nothing is.
+    /// Profiles of the lookups that can be reached; an empty one for each that has none.
     pub(super) fn profiles_of_reached(&self, profiles: &[SiteProfile]) -> Vec<SiteProfile> {
         let known = |site: &Site| profiles.iter().find(|p| p.site == site.id).cloned();
         let none = |site: &Site| SiteProfile { site: site.id, total: 0, keys: Vec::new() };
         self.eligible().map(|site| known(site).unwrap_or_else(|| none(site))).collect()
     }
 
-    /// Whether a lookup is the program's, or of one that was found to be reached.
+    /// Returns true if a lookup belongs to the program, or to one that was found to be reached.
     pub(super) fn is_reached(&self, site: &Site) -> bool {
         let of = |func: &FuncId| millstream_bpf::module::func(*func) == site.func;
         of(&self.compiler.program()) || self.reached.iter().any(of)
     }
 
-    /// Notes what the arrays lead to; the attached program itself wherever it is in a slot, for somebody may call it there.
+    /// Records the programs that the arrays lead to, and the attached program itself if it is in a slot,
+    /// because somebody may call it there.
     pub(super) fn note_reached(&mut self, held: &Held) {
         let first = self.compiler.program();
         self.reached.append(&mut held.reached(self.compiler));
@@ -489,10 +498,11 @@ impl Live<'_> {
         }
     }
 
-    /// Lets the profiling variant call on, until the next write, if it calls what the arrays hold.
+    /// Lets the profiling variant make its calls, until the next write, if its arrays match the user's.
     pub(super) fn let_call(&mut self) {
         let version = self.guard.version();
-        // What they held when anybody else read them says nothing: they may have held something else since, and hold it again.
+        // An earlier reading proves nothing: the arrays may have held something else since, and hold the same
+        // again.
         let Some(Instrumented { chain, .. }) = &self.instrumented else { return };
         if !self.links.arrays.is_empty()
             && self.guard.begin(SHORT, &[]).is_some()

@@ -1,8 +1,9 @@
-//! Copies of what a session has made, for measurements.
+//! Copies of a session's programs, for measurements.
 //!
-//! A copy of the original does not count what it writes in the caches of a variant. While the session is detached that does no harm:
-//! caches are at work then, so that copies of the variant take the time that it takes, and begin anew when it is attached. Otherwise roll the
-//! session's own variant back after both have run on the session's maps.
+//! A copy of the original does not count its writes in the caches of a variant. While the session is detached
+//! that does no harm: caches are in use then, so that copies of the variant take the time that it takes, and
+//! begin anew when it is attached. Otherwise roll the session's own variant back after both have run on the
+//! session's maps.
 
 use millstream_kernel::Program;
 use millstream_lab::subject::{Counted, Form};
@@ -11,21 +12,21 @@ use millstream_object::LinkedProgram;
 use super::{Live, LiveError};
 
 impl Live<'_> {
-    /// One more copy of the program as clang made it, for measurements.
+    /// Loads one more copy of the program as clang compiled it, for measurements.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// Errors of the kernel.
     pub fn copy_of_original(&self) -> Result<Program, LiveError> {
         let function = self.compiler.program();
         let linked = self.compiler.object().link(function).map_err(millstream_loader::Error::from)?;
         Ok(self.session.load(function, &linked)?)
     }
 
-    /// One more copy of the variant that is at work, for measurements; `None` if there is none, or the guard does not let
-    /// it run.
+    /// Loads one more copy of the active variant, for measurements; `None` if there is none, or the guard
+    /// does not let it run.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// Errors of the kernel.
     pub fn copy_of_variant(&self) -> Result<Option<Program>, LiveError> {
         match self.active.as_ref().filter(|_| self.variant_runs()) {
             Some(active) => Ok(Some(self.session.load(self.compiler.program(), &active.linked)?)),
@@ -33,13 +34,13 @@ impl Live<'_> {
         }
     }
 
-    /// The variant that writes down keys and packets, if there was a look at the traffic.
+    /// The variant that records keys and packets, if there was a look at the traffic.
     pub fn instrumented(&self) -> Option<&Program> {
         self.instrumented.as_ref().map(|made| &made.program)
     }
 
-    /// What original and variant execute for packets that come in at an interface, with the maps as they are; of the variant
-    /// only if it is at work.
+    /// Counts the instructions that original and variant execute for packets that come in at an interface,
+    /// with the maps as they are; for the variant only if it is active.
     ///
     /// # Errors
     /// As for [`Form::count`].

@@ -1,4 +1,4 @@
-//! How each lookup of a program is answered, and for which keys: for people who watch.
+//! Lookups of a program, the way in which each is answered, and the keys: for people who watch.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,20 +11,20 @@ use crate::policy::{Put, Tried};
 use crate::profile::{self, SiteProfile};
 use crate::transform::{Site, SiteId};
 
-/// Keys that are told of each lookup.
+/// Keys shown for each lookup.
 const KEYS: usize = 20;
 
-/// A program's lookups, and what the variant at work costs.
+/// A program's lookups, and the cost of the active variant.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Details {
     /// In the order of the program, then those of the programs that its tail calls reach.
     pub lookups: Vec<LookupDetails>,
-    /// What is in the slots of its program arrays.
+    /// Filled slots of its program arrays.
     #[serde(default)]
     pub chain: Vec<SlotDetails>,
     /// Slots of the original.
     pub original_slots: usize,
-    /// Slots of the variant; none is at work if it is missing.
+    /// Slots of the variant; missing if none is active.
     pub variant_slots: Option<usize>,
     /// Bytes of its twins and caches.
     pub twin_bytes: u64,
@@ -33,13 +33,13 @@ pub struct Details {
 /// A slot of a program array.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlotDetails {
-    /// The array, as the object calls it.
+    /// Name of the array in the object.
     pub array: String,
     /// Its number.
     pub slot: u32,
     /// The program in it.
     pub program: String,
-    /// What the variant at work calls in its place.
+    /// Program that the active variant calls in its place.
     pub runs: Runs,
 }
 
@@ -49,17 +49,17 @@ impl std::fmt::Display for SlotDetails {
     }
 }
 
-/// What is called in the place of a program.
+/// Program that is called in the place of the one in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Runs {
     /// A variant of it.
     Variant,
-    /// A variant of it that follows at once where the slot is a constant.
+    /// A variant of it, inlined where the slot is a constant.
     Joined,
     /// The program itself.
     Original,
-    /// The program itself, which is none of the object's.
+    /// The program itself, which does not belong to the object.
     Foreign,
 }
 
@@ -80,24 +80,24 @@ pub struct LookupDetails {
     /// The program that makes it.
     #[serde(default)]
     pub program: String,
-    /// The map, as the object calls it.
+    /// Name of the map in the object.
     pub map: String,
     /// The map's type.
     pub map_type: String,
     /// The source line of the lookup, as `FILE:LINE`, if the object says it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// How it is answered.
+    /// Way in which it is answered.
     pub how: How,
-    /// Lookups that the last look at the traffic has counted.
+    /// Lookups counted in the last look at the traffic.
     pub seen: u64,
-    /// The part of them that code, a twin or a cache answers.
+    /// Share of them that code, a twin or a cache answers.
     pub answered: f64,
     /// The keys, hottest first.
     pub keys: Vec<KeyDetails>,
 }
 
-/// How a lookup is answered.
+/// Ways to answer a lookup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum How {
@@ -111,7 +111,7 @@ pub enum How {
     Twin,
     /// By a cache, else by the map.
     Cache,
-    /// By a test of a word of the key, where no entry has what it finds there, else by the map.
+    /// By a test of a word of the key if no entry has its value, else by the map.
     Test,
 }
 
@@ -132,19 +132,19 @@ impl std::fmt::Display for How {
 /// A key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KeyDetails {
-    /// By its type, if the object says it.
+    /// Formatted by its type, if the object says it.
     pub text: String,
-    /// Its part of the lookups.
+    /// Share of the lookups.
     pub share: f64,
-    /// Whether code answers it.
+    /// True if code answers it.
     pub in_code: bool,
 }
 
 impl Live<'_> {
-    /// How each lookup is answered, and for which keys, by the last look at the traffic.
+    /// Describes the way in which each lookup is answered, and the keys, by the last look at the traffic.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// Errors of the kernel.
     pub fn details(&self) -> Result<Details, LiveError> {
         let profiles = self.last_profiles()?;
         let reached = self.compiler.sites().iter().filter(|site| self.is_reached(site));
@@ -163,7 +163,7 @@ impl Live<'_> {
         })
     }
 
-    /// What is in the slots of program arrays.
+    /// Describes the filled slots of program arrays.
     pub(super) fn slots(&self) -> Result<Vec<SlotDetails>, LiveError> {
         let held = self.links.read()?;
         let details = |(of, slot, id, func): (_, _, _, Option<FuncId>)| {
@@ -187,7 +187,8 @@ impl Live<'_> {
         Ok(held.slots().map(details).collect())
     }
 
-    /// What the last burst has left in its sketch; what the variant was made for, if there was none since.
+    /// Reads the sketch of the last burst; the profiles for which the variant was made, if there was no burst
+    /// since.
     fn last_profiles(&self) -> Result<Vec<SiteProfile>, LiveError> {
         let made_for = || self.active.as_ref().map_or_else(Vec::new, |a| a.profiles.clone());
         let (Some(made), Some(sketch)) = (&self.instrumented, self.session.map(self.compiler.sketch()))
@@ -235,7 +236,7 @@ impl Live<'_> {
             },
             seen,
             answered: match put {
-                // Of a cache: while nobody writes.
+                // A cache does so while nobody writes.
                 Some(Put::Whole | Put::Twin | Put::Cached) => 1.0,
                 Some(Put::Hot(_)) | None => {
                     keys.iter().filter(|(k, _)| in_code(k)).map(|(_, n)| *n as f64).sum::<f64>() / counted

@@ -1,4 +1,4 @@
-//! Why sessions end.
+//! Reasons why sessions end.
 
 use millstream_kernel::ProgramType;
 use millstream_loader::ProgramError;
@@ -6,7 +6,7 @@ use millstream_loader::ProgramError;
 use crate::guard::GuardError;
 use crate::pins::PinError;
 
-/// Why a session cannot start, or must end.
+/// Reason why a session cannot start, or must end.
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
     /// The guard.
@@ -15,10 +15,10 @@ pub enum LiveError {
     /// The object.
     #[error(transparent)]
     Load(#[from] millstream_loader::Error),
-    /// The program in its original form.
+    /// The original program.
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// The kernel, or who else holds the hook.
+    /// The kernel, or another holder of the hook.
     #[error(transparent)]
     Kernel(#[from] millstream_kernel::Error),
     /// The pins.
@@ -27,13 +27,13 @@ pub enum LiveError {
     /// It is not attached.
     #[error("the program is not attached")]
     NotAttached,
-    /// It is attached to something else than an interface.
+    /// It is attached to something other than an interface.
     #[error("program {0:?} is of type {1}; XDP and TC programs are attached to interfaces")]
     Kind(String, ProgramType),
-    /// A setting is not one for such a program.
+    /// A setting does not suit such a program.
     #[error("{0}")]
     Setting(&'static str),
-    /// What is on the interface is not the object's program.
+    /// The program on the interface is not the object's.
     #[error("{interface} has program {name:?} (id {id}), which is not the object's")]
     Other {
         /// The interface.
@@ -43,7 +43,7 @@ pub enum LiveError {
         /// Its id.
         id: u32,
     },
-    /// The object is of no use.
+    /// The object is unsuited.
     #[error("{0}")]
     Unsuited(String),
     /// There is no program to be adopted.
@@ -57,10 +57,10 @@ pub enum LiveError {
         /// The programs' names.
         names: Vec<String>,
     },
-    /// The interface went, and the attachment with it.
+    /// The interface no longer exists, and neither does the attachment.
     #[error("interface {0} is gone, or the program was detached from it")]
     Gone(String),
-    /// Somebody else's program is where ours was.
+    /// Somebody has replaced the session's program.
     #[error("somebody has put the program of id {id} into the place of ours on {interface}")]
     Replaced {
         /// The interface.
@@ -68,13 +68,13 @@ pub enum LiveError {
         /// The program's id.
         id: u32,
     },
-    /// The interfaces' programs have maps of their own each.
+    /// The interfaces' programs have a map each that they should share.
     #[error("the programs on the interfaces do not share map {0:?}")]
     Apart(String),
-    /// What programs execute cannot be counted.
+    /// The instructions that programs execute cannot be counted.
     #[error(transparent)]
     Uncounted(millstream_lab::Error),
-    /// Its original was not among what was loaded.
+    /// The loader did not load the original.
     #[error("the loader left the program out")]
     LeftOut,
 }

@@ -1,7 +1,7 @@
-//! Keys of maps as people read them: by their BTF types, and by names that are usual for addresses.
+//! Text form of map keys: by their BTF types, and by names that are usual for addresses.
 //!
-//! Programs copy addresses out of headers as they are, into fields that they often declare as plain numbers. Such a field, or a map with such
-//! keys, says by its name what it holds.
+//! Programs copy addresses out of headers as they are, into fields that they often declare as plain numbers.
+//! The name of such a field, or of a map with such keys, says that it is an address.
 
 use millstream_btf::{Btf, Composite, Kind, TypeId};
 use millstream_object::{MapSpec, MapType, Object};
@@ -31,7 +31,7 @@ const ADDRESS_WORDS: [&str; 21] = [
     "host",
 ];
 
-/// The text of a key. Of a longest-prefix map, the length comes last, as people write it.
+/// Formats a key. For a longest-prefix map the length comes last, as people write it.
 pub(super) fn key_text(object: &Object, (name, spec): (&str, &MapSpec), key: &[u8]) -> String {
     let typed = object.btf.as_ref().zip(spec.key_type);
     let Some((btf, ty)) = typed else {
@@ -42,7 +42,7 @@ pub(super) fn key_text(object: &Object, (name, spec): (&str, &MapSpec), key: &[u
         && let Ok(Kind::Struct(fields)) = btf.resolved(ty).map(|t| t.kind)
         && let [_, rest] = fields.members.as_slice()
     {
-        // What a table of prefixes is asked for is an address, whatever it is called.
+        // The data of a prefix is an address, whatever it is called.
         let (length, text) = (u32::from_ne_bytes(*length), value_text(btf, rest.ty, "address", address));
         let full = length as usize == 8 * address.len();
         return if full { text } else { format!("{text}/{length}") };
@@ -68,7 +68,7 @@ fn value_text(btf: &Btf, ty: TypeId, name: &str, bytes: &[u8]) -> String {
     .unwrap_or_else(|| btf.value_text(ty, bytes))
 }
 
-/// The fields of a structure, where one of them is shown otherwise than its type alone says.
+/// Formats a structure, if one of its fields is shown differently than its type alone says.
 fn structure_text(btf: &Btf, fields: &Composite, bytes: &[u8]) -> Option<String> {
     let mut parts = Vec::new();
     for member in &fields.members {
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(value_text(&btf, word, "counters", &[1, 0, 0, 0]), "1");
         assert_eq!(value_text(&btf, word, "description", &[1, 0, 0, 0]), "1");
         assert_eq!(value_text(&btf, signed, "ip", &[1, 0, 0, 0]), "1");
-        // Of another size than its type says.
+        // The size differs from that of the type.
         assert_eq!(value_text(&btf, word, "ip", &[1, 2, 3]), "0x010203");
     }
 }

@@ -1,4 +1,4 @@
-//! Variants: made, approved, put onto the hook, judged.
+//! Making variants: compiled, approved, put onto the hook, judged.
 
 use std::time::{Duration, Instant};
 
@@ -23,11 +23,11 @@ pub(super) struct Candidate {
     pub(super) plan: Plan,
     pub(super) active: Active,
     pub(super) making: Making,
-    /// Whether there would be copies of what follows lookups if there were more time.
+    /// True if there would be copies of the code after lookups if there were more time.
     pub(super) is_short: bool,
 }
 
-/// What making a variant took, and how much of tables is in it.
+/// Cost of making a variant, and the entries of tables in it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Making {
     pub(super) compile: Duration,
@@ -35,7 +35,7 @@ pub(super) struct Making {
     pub(super) entries: u32,
 }
 
-/// Why a generation is made.
+/// Reason for making a generation.
 #[derive(Clone, Copy)]
 pub(super) struct Cause {
     pub(super) reason: Reason,
@@ -43,16 +43,16 @@ pub(super) struct Cause {
     pub(super) write: Option<u64>,
 }
 
-/// Why a variant that is not at work cannot be at once.
+/// Reasons why an inactive variant cannot become active at once.
 pub(super) enum Late {
     /// A writer stays inside, others come all the time, or somebody has come who is not known yet.
     Busy,
-    /// It is about tables that are others now, and cannot follow.
+    /// Its code depends on tables that have changed, and cannot follow.
     Other,
 }
 
 impl Candidate {
-    /// That it stands by.
+    /// Report that it stands by.
     pub(super) fn stands_by(&self) -> Report {
         let (Making { compile, load, .. }, active) = (self.making, &self.active);
         Report::StandsBy {
@@ -64,28 +64,28 @@ impl Candidate {
     }
 }
 
-/// Nanoseconds, and the part of the original's time, by which a variant must be faster to be kept: less cannot be told
-/// from nothing by the kernel's clock.
+/// Least gain for a variant to be kept, in nanoseconds and as a part of the original's time: the kernel's
+/// clock cannot resolve less.
 const LEAST_GAIN: (f64, f64) = (2.0, 0.03);
 
-/// How often a variant that seems to be no faster is looked at before it is taken back.
+/// Looks at a variant that seems to be no faster before it is taken back.
 const LOOKS: u32 = 6;
-/// How often a candidate is brought up to date before it is made anew.
+/// Attempts to bring a candidate up to date before it is made anew.
 const CATCHING_UP: u32 = 10;
-/// For how long there are no caches, or copies of what follows lookups, after some did not pay.
+/// Time without caches, or without copies of the code after lookups, after some did not pay.
 const GIVEN_UP: Duration = Duration::from_secs(20);
-/// For how long it must be quiet after writes came again and again while code was made.
+/// Time that must pass without a write after writes came again and again while code was made.
 const LONG_QUIET: Duration = Duration::from_secs(8);
-/// For how many looks at the traffic, one after the other, a variant may stay of which nothing can be told.
+/// Consecutive looks at the traffic for which a variant may stay without a result.
 const UNJUDGED: u32 = 5;
 
-/// Whether a program that takes `now` is worth having where the original takes `before`.
+/// Returns true if a program that takes `now` is worth having in place of an original that takes `before`.
 fn worth(before: f64, now: f64) -> bool {
     before - now >= LEAST_GAIN.0.max(LEAST_GAIN.1 * before)
 }
 
 impl Live<'_> {
-    /// Makes a generation for this traffic and the maps as they are, and puts it onto the hook.
+    /// Makes a generation for this traffic and the current maps, and puts it onto the hook.
     pub(super) fn respecialise(
         &mut self,
         profiles: Vec<SiteProfile>,
@@ -97,7 +97,7 @@ impl Live<'_> {
         let mut order = Order { generation: 0, tier, profiles };
         for attempt in 1..=ATTEMPTS {
             order.generation = self.generation + 1;
-            // From before anything is read.
+            // Begins before anything is read.
             self.seen.making = Dirty::default();
             let Some(snapshot) = self.begin(&Spared::default(), tell)? else {
                 tell(&Report::Dropped { reason: "a writer stays inside bpf(2)".into() });
@@ -122,14 +122,14 @@ impl Live<'_> {
             };
             match self.admits(&mut candidate, judged, &snapshot, tell) {
                 Admission::Granted => {}
-                // Where writes never cease, what can be told is told by live traffic.
+                // If writes never cease, live traffic decides as far as it can.
                 Admission::Void if attempt == ATTEMPTS && tier == Tier::Quick => {}
                 Admission::Void if tier == Tier::Thorough => {
                     self.interrupted();
                     return Ok(());
                 }
                 Admission::Void => continue,
-                // It may be the copies that pay.
+                // The copies may be what pays.
                 Admission::Refused if candidate.is_short => {
                     self.is_patient = true;
                     continue;
@@ -138,7 +138,8 @@ impl Live<'_> {
                     if self.give_up(!candidate.active.caches.is_empty(), candidate.active.is_bulky) {
                         continue;
                     }
-                    // One look at the traffic, however many forms were tried. It says nothing of copies for other traffic.
+                    // One look at the traffic, however many forms were tried. It says nothing about copies
+                    // for other traffic.
                     self.fruitless += 1;
                     self.uncopied = None;
                     return Ok(());
@@ -155,7 +156,7 @@ impl Live<'_> {
         Ok(())
     }
 
-    /// Has a variant made, and judged if its shape is new, while writes are attended to.
+    /// Makes a variant, and judges it if its shape is new, while writes are attended to.
     pub(super) fn make(
         &mut self,
         order: &Order,
@@ -168,22 +169,22 @@ impl Live<'_> {
         Ok(made)
     }
 
-    /// A write came while something was made for which there is time. The next quiet moment will do, and after that a longer one: packets have
-    /// waited for the answer.
+    /// Postpones optional work that a write has interrupted. The next quiet moment will do, and after that a
+    /// longer one: packets have waited for the answer.
     pub(super) fn interrupted(&mut self) {
         self.quiet = (2 * self.quiet).min(LONG_QUIET);
         self.thorough_at = Some(Instant::now() + self.quiet);
     }
 
-    /// Tells why there is no candidate: an error, or nothing to be done.
+    /// Reports why there is no candidate: an error, or nothing to be done.
     fn not_made(&mut self, error: Option<String>, tell: &mut dyn FnMut(&Report)) {
         let reason = error.unwrap_or_else(|| "nothing to specialise on".into());
         tell(&Report::Dropped { reason });
         self.fruitless += 1;
     }
 
-    /// Lets a variant run that was just made, if the maps are what it was made of, or it can follow them. Gives what may have changed since
-    /// what runs was found to hold.
+    /// Lets a new variant run, if the maps still hold what it was made from, or it can follow them. Returns
+    /// the contents that may have changed since they were last compared with the running variant.
     fn approve(&mut self, snapshot: Snapshot, active: &mut Active) -> Option<Dirty> {
         let spared = active.spared.slots();
         match self.guard.approve(snapshot, active.token(), spared, Slots::NONE) {
@@ -195,8 +196,9 @@ impl Live<'_> {
         }
     }
 
-    /// Lets a variant run that is not at work, if it can follow what may have changed since its tables were read (`since`): other things than
-    /// it was made of, or what its twins can take over. Gives what may have changed since what runs was found to hold.
+    /// Lets an inactive variant run, if it can follow the contents that may have changed since its tables
+    /// were read (`since`): it does not depend on them, or its twins can take them over. Returns the contents
+    /// that may have changed since they were last compared with the running variant.
     pub(super) fn catch_up(
         &mut self,
         active: &mut Active,
@@ -209,7 +211,8 @@ impl Live<'_> {
             if self.seen.foreign {
                 return Err(Late::Busy);
             }
-            // What is not approved is looked at once more. Who was noted before the tables were read may have written after.
+            // If it is not approved, the same contents are looked at once more. A writer that was noted
+            // before the tables were read may have written afterwards.
             let dirty = since(&mut self.seen).clone();
             if !self.keeps_up(&mut active.chain, &dirty) {
                 return Err(Late::Other);
@@ -230,8 +233,9 @@ impl Live<'_> {
         Err(Late::Busy)
     }
 
-    /// A variant may run, with maps behind, of which `dirty` may have changed: from now on writes to what it can do without stop nothing
-    /// else. Gives what may have changed since what ran was found to hold.
+    /// Marks a variant as approved, with maps behind whose contents in `dirty` may have changed: from now on
+    /// writes to maps that it can do without stop nothing else. Returns the contents that may have changed
+    /// since they were last compared with the variant that ran before.
     fn approved(&mut self, active: &Active, behind: Slots, dirty: &Dirty) -> Dirty {
         self.guard.mark(active.generation, &active.spared.places());
         let before = std::mem::take(&mut self.seen.dirty);
@@ -239,16 +243,17 @@ impl Live<'_> {
         before
     }
 
-    /// Nobody comes any more who writes maps without counting himself in their caches.
+    /// Notes that nobody comes any more who writes maps without counting himself in their caches.
     pub(super) fn settle(&mut self) {
         if let Some(active) = &mut self.active {
             active.caches.settle();
         }
     }
 
-    /// Of a variant that did not pay, gives up what may have cost more than it gained; whether there is anything.
+    /// Gives up the parts of a variant that did not pay and that may have cost more than they gained; returns
+    /// true if there are any.
     fn give_up(&mut self, caches: bool, copies: bool) -> bool {
-        // It would have what is given up.
+        // The standby variant would have the parts that are given up.
         self.stand_down();
         if caches {
             self.uncached = Some(Instant::now());
@@ -258,14 +263,15 @@ impl Live<'_> {
         caches || copies
     }
 
-    /// Whether what was given up because it did not pay is to be tried again from now on.
+    /// Returns true if something that was given up because it did not pay may be tried again from now on.
     pub(super) fn may_try_again(&mut self) -> bool {
         let over = |since: &mut Instant| since.elapsed() >= GIVEN_UP;
         let tries = [self.uncached.take_if(over), self.uncopied.take_if(over)];
         tries.iter().any(Option::is_some)
     }
 
-    /// Puts a variant that was approved onto the hook. `dirty` is what may have changed since what was there was found to hold.
+    /// Puts an approved variant onto the hook. `dirty` has the contents that may have changed since they were
+    /// last compared with the variant before.
     pub(super) fn install(
         &mut self,
         active: Active,
@@ -278,15 +284,15 @@ impl Live<'_> {
         let (generation, slots, tier) = (active.generation, active.linked.insns.len(), active.tier);
         self.generation = self.generation.max(generation);
         self.open();
-        // The guard has its token: from here on it is the one that follows writes.
+        // The guard has its token: from here on this variant follows writes.
         let before = self.active.replace(active);
         self.is_ahead = false;
         let gone = self.put_aside(before, cause.reason, dirty);
         self.settings.steps.at(Step::Approved);
-        // A write is answered as fast as can be; what it leads to is judged at the next look at the traffic.
+        // A write is answered as fast as possible; the result is judged at the next look at the traffic.
         let judged = self.settings.measure && cause.reason != Reason::Write;
         if judged {
-            // What is on the hook is the original, or turns every packet away to it.
+            // The program on the hook is the original, or turns every packet away to it.
             self.before_ns = self.measured(tell)?;
         }
         if cause.reason != Reason::Write && self.stand_in_at_once(tell)? {
@@ -299,7 +305,7 @@ impl Live<'_> {
         let start = Instant::now();
         self.come_onto_hook(tell)?;
         let swap = start.elapsed();
-        // What it had of its own is emptied only now that no packet begins there any more.
+        // Its own arrays are emptied only now that no packet begins there any more.
         drop(gone);
         self.as_active()?;
         if matches!(cause.reason, Reason::Start | Reason::Traffic) {
@@ -310,7 +316,7 @@ impl Live<'_> {
             self.quiet = QUIET;
         }
         self.thorough_at = (!is_last).then(|| Instant::now() + self.quiet);
-        // What is known of the variant before it says nothing of this one.
+        // Measurements of the variant before say nothing about this one.
         (self.before_ns, self.now_ns) =
             if judged { (self.before_ns, self.variant_ns(tell)?) } else { (None, None) };
         let first = self.guard.first_packet(generation);
@@ -333,7 +339,7 @@ impl Live<'_> {
     fn come_onto_hook(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
         let Some(active) = &self.active else { return Ok(()) };
         let program = active.program.try_clone()?;
-        // What answers a write while something is made beside has nobody else to do it.
+        // A variant that answers a write while something is made beside must be swapped in by this thread.
         let done = if self.is_busy { self.swap(program, true) } else { self.change(program, true, tell) };
         if done.is_err() {
             self.guard.revoke();
@@ -356,8 +362,8 @@ impl Live<'_> {
         self.active.as_ref().is_some_and(|active| active.on_trial)
     }
 
-    /// Takes back what is not measurably faster than the original. A single look may have been disturbed, so the least of
-    /// several counts before that is done.
+    /// Takes back a variant that is not measurably faster than the original. A single look may have been
+    /// disturbed, so the least of several counts before that is done.
     pub(super) fn judge(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
         let (mut least_before, mut least_now) = (self.before_ns, self.now_ns);
         for _ in 0..LOOKS {
@@ -371,7 +377,7 @@ impl Live<'_> {
                 Weighed::Told { original, variant } => {
                     let least = |a: Option<f64>, b: f64| Some(a.map_or(b, |a| a.min(b)));
                     (least_before, least_now) = (least(least_before, original), least(least_now, variant));
-                    // What is told of both is of one look: of the same moment, the same traffic.
+                    // Both reported times are from one look: the same moment, the same traffic.
                     (self.before_ns, self.now_ns) = (Some(original), Some(variant));
                 }
                 // The next look at the traffic will tell.

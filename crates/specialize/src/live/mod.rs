@@ -1,14 +1,17 @@
 //! A program on an interface, kept fast while it runs.
 //!
-//! [`Live::load`] loads the object and the guard, [`Live::attach`] puts the unchanged program onto the interface,
-//! [`Live::run`] profiles, specialises and swaps until it is told to stop. What runs at any moment is the original or
-//! a variant that equals it as long as the guard lets it; a variant that cannot be made, is rejected, or is not faster
-//! is dropped, and what runs goes on running. The parts: `answer` follows writes, `traffic` looks at packets, `make`
-//! has variants made (in a `workshop`) while writes are attended to (`beside`), `standby` has one that can follow whatever is written, `restless` knows what is written too often to be in code, `admit` has new shapes of them judged by replay before they come onto the hook, `shift` sees when their
-//! hot keys are hot no more; `copies` and `speed` are for measurements.
+//! [`Live::load`] loads the object and the guard, [`Live::attach`] puts the unchanged program onto the
+//! interface, [`Live::run`] profiles, specialises and swaps until it is told to stop. At any moment the
+//! program that runs is the original, or a variant that equals it as long as the guard lets it; a variant
+//! that cannot be made, is rejected, or is not faster is dropped, and the program that runs goes on running.
+//! The parts: `answer` follows writes, `traffic` looks at packets, `make` has variants made (in a `workshop`)
+//! while writes are attended to (`beside`), `standby` has one that can follow any write, `restless` tracks
+//! maps that are written too often to be in code, `admit` has new shapes of variants judged by replay before
+//! they come onto the hook, `shift` detects when their hot keys are no longer hot; `copies` and `speed` are
+//! for measurements.
 //!
-//! Invariant: a variant is put onto the hook only after a snapshot has approved it. How the hook is held, and what is
-//! there when a session is killed, is the business of `place`.
+//! Invariant: a variant is put onto the hook only after a snapshot has approved it. `place` is responsible
+//! for how the hook is held, and for what remains there when a session is killed.
 
 mod admit;
 mod answer;
@@ -72,15 +75,15 @@ pub use speed::Speed;
 use standby::Standby;
 use step::Step;
 
-/// What is left on the interface at the end.
+/// Program to leave on the interface at the end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Leave {
-    /// What was there before: nothing, or the program that was adopted.
+    /// The state before: nothing, or the program that was adopted.
     Restored,
     /// The original program, pinned.
     Original,
-    /// What goes on handling packets without anybody: the original, pinned, where nobody's place was taken, and otherwise
-    /// the program that was adopted.
+    /// A program that handles packets unattended: the original, pinned, if it has replaced no other program,
+    /// and otherwise the program that was adopted.
     Unattended,
 }
 
@@ -99,18 +102,18 @@ struct Active {
     /// The programs that it calls.
     chain: Chain,
     keys: Keys,
-    /// What could be tested before lookups, and what is.
+    /// Tests that could precede lookups, and those that do.
     tried: Vec<Tried>,
     profiles: Vec<SiteProfile>,
     tier: Tier,
-    /// Whether it is much code because it has several copies of what follows a lookup.
+    /// True if it is large because it has several copies of the code after a lookup.
     is_bulky: bool,
-    /// Whether it is taken back unless live traffic shows it to be faster.
+    /// True if it is taken back unless live traffic shows it to be faster.
     on_trial: bool,
 }
 
 impl Active {
-    /// What the guard says while it may run.
+    /// Value of the guard's token while it may run.
     fn token(&self) -> u64 {
         token(self.generation, self.twins.side())
     }
@@ -120,39 +123,40 @@ impl Active {
 #[derive(Debug)]
 struct Instrumented {
     program: Program,
-    /// The lookups whose keys it writes down.
+    /// The lookups whose keys it records.
     sites: Vec<SiteId>,
     chain: Chain,
 }
 
-/// What the guard has seen and nobody has answered yet.
+/// Events of the guard that nobody has answered yet.
 #[derive(Debug, Default)]
 struct Seen {
-    /// When the first of it was.
+    /// Time of the first of them.
     first: Option<u64>,
-    /// Somebody new may write maps, once the call that brings him has returned.
+    /// True if somebody new may write maps, once the call that brings him has returned.
     foreign: bool,
-    /// How often that was so, so far.
+    /// Number of times that happened, so far.
     strangers: u64,
-    /// What may have changed since what runs was found to hold.
+    /// Contents that may have changed since they were last compared with the running variant.
     dirty: Dirty,
-    /// What may have changed since the tables of the variant that stands by were read, or its twins brought up to date.
+    /// Contents that may have changed since the tables of the standby variant were read, or its twins brought
+    /// up to date.
     aside: Dirty,
-    /// What may have changed since the tables of the variant that is being made were read.
+    /// Contents that may have changed since the tables of the variant that is being made were read.
     making: Dirty,
-    /// Events that were lost, so far.
+    /// Events lost, so far.
     unsent: u64,
 }
 
 impl Seen {
-    /// Anything may have changed.
+    /// Records that anything may have changed.
     fn anything(&mut self) {
         for dirty in [&mut self.dirty, &mut self.aside, &mut self.making] {
             *dirty = Dirty::everything();
         }
     }
 
-    /// This key of a map may have changed; any key if it is not known which.
+    /// Records that this key of a map may have changed; `None` if the key is unknown.
     fn note(&mut self, map: IrMap, key: Option<Vec<u8>>) {
         for dirty in [&mut self.dirty, &mut self.aside, &mut self.making] {
             dirty.note(map, key.clone());
@@ -174,78 +178,82 @@ pub struct Live<'c> {
     guard: Guard,
     /// Program arrays.
     links: Links,
-    /// Programs of the object that tail calls were found to reach, now or before: who exchanges them may put them back.
+    /// Programs of the object that tail calls were found to reach, now or before: whoever exchanges them may
+    /// put them back.
     reached: BTreeSet<FuncId>,
-    /// Whether the kernel has refused programs that were joined.
+    /// True if the kernel has refused inlined programs.
     apart: bool,
     sources: Arc<FxHashMap<IrMap, Source>>,
     /// Maps that the program writes, and that may have caches.
     stateful: FxHashMap<IrMap, Source>,
     /// The inner maps that may have caches, or be known, by the templates that stand for them.
     nested: FxHashMap<IrMap, Nested>,
-    /// When caches were given up because they did not pay.
+    /// Time at which caches were given up because they did not pay.
     uncached: Option<Instant>,
-    /// When copies of what follows lookups, one for each value, were given up because they did not pay.
+    /// Time at which copies of the code after lookups, one for each value, were given up because they did not
+    /// pay.
     uncopied: Option<Instant>,
-    /// Whether copies are made also where packets wait and they are long: what had none did not pay.
+    /// True if such copies are made even if packets wait and the copies are long: a variant without any did
+    /// not pay.
     is_patient: bool,
-    /// Instructions in copies of what follows lookups, at most: as many as the kernel takes.
+    /// Instructions in copies of the code after lookups, at most: as many as the kernel takes.
     room: usize,
     watched: Vec<String>,
     refused: Vec<(String, String)>,
     ours: Ours,
-    /// Programs with the code of ours that somebody else has loaded, and that may write maps that have caches.
+    /// Programs with the session's code that somebody else has loaded, and that may write maps that have
+    /// caches.
     copies: BTreeSet<u32>,
     seen: Seen,
-    /// The first write that what runs could not follow, while something else was under way.
+    /// Time of the first write that the running variant could not follow, while something else was under way.
     unanswered: Option<u64>,
-    /// Whether something else is under way.
+    /// True if something else is under way.
     is_busy: bool,
     /// Names of the maps that outlive the session.
     kept: BTreeSet<String>,
     place: Option<Place>,
     _claim: Option<Claim>,
     active: Option<Active>,
-    /// What could answer a write that the active one cannot follow.
+    /// Variant for writes that the active one cannot follow.
     standby: Option<Standby>,
-    /// Whether that handles packets from its slot, and what is active does not any more.
+    /// True if the standby variant handles packets from its slot, in place of the active one.
     is_ahead: bool,
-    /// Whether there can be none.
+    /// True if no standby variant is possible.
     alone: bool,
     /// The maps that somebody may write and that were in code, in the last variant that had any.
     risked: BTreeSet<IrMap>,
     /// Maps that change too often to be in code.
     restless: Restless,
-    /// The last number that a variant was given that could come onto the hook.
+    /// Number of the last variant that could come onto the hook.
     generation: u32,
     clock: Clock,
     before_ns: Option<f64>,
     now_ns: Option<f64>,
     received: Received,
-    /// Packets that variants had turned away when the program was attached.
+    /// Packets that variants had passed on to the original before the program was attached.
     missed_before: u64,
     /// Packets received when the traffic was last looked at.
     looked_at: u64,
-    /// When the traffic is to be looked at next, if it was looked at.
+    /// Time of the next look at the traffic, if there was one before.
     next_look: Option<Instant>,
-    /// When there will have been no write for long enough to put whole tables into code.
+    /// Time at which there will have been no write for long enough to put whole tables into code.
     thorough_at: Option<Instant>,
-    /// For how long there must be no write until then.
+    /// Length of that time without a write.
     quiet: Duration,
-    /// Looks at the traffic that led to nothing, one after the other.
+    /// Consecutive looks at the traffic that led to nothing.
     fruitless: u32,
-    /// How many of the lookups hot keys do not answer.
+    /// Lookups that hot keys do not answer.
     hits: Hits,
     /// Looks at which too few packets came to judge the variant.
     unjudged: u32,
-    /// Comparisons with the original that a write ended, one after the other.
+    /// Consecutive comparisons with the original that a write ended.
     disturbed: u32,
-    /// Packets that were seen last, and how many there were when lookups were counted last.
+    /// Packets that were sampled last, and the number of packets when lookups were last counted.
     samples: Arc<Vec<Sample>>,
     profiled: u64,
-    /// What the judge has found of shapes of variants.
+    /// Verdicts of the judge on shapes of variants.
     judged: HashMap<Shape, Fate>,
-    /// Sites that get no twins: their lookups turned out to be of a form that these cannot answer, or none are wanted.
+    /// Sites that get no twins: twins cannot answer lookups of their form, or none are wanted.
     unfit: BTreeSet<SiteId>,
 }
 
@@ -263,13 +271,13 @@ impl<'c> Live<'c> {
         for (name, map) in &lent.maps {
             loader = loader.reuse_map(name, map.try_clone()?)?;
         }
-        // The object's other programs may be for other kernels; those that can be called come along.
+        // The object's other programs may be for other kernels; those that can be called are loaded, too.
         let name = &compiler.object().functions[compiler.program().index()].name;
         let loader = loader.reuse_map(compiler.guard_name(), guard.state().try_clone()?)?;
         let loader = loader.only(name)?.with_program_arrays();
         let (chosen, session) = (loader.chosen(), loader.prepare()?);
         let mut programs = load_all(compiler, &session, &chosen)?;
-        // What arrays hold that were there before is their owner's affair.
+        // Arrays that existed before belong to their owner, so they are not filled.
         let is_new = |name: &str| !lent.maps.iter().any(|(there, _)| there == name);
         chain::fill_new(compiler, &session, &programs, is_new)?;
         let at = programs.iter().position(|(f, _)| *f == compiler.program()).ok_or(LiveError::LeftOut)?;
@@ -359,7 +367,7 @@ impl<'c> Live<'c> {
         self.session.map_by_name(name)
     }
 
-    /// What makes its variants.
+    /// The compiler that makes the variants.
     pub fn compiler(&self) -> &Compiler {
         self.compiler
     }
@@ -377,7 +385,8 @@ impl<'c> Live<'c> {
         (all, all.saturating_sub(self.received.elsewhere() + missed))
     }
 
-    /// A program of the object as clang made it: the one that is attached, or one that tail calls may reach.
+    /// A program of the object as clang compiled it: the one that is attached, or one that tail calls may
+    /// reach.
     pub fn program(&self, name: &str) -> Option<Program> {
         let object = self.compiler.object();
         let func = object.programs.iter().find(|p| p.name == name)?.func;
@@ -385,12 +394,12 @@ impl<'c> Live<'c> {
         other.or((func == self.compiler.program()).then_some(&self.original))?.try_clone().ok()
     }
 
-    /// The program as clang made it.
+    /// The program as clang compiled it.
     pub fn original(&self) -> &Program {
         &self.original
     }
 
-    /// What is on the hook now.
+    /// The program on the hook now.
     pub fn current(&self) -> &Program {
         self.place.as_ref().map_or(&self.original, Place::current)
     }
@@ -459,7 +468,8 @@ impl<'c> Live<'c> {
         self.held().into_iter().map(Attachment::from).collect()
     }
 
-    /// Looks who may write the maps. A process that was killed a moment ago may still be letting go of its programs.
+    /// Checks who may write the maps. A process that was killed a moment ago may still be releasing its
+    /// programs.
     fn first_review(&mut self) -> Result<(), LiveError> {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -477,11 +487,11 @@ impl<'c> Live<'c> {
         }
     }
 
-    /// Takes the program off the interface, for now: what is specialised comes back with the next
+    /// Takes the program off the interface, for now: the specialised code comes back with the next
     /// [`attach`](Live::attach).
     ///
     /// # Errors
-    /// If what was there before cannot be put back.
+    /// If the state before cannot be restored.
     pub fn detach(&mut self) -> Result<(), LiveError> {
         self.open();
         if let Some(place) = self.place.take() {
@@ -490,12 +500,13 @@ impl<'c> Live<'c> {
             self._claim = None;
             self._claim = Some(self.pins.claim()?);
         }
-        // Copies of the variant may be measured now; what the original writes beside them nobody counts, until it is attached again.
+        // Copies of the variant may be measured now; nobody counts what the original writes beside them,
+        // until it is attached again.
         self.settle();
         Ok(())
     }
 
-    /// Takes the variant that is at work back, if there is one. A later [`run`](Live::run) makes another.
+    /// Takes the active variant back, if there is one. A later [`run`](Live::run) makes another.
     ///
     /// # Errors
     /// If the original cannot be put into its place.
@@ -507,7 +518,8 @@ impl<'c> Live<'c> {
     /// Keeps the program fast until `stop`. May be called again.
     ///
     /// # Errors
-    /// If the interface goes, somebody else takes the hook, or the kernel no longer answers. What is attached then stays.
+    /// If the interface vanishes, somebody else takes the hook, or the kernel no longer answers. The attached
+    /// program then stays.
     pub fn run(&mut self, stop: &AtomicBool, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
         self.guard.belong_to_this_thread()?;
         let now = Instant::now();
@@ -546,7 +558,8 @@ impl<'c> Live<'c> {
         Ok(())
     }
 
-    /// Whether the program is still where it was put. An interface of several that is gone is given up.
+    /// Checks that the program is still where it was put. One interface of several that no longer exists is
+    /// given up.
     ///
     /// # Errors
     /// [`LiveError::Gone`] if none is left, [`LiveError::Replaced`].
@@ -559,7 +572,7 @@ impl<'c> Live<'c> {
         self.review_copies(tell)
     }
 
-    /// How things stand.
+    /// Reports the state of the session.
     pub fn status(&mut self) -> Report {
         let pps = self.received.rate();
         let (packets, specialised) = self.packets();
@@ -571,7 +584,8 @@ impl<'c> Live<'c> {
             received: self.received.each_since_start(),
             specialised: self.settings.count.then_some(specialised),
             before_ns: self.before_ns,
-            // Of a variant that was not measured yet nothing is said: what the original took is no time of it.
+            // No time is given for a variant that was not measured yet: the original's time is not the
+            // variant's.
             now_ns: if self.active.is_some() { self.now_ns } else { self.before_ns },
             generation: self.active.as_ref().map_or(0, |a| a.generation),
             guard: match &self.active {
@@ -587,7 +601,8 @@ impl<'c> Live<'c> {
         }
     }
 
-    /// From now on programs may run that write maps without counting themselves in their caches.
+    /// Notes that from now on programs may run that write maps without counting themselves in the caches of
+    /// these.
     pub(super) fn open(&mut self) {
         if let Some(active) = &mut self.active {
             active.caches.open();
@@ -602,7 +617,7 @@ impl<'c> Live<'c> {
         Ok(())
     }
 
-    /// The same, while writes are attended to: the kernel waits for a grace period.
+    /// As [`Live::swap`], while writes are attended to: the kernel waits for a grace period.
     fn change(
         &mut self,
         new: Program,
@@ -623,10 +638,10 @@ impl<'c> Live<'c> {
         Ok(())
     }
 
-    /// Ends the session. Nothing of it is left but what `leave` says.
+    /// Ends the session. Nothing of it is left except for `leave`.
     ///
     /// # Errors
-    /// If the original cannot be put back; what is attached and guards it then stays.
+    /// If the original cannot be put back; the attached program and its guard then stay.
     pub fn finish(mut self, leave: Leave) -> Result<Report, LiveError> {
         let left = self.end(leave)?;
         Ok(Report::Stopped { left: left.unwrap_or_else(|| "what was there".to_owned()) })
@@ -638,7 +653,7 @@ impl<'c> Live<'c> {
     }
 }
 
-/// A session that ends by an error leaves what goes on handling packets.
+/// A session that ends by an error leaves a program that handles packets unattended.
 impl Drop for Live<'_> {
     fn drop(&mut self) {
         if let Err(error) = self.end(Leave::Unattended) {
@@ -647,7 +662,8 @@ impl Drop for Live<'_> {
     }
 }
 
-/// These programs, and those that somebody may put into program arrays, as far as this kernel takes them.
+/// Loads these programs, and those that somebody may put into program arrays, as far as this kernel accepts
+/// them.
 fn load_all(
     compiler: &Compiler,
     session: &Session<'_>,
@@ -678,7 +694,8 @@ fn load_all(
     Ok(loaded)
 }
 
-/// Whether the program is of a kind that is attached to an interface, and the settings are such a program's.
+/// Checks that the program is of a kind that is attached to an interface, and that the settings fit such a
+/// program.
 fn check(program: &Program, settings: &Settings) -> Result<(), LiveError> {
     match program.info()?.program_type {
         ProgramType::XDP if settings.egress => {
@@ -689,18 +706,18 @@ fn check(program: &Program, settings: &Settings) -> Result<(), LiveError> {
     }
 }
 
-/// How long a writer inside bpf(2) is waited for.
+/// Longest wait for a writer inside bpf(2).
 const PATIENCE: Duration = Duration::from_millis(200);
-/// When maps that were left behind are looked at again.
+/// Delay before maps that were left behind are looked at again.
 const AGAIN: Duration = Duration::from_micros(200);
-/// Without a write for so long, whole tables are put into code.
+/// Time without a write after which whole tables are put into code.
 const QUIET: Duration = Duration::from_millis(500);
-/// How often a generation is made anew because the maps have changed meanwhile.
+/// Attempts to make a generation whose maps change meanwhile.
 const ATTEMPTS: u32 = 3;
-/// How long a program is measured, if enough packets come.
+/// Time for which a program is measured, if enough packets come.
 const MEASURE: Duration = Duration::from_millis(5);
 
-/// Takes out the maps that the operator has excluded.
+/// Removes the maps that the operator has excluded.
 fn exclude(
     names: &[String],
     compiler: &Compiler,
@@ -717,7 +734,7 @@ fn exclude(
     });
 }
 
-/// Has the guard watch all that may be written; gives their names.
+/// Makes the guard watch all maps that may be written; returns their names.
 fn watch<'s>(
     guard: &mut Guard,
     sources: impl Iterator<Item = &'s mut Source>,
@@ -728,12 +745,12 @@ fn watch<'s>(
         watched.push(source.map.info().name.clone());
     }
     watched.sort_unstable();
-    // What has caches, and tests of keys as well.
+    // A map can have caches and key tests as well.
     watched.dedup();
     Ok(watched)
 }
 
-/// Maps of these names are watched, too, for other ends than what they hold.
+/// Adds the names of maps that are watched for other reasons than their contents.
 fn also_watched(
     names: impl Iterator<Item = String>,
     watched: &mut Vec<String>,

@@ -1,25 +1,25 @@
-//! Packets received at the interface, and how many of them were not for a variant.
+//! Packets received at the interface, and those among them that no variant handled.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// The devices' counts of packets received, or sent if the program is on the way out, since it was attached.
+/// The devices' counts of packets received, or sent for an egress program, since it was attached.
 #[derive(Debug)]
 pub(super) struct Received {
     names: Vec<String>,
     egress: bool,
     first: u64,
-    /// When the rate was last asked for, and the count then.
+    /// Time at which the rate was last read, and the count then.
     asked: (Instant, u64),
-    /// Whether a variant is on the hook, and the count when that began or ended.
+    /// True if a variant is on the hook. `turned` is the count when that last changed.
     variant: bool,
     turned: u64,
     elsewhere: u64,
-    /// By name of each device that was ever one of these, packets so far up to the count that it had when it became one.
+    /// Base of each device that was ever one of these, by its name.
     each: BTreeMap<String, Base>,
 }
 
-/// Packets that a device had counted so far, and where its count stood then.
+/// Packets counted for a device up to the moment at which it joined, and its own count at that moment.
 #[derive(Clone, Copy, Debug)]
 struct Base {
     so_far: u64,
@@ -51,18 +51,18 @@ impl Received {
         new
     }
 
-    /// From now on these devices count; what was counted so far stays counted.
+    /// Counts these devices from now on; earlier counts stay counted.
     pub(super) fn follow(&mut self, names: Vec<String>) {
         let (so_far, elsewhere, each) = (self.since_start(), self.elsewhere(), self.each_since_start());
         *self = Received { variant: self.variant, elsewhere, ..Received::at(names, self.egress) };
         self.first = self.first.wrapping_sub(so_far);
         for (name, so_far) in each {
-            // One that has gone keeps what it has counted.
+            // A device that has gone keeps its count.
             self.each.entry(name).or_insert(Base { so_far: 0, count: 0 }).so_far = so_far;
         }
     }
 
-    /// Whether the device counts at all.
+    /// Returns true if the device counts at all.
     pub(super) fn known(&self) -> bool {
         !self.names.is_empty()
     }
@@ -72,7 +72,7 @@ impl Received {
         self.counts().iter().map(|(_, count)| count).sum()
     }
 
-    /// The same of each device that is there.
+    /// As [`Received::count`], for each device that exists.
     fn counts(&self) -> Vec<(String, u64)> {
         let text = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
         let count = |line: &str| {
@@ -97,7 +97,7 @@ impl Received {
 
     /// Packets received since the program was attached.
     pub(super) fn since_start(&self) -> u64 {
-        // The count of a device that is gone is missing, so that the beginning may be before zero.
+        // The count of a device that no longer exists is missing, so that the beginning may be before zero.
         (self.count().wrapping_sub(self.first) as i64).max(0) as u64
     }
 
@@ -108,7 +108,7 @@ impl Received {
         count.saturating_sub(before) as f64 / now.duration_since(at).as_secs_f64().max(1e-9)
     }
 
-    /// From now on a variant is on the hook, or something else.
+    /// Notes that from now on a variant is on the hook, or another program.
     pub(super) fn turn(&mut self, variant: bool) {
         self.elsewhere = self.elsewhere();
         self.turned = self.count();

@@ -1,16 +1,17 @@
 //! Maps that change too often to be in code.
 //!
-//! A map is put into code until it proves to change: code that is made again and again costs more than it saves. What changes twice
-//! within a while is data for a while, which gets longer each time: a twin that follows, or a lookup.
+//! A map is put into code until it proves to change: making code again and again costs more than it saves. A
+//! map that changes twice within a while is treated as data for a while, which gets longer each time: a twin
+//! that follows, or a lookup.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use millstream_ir::Map;
 
-/// Changes that are farther apart than this are as if there were none.
+/// Changes that are farther apart than this do not count together.
 const APART: Duration = Duration::from_secs(20);
-/// For how long a map is in no code after it has changed too often, for the first time and at most.
+/// Time for which a map is in no code after it has changed too often: the first time, and at most.
 const SHORTEST: Duration = Duration::from_secs(20);
 const LONGEST: Duration = Duration::from_secs(1_200);
 
@@ -21,14 +22,14 @@ pub(super) struct Restless(BTreeMap<Map, Changes>);
 #[derive(Debug)]
 struct Changes {
     last: Instant,
-    /// Until when it is in no code.
+    /// End of the time for which it is in no code.
     until: Option<Instant>,
-    /// For how long it will be, the next time.
+    /// Length of the next such time.
     next: Duration,
 }
 
 impl Restless {
-    /// A map that was in code has changed.
+    /// Records a change of a map that was in code.
     pub(super) fn note(&mut self, map: Map, now: Instant) {
         let is_again = |last| now.saturating_duration_since(last) < APART;
         match self.0.get_mut(&map) {
@@ -48,7 +49,7 @@ impl Restless {
         self.0.iter().filter(|(_, changes)| changes.until.is_some()).map(|(map, _)| *map).collect()
     }
 
-    /// Whether some may be in code from now on that were not before.
+    /// Returns true if some maps may be in code from now on that were not before.
     pub(super) fn is_over(&mut self, now: Instant) -> bool {
         let over = |changes: &mut Changes| changes.until.take_if(|until| *until <= now).is_some();
         self.0.values_mut().filter_map(|changes| over(changes).then_some(())).count() > 0

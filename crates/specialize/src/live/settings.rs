@@ -1,4 +1,4 @@
-//! What a session is told.
+//! Settings of a session.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -9,47 +9,50 @@ use millstream_kernel::XdpMode;
 use super::step::Steps;
 use crate::adopt::Adopt;
 
-/// How a session is to be.
+/// Settings of a session.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where links and maps are pinned.
+    /// Directory in which links and maps are pinned.
     pub pins: PathBuf,
-    /// Native, generic, or what the driver has.
+    /// Native, generic, or the best that the driver offers.
     pub mode: XdpMode,
-    /// Of a TC program: attach it to the way out instead of the way in.
+    /// Attach a TC program to egress instead of ingress.
     pub egress: bool,
     /// Take the place of the programs on these interfaces, with their maps, and give it back at the end.
     pub adopt: Vec<u32>,
-    /// Which programs may be adopted.
+    /// Programs that may be adopted.
     pub which: Adopt,
-    /// How long the original runs before the first look at the traffic.
+    /// Time for which the original runs before the first look at the traffic.
     pub first: Duration,
-    /// How long the instrumented variant runs, if enough packets come.
+    /// Time for which the instrumented variant runs, if enough packets come.
     pub burst: Duration,
-    /// How long it waits for enough packets at most.
+    /// Longest time for which it waits for enough packets.
     pub patience: Duration,
-    /// From one look at the traffic to the next, where something changes.
+    /// Interval between looks at the traffic while something changes.
     pub interval: Duration,
-    /// While nothing changes, the interval is doubled, so often at most: a shift of the traffic is seen by other means.
+    /// Number of times that the interval is doubled, at most, while nothing changes: a shift of the traffic
+    /// is seen by other means.
     pub calm: u32,
-    /// Maps whose lookups are not to be profiled, by name: nothing that depends on traffic is done about them.
+    /// Maps whose lookups are not to be profiled, by name: nothing that depends on traffic is done for them.
     pub unprofiled: BTreeSet<String>,
-    /// From one status report to the next.
+    /// Interval between status reports.
     pub status: Duration,
-    /// Measure what is installed, and take it back if it is not faster.
+    /// Measure the installed variant, and take it back if it is not faster.
     pub measure: bool,
-    /// Where a variant that differs from the original is written down, with the packets that show it.
+    /// Directory for reports on variants that differ from the original, with the packets that show it.
     pub differences: PathBuf,
     /// Give longest-prefix maps and hash maps twins. Otherwise only their hot entries are put into code.
     pub twins: bool,
-    /// Maps that nothing is to be specialised on, by name.
+    /// Maps that are not to be specialised on, by name.
     pub exclude: Vec<String>,
-    /// Maps of least recent use that no program writes and whose lookups may be code, by name. The kernel does not see such lookups, so
-    /// that another entry may go first when the control plane inserts more than there is room for.
+    /// LRU maps that no program writes and whose lookups may be code, by name. The kernel does not see such
+    /// lookups, so that another entry may be evicted first when the control plane inserts more than there is
+    /// room for.
     pub approximate: BTreeSet<String>,
-    /// Count the packets that take the original code, where a variant is on the hook (an atomic addition for each).
+    /// Count the packets that take the original code while a variant is on the hook (an atomic addition for
+    /// each).
     pub count: bool,
-    /// Called where the session can be held: for tests alone.
+    /// Callback at the points where the session can be held: for tests alone.
     pub steps: Steps,
 }
 

@@ -1,8 +1,8 @@
 //! Shifts of the traffic, seen by the fall of the hit rate of the keys in code.
 //!
-//! Variants count lookups whose key is none of the hot ones ([`Guard::misses`](crate::transform::Guard)): on that side a
-//! real lookup follows, beside which an addition of the CPU's own costs little, and the fast side pays nothing. The
-//! first windows after a generation was installed say what is usual.
+//! Variants count lookups whose key is none of the hot ones ([`Guard::misses`](crate::transform::Guard)): on
+//! that side a real lookup follows, beside which a per-CPU addition costs little, and the fast side pays
+//! nothing. The first windows after a generation was installed give the usual rate.
 
 use std::time::{Duration, Instant};
 
@@ -12,23 +12,23 @@ use super::{Live, LiveError};
 use crate::policy::Put;
 use crate::report::Report;
 
-/// From one look at the counts to the next.
+/// Interval between two readings of the counts.
 const WINDOW: Duration = Duration::from_millis(100);
-/// Packets without which a window says nothing; it then goes on.
+/// Packets below which a window is too short; it then goes on.
 const FEWEST: u64 = 500;
-/// Misses a packet that must come on top of the usual.
+/// Increase of the misses a packet, over the usual rate, that counts as a shift.
 const MORE: f64 = 0.1;
-/// Windows, one after the other, that must say so.
+/// Consecutive windows that must show the increase.
 const SURE: u32 = 2;
 
-/// How many lookups the hot keys have not answered.
+/// Misses of the hot keys.
 #[derive(Debug, Default)]
 pub(super) struct Hits {
-    /// The generation whose lookups are counted, and misses a packet as is usual for it.
+    /// Generation whose lookups are counted, and its usual misses a packet.
     usual: Option<(u32, f64)>,
-    /// Where the window began.
+    /// Counts at the beginning of the window.
     window: Option<Counts>,
-    /// Windows with more misses, one after the other.
+    /// Consecutive windows with more misses.
     more: u32,
 }
 
@@ -40,16 +40,16 @@ struct Counts {
     packets: u64,
 }
 
-/// What a window says.
+/// Result of a window.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Said {
     Nothing,
-    /// The traffic has shifted: misses a packet that are usual.
+    /// The traffic has shifted; has the usual misses a packet.
     Shifted(f64),
 }
 
 impl Hits {
-    /// Takes the misses a packet of one more window of a generation.
+    /// Adds the misses a packet of one more window of a generation.
     fn take(&mut self, generation: u32, rate: f64) -> Said {
         let usual = match self.usual {
             Some((of, usual)) if of == generation => usual.min(rate),
@@ -63,14 +63,14 @@ impl Hits {
         if self.more < SURE {
             return Said::Nothing;
         }
-        // What comes next, until there is another generation, is as it is.
+        // Until there is another generation, the next windows are taken as usual.
         *self = Hits { usual: Some((generation, rate)), ..Hits::default() };
         Said::Shifted(usual)
     }
 }
 
 impl Live<'_> {
-    /// Whether the hot keys in code have become less hot.
+    /// Returns true if the hot keys in code have become less hot.
     pub(super) fn has_shifted(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<bool, LiveError> {
         let hot = |a: &super::Active| a.keys.values().any(|put| matches!(put, Put::Hot(_)));
         let Some(active) = self.active.as_ref().filter(|a| hot(a)) else { return Ok(false) };
@@ -103,7 +103,7 @@ impl Live<'_> {
     }
 }
 
-/// All that was counted, on all CPUs.
+/// Reads the sum of the counts of all CPUs.
 fn misses(map: &Map) -> Result<u64, LiveError> {
     let entries = map.entries()?;
     let words = entries.iter().flat_map(|(_, all)| all.chunks_exact(8));

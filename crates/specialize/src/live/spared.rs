@@ -1,4 +1,4 @@
-//! Maps that the generation at work can do without, each by itself, while their twins are behind.
+//! Maps that the active generation can do without, each by itself, while their twins are behind.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use crate::variant::Compiler;
 pub(super) struct Spared(BTreeMap<Map, (u32, Slots)>);
 
 impl Spared {
-    /// Those that a variant was to spare and does, of whose contents nothing is in code elsewhere.
+    /// Maps that a variant was to spare and does, if none of their contents are in code elsewhere.
     pub(super) fn new(
         compiler: &Compiler,
         sources: &FxHashMap<Map, Source>,
@@ -34,7 +34,7 @@ impl Spared {
         Spared(maps.filter_map(place).collect())
     }
 
-    /// As the guard knows them.
+    /// Index and slot of each, as the guard knows them.
     pub(super) fn places(&self) -> Vec<(u32, Slots)> {
         self.0.values().copied().collect()
     }
@@ -48,7 +48,7 @@ impl Spared {
         self.0.iter().filter(|(_, (_, slot))| slots.has(*slot)).map(|(map, _)| *map).collect()
     }
 
-    /// The slots of those of whose maps something may have changed.
+    /// Slots of the maps in which something may have changed.
     pub(super) fn touched(&self, dirty: &Dirty) -> Slots {
         let touched = self.0.iter().filter(|(map, _)| dirty.touches(**map));
         touched.fold(Slots::NONE, |all, (_, (_, slot))| all.and(*slot))
@@ -56,7 +56,7 @@ impl Spared {
 }
 
 impl Live<'_> {
-    /// Something was approved, but maps were left behind: what may have changed in them is to be looked at again, soon.
+    /// Schedules another look at maps that were left behind by an approval: their contents may have changed.
     pub(super) fn left(&mut self, spared: &Spared, behind: Slots, dirty: &Dirty, write: Option<u64>) {
         if behind.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! How fast a variant is beside its original, on the traffic of the laboratory's rig.
+//! Speed of a variant compared with its original, on the traffic of the laboratory's rig.
 
 use millstream_kernel::AttachType;
 use millstream_lab::measure::{Alike, LiveHarness, Measured, Plan, Side, empty, measure_until};
@@ -9,31 +9,31 @@ use serde::Serialize;
 
 use super::{Live, LiveError};
 
-/// Original and variant on the same traffic, by the laboratory's protocol.
+/// Times of original and variant on the same traffic, by the laboratory's protocol.
 #[derive(Clone, Debug, Serialize)]
 pub struct Speed {
     /// Median, nanoseconds a packet, with the harness in it.
     pub original_ns: f64,
-    /// The same of the variant.
+    /// As `original_ns`, for the variant.
     pub specialised_ns: f64,
     /// The harness: an empty program of the same verdict.
     pub empty_ns: f64,
     /// Specialised to original, the harness deducted: program time.
     pub program_time: Ratio,
-    /// The same with the harness: its inverse is the ratio of packets a second.
+    /// As `program_time`, with the harness: its inverse is the ratio of packets a second.
     pub plain: Ratio,
     /// Generations measured.
     pub generations: usize,
     /// Generations in which a copy had too few runs.
     pub dropped: usize,
-    /// The share of disturbed runs.
+    /// Share of disturbed runs.
     pub disturbed: f64,
-    /// How it was measured.
+    /// Plan of the measurement.
     pub plan: Plan,
 }
 
 impl Speed {
-    /// Of sides in this order: original, variant, empty.
+    /// Takes sides in this order: original, variant, empty.
     fn new(measured: &Measured, plan: &Plan) -> Self {
         let mut rng = Rng::new(plan.seed ^ 1);
         let net: Vec<(f64, f64)> = measured.generations.iter().map(|g| (g[0] - g[2], g[1] - g[2])).collect();
@@ -52,7 +52,7 @@ impl Speed {
 }
 
 impl Live<'_> {
-    /// Copies of the original and of its variant, to be measured; the variant must be there.
+    /// Copies of the original and of its variant, to be measured; there must be a variant.
     pub fn sides(&self) -> [Side<'_>; 2] {
         let unusable = |e: LiveError| Error::Unusable(e.to_string());
         let gone = || Error::Unusable("the variant was taken back".into());
@@ -65,13 +65,13 @@ impl Live<'_> {
     /// Measures copies of both and an empty XDP program of this verdict, interleaved; the rig must be free.
     ///
     /// # Errors
-    /// What the kernel refuses; if there is no variant.
+    /// Errors of the kernel; also if there is no variant.
     pub fn speed(&self, rig: &Rig, verdict: u32, plan: &Plan) -> Result<Speed> {
         self.speed_until(rig, verdict, plan, 1, |_| true)
     }
 
-    /// The same, for the plan's length and again that long until `decided` says that the result tells enough, at most
-    /// `most` times in all.
+    /// As [`Live::speed`], for the plan's length and again that long until `decided` says that the result
+    /// tells enough, at most `most` times in all.
     ///
     /// # Errors
     /// As for [`Live::speed`].

@@ -1,22 +1,27 @@
-//! A variant that stands by, to answer writes that the one at work cannot follow.
+//! A variant that stands by, to answer writes that the active one cannot follow.
 //!
-//! Constants are the fastest code as long as they hold; when they do not, other code takes tens to hundreds of milliseconds to be made and
-//! verified. So beside a variant with tables in code there is one, made and judged in a quiet moment, in which nothing is that somebody
-//! may write: tables are twins, or are looked up. It can follow every write without other code, as long as its twins have room. A write that changes
-//! what is in code is answered by it, and constants come back when it has been quiet for a while.
+//! Constants are the fastest code as long as they hold; when they do not, making and verifying new code takes
+//! tens to hundreds of milliseconds. So beside a variant with tables in code there is a second one, made and
+//! judged in a quiet moment, with no table in code that somebody may write: tables are twins, or are looked
+//! up. It can follow every write without new code, as long as its twins have room. It answers writes that
+//! change tables in code, and constants come back when it has been quiet for a while.
 //!
-//! What may have changed since its twins were last brought up to date is noted beside what the variant at work has not been brought up to date with
-//! (`Seen::aside`), from before its tables are read; a write is in both, whichever of them is at work. It comes onto the hook as any variant does: by a look
-//! at the tables that approves its generation. It keeps its number when it stands by again: by its token it was approved for what its twins hold, so
-//! a token that comes back says what it said.
+//! Changes since its twins were last brought up to date are noted in `Seen::aside`, beside those with which
+//! the active variant has not been brought up to date, from before its tables are read; a write is in both,
+//! whichever variant is active. It comes onto the hook as any variant does: by a look at the tables that
+//! approves its generation. It keeps its number when it stands by again: its token was approved for the
+//! contents of its twins, so a token that comes back still means the same.
 //!
-//! A change of the hook takes the kernel tens of milliseconds, and until it is done there can be no other. So what stands by is also in a slot of a program
-//! array (`ms.standby`), to which whatever has tables in code leaves packets once that which stands by may run
-//! ([`crate::transform::StandIn`]). Where a write comes while the hook changes, it is approved at once ([`Live::go_ahead`]), and handles packets
-//! from there until it can be put onto the hook. Until then what was at work before is followed by nobody. It asks for the token as always; and what
-//! its caches need is counted as always, for they are empty until it has been put onto the hook.
+//! A change of the hook takes the kernel tens of milliseconds, and until it is done there can be no other. So
+//! the standby variant is also in a slot of a program array (`ms.standby`), to which a variant with tables in
+//! code passes packets once the standby variant may run ([`crate::transform::StandIn`]). If a write comes
+//! while the hook changes, the standby variant is approved at once ([`Live::go_ahead`]), and handles packets
+//! from there until it can be put onto the hook. Until then nobody keeps the variant that was active before
+//! up to date. The standby variant checks the token as always, and writes are counted for its caches as
+//! always, for these are empty until it has been put onto the hook.
 //!
-//! Invariant: what is noted for it is all that may have been written since its tables were read, or its twins brought up to date.
+//! Invariant: the changes noted for it are all that may have been written since its tables were read, or its
+//! twins brought up to date.
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
@@ -34,38 +39,38 @@ use crate::contents::{Dirty, Record};
 use crate::policy::Tier;
 use crate::report::{Reason, Report};
 
-/// The slot of what stands by.
+/// Slot of the standby variant.
 const SLOT: [u8; 4] = [0; 4];
 
-/// A variant that is not at work and could be at once.
+/// A variant that is inactive and could become active at once.
 #[derive(Debug)]
 pub(super) struct Standby(Active);
 
 impl Live<'_> {
-    /// The maps in code that somebody may write.
+    /// Maps in code that somebody may write.
     fn at_risk(&self, record: &Record) -> BTreeSet<Map> {
         // Inner maps are none of the sources.
         let may_change = |map: &Map| self.sources.get(map).is_none_or(|source| !source.is_constant);
         record.in_code().into_iter().filter(may_change).collect()
     }
 
-    /// Whether a variant is to be made that stands by.
+    /// Returns true if a standby variant is to be made.
     pub(super) fn wants_standby(&self) -> bool {
         let Some(active) = self.active.as_ref().filter(|a| a.tier != Tier::Standby) else { return false };
         self.standby.is_none() && !self.alone && !self.at_risk(&active.record).is_empty()
     }
 
-    /// Whether a variant with tables in code would be no other than the one that is at work, which stood by before.
+    /// Returns true if a variant with tables in code would equal the active one, which stood by before.
     pub(super) fn is_all_restless(&self) -> bool {
         let restless = self.restless.maps();
         self.active.as_ref().is_some_and(|a| a.tier == Tier::Standby) && self.risked.is_subset(&restless)
     }
 
-    /// Makes a variant that stands by, and holds it against the original. That there can be none is remembered.
+    /// Makes a standby variant, and compares it with the original. If none is possible, that is remembered.
     pub(super) fn make_standby(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
         let Some(active) = &self.active else { return Ok(()) };
         let profiles = active.profiles.clone();
-        // From before anything is read.
+        // Begins before anything is read.
         self.seen.aside = Dirty::default();
         let Some(snapshot) = self.begin(&Spared::default(), tell)? else {
             self.interrupted();
@@ -100,7 +105,8 @@ impl Live<'_> {
         Ok(())
     }
 
-    /// Has the variant that stands by answer a write that the one at work cannot follow. `false` if there is none, or it cannot either, or not now.
+    /// Makes the standby variant answer a write that the active one cannot follow. `false` if there is none,
+    /// or it cannot either, or not now.
     pub(super) fn stand_in(
         &mut self,
         write: Option<u64>,
@@ -126,14 +132,15 @@ impl Live<'_> {
         Ok(true)
     }
 
-    /// Lets what stands by handle packets that come to what is on the hook, which cannot be changed now, if it can follow what was written.
+    /// Lets the standby variant handle packets that come to the program on the hook, which cannot be changed
+    /// now, if it can follow the write.
     pub(super) fn go_ahead(&mut self) {
         let Some(Standby(mut active)) = self.standby.take() else { return };
         if !self.is_ahead {
             self.guard.clear_first_packet(active.generation);
         }
         if let Ok(before) = self.catch_up(&mut active, |seen| &mut seen.aside) {
-            // What is at work in name has not been brought up to date with it, and does not count who writes now.
+            // The nominally active variant has not been brought up to date, and does not count writers now.
             self.seen.dirty.merge(before);
             self.open();
             self.is_ahead = true;
@@ -141,7 +148,7 @@ impl Live<'_> {
         self.standby = Some(Standby(active));
     }
 
-    /// A variant stands by from now on, in its slot.
+    /// Makes a variant stand by from now on, in its slot.
     fn stand_by(&mut self, active: Active) {
         let slot = self.compiler.standby().and_then(|at| self.session.map(at));
         let filled = slot.map(|slot| slot.update_fd(&SLOT, active.program.as_fd()));
@@ -153,7 +160,7 @@ impl Live<'_> {
         self.standby = Some(Standby(active));
     }
 
-    /// Nothing is in the slot any more. What handled packets from there does so no longer.
+    /// Empties the slot. Its variant no longer handles packets from there.
     fn vacate(&mut self) {
         if std::mem::take(&mut self.is_ahead) {
             self.guard.revoke();
@@ -165,8 +172,8 @@ impl Live<'_> {
         }
     }
 
-    /// What was at work before stands by from now on, if it can; `dirty` is what may have changed since it was found to hold. Gives it back if
-    /// it cannot.
+    /// Makes the variant that was active before stand by from now on, if it can; `dirty` has the contents
+    /// that may have changed since they were last compared with it. Returns it if it cannot.
     pub(super) fn put_aside(
         &mut self,
         before: Option<Active>,
@@ -194,14 +201,14 @@ impl Live<'_> {
         }
     }
 
-    /// Nothing stands by any more.
+    /// Drops the standby variant.
     pub(super) fn stand_down(&mut self) {
         self.standby = None;
         self.vacate();
         self.alone = false;
     }
 
-    /// Lets maps into code again that have been left alone for long enough.
+    /// Allows maps in code again that have not been written for long enough.
     pub(super) fn reconsider(&mut self) {
         let now = Instant::now();
         if self.restless.is_over(now)

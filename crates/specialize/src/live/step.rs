@@ -1,8 +1,9 @@
-//! Points at which a session can be held, for tests of what may come between.
+//! Points at which a session can be held, for tests of concurrent events.
 //!
-//! What is read at one time and relied on at another is right because of what notes, or undoes, what comes between. A test that waits for
-//! that to happen sees it once in a thousand runs; one that holds the session where it is, and does it, sees it in every run. Nobody is called
-//! unless a test has asked for it.
+//! Contents that are read at one time and relied on at another are right because events in between are noted,
+//! or undone. A test that waits for such an event sees it once in a thousand runs; one that holds the session
+//! at the point, and causes the event, sees it in every run. Nothing is called unless a test has asked for
+//! it.
 //!
 //! Invariant: nothing is decided here.
 
@@ -10,39 +11,41 @@ use std::sync::Arc;
 
 use crate::policy::Tier;
 
-/// Where a session is.
+/// Points in a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// The look has begun for which a variant of this tier is made, and nothing was read for it.
+    /// The look has begun for which a variant of this tier is made, and nothing has been read for it.
     Begun(Tier),
-    /// Its code is made of what the tables hold; nothing is loaded.
+    /// Its code is made from the contents of the tables; nothing is loaded.
     Coded(Tier),
     /// It is loaded, and may have to be judged.
     Loaded(Tier),
-    /// The judge is at work, and asks whether to go on.
+    /// The judge is running, and asks if it should go on.
     Judging(Tier),
     /// It is to be approved.
     Made(Tier),
-    /// What stood by, or was made while tables were written, was brought up to date, and is to be approved.
+    /// A standby variant, or one made while tables were written, was brought up to date, and is to be
+    /// approved.
     CaughtUp,
-    /// What runs was held against the tables, and is to be approved.
+    /// The running variant was compared with the tables, and is to be approved.
     Followed,
-    /// Something was approved and is not yet on the hook.
+    /// A variant was approved and is not yet on the hook.
     Approved,
     /// The hook is about to change.
     Swapping,
-    /// What program arrays hold was read, and is to be put into the session's own.
+    /// The contents of the program arrays were read, and are to be put into the session's own.
     Slots,
-    /// What program arrays hold was found to be what the profiling variant calls, and is to be said.
+    /// The contents of the program arrays were found to match the calls of the profiling variant, and the
+    /// guard is to be told.
     Called,
 }
 
-/// Who is called at each step, by the thread that is there.
+/// Callback at each step, called by the thread that is there.
 #[derive(Clone, Default)]
 pub struct Steps(Option<Arc<dyn Fn(Step) + Send + Sync>>);
 
 impl Steps {
-    /// This is called.
+    /// Calls `called` at each step.
     pub fn new(called: impl Fn(Step) + Send + Sync + 'static) -> Steps {
         Steps(Some(Arc::new(called)))
     }

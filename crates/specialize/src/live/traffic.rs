@@ -1,4 +1,4 @@
-//! Looks at the traffic: which keys are hot, and whether what runs is still the faster.
+//! Looks at the traffic: finds the hot keys, and checks that the running variant is still the faster.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,16 +20,16 @@ use crate::transform::{Site, SiteId};
 
 /// Packets that a burst must have seen for its hot keys to mean anything.
 const FEWEST: u64 = 100;
-/// Packets with which a burst ends: whoever has one lookup in five hundred has had more than ten.
+/// Packets with which a burst ends: a key of one lookup in five hundred has had more than ten.
 const ENOUGH: u64 = 8192;
-/// From one look at how many packets a burst has seen to the next.
+/// Interval at which the packets that a burst has seen are counted.
 const STEP: Duration = Duration::from_millis(1);
 /// Comparisons with the original that writes may end, one after the other.
 const DISTURBED: u32 = 8;
-/// How many of the hottest keys are compared where a whole map is in code.
+/// Number of the hottest keys that are compared if a whole map is in code.
 const HOT_SET: usize = 16;
 
-/// What variant and original take.
+/// Times of variant and original.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Weighed {
     /// Nanoseconds a packet.
@@ -41,8 +41,8 @@ pub(super) enum Weighed {
 }
 
 impl Live<'_> {
-    /// Judges what runs, profiles where hot keys matter, and specialises anew if the traffic is no longer what the code was
-    /// made for. Without packets, nothing is touched.
+    /// Judges the running variant, profiles where hot keys matter, and specialises anew if the traffic is no
+    /// longer that for which the code was made. Without packets, nothing is touched.
     pub(super) fn look_at_traffic(
         &mut self,
         stop: &AtomicBool,
@@ -75,7 +75,7 @@ impl Live<'_> {
                 Reason::Traffic
             }
             Some(_) => {
-                // It is the traffic that the code was made for.
+                // The traffic is still that for which the code was made.
                 self.hits = Hits::default();
                 self.fruitless += 1;
                 return Ok(());
@@ -114,15 +114,15 @@ impl Live<'_> {
         self.active.as_ref().is_some_and(|a| self.guard.approved() == Some(a.token()))
     }
 
-    /// Nanoseconds a packet of the original and of the variant on the traffic of now. The guard turns packets away from the
-    /// variant for a moment, so that they take the original in it.
+    /// Measures the nanoseconds a packet of the original and of the variant on the current traffic. Meanwhile
+    /// the guard turns packets away from the variant for a moment, so that they take the original in it.
     pub(super) fn weigh(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<Weighed, LiveError> {
         let now = self.variant_ns(tell)?;
         if !self.variant_runs() {
             return Ok(Weighed::Disturbed);
         }
         self.guard.revoke();
-        // A write ends it, but not for ever: what is slower must be found out where writes never cease, too.
+        // A write ends it, but not for ever: a slower variant must be found out even if writes never cease.
         let is_patient = self.disturbed >= DISTURBED;
         let mut wrote = false;
         let before = self.clock.measure(self.current(), MEASURE, |time| {
@@ -142,7 +142,8 @@ impl Live<'_> {
         })
     }
 
-    /// Nanoseconds a packet of what is on the hook, its caches as full as they are at work: each write and each measurement empties them.
+    /// Measures the nanoseconds a packet of the program on the hook, with its caches as full as they are in
+    /// use: each write and each measurement empties them.
     pub(super) fn variant_ns(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<Option<f64>, LiveError> {
         let cold = self.active.as_ref().map_or(Duration::ZERO, |active| active.caches.cold());
         if !self.pass(cold, tell)? {
@@ -151,14 +152,15 @@ impl Live<'_> {
         self.measured(tell)
     }
 
-    /// Nanoseconds a packet of what is on the hook. `None` if they cannot be told, or a write must be answered first.
+    /// Measures the nanoseconds a packet of the program on the hook. `None` if too few packets came, or a
+    /// write must be answered first.
     pub(super) fn measured(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<Option<f64>, LiveError> {
         let (clock, program) = (self.clock, self.current().try_clone()?);
         clock.measure(&program, MEASURE, |time| self.pass(time, tell))
     }
 
-    /// The lookups of which it matters for whom they are: not those that a twin answers for all keys alike, and not those
-    /// that the operator has excluded.
+    /// Lookups whose keys are profiled: not those that a twin answers for all keys alike, and not those that
+    /// the operator has excluded.
     fn profiled(&self) -> Vec<SiteId> {
         let twinned = |s: &Site| policy::alike(self.compiler, s, &self.unfit);
         let excluded = |s: &Site| self.settings.unprofiled.contains(&self.compiler.declaration(s.map).name);
@@ -175,20 +177,21 @@ impl Live<'_> {
         self.compiler.sites().iter().filter(move |s| self.is_reached(s)).filter(may)
     }
 
-    /// Whether it matters for which keys a lookup is made, and not only which words these have: not where no more is known than which keys
-    /// are not there.
+    /// Returns true if the keys of a lookup matter, and not only the words in them: if nothing is known of
+    /// its map but absent keys, they do not.
     fn has_hot_keys(&self, id: SiteId) -> bool {
         let site = self.compiler.sites().iter().find(|site| site.id == id);
         site.and_then(|site| self.sources.get(&site.map)).is_none_or(Source::is_known)
     }
 
-    /// Whether some lookups are specialised on hot keys, or could be.
+    /// Returns true if some lookups are specialised on hot keys, or could be.
     fn traffic_matters(&self) -> bool {
         !self.profiled().is_empty()
     }
 
-    /// Runs the instrumented variant until it has seen enough, or for as long as there is patience. Gives a profile of each
-    /// lookup that may be specialised, empty of those whose keys do not matter, and the number of packets that were seen.
+    /// Runs the instrumented variant until it has seen enough, or its time is over. Returns a profile of each
+    /// lookup that may be specialised, empty for those whose keys do not matter, and the number of packets
+    /// that were seen.
     fn profile(
         &mut self,
         stop: &AtomicBool,
@@ -204,7 +207,7 @@ impl Live<'_> {
                 return Ok(None);
             }
         }
-        // Where the kernel refused loops, it is another.
+        // If the kernel refused loops, it is another compiler now.
         let compiler = self.compiler;
         let Some(Instrumented { program, sites, .. }) = &self.instrumented else { return Ok(None) };
         let (program, chosen) = (program.try_clone()?, sites.clone());
@@ -237,7 +240,8 @@ impl Live<'_> {
         Ok(Some((profiles, packets)))
     }
 
-    /// Takes the packets that the instrumented variant has kept, now that it has left the hook. None: those of before stay.
+    /// Takes the packets that the instrumented variant has kept, now that it has left the hook. If there are
+    /// none, the earlier ones stay.
     fn keep_samples(&mut self) -> Result<(), LiveError> {
         let (Some(map), Some(kind)) =
             (self.session.map(self.compiler.samples()), self.compiler.packet_kind())
@@ -269,7 +273,7 @@ impl Live<'_> {
         }
     }
 
-    /// Copies of what the variant's caches hold are made again, after a grace period.
+    /// Makes the variant's caches usable again, after a grace period.
     pub(super) fn settle_beside(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
         if self.active.as_ref().is_some_and(|active| active.caches.is_open()) {
             let has_passed = self.beside(Duty::Follow, || grace_period().is_ok(), tell)?;
@@ -280,7 +284,7 @@ impl Live<'_> {
         Ok(())
     }
 
-    /// The instrumented variant, if there is anything to write down.
+    /// Makes the instrumented variant, if there is anything to record.
     fn instrument(
         &mut self,
         sites: Vec<SiteId>,
@@ -308,7 +312,8 @@ impl Live<'_> {
     }
 }
 
-/// Whether the keys in code have much less of the traffic than other keys would, or other words of keys are worth a test.
+/// Returns true if the keys in code have much less of the traffic than other keys would, or if other words of
+/// keys are worth a test.
 fn changed(active: &Active, profiles: &[SiteProfile], has_hot_keys: impl Fn(SiteId) -> bool) -> bool {
     let now_of = |site| profiles.iter().find(|p| p.site == site);
     if active.tried.iter().any(|t| now_of(t.site).is_some_and(|now| t.has_turned(now))) {

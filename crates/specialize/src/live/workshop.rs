@@ -1,8 +1,8 @@
-//! What variants are made in: it has all that is needed to make one, load it and hold it against the original, so that another thread
-//! can do that while the session answers writes (`beside`).
+//! Workshop for variants: everything needed to make a variant, load it and compare it with the original, so
+//! that another thread can do that while the session answers writes (`beside`).
 //!
-//! Invariant: it changes nothing of the session. What it has learnt, and the programs that it has loaded, the session takes over when it
-//! is done ([`Live::take_over`]).
+//! Invariant: it changes nothing in the session. The session takes over its findings, and the programs that
+//! it has loaded, when it is done ([`Live::take_over`]).
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -32,36 +32,37 @@ use crate::transform::{Budget, Keep, Lookup, Plan, SiteId};
 use crate::twins::Twins;
 use crate::variant::{Compiler, Variant, VariantError, Wanted};
 
-/// Machine code, by the original's, from which on copies of what follows lookups may cost more than they gain. A variant has the
-/// original in it.
+/// Growth of the machine code, relative to the original's, from which copies of the code after lookups may
+/// cost more than they gain. A variant has the original in it.
 const GROWN: u32 = 3;
-/// Slots from which on code with copies of what follows lookups is not made where packets wait: the kernel follows all ways through
-/// them, each time it is loaded, and it is loaded several times to be judged.
+/// Slots from which code with copies of the code after lookups is not made while packets wait: the kernel
+/// follows all paths through them, each time it is loaded, and it is loaded several times to be judged.
 const LONG: usize = 6_000;
-/// Instructions that the kernel may follow to verify a variant with copies, as far as loops tell: loading takes it some 0.7 us for each.
+/// Instructions that the kernel may follow to verify a variant with copies, as estimated from its loops:
+/// loading takes some 0.7 us for each.
 const MOST_WALKED: u64 = 200_000;
-/// Instructions of copies of what follows lookups below which there are none, where the kernel refuses more.
+/// Instructions of copies of the code after lookups below which there are none, if the kernel refuses more.
 const FEWEST_COPIES: usize = 1_000;
 
-/// What is found out by making variants.
+/// Findings from making variants.
 #[derive(Clone, Debug)]
 pub(super) struct Learnt {
     /// Sites that get no twins.
     unfit: BTreeSet<SiteId>,
-    /// Whether the kernel has refused programs that were joined.
+    /// True if the kernel has refused inlined programs.
     apart: bool,
-    /// Instructions in copies of what follows lookups, at most.
+    /// Instructions in copies of the code after lookups, at most.
     room: usize,
     /// The maps that may have caches; none, once the kernel has refused them.
     cached: BTreeSet<Map>,
     is_uncacheable: bool,
-    /// Whether the kernel has refused a program in which callbacks are loops, whatever else was given up.
+    /// True if the kernel has refused a program in which callbacks are loops, even without all other options.
     is_refused_unfolded: bool,
     /// Programs that were loaded.
     loaded: BTreeSet<u32>,
 }
 
-/// How large the original is.
+/// Size of the original.
 #[derive(Clone, Copy, Debug)]
 struct Size {
     /// Bytes of machine code.
@@ -70,30 +71,30 @@ struct Size {
     walked: u32,
 }
 
-/// What a variant is made for.
+/// Purpose of a variant.
 #[derive(Clone, Debug)]
 pub(super) struct Order {
     pub(super) generation: u32,
     pub(super) tier: Tier,
-    /// What is known of the traffic.
+    /// Profiles of the traffic.
     pub(super) profiles: Vec<SiteProfile>,
 }
 
-/// All that is needed to make variants.
+/// Everything needed to make variants.
 pub(super) struct Workshop<'c> {
     pub(super) compiler: &'c Compiler,
     pub(super) session: Session<'c>,
     pub(super) sources: Arc<FxHashMap<Map, Source>>,
-    /// Program arrays, in whose place the session's own are put, and how many slots they have.
+    /// Program arrays, the placeholders of the session's own, and their numbers of slots.
     pub(super) arrays: Vec<(Map, MapId, u32)>,
-    /// What they hold.
+    /// Contents of the program arrays.
     held: Held,
     reached: BTreeSet<FuncId>,
     /// The object's programs, with their ids.
     pub(super) programs: Vec<(FuncId, u32)>,
     /// Profiles of the lookups that can be reached.
     known: Vec<SiteProfile>,
-    /// The maps of which nothing may be in code.
+    /// Maps of which nothing may be in code.
     restless: BTreeSet<Map>,
     original: Size,
     counts: bool,
@@ -101,24 +102,24 @@ pub(super) struct Workshop<'c> {
     is_patient: bool,
     copies: bool,
     pub(super) samples: Arc<Vec<Sample>>,
-    /// Packets that the profiles were made of.
+    /// Packets from which the profiles were made.
     pub(super) profiled: u64,
-    /// What is known of shapes.
+    /// Verdicts on shapes.
     pub(super) fates: HashMap<Shape, Fate>,
     learnt: Learnt,
     pub(super) steps: Steps,
 }
 
-/// What came of making a variant.
+/// Result of making a variant.
 pub(super) struct Made {
     /// `None` if there is nothing to specialise, an error if it cannot be done.
     pub(super) candidate: Result<Option<Candidate>, String>,
-    /// If it was to be judged.
+    /// Present if it was to be judged.
     pub(super) judged: Option<Judged>,
     pub(super) learnt: Learnt,
 }
 
-/// The code of a variant, and what it was made of.
+/// The code of a variant, and the contents from which it was made.
 struct Code {
     planned: Planned,
     variant: Variant,
@@ -129,7 +130,7 @@ struct Code {
 }
 
 impl<'c> Live<'c> {
-    /// Where a variant can be made, for this traffic.
+    /// Makes a workshop for variants for this traffic.
     pub(super) fn workshop(
         &mut self,
         profiles: &[SiteProfile],
@@ -175,11 +176,11 @@ impl<'c> Live<'c> {
         })
     }
 
-    /// Takes over what was learnt.
+    /// Takes over the findings of a workshop.
     pub(super) fn take_over(&mut self, learnt: &Learnt) {
         (self.unfit, self.apart, self.room) = (learnt.unfit.clone(), learnt.apart, learnt.room);
         learnt.loaded.iter().for_each(|id| self.ours.insert_id(*id));
-        // What runs, if anything does, may be code that is better for its loops.
+        // A running variant may be code that is better for its loops.
         let may_call = learnt.is_refused_unfolded && self.active.is_none();
         if let Some(calling) = self.compiler.calling().filter(|_| may_call) {
             self.call_callbacks(calling);
@@ -190,8 +191,8 @@ impl<'c> Live<'c> {
         }
     }
 
-    /// From now on callbacks are called that were loops. Nothing holds that was learnt of lookups by their numbers, and of what the kernel
-    /// takes.
+    /// Calls callbacks from now on that were loops. Findings about lookups by number, and about the kernel's
+    /// limits, no longer hold.
     fn call_callbacks(&mut self, calling: &'c Compiler) {
         tracing::debug!("callbacks are called from now on");
         self.compiler = calling;
@@ -208,7 +209,7 @@ impl<'c> Live<'c> {
     fn cached_now(&self) -> BTreeSet<Map> {
         let inner = self.nested.iter().filter(|(_, nested)| nested.has_caches).map(|(template, _)| template);
         let all = self.stateful.keys().chain(inner);
-        // Who is called by others may be called in the form in which he does not count what he writes.
+        // A program that others call may be called in the form in which it does not count its writes.
         if self.uncached.is_some() || self.reached.contains(&self.compiler.program()) {
             BTreeSet::new()
         } else {
@@ -216,7 +217,7 @@ impl<'c> Live<'c> {
         }
     }
 
-    /// The maps of which nothing may be in code.
+    /// Maps of which nothing may be in code.
     fn restless_in(&self, tier: Tier) -> BTreeSet<Map> {
         match tier {
             Tier::Standby => {
@@ -227,7 +228,7 @@ impl<'c> Live<'c> {
         }
     }
 
-    /// Programs that are loaded from now on have these twins and caches, and call what goes with them.
+    /// Gives programs that are loaded from now on these twins and caches, and the arrays that go with them.
     pub(super) fn as_active(&mut self) -> Result<(), LiveError> {
         let Some(active) = &self.active else { return Ok(()) };
         put_beside(&mut self.session, self.compiler, &active.twins, &active.caches, &active.insides)?;
@@ -250,7 +251,7 @@ impl Workshop<'_> {
         Made { candidate, judged, learnt: self.learnt }
     }
 
-    /// The instrumented variant, as it keeps packets where that can be done.
+    /// Makes the instrumented variant; it keeps packets if that is possible.
     pub(super) fn instrumented(mut self, sites: &[SiteId]) -> (Result<(Program, Chain), String>, Learnt) {
         let mut callees = self.reached.clone();
         callees.remove(&self.compiler.program());
@@ -271,12 +272,12 @@ impl Workshop<'_> {
         (made.map(|(program, _, chain)| (program, chain)).map_err(|(_, why)| why), self.learnt)
     }
 
-    /// One of the session's own programs.
+    /// Records a program as one of the session's own.
     pub(super) fn note_loaded(&mut self, id: u32) {
         self.learnt.loaded.insert(id);
     }
 
-    /// The code of a variant, of the maps as they are. `None` if there is nothing to specialise.
+    /// Makes the code of a variant from the current maps. `None` if there is nothing to specialise.
     fn code(&mut self, order: &Order) -> Result<Option<Code>, String> {
         let (start, tier) = (Instant::now(), order.tier);
         let is_left_out = !self.restless.is_empty() && tier != Tier::Standby;
@@ -296,14 +297,14 @@ impl Workshop<'_> {
                 if !is_left_out || !observed.leave_nothing_out() {
                     return Ok(None);
                 }
-                // Better code that has to be made again than none.
+                // Code that has to be made again is better than none.
                 continue;
             }
             let twins = Twins::new(std::mem::take(&mut planned.twins)).map_err(|e| e.to_string())?;
             let rooms: FxHashMap<_, _> = twins.rooms().collect();
             let callees = &super::chain::callees(compiler, &self.reached, &planned.plan);
             let joinable = if self.learnt.apart { Vec::new() } else { self.held.joinable(compiler) };
-            // Slots that are written often are better called through: then no code depends on what they hold.
+            // Slots that are written often are better called through: then no code depends on their contents.
             let is_quiet = tier == Tier::Thorough;
             planned.complete &= is_quiet || callees.is_empty() || joinable.is_empty();
             let joins = if is_quiet { &joinable[..] } else { &[] };
@@ -344,7 +345,7 @@ impl Workshop<'_> {
         Ok(Some(Code { planned, variant, twins, record, is_short, compile: start.elapsed() }))
     }
 
-    /// A variant, not yet approved. `None` if there is nothing to specialise.
+    /// Makes a variant, not yet approved. `None` if there is nothing to specialise.
     fn candidate(&mut self, order: &Order) -> Result<Option<Candidate>, String> {
         let Some(Code { planned, variant, twins, record, is_short, compile }) = self.code(order)? else {
             return Ok(None);
@@ -371,12 +372,12 @@ impl Workshop<'_> {
             }
             Err(refused) if report.has_copies() => {
                 tracing::debug!("fewer copies: {}", explain(&refused));
-                // Often it is the ways through them that are too many for the kernel to follow.
+                // Often the kernel cannot follow all paths through the copies.
                 self.fewer_copies();
                 return self.candidate(order);
             }
             Err(refused) => {
-                // What stands by has no tables in code: others may have less of a loop.
+                // The standby variant has no tables in code: others may have less of a loop.
                 self.learnt.is_refused_unfolded =
                     order.tier != Tier::Standby && refused.rejection().is_some();
                 return Err(explain(&refused));
@@ -408,21 +409,23 @@ impl Workshop<'_> {
         Ok(Some(Candidate { shape, plan: planned.plan, active, making, is_short }))
     }
 
-    /// Whether the kernel would follow so many instructions through a variant with copies that loading it takes too long. A loop is copied with
-    /// what follows a lookup, and each copy is followed as often as it may go round: as often as the original's.
+    /// Returns true if the kernel would follow so many instructions through a variant with copies that
+    /// loading takes too long. A loop is copied with the code after a lookup, and the kernel follows each
+    /// copy for as many iterations as the original's.
     fn is_walked_for_long(&self, variant: &Variant) -> bool {
         let loops = self.compiler.in_loops().max(1) as u64;
         let walked = u64::from(self.original.walked) * variant.in_loops as u64 / loops;
         variant.report.has_copies() && walked > MOST_WALKED
     }
 
-    /// There is less room for copies of what follows lookups, since with as many the result is no program that can be loaded.
+    /// Reduces the room for copies of the code after lookups: with so many, the program cannot be loaded.
     fn fewer_copies(&mut self) {
         let room = &mut self.learnt.room;
         *room = if *room > FEWEST_COPIES { *room / 4 } else { 0 };
     }
 
-    /// Loads a variant with the programs that it calls. Of those that the kernel refuses, the originals are called.
+    /// Loads a variant with the programs that it calls. If the kernel refuses some of these, their originals
+    /// are called.
     fn load_chain(&mut self, variant: Variant) -> Result<(Program, LinkedProgram, Chain), ProgramError> {
         let (function, refused) = (self.compiler.program(), millstream_loader::Error::from);
         let mut chain = Chain::new(self.reached.clone(), variant.joined);
@@ -453,7 +456,7 @@ impl Workshop<'_> {
     }
 }
 
-/// Programs that a session loads from now on have these twins and caches, and name these maps.
+/// Gives programs that a session loads from now on these twins and caches, and the maps that they name.
 fn put_beside(
     session: &mut Session<'_>,
     compiler: &Compiler,
@@ -473,7 +476,8 @@ fn put_beside(
     Ok(())
 }
 
-/// Sites that were to be answered by a twin and were not: their keys or the use of their values are of another form.
+/// Sites that were to be answered by a twin and were not: their keys, or the uses of their values, have
+/// another form.
 fn unanswered(planned: &Planned, variant: &Variant) -> Vec<SiteId> {
     let plan: &Plan = &planned.plan;
     let twinned =

@@ -1,5 +1,6 @@
-//! Which words of keys are tested before lookups: those that take few values in the whole table, where traffic brings others
-//! often enough. In small arrays, indices that have another value than all others; so that lookups of other maps are spared.
+//! Choice of the words of keys that are tested before lookups: those that have few values in the whole table,
+//! while traffic often brings others. In small arrays, indices that have another value than all others, so
+//! that lookups in other maps are spared.
 
 use millstream_ir::Map;
 use millstream_kernel::MapType;
@@ -9,48 +10,49 @@ use crate::contents::FewValues;
 use crate::profile::SiteProfile;
 use crate::transform::{KeyTest, Site, SiteId};
 
-/// A word of a lookup's key that takes few values in the table.
+/// A word of a lookup's key that has few values in the table.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Tried {
     /// The lookup.
     pub site: SiteId,
     map: Map,
     few: FewValues,
-    /// What is found with none of the values.
+    /// Result of the lookup if the key has none of the values.
     otherwise: Option<Vec<u8>>,
-    /// The lookup ahead of which it is tested.
+    /// The lookup before which it is tested.
     at: SiteId,
-    /// What a lookup without any of them is spared, with those of others that are needless then, in nanoseconds.
+    /// Time that a lookup without any of the values is spared, with other lookups that are needless then, in
+    /// nanoseconds.
     saved: f64,
-    /// Whether it is tested.
+    /// True if it is tested.
     pub is_chosen: bool,
 }
 
 impl Tried {
-    /// What the test gains with this traffic.
+    /// Gain of the test with this traffic.
     fn gain(&self, profile: &SiteProfile) -> f64 {
         let has = |key: &[u8]| self.few.has(key);
         cost::tested(missed(profile, has), self.few.values.len(), self.saved)
     }
 
-    /// Whether it is of a lookup in this map.
+    /// Returns true if it belongs to a lookup in this map.
     pub(super) fn is_of(&self, map: Map) -> bool {
         self.map == map
     }
 
-    /// Whether a key has one of the values.
+    /// Returns true if a key has one of the values.
     pub fn passes(&self, key: &[u8]) -> bool {
         self.few.has(key)
     }
 
-    /// Whether this traffic asks for the opposite of what was chosen.
+    /// Returns true if this traffic asks for the opposite choice.
     pub fn has_turned(&self, profile: &SiteProfile) -> bool {
         let gain = self.gain(profile);
         if self.is_chosen { gain < 0.0 } else { cost::pays(gain) }
     }
 }
 
-/// The part of the lookups, as far as their keys are known, that are of none of these keys.
+/// Part of the lookups with known keys that are for none of the keys that `has` accepts.
 fn missed(profile: &SiteProfile, has: impl Fn(&[u8]) -> bool) -> f64 {
     let all: u64 = profile.keys.iter().map(|(_, n)| n).sum();
     let passed: u64 = profile.keys.iter().filter(|(key, _)| has(key)).map(|(_, n)| n).sum();
@@ -66,7 +68,7 @@ pub(super) fn passing(profile: &SiteProfile, tests: &[Tried]) -> SiteProfile {
 }
 
 impl Known<'_> {
-    /// The words of a lookup's key that take few values, those chosen that pay.
+    /// Finds the words of a lookup's key that have few values, and chooses those that pay.
     pub(super) fn tests(&self, site: &Site, profile: &SiteProfile) -> Vec<Tried> {
         let few = if profile.keys.is_empty() { Vec::new() } else { self.few(site) };
         let saved = cost::spared(self.looked_up(site, profile));
@@ -87,7 +89,7 @@ impl Known<'_> {
         }
     }
 
-    /// Words of the keys of a lookup that take few values, with what is found with all others.
+    /// Finds words of the keys of a lookup that have few values, with the result for all others.
     fn few(&self, site: &Site) -> Vec<(FewValues, Option<Vec<u8>>)> {
         let decl = self.compiler.declaration(site.map);
         let bytes = u64::from(decl.max_entries) * u64::from(decl.key_size + decl.value_size);
@@ -107,14 +109,14 @@ impl Known<'_> {
         }
     }
 
-    /// What a lookup takes, by its number.
+    /// Cost of a lookup, by its number.
     fn looked_up_at(&self, id: SiteId) -> f64 {
         let site = self.compiler.sites().iter().find(|site| site.id == id);
         let profile = self.profiles.iter().find(|profile| profile.site == id);
         site.zip(profile).map_or(0.0, |(site, profile)| self.looked_up(site, profile))
     }
 
-    /// What a lookup takes, with hot keys in front as they pay.
+    /// Cost of a lookup, with as many hot keys in front as pay.
     fn looked_up(&self, site: &Site, profile: &SiteProfile) -> f64 {
         let decl = self.compiler.declaration(site.map);
         let twinned = decl.max_entries > TINY
@@ -128,7 +130,7 @@ impl Known<'_> {
         cost::in_front(&shares[..cost::worthwhile(&shares, behind)], behind)
     }
 
-    /// The tests that were chosen; what they rest on is remembered.
+    /// The chosen tests; their conditions are recorded.
     pub(super) fn chosen(&self, tried: &[Tried]) -> Vec<KeyTest> {
         let test = |tried: &Tried| {
             match tried.otherwise {

@@ -1,27 +1,27 @@
-//! What lookups take, and what code in front of them takes: enough to choose between them. Nanoseconds of a server of
-//! today; `lab` has the ways to measure them. What is chosen is measured before it stays.
+//! Cost of lookups, and of the code in front of them: enough to choose between them. Nanoseconds on a current
+//! server; `lab` can measure them. The chosen code is measured before it stays.
 
 use millstream_kernel::MapType;
 
 use crate::transform::Entry;
 
-/// One word compared with a constant, not equal.
+/// One comparison of a word with a constant, not equal.
 const COMPARE: f64 = 0.5;
 /// A branch that goes the other way than predicted.
 const MISPREDICTED: f64 = 7.0;
-/// What it is worth that the code behind a lookup knows what was found.
+/// Gain if the code behind a lookup knows the result.
 const KNOWN: f64 = 2.0;
-/// By how much code must be better than the lookup: what is predicted errs.
+/// Margin by which code must be better than the lookup, because predictions err.
 const MARGIN: f64 = 1.0;
 
-/// A lookup in a map with so many entries, of keys of the traffic.
+/// Cost of a lookup in a map with so many entries, for keys of the traffic.
 pub(super) fn lookup(kind: MapType, entries: usize) -> f64 {
     let by_size = |steps: [(usize, f64); 3], last: f64| {
         steps.into_iter().find(|(most, _)| entries <= *most).map_or(last, |(_, ns)| ns)
     };
     match kind {
         MapType::ARRAY | MapType::PERCPU_ARRAY => 1.5,
-        // Machine code, too, and behind it calls by a table of functions where the map is not known.
+        // Machine code, too, followed by calls through a table of functions if the map is not known.
         MapType::ARRAY_OF_MAPS => 6.0,
         MapType::LPM_TRIE => by_size([(64, 50.0), (4_096, 100.0), (65_536, 300.0)], 700.0),
         _ => by_size([(1_024, 18.0), (16_384, 30.0), (131_072, 80.0)], 150.0),
@@ -35,15 +35,15 @@ pub(crate) const CACHE: f64 = 8.0;
 /// The guard at the entry of a variant.
 pub(crate) const GUARD: f64 = 1.0;
 
-/// A lookup with these keys compared one by one before what takes `behind`; what it is worth to know what was found is
-/// deducted.
+/// Cost of a lookup with these keys compared one by one before code that takes `behind`, less the gain of
+/// knowing the result.
 pub(crate) fn in_front(shares: &[f64], behind: f64) -> f64 {
     steps(shares).last().map_or(behind, |(spent, left)| spent + left * behind)
 }
 
-/// What was spent up to each of the keys, and the part of the lookups that go on behind it.
+/// Cost up to each of the keys, and the part of the lookups that go on after it.
 fn steps(shares: &[f64]) -> impl Iterator<Item = (f64, f64)> {
-    // So many of the lookups come this far; what those cost that were answered on the way.
+    // Part of the lookups that come this far; cost of those that were answered on the way.
     let (mut left, mut spent) = (1.0f64, 0.0);
     shares.iter().map(move |share| {
         let share = share.min(left);
@@ -54,8 +54,9 @@ fn steps(shares: &[f64]) -> impl Iterator<Item = (f64, f64)> {
     })
 }
 
-/// How many of the hottest keys pay if they are compared one by one before what takes `behind`. `shares` are those of
-/// the lookups that each key has, hottest first; what is over are keys of which nothing is known.
+/// Number of the hottest keys that pay if they are compared one by one before code that takes `behind`.
+/// `shares` are the shares of the lookups of each key, hottest first; the rest are keys of which nothing is
+/// known.
 pub(super) fn worthwhile(shares: &[f64], behind: f64) -> usize {
     let mut best = (0, behind - MARGIN);
     for (n, (spent, left)) in steps(shares).enumerate() {
@@ -66,31 +67,31 @@ pub(super) fn worthwhile(shares: &[f64], behind: f64) -> usize {
     best.0
 }
 
-/// What it gains to compare a word of the key with so many values before each lookup, where this part of the lookups has none of them
-/// and is then spared so much.
+/// Gain of comparing a word of the key with so many values before each lookup, if a part `missed` of the
+/// lookups has none of them and is then spared `saved`.
 pub(crate) fn tested(missed: f64, values: usize, saved: f64) -> f64 {
-    // Somebody who has none is compared with all; who has one, with half of them.
+    // A key without any of the values is compared with all of them; one with a value, with half of them.
     let compared = values as f64 * COMPARE * (1.0 + missed) / 2.0;
     missed * saved - compared - missed.min(1.0 - missed) * MISPREDICTED
 }
 
-/// What is spared where it is known without a lookup, which takes so much, that there is nothing to be found.
+/// Gain of knowing without a lookup, which takes `lookup`, that nothing would be found.
 pub(crate) fn spared(lookup: f64) -> f64 {
     lookup + KNOWN
 }
 
-/// Whether so much is gained for certain; what is predicted errs.
+/// Returns true if this gain exceeds the error of predictions.
 pub(crate) fn pays(gained: f64) -> bool {
     gained > MARGIN
 }
 
-/// A search by halves among so many entries; what it is worth to know what was found is deducted.
+/// Cost of a binary search among so many entries, less the gain of knowing the result.
 pub(crate) fn searched(entries: usize) -> f64 {
-    // Which half it is nobody can foresee.
+    // The half cannot be predicted.
     (entries.max(1) as f64).log2() * (COMPARE + MISPREDICTED / 2.0) - KNOWN
 }
 
-/// A search in code for an entry of a map that has these.
+/// Cost of a search in code for an entry of a map that has these.
 pub(crate) fn whole(kind: MapType, entries: &[Entry]) -> f64 {
     if matches!(kind, MapType::ARRAY | MapType::ARRAY_OF_MAPS) {
         among_runs(entries)
@@ -99,13 +100,13 @@ pub(crate) fn whole(kind: MapType, entries: &[Entry]) -> f64 {
     }
 }
 
-/// A search among runs of consecutive indices of an array with one value each, the hottest soonest; what it is worth to know what was
-/// found is deducted. How much of it nobody can foresee is what the shares leave open.
+/// Cost of a search among runs of consecutive indices of an array with one value each, the hottest first,
+/// less the gain of knowing the result. The entropy of the shares gives the mispredictions.
 fn among_runs(entries: &[Entry]) -> f64 {
     let index = |entry: &&Entry| entry.key.first_chunk().map(|key| u32::from_ne_bytes(*key));
     let mut sorted: Vec<&Entry> = entries.iter().collect();
     sorted.sort_by_key(index);
-    // What nobody looked up may be looked up all the same.
+    // Entries that nobody looked up may still be looked up.
     let unseen = 1.0 / sorted.len().max(1) as f64;
     let heat = sorted.chunk_by(|a, b| a.value == b.value);
     let heat: Vec<f64> = heat.map(|run| run.iter().map(|e| e.heat as f64 + unseen).sum()).collect();
@@ -123,7 +124,7 @@ mod tests {
     fn as_many_keys_as_pay() {
         let trie = lookup(MapType::LPM_TRIE, 2_592);
         assert_eq!(worthwhile(&[0.9, 0.05], trie), 2);
-        // Nobody is hot.
+        // No key is hot.
         assert_eq!(worthwhile(&[0.0001; 100], lookup(MapType::HASH, 10_000)), 0);
         let even = [0.02; 48];
         assert!(worthwhile(&even, 700.0) == 48 && worthwhile(&even, 18.0) == 0);
@@ -138,7 +139,7 @@ mod tests {
         let hash = spared(lookup(MapType::HASH, 10_000));
         assert!(pays(tested(0.5, 1, hash)) && pays(tested(0.2, 2, hash)));
         assert!(!pays(tested(0.01, 1, hash)) && !pays(tested(0.0, 1, hash)));
-        // A twin is as fast as a branch that nobody foresees.
+        // A twin is as fast as a branch that cannot be predicted.
         assert!(!pays(tested(0.5, 1, spared(TWIN))) && pays(tested(0.95, 1, spared(TWIN))));
     }
 

@@ -1,12 +1,13 @@
-//! What to specialise: from profiles and tables to plans.
+//! Choice of specialisations: from profiles and tables to plans.
 //!
-//! A longest-prefix map gets a twin, whatever the traffic: it is faster than hot keys in front of the trie or of the
-//! twin itself (a mispredicted comparison costs more than the twin's loads), and the code does not depend on what the map
-//! holds. A hash map that has a twin gets it as well, with as many hot keys before it as pay, unless it has so few entries that
-//! code finds them faster. Other maps become code as a whole where that is faster (when there is time, or they are tiny), or their hot keys do, as
-//! many as pay by the figures of `cost.rs`. Maps that change too often are in no code ([`Observed::is_restless`]): they have twins, or
-//! are looked up. Maps that the program itself writes get caches, for the lookups that traffic makes often.
-//! What is found in maps of maps is named (`outer.rs`).
+//! A longest-prefix map gets a twin, whatever the traffic: it is faster than hot keys in front of the trie or
+//! of the twin itself (a mispredicted comparison costs more than the twin's loads), and the code does not
+//! depend on the contents of the map. A hash map that has a twin gets it as well, with as many hot keys
+//! before it as pay, unless it has so few entries that code finds them faster. Other maps become code as a
+//! whole if that is faster (when there is time, or they are tiny), or their hot keys do, as many as pay by
+//! the figures of `cost.rs`. Maps that change too often are in no code ([`Observed::is_restless`]): they have
+//! twins, or are looked up. Maps that the program itself writes get caches, for the lookups that traffic
+//! makes often. Maps found in maps of maps are named (`outer.rs`).
 
 mod before;
 pub(crate) mod cost;
@@ -31,74 +32,74 @@ use crate::variant::Compiler;
 
 /// Maps of at most so many entries become code as a whole, if time allows.
 const WHOLE: usize = 4096;
-/// Maps that can hold no more than so many always do, unless a twin is faster.
+/// Maps with room for at most so many entries always do, unless a twin is faster.
 const TINY: u32 = 64;
-/// Bytes of a map that is read for the fields that all its entries have alike, at most.
+/// Bytes of a map that is read for the fields that are equal in all its entries, at most.
 const FIELDS: u64 = 16 << 20;
-/// The same, where packets wait.
+/// As [`FIELDS`], while packets wait.
 const QUICK_FIELDS: u64 = 256 << 10;
-/// Bytes of values of prefixes from which on they are no routes.
+/// Bytes of the values of a prefix map from which they are not taken for routes.
 const WIDE: u32 = 64;
 /// Hot keys of a site at most.
 const HOT: usize = 48;
-/// One in so many of the lookups of the busiest site must be made at a site that gets a cache.
+/// A site gets a cache if it makes at least one in so many of the lookups of the busiest site.
 const CACHED: u64 = 16;
 
-/// Whether lookups at this site can be specialised at all.
+/// Returns true if lookups at this site can be specialised at all.
 pub fn eligible(site: &Site, sources: &FxHashMap<Map, Source>) -> bool {
     site.is_comparable() && sources.contains_key(&site.map)
 }
 
-/// Whether lookups at this site can have a cache.
+/// Returns true if lookups at this site can have a cache.
 pub fn cacheable(site: &Site, cached: &BTreeSet<Map>) -> bool {
     site.is_comparable() && cached.contains(&site.map)
 }
 
-/// What a plan does about a lookup.
+/// Plan for a lookup.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Put {
     /// These keys are in code.
     Hot(Vec<Vec<u8>>),
     /// All entries are in code.
     Whole,
-    /// A twin answers it, whatever the keys.
+    /// A twin answers it, for all keys.
     Twin,
     /// A cache answers it, as long as nobody writes the entry.
     Cached,
 }
 
-/// What a plan does, by site.
+/// Plans of the lookups, by site.
 pub type Keys = BTreeMap<SiteId, Put>;
 
-/// How much time there is.
+/// Time available for making a variant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tier {
     /// Packets wait in the original code: twins and hot keys only, within milliseconds.
     Quick,
-    /// It is to follow every table without other code: nothing is in code that somebody may write.
+    /// It is to follow every table without new code: no table is in code that somebody may write.
     Standby,
     /// Whole tables.
     Thorough,
 }
 
-/// A plan, and what it needs.
+/// A plan, and its requirements.
 #[derive(Debug)]
 pub struct Planned {
     /// The plan.
     pub plan: Plan,
-    /// What it puts into code.
+    /// Keys and tables that it puts into code.
     pub keys: Keys,
-    /// The twins of maps, which must be where the plan says before it is carried out.
+    /// Twins of maps, which must be in place before the plan is carried out.
     pub twins: BTreeMap<Map, Twin>,
     /// Words of keys that may be tested before lookups.
     pub tried: Vec<Tried>,
-    /// Sites that a trie would answer if their maps could have one: their traffic matters after all.
+    /// Sites that a trie would answer if their maps could have one, so that their traffic matters.
     pub untwinned: BTreeSet<SiteId>,
-    /// Whether more time would not change it.
+    /// True if more time would not change it.
     pub complete: bool,
 }
 
-/// What plans are made of.
+/// Inputs of a plan.
 #[derive(Clone, Copy, Debug)]
 pub struct Known<'k> {
     /// The program.
@@ -113,7 +114,7 @@ pub struct Known<'k> {
     pub cached: &'k BTreeSet<Map>,
 }
 
-/// A plan for what is known. Sites of which nothing is known are left alone.
+/// Makes a plan from the inputs. Sites of which nothing is known are left alone.
 pub fn plan(known: &Known<'_>, mut guard: Guard, tier: Tier) -> Planned {
     let mut plans = Vec::new();
     let (mut keys, mut twins, mut complete) = (Keys::new(), BTreeMap::new(), true);
@@ -193,7 +194,7 @@ impl Known<'_> {
         {
             return Some(lookup);
         }
-        // Without it nothing is gained, however little time there is.
+        // Without it nothing is gained, even if there is little time.
         if kind == MapType::ARRAY
             && decl.max_entries as usize <= WHOLE
             && !self.observed.is_restless(site.map)
@@ -223,8 +224,9 @@ impl Known<'_> {
         (!entries.is_empty()).then_some(Lookup::Hot(entries))
     }
 
-    /// Whether code finds an entry of a map faster than a twin would: branches that nobody can foresee take longer than its loads. A map
-    /// that may become large is left to a twin, which follows it, until it has been left alone for a while.
+    /// Returns true if code finds an entry of a map faster than a twin would: mispredicted branches take
+    /// longer than its loads. A map that may become large is left to a twin, which follows it, until it has
+    /// not been written for a while.
     fn is_few(&self, map: Map, decl: &MapDecl, tier: Tier) -> bool {
         if self.observed.is_restless(map) {
             return false;
@@ -240,7 +242,7 @@ impl Known<'_> {
         }
     }
 
-    /// As many of the hottest keys as pay in front of what takes `behind`.
+    /// Chooses as many of the hottest keys as pay in front of code that takes `behind`.
     fn hot(
         &self,
         profile: &SiteProfile,
@@ -281,8 +283,9 @@ impl Known<'_> {
         slots.filter_map(spared).collect()
     }
 
-    /// Fields that are equal in all entries of maps that are looked up and do not become code as a whole; and whether there may
-    /// be more, in maps too large for the time that there is. Routes come and go too fast for any, sets of rules do not.
+    /// Finds fields that are equal in all entries of maps that are looked up and do not become code as a
+    /// whole. Also returns true if there may be more, in maps too large for the time available. Routes come
+    /// and go too fast for any, sets of rules do not.
     fn fields(&self, keys: &Keys, tier: Tier) -> (Vec<FieldConstant>, bool) {
         let (mut fields, mut left) = (Vec::new(), false);
         let is_trie = |site: &Site| MapType(self.compiler.declaration(site.map).kind) == MapType::LPM_TRIE;
@@ -349,13 +352,13 @@ impl Known<'_> {
     }
 }
 
-/// Whether a lookup finds the entry of a key, or none.
+/// Returns true if a lookup finds the entry of a key, or none.
 fn is_hash(decl: &MapDecl) -> bool {
     matches!(MapType(decl.kind), MapType::HASH | MapType::LRU_HASH)
 }
 
-/// Whether a twin may answer all keys of the lookup alike, so that traffic does not matter, as far as that can be seen before one
-/// is made.
+/// Returns true if a twin may answer all keys of the lookup alike, so that traffic does not matter, as far as
+/// that can be seen before one is made.
 pub fn alike(compiler: &Compiler, site: &Site, unfit: &BTreeSet<SiteId>) -> bool {
     let is_trie = MapType(compiler.declaration(site.map).kind) == MapType::LPM_TRIE
         && compiler.twin(site.map).is_some();
@@ -378,7 +381,7 @@ fn exact_heat(profile: &SiteProfile) -> HashMap<Vec<u8>, u64> {
     profile.keys.iter().cloned().collect()
 }
 
-/// How often each prefix of a table is the longest match.
+/// Number of lookups for which each prefix of a table is the longest match.
 fn prefix_heat(table: &Table, profile: &SiteProfile) -> HashMap<Vec<u8>, u64> {
     let mut heat = HashMap::new();
     for (key, n) in &profile.keys {
@@ -392,7 +395,7 @@ fn prefix_heat(table: &Table, profile: &SiteProfile) -> HashMap<Vec<u8>, u64> {
     heat
 }
 
-/// The key of the prefix of this many bits.
+/// Builds the key of the prefix with this many bits.
 fn prefix(data: &[u8], bits: u32) -> Vec<u8> {
     let mut key = bits.to_ne_bytes().to_vec();
     key.extend(data.iter().enumerate().map(|(i, byte)| {

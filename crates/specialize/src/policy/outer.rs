@@ -1,6 +1,6 @@
-//! Lookups in maps of maps: what they find is a map, which code names as it names those of the object. Lookups in it are calls of its
-//! own kind then, or the machine code that the kernel has for these, and no longer go by a table of functions. Where programs only read the maps
-//! inside, what these hold becomes code, too.
+//! Lookups in maps of maps: each finds a map, which code names as it names those of the object. Lookups in it
+//! are then calls of their own kind, or the kernel's machine code for these, and no longer go through a table
+//! of functions. If programs only read the inner maps, their contents become code, too.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::transform::{Contents, Inside, InsidePlan, Lookup, Site, SitePlan};
 use crate::variant::object_map;
 
 impl Known<'_> {
-    /// What becomes of a lookup in a map of maps, and which maps are named for that.
+    /// Plans a lookup in a map of maps, and names the inner maps for it.
     pub(super) fn outer(
         &self,
         site: &Site,
@@ -48,8 +48,8 @@ impl Known<'_> {
         (!entries.is_empty()).then_some(Lookup::Hot(entries))
     }
 
-    /// What becomes of lookups in the inner maps that have names: those that are small become code as a whole, where programs do not write
-    /// them, as far as there is room. And whether there may be more, if there is time.
+    /// Plans the lookups in the inner maps that have names: small ones become code as a whole, if programs do
+    /// not write them, as far as there is room. Also returns true if there may be more, if there is time.
     pub(super) fn within(&self, inside: &[Inside], tier: Tier) -> (Vec<InsidePlan>, bool) {
         let (mut plans, mut is_left) = (Vec::new(), false);
         for profile in self.profiles {
@@ -75,7 +75,7 @@ impl Known<'_> {
         (plans, is_left)
     }
 
-    /// The names of inner maps that may be known at a lookup.
+    /// Inner maps with names that may be known at a lookup.
     fn looked_up_in<'i>(&self, site: &Site, inside: &'i [Inside]) -> impl Iterator<Item = &'i Inside> {
         let (outers, _) = self.compiler.inner(site.map);
         let is_known = |i: &Inside| {
@@ -86,7 +86,7 @@ impl Known<'_> {
         named.collect::<Vec<_>>().into_iter()
     }
 
-    /// Whether all that a lookup in inner maps may find is in code.
+    /// Returns true if everything that a lookup in inner maps may find is in code.
     pub(super) fn is_known_within(&self, site: &Site, plan: (&[SitePlan], &[Inside], &[InsidePlan])) -> bool {
         let (sites, inside, within) = plan;
         let is_whole = |map: Map| {
@@ -100,9 +100,9 @@ impl Known<'_> {
         named.peek().is_some() && named.all(is_within)
     }
 
-    /// An inner map as code, if it has no more entries than that, and it pays.
+    /// Makes code of a whole inner map, if it has no more entries than `left`, and it pays.
     fn whole_inside(&self, named: &Inside, profile: &SiteProfile, tier: Tier, left: usize) -> Option<Lookup> {
-        // The object's own have an index of their own in the guard.
+        // The object's own maps have an index of their own in the guard.
         if !self.compiler.is_own(object_map(named.place)) {
             return None;
         }
@@ -119,13 +119,13 @@ impl Known<'_> {
         pays.then_some(lookup)
     }
 
-    /// Has a map stand for the one of this number, if there is one left that can.
+    /// Makes a map stand for the one of this id, if there is one left that can.
     fn name(&self, outer: Map, value: &[u8], inside: &mut Vec<Inside>) -> bool {
         let Ok(id) = value.try_into().map(u32::from_ne_bytes) else { return false };
         if inside.iter().any(|i| i.outer == outer && i.id == id) {
             return true;
         }
-        // One map has one name, whichever way it is found.
+        // A map has one name, whichever way it is found.
         let named = inside.iter().find(|i| i.id == id).map(|i| i.place);
         let own = || self.observed.own(outer, id);
         let free = || {
