@@ -1,49 +1,50 @@
-//! The state of a graph: what handlers read and write, and what was dropped.
+//! State of a graph: values that handlers read and write, and counts of dropped packets.
 //!
-//! All numbers that a graph counts are one value of one map, `click.state`; with several workers each has a copy, and what is read is the sum. What
-//! handlers set is one value of another map, `click.settings`, which all workers have together.
+//! All counters of a graph are one value of one map, `click.state`. With several workers each has its own
+//! copy, and reads return the sum. Values that handlers set are one value of another map, `click.settings`,
+//! which all workers share.
 
 use millstream_click::{Access, Flow, Handler, Program, SETTINGS, STATE, Sketch, nearest};
 use millstream_native::Engine;
 
 use crate::tables;
 
-/// Why a handler cannot be used.
+/// Reasons why a handler cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// There is none of this name.
+    /// No handler has this name.
     #[error("there is no handler {name:?}{}; there are {}", near_text(.near), .there.join(" "))]
     Unknown {
-        /// What was asked for.
+        /// Name that was requested.
         name: String,
-        /// The nearest there is.
+        /// Nearest existing name.
         near: Option<String>,
-        /// What the element has.
+        /// Handlers of the element.
         there: Vec<String>,
     },
-    /// There is no such element.
+    /// No element has this name.
     #[error("there is no element {name:?}{}", near_text(.near))]
     NoElement {
-        /// What was asked for.
+        /// Name that was requested.
         name: String,
-        /// The nearest there is.
+        /// Nearest existing name.
         near: Option<String>,
     },
-    /// It is one that is written.
+    /// The handler can only be written.
     #[error("handler {0:?} can only be written")]
     Unreadable(String),
-    /// Its argument, or what is to be written, is nothing that it takes.
+    /// The handler does not take this argument or value.
     #[error("handler {name:?}: {why}")]
     Unfit {
         /// The handler.
         name: String,
-        /// What is wrong, and what would fit.
+        /// Description of the error and of acceptable values.
         why: String,
     },
-    /// It is one that is read.
+    /// The handler can only be read.
     #[error("handler {0:?} can only be read")]
     Unwritable(String),
-    /// It is a setting that is in the code.
+    /// The handler is a setting that is a constant in the code.
     #[error(
         "handler {0:?} is a constant of the code: it can be written where a socket was asked for with `--control`, or `build` was told `--writable`"
     )]
@@ -68,13 +69,13 @@ pub fn state(engine: &mut Engine) -> Vec<u8> {
     all
 }
 
-/// Sets the state; with several workers it is the first one's, and that of the others is zero.
+/// Sets the state. With several workers the first worker gets it, and that of the others is zero.
 pub fn set_state(engine: &mut Engine, state: &[u8]) {
     let workers = engine.workers();
     let Some(map) = engine.map(STATE) else { return };
     let none = vec![0; state.len()];
     for worker in 0..workers {
-        // The one entry that there is cannot be refused.
+        // The array's only entry always exists, so the update cannot fail.
         map.update(&0u32.to_ne_bytes(), if worker == 0 { state } else { &none }, 0, Some(worker));
     }
 }
@@ -106,7 +107,7 @@ pub fn set_setting(engine: &mut Engine, offset: u32, value: i64) {
     let at = offset as usize;
     if let (Some(word), Some(map)) = (all.get_mut(at..at + 8), engine.map(SETTINGS)) {
         word.copy_from_slice(&value.to_le_bytes());
-        // The one entry that there is cannot be refused.
+        // The array's only entry always exists, so the update cannot fail.
         map.update(&0u32.to_ne_bytes(), &all, 0, None);
     }
 }
@@ -128,7 +129,7 @@ fn handler<'p>(program: &'p Program, name: &str) -> Result<&'p Handler, Error> {
     Err(Error::Unknown { name: name.to_owned(), near, there })
 }
 
-/// The table that a handler writes, which a text names that [`write()`] takes.
+/// Returns the table that a command for [`write()`] changes, if any.
 pub fn table_of<'p>(program: &'p Program, text: &str) -> Option<&'p str> {
     let name = text.split_once(char::is_whitespace).map_or(text, |(name, _)| name);
     match &handler(program, name).ok()?.access {
@@ -137,7 +138,8 @@ pub fn table_of<'p>(program: &'p Program, text: &str) -> Option<&'p str> {
     }
 }
 
-/// The handlers of an element, a line each: the name, and `r`, `w`, or `+` for one that takes an argument when it is read.
+/// Handlers of an element, one a line: the name, and `r`, `w`, or `+` for one that takes an argument when it
+/// is read.
 fn listing(program: &Program, element: &str) -> String {
     let line = |handler: &Handler| {
         let (reads, writes) = handler.access.ways();
@@ -148,7 +150,7 @@ fn listing(program: &Program, element: &str) -> String {
     program.handlers.iter().filter(|h| h.element == element).map(line).collect()
 }
 
-/// Whether the handler `ELEMENT.NAME` can be read or, for `write`, written.
+/// Checks that the handler `ELEMENT.NAME` can be read or, with `write`, written.
 ///
 /// # Errors
 /// If not, and why.
@@ -163,7 +165,7 @@ pub fn check(program: &Program, name: &str, write: bool) -> Result<(), Error> {
     }
 }
 
-/// Reads the handler `ELEMENT.NAME`, with what is behind a space as its argument.
+/// Reads the handler `ELEMENT.NAME`, with the text behind a space as its argument.
 ///
 /// # Errors
 /// If there is none, or none that is read, or it takes no such argument.
@@ -228,7 +230,7 @@ fn candidates(engine: &mut Engine, sketch: &Sketch) -> Vec<Flow> {
     flows
 }
 
-/// Writes the handler `ELEMENT.NAME`, with what is behind a space or line feed as the value.
+/// Writes the handler `ELEMENT.NAME`, with the text behind a space or line feed as the value.
 ///
 /// # Errors
 /// If there is none, or none that is written, or it takes no such value; nothing has changed then.
@@ -267,7 +269,7 @@ pub fn write(program: &Program, engine: &mut Engine, text: &str) -> Result<(), E
     Ok(())
 }
 
-/// Sets words of the state to zero, and what arrays hold.
+/// Sets words of the state and the contents of arrays to zero.
 fn zero(engine: &mut Engine, words: &[u32], arrays: &[String]) {
     let mut state = state(engine);
     for &at in words {
@@ -281,12 +283,12 @@ fn zero(engine: &mut Engine, words: &[u32], arrays: &[String]) {
     }
 }
 
-/// Sets what an array holds to zero, for all workers.
+/// Sets the contents of an array to zero, for all workers.
 fn clear(engine: &mut Engine, array: &str) {
     let Some(map) = engine.map(array) else { return };
     let (none, entries) = (vec![0; map.spec().value_size as usize], map.spec().max_entries);
     for at in 0..entries {
-        // Entries of arrays cannot be refused.
+        // Array entries always exist, so the update cannot fail.
         map.update(&at.to_ne_bytes(), &none, 0, None);
     }
 }

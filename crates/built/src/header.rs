@@ -1,4 +1,5 @@
-//! The header of an object file: what every one has ([`COMMON`]), and what this program has: its symbol, maps, ports, handlers.
+//! Header of an object file: the part that all files share ([`COMMON`]), and the symbol, maps, ports and
+//! handlers of this program.
 
 use std::fmt::Write as _;
 
@@ -7,7 +8,7 @@ use millstream_native::{LONGEST, MapShape};
 
 use crate::{Kind, Payload};
 
-/// The interface that all object files have in common.
+/// Interface that all object files share.
 pub const COMMON: &str = include_str!("millstream.h");
 
 const _: () = assert!(LONGEST == 3520, "as MILLSTREAM_LONGEST says");
@@ -72,7 +73,7 @@ pub fn header(symbol: &str, payload: &Payload) -> String {
     out
 }
 
-/// Numbers of ports as macros, and which they are.
+/// Numbers of ports as macros, each with its name.
 fn ports(out: &mut String, what: &str, prefix: &str, names: impl Iterator<Item = String>, first: usize) {
     let _ = writeln!(out, "/* {what}. */");
     for (at, name) in names.enumerate() {
@@ -81,7 +82,7 @@ fn ports(out: &mut String, what: &str, prefix: &str, names: impl Iterator<Item =
     out.push('\n');
 }
 
-/// Text that may stand in a comment.
+/// Text that is safe inside a comment.
 fn comment(text: &str) -> String {
     text.replace("*/", "* /").replace("/*", "/ *").replace(['\n', '\r', '\\'], " ")
 }

@@ -1,7 +1,8 @@
-//! What handlers have set in a configuration, as the one that takes its place keeps it.
+//! Settings and tables written by handlers, carried over to the configuration that replaces this one.
 //!
-//! A setting or table stays as it is where both configurations say the same of it at first: then somebody has changed it since, and nobody has said otherwise. Where
-//! the new configuration says something else than the old one did, that holds.
+//! A setting or table keeps its current value if both configurations give it the same initial value: somebody
+//! has changed it since, and the new configuration does not contradict that. If the initial values differ,
+//! the new one wins.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +11,7 @@ use millstream_native::Engine;
 
 use crate::handlers::{self, number};
 
-/// A configuration, and what runs it.
+/// A configuration and the engine that runs it.
 pub type Run<'r> = (&'r Program, &'r mut Engine);
 
 /// Keeps settings and the tables of these names, of elements that both configurations have.
@@ -39,7 +40,7 @@ pub fn keep(new: Run<'_>, old: Run<'_>, tables: &BTreeSet<String>) {
     }
 }
 
-/// The handler of the old configuration that is the same of an element of the same class.
+/// The old configuration's counterpart of a handler: same element name, same handler name, same class.
 fn counterpart<'p>(before: &'p Program, program: &Program, handler: &Handler) -> Option<&'p Handler> {
     let same = |h: &&Handler| (&h.element, &h.name) == (&handler.element, &handler.name);
     let class = |program: &Program| {
@@ -49,19 +50,19 @@ fn counterpart<'p>(before: &'p Program, program: &Program, handler: &Handler) ->
     before.handlers.iter().find(same).filter(|_| class(before) == class(program))
 }
 
-/// What a number of the settings is at first.
+/// Initial value of a number in the settings.
 fn initial(program: &Program, at: u32) -> i64 {
     let settings = program.entries.iter().find(|entry| entry.map == SETTINGS);
     settings.map_or(0, |settings| number(&settings.value, at) as i64)
 }
 
-/// What a table holds at first.
+/// Initial contents of a table.
 fn entries<'p>(program: &'p Program, map: &str) -> BTreeSet<(&'p [u8], &'p [u8])> {
     let of = program.entries.iter().filter(|entry| entry.map == map);
     of.map(|entry| (entry.key.as_slice(), entry.value.as_slice())).collect()
 }
 
-/// Has a table hold what another one holds, as far as there is room.
+/// Copies the contents of one table to another, as far as there is room.
 fn keep_table((engine, map): (&mut Engine, &str), (was, from): (&mut Engine, &str)) {
     let (Some(map), Some(from)) = (engine.map(map), was.map(from)) else { return };
     let (here, there) = (map.spec(), from.spec());

@@ -1,8 +1,9 @@
-//! Programs that were compiled ahead of time, between whoever makes them and whoever runs them.
+//! Programs that were compiled ahead of time: their format, shared by the compiler and the runtimes.
 //!
-//! [`Payload`] is what is written down of a program: behind the end of an executable, or in an object file. [`handlers`] is how the state of a
-//! graph is read and written by the names that Click has for it. [`script`] carries out what its scripts say, [`room`] where its packets wait, [`keep`] has another graph keep
-//! what was set. [`printing`] prints what elements print. [`header`] is the interface of an object file, in C.
+//! [`Payload`] is the serialized form of a program, behind the end of an executable or in an object file.
+//! [`handlers`] reads and writes the state of a graph by Click's handler names. [`script`] executes its
+//! scripts, [`room`] holds its waiting packets, [`keep`] carries settings over to another graph. [`printing`]
+//! prints the output of elements. [`header`] is the interface of an object file, in C.
 //!
 //! Architecture Invariant: nothing here compiles, and nothing but [`printing`] prints.
 

@@ -1,7 +1,7 @@
-//! What is written down of a program that was built: machine code (unless that is elsewhere), what tables hold, a description, and their lengths. Behind
-//! the end of an executable, or in an object file.
+//! Serialized form of a program that was built: machine code (unless that is elsewhere), initial table
+//! contents, a description, and their lengths. It is behind the end of an executable, or in an object file.
 //!
-//! A table of the whole Internet has a million entries: they are bytes, the description is JSON.
+//! Tables are bytes, since a table of the whole Internet has a million entries; the description is JSON.
 
 use std::fs::File;
 use std::io::{self, Cursor, Error, ErrorKind, Read, Seek, SeekFrom};
@@ -10,29 +10,29 @@ use millstream_click::{Entry, Program};
 use millstream_native::{Engine, Image};
 use serde::{Deserialize, Serialize};
 
-/// The end of the file.
+/// Marks the end of the file.
 const MAGIC: &[u8; 16] = b"millstream built";
 /// Three lengths and the magic.
 const TRAILER: usize = 3 * 8 + MAGIC.len();
 
 /// A program, compiled ahead of time.
 pub struct Payload {
-    /// What it was built from.
+    /// Source that it was built from.
     pub kind: Kind,
     /// Its code and maps.
     pub image: Image,
-    /// What tables of a configuration hold at first.
+    /// Initial contents of a configuration's tables.
     pub entries: Vec<Entry>,
 }
 
-/// What it was built from.
+/// Source that a program was built from.
 #[derive(Serialize, Deserialize)]
 pub enum Kind {
     /// A configuration.
     Click {
         /// Its name.
         configuration: String,
-        /// What is known of it.
+        /// Description of the compiled configuration.
         program: Box<Program>,
     },
     /// An XDP program.
@@ -42,13 +42,13 @@ pub enum Kind {
     },
 }
 
-/// A program whose tables refuse what they are to hold at first.
+/// A program whose tables refuse their initial contents.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// There is no such table.
+    /// No table has this name.
     #[error("there is no map {0:?}")]
     NoMap(String),
-    /// The table takes no more.
+    /// The table is full.
     #[error("map {map:?} refuses an entry: error {errno}")]
     Entry {
         /// The table.
@@ -58,7 +58,7 @@ pub enum Refused {
     },
 }
 
-/// Puts in what tables hold at first.
+/// Fills the tables with their initial contents.
 ///
 /// # Errors
 /// If a table is missing, or too small.
@@ -73,17 +73,17 @@ pub fn fill(engine: &mut Engine, entries: &[Entry]) -> Result<(), Refused> {
     Ok(())
 }
 
-/// What is written as JSON; `K` is [`Kind`], by reference when it is written.
+/// Description, as JSON. `K` is [`Kind`], by reference for serialization.
 #[derive(Serialize, Deserialize)]
 struct Description<K, I> {
     kind: K,
     image: I,
-    /// Names of the tables that entries are for.
+    /// Names of the tables that the entries belong to.
     tables: Vec<String>,
 }
 
 impl Payload {
-    /// As it is written.
+    /// Serializes the program.
     ///
     /// # Errors
     /// If a table is too large to be written down.
@@ -109,7 +109,7 @@ impl Payload {
         Ok(out)
     }
 
-    /// What was written.
+    /// Parses the serialized form.
     ///
     /// # Errors
     /// If it is cut off.
@@ -117,7 +117,7 @@ impl Payload {
         Payload::at_end(&mut Cursor::new(bytes))?.ok_or_else(cut)
     }
 
-    /// What is behind this very executable; `None` if nothing is.
+    /// Reads the payload behind the end of this executable; `None` if there is none.
     ///
     /// # Errors
     /// If it cannot be read, or is cut off.

@@ -1,6 +1,7 @@
 //! Lines that elements print, on standard error and in files.
 //!
-//! A line is one write, so that those of several workers do not mix. What cannot be written to standard error is lost, as in Click.
+//! A line is one write, so that the lines of several workers do not mix. Output that cannot be written to
+//! standard error is lost, as in Click.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,7 +11,7 @@ use std::sync::{Arc, Mutex, RwLock};
 use millstream_click::{PRINTS, Printer, Program, chatter, printed};
 use millstream_native::Listener;
 
-/// Where the elements of a configuration print.
+/// Outputs of a configuration's printing elements.
 #[derive(Default)]
 pub struct Printing(RwLock<Open>);
 
@@ -31,7 +32,7 @@ impl Printing {
         Ok(printing)
     }
 
-    /// Goes on for another configuration: files of the same names stay open.
+    /// Switches to another configuration: files of the same names stay open.
     ///
     /// # Errors
     /// As for [`Printing::open`].
@@ -48,7 +49,7 @@ impl Printing {
         Ok(())
     }
 
-    /// What takes the records of an engine.
+    /// Listener for the records of an engine.
     pub fn listener(self: &Arc<Self>) -> Listener {
         let this = Arc::clone(self);
         Listener { map: PRINTS.to_owned(), take: Arc::new(move |record, time| this.print(record, time)) }
@@ -61,11 +62,11 @@ impl Printing {
         match (&printer.file, file.map(|file| file.lock())) {
             (Some(_), Some(Ok(mut file))) => {
                 text.push(b'\n');
-                // What is lost is noticed when the file is finished.
+                // `finish` reports a failure.
                 let _ = file.write_all(&text);
             }
             (Some(_), _) => {}
-            // Where Click's elements print; nobody is told that it cannot be written.
+            // Click's elements print here, too; a failure is ignored.
             #[allow(clippy::disallowed_methods)]
             (None, _) => {
                 let _ = io::stderr().lock().write_all(&chatter(&text));
@@ -73,7 +74,7 @@ impl Printing {
         }
     }
 
-    /// Writes what is still in the way to files.
+    /// Flushes buffered output to files.
     ///
     /// # Errors
     /// If that cannot be written.

@@ -1,4 +1,5 @@
-//! Packets of graphs that wait: what a graph says of where they do, as whoever keeps them wants it, and what came of it in the graph's state.
+//! Waiting packets of graphs: translates the graph's description to queue specifications, and writes queue
+//! counters back to the graph's state.
 
 use std::ops::Range;
 
@@ -8,7 +9,7 @@ use millstream_native::io::timed::{self, LaneSpec, Room, RoomSpec, ServerSpec};
 
 use crate::handlers;
 
-/// What a number is now.
+/// Current value of a number.
 fn number(engine: &mut Engine, number: Number) -> u64 {
     let now = match number {
         Number::Fixed(value) => value,
@@ -17,7 +18,7 @@ fn number(engine: &mut Engine, number: Number) -> u64 {
     u64::try_from(now).unwrap_or(0)
 }
 
-/// What a number is now, unless it is negative.
+/// Current value of a number, unless it is negative.
 fn signed(engine: &mut Engine, said: Number) -> Option<u64> {
     let negative = match said {
         Number::Fixed(value) => value < 0,
@@ -72,7 +73,7 @@ fn bytes(part: Part) -> Range<usize> {
     at..at + part.bytes as usize
 }
 
-/// Where packets of a program wait.
+/// Specification of the queues for a program's waiting packets.
 pub fn spec(program: &Program, engine: &mut Engine) -> RoomSpec {
     let waits = &program.waits;
     let lanes = waits.lanes.iter().map(|lane| LaneSpec {
@@ -93,7 +94,7 @@ pub fn spec(program: &Program, engine: &mut Engine) -> RoomSpec {
     RoomSpec { lanes, servers: servers.collect(), kept: waits.kept as usize }
 }
 
-/// Takes over what handlers have set.
+/// Applies settings that handlers have changed.
 pub fn renew(program: &Program, engine: &mut Engine, room: &mut Room) {
     let live = |number: Number| matches!(number, Number::Setting(_));
     for (at, server) in program.waits.servers.iter().enumerate() {
@@ -113,7 +114,7 @@ pub fn renew(program: &Program, engine: &mut Engine, room: &mut Room) {
     }
 }
 
-/// Writes what came of queues into the state, for handlers and for the account.
+/// Writes the counters of queues into the state, for handlers and the account.
 pub fn tell(program: &Program, engine: &mut Engine, room: &mut Room) {
     let Some(told) = room.told() else { return };
     let mut state = handlers::state(engine);

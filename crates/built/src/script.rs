@@ -1,10 +1,11 @@
-//! Scripts of a configuration, carried out between batches, when no packet is under way.
+//! Scripts of a configuration, executed between batches, when no packet is under way.
 //!
-//! Time is that of the run, which elements go by, too. Where nothing but scripts can go on (there are no more packets, or none that may come by itself), time
-//! leaps to what the first of them waits for ([`Scripts::idle`]): what a script lets come then is run.
+//! Time is the run's time, which elements use, too. If only scripts can go on (no more packets, or none that
+//! may come by itself), time jumps to the first script's deadline ([`Scripts::idle`]), and packets that the
+//! script releases are run.
 //!
-//! Invariant: a script that does not block for 1,000 jumps is ended, so that packets are never held up for long; so is one that goes round without end where no
-//! packet comes meanwhile.
+//! Invariant: a script that does not block for 1,000 jumps is ended, so that packets are never held up for
+//! long. A script that loops without end while no packet comes is ended, too.
 
 mod words;
 
@@ -20,16 +21,16 @@ use words::{compute, is_true, split};
 
 /// Jumps without a pause after which a script is ended, as in Click.
 const MOST_JUMPS: u32 = 1000;
-/// Scripts that run each other, and handlers in handlers.
+/// Depth of nesting: scripts that run each other, and handlers in handlers.
 const DEEPEST: u32 = 16;
 
-/// Where a script is.
+/// Execution state of a script.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Runs,
     /// Until this time.
     Waits(Duration),
-    /// Until it has been stepped on so often.
+    /// Until so many further steps have been requested.
     Pauses(u64),
     Done,
 }
@@ -40,14 +41,14 @@ struct Run {
     at: usize,
     state: State,
     variables: BTreeMap<String, String>,
-    /// Instructions that are carried out once.
+    /// Run-once instructions that have been executed.
     begun: BTreeSet<usize>,
-    /// Instructions whose mistake has been told.
+    /// Instructions whose error was reported.
     told: BTreeSet<usize>,
     value: String,
-    /// A variable has another value since it last went back.
+    /// True if a variable has changed since the last backward jump.
     changed: bool,
-    /// How often it has gone back since a packet came.
+    /// Backward jumps while only scripts could go on, since the last packet.
     rounds: u32,
 }
 
@@ -55,28 +56,28 @@ struct Run {
 #[derive(Default)]
 pub struct Scripts {
     all: Vec<Run>,
-    /// Requests to stop that no script has taken notice of.
+    /// Requests to stop that no script has handled.
     stops: u64,
-    /// The run is to end.
+    /// True if the run is to end.
     ended: bool,
-    /// Nothing but scripts can go on.
+    /// True if only scripts can go on.
     is_idle: bool,
-    /// What time has leapt, where the run's clock does not leap itself.
+    /// Total of the jumps in time, where the run's clock does not jump itself.
     leapt: Duration,
     depth: u32,
     /// Scripts that code calls.
     calls: Vec<Calls>,
 }
 
-/// A script that code calls, and how often it has run.
+/// A script that code calls, and its number of runs so far.
 struct Calls {
-    /// Where it is counted how often it is called.
+    /// Offset, in the state, of the counter of its calls.
     due: u32,
     script: usize,
     done: u64,
 }
 
-/// What is left to do where nothing but scripts can go on.
+/// Result of [`Scripts::idle`], when only scripts can go on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Idle {
     /// Scripts have gone on, or will at their time: there may be packets again.
@@ -85,7 +86,7 @@ pub enum Idle {
     Over,
 }
 
-/// What scripts work with.
+/// Environment of scripts.
 pub struct Surroundings<'s> {
     /// The configuration that runs.
     pub program: &'s Program,
@@ -93,14 +94,14 @@ pub struct Surroundings<'s> {
     pub engine: &'s mut Engine,
     /// The time, since 1970.
     pub now: Duration,
-    /// What they print.
+    /// Output of scripts.
     pub out: &'s mut dyn Write,
-    /// What they say of mistakes.
+    /// Error messages of scripts.
     pub errors: &'s mut dyn Write,
 }
 
 impl Scripts {
-    /// The scripts of a program, at their beginning.
+    /// Scripts of a program, each at its first instruction.
     pub fn new(program: &Program) -> Scripts {
         let run = |script: &Script| Run {
             at: 0,
@@ -118,12 +119,12 @@ impl Scripts {
         Scripts { all, calls: calls.collect(), ..Scripts::default() }
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no scripts.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// Carries out what is due; `false` to end the run.
+    /// Executes the scripts that are due. Returns `false` to end the run.
     ///
     /// # Errors
     /// If what they print cannot be written.
@@ -132,7 +133,7 @@ impl Scripts {
         for at in 0..self.all.len() {
             match self.all[at].state {
                 State::Waits(until) if until <= self.now(around) => self.all[at].state = State::Runs,
-                // A wait for a time has its end, too, when somebody asks for the end of the run.
+                // A request to stop ends a wait for a time, too.
                 State::Pauses(_) | State::Waits(_)
                     if self.all[at].script.kind == ScriptKind::Driver && self.stops > 0 =>
                 {
@@ -153,26 +154,27 @@ impl Scripts {
         around.now + self.leapt
     }
 
-    /// When the first script goes on that waits for a time.
+    /// Earliest time at which a waiting script goes on.
     pub fn due(&self) -> Option<Duration> {
         let until = |run: &Run| if let State::Waits(until) = run.state { Some(until) } else { None };
         self.all.iter().filter_map(until).min()
     }
 
-    /// Packets come, or may come by themselves.
+    /// Notes that packets come, or may come by themselves.
     pub fn busy(&mut self) {
         if std::mem::take(&mut self.is_idle) {
             self.all.iter_mut().for_each(|run| run.rounds = 0);
         }
     }
 
-    /// Nothing but scripts can go on.
+    /// Notes that only scripts can go on.
     pub fn rest(&mut self) {
         self.is_idle = true;
     }
 
-    /// Nothing but scripts can go on. Time leaps to what the first one waits for: here with `leaps`, else by the run's own clock. If none waits for a time, those of
-    /// the type `DRIVER` that wait for an end have it.
+    /// Only scripts can go on. Time jumps to the first script's deadline: here if `leaps`, else by the run's
+    /// own clock. If no script waits for a time, scripts of type `DRIVER` that wait for a stop request get
+    /// one.
     ///
     /// # Errors
     /// If what they print cannot be written.
@@ -216,7 +218,7 @@ impl Scripts {
         Ok(())
     }
 
-    /// The run has come to its end: carries out what scripts of the type `DRIVER` have to do then. Others end where they are.
+    /// Ends the run: executes the final instructions of scripts of type `DRIVER`. Others end where they are.
     ///
     /// # Errors
     /// If what they print cannot be written.
@@ -229,12 +231,12 @@ impl Scripts {
         Ok(())
     }
 
-    /// Whether the run is to end.
+    /// Returns true if the run is to end.
     pub fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// Asks for the end of the run, which scripts of the type `DRIVER` decide on, if there are any.
+    /// Requests the end of the run. Scripts of type `DRIVER` decide on it, if there are any.
     ///
     /// # Errors
     /// If what they print cannot be written.
@@ -243,7 +245,7 @@ impl Scripts {
         self.serve(around).map(|_| ())
     }
 
-    /// Runs the script with this number from its beginning: what another one or an element asks for.
+    /// Runs the script with this number from its beginning, for another script or an element.
     ///
     /// # Errors
     /// If what it prints cannot be written.
@@ -289,7 +291,8 @@ impl Scripts {
         Ok(())
     }
 
-    /// Whether a script that has gone back from a place while nothing but scripts can go on may come to an end: something has changed, and there is a way out.
+    /// Returns true if a script that has jumped back while only scripts can go on may terminate: a variable
+    /// has changed, and the loop has an exit.
     fn goes_round(&mut self, at: usize, place: usize) -> bool {
         let run = &mut self.all[at];
         let ways_out = |step: &Step| matches!(step, Step::Goto(_, Some(_)));
@@ -304,7 +307,7 @@ impl Scripts {
         self.ended |= self.all[at].script.kind == ScriptKind::Driver;
     }
 
-    /// Asks for the end of the run: scripts of the type `DRIVER` decide, if there are any.
+    /// Requests the end of the run: scripts of the type `DRIVER` decide, if there are any.
     fn stop(&mut self) {
         let driver = |run: &Run| run.script.kind == ScriptKind::Driver && run.state != State::Done;
         if self.all.iter().any(driver) {
@@ -314,7 +317,7 @@ impl Scripts {
         }
     }
 
-    /// Carries out one instruction, at a place.
+    /// Executes the instruction at a place.
     fn step(&mut self, at: usize, place: usize, step: Step, around: &mut Surroundings<'_>) -> io::Result<()> {
         match step {
             Step::Set { name, text, unquoted: plain, once } => {
@@ -333,7 +336,7 @@ impl Scripts {
                     true => self.read(at, place, &expanded, around)?,
                     false => Some(unquoted(&expanded)),
                 };
-                // What could not be read is no line either.
+                // A handler that could not be read gives no line.
                 let Some(mut said) = said else { return Ok(()) };
                 if line && !said.ends_with('\n') {
                     said.push('\n');
@@ -397,7 +400,7 @@ impl Scripts {
         Ok(())
     }
 
-    /// Writes a text to a file: behind what is in it, or in place of that.
+    /// Writes a text to a file, appended or in place of its contents.
     fn print_to(&self, name: &str, append: bool, text: &str) -> io::Result<()> {
         let named = |e: io::Error| io::Error::new(e.kind(), format!("{name}: {e}"));
         let mut options = std::fs::OpenOptions::new();
@@ -412,7 +415,7 @@ impl Scripts {
                 return Ok(());
             }
             Goal::Stop => {
-                // The one that asks has ended, whatever it is.
+                // The script that asks ends, whatever its type.
                 self.all[at].state = State::Done;
                 self.stop();
             }
@@ -423,7 +426,7 @@ impl Scripts {
         Ok(())
     }
 
-    /// Tells of a mistake, once for each instruction.
+    /// Reports an error, once for each instruction.
     fn mistake(
         &mut self,
         at: usize,
@@ -437,7 +440,7 @@ impl Scripts {
         }
     }
 
-    /// The place of the script `NAME` if a handler is `NAME.WHAT`, or `WHAT` alone for the script's own.
+    /// Index of the script `NAME` if a handler is `NAME.WHAT`, or of the script itself for `WHAT` alone.
     fn script(&self, at: usize, handler: &str, what: &str) -> Option<usize> {
         if handler == what {
             return Some(at);
@@ -447,7 +450,7 @@ impl Scripts {
         near.iter().find_map(|name| self.all.iter().position(|run| run.script.element == *name))
     }
 
-    /// What a handler says, which may have arguments behind its name; none if there is no such handler.
+    /// Value of a handler, which may have arguments behind its name; `None` if there is no such handler.
     fn read(
         &mut self,
         at: usize,
@@ -461,7 +464,7 @@ impl Scripts {
             let now = self.now(around);
             return Ok(Some(format!("{}.{:06}", now.as_secs(), now.subsec_micros())));
         }
-        // Any script computes.
+        // Every script has the functions that compute.
         let own = name.rsplit_once('.').map_or(Some(name), |(element, rest)| {
             let known = self.all.iter().any(|run| run.script.element == element);
             known.then_some(rest)
@@ -541,7 +544,7 @@ impl Scripts {
         self.go(at, around)
     }
 
-    /// Goes past what a script waits for, so often.
+    /// Advances a script past its wait or pause, so many times.
     fn advance(&mut self, at: usize, count: u64) {
         let run = &mut self.all[at];
         run.state = match run.state {
@@ -551,7 +554,7 @@ impl Scripts {
         };
     }
 
-    /// A text with its variables and handlers replaced, but for those in single quotes.
+    /// A text with variables and handlers replaced, except in single quotes.
     fn expand(
         &mut self,
         at: usize,
@@ -587,7 +590,7 @@ impl Scripts {
     }
 }
 
-/// Whether a name is none of an element there is.
+/// Returns true if no element has this name.
 fn is_nowhere(error: &handlers::Error, name: &str) -> bool {
     match error {
         handlers::Error::NoElement { .. } => true,
@@ -596,7 +599,7 @@ fn is_nowhere(error: &handlers::Error, name: &str) -> bool {
     }
 }
 
-/// What a name may mean for an element: within the compound elements around it, innermost first.
+/// Candidates for a name in an element: in the compound elements around it, innermost first.
 fn scopes(element: &str, name: &str) -> Vec<String> {
     let mut all = Vec::new();
     let mut scope = element;

@@ -1,31 +1,33 @@
-//! Entries of tables as handlers read and write them: routes, next hops, addresses that are answered for, stations, flows.
+//! Table entries as handlers read and write them: routes, next hops, addresses that are answered for,
+//! stations, flows.
 //!
-//! Handlers are carried out between batches, when no packet is under way: to packets each of them happens at once, also one that changes several
-//! entries ([`Verb::Several`]), which changes all of them or none. What entries look like is said by the elements of `millstream_click`.
+//! Handlers run between batches, when no packet is under way. So packets see each change as a whole, even one
+//! of several entries ([`Verb::Several`]), which changes all of them or none. The elements of
+//! `millstream_click` define the entries' layout.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use millstream_click::{Form, Verb, bridge_text, ether_text, ip_text, ip6_text, prefix_text, prefix6_text};
 use millstream_native::{Engine, Map};
 
-/// Nanoseconds of a second.
+/// Nanoseconds in a second.
 const SECOND: u64 = 1_000_000_000;
 
-/// What there is no map for.
+/// Error if there is no map.
 const GONE: &str = "the table is not there";
 
 /// A map's entry: key and value.
 type Entry = (Vec<u8>, Vec<u8>);
-/// What a text means: a key, and its value unless it is to be removed.
+/// Parsed entry: a key, and its value, or `None` to remove it.
 type Said = (Vec<u8>, Option<Vec<u8>>);
 
-/// A change of one entry, with what was there before.
+/// A change of one entry, with its previous value.
 struct Change {
     key: Vec<u8>,
     before: Option<Vec<u8>>,
 }
 
-/// Reads a handler about a table: what it says, or what is wrong with its argument.
+/// Reads a handler of a table: its value, or an error in the argument.
 pub(crate) fn read(
     engine: &mut Engine,
     map: &str,
@@ -46,10 +48,10 @@ pub(crate) fn read(
     }
 }
 
-/// Writes a handler about a table.
+/// Writes a handler of a table.
 ///
 /// # Errors
-/// What is wrong with the value, or why the table does not take it; nothing has changed then.
+/// If the value is wrong, or the table does not take it; nothing has changed then.
 pub(crate) fn write(
     engine: &mut Engine,
     map: &str,
@@ -71,7 +73,7 @@ pub(crate) fn write(
     }
 }
 
-/// Carries out one command a line: all of them, or none.
+/// Executes one command per line: all of them, or none.
 fn several(map: &mut Map, form: Form, text: &str, now: u64) -> Result<(), String> {
     let mut done: Vec<Change> = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
@@ -97,10 +99,10 @@ fn several(map: &mut Map, form: Form, text: &str, now: u64) -> Result<(), String
     Ok(())
 }
 
-/// Puts back what was there, the last change first.
+/// Undoes changes, the last one first.
 fn undo(map: &mut Map, done: Vec<Change>) {
     for Change { key, before } in done.into_iter().rev() {
-        // What was there a moment ago has room.
+        // The entry existed a moment ago, so there is room for it.
         match before {
             Some(value) => drop(map.update(&key, &value, 0, None)),
             None => drop(map.delete(&key)),
@@ -108,7 +110,7 @@ fn undo(map: &mut Map, done: Vec<Change>) {
     }
 }
 
-/// Puts entries in, or removes one.
+/// Inserts entries, or removes one.
 fn change(map: &mut Map, form: Form, verb: Verb, text: &str, now: u64) -> Result<Vec<Change>, String> {
     let mut done = Vec::new();
     for (key, value) in parsed(form, verb, text, now)? {
@@ -123,7 +125,7 @@ fn change(map: &mut Map, form: Form, verb: Verb, text: &str, now: u64) -> Result
                 Some(format!("there is one already: {}", line(form, &(key.clone(), old.clone()), now)))
             }
             (_, _, Some(mut value)) => {
-                // Behind what is known of a hop there is room for a packet that waits.
+                // A value has room for one waiting packet behind the hop's data.
                 value.resize(map.spec().value_size as usize, 0);
                 full(map.update(&key, &value, 0, None), map)
             }
@@ -140,12 +142,12 @@ fn change(map: &mut Map, form: Form, verb: Verb, text: &str, now: u64) -> Result
     Ok(done)
 }
 
-/// Why a table takes no entry, by what putting it in gave.
+/// Message for a table that did not take an entry, from the error number.
 fn full(errno: i64, map: &Map) -> Option<String> {
     (errno != 0).then(|| format!("the table has no room for more than {} entries", map.spec().max_entries))
 }
 
-/// The entries that a text means: keys, and values unless they are to be removed.
+/// The entries in a text: keys, and values unless they are to be removed.
 fn parsed(form: Form, verb: Verb, text: &str, now: u64) -> Result<Vec<Said>, String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let removes = verb == Verb::Remove;
@@ -159,7 +161,7 @@ fn parsed(form: Form, verb: Verb, text: &str, now: u64) -> Result<Vec<Said>, Str
     }
 }
 
-/// `PREFIX [GATEWAY] OUTPUT`, or what is enough to remove it: `PREFIX`.
+/// `PREFIX [GATEWAY] OUTPUT`, or only `PREFIX` to remove it.
 fn route(words: &[&str], removes: bool, last: u32, bytes: u32) -> Result<Said, String> {
     let form = if removes { "ADDRESS/MASK" } else { "ADDRESS/MASK [GATEWAY] OUTPUT" };
     let expected = || format!("expected {form}");
@@ -188,7 +190,7 @@ fn route(words: &[&str], removes: bool, last: u32, bytes: u32) -> Result<Said, S
     Ok((key, Some(value)))
 }
 
-/// The key of a prefix: how long it is, and its address.
+/// The key of a prefix: its length and address.
 fn prefix_key(text: &str, bytes: u32) -> Result<Vec<u8>, String> {
     if bytes == 16 {
         let (address, bits) = prefix6_text(text)
@@ -204,7 +206,7 @@ fn prefix_key(text: &str, bytes: u32) -> Result<Vec<u8>, String> {
     }
 }
 
-/// `ADDRESS ETHER`, or the address of one that is to be removed.
+/// `ADDRESS ETHER`, or only the address to remove it.
 fn hop(words: &[&str], removes: bool, bytes: u32, now: u64) -> Result<Said, String> {
     let (address, ether) = match *words {
         [address] if removes => (address, None),
@@ -213,7 +215,7 @@ fn hop(words: &[&str], removes: bool, bytes: u32, now: u64) -> Result<Said, Stri
         _ => return Err("expected ADDRESS ETHER".into()),
     };
     let key = hop_key(address, bytes)?;
-    // It has answered now, nobody has asked, and no packet waits.
+    // It has answered just now, no query is open, and no packet waits.
     let value = ether.map(|ether| {
         let word = u64::from_le_bytes(padded(ether));
         [word, now.max(1), 0, 0].map(u64::to_le_bytes).concat()
@@ -256,18 +258,18 @@ fn padded([a, b, c, d, e, f]: [u8; 6]) -> [u8; 8] {
     [a, b, c, d, e, f, 0, 0]
 }
 
-/// An address of IPv6 as four words in the machine's order.
+/// An IPv6 address as four words in host byte order.
 fn in_words(address: u128) -> Vec<u8> {
     address.to_be_bytes().chunks_exact(4).flat_map(|word| word.iter().rev().copied()).collect()
 }
 
-/// The address that four such words are.
+/// The address in four such words.
 fn of_words(words: &[u8]) -> Ipv6Addr {
     let bytes: Vec<u8> = words.chunks_exact(4).flat_map(|word| word.iter().rev().copied()).collect();
     Ipv6Addr::from(<[u8; 16]>::try_from(bytes).unwrap_or_default())
 }
 
-/// What an address finds in a table.
+/// Result of looking up an address in a table.
 fn find(map: &mut Map, form: Form, argument: &str, now: u64) -> Result<String, String> {
     let argument = argument.trim();
     match form {
@@ -318,7 +320,7 @@ fn entries(map: &mut Map) -> Vec<Entry> {
     keys.into_iter().filter_map(|key| map.get(&key).map(|value| (key, value))).collect()
 }
 
-/// By what entries of a table are in order.
+/// Sort key of a table's entries.
 fn order(form: Form, (key, value): &Entry) -> Vec<u8> {
     match form {
         // By address, the longer prefix last.
@@ -372,7 +374,7 @@ fn since(now: u64, then: u64) -> String {
     format!("{}.{:03}", passed / SECOND, passed % SECOND / (SECOND / 1000))
 }
 
-/// An entry as it is read.
+/// An entry as text.
 fn line(form: Form, (key, value): &Entry, now: u64) -> String {
     match form {
         Form::Routes { bytes, .. } => {
@@ -407,7 +409,7 @@ fn line(form: Form, (key, value): &Entry, now: u64) -> String {
     }
 }
 
-/// Addresses and ports as they lie in memory, one pair behind the other.
+/// Addresses and ports in memory order, one pair after the other.
 fn ends(bytes: &[u8]) -> String {
     let address = |at: usize| Ipv4Addr::from(half(bytes, at).to_be());
     let port = |at: usize| bytes.get(at..at + 2).map_or(0, |p| u16::from_be_bytes([p[0], p[1]]));

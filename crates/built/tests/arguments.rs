@@ -1,4 +1,5 @@
-//! Arguments that change which packets there are, when they come and what happens then: what FastClick does with the same configurations.
+//! Arguments that change which packets there are, when they come and how they are handled: the same as
+//! FastClick for these configurations.
 
 use std::time::Duration;
 
@@ -9,16 +10,16 @@ use millstream_native::io::graph::{Feed, GraphRan, Sources};
 use millstream_native::io::timed::{self, Room, Timetable, run_graph_timed};
 use millstream_native::{Engine, Options};
 
-/// A run of a configuration, whose captures have these frames.
+/// A run of a configuration on captures of these frames.
 struct Run {
     program: Program,
     engine: Engine,
     ran: GraphRan,
-    /// The output that each packet left by, and its bytes.
+    /// Output and bytes of each packet.
     sent: Vec<(usize, Vec<u8>)>,
 }
 
-/// When a source sends.
+/// Times at which a source sends.
 fn beat(program: &Program, source: usize) -> (timed::Beat, bool) {
     let sender = program.waits.senders.iter().find(|sender| sender.source == source);
     match sender.map(|sender| sender.beat) {
@@ -91,7 +92,7 @@ impl Run {
     }
 }
 
-/// What handlers say behind a run.
+/// Checks the values of handlers after a run.
 fn reads(text: &str, frames: &[Vec<u8>], wanted: &[(&str, &str)]) {
     let mut run = run(text, frames);
     for (handler, value) in wanted {
@@ -101,7 +102,7 @@ fn reads(text: &str, frames: &[Vec<u8>], wanted: &[(&str, &str)]) {
     assert!(!copied.is_empty());
 }
 
-/// A frame of UDP, with a tag of a VLAN in it if `tag` says so.
+/// A UDP frame, with a VLAN tag if `tag`.
 fn udp(tag: bool) -> Vec<u8> {
     let mut frame = vec![2; 12];
     if tag {
@@ -129,7 +130,7 @@ fn frames_of_ip_are_found_if_that_is_wanted() {
     reads(text, &frames, &[("c.count", "2"), ("o.count", "0")]);
     let text = "f :: FromDump(a, FORCE_IP true) -> GetIPAddress(IP dst) -> c :: Counter -> Discard; f[1] -> o :: Counter -> Discard;";
     reads(text, &frames, &[("c.count", "2"), ("o.count", "4")]);
-    // Without, no header is known.
+    // Without it, the header's place is unknown.
     let text = "FromDump(a) -> i :: IPClassifier(udp, -) -> c :: Counter -> Discard; i[1] -> o :: Counter -> Discard;";
     reads(text, &frames[..1], &[("c.count", "0")]);
 }
@@ -202,7 +203,7 @@ fn data_may_be_empty() {
     reads("InfiniteSource(abc, LENGTH 7, LIMIT 1) -> c :: Counter -> Discard", &[], &[("c.byte_count", "7")]);
 }
 
-/// The first bytes of what is sent, one behind the other.
+/// First byte of each packet sent, in order.
 fn order(text: &str) -> Vec<u8> {
     run(text, &[]).sent.into_iter().map(|(_, bytes)| bytes[0]).collect()
 }

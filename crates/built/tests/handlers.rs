@@ -38,12 +38,12 @@ impl Bed {
         handlers::write(&self.program, &mut self.engine, text).unwrap_or_else(|e| panic!("{text}: {e}"));
     }
 
-    /// Why something cannot be written.
+    /// Error of a write that is refused.
     fn refused(&mut self, text: &str) -> String {
         handlers::write(&self.program, &mut self.engine, text).expect_err("refused").to_string()
     }
 
-    /// The outputs by which frames leave, and their bytes.
+    /// Output and bytes of each frame sent.
     fn sent(&mut self, frames: &[Vec<u8>]) -> Vec<(usize, Vec<u8>)> {
         let feeds = [Feed { frames, count: frames.len() as u64 }];
         let mut sent = Vec::new();
@@ -152,7 +152,7 @@ fn next_hops_are_put_in_and_taken_out() {
     assert!(bed.refused("q.insert 10.0.0.9 2:0").contains("is not an Ethernet address"));
 }
 
-/// A request for an address.
+/// An ARP request for an address.
 fn request(address: [u8; 4]) -> Vec<u8> {
     let head = [&[0xff; 6][..], &[2, 0, 0, 0, 0, 7], &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], &[2, 0, 0, 0, 0, 7]];
     [&head.concat()[..], &[10, 0, 0, 7], &[0; 6], &address].concat()
@@ -228,7 +228,8 @@ fn settings_are_loaded_where_somebody_may_write_them_and_constants_elsewhere() {
     assert!(loads(&script));
 }
 
-/// What a graph of these elements sends of a frame of 60 bytes, when handlers of `e` were written; these elements begin with it.
+/// Frames that a graph of these elements sends for a frame of 60 bytes, after writes to handlers of `e`, the
+/// first element.
 fn sent_with(elements: &str, writers: Writers, writes: &[&str]) -> Vec<Vec<u8>> {
     let mut bed = Bed::by(&format!("FromDump(a) -> e :: {elements} -> ToDump(0)"), writers);
     writes.iter().for_each(|write| bed.write(&format!("e.{write}")));

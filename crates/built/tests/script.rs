@@ -1,4 +1,4 @@
-//! Scripts, carried out at times that the tests say.
+//! Scripts, executed at times that the tests set.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use millstream_click::{Program, compile, flatten, parse};
 use millstream_native::io::graph::{Feed, run_graph};
 use millstream_native::{Engine, Options};
 
-/// A configuration with its scripts, and what they have said.
+/// A configuration with its scripts and their output.
 struct Bed {
     program: Program,
     engine: Engine,
@@ -36,7 +36,7 @@ impl Bed {
         what(scripts, &mut around).expect("written to memory")
     }
 
-    /// What they print at a time, and whether the run goes on.
+    /// Output at a time, and `true` if the run goes on.
     fn at(&mut self, milliseconds: u64) -> (String, bool) {
         let on = self.around(milliseconds, Scripts::serve);
         (self.said(), on)
@@ -47,7 +47,7 @@ impl Bed {
         self.said()
     }
 
-    /// What they print where nothing else goes on.
+    /// Output if nothing but scripts can go on.
     fn idle(&mut self) -> String {
         while self.around(0, |scripts, around| scripts.idle(around, true)) == Idle::Again {}
         self.said()
@@ -61,19 +61,19 @@ impl Bed {
         String::from_utf8(std::mem::take(&mut self.errors)).expect("text")
     }
 
-    /// Gives the first source so many packets.
+    /// Sends so many packets through the first source.
     fn packets(&mut self, count: u64) {
         self.frames(&[vec![0; 64]], count);
     }
 
-    /// Gives it so many of these, by turns.
+    /// Sends so many of these frames, in turns, through the first source.
     fn frames(&mut self, frames: &[Vec<u8>], count: u64) {
         let feeds = [Feed { frames, count }];
         run_graph(&mut self.engine, &feeds, self.program.targets.len(), 8, |_| Ok(())).expect("memory");
     }
 }
 
-/// With a counter that packets pass.
+/// A test bed with a counter that packets pass.
 fn counted(script: &str) -> Bed {
     Bed::new(&format!("FromDevice(a) -> c :: Counter -> Discard; {script}"))
 }
@@ -135,7 +135,7 @@ fn a_driver_script_decides_when_the_run_ends() {
     assert_eq!(bed.at(999), (String::new(), true), "nobody has asked for the end");
     assert_eq!(bed.at(1000), ("stopped\n".into(), true));
     assert_eq!(bed.at(3000), ("ends\n".into(), false));
-    // Without more packets time leaps.
+    // Without more packets, time jumps.
     let mut bed = counted(
         "DriverManager(wait, wait 5s, printn \"$(c.count) \", label l, printn \"once \", wait 1s, goto l, print \"never\")",
     );

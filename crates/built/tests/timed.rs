@@ -1,4 +1,5 @@
-//! Elements of time over virtual time: what leaves when, in which order, and what is dropped or kept, is exact.
+//! Elements of time over virtual time: when each packet leaves, in which order, and which are dropped or
+//! kept, is exact.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,10 +11,11 @@ use millstream_native::io::timed::{Beat, Room, Timetable, run_graph_timed};
 use millstream_native::{Engine, Options};
 
 const MS: u64 = 1_000_000;
-/// When the captures of these tests begin.
+/// Time at which the captures of these tests begin.
 const START: u64 = 1_700_000_000_000_000_000;
 
-/// A configuration that packets run through, and what was sent: when since the beginning, which packet, by which output, and its bytes.
+/// A configuration that packets run through, and the packets that were sent: time since the beginning,
+/// number, output, and bytes.
 struct Bed {
     program: Program,
     engine: Engine,
@@ -40,7 +42,8 @@ impl Bed {
         Bed { program, engine, room, sent: Vec::new() }
     }
 
-    /// Runs frames that come at these times since the beginning; `between` is asked after every batch, with how many were sent.
+    /// Runs frames that come at these times since the beginning. `between` is called after every batch, with
+    /// the number of packets sent.
     fn run_while(
         &mut self,
         (times, frames): (&[u64], &[Vec<u8>]),
@@ -70,7 +73,7 @@ impl Bed {
         ran
     }
 
-    /// The same, to the end; what was received and copied was sent, dropped, or is held.
+    /// The same, to the end. Every packet received or copied was sent, dropped, or is held.
     fn run(&mut self, times: &[u64], frames: &[Vec<u8>]) -> GraphRan {
         let ran = self.run_while((times, frames), |_, _, _| true);
         let received: u64 = ran.received.iter().sum();
@@ -91,13 +94,13 @@ impl Bed {
         handlers::read(&self.program, &mut self.engine, name).expect("a handler")
     }
 
-    /// When which packet left.
+    /// Departure time and number of each packet.
     fn times(&self) -> Vec<(u64, u64)> {
         self.sent.iter().map(|(at, number, ..)| (*at, *number)).collect()
     }
 }
 
-/// A frame of this length whose first byte is this.
+/// A frame of this length with this first byte.
 fn frame(first: u8, length: usize) -> Vec<u8> {
     let mut frame = vec![0; length];
     frame[0] = first;
@@ -280,7 +283,8 @@ fn meters_choose_by_what_came_lately() {
     let times: Vec<u64> =
         spell(0, MS / 2).chain(spell(200 * MS, MS / 8)).chain(spell(1_400 * MS, 2 * MS)).collect();
     bed.run(&times, &frames(times.len() as u64, 60));
-    // 1 - (15/16)^n is more than 1/2 from n = 11 on; of 2,000 and 6,000 more a sixth has come after 3. Nothing is left after a second.
+    // 1 - (15/16)^n is more than 1/2 from n = 11 on; of 2,000 and 6,000 more a sixth has come after 3.
+    // Nothing is left after a second.
     let first = |from: u64, output: usize| {
         bed.sent.iter().find(|sent| sent.0 >= from && sent.2 == output).map(|sent| sent.0 / MS)
     };

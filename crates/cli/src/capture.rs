@@ -1,4 +1,4 @@
-//! Capture files as sources of packets, which are read as the packets are needed.
+//! Capture files as sources of packets, read on demand.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,19 +16,19 @@ use crate::diagnostics;
 #[derive(Clone, Debug)]
 pub(crate) struct CaptureFile {
     path: PathBuf,
-    /// Somebody has said what is wrong with it: each worker reads it, and each would say so.
+    /// True if an error in the file was reported: each worker reads it, and each would report it.
     told: Arc<AtomicBool>,
 }
 
 impl CaptureFile {
-    /// A file of packets of any link type.
+    /// Opens a file of packets of any link type.
     pub(crate) fn open(path: &str) -> Result<CaptureFile> {
         let path = PathBuf::from(path);
         CaptureReader::open(&path).into_diagnostic()?;
         Ok(CaptureFile { path, told: Arc::default() })
     }
 
-    /// A file of Ethernet frames.
+    /// Opens a file of Ethernet frames.
     pub(crate) fn of_ethernet(path: &str) -> Result<CaptureFile> {
         let file = CaptureFile::open(path)?;
         match link(Path::new(path)) {
@@ -39,7 +39,7 @@ impl CaptureFile {
         }
     }
 
-    /// How many packets it has: reads it to the end.
+    /// Number of packets; reads the file to its end.
     pub(crate) fn count(&self) -> Result<u64> {
         let mut reader = CaptureReader::open(&self.path).into_diagnostic()?;
         let mut count = 0;
@@ -49,7 +49,7 @@ impl CaptureFile {
         Ok(count)
     }
 
-    /// Its frames in memory, as many as are used there.
+    /// Frames of the file in memory, at most `most`.
     pub(crate) fn in_memory(&self, most: usize) -> Result<Vec<Vec<u8>>> {
         let capture = pcap::read_any(&self.path, most).into_diagnostic()?;
         warn(&capture);
@@ -72,7 +72,7 @@ struct Reading {
 
 impl Stream for Reading {
     fn next(&mut self) -> io::Result<Option<Record<'_>>> {
-        // What the borrow of a packet would last for.
+        // The borrow of a packet would last too long.
         if !self.reader.has_next() {
             if let Some(damage) = self.reader.damage()
                 && !self.told.swap(true, Ordering::Relaxed)
@@ -89,12 +89,13 @@ impl Stream for Reading {
     }
 }
 
-/// Says what there is to say of a file that was read.
+/// Prints the warnings about a file that was read.
 pub(crate) fn warn(capture: &Capture) {
     capture.warnings.iter().for_each(|warning| diagnostics::warn(warning));
 }
 
-/// Link type of the packets of a capture file; none if it is no such file, or has no packets that say so.
+/// Link type of a capture file's packets; `None` if it is not a capture file, or has no packets that name
+/// one.
 pub(crate) fn link(path: &Path) -> Option<u32> {
     let mut reader = CaptureReader::open(path).ok()?;
     reader.link().or_else(|| {

@@ -1,46 +1,47 @@
 //! Clients of a Unix socket: several at once, each with a thread, and a deadline for each request.
 //!
-//! A client may be silent between two requests for as long as it likes: who works by hand does. From the first byte of a request to its
-//! last, and again while it is answered, it has [`DEADLINE`], however slowly bytes come. If all places are taken, the client that has been
-//! silent longest is sent away for the new one; if all are at work, the new one is.
+//! A client may be silent between two requests for as long as it likes, as a person who types is. From the
+//! first byte of a request to its last, and again while it is answered, it has [`DEADLINE`], however slowly
+//! bytes come. If all places are taken, the client that has been silent longest is disconnected for the new
+//! one; if all are busy, the new one is refused.
 
 use std::io::{self, Read as _, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Clients at a time.
+/// Maximum number of clients.
 const CLIENTS: usize = 32;
-/// Time for a request, and for an answer to be taken.
+/// Time limit for a request, and for the client to read an answer.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Bytes that are read at a time.
+/// Bytes per read.
 const CHUNK: usize = 16 << 10;
 
 /// A line of a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Line {
-    /// With its end, unless the client ended with it.
+    /// Includes its line end, unless the client closed the connection.
     Whole(Vec<u8>),
-    /// Longer than is allowed. Nothing more can be read of this client.
+    /// Longer than allowed. Nothing more can be read from this client.
     TooLong,
 }
 
-/// A client that is talked to.
+/// A connected client.
 #[derive(Debug)]
 pub(crate) struct Client {
     stream: UnixStream,
-    /// What was read and is not a line yet.
+    /// Bytes read that are not a full line yet.
     buffer: Vec<u8>,
-    /// When the request that is being read must be there.
+    /// Deadline of the request that is being read.
     until: Option<Instant>,
     place: Arc<Place>,
 }
 
-/// A client as others see it.
+/// The shared part of a client's state.
 #[derive(Debug)]
 struct Place {
     stream: UnixStream,
-    /// When it was last heard of; [`None`] while a request of its is read or answered.
+    /// Time of its last activity; [`None`] while a request is read or answered.
     silent_since: Mutex<Option<Instant>>,
 }
 
@@ -54,7 +55,7 @@ impl Place {
     }
 }
 
-/// Talks to clients, for as long as the process lives. `refusal` is said to those for whom there is no place.
+/// Serves clients, for as long as the process lives. `refusal` is sent to those for whom there is no place.
 pub(crate) fn serve(
     listener: &UnixListener,
     refusal: &[u8],
@@ -66,7 +67,7 @@ pub(crate) fn serve(
         let stream = match stream {
             Ok(stream) => stream,
             Err(error) => {
-                // Too many open files, say: it may pass.
+                // For example, too many open files; that may pass.
                 tracing::debug!("socket: {error}");
                 std::thread::sleep(Duration::from_millis(50));
                 continue;
@@ -92,7 +93,7 @@ fn admit(
                 stream.set_write_timeout(Some(Duration::from_millis(10)))?;
                 return stream.write_all(refusal);
             };
-            // Its thread sees the end.
+            // Its thread sees the end of the stream.
             let _ = taken.swap_remove(at).stream.shutdown(std::net::Shutdown::Both);
         }
     }
@@ -100,7 +101,7 @@ fn admit(
         Arc::new(Place { stream: stream.try_clone()?, silent_since: Mutex::new(Some(Instant::now())) });
     let mut client = Client { stream, buffer: Vec::new(), until: None, place: Arc::clone(&place) };
     places.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&place));
-    // Leaves its place however it ends.
+    // Frees its place however the thread ends.
     let leave = Leave { place, places: Arc::clone(places) };
     let talk = Arc::clone(talk);
     std::thread::Builder::new().spawn(move || {
@@ -125,7 +126,7 @@ impl Drop for Leave {
 }
 
 impl Client {
-    /// The next line, of so many bytes at most; [`None`] if there is none.
+    /// The next line, of at most so many bytes; [`None`] if there is none.
     pub(crate) fn line(&mut self, longest: u64) -> io::Result<Option<Line>> {
         let longest = usize::try_from(longest).unwrap_or(usize::MAX);
         self.until = (!self.buffer.is_empty()).then(|| Instant::now() + DEADLINE);
@@ -146,7 +147,7 @@ impl Client {
         }
     }
 
-    /// So many bytes behind a line, by its deadline.
+    /// So many bytes after a line, by its deadline.
     pub(crate) fn exactly(&mut self, length: usize) -> io::Result<Vec<u8>> {
         while self.buffer.len() < length {
             if self.fill()? == 0 {
@@ -160,7 +161,8 @@ impl Client {
         Line::Whole(self.buffer.drain(..end).collect())
     }
 
-    /// Reads what is there, or waits for the first byte of a request, or by the deadline for more.
+    /// Reads available bytes. Waits for the first byte of a request without a limit, for more until the
+    /// deadline.
     fn fill(&mut self) -> io::Result<usize> {
         if self.until.is_none() {
             self.place.set(Some(Instant::now()));
@@ -183,7 +185,7 @@ impl Write for Client {
         self.write_all(bytes).map(|()| bytes.len())
     }
 
-    /// The deadline is for all of it.
+    /// The deadline covers all of the bytes.
     fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         let until = Instant::now() + DEADLINE;
         while !bytes.is_empty() {
@@ -203,13 +205,13 @@ impl Write for Client {
     }
 }
 
-/// Time until a moment, which is not over.
+/// Time left until a moment; an error if it is over.
 fn remaining(until: Instant) -> io::Result<Duration> {
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
-/// A system call that ran out of time says that it would block.
+/// A system call that timed out reports that it would block.
 fn late(error: io::Error) -> io::Error {
     if error.kind() == io::ErrorKind::WouldBlock { io::ErrorKind::TimedOut.into() } else { error }
 }
@@ -221,7 +223,7 @@ mod tests {
 
     use super::*;
 
-    /// A server that says lines back, `LONGEST` bytes at most.
+    /// A server that echoes lines of at most `LONGEST` bytes.
     struct Echo(PathBuf);
 
     const LONGEST: u64 = 1000;
@@ -262,7 +264,7 @@ mod tests {
         }
     }
 
-    /// Says something; gives the line that comes back, or nothing at the end.
+    /// Sends a text; returns the line that comes back, or nothing at the end.
     fn asked(client: &mut BufReader<UnixStream>, text: &str) -> String {
         let mut line = String::new();
         if client.get_mut().write_all(text.as_bytes()).is_ok() {
@@ -296,7 +298,7 @@ mod tests {
             }
         });
         assert_eq!(asked(&mut echo.connect(), "fast\n"), "fast\n");
-        // An end, without an answer.
+        // The connection is closed without an answer.
         assert_eq!(slow.lines().map_while(Result::ok).count(), 0);
         assert_eq!(asked(&mut echo.connect(), "after\n"), "after\n");
     }

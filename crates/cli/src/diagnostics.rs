@@ -1,21 +1,22 @@
-//! Diagnostics on standard error: each in one write, with places in texts as a few lines, of a long line the part around the place.
+//! Diagnostics on standard error: each in one write. Places in texts are shown as a few lines, and of a long
+//! line only the part around the place.
 //!
-//! The renderer counts columns in 16 bits and is slow with long lines, and a configuration may be one line of megabytes. So it is never given
-//! more than [`MOST`] bytes on either side of a place, whatever the text is.
+//! The renderer counts columns in 16 bits and is slow with long lines, and a configuration may be one line of
+//! megabytes. So it is never given more than [`MOST`] bytes on either side of a place, whatever the text is.
 
 use std::sync::Arc;
 
 use miette::{MietteError, MietteSpanContents, Report, SourceCode, SourceSpan, SpanContents};
 
-/// Bytes that are shown in front of a place and behind its beginning.
+/// Bytes shown in front of a place and behind its beginning.
 const MOST: usize = 160;
 
-/// Writes a report to standard error, in one write. Nobody is told if that is closed.
+/// Writes a report to standard error, in one write. A closed stream is ignored.
 pub(crate) fn emit(report: &Report) {
     errln!("{report:?}");
 }
 
-/// Writes a warning to standard error, a line.
+/// Writes a warning to standard error, as one line.
 pub(crate) fn warn(text: &str) {
     errln!("warning: {text}");
 }
@@ -33,8 +34,8 @@ impl Excerpt {
         Excerpt { name: name.to_owned(), text: text.into() }
     }
 
-    /// The place from one byte to another as the renderer takes it: inside the text, not across its lines' shown part, on boundaries of
-    /// characters.
+    /// The span from one byte to another for the renderer: inside the text, not beyond the shown part of its
+    /// line, on character boundaries.
     pub(crate) fn place(&self, from: usize, to: usize) -> SourceSpan {
         let from = self.boundary_before(from);
         let line_end = self.text[from..].find('\n').map_or(self.text.len(), |at| from + at);
@@ -42,25 +43,25 @@ impl Excerpt {
         (from, to - from).into()
     }
 
-    /// The last boundary of a character that is not behind a byte.
+    /// Last character boundary at or before a byte.
     fn boundary_before(&self, at: usize) -> usize {
         let at = at.min(self.text.len());
         (0..=at).rev().find(|at| self.text.is_char_boundary(*at)).unwrap_or(0)
     }
 
-    /// Where what is shown in front of a byte begins: so many lines before its own, unless these are long.
+    /// Start of the excerpt in front of a byte: so many lines before its own, unless these are long.
     fn first(&self, at: usize, lines: usize) -> usize {
         let floor = self.boundary_before(at.saturating_sub(MOST));
         let mut newlines = self.text[floor..at].rmatch_indices('\n').map(|(place, _)| floor + place + 1);
         match newlines.nth(lines) {
             Some(begin) => begin,
             None if floor == 0 => 0,
-            // The line that is cut is left out, unless it is the place's own.
+            // A truncated line is left out, unless it is the place's own.
             None => self.text[floor..at].find('\n').map_or(floor, |place| floor + place + 1),
         }
     }
 
-    /// The same behind it.
+    /// End of the excerpt behind a byte.
     fn last(&self, at: usize, lines: usize) -> usize {
         let ceiling = self.boundary_before(at + MOST);
         let shown = &self.text[at..ceiling];
@@ -106,7 +107,7 @@ mod tests {
 
     use super::{Excerpt, MOST};
 
-    /// What is shown of a text whose bytes `from..to` are wrong.
+    /// Excerpt for a text whose bytes `from..to` are wrong.
     fn shown(text: &str, from: usize, to: usize) -> String {
         let source = Excerpt::new("a.click", text);
         let label = LabeledSpan::new_with_span(Some("here".into()), source.place(from, to));

@@ -1,4 +1,5 @@
-//! `millstream doctor`: what this machine permits, found out by trying, and what to do about the rest.
+//! `millstream doctor`: tests by experiment the features and privileges of this machine, with advice on the
+//! missing ones.
 
 use std::fmt::Write as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -20,13 +21,13 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// How a check came out.
+/// Outcome of a check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Status {
     /// As it should be.
     Ok,
-    /// Something works less well, or by another way, without it.
+    /// Something works less well, or by another mechanism, without it.
     Limited,
     /// Something does not work without it.
     Missing,
@@ -39,9 +40,9 @@ struct Check {
     name: &'static str,
     status: Status,
     found: String,
-    /// What needs it.
+    /// Features that need it.
     needed_for: &'static str,
-    /// What to do, if it is not as it should be.
+    /// Advice, if it is not as it should be.
     #[serde(skip_serializing_if = "Option::is_none")]
     advice: Option<String>,
 }
@@ -51,7 +52,7 @@ impl Check {
         Check { name, status: Status::Info, found: found.into(), needed_for, advice: None }
     }
 
-    /// `status` and `advice` count if it does not work.
+    /// A check by experiment; `status` and `advice` apply if it fails.
     fn probed(
         name: &'static str,
         outcome: Outcome,
@@ -141,7 +142,7 @@ fn machine() -> Vec<Check> {
     out
 }
 
-/// Capabilities by number, as `/proc/self/status` has them.
+/// Capabilities by number, as in `/proc/self/status`.
 const CAPABILITIES: [(&str, u32); 4] =
     [("CAP_NET_ADMIN", 12), ("CAP_SYS_ADMIN", 21), ("CAP_PERFMON", 38), ("CAP_BPF", 39)];
 
@@ -172,7 +173,7 @@ fn permissions() -> Vec<Check> {
     ]
 }
 
-/// Those of the capabilities that this process does not have.
+/// Capabilities that this process does not have.
 fn lacking() -> Vec<&'static str> {
     let status = read("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("CapEff:"));
@@ -197,7 +198,7 @@ fn sysctl(name: &'static str, want: i64, status: Status, needed_for: &'static st
     let file = name.replace('.', "/");
     let (found, fine) = match probe::sysctl(&file) {
         Ok(n) => (n.to_string(), n == want),
-        // Without the file the kernel has the feature compiled in (or has none of that name): not wrong.
+        // Without the file, the kernel has the feature compiled in (or has none of that name): not wrong.
         Err(e) => return Check::info(name, e.to_string(), needed_for),
     };
     Check {
@@ -232,7 +233,7 @@ fn settings() -> Vec<Check> {
     out
 }
 
-/// Where something can be pinned, and whether others can make directories there.
+/// Checks for a place for pins, and that others cannot create directories there.
 fn bpf_filesystem(mounted: &[String]) -> Check {
     let open = |at: &&String| std::fs::metadata(at).is_ok_and(|m| m.mode() & 0o022 != 0);
     let open: Vec<&str> = mounted.iter().filter(open).map(String::as_str).collect();
@@ -262,7 +263,7 @@ fn guard() -> Outcome {
     }
 }
 
-/// How TC programs are attached.
+/// Mechanism by which TC programs are attached.
 fn tc() -> Check {
     let (name, needed_for) = ("TC programs", "run, daemon with TC programs");
     let (links, found) = (probe::tcx(), "works by filters of clsact");
@@ -336,7 +337,7 @@ fn tools() -> Vec<Check> {
         advice: clang.is_none().then(|| "install clang-19".to_owned()),
         found: clang.unwrap_or_else(|| "not found".to_owned()),
     };
-    // A build with DPDK starts nowhere without it.
+    // A build with DPDK does not start without it.
     let dpdk = dpdk::version().map(|found| Check {
         name: "DPDK",
         status: Status::Ok,

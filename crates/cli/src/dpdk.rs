@@ -1,4 +1,4 @@
-//! `--io dpdk:DEVICE`: packets from and to DPDK's ports.
+//! `--io dpdk:DEVICE`: packets of DPDK's ports.
 
 use std::io;
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ use crate::native::control::Control;
 use crate::native::live::Until;
 use crate::native::taken::Kept;
 
-/// How packets are taken: so many at once, and whose buffers they are in.
+/// Batch size, and the buffers that packets are in.
 pub(crate) type Taking = (u32, Kept);
 
 fn taking((batch, kept): Taking) -> (usize, Metadata) {
@@ -73,7 +73,7 @@ pub(crate) fn version() -> Option<String> {
     Some(dpdk::version())
 }
 
-/// Ports of these devices, which are interfaces from `first` on to XDP programs.
+/// Opens ports for these devices; to XDP programs they are interfaces from `first` on.
 pub(crate) fn of_program(
     flags: &Flags,
     devices: &str,
@@ -84,7 +84,7 @@ pub(crate) fn of_program(
     Ok(opened.map(|ports| Ports { ports, sources: Vec::new(), outputs: Vec::new() }))
 }
 
-/// Devices with `;` between: they have commas of their own.
+/// Splits devices at `;`: they contain commas.
 fn list(devices: &str) -> Result<Vec<String>> {
     let list: Vec<String> = devices.split(';').map(|device| device.trim().to_owned()).collect();
     match list.iter().any(String::is_empty) {
@@ -93,7 +93,7 @@ fn list(devices: &str) -> Result<Vec<String>> {
     }
 }
 
-/// Ports, and which of them the sources and outputs of a configuration are.
+/// Ports, and the port of each source and output of a configuration.
 pub(crate) struct Ports {
     ports: dpdk::Ports,
     sources: Vec<usize>,
@@ -135,23 +135,23 @@ pub(crate) fn of_graph(
 }
 
 impl Ports {
-    /// All of them, in words.
+    /// Description of all ports.
     pub(crate) fn description(&self) -> String {
         self.ports.names().join(", ")
     }
 
-    /// Each source's, in words.
+    /// Description of each source's port.
     pub(crate) fn descriptions(&self) -> Vec<String> {
         self.sources.iter().map(|&port| self.ports.names()[port].clone()).collect()
     }
 
-    /// What was lost before it came here.
+    /// Packets lost before they arrived here.
     pub(crate) fn lost(&self) -> LostBefore {
         let dpdk::Lost { no_room, unfit } = self.ports.lost();
         LostBefore { no_room, unfit }
     }
 
-    /// Runs an XDP program on what comes, until it is enough.
+    /// Runs an XDP program on incoming packets, until the limit.
     pub(crate) fn run(
         &mut self,
         engine: &mut Engine,
@@ -164,7 +164,8 @@ impl Ports {
         until.during(taking(taken), run).into_diagnostic()
     }
 
-    /// Runs a graph on what comes; `between` is asked between batches, of several workers now and then, when all of them are between two.
+    /// Runs a graph on incoming packets. `between` is called between batches; with several workers now and
+    /// then, when all of them are between two.
     pub(crate) fn run_graph(
         &mut self,
         engine: &mut Engine,

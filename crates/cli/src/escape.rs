@@ -1,14 +1,15 @@
-//! Text for terminals: nothing in it can do more than be read.
+//! Escapes text for terminals, so that it can do no more than be read.
 //!
-//! Names of programs, maps, sections, types and interfaces, lines of configurations and the words of the kernel's verifier are
-//! whatever somebody wrote. In text that people see, characters that control a terminal, or change in which order it shows
-//! others, are written as `\x1b` or `\u202e`; the latter also in JSON, whose strings take them so.
+//! Names of programs, maps, sections, types and interfaces, lines of configurations and messages of the
+//! kernel's verifier may contain anything. In text for people, characters that control a terminal, or change
+//! the order in which it shows others, are written as `\x1b` or `\u202e`; the latter also in JSON, whose
+//! strings take them so.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Escapes what is not to be read but obeyed. Line ends and tabs stay, and, where `colours` are wanted, colours and weights
-/// as our own renderers write them.
+/// Escapes control characters. Line ends and tabs stay, and, if `colours`, the colours and weights that our
+/// own renderers write.
 pub(crate) fn escape(text: &str, colours: bool) -> Cow<'_, str> {
     if !text.chars().any(is_obeyed) {
         return Cow::Borrowed(text);
@@ -37,8 +38,8 @@ pub(crate) fn escape(text: &str, colours: bool) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Returns true for characters that a terminal obeys: all controls but line ends and tabs, and those that change the direction of
-/// writing or break lines.
+/// Returns true for characters that control a terminal: all controls but line ends and tabs, and those that
+/// change the direction of writing or break lines.
 fn is_obeyed(c: char) -> bool {
     let is_layout = matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     c.is_control() && !matches!(c, '\n' | '\t') || is_layout

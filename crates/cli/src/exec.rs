@@ -68,8 +68,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the prover's term for `r0` is at these bytes. Where what the program does with bytes that could be any is not
-/// decided within the limits, as in loops over them, the term is made over these bytes.
+/// Value of the prover's term for `r0` on these bytes. If the program's behaviour on arbitrary bytes is not
+/// decided within the limits, as in loops over them, the term is built for these bytes.
 fn evaluated(slots: &[Raw], memory: &[u8]) -> Result<u64> {
     let insns: Vec<_> = decode_all(slots).into_diagnostic()?.into_iter().map(|(_, insn)| insn).collect();
     let limits = Limits { time: Duration::from_secs(5), instructions: 20_000, ..Limits::default() };
@@ -91,7 +91,7 @@ fn roundtrip(slots: &[Raw], optimize: bool) -> Result<Vec<Raw>> {
     lower_raw(&module).into_diagnostic()
 }
 
-/// Bytes of a text of hexadecimal digits, with white space anywhere between bytes.
+/// Parses hexadecimal digits, with white space anywhere between bytes.
 fn bytes(text: &str) -> Result<Vec<u8>> {
     let digits: Vec<u8> = text.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
     let (pairs, rest) = digits.as_chunks::<2>();

@@ -2,22 +2,23 @@
 
 use std::process::ExitCode;
 
-/// How a command ended.
+/// Outcome of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Exit {
-    /// Everything asked for was done and came out well.
+    /// The command did everything, with a good result.
     Done = 0,
-    /// It was done, and the answer is no: a program rejected, a comparison lost, a check failed.
+    /// The command ran, and the answer is no: a program rejected, a comparison lost, a check failed.
     Negative = 1,
     /// The input or the command line cannot be used, or the output cannot be written.
     Input = 2,
-    /// It was done, and there is no answer: a measurement too short or too disturbed to tell, a proof not found.
+    /// The command ran, and there is no answer: a measurement too short or too disturbed to tell, a proof not
+    /// found.
     Unknown = 3,
     /// This machine does not permit or support it (`millstream doctor` says what and why).
     NotPermitted = 4,
-    /// The program of packets that was run has crashed.
+    /// The packet program has crashed.
     Crashed = 5,
-    /// A defect of Millstream's: a panic. The number is `EX_SOFTWARE` of sysexits.h.
+    /// A defect of Millstream: a panic. The number is `EX_SOFTWARE` of sysexits.h.
     Internal = 70,
 }
 
@@ -27,7 +28,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// An error that ends a command with a code of its own, in place of that of unusable input.
+/// An error that ends a command with a code of its own, in place of that for unusable input.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct Ended {
@@ -40,7 +41,7 @@ impl miette::Diagnostic for Ended {}
 
 /// An error whose code is known.
 pub(crate) trait Classified: std::error::Error {
-    /// The code of a command that ends by it.
+    /// The code of a command that ends with it.
     fn exit(&self) -> Exit;
 }
 
@@ -52,14 +53,14 @@ pub(crate) fn ended<E: Classified>(error: E) -> miette::Report {
     Ended { message: all.join(": "), exit: error.exit() }.into()
 }
 
-/// The code of a command that ends by a report: the report's own, or that this machine does not permit it where the kernel said so somewhere
-/// below, or else that the input cannot be used.
+/// Exit code of a command that ends with a report: the report's own, or "not permitted" if an error of the
+/// kernel below it says so, or else "unusable input".
 pub(crate) fn of(report: &miette::Report) -> Exit {
     if let Some(ended) = report.chain().find_map(|e| e.downcast_ref::<Ended>()) {
         return ended.exit;
     }
     let errno = |error: &millstream_kernel::Error| match error {
-        // A map that is frozen, whoever asks.
+        // The map is frozen, for everybody.
         millstream_kernel::Error::Call { call: "bpf(MAP_UPDATE_ELEM)", .. } => None,
         error => error.errno(),
     };
@@ -83,7 +84,7 @@ impl Classified for millstream_lab::Error {
 
 impl Classified for millstream_opt::OptError {
     fn exit(&self) -> Exit {
-        // What the kernel has no rights for; anything else is said of the object.
+        // A lack of rights is the kernel's; any other error is the object's.
         self.refusal().map_or(Exit::Input, Classified::exit)
     }
 }
@@ -104,7 +105,7 @@ impl Classified for millstream_specialize::LiveError {
     }
 }
 
-/// What each code says, for the help and the manual pages.
+/// Meaning of each code, for the help and the manual pages.
 pub(crate) const CODES: [(Exit, &str); 7] = [
     (Exit::Done, "done"),
     (Exit::Negative, "done, and the answer is no (rejected, failed, lost)"),
@@ -118,7 +119,7 @@ pub(crate) const CODES: [(Exit, &str); 7] = [
     (Exit::Internal, "internal error: a defect of Millstream's, which standard error tells how to report"),
 ];
 
-/// For the end of the help.
+/// Text for the end of the help.
 pub(crate) fn help() -> String {
     let codes: Vec<String> = CODES.iter().map(|(exit, text)| format!("  {}  {text}", *exit as u8)).collect();
     format!("Exit codes:\n{}", codes.join("\n"))

@@ -1,4 +1,4 @@
-//! `opt -O super --goal latency`: which of the best forms is the fastest, measured by interleaved test runs.
+//! `opt -O super --goal latency`: finds the fastest of the best forms, by interleaved test runs.
 
 use millstream_lab::measure::Plan;
 use millstream_lab::stats::Verdict;
@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::superopt::{certainty, first_line};
 
-/// How many of the best forms by prediction are measured, the result of the search among them.
+/// Number of best forms by prediction that are measured, the result of the search among them.
 pub(crate) const BEST: usize = 5;
 
 /// Seconds of a measurement, for each form.
@@ -49,7 +49,7 @@ impl Form {
     }
 }
 
-/// A form that was measured, as it is predicted and known to be right.
+/// A measured form, with its predicted cost and its proof.
 #[derive(Debug, Serialize)]
 struct Candidate {
     form: Form,
@@ -59,23 +59,23 @@ struct Candidate {
     proof: String,
 }
 
-/// What was measured of the forms of an object.
+/// Measurements of an object's forms.
 #[derive(Debug, Serialize)]
 pub(crate) struct Timed {
     pub(crate) returned: Form,
-    /// All forms that may be returned, by prediction the best first; then static form and original.
+    /// All forms that may be returned, the best by prediction first; then static form and original.
     candidates: Vec<Candidate>,
-    /// Why nothing could be measured, so that the prediction decides.
+    /// Reason why nothing could be measured, so that the prediction decides.
     #[serde(skip_serializing_if = "Option::is_none")]
     not_measured: Option<String>,
-    /// On what: packets, in words.
+    /// Description of the packets.
     #[serde(skip_serializing_if = "Option::is_none")]
     traffic: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     report: Option<compare::Report>,
 }
 
-/// Packets that take different ways through most programs.
+/// Packets that take different paths through most programs.
 fn packets() -> Vec<Vec<u8>> {
     let of = |transport| Frame { transport, ..Frame::default() };
     let frames = [
@@ -88,9 +88,9 @@ fn packets() -> Vec<Vec<u8>> {
 }
 
 impl Timed {
-    /// Measures the result of a search, the next best forms, the static form and the original by interleaved test runs, and
-    /// says which is the fastest: the result unless another one is measured faster. Where not all packets can be repeated (a
-    /// program that changes the length of some), on one.
+    /// Measures the result of a search, the next best forms, the static form and the original by interleaved
+    /// test runs, and returns the fastest: the result unless another one is measured faster. Uses only one
+    /// packet if not all of them can be repeated (a program that changes the length of some).
     pub(crate) fn measure(original: &Object, done: &Superoptimized) -> Timed {
         let mut forms = vec![(Form::Searched, &done.object)];
         forms.extend(done.others.iter().enumerate().map(|(n, other)| (Form::Other(n), &other.object)));
@@ -131,7 +131,7 @@ impl Timed {
     }
 }
 
-/// The side that is measured to take least time; the first one unless another is measured faster than that.
+/// The fastest side; the first one unless another is measured faster.
 fn best(report: &compare::Report) -> usize {
     let faster = report.sides.iter().enumerate().filter(|(_, side)| {
         report.doubts().is_empty() && side.against_first.is_some_and(|r| r.verdict == Verdict::Faster)

@@ -1,5 +1,6 @@
-//! Object files for every command: one reader and one writer, of ELF objects and of raw programs (`X.insns` with `X.maps` and
-//! `X.desc` beside it), whichever the ending of the name says, and of our own data planes by `builtin:NAME`.
+//! Object files for every command: one reader and one writer, of ELF objects and of raw programs (`X.insns`
+//! with `X.maps` and `X.desc` beside it), chosen by the file name's ending, and of our own data planes by
+//! `builtin:NAME`.
 
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -14,8 +15,8 @@ use crate::limited;
 /// The flag of commands that read raw programs.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Section {
-    /// The section of a raw program (`X.insns`), which says its type, as in an object: `xdp`, `tc`, `cgroup/recvmsg4`; by
-    /// default the end of the file's name says it, then `X.desc`
+    /// Section of a raw program (`X.insns`), which gives its type, as in an object: `xdp`, `tc`,
+    /// `cgroup/recvmsg4`; default: by the end of the file's name, then by `X.desc`
     #[arg(long, value_name = "NAME")]
     section: Option<String>,
 }
@@ -27,33 +28,33 @@ impl Section {
     }
 }
 
-/// Why a file could not be read or written. The message names it.
+/// Reasons why a file could not be read or written. The message names it.
 #[derive(Debug, thiserror::Error, Diagnostic)]
 pub(crate) enum ReadError {
-    /// The system says no.
+    /// A system call failed.
     #[error("cannot {verb} {}", path.display())]
     Io {
-        /// Read or write.
+        /// `read` or `write`.
         verb: &'static str,
         /// The file.
         path: PathBuf,
-        /// What it said.
+        /// Error of the system call.
         source: std::io::Error,
     },
-    /// It is no object, or cannot be one.
+    /// The file is not an object, or cannot be one.
     #[error("in {}", path.display())]
     Object {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// Error in the object.
         source: ObjectError,
     },
-    /// None of our data planes is called so.
+    /// No data plane of ours has this name.
     #[error("{0}")]
     Builtin(millstream_lab::Error),
 }
 
-/// Reads an object, or a raw program whose section its name or description says.
+/// Reads an object, or a raw program whose section is in its name or description.
 pub(crate) fn read(path: &Path) -> Result<Object, ReadError> {
     read_as(path, None)
 }
@@ -78,7 +79,7 @@ fn read_as(path: &Path, section: Option<&str>) -> Result<Object, ReadError> {
     Object::parse_raw(&name, files, section).map_err(wrong)
 }
 
-/// One of our own data planes, if `builtin:NAME` names it.
+/// One of our own data planes, if the path is `builtin:NAME`.
 fn builtin(path: &Path) -> Result<Option<Object>, ReadError> {
     let Some(spec) = path.to_str().filter(|p| p.starts_with("builtin:")) else { return Ok(None) };
     let builtin: Builtin = spec.parse().map_err(ReadError::Builtin)?;
@@ -86,7 +87,7 @@ fn builtin(path: &Path) -> Result<Option<Object>, ReadError> {
     parsed.map(Some).map_err(|source| ReadError::Object { path: path.to_owned(), source })
 }
 
-/// Writes an object, in the form that the ending says; of a raw program all its files.
+/// Writes an object, in the format of the name's ending; for a raw program all its files.
 pub(crate) fn write(path: &Path, object: &Object) -> Result<(), ReadError> {
     let wrong = |source| ReadError::Object { path: path.to_owned(), source };
     if !is_raw(path) {
@@ -102,8 +103,8 @@ pub(crate) fn write(path: &Path, object: &Object) -> Result<(), ReadError> {
     Ok(())
 }
 
-/// The programs of two objects that go together have one name: a raw program has its file's, which says nothing, so that
-/// where both have a single program the second's is called as the first's.
+/// Gives programs that correspond the same name. A raw program is named after its file, which means nothing,
+/// so if both objects have a single program, the second's gets the name of the first's.
 pub(crate) fn call_alike(first: &Object, second: &mut Object) {
     if let ([a], [b]) = (first.programs.as_slice(), second.programs.as_mut_slice()) {
         second.functions[b.func.index()].name.clone_from(&a.name);

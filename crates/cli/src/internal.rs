@@ -1,8 +1,8 @@
-//! Internal errors: panics, which are defects of Millstream's whatever the input was.
+//! Internal errors: panics, which are defects of Millstream, whatever the input.
 //!
-//! The hook tells of a panic in any thread, once, without panicking itself; [`contain`] turns what ends the command into
-//! [`Exit::Internal`]. A panic in a thread that nobody waits for shows in the exit code too, unless somebody has dealt with it
-//! ([`was_dealt_with`]).
+//! The hook reports a panic in any thread, once, without panicking itself; [`contain`] turns a panic that
+//! ends the command into [`Exit::Internal`]. A panic in a thread that nobody joins shows in the exit code,
+//! too, unless somebody has handled it ([`was_dealt_with`]).
 
 use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -13,7 +13,7 @@ use std::thread;
 
 use crate::exit::Exit;
 
-/// Panics that nobody has dealt with.
+/// Panics that nobody has handled.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
 /// Runs a command, and returns its exit code: [`Exit::Internal`] if it, or a thread of it, panicked.
@@ -39,7 +39,7 @@ pub(crate) fn contain(command: impl FnOnce() -> ExitCode) -> ExitCode {
     if OPEN.load(Ordering::SeqCst) > 0 { Exit::Internal.into() } else { code }
 }
 
-/// Notes that a panic that was caught is told of and has disturbed nothing else.
+/// Notes that a panic was caught and reported, and has disturbed nothing else.
 pub(crate) fn was_dealt_with() {
     let _ = OPEN.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |open| open.checked_sub(1));
 }

@@ -1,4 +1,5 @@
-//! `millstream layout`: what a Click configuration, compiled, keeps of a packet beside its bytes. docs/click.md.
+//! `millstream layout`: per-packet data of a compiled Click configuration, beside the packet's bytes.
+//! docs/click.md.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -24,22 +25,22 @@ pub(crate) struct Args {
 #[derive(Serialize)]
 struct FieldRow {
     field: &'static str,
-    /// Bytes from the beginning of the descriptor, of those that there are.
+    /// Offset in the descriptor, in bytes; `None` for a field that it does not have.
     #[serde(skip_serializing_if = "Option::is_none")]
     offset: Option<usize>,
     bytes: u32,
     /// Loads from the context.
     reads: usize,
-    /// Who writes it, for each packet.
+    /// Writer of the field, for each packet.
     written: Option<&'static str>,
 }
 
-/// The layout of descriptors, beside the one that has all fields.
+/// The layout of descriptors, compared with the one that has all fields.
 #[derive(Serialize)]
 struct DescriptorRow {
     /// Bytes from one to the next.
     stride: usize,
-    /// Of these for notes of look-ups that are fetched ahead.
+    /// Bytes of these for notes of look-ups that are fetched ahead.
     notes: usize,
     /// Bytes that are written when a packet comes.
     received: usize,
@@ -57,7 +58,7 @@ const LINE: u32 = 64;
 /// Packets of a batch.
 const BATCH: usize = 64;
 
-/// Who writes a field, for each packet: whoever receives it, or code.
+/// Writer of a field, for each packet: the receiver, or code.
 fn writer(field: Field) -> Option<&'static str> {
     match field {
         _ if field.is_received() => Some("received"),
@@ -66,7 +67,7 @@ fn writer(field: Field) -> Option<&'static str> {
     }
 }
 
-/// Fields of the descriptor: those that there are, in their order, and those of the context that are not.
+/// Fields of the descriptor, in order, and fields of the context that it does not have.
 fn fields(layout: &Layout, descriptor: &Descriptor) -> Vec<FieldRow> {
     let of_context = |f: &millstream_click::Field| Some((Field::of_context(f.offset)?, f.reads));
     let context: Vec<(Field, usize)> = layout.fields.iter().filter_map(of_context).collect();
@@ -106,17 +107,17 @@ struct AnnotationRow {
     uses: usize,
     live: usize,
     constant: usize,
-    /// Bytes from the beginning of what is kept while a packet waits.
+    /// Offset, in bytes, in the data that is kept while a packet waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     kept_at: Option<u32>,
-    /// Bytes of it there, and in front of how many of the inputs at which packets go on that have waited it is written.
+    /// Its bytes there, and the number of inputs behind queues for which it is written.
     #[serde(skip_serializing_if = "Option::is_none")]
     kept_bytes: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     kept_for: Option<usize>,
 }
 
-/// What a packet that waits would keep, and what it keeps, by annotations of a word each and by this configuration's.
+/// Data kept for a waiting packet, with a word for each annotation and with this configuration's layout.
 #[derive(Serialize)]
 struct Waiting {
     /// Inputs at which packets go on that have waited.
@@ -124,10 +125,10 @@ struct Waiting {
     /// Words for all annotations and the number of the input.
     unpacked_bytes: u32,
     bytes: u32,
-    /// Annotations that are written in front of all these inputs, of as many as there are.
+    /// Writes of annotations in front of all these inputs, and their number if each wrote every annotation.
     written: usize,
     all_written: usize,
-    /// Cache lines of it.
+    /// Its cache lines.
     lines: u32,
 }
 
@@ -140,12 +141,12 @@ struct Document {
     /// Of the packet's descriptor.
     fields: Vec<FieldRow>,
     descriptor: DescriptorRow,
-    /// Those that anybody looks at, most looked-at first.
+    /// Annotations that are read, most frequent first.
     annotations: Vec<AnnotationRow>,
     dead: Vec<&'static str>,
     /// Bytes of the buffer of a packet that waits; 0 if none does.
     kept_bytes: u32,
-    /// The same beside what it would be without a layout of this configuration's own.
+    /// Comparison with a layout that is not this configuration's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     waiting: Option<Waiting>,
 }

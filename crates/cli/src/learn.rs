@@ -1,4 +1,4 @@
-//! `millstream learn`: looks for rewrite rules that are not there yet.
+//! `millstream learn`: searches for new rewrite rules.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
@@ -24,9 +24,9 @@ use crate::progress::Progress;
 use crate::prove::Solving;
 use crate::rules::{jobs, new_store, object_files, store, write_store};
 
-/// Looks for rules among the arithmetic that the passes leave of programs, and among all small left sides; proves what it finds
-/// and writes what the rules that there are do not do, as a store. What was found so far is kept beside the output: the same
-/// command goes on where it was interrupted.
+/// Searches for rules among the arithmetic that the passes leave in programs, and among all small left sides;
+/// proves them, and writes those that existing rules do not cover, as a store. Intermediate results are kept
+/// beside the output: the same command goes on where it was interrupted.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Objects, and directories of objects, to harvest left sides from
@@ -34,23 +34,23 @@ pub(crate) struct Args {
     /// The store to write
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// A store whose rules are kept, as far as they can be proven and others do not do the same
+    /// Store whose rules are kept, as far as they can be proven and others do not cover them
     #[arg(long, value_name = "FILE")]
     with: Option<PathBuf>,
-    /// Seconds to look for
+    /// Seconds to search for
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = crate::lengths::seconds())]
     budget: u64,
-    /// Left sides looked at at the same time
+    /// Left sides to work on in parallel
     #[arg(long, value_name = "N", default_value_t = jobs())]
     jobs: usize,
-    /// Decides samples and order: the same seed finds the same rules, as far as the budget reaches
+    /// Seed for samples and order: the same seed finds the same rules, as far as the budget reaches
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Most operations of a left side that is enumerated; 0 to look at programs only
+    /// Maximum operations of an enumerated left side; 0 for programs only
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(0..=3))]
     depth: u8,
-    /// Look for rules of windows of bytecode, for `opt -O super`: by its search, so long in each function; the objects are taken
-    /// as they are and as the static passes leave them
+    /// Search for rules of windows of bytecode, for `opt -O super`: by its search, so long in each function;
+    /// the objects are taken as they are and as the static passes leave them
     #[arg(long, value_name = "TIME", value_parser = crate::superopt::duration)]
     windows: Option<Duration>,
     #[command(flatten)]
@@ -58,7 +58,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Privileges that it takes: the search asks the kernel.
+    /// Privileges that the command needs: the search asks the kernel.
     pub(crate) fn needs(&self) -> Needs {
         if self.windows.is_some() { Needs::Kernel } else { Needs::Files }
     }
@@ -113,7 +113,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
         outln!("this {words}");
     }
     if !os::interrupted() && journal.groups.is_some_and(|(done, all)| done == all) {
-        // All left sides were looked at: there is nothing to go on with.
+        // All left sides were examined: there is nothing to go on with.
         let _ = std::fs::remove_file(&journal.path);
     }
     Ok(Exit::Done.into())
@@ -152,7 +152,8 @@ fn windows(args: &Args, each: Duration, solver: Solver) -> Result<ExitCode, miet
     Ok(Exit::Done.into())
 }
 
-/// The objects with their names, each as it is and as the static passes leave it. What is no object is told of and left out.
+/// The objects with their names, each as it is and as the static passes leave it. Other files are reported
+/// and left out.
 fn forms(args: &Args, options: &Options) -> Result<Vec<(String, Object)>, miette::Report> {
     let mut forms = Vec::new();
     for path in object_files(&args.inputs)? {
@@ -170,7 +171,7 @@ fn forms(args: &Args, options: &Options) -> Result<Vec<(String, Object)>, miette
     Ok(forms)
 }
 
-/// The rules that are applied to these forms, with how often, those that are applied most in front.
+/// The rules that match in these forms, with their counts, the most frequent first.
 fn counted(rules: Vec<WindowRule>, forms: &[(String, Object)], options: SuperOptions) -> Vec<WindowRule> {
     let found = Arc::new(WindowRules::new(rules));
     let without = Part::all().filter(|p| *p != Part::Engine(Engine::Rules)).collect();
@@ -186,18 +187,18 @@ fn counted(rules: Vec<WindowRule>, forms: &[(String, Object)], options: SuperOpt
     }
     let mut rules = found.rules().to_vec();
     rules.iter_mut().for_each(|r| r.fires = fires.get(&r.to_string()).copied().unwrap_or(0));
-    // What was not counted to the end is not held against a rule.
+    // An interrupted count does not disqualify a rule.
     rules.retain(|r| r.fires > 0 || os::interrupted());
     rules.sort_by_key(|r| std::cmp::Reverse(r.fires));
     rules
 }
 
-/// What must be the same for a search to be the same.
+/// Parameters that identify a search.
 fn title(args: &Args, harvest: &Harvest) -> String {
     format!("; seed {}, depth {}, {} left sides harvested", args.seed, args.depth, harvest.len())
 }
 
-/// What was found so far, on disk.
+/// Intermediate results, on disk.
 struct Journal {
     path: PathBuf,
     file: std::fs::File,
@@ -207,7 +208,7 @@ struct Journal {
 }
 
 impl Journal {
-    /// Goes on with the journal beside the output if it is of the same search, else begins one.
+    /// Continues the journal beside the output if it is of the same search, else begins one.
     fn open(output: &Path, title: &str) -> Result<Journal, miette::Report> {
         let mut name = output.as_os_str().to_owned();
         name.push(".part");
@@ -216,7 +217,7 @@ impl Journal {
         let old = crate::limited::text(&path).unwrap_or_default();
         let same = old.lines().next() == Some(title);
         let (mut done, mut entries) = (BTreeSet::new(), Vec::new());
-        // A line that was cut off is looked for again with its group.
+        // A line that was cut off is searched for again with its group.
         let mut pending = Vec::new();
         for line in old.lines().skip(1).filter(|_| same) {
             if let Some(group) = line.strip_prefix("; group ") {
@@ -248,7 +249,7 @@ impl Journal {
             self.entries.push(found(rule.clone(), step.origin));
         }
         let _ = writeln!(text, "; group {}", step.group);
-        // Without a journal the search is as good, but cannot be gone on with.
+        // Without a journal the search is as good, but cannot be continued.
         let _ = self.file.write_all(text.as_bytes());
         self.groups = Some((step.done, step.groups));
     }

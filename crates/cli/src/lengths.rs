@@ -1,8 +1,8 @@
-//! Lengths of time that flags may give: none is so long that a clock cannot tell its end.
+//! Durations in flags, limited so that a clock can represent their end.
 
 use clap::builder::RangedU64ValueParser;
 
-/// Seconds that anything may take: some four months.
+/// Maximum duration in seconds: some four months.
 const MOST_SECONDS: u64 = 10_000_000;
 
 /// Reads whole seconds.

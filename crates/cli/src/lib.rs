@@ -1,4 +1,5 @@
-//! The `millstream` command, as a library, so that tests and fuzzers know its definition and can run it in their process.
+//! The `millstream` command, as a library, so that tests and fuzzers know its definition and can run it in
+//! their process.
 //!
 //! Each subcommand is a module with an `Args` (its flags, each with its help) and a `run` that gives the exit code
 //! or a report. JSON goes to standard output and has a `schema` number; everything else that is not the result
@@ -74,7 +75,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Say what this machine permits, and what to do about the rest
+    /// Show the features that this machine permits, with advice on the rest
     Doctor(doctor::Args),
     /// Run a raw program in the interpreter: hexadecimal in, r0 out
     Exec(exec::Args),
@@ -82,62 +83,66 @@ enum Command {
     Opt(opt::Args),
     /// Show instructions, IR, control-flow graphs and maps of an object
     Inspect(inspect::Args),
-    /// Run and compare programs without a NIC: traffic from the kernel, times that can be relied on
+    /// Run and compare programs without a NIC: traffic from the kernel, reliable times
     Lab(lab::Args),
-    /// Show the main job: a router made faster on live traffic, without a NIC
+    /// Show the main use: a router made faster on live traffic, without a NIC
     Demo(demo::Args),
-    /// Prove that the programs of two objects do the same, or find where they differ
+    /// Prove that the programs of two objects behave the same, or find a difference
     Prove(prove::Args),
-    /// Look for rewrite rules that are not there yet, and prove them
+    /// Search for new rewrite rules, and prove them
     Learn(learn::Args),
-    /// Prove the rewrite rules anew, those written by hand and those of a store
+    /// Prove the rewrite rules anew, both the built-in ones and those of a store
     Rules(rules::Args),
-    /// Show what changed between a program and its optimized form, side by side, with source lines and causes
+    /// Show the differences between a program and its optimized form, side by side, with source lines and
+    /// causes
     Explain(explain::Args),
     /// Run a program on an interface, and keep it fast while it runs
     Run(run::Args),
-    /// Keep programs on many interfaces fast, in the background: one process, watched and steered over a socket
+    /// Keep programs on many interfaces fast, in the background: one process, monitored and controlled over a
+    /// socket
     Daemon(daemon::Args),
-    /// Show how the daemon's programs stand
+    /// Show the status of the daemon's programs
     Status(daemon::client::StatusArgs),
     /// Follow the daemon's programs in a terminal: pace, gain, lookups by heat, the hottest keys
     Top(daemon::top::Args),
-    /// Show what happened to the daemon's programs
+    /// Show the recorded events of the daemon's programs
     History(daemon::client::HistoryArgs),
-    /// Have the daemon make nothing new; what is specialised goes on until the first write that changes it
+    /// Stop the daemon from making new code; specialised code runs until the first write that changes it
     Pause(daemon::client::ProgramArgs),
-    /// Have the daemon put the original back at once, and make nothing new
+    /// Have the daemon put the original back at once, and make no new code
     Rollback(daemon::client::ProgramArgs),
     /// Have the daemon go on after a pause, a rollback, a stop or a failure
     Resume(daemon::client::ProgramArgs),
     /// Have the daemon give a program's interfaces back as they were; without a name, all of them, and end
     Stop(daemon::client::ProgramArgs),
-    /// Have the daemon read its configuration again
+    /// Make the daemon read its configuration again
     Reload(daemon::client::ReloadArgs),
-    /// Put one of our data planes on interfaces, change its tables, look after it
+    /// Put one of our data planes on interfaces, change its tables, maintain it
     Control(control::Args),
     /// Run an XDP program in userspace, as native code: packets from memory or a capture file
     ///
-    /// The code checks no access: have the kernel's verifier look at the program first (`millstream verify`).
+    /// The code does not check accesses: ask the kernel's verifier first (`millstream verify`).
     Native(native::Args),
-    /// Look at the maps of a program that `millstream native --control` runs, and change them
+    /// Inspect and change the maps of a program that `millstream native --control` runs
     Map(native::client::MapArgs),
-    /// Show what a program has done so far that `millstream native --control` runs
+    /// Show the statistics of a program that `millstream native --control` runs
     Stats(native::client::StatsArgs),
     /// Run a Click configuration as one native program: packets from memory or capture files
     Click(click::Args),
-    /// Measure a Click configuration or an XDP program in userspace: time a packet, latency by offered load, instructions
+    /// Measure a Click configuration or an XDP program in userspace: time per packet, latency by offered
+    /// load, instructions
     ///
     /// Needs no peer, no NIC and no root: packets come from memory.
     BenchUser(Box<bench_user::Args>),
-    /// Show what a Click configuration, compiled, keeps of a packet beside its bytes: live annotations, where they lie, what is dead
+    /// Show the per-packet data of a compiled Click configuration: live annotations, their layout, dead
+    /// annotations
     Layout(layout::Args),
-    /// Build an executable of its own from a Click configuration or an XDP program, compiled ahead of time
+    /// Build a standalone executable from a Click configuration or an XDP program, compiled ahead of time
     ///
-    /// It runs as `millstream click` and `millstream native` do, with the same flags for packets, and needs neither LLVM nor this
-    /// command.
+    /// It runs as `millstream click` and `millstream native` do, with the same flags for packets, and needs
+    /// neither LLVM nor this command.
     Build(build::Args),
-    /// Ask the kernel to load every program of an object, and say what it answers
+    /// Load every program of an object into the kernel, and report its answer
     Verify(verify::Args),
     /// Print a completion script for a shell
     Completions(completions::Args),
@@ -146,7 +151,7 @@ enum Command {
 }
 
 impl Command {
-    /// Whether it leaves nothing behind when it is ended at any moment.
+    /// Returns true if the command can be ended at any moment and leaves nothing behind.
     fn only_prints(&self) -> bool {
         use Command::{
             Click, Completions, Doctor, Explain, History, Inspect, Layout, Man, Stats, Status, Verify,
@@ -166,7 +171,7 @@ pub fn definition() -> clap::Command {
     Cli::command()
 }
 
-/// Runs the command that the arguments of this process give, or the program that it was built from; gives its exit code.
+/// Runs the command line of this process, or the program that it was built from; returns its exit code.
 pub fn main() -> ExitCode {
     let code = internal::contain(|| {
         build::run_if_built().unwrap_or_else(|| {
@@ -179,12 +184,13 @@ pub fn main() -> ExitCode {
     output::finish(code)
 }
 
-/// Runs a command line, whose first word is the name of the command, and gives its exit code. The process keeps its privileges.
+/// Runs a command line, whose first word is the name of the command, and returns its exit code. The process
+/// keeps its privileges.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     with(arguments, |_| {})
 }
 
-/// Runs a command line after what comes `before` its command.
+/// Runs a command line; calls `before` between parsing and the command.
 fn with(arguments: impl IntoIterator<Item = OsString>, before: impl FnOnce(&Command)) -> ExitCode {
     match parse::<Cli>(arguments) {
         Ok(Cli { log, command }) => {
@@ -196,7 +202,7 @@ fn with(arguments: impl IntoIterator<Item = OsString>, before: impl FnOnce(&Comm
     }
 }
 
-/// Reads a command line; what it is wrong in, or asks to be shown, is told, with the exit code.
+/// Parses a command line. Prints the error, or the requested help, and returns the exit code.
 fn parse<P: Parser>(arguments: impl IntoIterator<Item = OsString>) -> Result<P, ExitCode> {
     P::try_parse_from(arguments).map_err(|error| {
         let text = error.render();
@@ -210,14 +216,14 @@ fn parse<P: Parser>(arguments: impl IntoIterator<Item = OsString>) -> Result<P, 
     })
 }
 
-/// Tells of a report, and gives the exit code that goes with it.
+/// Prints a report, and returns its exit code.
 fn unusable(report: &miette::Report) -> ExitCode {
     diagnostics::emit(report);
     exit::of(report).into()
 }
 
 impl Command {
-    /// Privileges that it takes.
+    /// Privileges that the command needs.
     fn needs(&self) -> Needs {
         use Command::{
             Click, Control, Daemon, Demo, Doctor, Explain, Lab, Learn, Native, Opt, Prove, Run, Verify,
@@ -232,13 +238,13 @@ impl Command {
             Native(args) => args.needs(),
             Verify(_) => Needs::Kernel,
             Run(_) | Daemon(_) => Needs::Attach,
-            // The switch's tender has packet sockets.
+            // The switch's tender uses packet sockets.
             Control(_) | Demo(_) | Doctor(_) => Needs::Measure,
             _ => Needs::Files,
         }
     }
 
-    /// The level of records that are logged if nobody says otherwise.
+    /// Default log level.
     fn log_level(&self) -> &'static str {
         if matches!(self, Command::Daemon(_)) { "info" } else { "warn" }
     }

@@ -1,4 +1,4 @@
-//! Files are read with a limit: what is larger is refused before it takes memory.
+//! Reads files with a limit: a larger one is refused before it takes memory.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -36,7 +36,7 @@ pub(crate) fn text_of_input() -> io::Result<String> {
     into_text(all(io::stdin().lock(), 0)?)
 }
 
-/// All that comes; devices and pipes say no length.
+/// Reads to the end; devices and pipes report no length.
 fn all(from: impl Read, length: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
     from.take(LARGEST + 1).read_to_end(&mut bytes)?;

@@ -1,4 +1,4 @@
-//! What commands log: records on standard error, each one line with its time, as text or JSON.
+//! Logs of commands: records on standard error, each one line with its time, as text or JSON.
 //!
 //! The level is that of `-v`, or else of `MILLSTREAM_LOG`, or else of `RUST_LOG`, or else the command's own.
 
@@ -8,16 +8,17 @@ use tracing_subscriber::EnvFilter;
 
 use crate::output::{self, Errors};
 
-/// Variables that choose what is logged, the first one that is set.
+/// Variables that choose the records to log; the first one that is set counts.
 const VARIABLES: [&str; 2] = ["MILLSTREAM_LOG", "RUST_LOG"];
 
-/// LogFlags of all commands.
+/// Logging flags of all commands.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct LogFlags {
-    /// Log more to standard error: -v what is done, -vv how, -vvv everything; MILLSTREAM_LOG and RUST_LOG choose by module
+    /// Log more to standard error: -v actions, -vv their details, -vvv everything; MILLSTREAM_LOG and
+    /// RUST_LOG choose by module
     #[arg(short, long, action = clap::ArgAction::Count, global = true, help_heading = "Logging")]
     verbose: u8,
-    /// Form of the records that are logged
+    /// Format of log records
     #[arg(
         long,
         value_name = "FORMAT",
@@ -29,7 +30,7 @@ pub(crate) struct LogFlags {
     log_format: Format,
 }
 
-/// Form of records.
+/// Format of log records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum Format {
     /// Time, level, module and message; in colours on a terminal, unless NO_COLOR is set
@@ -38,7 +39,8 @@ enum Format {
     Json,
 }
 
-/// Has records written to standard error from now on: those of this level and above, if nobody says otherwise. The first call of a process counts.
+/// Sends records to standard error from now on: those of this level and above, unless flags or variables
+/// choose others. Only the first call of a process counts.
 pub(crate) fn start(flags: LogFlags, level: &'static str) {
     let chosen = VARIABLES.iter().find_map(|name| Some((name, std::env::var(name).ok()?)));
     let filter = match (flags.verbose, chosen) {
@@ -51,7 +53,7 @@ pub(crate) fn start(flags: LogFlags, level: &'static str) {
         (2, _) => EnvFilter::new("debug"),
         (_, _) => EnvFilter::new("trace"),
     };
-    // What cannot be written has nobody to be told of.
+    // A failure to write has nowhere to be reported.
     let builder = tracing_subscriber::fmt().with_env_filter(filter).log_internal_errors(false);
     let has_colours = output::are_errors_coloured();
     // A second call of one process, by a fuzzer, changes nothing.
@@ -66,7 +68,7 @@ pub(crate) fn start(flags: LogFlags, level: &'static str) {
     };
 }
 
-/// A writer of one record, which keeps it in one line: control characters in messages are escaped, but those that make colours.
+/// Writes one record on one line: control characters in messages are escaped, except those for colours.
 struct Lines {
     has_colours: bool,
 }

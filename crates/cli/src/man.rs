@@ -15,8 +15,8 @@ use crate::output::Output;
 /// Flags of `millstream man`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Write a page for the command and one for each subcommand into this folder, which is made if it is not there;
-    /// without it, the command's own page goes to standard output
+    /// Write a page for the command and one for each subcommand into this folder, which is created if needed;
+    /// by default, print the command's own page
     #[arg(value_name = "DIR")]
     dir: Option<PathBuf>,
 }
@@ -81,7 +81,7 @@ fn others(command: &Command) -> Vec<String> {
     out
 }
 
-/// What every page ends with.
+/// Sections at the end of every page.
 fn sections(others: &[String]) -> String {
     let mut out = String::from(".SH \"EXIT STATUS\"\n");
     for (exit, text) in CODES {

@@ -1,7 +1,9 @@
-//! Metrics over HTTP, in the Prometheus text format: who asks, and how it is answered. What there is to be told is the business of who serves.
+//! Metrics over HTTP, in the Prometheus text format: connections and answers. The contents come from the
+//! caller.
 //!
-//! The server (`hyper`) answers `GET /metrics` and nothing else, one request a connection. Several clients are served at once, and each
-//! connection has one deadline from its first byte to its last: a client that sends or reads slowly delays nobody.
+//! The server (`hyper`) answers `GET /metrics` and nothing else, one request a connection. Several clients
+//! are served at once, and each connection has one deadline from its first byte to its last: a client that
+//! sends or reads slowly delays nobody.
 
 use std::convert::Infallible;
 use std::io;
@@ -31,13 +33,13 @@ const DEADLINE: Duration = Duration::from_secs(5);
 const LONGEST: usize = 8 << 10;
 /// Connections at a time; others wait until one of these ends.
 const CLIENTS: usize = 64;
-/// Texts that are made at a time.
+/// Maximum number of texts made at a time.
 const WRITERS: usize = 4;
 
-/// Makes the text that is answered.
+/// Makes the text of an answer.
 pub(crate) type Text = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// Listens where metrics are to be had; or what to say if that cannot be.
+/// Listens at the metrics address; or returns the error and advice.
 pub(crate) fn listen(address: Option<SocketAddr>) -> Result<Option<TcpListener>, String> {
     let listen = |address| {
         TcpListener::bind(address)
@@ -46,7 +48,7 @@ pub(crate) fn listen(address: Option<SocketAddr>) -> Result<Option<TcpListener>,
     address.map(listen).transpose()
 }
 
-/// All that a collector tells, and which build tells it.
+/// All metrics of a collector, and the build's.
 pub(crate) fn text(collector: Box<dyn Collector>) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Build));
@@ -58,7 +60,7 @@ pub(crate) fn text(collector: Box<dyn Collector>) -> String {
     }
 }
 
-/// `millstream_build_info`, whose labels say which build this is.
+/// `millstream_build_info`, whose labels identify this build.
 #[derive(Debug)]
 struct Build;
 
@@ -71,8 +73,8 @@ impl Collector for Build {
     }
 }
 
-/// OpenMetrics text in the Prometheus text format: descriptions of counters have the name that their samples have, and there are no lines of
-/// units and of the end. Each family is described before its samples.
+/// Converts OpenMetrics text to the Prometheus text format: descriptions of counters have the name of their
+/// samples, and there are no lines for units and the end. Each family is described before its samples.
 fn classic(open_metrics: &str) -> String {
     let mut out = String::with_capacity(open_metrics.len());
     let mut counters = std::collections::BTreeSet::new();
@@ -103,7 +105,7 @@ fn classic(open_metrics: &str) -> String {
     out
 }
 
-/// Answers requests with what `text` gives by then, for as long as the process lives.
+/// Answers requests with the current result of `text`, for as long as the process lives.
 ///
 /// # Errors
 /// If the system does not let this thread wait for several connections.
@@ -119,7 +121,7 @@ pub(crate) fn serve(listener: TcpListener, text: Text) -> io::Result<()> {
             let stream = match listener.accept().await {
                 Ok((stream, _)) => stream,
                 Err(error) => {
-                    // Too many open files, say: it may pass.
+                    // For example, too many open files; that may pass.
                     tracing::debug!("metrics: {error}");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                     continue;
@@ -180,7 +182,7 @@ mod tests {
         stream.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
         stream.write_all(request.as_bytes()).expect("asked");
         let mut text = String::new();
-        // A server that has not read all of a request resets the connection behind its answer.
+        // A server that has not read all of a request resets the connection after its answer.
         let _ = stream.read_to_string(&mut text);
         text
     }
@@ -204,7 +206,8 @@ mod tests {
         assert!(!said(address, &long).contains("200 OK"));
     }
 
-    /// Connections that say nothing, half a request, or a byte now and then are closed at the deadline, and keep nobody else waiting.
+    /// Connections that send nothing, half a request, or a byte now and then are closed at the deadline, and
+    /// keep nobody else waiting.
     #[test]
     fn slow_clients_delay_nobody_and_are_given_up() {
         let address = server();
@@ -223,7 +226,7 @@ mod tests {
         }
         for mut stream in slow {
             stream.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
-            // An end, or an answer that the request was bad or late, and then an end.
+            // The connection is closed, perhaps after an answer that the request was bad or late.
             let closed = stream.read_to_end(&mut Vec::new());
             assert!(closed.is_ok() || closed.is_err_and(|e| e.kind() == io::ErrorKind::ConnectionReset));
         }

@@ -31,16 +31,16 @@ pub(crate) struct Args {
     /// The object file to read, a raw program (`X.insns`), or one of our data planes (`builtin:NAME`)
     #[arg(required_unless_present = "list_passes")]
     input: Option<PathBuf>,
-    /// Where to write the result, as a raw program if the name ends so; without it, only the report is made
+    /// Write the result to this file, as a raw program if the name ends so; by default, only report
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Ask the kernel: load every program before and after, drop what it rejects, report sizes and passes
+    /// Load every program into the kernel before and after, drop what it rejects, report sizes and passes
     #[arg(long)]
     stats: bool,
     /// Run this pass instead of the default pipeline; repeat for several, in order
     #[arg(long = "pass", value_name = "NAME")]
     passes: Vec<String>,
-    /// Say which passes there are, and do nothing else
+    /// List the passes, and do nothing else
     #[arg(long)]
     list_passes: bool,
     /// Print the IR after each run of this pass (`all`: after every pass) to standard error
@@ -49,28 +49,31 @@ pub(crate) struct Args {
     /// Stop after this many rewrites
     #[arg(long, value_name = "N")]
     fuel: Option<u64>,
-    /// For which kernels: all from the oldest that can load the object (`any`), those of one version (`5.10`, `6.1`, `6.12`,
-    /// `6.18`, `7.2`; another version counts as the last of these before it), or this machine's, with maps as large as the
-    /// object says (`here`)
+    /// Target kernels: all from the oldest that can load the object (`any`), those of one version (`5.10`,
+    /// `6.1`, `6.12`, `6.18`, `7.2`; another version counts as the last of these before it), or this
+    /// machine's, with maps as large as the object says (`here`)
     #[arg(long = "for", value_name = "KERNEL", default_value = "any")]
     kernels: Kernels,
-    /// Instruction set version that may be used, 1 to 4; by default that of the object, with `--for here` that of the kernel
+    /// Instruction set version that may be used, 1 to 4; by default that of the object, with `--for here`
+    /// that of the kernel
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=4))]
     isa: Option<u8>,
-    /// What counts: few slots (`size`), time (`latency`), or short code that costs no time (`balanced`)
+    /// Goal of the optimization: few slots (`size`), time (`latency`), or short code that costs no time
+    /// (`balanced`)
     #[arg(long, value_name = "GOAL", default_value_t)]
     goal: Goal,
-    /// Predict cycles by this table, which `millstream lab calibrate` wrote
+    /// Predict cycles with this table, written by `millstream lab calibrate`
     #[arg(long, value_name = "FILE")]
     costs: Option<PathBuf>,
-    /// Apply the rules of this store in place of the one of its kind that is shipped, of terms or of windows; each is proven
-    /// first, or its proof found again
+    /// Apply the rules of this store in place of the built-in ones of its kind, terms or windows; each is
+    /// proven first, or its proof found in the cache
     #[arg(long, value_name = "FILE")]
     rules: Vec<PathBuf>,
     /// Keep functions that became longer, too
     #[arg(long)]
     keep_longer: bool,
-    /// Prove that each program does what it did; if one does not, nothing is changed and the result is kept aside
+    /// Prove that each program behaves as before; if one does not, nothing is changed and the result is kept
+    /// aside
     #[arg(long, value_enum, value_name = "WHAT", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "whole")]
     prove: Option<Prove>,
@@ -79,13 +82,13 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Privileges that it takes.
+    /// Privileges that the command needs.
     pub(crate) fn needs(&self) -> Needs {
         self.common.needs(self.stats || self.kernels == Kernels::Here)
     }
 }
 
-/// What is proven.
+/// Scope of the proof.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 enum Prove {
     /// Each program, before and after all passes
@@ -97,14 +100,14 @@ enum Prove {
 /// A team's rules.
 type Rules = Option<Arc<RuleSet>>;
 
-/// Which kernels the result is for.
+/// Target kernels.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kernels {
-    /// All that can load the original.
+    /// All kernels that can load the original.
     Any,
-    /// That of this machine.
+    /// The kernel of this machine.
     Here,
-    /// Those of one generation.
+    /// The kernels of one generation.
     Version(Generation),
 }
 
@@ -121,12 +124,12 @@ impl FromStr for Kernels {
 }
 
 impl Kernels {
-    /// The kernel of this machine, if it is the one that is meant.
+    /// This machine's kernel, if it is the target.
     pub(crate) fn host(self) -> Option<Host> {
         (self == Kernels::Here).then(Host::probe)
     }
 
-    /// The kernels of a version, if one was named.
+    /// The kernels of a version, if one is the target.
     pub(crate) fn range(self) -> Option<KernelRange> {
         match self {
             Kernels::Version(generation) => Some(KernelRange::only(generation)),
@@ -141,7 +144,7 @@ struct Report<'a> {
     object: String,
     functions: &'a [FunctionReport],
     programs: &'a [ProgramReport],
-    /// What each program costs, by prediction alone; bytes of machine code are the kernel's in `programs`.
+    /// Predicted cost of each program; bytes of machine code are the kernel's in `programs`.
     costs: &'a [ProgramCosts],
     passes: &'a [PassReport],
     rewrites: u64,
@@ -221,7 +224,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(if clean && !refuted { ExitCode::SUCCESS } else { Exit::Negative.into() })
 }
 
-/// Says what of an object is not understood, and therefore written as it was read.
+/// Warns about the parts of an object that are not understood, and therefore written as they were read.
 pub(crate) fn warn_left_alone(object: &Object, functions: &[FunctionReport]) {
     for what in object.left_alone() {
         tracing::warn!("{what}");
@@ -234,7 +237,7 @@ pub(crate) fn warn_left_alone(object: &Object, functions: &[FunctionReport]) {
     }
 }
 
-/// Predicts by a table from a file.
+/// Installs a cost table from a file.
 fn install(path: &Path) -> Result<()> {
     let named = || path.display().to_string();
     let text = crate::limited::text(path).into_diagnostic().wrap_err_with(named)?;
@@ -243,7 +246,7 @@ fn install(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Where a refuted result is kept: beside the output, in the same form.
+/// Path for a refuted result: beside the output, in the same format.
 fn aside(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".refuted");
@@ -298,7 +301,7 @@ fn validate_passes(
     problem.map_or(Ok(steps), |e| Err(e.into()))
 }
 
-/// The result, what the kernel says of it, and whether nothing fell back.
+/// The result, the kernel's answers, and `true` if no program fell back.
 fn optimize(args: &Args, rules: &Rules, object: &Object) -> Result<(Optimized, Vec<ProgramReport>, bool)> {
     let options = options(args, rules);
     if !args.stats {
@@ -330,7 +333,7 @@ fn list_passes(json: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Lines of cells; all columns but the first and the last stand to the right.
+/// Lines of cells; all columns but the first and the last are aligned to the right.
 #[derive(Default)]
 struct Table(Vec<Vec<String>>);
 

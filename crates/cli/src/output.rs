@@ -1,10 +1,10 @@
 //! The only way to standard output and standard error.
 //!
-//! Invariant: nothing here panics, and no other module of the crate writes to these streams (`clippy.toml` forbids it). The macros of the
-//! standard library panic where a stream is closed or its disk is full; here the first failure of standard output is kept,
-//! what is written after it is discarded, and [`finish`] turns it into the exit code. A reader that has gone
-//! (`| head`) is no failure: the command goes on, and its exit code says what it would have said. Standard error has nobody to tell that it
-//! cannot be written.
+//! Invariant: nothing here panics, and no other module of the crate writes to these streams (`clippy.toml`
+//! forbids it). The macros of the standard library panic if a stream is closed or its disk is full. Here the
+//! first failure of standard output is recorded, later output is discarded, and [`finish`] turns the failure
+//! into the exit code. A closed pipe (`| head`) is no failure: the command goes on, with the same exit code.
+//! Failures of standard error are ignored.
 
 #![allow(clippy::disallowed_methods)] // This module is the one that may.
 
@@ -76,7 +76,7 @@ impl Write for Errors {
     }
 }
 
-/// Writes to standard output, with what controls a terminal escaped; for the macros.
+/// Writes to standard output, with control characters escaped; for the macros.
 pub(crate) fn write_out(text: fmt::Arguments<'_>) {
     let mut written = String::new();
     // A value whose formatting fails has written what it could.
@@ -84,7 +84,8 @@ pub(crate) fn write_out(text: fmt::Arguments<'_>) {
     let _ = Output.write_all(escape(&written, is_coloured()).as_bytes());
 }
 
-/// Writes to standard error, with what controls a terminal escaped, in one write, so that lines of several threads and processes stay whole; for the macros.
+/// Writes to standard error, with control characters escaped, in one write, so that lines of several threads
+/// and processes stay whole; for the macros.
 pub(crate) fn write_error(text: fmt::Arguments<'_>) {
     let mut line = String::new();
     // A value whose formatting fails has written what it could.
@@ -92,27 +93,27 @@ pub(crate) fn write_error(text: fmt::Arguments<'_>) {
     let _ = Errors.write_all(escape(&line, are_errors_coloured()).as_bytes());
 }
 
-/// Has what was written to standard output so far seen by its reader.
+/// Flushes standard output.
 pub(crate) fn flush() {
     let _ = Output.flush();
 }
 
-/// Tells whether standard output is a terminal that shows colours.
+/// Returns true if standard output is a terminal that shows colours.
 pub(crate) fn is_coloured() -> bool {
     is_terminal() && colours_wanted()
 }
 
-/// Tells whether standard output is a terminal.
+/// Returns true if standard output is a terminal.
 pub(crate) fn is_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
-/// Tells whether standard error is a terminal.
+/// Returns true if standard error is a terminal.
 pub(crate) fn is_error_terminal() -> bool {
     io::stderr().is_terminal()
 }
 
-/// Tells whether standard error is a terminal that shows colours.
+/// Returns true if standard error is a terminal that shows colours.
 pub(crate) fn are_errors_coloured() -> bool {
     is_error_terminal() && colours_wanted()
 }
@@ -122,8 +123,8 @@ fn colours_wanted() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
 }
 
-/// Writes out what is left, and returns the exit code of a command that ends with `code`: where its result could not be written, that it
-/// could not.
+/// Flushes the output, and returns the exit code of a command that ends with `code`, or that of a failed
+/// write.
 pub(crate) fn finish(code: ExitCode) -> ExitCode {
     flush();
     match &*failure() {

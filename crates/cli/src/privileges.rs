@@ -1,11 +1,12 @@
 //! Privileges that a command keeps.
 //!
-//! Before a command looks at its input it gives up, for itself and all that it starts, the capabilities and system calls that it does not
-//! need: what reads hostile objects and configurations can then do no more than its user's files allow. `docs/trust.md` has the table,
-//! which a test compares with this module.
+//! Before a command reads its input it gives up, for itself and all processes that it starts, the
+//! capabilities and system calls that it does not need: code that reads hostile objects and configurations
+//! can then do no more than its user's files allow. `docs/trust.md` has the table, which a test compares with
+//! this module.
 //!
-//! A process of root without `CAP_DAC_OVERRIDE` may not open other users' files. Where the command line names one, that capability and
-//! `CAP_DAC_READ_SEARCH` are kept.
+//! A process of root without `CAP_DAC_OVERRIDE` may not open other users' files. Where the command line names
+//! one, that capability and `CAP_DAC_READ_SEARCH` are kept.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -30,7 +31,8 @@ pub(crate) enum Needs {
     Kernel,
     /// bpf(2) and rtnetlink: to attach programs and keep them; solvers as children.
     Attach,
-    /// The same, packet sockets, and threads with a priority and locked memory: to measure, and to answer for a data plane.
+    /// The same, packet sockets, and threads with a priority and locked memory: to measure, and to maintain a
+    /// data plane.
     Measure,
     /// Packet and AF_XDP sockets and TAP interfaces.
     Interfaces,
@@ -39,7 +41,7 @@ pub(crate) enum Needs {
 }
 
 impl Needs {
-    /// Of where packets come from and go to: `mem`, `pcap:...`, `DEVICE=xdp:...`.
+    /// Privileges for sources and sinks of packets: `mem`, `pcap:...`, `DEVICE=xdp:...`.
     pub(crate) fn of_io<'s>(specs: impl IntoIterator<Item = &'s str>) -> Needs {
         let of = |spec: &str| {
             let way = spec.rsplit_once('=').map_or(spec, |(_, way)| way);
@@ -53,14 +55,14 @@ impl Needs {
     }
 }
 
-/// Capabilities of reading and writing other users' files.
+/// Capabilities to read and write other users' files.
 const OTHERS_FILES: CapabilitySet = CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::DAC_READ_SEARCH);
 
 impl Needs {
     /// Capabilities that are kept where the process has them.
     pub(crate) fn capabilities(self) -> CapabilitySet {
-        // The ids of everything in the kernel and namespaces take SYS_ADMIN; it includes BPF and PERFMON, which are named since a process
-        // may have these alone.
+        // Access by id to kernel objects, and namespaces, take SYS_ADMIN; it includes BPF and PERFMON, which
+        // are named since a process may have these alone.
         let kernel = CapabilitySet::BPF
             | CapabilitySet::NET_ADMIN
             | CapabilitySet::PERFMON
@@ -85,8 +87,8 @@ impl Needs {
         }
     }
 
-    /// Returns true if programs that the command starts get no capabilities, whoever the user is. Supervised processes are the command
-    /// again, and get those that it keeps.
+    /// Returns true if programs that the command starts get no capabilities, whoever the user is. Supervised
+    /// processes are the command again, and get those that it keeps.
     fn has_weak_children(self) -> bool {
         !matches!(self, Needs::Interfaces | Needs::Devices)
     }
@@ -99,7 +101,7 @@ macro_rules! system_calls {
     ($($name:ident)*) => { &[$((stringify!($name), libc::$name)),*] };
 }
 
-/// System calls that no command has a use for.
+/// System calls that no command needs.
 const NEVER: &[SystemCall] = system_calls! {
     SYS_acct SYS_add_key SYS_adjtimex SYS_clock_adjtime SYS_clock_settime SYS_delete_module SYS_fanotify_init SYS_finit_module
     SYS_init_module SYS_io_uring_enter SYS_io_uring_register SYS_io_uring_setup SYS_kcmp SYS_kexec_file_load SYS_kexec_load SYS_keyctl
@@ -108,13 +110,14 @@ const NEVER: &[SystemCall] = system_calls! {
     SYS_swapoff SYS_swapon SYS_syslog SYS_userfaultfd SYS_vhangup
 };
 
-/// System calls of commands that ask the kernel or make namespaces.
+/// System calls that only commands with kernel access or namespaces need.
 const WITHOUT_KERNEL: &[SystemCall] = system_calls! {
     SYS_bpf SYS_chroot SYS_fsconfig SYS_fsmount SYS_fsopen SYS_fspick SYS_mount SYS_move_mount SYS_open_tree SYS_perf_event_open
     SYS_setns SYS_umount2 SYS_unshare
 };
 
-/// Gives up what is not needed. What cannot be given up is kept, and logged: a command is no worse off than without.
+/// Gives up unneeded privileges. A failure is logged, and the privilege is kept: a command is no worse off
+/// than without.
 pub(crate) fn reduce(needs: Needs, arguments: &[OsString]) {
     if needs == Needs::Devices {
         return;
@@ -142,7 +145,7 @@ fn give_up(needs: Needs, arguments: &[OsString]) -> Result<(), Errno> {
         keeps |= OTHERS_FILES;
     }
     if has.effective.contains(CapabilitySet::SETPCAP) {
-        // What this kernel does not know cannot be dropped.
+        // Capabilities that this kernel does not know cannot be dropped.
         for one in (!keeps).iter() {
             let _ = remove_capability_from_bounding_set(one);
         }
@@ -163,7 +166,7 @@ fn give_up(needs: Needs, arguments: &[OsString]) -> Result<(), Errno> {
     set_capabilities(None, kept)
 }
 
-/// Returns true if a file that an argument names, or the folder that it would be made in, cannot be reached without
+/// Returns true if a file that an argument names, or the folder for a new one, cannot be reached without
 /// [`OTHERS_FILES`].
 fn names_others(arguments: &[OsString], has: CapabilitySets) -> Result<bool, Errno> {
     let without = CapabilitySets { effective: has.effective & !OTHERS_FILES, ..has };
@@ -173,7 +176,7 @@ fn names_others(arguments: &[OsString], has: CapabilitySets) -> Result<bool, Err
     Ok(found)
 }
 
-/// What may be a path in an argument: all of it, or what is behind `=` or `:`.
+/// Possible paths in an argument: all of it, or the part behind `=` or `:`.
 fn named(argument: &OsString) -> Vec<PathBuf> {
     let text = argument.to_string_lossy();
     let parts = [Some(&*text), text.split_once('=').map(|p| p.1), text.split_once(':').map(|p| p.1)];
@@ -183,14 +186,14 @@ fn named(argument: &OsString) -> Vec<PathBuf> {
 fn is_reachable(path: &Path) -> bool {
     let may = |path: &Path, access| match accessat(CWD, path, access, AtFlags::EACCESS) {
         Err(Errno::ACCESS | Errno::PERM) => false,
-        // What is not there, or no path at all, is nobody's.
+        // A missing file, or an argument that is no path, belongs to nobody.
         _ => true,
     };
     let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if path.exists() { may(path, Access::READ_OK) } else { may(parent, Access::WRITE_OK | Access::EXEC_OK) }
 }
 
-/// The filter of system calls. Those that are refused fail as if the kernel did not permit them.
+/// The filter of system calls. Refused calls fail as if the kernel did not permit them.
 fn filter(needs: Needs) -> Result<BpfProgram, String> {
     let rules: BTreeMap<i64, Vec<seccompiler::SeccompRule>> =
         needs.refused().into_iter().map(|(_, number)| (number, Vec::new())).collect();

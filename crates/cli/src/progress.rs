@@ -1,4 +1,4 @@
-//! How far something is that takes its time: a bar on standard error, nothing where that is no terminal.
+//! Progress of long operations: a bar on standard error, nothing if that is not a terminal.
 
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// What takes less has no bar.
+/// Operations that are shorter have no bar.
 const SHORT: Duration = Duration::from_secs(2);
-/// Between two looks at the clock. Seldom, since measurements run meanwhile.
+/// Interval between two updates. Long, since measurements run meanwhile.
 const TICK: Duration = Duration::from_millis(500);
 
-/// A bar that goes when this is dropped.
+/// A bar that disappears when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,
@@ -19,7 +19,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// A bar for something that takes about so long.
+    /// A bar for an operation of about this length.
     pub(crate) fn timed(what: &'static str, length: Duration) -> Progress {
         let bar = bar(what, length.as_secs().max(1), "s");
         if length < SHORT || bar.is_hidden() {
@@ -36,7 +36,7 @@ impl Progress {
         Progress { bar, clock: Some((stop, clock)) }
     }
 
-    /// Something that takes nobody knows how long; it is named once that was two seconds.
+    /// An operation of unknown length; its name appears after two seconds.
     pub(crate) fn open(what: &'static str) -> Progress {
         let bar = ProgressBar::new_spinner().with_message(what);
         let bar = match ProgressStyle::with_template("{msg:24} {elapsed}") {
@@ -58,7 +58,7 @@ impl Progress {
         Progress { bar, clock: Some((stop, clock)) }
     }
 
-    /// A bar for so many things to do; it appears once they have taken two seconds.
+    /// A bar for so many steps; it appears after two seconds.
     pub(crate) fn counted(what: &'static str, things: usize) -> Counted {
         Counted { progress: None, what, things, done: 0, start: Instant::now() }
     }
@@ -68,7 +68,7 @@ impl Drop for Progress {
     fn drop(&mut self) {
         if let Some((stop, clock)) = self.clock.take() {
             drop(stop);
-            // It ends at the message, at once; a clock that panicked has nothing more to show.
+            // The thread ends at once on the message; if it panicked, there is nothing more to show.
             let _ = clock.join();
         }
         self.bar.finish_and_clear();
@@ -86,7 +86,7 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    /// One more is done.
+    /// Counts one more step.
     pub(crate) fn step(&mut self) {
         self.done += 1;
         if self.progress.is_none() && self.start.elapsed() > SHORT {
@@ -98,7 +98,7 @@ impl Counted {
     }
 }
 
-/// Without colours, so that there is nothing for `NO_COLOR` to take away.
+/// A bar without colours, so that `NO_COLOR` needs no handling.
 fn bar(what: &'static str, length: u64, unit: &str) -> ProgressBar {
     let bar = ProgressBar::new(length).with_message(what);
     match ProgressStyle::with_template(&format!("{{msg:24}} [{{bar:40}}] {{pos}}/{{len}} {unit}")) {

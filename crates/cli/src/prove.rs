@@ -1,4 +1,4 @@
-//! `millstream prove`: whether the programs of two objects do the same.
+//! `millstream prove`: equivalence of the programs of two objects.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -24,15 +24,15 @@ use crate::privileges::Needs;
 pub(crate) struct Args {
     /// An object file, or a raw program (`X.insns`)
     a: PathBuf,
-    /// Another, with programs of the same names; they do not matter where both have one
+    /// Object to compare with, with programs of the same names; names do not matter where both have one
     b: PathBuf,
-    /// Look at this program only; may be repeated
+    /// Examine this program only; may be repeated
     #[arg(long, value_name = "NAME")]
     prog: Vec<String>,
-    /// Show a difference in the kernel, too, by a test run: takes its rights
+    /// Confirm a difference in the kernel, too, by a test run, which takes its privileges
     #[arg(long)]
     replay: bool,
-    /// Only say how long the programs are and which are the same
+    /// Only report the programs' lengths and which are identical
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -45,58 +45,59 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Privileges that it takes.
+    /// Privileges that the command needs.
     pub(crate) fn needs(&self) -> Needs {
         if self.replay { Needs::Kernel } else { Needs::Files }
     }
 }
 
-/// Flags of all that proves something.
+/// Flags of all commands that prove.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Solving {
-    /// Seconds that the proof of one program may take
+    /// Seconds for the proof of one program
     #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = crate::lengths::seconds())]
     proof_time: u64,
-    /// Memory that a solver may take, in MiB
+    /// Memory limit of a solver, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 2048)]
     solver_memory: u64,
-    /// Leave an acceleration out, to see what it is worth; may be repeated
+    /// Leave an acceleration out, to measure its benefit; may be repeated
     #[arg(long, value_name = "NAME", hide = true)]
     without: Vec<Acceleration>,
-    /// The solvers, asked side by side, the first one first: z3, cvc5, or programs that take the flags of one of them; by
-    /// default those of the two that are there
+    /// Solvers, asked side by side, in order: z3, cvc5, or programs that take the flags of one of them; by
+    /// default those of the two that are installed
     #[arg(long, value_name = "PROGRAM", value_delimiter = ',', env = "MILLSTREAM_SOLVER")]
     solver: Vec<PathBuf>,
-    /// Ask every solver every question, and believe none that another contradicts
+    /// Ask every solver every question, and reject answers that another contradicts
     #[arg(long)]
     agree: bool,
-    /// Where the answers of solvers are kept; `off`: nowhere. By default the user's cache directory
+    /// Directory for the answers of solvers; `off` for none. By default the user's cache directory
     #[arg(long, value_name = "DIRECTORY", env = "MILLSTREAM_CACHE")]
     cache: Option<PathBuf>,
-    /// Share the answers of solvers over this Redis server, `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]`, or
-    /// `rediss://` for TLS. Answers of others say in which order solvers are asked; all is proven again
+    /// Share the answers of solvers over this Redis server,
+    /// `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]`, or `rediss://` for TLS. Answers of others only
+    /// determine the order in which solvers are asked; everything is proven again
     #[arg(long, value_name = "URL", env = "MILLSTREAM_REDIS", value_parser = redis, hide_env_values = true)]
     redis: Option<String>,
-    /// Sign the answers that are shared with the key in this file, which only its owner may read
+    /// Sign shared answers with the key in this file, which only its owner may read
     #[arg(long, value_name = "FILE", env = "MILLSTREAM_STORE_KEY", value_parser = store_key)]
     store_key: Option<StoreKey>,
-    /// Take answers that are signed with --store-key in place of proofs; the verdict then says so
+    /// Accept answers that are signed with --store-key in place of proofs; the verdict then says so
     #[arg(long, requires = "store_key")]
     trust_store: bool,
 }
 
-/// A key that can be used.
+/// Reads a key, and checks it.
 fn store_key(path: &str) -> Result<StoreKey, StoreKeyError> {
     StoreKey::read(Path::new(path))
 }
 
-/// An address that can be used.
+/// Checks an address.
 fn redis(url: &str) -> Result<String, RedisError> {
     Cache::in_memory().on_redis(url).map(|_| url.to_owned())
 }
 
 impl Solving {
-    /// Solvers to ask; none, with a warning, if none is there: much is proven without.
+    /// The solvers to ask; `None`, with a warning, if none is installed: much is proven without.
     ///
     /// # Errors
     /// If answers are to be trusted that somebody on the way could read or change.
@@ -146,18 +147,18 @@ impl Solving {
             });
         }
         match &self.redis {
-            // It was read before.
+            // The address was checked before.
             Some(url) => cache.clone().on_redis(url).unwrap_or(cache),
             None => cache,
         }
     }
 
-    /// Says how many answers of a trusted store were taken in place of proofs, if any were.
+    /// Message with the number of a trusted store's answers that replaced proofs, if there were any.
     pub(crate) fn trusted(solver: Option<&Solver>) -> Option<String> {
         rests_on(solver?.cache().stats().trusted)
     }
 
-    /// How much may be spent on a program.
+    /// Limits for one program.
     pub(crate) fn limits(&self) -> Limits {
         Limits {
             time: Duration::from_secs(self.proof_time),
@@ -168,7 +169,7 @@ impl Solving {
     }
 }
 
-/// Words for a verdict that rests on answers of a trusted store, if it does.
+/// Note for a verdict that rests on answers of a trusted store, if it does.
 pub(crate) fn rests_on(answers: u64) -> Option<String> {
     match answers {
         0 => None,
@@ -183,37 +184,37 @@ struct Row {
     verdict: &'static str,
     /// Answers of a trusted store that the verdict rests on and that were not proven here.
     trusted: usize,
-    /// What can differ, or why it is not known.
+    /// Difference, or the reason why it is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
     /// Slots of the two.
     slots: [usize; 2],
-    /// Whether they are the same instructions.
+    /// True if they are the same instructions.
     identical: bool,
-    /// Observables that came out as the same term.
+    /// Observables with equal terms.
     same: usize,
     /// Questions put to the solver.
     asked: usize,
     terms: usize,
     milliseconds: f64,
-    /// What the kernel shows of a difference.
+    /// Result of the kernel's test run for a difference.
     #[serde(skip_serializing_if = "Option::is_none")]
     kernel: Option<Replayed>,
     solvers: Solvers,
 }
 
-/// Who answered.
+/// Answers of solvers.
 #[derive(Debug, Default, Serialize)]
 struct Solvers {
     asked: usize,
-    /// Answers that were known, by the solver that gave them.
+    /// Answers from the cache, by the solver that gave them.
     cached: BTreeMap<String, usize>,
     /// Of these, answers of others, whose store is trusted.
     trusted: usize,
     parts: Vec<Part>,
 }
 
-/// What one solver did.
+/// Work of one solver.
 #[derive(Debug, Serialize)]
 struct Part {
     solver: String,
@@ -221,7 +222,7 @@ struct Part {
     valid: usize,
     refuted: usize,
     gave_up: usize,
-    /// Another answered first.
+    /// Questions that another answered first.
     slower: usize,
     milliseconds: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -249,7 +250,7 @@ impl From<&Answers> for Solvers {
     }
 }
 
-/// Where the cache found answers.
+/// Cache hits by storage.
 #[derive(Debug, Serialize)]
 struct Hits {
     asked: u64,
@@ -258,10 +259,10 @@ struct Hits {
     redis: u64,
     /// Of those found, answers of others, whose store is trusted.
     trusted: u64,
-    /// Answers of others that only said in which order solvers were asked.
+    /// Answers of others that only determined the order in which solvers were asked.
     hints: u64,
     damaged: u64,
-    /// Of all that was asked.
+    /// Share of all questions.
     rate: f64,
 }
 
@@ -287,7 +288,7 @@ struct Report {
     schema: u32,
     a: String,
     b: String,
-    /// What the proofs rest on.
+    /// Assumptions of the proofs.
     assumptions: &'static [&'static str],
     programs: Vec<Row>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -364,7 +365,7 @@ fn pairs(a: &Object, b: &Object, only: &[String]) -> Result<Vec<(String, FuncId,
     Ok(out)
 }
 
-/// What the kernel shows of a difference that the interpreter has shown.
+/// Runs a difference that the interpreter has shown in the kernel, too.
 fn replayed(a: &Object, b: &Object, name: &str, found: &Counterexample) -> Replayed {
     let entry = |(map, (key, value)): &(String, Entry)| (map.clone(), key.clone(), value.clone());
     let scene = Scene {
@@ -418,7 +419,7 @@ fn text(report: &Report) -> String {
     out
 }
 
-/// What the kernel shows.
+/// Description of the kernel's test run.
 fn in_words(kernel: &Replayed) -> String {
     let bytes = |what: &str, b: &Bytes| {
         format!("different, {what} from byte {}: {} and {}", b.offset, b.first, b.second)
@@ -448,7 +449,7 @@ fn in_words(kernel: &Replayed) -> String {
     }
 }
 
-/// Who answered, and what went wrong.
+/// Description of the solvers' answers and failures.
 fn who(solvers: &Solvers) -> String {
     let mut words = Vec::new();
     for (solver, count) in &solvers.cached {

@@ -1,4 +1,4 @@
-//! `millstream rules`: proves rewrite rules anew, counts what they do, keeps them.
+//! `millstream rules`: proves rewrite rules anew, counts their uses, stores them.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -26,11 +26,11 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Prove every rule anew: those written by hand and those of the store, or those of a file
+    /// Prove every rule anew: the built-in ones and those of the store, or those of a file
     Check(Check),
-    /// Count how often each rule is applied to the objects of a directory
+    /// Count the uses of each rule in the objects of a directory
     Stats(Stats),
-    /// Prove the rules of a file and write them as a store, with those left out that cannot be proven
+    /// Prove the rules of a file and write them as a store, without those that cannot be proven
     Seal(Seal),
 }
 
@@ -40,7 +40,7 @@ struct Stats {
     /// Directories of objects, and objects
     #[arg(required = true)]
     inputs: Vec<PathBuf>,
-    /// Count for this store instead of the one that is shipped
+    /// Count for this store instead of the built-in one
     #[arg(long, value_name = "FILE")]
     rules: Option<PathBuf>,
     /// Write the counts into the store given with --rules, its rules ordered by them
@@ -54,15 +54,16 @@ struct Stats {
 /// Flags of `millstream rules seal`.
 #[derive(Debug, clap::Args)]
 struct Seal {
-    /// A file of rules, one a line, with or without the header of a store; rules of windows with its first line
+    /// File of rules, one per line, with or without the header of a store; rules of windows with its first
+    /// line
     input: PathBuf,
     /// The store to write
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Leave out rules that others make superfluous
+    /// Leave out rules that others make redundant
     #[arg(long)]
     reduce: bool,
-    /// Proofs made at the same time
+    /// Proofs to run in parallel
     #[arg(long, value_name = "N", default_value_t = jobs())]
     jobs: usize,
     #[command(flatten)]
@@ -72,13 +73,14 @@ struct Seal {
 /// Flags of `millstream rules check`.
 #[derive(Debug, clap::Args)]
 struct Check {
-    /// Prove the rules of this file instead of those that are shipped
+    /// Prove the rules of this file instead of the built-in ones
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Ask nobody: write each question into this directory as SMT-LIB, for any solver; the answer must be `unsat`
+    /// Write each question into this directory as SMT-LIB, for any solver, and ask none; the answer must be
+    /// `unsat`
     #[arg(long, value_name = "DIR")]
     smt: Option<PathBuf>,
-    /// Proofs made at the same time
+    /// Proofs to run in parallel
     #[arg(long, value_name = "N", default_value_t = jobs())]
     jobs: usize,
     #[command(flatten)]
@@ -88,7 +90,7 @@ struct Check {
     json: bool,
 }
 
-/// As many as there are processors; asked once, since it reads files.
+/// The number of processors; determined once, since that reads files.
 pub(crate) fn jobs() -> usize {
     static PROCESSORS: OnceLock<usize> = OnceLock::new();
     *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
@@ -101,7 +103,7 @@ struct Row {
     verdict: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
-    /// Whether a solver was needed.
+    /// True if a solver was needed.
     solver: bool,
     milliseconds: f64,
 }
@@ -167,8 +169,8 @@ fn check(args: &Check) -> Result<ExitCode, miette::Report> {
     .into())
 }
 
-/// Rules of windows, each with what the prover says of it, whether a solver was asked, and how long that took. They are few and
-/// short.
+/// Rules of windows, each with the prover's verdict, `true` if a solver was asked, and the time. They are few
+/// and short.
 fn judged<'r>(
     rules: &'r WindowRules,
     solver: Option<&Solver>,
@@ -181,7 +183,7 @@ fn judged<'r>(
     })
 }
 
-/// Why a rule of windows is not to be applied.
+/// Reason why a rule of windows must not be applied.
 fn refusal(judgement: Judgement) -> Option<String> {
     match judgement {
         Judgement::Equal => None,
@@ -210,7 +212,7 @@ fn check_windows(rules: &WindowRules, solver: Option<&Solver>, report: &mut Repo
     }
 }
 
-/// The rules of windows that are proven, and how many are not; `tell` is told of these, and why.
+/// The rules of windows that are proven, and the number of the others; `tell` gets these, with the reason.
 fn admitted_windows(
     rules: &WindowRules,
     solver: Option<&Solver>,
@@ -243,7 +245,7 @@ pub(crate) fn windows(file: &Path) -> Result<WindowRules, miette::Report> {
     WindowRules::parse(&shown(file), &text_of(file)?).into_diagnostic()
 }
 
-/// What a team keeps on a Redis server, where a path is the address of that.
+/// A team's rules on a Redis server, if the path is a server's address.
 fn shared(file: &Path) -> Option<Result<Shared, miette::Report>> {
     let url = file.to_str().filter(|f| f.starts_with("redis://") || f.starts_with("rediss://"))?;
     Some(
@@ -252,7 +254,7 @@ fn shared(file: &Path) -> Option<Result<Shared, miette::Report>> {
     )
 }
 
-/// A store as people are told of it: without a password.
+/// A store's name for messages: without a password.
 fn shown(file: &Path) -> String {
     match shared(file) {
         Some(Ok(shared)) => shared.to_string(),
@@ -303,19 +305,19 @@ fn date(days: u64) -> String {
     format!("{year:04}-{month:02}-{of_month:02}")
 }
 
-/// A team's rules in place of those that are shipped.
+/// A team's rules in place of the built-in ones.
 #[derive(Clone, Default)]
 pub(crate) struct Team {
-    /// Of terms, behind those written by hand.
+    /// Rules of terms, behind the built-in ones.
     pub(crate) terms: Option<Arc<RuleSet>>,
-    /// Of windows.
+    /// Rules of windows.
     pub(crate) windows: Option<Arc<WindowRules>>,
 }
 
-/// Proves the rules of a team's stores, of one kind or the other. Those that are not proven are named and not applied.
+/// Proves the rules of a team's stores, of either kind. Unproven rules are reported and not applied.
 pub(crate) fn admitted(files: &[PathBuf], solving: &Solving) -> Result<Team, miette::Report> {
     if files.is_empty() {
-        // No solver is looked for: what it has proven before may be much to read.
+        // Does not start a solver: its cache may take long to read.
         return Ok(Team::default());
     }
     let (mut team, solver) = (Team::default(), solving.solver()?);
@@ -420,7 +422,7 @@ fn stats(args: &Stats) -> Result<ExitCode, miette::Report> {
     };
     let (mut counts, mut objects) = (vec![0; set.rules().len()], 0);
     for path in object_files(&args.inputs)? {
-        // What is no object of BPF programs has nothing to count.
+        // A file that is not an object of BPF programs has nothing to count.
         let Ok(object) = crate::input::read(&path) else { continue };
         let target = Target::bpf(millstream_opt::isa_version(&object));
         if let Some(fired) = millstream_rules::firings(&object, &set, &target) {
@@ -455,7 +457,7 @@ fn stats(args: &Stats) -> Result<ExitCode, miette::Report> {
     Ok(Exit::Done.into())
 }
 
-/// The objects among the inputs and, of directories, all that lie below.
+/// The objects among the inputs and below directories.
 pub(crate) fn object_files(inputs: &[PathBuf]) -> Result<Vec<PathBuf>, miette::Report> {
     let mut out = Vec::new();
     let mut work: Vec<PathBuf> = inputs.to_vec();
@@ -498,7 +500,7 @@ fn report(rules: &[Rule], checked: &[Checked]) -> Report {
     }
 }
 
-/// One file a question, named after the rule and what it is read at.
+/// Writes one file per question, named after the rule and its width.
 fn write_questions(rules: &[Rule], directory: &Path) -> Result<ExitCode, miette::Report> {
     let shown = directory.display();
     std::fs::create_dir_all(directory).into_diagnostic().wrap_err_with(|| format!("making {shown}"))?;

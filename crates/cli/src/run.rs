@@ -31,14 +31,14 @@ pub(crate) struct Args {
     /// The program, where the object has several
     #[arg(long, value_name = "NAME")]
     prog: Option<String>,
-    /// Where in the receive path an XDP program runs
+    /// Place in the receive path for an XDP program
     #[arg(long, value_name = "MODE", default_value = "any")]
     mode: Mode,
-    /// Take the place of the program that is there (XDP, tcx, or a filter of clsact), with its maps, and give it back at the end; it must be the
-    /// object's, unless `any` may be replaced
+    /// Replace the attached program (XDP, tcx, or a filter of clsact), keep its maps, and give it back at the
+    /// end; it must be the object's program, unless `any` may be replaced
     #[arg(long, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "same")]
     adopt: Option<Adopted>,
-    /// Attach a TC program to the way out instead of the way in
+    /// Attach a TC program to egress instead of ingress
     #[arg(long)]
     egress: bool,
     /// Leave the interface as it was before, at the end (the default)
@@ -47,17 +47,17 @@ pub(crate) struct Args {
     /// Leave the original program on the interface, at the end
     #[arg(long, conflicts_with = "restore")]
     keep: bool,
-    /// Pin maps and links in this directory of a BPF file system; the default is one for the interface
+    /// Pin maps and links in this directory of a BPF file system; by default one for the interface
     #[arg(long, value_name = "DIR")]
     pin: Option<PathBuf>,
-    /// Specialise on nothing that this map of the object holds; may be given several times
+    /// Specialise on nothing in this map of the object; may be given several times
     #[arg(long, value_name = "MAP")]
     exclude: Vec<String>,
-    /// Lookups in this map of least recent use, which no program writes, need not count as use: when the control plane inserts more than
-    /// there is room for, other entries may go first; may be given several times
+    /// LRU map that no program writes, whose lookups need not count as use: when the control plane inserts
+    /// more than there is room for, other entries may be evicted first; may be given several times
     #[arg(long, value_name = "MAP")]
     approximate_lru: Vec<String>,
-    /// Milliseconds from one look at the traffic to the next
+    /// Interval between two examinations of the traffic, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = crate::lengths::milliseconds())]
     interval: u64,
     /// Print JSON lines
@@ -88,7 +88,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     }
 }
 
-/// Whether the object has these maps, and those whose use need not be exact are of least recent use; else what is wrong, and what to do.
+/// Checks that the object has these maps, and that maps whose use need not be exact are LRU maps; returns the
+/// error and advice.
 pub(crate) fn check_maps(
     object: &Object,
     exclude: &[String],
@@ -115,7 +116,7 @@ pub(crate) fn check_maps(
     }
 }
 
-/// Says why the session ended, or did not begin, and what to do about it.
+/// Prints why the session ended, or did not begin, with advice.
 fn ended(args: &Args, error: &LiveError) -> Exit {
     let dev = args.dev.join(", ");
     let (lines, exit) = advice::on(&dev, &pins(args), error);
@@ -124,13 +125,13 @@ fn ended(args: &Args, error: &LiveError) -> Exit {
     exit
 }
 
-/// Which programs of others may give their place to the object's.
+/// Attached programs that the object's program may replace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Adopted {
     /// The object's own, whoever has loaded it
     Same,
-    /// Whatever is there
+    /// Any program
     Any,
 }
 
@@ -178,7 +179,7 @@ fn pins(args: &Args) -> PathBuf {
     args.pin.clone().unwrap_or_else(|| default_pins(Path::new(PINS), &args.dev.join("+")))
 }
 
-/// Where directories of pins are made if nothing else is said.
+/// Default parent of directories of pins.
 pub(crate) const PINS: &str = "/sys/fs/bpf/millstream";
 
 /// One directory for each interface, or set of interfaces, of each network namespace.
@@ -191,28 +192,30 @@ pub(crate) fn default_pins(parent: &Path, name: &str) -> PathBuf {
 struct Printer {
     json: bool,
     live: bool,
-    /// The status line is not ended yet.
+    /// True while the status line is not ended.
     open: bool,
     story: Story,
 }
 
-/// Reports in words, each with the seconds since the start. What was said last is not said again, and answers to writes are told
-/// together, with the next status.
+/// Reports as text, each with the seconds since the start. Repetitions are left out, and answers to writes
+/// are summarized with the next status.
 #[derive(Debug)]
 pub(crate) struct Story {
     start: Instant,
     dropped: Option<String>,
-    /// The answers that were not told yet, each as microseconds to the first packet that found what was written, if one came.
+    /// Answers that were not reported yet, each as microseconds to the first packet that found the write, if
+    /// one came.
     answers: Vec<Option<u64>>,
 }
 
 impl Story {
-    /// One that starts now.
+    /// A story that starts now.
     pub(crate) fn new() -> Story {
         Story { start: Instant::now(), dropped: None, answers: Vec::new() }
     }
 
-    /// The report's line; `None` if it only repeats that a generation could not be made, and why, or is told later.
+    /// The report's line; `None` if it only repeats that a generation could not be made, and why, or is
+    /// reported later.
     pub(crate) fn line(&mut self, report: &Report) -> Option<String> {
         let mut more = String::new();
         match report {
@@ -232,7 +235,7 @@ impl Story {
         Some(format!("{:7.3} s  {}{more}", self.start.elapsed().as_secs_f64(), text(report)))
     }
 
-    /// The answers since the last status, in words.
+    /// Summary of the answers since the last status.
     fn answered(&mut self) -> String {
         let answers = std::mem::take(&mut self.answers);
         if answers.is_empty() {
@@ -262,7 +265,7 @@ impl Printer {
     }
 }
 
-/// Interfaces in words.
+/// Interfaces as text.
 pub(crate) fn places(interfaces: &[Attachment]) -> String {
     let place = |a: &Attachment| {
         let mode = a.mode.as_ref().map_or(String::new(), |m| format!(" ({m} XDP)"));
@@ -271,7 +274,7 @@ pub(crate) fn places(interfaces: &[Attachment]) -> String {
     interfaces.iter().map(place).collect::<Vec<_>>().join(", ")
 }
 
-/// A report in words.
+/// A report as text.
 pub(crate) fn text(report: &Report) -> String {
     match report {
         Report::Attached { program, interfaces, took_over, watched, refused } => {
@@ -318,7 +321,7 @@ pub(crate) fn text(report: &Report) -> String {
         Report::Withdrawn { generation, reason } => format!("generation {generation} withdrawn: {reason}"),
         Report::Dropped { reason } => format!("no new generation: {reason}"),
         Report::Status { pps, before_ns, now_ns, generation, guard, writes, chain, .. } => {
-            // Not known while the traffic is not looked at.
+            // Unknown while the traffic is not examined.
             let times = (before_ns.or(*now_ns))
                 .map_or(String::new(), |_| format!("{} -> {} ns a packet   ", ns(before_ns), ns(now_ns)));
             let rate = pps / 1e6;
@@ -335,7 +338,7 @@ pub(crate) fn text(report: &Report) -> String {
     }
 }
 
-/// A new generation, in words.
+/// A new generation as text.
 fn specialised(report: &Report) -> String {
     let Report::Specialised {
         generation,
@@ -353,7 +356,7 @@ fn specialised(report: &Report) -> String {
         return String::new();
     };
     let reason = format!("{reason:?}").to_lowercase();
-    // None where tables are read as twins.
+    // No entries where tables are read as twins.
     let entries = if *entries > 0 { format!("{entries} entries in code, ") } else { String::new() };
     let made = match (*compile_us, *load_us) {
         (0, 0) => "stood by".to_owned(),
@@ -375,7 +378,7 @@ fn ns(time: &Option<f64>) -> String {
     time.map_or("?".to_owned(), |n| format!("{n:.1}"))
 }
 
-/// What the judge says of a variant, in words.
+/// The judge's verdict on a variant, as text.
 fn judged(
     outcome: Outcome,
     packets: usize,

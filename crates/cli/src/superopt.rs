@@ -1,4 +1,4 @@
-//! `millstream opt -O super`: the flags of the search, its report, and what Ctrl-C does.
+//! `millstream opt -O super`: the flags of the search, its report, and its handling of Ctrl-C.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -20,7 +20,7 @@ use crate::privileges::Needs;
 use crate::prove::Solving;
 use crate::rules::jobs;
 
-/// How much is done.
+/// Optimization level.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Level {
     /// Static passes: milliseconds
@@ -31,7 +31,7 @@ pub(crate) enum Level {
     Super,
 }
 
-/// Flags of all that optimizes: search, solvers, what a raw program is, how it is told.
+/// Flags of all commands that optimize: search, solvers, raw programs, output.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Common {
     #[command(flatten)]
@@ -46,7 +46,7 @@ pub(crate) struct Common {
 }
 
 impl Common {
-    /// Privileges that it takes, for these kernels.
+    /// Privileges that the command needs, for these kernels.
     pub(crate) fn needs(&self, asks: bool) -> Needs {
         if asks || self.searching.level == Level::Super { Needs::Kernel } else { Needs::Files }
     }
@@ -55,28 +55,28 @@ impl Common {
 /// Flags of the search.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Searching {
-    /// How much is done: `2` for static passes, `super` for a search on top of them
+    /// Optimization level: `2` for static passes, `super` for a search on top of them
     #[arg(short = 'O', value_name = "LEVEL", default_value = "2")]
     pub(crate) level: Level,
-    /// How long to search each program, as `10s` or `500ms`; 0 for static forms only; by default 4 to 60 seconds, by
-    /// its size (with `-O super`)
+    /// Time to search each program for, as `10s` or `500ms`; 0 for static forms only; by default 4 to 60
+    /// seconds, by its size (with `-O super`)
     #[arg(long, value_name = "TIME", value_parser = duration)]
     budget: Option<Duration>,
     /// Threads of the search; by default as many as there are processors
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
-    /// Where the randomness of the search begins
+    /// Seed of the search's random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Rounds of the search, at most: with a budget that is not used up, the same rounds give the same result
+    /// Maximum rounds of the search: with a budget that is not used up, the same rounds give the same result
     #[arg(long, value_name = "N")]
     rounds: Option<usize>,
-    /// Leave a part of the search out, to see what it is worth; may be repeated
+    /// Leave a part of the search out, to measure its benefit; may be repeated
     #[arg(long, value_name = "PART", hide = true)]
     leave_out: Vec<millstream_opt::Part>,
 }
 
-/// A time with its unit.
+/// Parses a time with its unit.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match &text[digits.len()..] {
@@ -101,7 +101,7 @@ struct Report<'a> {
     budget_seconds: Option<f64>,
     seed: u64,
     interrupted: bool,
-    /// Under `--goal latency`: what was measured, and which form is returned.
+    /// Under `--goal latency`: the measurements, and the form that is returned.
     #[serde(skip_serializing_if = "Option::is_none")]
     measured: Option<&'a Timed>,
     functions: &'a [millstream_opt::FunctionReport],
@@ -110,7 +110,7 @@ struct Report<'a> {
     trusted: u64,
 }
 
-/// Superoptimizes; gives the object, and how it ended.
+/// Superoptimizes; returns the object and the exit code.
 pub(crate) fn run(
     object: &Object,
     options: Options,
@@ -151,8 +151,8 @@ pub(crate) fn run(
     Ok((object, code))
 }
 
-/// Superoptimizes, with these rules of windows in place of those that are shipped, and keeps so many other forms beside the result;
-/// Ctrl-C ends it with the best so far.
+/// Superoptimizes, with these rules of windows in place of the built-in ones, and keeps so many other forms
+/// beside the result; Ctrl-C ends the search with the best form so far.
 pub(crate) fn superoptimize(
     object: &Object,
     options: Options,

@@ -1,7 +1,8 @@
-//! `--supervise`: a program of packets in a process of its own, which is started again when it crashes.
+//! `--supervise`: runs a packet program in a process of its own, which is restarted when it crashes.
 //!
-//! The code of a program checks no access, so that a fault in it ends its process, with [`Exit::Crashed`]. The one that supervises does nothing with packets: it
-//! starts itself again with the same flags, passes signals on, waits, and counts. Tables and counters begin anew.
+//! A program's code does not check accesses, so a fault in it ends its process, with [`Exit::Crashed`]. The
+//! supervisor does nothing with packets: it starts itself again with the same flags, passes signals on,
+//! waits, and counts. Tables and counters begin anew.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -17,38 +18,40 @@ use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_dea
 use crate::exit::Exit;
 use crate::native::seconds;
 
-/// How a crash of the program is dealt with.
+/// Options for crashes of the program.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Watch {
-    /// Run in a process of its own, which is started again, with empty tables, when the program crashes
+    /// Run in a process of its own, which is restarted, with empty tables, when the program crashes
     #[arg(long)]
     supervise: bool,
-    /// With --supervise: give up at so many crashes within --crashes-within
+    /// With --supervise: give up after so many crashes within --crashes-within
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     crashes: u32,
-    /// With --supervise: how long a crash counts
+    /// With --supervise: seconds for which a crash counts
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     crashes_within: f64,
-    /// Keep the packet at which the program crashes in this folder, as millstream-crash-PID.pcap; with --supervise by default in the present one
+    /// Keep the packet at which the program crashes in this folder, as millstream-crash-PID.pcap; with
+    /// --supervise by default in the current one
     #[arg(long, value_name = "FOLDER")]
     keep_crashes: Option<PathBuf>,
-    /// Said by whoever supervises: how often it has crashed before
+    /// Number of crashes so far, set by the supervisor
     #[arg(long, hide = true, value_name = "N")]
     crashed: Option<u32>,
 }
 
-/// The shortest time before it is started again, and the longest; it doubles with each crash that still counts.
+/// Shortest and longest delay before a restart; it doubles with each crash that still counts.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Signals that are passed on.
 const PASSED: [i32; 5] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
-/// How long nothing may happen before the process is looked at again.
+/// Time without a signal after which the process is checked again.
 const LOOK: Duration = Duration::from_secs(1);
-/// Exit codes of processes that a signal ended, as shells have them.
+/// Base of exit codes of processes that a signal ended, as in shells.
 const BY_SIGNAL: i32 = 128;
 
 impl Watch {
-    /// Before anything else: supervises, and gives the exit code; or has crashes of this process reported, and goes on.
+    /// Runs before anything else. Either supervises, and returns the exit code, or turns on crash reports for
+    /// this process, and goes on.
     pub(crate) fn begin(&self) -> Result<Option<ExitCode>> {
         if self.supervise {
             return self.supervise().map(Some);
@@ -56,7 +59,7 @@ impl Watch {
         if self.crashed.is_some() {
             let before = getppid();
             set_parent_process_death_signal(Some(Signal::TERM)).into_diagnostic()?;
-            // It may have gone before it was said to be missed.
+            // The supervisor may have gone before the request for a signal at its end.
             if getppid() != before {
                 return Ok(Some(Exit::Crashed.into()));
             }
@@ -68,7 +71,7 @@ impl Watch {
         Ok(None)
     }
 
-    /// Crashes of the processes before this one, if it is supervised.
+    /// Crashes of earlier processes, if this one is supervised.
     pub(crate) fn crashed(&self) -> Option<u32> {
         self.crashed
     }
@@ -118,7 +121,8 @@ impl Watch {
     }
 }
 
-/// Starts this command as one that is supervised, behind so many crashes. It has a process group of its own: what a terminal sends comes by us.
+/// Starts this command as a supervised process, after so many crashes. It has a process group of its own: a
+/// terminal's signals reach it only through the supervisor.
 fn start(crashes: u32) -> std::io::Result<Child> {
     let mut args = std::env::args_os();
     let name = args.next().unwrap_or_else(|| OsString::from("millstream"));
@@ -129,7 +133,8 @@ fn start(crashes: u32) -> std::io::Result<Child> {
     Command::new("/proc/self/exe").arg0(name).args(args).process_group(0).spawn()
 }
 
-/// Waits for a process, and passes signals on to it: how it ended, and whether any were.
+/// Waits for a process, and passes signals on to it. Returns its status, and `true` if there were any
+/// signals.
 fn wait(worker: &mut Child, signals: &Signals) -> std::io::Result<(ExitStatus, bool)> {
     let mut told = false;
     loop {
@@ -139,7 +144,7 @@ fn wait(worker: &mut Child, signals: &Signals) -> std::io::Result<(ExitStatus, b
         let signal = signals.next(LOOK).filter(|signal| PASSED.contains(signal));
         if let Some(signal) = signal.and_then(Signal::from_named_raw) {
             told = true;
-            // One that has ended is waited for.
+            // A process that has ended is reaped.
             let _ = kill_process(Pid::from_child(worker), signal);
         }
     }

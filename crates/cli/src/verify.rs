@@ -1,4 +1,4 @@
-//! `millstream verify`: asks the kernel to load every program of an object, and says what it answered.
+//! `millstream verify`: loads every program of an object into the kernel, and reports its answer.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -23,15 +23,15 @@ pub(crate) struct Args {
     /// Load this program only; may be repeated
     #[arg(long, value_name = "NAME")]
     prog: Vec<String>,
-    /// Load programs, too, that loaders load only when told to: those of sections whose names begin with `?`
+    /// Also load programs that loaders load only on request: those of sections whose names begin with `?`
     #[arg(long, conflicts_with = "prog")]
     all: bool,
-    /// Load the programs as this type, whatever their sections say
+    /// Load the programs as this type, whatever their sections
     #[arg(long = "type", value_name = "TYPE")]
     program_type: Option<Kind>,
     #[command(flatten)]
     section: Section,
-    /// Lines of the verifier's log to show of each rejection
+    /// Lines of the verifier's log to show for each rejection
     #[arg(long, value_name = "N", default_value_t = 12)]
     log_lines: usize,
     /// Print JSON
@@ -39,7 +39,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// The types of programs whose sections are named freely, as other loaders take them.
+/// Types of programs whose sections have arbitrary names, as other loaders name them.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Kind {
     /// XDP
@@ -63,15 +63,15 @@ impl Kind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Verdict {
-    /// Loaded.
+    /// The program was loaded.
     Accepted,
-    /// The verifier said no.
+    /// The verifier rejected the program.
     Rejected,
-    /// The kernel said no before or beside verification.
+    /// The kernel refused the program before or besides verification.
     Refused,
-    /// It never got to the kernel.
+    /// The program did not get to the kernel.
     Unprepared,
-    /// It never got to the kernel, for want of support here.
+    /// The program did not get to the kernel, since it lacks support here.
     Unsupported,
 }
 
@@ -80,7 +80,7 @@ struct Row {
     name: String,
     section: String,
     verdict: Verdict,
-    /// Slots with all its subprograms.
+    /// Slots of the program and all its subprograms.
     slots: usize,
     /// Instructions that the verifier walked.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -88,26 +88,27 @@ struct Row {
     /// Bytes of machine code.
     #[serde(skip_serializing_if = "Option::is_none")]
     jited_bytes: Option<u32>,
-    /// Why it was not accepted.
+    /// Reason why it was not accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     errno: Option<String>,
-    /// Where verification stopped.
+    /// Place at which verification stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     place: Option<Place>,
-    /// The telling part of the verifier's log.
+    /// The relevant part of the verifier's log.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     log: Vec<String>,
-    /// What to do about it.
+    /// Advice to the user.
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<&'static str>,
-    /// CO-RE relocations that this kernel has no answer for, and the function of the kernel that is called in vain.
+    /// CO-RE relocations that this kernel cannot resolve, and the missing kernel function that the program
+    /// calls.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unanswered: Vec<String>,
 }
 
-/// A slot, and what it was compiled from.
+/// A slot, and its function and source line.
 #[derive(Debug, Serialize)]
 struct Place {
     slot: usize,
@@ -125,9 +126,9 @@ struct Report {
     schema: u32,
     object: String,
     accepted: usize,
-    /// Rejected, refused or not prepared.
+    /// Programs that were rejected, refused or not prepared.
     failed: usize,
-    /// Programs that were not asked about, since loaders load them only when told to.
+    /// Programs that were not tried, since loaders load them only on request.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     skipped: Vec<String>,
     notes: Vec<String>,
@@ -141,16 +142,16 @@ struct Reports {
     accepted: usize,
     failed: usize,
     objects: Vec<Report>,
-    /// Objects of which no program could be asked about, and why.
+    /// Objects of which no program could be tried, with reasons.
     errors: Vec<Unusable>,
 }
 
-/// An object of which no program could be asked about.
+/// An object of which no program could be tried.
 #[derive(Debug, Serialize)]
 struct Unusable {
     object: String,
     reason: String,
-    /// What to do about it.
+    /// Advice to the user.
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<&'static str>,
     #[serde(skip)]
@@ -181,7 +182,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, miette::Report> {
     Ok(worst(exits).into())
 }
 
-/// Of several objects: what the user has to change comes first, then what the kernel said.
+/// Exit code for several objects: errors that the user has to fix come first, then the kernel's answers.
 fn worst(exits: impl Iterator<Item = Exit>) -> Exit {
     const ORDER: [Exit; 5] = [Exit::Done, Exit::Unknown, Exit::NotPermitted, Exit::Negative, Exit::Input];
     exits.max_by_key(|e| ORDER.iter().position(|o| o == e)).unwrap_or(Exit::Done)
@@ -215,7 +216,7 @@ fn print(all: &Reports, many: bool, json: bool) -> Result<(), miette::Report> {
     Ok(())
 }
 
-/// Reads an object, and asks about each of its programs.
+/// Reads an object, and tries each of its programs.
 fn object(path: &Path, args: &Args, many: bool) -> Result<Report, Unusable> {
     let shown = path.display().to_string();
     let unusable = |reason: String| Unusable { object: shown.clone(), reason, hint: None, exit: Exit::Input };
@@ -266,7 +267,7 @@ fn loader<'a>(object: &'a Object, args: &Args) -> Result<Loader<'a>, Error> {
     Ok(loader)
 }
 
-/// The object's maps could not be made: no program can be asked about.
+/// The object's maps could not be created: no program can be tried.
 fn unprepared(path: &str, error: &Error) -> Unusable {
     let kernel = if let Error::Kernel(kernel) = error { Some(kernel) } else { None };
     let forbidden = kernel.is_some_and(|e| e.errno() == Some(libc::EPERM));
@@ -331,7 +332,7 @@ fn verify(session: &Session<'_>, func: FuncId, log_lines: usize) -> Row {
 fn accepted(row: &mut Row, program: &Program) {
     row.verdict = Verdict::Accepted;
     if let Ok(info) = program.info() {
-        // Kernels before 5.16 say it in the log only.
+        // Kernels before 5.16 report it in the log only.
         let logged = program.stats().map_or(0, |stats| stats.processed);
         row.verified_insns = Some(if info.verified_insns == 0 { logged } else { info.verified_insns });
         row.jited_bytes = Some(info.jited_len);

@@ -1,4 +1,4 @@
-//! In place of `dpdk` in builds without that feature: says so.
+//! Replaces `dpdk` in builds without that feature: reports that it is missing.
 
 use std::io;
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ use crate::native::taken::Kept;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Flags {}
 
-/// There are none.
+/// No ports exist without DPDK.
 pub(crate) enum Ports {}
 
 impl Ports {

@@ -1,11 +1,11 @@
-//! Text in as many columns as there are.
+//! Wraps text to the available columns.
 
-/// Columns of a screen that nobody tells the width of.
+/// Columns of a screen of unknown width.
 const COLUMNS: usize = 80;
-/// Columns in which text can still be read.
+/// Minimum number of columns.
 const FEWEST: usize = 20;
 
-/// Returns the columns that standard output has: those of its terminal, or of the variable `COLUMNS`, or 80.
+/// Returns the columns of standard output: those of its terminal, or of the variable `COLUMNS`, or 80.
 pub(crate) fn columns() -> usize {
     let of_terminal = || {
         let size = crate::output::is_terminal().then(ratatui::crossterm::terminal::size)?;
@@ -15,7 +15,8 @@ pub(crate) fn columns() -> usize {
     of_terminal().or_else(of_variable).unwrap_or(COLUMNS).clamp(FEWEST, u16::MAX.into())
 }
 
-/// Divides a text into lines of so many columns at most, at spaces where it can; all but the first are indented as the first is, and by so many more.
+/// Divides a text into lines of at most so many columns, at spaces where possible; all but the first are
+/// indented like the first, and by `more` more.
 pub(crate) fn wrap(text: &str, columns: usize, more: usize) -> Vec<String> {
     let columns = columns.max(1);
     let first = text.chars().take_while(|c| *c == ' ').count();
@@ -33,7 +34,7 @@ pub(crate) fn wrap(text: &str, columns: usize, more: usize) -> Vec<String> {
             line.push(' ');
             length += 1;
         }
-        // One that is longer than a line is divided anywhere.
+        // A word that is longer than a line is divided anywhere.
         while length + rest.len() > columns {
             let more = rest.split_off(columns - length);
             line.extend(rest);
@@ -47,7 +48,7 @@ pub(crate) fn wrap(text: &str, columns: usize, more: usize) -> Vec<String> {
     lines
 }
 
-/// Cuts a text that is longer than so many columns, and shows that it did.
+/// Cuts a text that is longer than so many columns, and marks the cut.
 pub(crate) fn cut(text: &str, columns: usize) -> String {
     if text.chars().count() <= columns {
         return text.to_owned();

@@ -1,12 +1,12 @@
-//! Where in the receive path a program is put, as the commands take it.
+//! Places in the receive path for programs, as command-line values.
 
 use millstream_kernel::XdpMode;
 
-/// Where in the receive path an XDP program runs.
+/// Place in the receive path for an XDP program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Mode {
-    /// In the driver if it can, else in the stack
+    /// In the driver if it supports that, else in the stack
     Any,
     /// In the driver
     Native,

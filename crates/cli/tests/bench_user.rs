@@ -1,4 +1,4 @@
-//! `millstream bench-user` as a user has it. No test looks at a time, but for whether there is one.
+//! `millstream bench-user` as a user runs it. No test checks a time, only that there is one.
 
 mod common;
 
@@ -75,7 +75,7 @@ fn latency_is_measured_by_offered_load() {
         assert!(number(&found, "without_end_mpps") > 0.0);
         let [few, many] = rows(&found, "by_load") else { panic!("{found}") };
         assert!(number(few, "p50_ns") > 0.0 && number(few, "p50_ns") <= number(few, "p999_ns"), "{few}");
-        // Four times as much as can be done: the ring is full, and a packet waits for all of it.
+        // Four times the capacity: the ring is full, and a packet waits for all of it.
         assert!(number(many, "lost_share") > 0.3, "{many}");
         assert!(number(many, "p50_ns") > number(few, "p50_ns"), "{found}");
     }
@@ -124,7 +124,7 @@ fn what_cannot_be_measured_is_said() {
 fn what_was_measured_is_kept_when_the_user_interrupts() {
     let files = Files::new("bench-user-interrupted");
     let conf = configuration(&files, MIRROR);
-    // A quarter of a second a round and point: far from done when the signal comes.
+    // A quarter of a second per round and point: far from done when the signal comes.
     let run = Command::new(env!("CARGO_BIN_EXE_millstream"))
         .args(["bench-user", &conf, "--parts", "batches,sizes,latency", "--batches", "1,32"])
         .args(["--seconds", "250", "--rounds", "1000", "--json"])

@@ -1,4 +1,5 @@
-//! `millstream build` as a user calls it: what it writes does what `millstream click` and `millstream native` do.
+//! `millstream build` as a user calls it: its executables behave like `millstream click` and
+//! `millstream native`.
 
 mod common;
 
@@ -9,14 +10,14 @@ use common::Files;
 
 const MILLSTREAM: &str = env!("CARGO_BIN_EXE_millstream");
 
-/// What a command that must succeed says.
+/// Output of a command that must succeed.
 fn says(program: impl AsRef<Path>, args: &[&str]) -> String {
     let out = Command::new(program.as_ref()).args(args).output().expect("run");
     assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
     String::from_utf8(out.stdout).expect("text")
 }
 
-/// A report without what differs from run to run, and without how the code was made.
+/// A report without the parts that vary from run to run, and without the description of the compilation.
 fn account(text: &str) -> serde_json::Value {
     let mut report: serde_json::Value = serde_json::from_str(text).expect("JSON");
     let fields = report.as_object_mut().expect("an object");
@@ -81,7 +82,7 @@ fn what_stands_beside_a_built_program_stays_as_it_is() {
     assert_eq!(names, ["nat", "nat.new", "taken"]);
 }
 
-/// What a C compiler makes of a source around a header, with warnings as errors.
+/// Compiles a C source around a header, with warnings as errors.
 fn compiled_by_c(files: &Files, name: &str, source: &str) {
     let (from, to) = (files.path(&format!("{name}.c")), files.path(&format!("{name}.o")));
     std::fs::write(&from, source).expect("written");
@@ -91,7 +92,7 @@ fn compiled_by_c(files: &Files, name: &str, source: &str) {
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
 }
 
-/// Names that an object file defines for others.
+/// Global names that an object file defines.
 fn defined(object: &str) -> Vec<String> {
     let data = std::fs::read(object).expect("written");
     assert_eq!((&data[..4], &data[16..18]), (&b"\x7fELF"[..], &[1, 0][..]), "it is to be linked");
@@ -118,7 +119,7 @@ fn an_object_file_has_one_name_and_a_header_that_c_takes() {
         files.path("a-router.h")
     );
     compiled_by_c(&files, "user", &source);
-    // The program in C finds it.
+    // The C program finds the symbol.
     let (user, whole) = (files.path("user.o"), files.path("whole.o"));
     says("ld", &["-r", &user, &object, "-o", &whole]);
     assert_eq!(says("nm", &["--undefined-only", &whole]).matches("a_router_program").count(), 0);

@@ -13,7 +13,7 @@ use capture::capture;
 use common::Files;
 use flat::flat;
 
-/// A capture of packets that were cut: bytes that were captured, and how many there were.
+/// A capture of truncated packets: captured bytes, and original lengths.
 fn snapped(packets: &[(usize, usize)]) -> Vec<u8> {
     let mut file = capture(&[]);
     for &(captured, length) in packets {
@@ -24,7 +24,7 @@ fn snapped(packets: &[(usize, usize)]) -> Vec<u8> {
     file
 }
 
-/// Link type, and of each packet the seconds, nanoseconds, bytes that were captured and how many there were.
+/// Link type, and for each packet the seconds, nanoseconds, captured bytes and original length.
 fn packets(file: &[u8]) -> (u32, Vec<[u32; 4]>) {
     let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().expect("four bytes"));
     let (mut all, mut at) = (Vec::new(), 24);
@@ -147,7 +147,7 @@ fn packets_of_ip_begin_with_their_header() {
     assert_eq!(packets(&std::fs::read(files.path("o.pcap")).expect("a file")).0, 101);
 }
 
-/// A capture of so many frames, packed.
+/// A capture of so many frames, compressed.
 fn packed(path: &str, frames: usize) {
     let mut packer = packer(path);
     packer.write_all(&capture(&[])).expect("written");
@@ -157,7 +157,7 @@ fn packed(path: &str, frames: usize) {
     }
 }
 
-/// `gzip` as a user has it.
+/// `gzip` as a user runs it.
 fn packer(path: &str) -> impl Write {
     struct Packer(std::process::Child);
     impl Write for Packer {

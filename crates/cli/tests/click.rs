@@ -63,8 +63,8 @@ fn interfaces_of_this_machine_lend_their_names() {
     assert_eq!(routes, ["127.0.0.0/8", "127.0.0.1/32", "127.255.255.255/32"]);
 }
 
-/// Annotations and stripped headers that are wanted behind queues, copies, a queue behind another, a way beside all queues, and a table that one stage fills
-/// and the other one looks up in.
+/// Annotations and stripped headers that are needed behind queues, copies, a queue behind another, a path
+/// beside all queues, and a table that one stage fills and the other one reads.
 const QUEUES: &str = "FromDump($IN, STOP true) -> c :: Classifier(12/0800, -); c[1] -> ToDump($OTHER, SNAPLEN 0);
     c[0] -> Paint(3) -> Strip(14) -> k :: CheckIPHeader(CHECKSUM false) -> rw :: IPRewriter(pattern 192.0.2.1 1024-65535# - - 0 1) -> q :: Queue -> Unqueue
         -> p :: CheckPaint(3) -> Unstrip(14) -> t :: Tee(2) -> n :: Counter -> ToDump($OUT, SNAPLEN 0);
@@ -112,7 +112,8 @@ fn what_stages_send_is_what_one_worker_does() {
 fn packets_wait_for_elements_of_time_the_same_in_every_run() {
     let files = Files::new("click-timed");
     let [conf, input] = ["conf.click", "in.pcap"].map(|name| files.path(name));
-    // Ten packets, a second apart: the fifth of a second that each waits is seen in the file, and what there is no room for is dropped.
+    // Ten packets, a second apart. The file shows the delay of a fifth of a second, and packets that find a
+    // queue full are dropped.
     let text = "FromDump($IN, STOP true) -> t :: Tee(3) -> Queue -> DelayUnqueue(200ms) -> ToDump($OUT, SNAPLEN 0);
         t[1] -> q :: Queue(2) -> RatedUnqueue(1, BURST_SIZE 1) -> Discard; t[2] -> Queue(5) -> Shaper(0, BURST_SIZE 1) -> Unqueue -> Discard";
     std::fs::write(&conf, text).expect("written");
@@ -132,14 +133,15 @@ fn packets_wait_for_elements_of_time_the_same_in_every_run() {
     let (parts, written) = run("one.pcap", &[]);
     let dropped: u64 =
         parts[3].as_array().expect("rows").iter().map(|row| row["packets"].as_u64().expect("n")).sum();
-    // 10 leave late and 10 at their rate; of those that never leave one does, as the bucket is full at first, and five stay.
+    // 10 leave late and 10 at their rate; of those at rate zero one leaves, as the bucket is full at first,
+    // and five stay.
     assert_eq!([&parts[0], &parts[1], &parts[2], &parts[4]].map(|n| n.as_u64()), [10, 20, 10, 5].map(Some));
     assert_eq!((dropped, parts[5][0]["value"].as_str()), (10 + 1 + 4, Some("0")));
     let times = written[24..].chunks(16 + 60).map(|packet| {
         let word = |at: usize| packet[at..].first_chunk().map_or(0, |word| u32::from_le_bytes(*word));
         (word(0), word(4), packet[16])
     });
-    // Times of the file are in microseconds, and those that are written in nanoseconds.
+    // Times in the file are in microseconds, and written ones in nanoseconds.
     let late = (0..10).map(|n| (u32::from(n), 200_005_000, n));
     assert_eq!(times.collect::<Vec<_>>(), late.collect::<Vec<_>>());
     assert!(run("two.pcap", &[]) == (parts, written));
@@ -313,7 +315,8 @@ fn the_layout_says_what_is_kept_and_what_is_dead() {
     let fields = report["fields"].as_array().expect("rows").iter();
     let places: Vec<(&str, Option<u64>)> =
         fields.map(|f| (f["field"].as_str().expect("a name"), f["offset"].as_u64())).collect();
-    // It has one source, and copies: these are of the room around packets, too. It is no program that is asked for a verdict.
+    // It has one source, and copies: these need the room around packets, too. It is not a program with a
+    // verdict.
     let expected = [
         ("data", Some(0)),
         ("end", Some(4)),
@@ -390,7 +393,7 @@ fn one_that_runs_in_stages_is_asked_and_replaced_too_by_one_with_a_queue() {
     replaced("stages", &["--pipeline"], "-> Queue -> Unqueue");
 }
 
-/// `queue` is what packets pass that each configuration counts.
+/// `queue` is the element that packets pass and that each configuration counts at.
 fn replaced(name: &str, flags: &[&str], queue: &str) {
     let files = Files::new(&format!("click-control-{name}"));
     let (first, second) = (files.path("first.click"), files.path("second.click"));
@@ -492,7 +495,7 @@ fn what_handlers_set_and_what_was_left_out_is_kept_by_the_next_configuration() {
     let address = scrape::free_address();
     let flags = ["--without", "static-graph,constants", "--workers", "2", "--metrics", &address];
     let mut spoken = Spoken::new(&first, &files.path("control"), &flags);
-    // What is left out are numbers in memory, in a map of their own.
+    // Constants that are kept out of the code are numbers in memory, in a map of their own.
     let general = || scrape::scrape(&address).contains("millstream_map_entries{map=\"click.numbers\"}");
     assert!(general());
     let write = |spoken: &mut Spoken, line: &str| {
@@ -560,7 +563,7 @@ fn settings(name: &str, flags: &[&str]) {
     std::fs::write(&conf, text).expect("written");
     let mut spoken = Spoken::new(&conf, &files.path("control"), flags);
     while spoken.number("a.count") < 1000 {}
-    // By whichever worker has them, when it has begun.
+    // On any worker, once it has begun.
     while spoken.number("i.count") < 5 {}
     assert_eq!([spoken.number("i.count"), spoken.number("j.count"), spoken.number("b.count")], [5, 0, 0]);
     let both = "add 0.0.0.0/1 1\nadd 128.0.0.0/1 1";

@@ -1,5 +1,5 @@
-//! `millstream control` as an operator has it: data planes put on interfaces, changed, tended and taken off, with frames
-//! that go through them.
+//! `millstream control` as an operator uses it: data planes are attached, changed, tended and detached, with
+//! frames that go through them.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -9,9 +9,9 @@ use millstream_kernel::{Namespace, PacketSocket, create_veth, set_up_pair, testi
 use millstream_programs::packet::{Frame, Mac, Transport};
 use serde_json::{Value, json};
 
-/// How long a frame is waited for.
+/// Time limit for a frame.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long it is waited for in vain.
+/// Time to wait for a frame that must not come.
 const SILENCE: Duration = Duration::from_millis(300);
 
 /// A data plane of a test, in a namespace with so many veth pairs: `inN`, where it runs, and `outN`.
@@ -36,7 +36,7 @@ impl Bench {
             PacketSocket::open(outer).unwrap()
         };
         let prepare = || {
-            // Else the stack sends frames of its own, from which a switch learns.
+            // Otherwise the stack sends frames of its own, from which a switch learns.
             for scope in ["all", "default"] {
                 let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{scope}/disable_ipv6"), "1");
             }
@@ -105,12 +105,12 @@ impl Bench {
         self.sockets[pair].send(frame).unwrap();
     }
 
-    /// The next frame at an outer end that is of these stations, if one comes.
+    /// The next frame of these stations at an outer end, if one comes.
     fn receive(&self, pair: usize, patience: Duration) -> Option<Vec<u8>> {
         let end = Instant::now() + patience;
         while Instant::now() < end {
             while let Some(frame) = self.sockets[pair].receive().unwrap() {
-                // Not what the stack has to say by itself.
+                // Skips frames of the stack itself.
                 if frame[..6] == [0xff; 6] || frame[0] == 2 && frame[6] == 2 {
                     return Some(frame);
                 }

@@ -11,22 +11,22 @@ use common::Files;
 use millstream_lab::pcap;
 use millstream_native::io::pcap::{Form, Writer};
 
-/// What packets begin with at which the programs crash.
+/// First byte of the packets at which the programs crash.
 const BAD: u8 = 0xee;
-/// Of [`Exit::Crashed`].
+/// Code of [`Exit::Crashed`].
 const CRASHED: Option<i32> = Some(5);
 
-/// An instruction.
+/// Encodes an instruction.
 fn insn(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> [u8; 8] {
     let (off, imm) = (off.to_le_bytes(), imm.to_le_bytes());
     [code, src << 4 | dst, off[0], off[1], imm[0], imm[1], imm[2], imm[3]]
 }
 
-/// An XDP program that passes packets, but does `worse` at bad ones; no verifier would accept it.
+/// An XDP program that passes packets, except that it runs `worse` on bad ones; no verifier would accept it.
 fn program(files: &Files, name: &str, worse: &[[u8; 8]]) -> String {
     let path = files.path(&format!("{name}_xdp.insns"));
     let start = [
-        // r6 = context; r2 = data; r3 = its first byte; if that is bad, over the next two.
+        // r6 = context; r2 = data; r3 = its first byte; if that is not bad, skip the rest.
         insn(0xbf, 6, 1, 0, 0),
         insn(0x61, 2, 1, 0, 0),
         insn(0x71, 3, 2, 0, 0),
@@ -40,12 +40,12 @@ fn program(files: &Files, name: &str, worse: &[[u8; 8]]) -> String {
     path
 }
 
-/// One that reads where nothing is.
+/// A program that reads an unmapped address.
 fn reading(files: &Files) -> String {
     program(files, "reading", &[insn(0xb7, 4, 0, 0, 16), insn(0x79, 0, 4, 0, 0)])
 }
 
-/// One that has a helper read there: `bpf_csum_diff`.
+/// A program that has a helper read there: `bpf_csum_diff`.
 fn helping(files: &Files) -> String {
     let set = |register, value| insn(0xb7, register, 0, 0, value);
     let call = insn(0x85, 0, 0, 0, 28);
@@ -58,7 +58,7 @@ fn frame(n: u8, first: u8) -> Vec<u8> {
     frame
 }
 
-/// A capture file of frames of which those with these numbers are bad.
+/// A capture file of frames; those with these numbers are bad.
 fn capture(path: &str, count: u8, bad: &[u8]) {
     let mut writer = Writer::new(File::create(path).expect("a file"), Form::default()).expect("begun");
     for n in 0..count {
@@ -82,7 +82,7 @@ fn millstream(files: &Files, args: &[&str]) -> Command {
     command
 }
 
-/// Whether the output is that of a crash at frame 69, and where the packet was kept.
+/// Checks that the output is that of a crash at frame 69, and names the file with the packet.
 fn crashed_at_69(files: &Files, out: &Output, place: &str) {
     let text = String::from_utf8_lossy(&out.stderr);
     assert_eq!(out.status.code(), CRASHED, "{text}");
@@ -179,7 +179,7 @@ fn the_supervisor_gives_up_where_it_crashes_all_the_time() {
     assert_eq!(kept(&files).len(), 3);
 }
 
-/// The one process that another has begun.
+/// The only child of a process.
 fn begun_by(parent: &Child) -> Option<String> {
     let path = format!("/proc/{0}/task/{0}/children", parent.id());
     let text = std::fs::read_to_string(path).ok()?;

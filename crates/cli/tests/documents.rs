@@ -12,7 +12,7 @@ const ELSEWHERE: [&str; 4] = [
     "katran/lib/bpf/balancer.bpf.c",
 ];
 
-/// Folders that are made, not kept.
+/// Folders of generated files.
 const MADE: [&str; 2] = ["fuzz/corpus", "target/"];
 
 /// Endings by which a word with a slash is taken for the name of a file.
@@ -23,7 +23,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// Files below a folder, relative to the root, without what is made.
+/// Files below a folder, relative to the root, without generated ones.
 fn walk(root: &Path, folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
         let (path, name) = (entry.path(), entry.file_name());
@@ -77,7 +77,7 @@ fn paths<'t>(text: &'t str, top: &'t BTreeSet<String>) -> impl Iterator<Item = &
     })
 }
 
-/// Names of files that a text has and the repository has not.
+/// File names in a text that do not exist in the repository.
 fn missing(text: &str, document: &Path, files: &[PathBuf]) -> Vec<String> {
     let root = root();
     let folders = files.iter().filter_map(|f| f.components().next().filter(|_| f.components().count() > 1));
@@ -96,7 +96,7 @@ fn missing(text: &str, document: &Path, files: &[PathBuf]) -> Vec<String> {
 
 fn documents(files: &[PathBuf]) -> impl Iterator<Item = (&PathBuf, String)> {
     let pages = files.iter().filter(|file| file.extension().is_some_and(|e| e == "md"));
-    // What has changed speaks of what was there then.
+    // The change log mentions files of its time.
     let pages = pages.filter(|file| !file.ends_with("CHANGELOG.md"));
     pages.map(|file| (file, fs::read_to_string(root().join(file)).unwrap()))
 }
@@ -164,8 +164,8 @@ fn a_file_that_is_not_there_is_found() {
     assert_eq!(of("docs/click.md, and/or, click.md, in.pcap, DIR/x.o, crates/cli/src/lib.rs"), [""; 0]);
 }
 
-/// Modules that may name the standard streams: the one that writes to them without panicking, dumps for who develops passes, and what
-/// tests print.
+/// Modules that may name the standard streams: the one that writes to them without panicking, dumps for
+/// developers of passes, and output of tests.
 const WRITERS: [&str; 4] = [
     "crates/built/src/printing.rs",
     "crates/cli/src/output.rs",
@@ -173,7 +173,8 @@ const WRITERS: [&str; 4] = [
     "crates/kernel/src/testing.rs",
 ];
 
-/// Macros of the standard library panic where nobody reads: `clippy.toml` forbids the streams, this the macros, in all crates.
+/// Macros of the standard library panic if nobody reads: `clippy.toml` forbids the streams, this test the
+/// macros, in all crates.
 #[test]
 fn only_one_module_writes_to_the_standard_streams() {
     let calls = ["println!(", "print!(", "eprintln!(", "eprint!(", "dbg!(", "io::stdout()", "io::stderr()"];

@@ -1,4 +1,5 @@
-//! `--io dpdk:` as a user has it: virtual devices of DPDK for files in and out. Built with feature `dpdk` only.
+//! `--io dpdk:` as a user runs it: virtual devices of DPDK for files in and out. Built with feature `dpdk`
+//! only.
 #![cfg(feature = "dpdk")]
 
 mod common;
@@ -24,7 +25,7 @@ fn millstream(arguments: &[&str]) -> (i32, String, String) {
     (status.code().unwrap(), text(stdout), text(stderr))
 }
 
-/// What a run that goes well prints.
+/// Report of a successful run.
 fn document(arguments: &[&str]) -> Value {
     let (exit, out, errors) = millstream(&[arguments, &["--json"]].concat());
     assert_eq!(exit, 0, "{errors}");
@@ -70,7 +71,8 @@ fn traffic(files: &Files, plane: &str, count: usize) -> (String, Vec<Vec<u8>>) {
     (path, frames)
 }
 
-/// Runs a configuration with devices `in` and `out` on a file, with this model, and gives the account and what was sent.
+/// Runs a configuration with devices `in` and `out` on a file, with this `--metadata`, and returns the
+/// account and the sent packets.
 fn replayed(conf: &str, files: &Files, input: &str, count: usize, more: &[&str]) -> (Value, Vec<Vec<u8>>) {
     let output = files.path("dpdk.pcap");
     let (from, to) =
@@ -81,7 +83,8 @@ fn replayed(conf: &str, files: &Files, input: &str, count: usize, more: &[&str])
     (document, frames(&output))
 }
 
-/// Copies, headers in front of packets far beyond the headroom that drivers keep, packets that are shortened and dropped.
+/// Copies, headers in front of packets far beyond the headroom that drivers keep, packets that are shortened
+/// and dropped.
 const GRAPH: &str = "FromDevice(in) -> c :: Classifier(12/0800, -);
 c[0] -> t :: Tee(2);
 t[0] -> EtherMirror -> out :: ToDPDKDevice(out);
@@ -110,7 +113,7 @@ fn what_leaves_is_what_leaves_by_our_own_files_whether_copied_or_not() {
     }
 }
 
-/// Neither waits for a time with DPDK, nor goes to another worker: it is said so before anything is sent.
+/// Neither waiting for a time nor stages work with DPDK: the command says so before anything is sent.
 #[test]
 fn elements_of_time_and_stages_are_refused() {
     let files = Files::new("dpdk-refused");
@@ -203,7 +206,7 @@ fn workers_have_a_queue_each() {
     }
 }
 
-/// A file over and over, to so many queues, and a port to which all may be sent.
+/// A file over and over, to so many queues, and a port that all packets may be sent to.
 fn endless(input: &str, queues: usize) -> String {
     let files = vec![format!("rx_pcap={input}"); queues].join(",");
     format!("dpdk:net_pcap0,{files},infinite_rx=1;net_null0,no-rx=1")

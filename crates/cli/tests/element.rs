@@ -1,4 +1,5 @@
-//! `BPF(FILE, PROGRAM)` between elements of Click: what leaves is what the kernel's test run makes of the same packets.
+//! `BPF(FILE, PROGRAM)` between elements of Click: packets leave as the kernel's test run leaves the same
+//! packets.
 
 mod common;
 #[path = "common/flat.rs"]
@@ -43,7 +44,7 @@ fn in_the_kernel(builtin: &Builtin, load: &Workload) -> Vec<(u32, Vec<u8>)> {
     load.flows.packets.iter().map(run).collect()
 }
 
-/// The tables as `bpftool -j map dump` writes them, each in a file: flags that name them.
+/// Flags for the tables, each in a file as `bpftool -j map dump` writes it.
 fn dumped(files: &Files, load: &Workload) -> Vec<String> {
     let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:#04x}")).collect::<Vec<_>>();
     let mut maps: BTreeMap<&str, Vec<serde_json::Value>> = BTreeMap::new();
@@ -96,7 +97,7 @@ fn data_planes_between_elements_do_what_they_do_in_the_kernel() {
             let wanted: Vec<&Vec<u8>> =
                 expected.iter().filter(|(v, _)| *v == verdict).map(|(_, frame)| frame).collect();
             let path = files.path(&format!("{verdict}.pcap"));
-            // Without a packet a capture is an error there.
+            // A capture without a packet is an error there.
             let sent = pcap::read(Path::new(&path), PACKETS).map_or_else(|_| Vec::new(), |file| file.frames);
             assert!(sent.iter().eq(wanted.iter().copied()), "{name}: {} and {}", sent.len(), wanted.len());
         }

@@ -1,4 +1,5 @@
-//! `millstream lab` as a user has it: the binary, its output, its exit codes, and what it leaves behind.
+//! `millstream lab` as a user runs it: the binary, its output, its exit codes, and the state that it leaves
+//! behind.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use serde_json::Value;
 /// One laboratory at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Whether the kernel can be used, and then the right to be alone.
+/// Lock for exclusive use of the laboratory; `None` if the kernel cannot be used.
 fn alone() -> Option<MutexGuard<'static, ()>> {
     testing::require().then(|| ALONE.lock().unwrap_or_else(PoisonError::into_inner))
 }
@@ -40,13 +41,14 @@ fn exit(output: &Output) -> i32 {
     output.status.code().unwrap()
 }
 
-/// Done, or done with a doubt that the machine was busy, which it may be while tests run.
+/// Checks that the command succeeded, perhaps with the doubt that the machine was busy, as it may be while
+/// tests run.
 fn done(output: &Output, report: &Value) {
     let doubtful = !report["doubts"].as_array().unwrap().is_empty();
     assert_eq!(exit(output), if doubtful { 3 } else { 0 }, "{report:#}");
 }
 
-/// What redirects is held beside an empty program that does, too.
+/// A program that redirects is compared with an empty program that redirects, too.
 #[test]
 fn programs_that_redirect_are_measured() {
     let Some(_alone) = alone() else { return };
@@ -126,7 +128,7 @@ fn the_same_program_twice_answers_alike_and_its_ratio_lies_in_its_interval() {
     let report = json(&output);
     let b = &report["report"]["sides"][1];
     assert_eq!(b["answers_differ"], 0, "{report:#}");
-    // How near to 1 it is, is a matter of the machine: what a quiet one gives is in bench/results.
+    // The distance from 1 depends on the machine: bench/results has that of a quiet one.
     let ratio = b["against_first"]["ratio"].as_f64().unwrap();
     let [least, most] = [0, 1].map(|end| b["against_first"]["interval"][end].as_f64().unwrap());
     assert!(0.0 < least && least <= ratio && ratio <= most, "{report:#}");
@@ -178,7 +180,7 @@ fn what_comes_out_is_held_against_what_is_expected() {
         std::fs::write(&path, capture(frames)).unwrap();
         path
     };
-    // Stations that the switch does not know: it learns, and passes everything up.
+    // The switch does not know these stations: it learns, and passes everything up.
     let sent = file("sent", &[&[2; 60], &[4; 60]]);
     let (nothing, something) = (file("nothing", &[]), file("something", &[&[2; 60]]));
     let held = |expected: &Path| {
@@ -213,7 +215,7 @@ fn unusable_input_is_refused_with_its_name() {
     }
 }
 
-/// The namespaces of laboratories.
+/// Namespaces of laboratories.
 fn names() -> BTreeSet<PathBuf> {
     let entries = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
     let ours =
@@ -221,7 +223,7 @@ fn names() -> BTreeSet<PathBuf> {
     entries.map(|e| e.path()).filter(ours).collect()
 }
 
-/// The namespace of a laboratory that runs, of process `pid`.
+/// The namespace of the laboratory of process `pid`.
 fn wait_for(pid: u32) -> PathBuf {
     let deadline = Instant::now() + Duration::from_secs(30);
     let prefix = format!("millstream-lab-{pid}-");

@@ -20,7 +20,7 @@ use flat::flat;
 use spoken::Spoken;
 use wires::wires;
 
-/// What is sent into the interfaces: a type that nobody else sends.
+/// Frame that is sent into the interfaces: of a type that nobody else sends.
 const FRAME: [u8; 60] = {
     let mut frame = [7; 60];
     (frame[12], frame[13]) = (0x88, 0xb5);
@@ -37,7 +37,7 @@ fn number(document: &Value, name: &str) -> u64 {
     document[name].as_u64().unwrap_or_else(|| panic!("{name} in {document}"))
 }
 
-/// received + copies = sent + dropped + held.
+/// Checks that received + copies = sent + dropped + held.
 fn adds_up(document: &Value) -> bool {
     let rows = document["dropped"].as_array().unwrap().iter();
     let dropped: u64 = rows.map(|row| number(row, "packets")).sum();
@@ -45,7 +45,7 @@ fn adds_up(document: &Value) -> bool {
         == number(document, "sent") + dropped + number(document, "held")
 }
 
-/// How many of the frames have come to each wire.
+/// Number of test frames that arrived at each wire.
 fn come(wires: &[PacketSocket], tap: bool) -> Vec<usize> {
     let count = |wire: &PacketSocket| {
         let mut come = 0;
@@ -53,7 +53,7 @@ fn come(wires: &[PacketSocket], tap: bool) -> Vec<usize> {
             match wire.receive() {
                 Ok(Some(frame)) => come += usize::from(frame == FRAME),
                 Ok(None) => return come,
-                // An interface that was made for it goes with it, which is said once.
+                // An interface that was created for the run goes with it, which is reported once.
                 Err(e) => assert!(tap, "{e}"),
             }
         }
@@ -61,7 +61,8 @@ fn come(wires: &[PacketSocket], tap: bool) -> Vec<usize> {
     wires.iter().map(count).collect()
 }
 
-/// A configuration between two interfaces serves them in this way, from one to the other and back, and writes and makes packets up.
+/// A configuration between two interfaces serves them over this transport, from one to the other and back,
+/// and writes and generates packets.
 fn serve(way: &str, files: &Files) -> (Value, Vec<usize>) {
     let (conf, dump) = (files.path("test.click"), files.path("out.pcap"));
     let text = format!(
@@ -73,7 +74,8 @@ fn serve(way: &str, files: &Files) -> (Value, Vec<usize>) {
     run(&conf, &["--io", way, "--packets", "100", "--handler", "c.count"], way == "tap")
 }
 
-/// Runs a configuration between two interfaces, into which frames are sent; the report, and how many came to either end.
+/// Runs a configuration between two interfaces, into which frames are sent; returns the report, and the
+/// number of frames that came to either end.
 fn run(conf: &str, args: &[&str], tap: bool) -> (Value, Vec<usize>) {
     let mut child = click(conf, args).spawn().unwrap();
     let start = Instant::now();
@@ -137,8 +139,8 @@ fn devices_are_interfaces() {
     }
 }
 
-/// Where all devices are interfaces by AF_XDP, packets leave as they lie, copies by other frames; by several workers, too, which have sockets or queues of their own
-/// in other ways.
+/// If all devices are AF_XDP interfaces, packets leave from their place, and copies in other frames. This
+/// also holds for several workers, which with other transports have sockets or queues of their own.
 #[test]
 fn devices_exchange_frames() {
     if !testing::require() {
@@ -171,7 +173,8 @@ fn devices_exchange_frames() {
     }
 }
 
-/// Two stages serve interfaces, files and packets that are made up as one worker does: what is behind queues leaves by the second one, the rest by the first.
+/// Two stages serve interfaces, files and generated packets as one worker does: packets behind queues leave
+/// by the second one, the rest by the first.
 #[test]
 fn devices_are_served_in_two_stages() {
     if !testing::require() {
@@ -179,7 +182,8 @@ fn devices_are_served_in_two_stages() {
     }
     let files = Files::new("live-stages");
     let (conf, dump) = (files.path("test.click"), files.path("out.pcap"));
-    // What is taken off in front of a queue and put back behind it goes through the ring with the packet.
+    // Headers that are stripped in front of a queue and put back behind it go through the ring with the
+    // packet.
     let text = format!(
         "FromDevice(msc0) -> c :: Counter -> Strip(14) -> Paint(3) -> q :: Queue -> CheckPaint(3) -> Unstrip(14) -> ToDevice(msc1);
         FromDevice(msc1) -> t :: Tee(3) -> ToDPDKDevice(msc0); t[1] -> Queue -> Unqueue -> k :: Classifier(12/88b5, -) -> Queue -> n :: Counter -> ToDevice(msc0);
@@ -222,7 +226,7 @@ fn devices_are_served_in_two_stages() {
     }
 }
 
-/// What `KernelTun` has is IP packets, both ways, and what `KernelTap` has is frames.
+/// `KernelTun` carries IP packets, both ways, and `KernelTap` frames.
 #[test]
 fn a_tunnel_has_packets_without_frames() {
     if !testing::require() {
@@ -266,7 +270,7 @@ fn a_tunnel_has_packets_without_frames() {
     assert!(back > 0 && frames > 0, "{back} packets, {frames} frames, {document}");
 }
 
-/// Packets wait for elements of time between interfaces, and those that do when enough have come are sent.
+/// Packets wait for elements of time between interfaces, and those that still wait at the limit are sent.
 fn waits_for_its_time(way: &str, files: &Files) {
     let conf = files.path("timed.click");
     let text = "FromDevice(msc0) -> q :: Queue -> DelayShaper(5ms) -> ToDevice(msc1);
@@ -282,7 +286,7 @@ fn waits_for_its_time(way: &str, files: &Files) {
     assert_eq!(counted, number(&document["sources"][1], "received"));
 }
 
-/// Sources send at their times beside interfaces: one that is asked first, and due last, comes last.
+/// Sources send at their times beside interfaces: one that is polled first, and due last, comes last.
 fn sources_wait(files: &Files) {
     let [conf, dump] = ["sources.click", "sources.pcap"].map(|name| files.path(name));
     let text = format!(
@@ -297,7 +301,7 @@ fn sources_wait(files: &Files) {
     assert_eq!(frames.iter().map(|frame| frame[0]).collect::<Vec<_>>(), b"aaab");
 }
 
-/// Where no packet comes by an interface, the run is over when there are no more.
+/// Without input from an interface, the run ends with the last packet.
 fn ends_with_its_packets(files: &Files) {
     let conf = files.path("finite.click");
     std::fs::write(&conf, "InfiniteSource(LIMIT 7) -> Queue -> ToDevice(out)").unwrap();
@@ -339,7 +343,8 @@ fn interfaces_that_do_not_fit_are_named() {
     }
 }
 
-/// Configurations take each other's place while frames come, one that is no stages is refused, and every frame that was sent comes out at the other end.
+/// Configurations replace each other while frames come, one without stages is refused, and every frame that
+/// was sent comes out at the other end.
 #[test]
 fn stages_are_replaced_without_losing_a_packet() {
     if !testing::require() {
@@ -357,7 +362,8 @@ fn stages_are_replaced_without_losing_a_packet() {
             std::fs::write(&path, text).unwrap();
             path
         };
-        // What is looked for behind the queue differs: a packet of one in the other would be dropped there.
+        // The annotation checked behind the queue differs: a packet of one configuration in the other would
+        // be dropped there.
         let painted = |color: u32| {
             format!("-> Paint({color}) -> Queue -> Unqueue -> CheckPaint({color}) -> n :: Counter -> Queue")
         };

@@ -1,4 +1,4 @@
-//! `millstream native` as a user has it: files in and out, tables, the account, exit codes.
+//! `millstream native` as a user runs it: files in and out, tables, the account, exit codes.
 
 mod common;
 #[path = "common/flat.rs"]
@@ -37,7 +37,7 @@ fn dropped(document: &Value) -> u64 {
     document["dropped"].as_array().unwrap().iter().map(|d| number(d, "packets")).sum()
 }
 
-/// A capture of frames of these lengths, filled with one byte, that no program of ours takes for IP.
+/// A capture of frames of these lengths, filled with one byte, which our programs do not take for IP.
 fn capture(lengths: &[usize]) -> Vec<u8> {
     let mut out = Vec::new();
     for word in [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65_535, 1] {
@@ -76,7 +76,7 @@ fn captures_go_in_and_out() {
     let (exit, out, errors) = native(&["builtin:router:100", "--io", &io, "--json"]);
     assert_eq!((exit, errors.as_str()), (0, ""));
     let document: Value = serde_json::from_str(&out).unwrap();
-    // Frames of 0x77 are no IPv4: for the stack. One is too short for any program.
+    // Frames of 0x77 are not IPv4: they go to the stack. One is too short for any program.
     assert_eq!((number(&document, "received"), number(&document, "sent"), dropped(&document)), (3, 0, 3));
     assert_eq!(std::fs::read(&output).unwrap().len(), 24);
 
@@ -111,7 +111,7 @@ fn maps_are_filled_from_files() {
     }
 }
 
-/// A program that runs until this goes.
+/// A program that runs until this is dropped.
 struct Running(std::process::Child);
 
 impl Drop for Running {
@@ -164,7 +164,7 @@ fn maps_of_a_program_that_runs_are_looked_at_and_changed() {
         assert_eq!((&routes["type"], number(routes, "bytes_key")), (&"lpm_trie".into(), 8));
         assert_eq!(json(&format!("show id {}", routes["id"])), *routes);
 
-        // As `native --map` takes them: what bpftool writes.
+        // In the format of `native --map`, which bpftool writes.
         let all = json("dump routes");
         let all = all.as_array().unwrap();
         assert_eq!(all.len(), 100);
@@ -180,7 +180,7 @@ fn maps_of_a_program_that_runs_are_looked_at_and_changed() {
         let (exit, _, errors) = ask(&format!("getnext routes key {}", hex(&all[99]["key"])));
         assert!(exit == 1 && errors.contains("ENOENT"), "{exit} {errors}");
 
-        // What is changed is what packets meet.
+        // Packets see the changes.
         for route in all {
             assert_eq!(json(&format!("delete routes key {}", hex(&route["key"]))), Value::Null);
         }
@@ -202,7 +202,7 @@ fn maps_of_a_program_that_runs_are_looked_at_and_changed() {
             assert!(start.elapsed() < Duration::from_secs(60), "the new route is not found");
         }
 
-        // What is wrong, and what is not there.
+        // Errors, and missing entries.
         assert_eq!(ask("lookup routes key 8 0 0 0 1 2 3 4").0, 1);
         for (words, reason) in [
             ("lookup routes key 1", "keys of 8 bytes"),
@@ -217,7 +217,7 @@ fn maps_of_a_program_that_runs_are_looked_at_and_changed() {
         let (exit, out, _) = millstream(&["map", "--socket", &socket, "dump", "routes"]);
         assert_eq!((exit, out.lines().count()), (0, 2), "{out}");
 
-        // The account of all, and of each.
+        // The account of all workers, and of each.
         let last = stats();
         let each = last["workers"].as_array().unwrap();
         assert_eq!(each.len().to_string(), workers);
@@ -228,7 +228,7 @@ fn maps_of_a_program_that_runs_are_looked_at_and_changed() {
     }
 }
 
-/// An array of the kernel's like the router's of next hops.
+/// An array of the kernel like the router's next hops.
 fn next_hops(flags: u32, more: u32) -> Map {
     let object = Object::parse(ROUTER.name, ROUTER.object).expect("ours");
     let declared =
@@ -361,8 +361,8 @@ fn sockets_that_nobody_listens_at_are_named() {
     assert!(exit == 2 && flat(errors.as_bytes()).contains("is no socket"), "{exit} {errors}");
 }
 
-/// The router serves two interfaces of so many queues this way; what is sent into them from elsewhere is forwarded, and counted. Gives the report, and how many of the
-/// packets came back.
+/// The router serves two interfaces of so many queues over this transport; packets sent into them from
+/// elsewhere are forwarded, and counted. Returns the report, and the number of packets that came back.
 fn serve(way: &str, queues: u32, more: &[&str]) -> (Value, u64) {
     let served = Namespace::new().expect("a namespace").enter(|| {
         let mut ports = [1; 2];
@@ -385,7 +385,7 @@ fn serve(way: &str, queues: u32, more: &[&str]) -> (Value, u64) {
         let mut child = command.expect("it starts");
         let start = Instant::now();
         let wires = wires(if way == "tap" { ["msn0", "msn1"] } else { ["msn0far", "msn1far"] }, start);
-        // What comes before is kept, and would come back in one go: more than the sockets have room for.
+        // Earlier packets are kept, and would come back all at once: more than the sockets have room for.
         while way == "xdp" && ports.iter().any(|&port| query_xdp(port).expect("asked").is_none()) {
             assert!(start.elapsed() < Duration::from_secs(60), "it never takes them");
             std::thread::sleep(Duration::from_millis(5));
@@ -399,7 +399,8 @@ fn serve(way: &str, queues: u32, more: &[&str]) -> (Value, u64) {
                             *back += u64::from(load.flows.packets.iter().any(|f| f[26..] == frame[26..]));
                         }
                         Ok(None) => break,
-                        // An interface that was made for it goes with it, which is said once, in front of what came before.
+                        // An interface that was created for the run goes with it, which is reported once, in
+                        // front of earlier packets.
                         Err(e) => assert!(way == "tap", "{e}"),
                     }
                 }
@@ -407,7 +408,7 @@ fn serve(way: &str, queues: u32, more: &[&str]) -> (Value, u64) {
         };
         while child.try_wait().expect("it is ours").is_none() {
             assert!(start.elapsed() < Duration::from_secs(60), "it never ends");
-            // An interface that was made for it keeps what comes before it is served.
+            // An interface that was created for the run keeps packets until it is served.
             if back > 0 || rounds < 8 || way != "tap" {
                 rounds += 1;
                 for frame in load.flows.packets.iter().take(8) {

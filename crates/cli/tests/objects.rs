@@ -1,4 +1,4 @@
-//! `millstream opt` and `millstream inspect` as a user has them: the binary, its output, its exit codes.
+//! `millstream opt` and `millstream inspect` as a user runs them: the binary, its output, its exit codes.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use millstream_object::Object;
 use serde_json::Value;
 
-/// A file that goes with this.
+/// A file that is removed on drop.
 struct File(PathBuf);
 
 impl File {
@@ -45,7 +45,7 @@ fn done(arguments: &[&str]) -> String {
     text
 }
 
-/// What a command complains of when its input cannot be used.
+/// Error message of a command whose input cannot be used.
 fn refused(arguments: &[&str]) -> String {
     let output = millstream(arguments);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
@@ -220,7 +220,7 @@ fn one_bad_program_keeps_no_other_from_being_optimized_or_shown() {
     assert!(shown.contains("plain") && shown.contains("jumps is not understood"), "{shown}");
 }
 
-/// A program that the verifier rejects, one that it accepts, and one that loaders load only when told to.
+/// A program that the verifier rejects, one that it accepts, and one that loaders load only on request.
 const THREE: &str = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n
     SEC(\"xdp\") int bad(struct xdp_md *ctx) { return *(char *)(long)ctx->data; }
     SEC(\"xdp\") int good(struct xdp_md *ctx) { return ctx->rx_queue_index & 1; }

@@ -1,4 +1,5 @@
-//! Raw programs (`X.insns` with `X.maps` and `X.desc`) on the command line: the same commands, results in the same form.
+//! Raw programs (`X.insns` with `X.maps` and `X.desc`) on the command line: the same commands, results in the
+//! same form.
 
 mod common;
 
@@ -9,7 +10,7 @@ use millstream_isa::{Raw, encode_all};
 
 use common::Files;
 
-/// Reads a counter that it looks up, with a detour that opt removes.
+/// Increments a counter that it looks up, with a detour that opt removes.
 const SOURCE: &str = concat!(include_str!("count.s"), "out:\nr0 = 2\nexit");
 const MAPS: &str = "counts { type = 6, key_size = 4, value_size = 8, max_entries = 4, fd = 3\n";
 const DESC: &str = "{ pgm_input_type = 2, }\n{ max_pkt_sz = 64, }";

@@ -1,4 +1,4 @@
-//! Scripts and the time of runs, and what elements print, as a user sees them.
+//! Scripts and the time of runs, and output of elements, for a user.
 
 mod common;
 #[path = "common/flat.rs"]
@@ -17,7 +17,7 @@ fn click(name: &str, text: &str, args: &[&str]) -> Output {
     command.args(["click", &conf, "--json"]).args(args).current_dir(&files.0).output().expect("run")
 }
 
-/// What a handler says at the end, and what was printed on standard error.
+/// Value of a handler at the end, and the output on standard error.
 fn run(name: &str, text: &str, handler: &str) -> (String, String) {
     let out = click(name, text, &["--handler", handler]);
     assert!(out.status.success(), "{}", flat(&out.stderr));

@@ -1,4 +1,4 @@
-//! `millstream opt -O super` as a user has it.
+//! `millstream opt -O super` as a user runs it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -61,7 +61,7 @@ fn under_a_latency_goal_one_of_the_best_proven_forms_is_returned_and_all_are_mea
         let (ratio, interval) = (&side["against_first"]["ratio"], &side["against_first"]["interval"]);
         assert!(number(&interval[0]) <= number(ratio) && number(ratio) <= number(&interval[1]), "{side}");
     }
-    // What is written is the one that is said to be returned.
+    // The written form is the one reported as returned.
     let returned = candidates.iter().find(|c| c["form"] == measured["returned"]).unwrap();
     let written = millstream(&["inspect", to, "--json"]);
     let written: Value = serde_json::from_slice(&written.stdout).unwrap();
@@ -84,7 +84,7 @@ fn a_budget_is_a_time() {
     assert_eq!(ran.status.code(), Some(2), "{ran:?}");
 }
 
-/// A raw program, as a file that goes with its folder.
+/// A raw program, as a file in a folder that is removed on drop.
 struct Case {
     folder: PathBuf,
 }
@@ -119,7 +119,7 @@ impl Case {
         command
     }
 
-    /// The same with the cache that there is.
+    /// The same with the default cache.
     fn plain(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_millstream"));
         command.args(["opt", "-O", "super", &self.path("xdp_case.insns"), "-o", &self.path("out.insns")]);
@@ -127,7 +127,7 @@ impl Case {
         command
     }
 
-    /// Superoptimizes; what is reported of the program, and what is complained of.
+    /// Superoptimizes; returns the program's report, and the messages.
     fn done(&self, command: &mut Command) -> (Value, String) {
         let ran = command.output().unwrap();
         let said = String::from_utf8_lossy(&ran.stderr).into_owned();
@@ -145,11 +145,11 @@ impl Drop for Case {
     }
 }
 
-/// The lowest bit of a number and of its square are equal: what is left is two.
+/// The lowest bit of a number and of its square are equal: the result is two.
 const ARITHMETIC: &str = "r2 = *(u32 *)(r1 +4)\nr6 = *(u32 *)(r1 +0)\nr3 = r6\nr3 += 16\nr0 = 1\nif r3 > r2 goto out\n\
     r0 = *(u16 *)(r6 +0)\nr4 = r0\nr4 *= r0\nr4 &= 1\nr0 &= 1\nr0 ^= r4\nr0 += 2\nout:\nexit\n";
 
-/// A search that ends after as many rounds, also where solvers take long: its result depends on nothing else.
+/// A search that ends after as many rounds, even with slow solvers: its result depends on nothing else.
 const ROUNDS: [&str; 4] = ["--rounds", "3", "--budget", "2m"];
 
 #[test]
@@ -228,7 +228,7 @@ fn ctrl_c_in_mid_search_writes_the_best_so_far_and_exits_with_0() {
 const PAIR: &str = "*(u32 *)(r0 +0) = {a}; *(u32 *)(r0 +4) = 0 => *(u64 *)(r0 +0) = {a} @ a:[0x0,0x7fffffff] r0:p0.0+0 @ r0 @ here, fires 0";
 const WRONG: &str = "r0 += {a} => r0 -= {a} @ a:[0x0,0xff] r0:n0[0x0,0xffff] @ r0 @ here, fires 0";
 
-/// Optimizes with stores of rules and one solver; gives the exit code and what was said.
+/// Optimizes with stores of rules and one solver; returns the exit code and the output.
 fn with_rules(case: &Case, stores: &[&str], solver: &str) -> (Option<i32>, String) {
     let mut command = case.plain();
     command.args(["--budget", "0", "--solver", solver, "--cache", &case.path("cache")]);
@@ -283,7 +283,7 @@ fn a_rule_of_windows_whose_proof_cannot_be_made_again_is_named_and_not_applied()
     let said = String::from_utf8_lossy(&sealed.stdout).into_owned();
     assert_eq!(sealed.status.code(), Some(3), "{sealed:?}");
     assert!(said.contains("left out, wrong, for example where") && said.contains("1 rules in"), "{said}");
-    // Somebody who knows the checksum, which the refusal tells.
+    // Somebody who knows the checksum, which the error message contains.
     let (_, refused) = with_rules(&case, &[&rules], "z3");
     let words = refused.split_whitespace().skip_while(|w| *w != "checksum").collect::<Vec<_>>();
     let sum = words.iter().find(|w| w.len() == 16 && w.chars().all(|c| c.is_ascii_hexdigit())).unwrap();
@@ -291,13 +291,13 @@ fn a_rule_of_windows_whose_proof_cannot_be_made_again_is_named_and_not_applied()
     let (code, said) = with_rules(&case, &[&rules], "z3");
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("team.windows:4: not applied, wrong"), "{said}");
-    // Without a solver what does not come out as the same terms is not proven.
+    // Without a solver, equivalence is proven only by equal terms.
     let (code, said) = with_rules(&case, &[&rules], "/nonexistent/z3");
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("team.windows:4: not applied, not proven"), "{said}");
 }
 
-/// A Redis server of our own, ended when dropped.
+/// A Redis server of our own, ended on drop.
 struct Redis {
     child: std::process::Child,
     url: String,
@@ -349,7 +349,7 @@ fn a_team_shares_a_store_of_rules_over_redis() {
     let there = format!("{}#team", server.url);
     let rules = case.path("team.windows");
     std::fs::write(&rules, format!("; millstream window rules, format 1\n{PAIR}\n{WRONG}\n")).unwrap();
-    // Only what is proven gets there.
+    // Only proven rules get there.
     let sealed = millstream(&["rules", "seal", &rules, "-o", &there, "--cache", "off"]);
     assert_eq!(sealed.status.code(), Some(3), "{sealed:?}");
     let checked = millstream(&["rules", "check", "--file", &there, "--cache", "off"]);
@@ -358,7 +358,7 @@ fn a_team_shares_a_store_of_rules_over_redis() {
     let (code, said) = with_rules(&case, &[&there], "z3");
     assert_eq!(code, Some(0), "{said}");
     assert!(!said.contains("not applied"), "{said}");
-    // One that is not there, one that is damaged, and one on a server that is gone.
+    // A missing store, a damaged one, and one on a server that is gone.
     let (code, said) = with_rules(&case, &[&format!("{}#nobody", server.url)], "z3");
     assert!(code == Some(2) && said.contains("there is no"), "{code:?} {said}");
     server.set("millstream:rules:team", &format!("; millstream window rules, format 1\n{WRONG}\n"));

@@ -1,4 +1,5 @@
-//! Attacks by whoever can write where Millstream reads: none may become a proof, a program, memory or time.
+//! Attacks by somebody who can write where Millstream reads: none may become a proof, a program, memory or
+//! time.
 
 mod common;
 
@@ -14,7 +15,7 @@ use serde_json::Value;
 /// A rule that holds for all but one constant, which no test hits: solvers refute it.
 const FALSE_RULE: &str = "(eq.64 (mul.64 x y) #a) => false if (eq a 0x3fffffaa00000119)";
 
-/// A program that passes a packet unless a product is what the rule says it never is.
+/// A program that passes a packet unless a product has the value that the rule excludes.
 const PROGRAM: &str = "r2 = *(u32 *)(r1 +12)\nr3 = *(u32 *)(r1 +16)\nr2 *= r3\nr4 = 0x3fffffaa00000119 ll\nr0 = 2\n\
                        if r2 != r4 goto out\nr0 = 1\nout:\nexit\n";
 
@@ -43,14 +44,14 @@ fn said(output: &Output) -> String {
     [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned()).concat()
 }
 
-/// Returns true if there is a solver, or fails where there must be one.
+/// Returns true if there is a solver; fails if there must be one and is none.
 fn has_solver() -> bool {
     let there = Command::new("z3").arg("--version").output().is_ok();
     assert!(there || std::env::var("CI").is_err(), "no z3");
     there
 }
 
-/// A server that says of each question that it is valid, whatever it is, and serves one store of rules.
+/// A server that answers each question with "valid", and serves one store of rules.
 struct Liar {
     port: u16,
 }
@@ -93,7 +94,7 @@ fn checksum(text: &str) -> String {
     sum.iter().take(16).map(|b| format!("{b:02x}")).collect()
 }
 
-/// The line of an answer that nobody has proven, with everything right that can be without a key.
+/// The line of an unproven answer, with everything right that is possible without a key.
 fn lie(key: &str) -> String {
     let rest = format!("- 2 {} {key} valid 9 - Z3 4.8.12", env!("CARGO_PKG_VERSION"));
     format!("{} {rest}", checksum(&rest))
@@ -124,7 +125,7 @@ fn false_store(files: &Files) -> String {
     format!("{title}\n{name} {:016x}\n{body}", hash(&body))
 }
 
-/// Optimizes with the false rule and everything that is said of it; the check must still be there.
+/// Optimizes with the false rule and the lies about it; the check must still be there.
 fn is_not_applied(files: &Files, arguments: &[&str]) {
     let (from, to) = (raw(files, "xdp_case.insns", PROGRAM), files.path("out.insns"));
     let base = ["opt", &from, "-o", &to, "--prove", "--proof-time", "60"];
@@ -132,7 +133,7 @@ fn is_not_applied(files: &Files, arguments: &[&str]) {
     let text = said(&ran);
     assert_eq!(ran.status.code(), Some(0), "{text}");
     assert!(text.contains("not applied"), "{text}");
-    // An honest run, which nobody lies to, finds no difference.
+    // An honest run, without lies, finds no difference.
     let ran =
         millstream(files, &["prove", &from, &to, "--cache", "off", "--proof-time", "60"]).output().unwrap();
     assert_eq!(ran.status.code(), Some(0), "{text}\n{}", said(&ran));
@@ -154,7 +155,7 @@ fn a_server_that_answers_valid_to_everything_proves_nothing() {
         let url = format!("redis://127.0.0.1:{}", liar.port);
         let rules = format!("{url}#team");
         is_not_applied(&files, &["--rules", &rules, "--redis", &url, "--cache", "off"]);
-        // Nor where a team's store is trusted: he has not its key.
+        // Nor where a team's store is trusted: the attacker does not have its key.
         let trust = ["--store-key", &key, "--trust-store"];
         is_not_applied(
             &files,
@@ -177,7 +178,7 @@ fn a_forged_file_in_the_cache_folder_proves_nothing() {
     std::fs::write(&store, false_store(&files)).unwrap();
     let cache = files.path("cache");
     let file = Path::new(&cache).join("proofs.txt");
-    // An honest run says which questions there are: its answers are in the file, and become lies.
+    // An honest run shows the questions: its answers are in the file, and become lies.
     is_not_applied(&files, &["--rules", &store, "--cache", &cache]);
     let honest = std::fs::read_to_string(&file).unwrap();
     let keys: Vec<&str> = honest
@@ -190,7 +191,7 @@ fn a_forged_file_in_the_cache_folder_proves_nothing() {
         std::fs::write(&file, forged.join("\n") + "\n").unwrap();
         is_not_applied(&files, &["--rules", &store, "--cache", &cache]);
     }
-    // A signed line whose answer was turned round.
+    // A signed line whose answer was inverted.
     let turned = |line: &str| {
         let (_, rest) = line.split_once(' ').unwrap();
         let mut words: Vec<&str> = rest.split(' ').collect();
@@ -245,14 +246,14 @@ fn a_team_trusts_its_store_only_if_told_to_and_the_verdict_says_so() {
     let (code, _, text) = check(&["--store-key", &key]);
     assert!(code == Some(2) && text.contains("chmod 0600"), "{text}");
     std::fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
-    // Whoever has the key signs; whoever trusts believes; who does not proves again.
+    // The owner of the key signs; a run that trusts believes; another proves again.
     let (code, first, text) = check(&["--store-key", &key]);
     assert!(code == Some(0) && first["trusted"] == 0, "{text}");
     let (code, again, text) = check(&["--store-key", &key]);
     assert!(code == Some(0) && again["trusted"] == 0, "{text}");
     let (code, trusting, text) = check(&["--store-key", &key, "--trust-store"]);
     assert!(code == Some(0) && trusting["trusted"].as_u64() > Some(0), "{text}");
-    // To trust without a key, or a server that somebody on the way can speak for, is refused.
+    // Trust without a key, or in a server that somebody on the way can impersonate, is refused.
     let (code, _, text) = check(&["--trust-store"]);
     assert!(code == Some(2) && text.contains("--store-key"), "{text}");
     let far = [
@@ -273,8 +274,8 @@ fn a_team_trusts_its_store_only_if_told_to_and_the_verdict_says_so() {
     let _ = server.wait();
 }
 
-/// A server that sends a byte now and then is given up; the proof has its time all the same. The bound is far below what the
-/// trickle takes.
+/// A server that sends a byte now and then is given up; the proof has its full time all the same. The bound
+/// is far below the duration of the trickle.
 #[test]
 fn a_server_that_trickles_does_not_hold_a_proof() {
     if !has_solver() {
@@ -330,7 +331,7 @@ fn a_huge_file_is_refused_in_little_memory() {
         &["opt", "/dev/zero"],
     ];
     for arguments in commands {
-        // A tenth of the file, with all that the process maps: what read it whole would end.
+        // A tenth of the file, with all that the process maps: reading the whole file would fail.
         let limit = "ulimit -v 1500000; exec \"$0\" \"$@\"";
         let command = millstream(&files, arguments);
         let mut limited = Command::new("sh");
@@ -401,11 +402,11 @@ fn names_from_objects_cannot_control_a_terminal() {
     assert!(named, "the names are shown somewhere");
 }
 
-/// Commands that need no privileges of root hold none while they run, and nor do the solvers that they start.
+/// Commands that need no root privileges hold none while they run, nor do the solvers that they start.
 #[test]
 fn a_command_on_files_has_no_capabilities_and_no_way_to_new_ones() {
     let files = Files::new("trust-privileges");
-    // In the place of a solver: says what it may, and waits to be ended.
+    // In place of a solver: reports its privileges, and waits to be ended.
     let status = files.path("status");
     let script = files.path("z3");
     let text = format!("#!/bin/sh\ncat /proc/self/status > {status}.new\nmv {status}.new {status}\nexit 0\n");
@@ -427,7 +428,7 @@ fn a_command_on_files_has_no_capabilities_and_no_way_to_new_ones() {
         let ran =
             millstream(&files, &[arguments, &["--cache", "off", "--solver", &script][..]].concat()).output();
         let told = std::fs::read_to_string(&status);
-        // Where nothing had to be asked there is nothing to be seen.
+        // If no question was asked, there is nothing to see.
         let Ok(told) = told else {
             assert_eq!(arguments[0], "opt", "{arguments:?}: {ran:?}");
             continue;

@@ -1,4 +1,4 @@
-//! `millstream verify` as a user has it: exit codes, JSON, and what is said of files that are no objects.
+//! `millstream verify` as a user runs it: exit codes, JSON, and messages about files that are not objects.
 
 mod common;
 
@@ -82,7 +82,7 @@ fn several_objects_are_answered_for_together() {
     }
 }
 
-/// A bounds check of the router, made into one that never fails: the packet is then read without one.
+/// A bounds check of the router, changed into one that never fails: the packet is then read without a check.
 #[test]
 fn a_rejection_says_where_and_why() {
     if !testing::require() {
@@ -118,7 +118,7 @@ fn a_rejection_says_where_and_why() {
     );
 }
 
-/// Without root the answer is what to do about it. (The tests themselves run as root.)
+/// Without root the answer is advice. (The tests themselves run as root.)
 #[test]
 fn without_permission_the_answer_is_what_to_do() {
     if !testing::require() {
@@ -139,7 +139,8 @@ fn without_permission_the_answer_is_what_to_do() {
     assert!(errors.contains("run as root") && errors.contains("millstream doctor"), "{errors}");
 }
 
-/// A program with CO-RE relocations, on a kernel without BTF: that is the machine's fault, and not the program's.
+/// A program with CO-RE relocations, on a kernel without BTF: that is a fault of the machine, not of the
+/// program.
 #[test]
 fn without_types_of_the_kernel_the_answer_is_that_they_are_missing() {
     if !testing::require() {

@@ -1,4 +1,5 @@
-//! `--without` and `--schedule`: whatever optimisation is left out, and in whatever order packets go through stages, a program does the same; and what is said is in force.
+//! `--without` and `--schedule`: whatever optimisation is left out, and in whatever order packets go through
+//! stages, a program behaves the same; and the reported options are in force.
 
 #[path = "common/capture.rs"]
 mod capture;
@@ -13,7 +14,8 @@ use serde_json::Value;
 use capture::capture;
 use common::Files;
 
-/// Headers that are stripped and put back, copies, an annotation that is looked at, errors that packets are sent about, a translated flow.
+/// Headers that are stripped and put back, copies, an annotation that is read, packets with errors reported,
+/// a translated flow.
 const GRAPH: &str = "
     FromDump($IN, STOP true) -> c :: Classifier(12/0800, -);
     c[1] -> t :: Tee(2) -> Discard; t[1] -> Strip(4) -> bad :: Counter -> Unstrip(4) -> ToDump($OTHER, SNAPLEN 0);

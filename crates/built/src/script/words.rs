@@ -1,6 +1,6 @@
-//! Words of scripts: variables, handlers in parentheses, and what is computed of words.
+//! Words of scripts: variables, handlers in parentheses, and functions of words.
 
-/// What stands in the parentheses that a text begins with.
+/// Contents of the parentheses at the start of a text.
 pub(super) fn parenthesized(text: &str) -> Option<&str> {
     let mut depth = 0;
     for (at, byte) in text.bytes().enumerate() {
@@ -15,7 +15,7 @@ pub(super) fn parenthesized(text: &str) -> Option<&str> {
     None
 }
 
-/// The name of a variable that a text begins with, and how long it is with its braces.
+/// The name of the variable at the start of a text, and its length with braces.
 pub(super) fn variable(text: &str) -> (&str, usize) {
     if let Some(inner) = text.strip_prefix('{')
         && let Some((name, _)) = inner.split_once('}')
@@ -28,7 +28,7 @@ pub(super) fn variable(text: &str) -> (&str, usize) {
     (&text[..length], length)
 }
 
-/// The first word of a text, and what is behind it.
+/// The first word of a text, and the rest.
 pub(super) fn first(text: &str) -> (&str, &str) {
     let text = text.trim();
     text.split_once(char::is_whitespace).unwrap_or((text, ""))
@@ -39,13 +39,13 @@ pub(super) fn split(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Whether a condition holds.
+/// Returns true if a condition holds.
 pub(super) fn is_true(text: &str) -> bool {
     let text = text.trim();
     ["true", "yes", "1"].iter().any(|word| text.eq_ignore_ascii_case(word))
 }
 
-/// A number as it is written: whole ones without a point.
+/// A number as text: integers without a point.
 fn written(number: f64) -> String {
     match number.fract() == 0.0 && number.abs() < 1e15 {
         true => format!("{number:.0}"),
@@ -53,7 +53,7 @@ fn written(number: f64) -> String {
     }
 }
 
-/// Whether a word is another one, by value if both are numbers.
+/// Returns true if two words are equal, by value if both are numbers.
 fn same(a: &str, b: &str) -> bool {
     match (a.parse::<f64>(), b.parse::<f64>()) {
         (Ok(a), Ok(b)) => a.total_cmp(&b).is_eq(),
@@ -61,18 +61,18 @@ fn same(a: &str, b: &str) -> bool {
     }
 }
 
-/// A function of one number.
+/// Applies a function of one number.
 fn fold_one(numbers: Option<&[f64]>, f: fn(f64) -> f64) -> String {
     numbers.and_then(<[f64]>::first).map_or_else(String::new, |number| written(f(*number)))
 }
 
-/// A number of 32 bits in the other order of bytes.
+/// A 32-bit number with its bytes swapped.
 fn swapped(words: &[String], swap: fn(u32) -> u32) -> String {
     let number = words.first().and_then(|word| word.parse().ok());
     number.map_or_else(String::new, |number| swap(number).to_string())
 }
 
-/// What a script computes of words by this name, if it is one of those that scripts compute; empty where words are no numbers.
+/// Result of a script function of this name, or `None` if there is none; empty if a word is not a number.
 pub(super) fn compute(name: &str, words: &[String]) -> Option<String> {
     let numbers: Option<Vec<f64>> = words.iter().map(|word| word.parse().ok()).collect();
     let fold = |f: fn(f64, f64) -> f64| {

@@ -1,4 +1,5 @@
-//! Instructions of a packet: the same command under valgrind's callgrind, which counts what the program executes in its batches.
+//! Instructions per packet: runs the same command under valgrind's callgrind, which counts the instructions
+//! of the program's batches.
 
 use std::ffi::OsString;
 use std::process::Command;
@@ -7,12 +8,12 @@ use miette::{IntoDiagnostic, Result, WrapErr};
 
 use crate::progress::Progress;
 
-/// Packets that are counted: few, since a virtual machine runs them.
+/// Packets to count: few, since valgrind is slow.
 const PACKETS: u64 = 4096;
-/// The function that runs a batch, in which instructions are counted.
+/// The function that runs a batch; only its instructions are counted.
 const COUNTED: &str = "*engine::run_packets*";
 
-/// Counts, or says why not.
+/// Counts instructions, or returns the reason why not.
 pub(super) fn count(batch: u32) -> Result<Result<f64, String>> {
     let _bar = Progress::open("counting instructions");
     let own = std::env::current_exe().into_diagnostic()?;
@@ -41,7 +42,7 @@ pub(super) fn count(batch: u32) -> Result<Result<f64, String>> {
     })
 }
 
-/// What callgrind says it has counted.
+/// Instruction count in callgrind's output.
 fn collected(said: &str) -> Option<u64> {
     let line = said.lines().find_map(|line| line.split_once("Collected :"))?;
     line.1.trim().parse().ok()

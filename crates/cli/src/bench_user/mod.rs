@@ -1,8 +1,10 @@
-//! `millstream bench-user`: what a Click configuration or an XDP program takes in userspace, without a peer, a NIC or root.
+//! `millstream bench-user`: the cost of a Click configuration or an XDP program in userspace, without a peer,
+//! a NIC or root.
 //!
-//! Packets come from memory, and what is sent is counted. Times are of a packet's whole way, copying in and out included, unless they are said
-//! to be the program's. Points of a part are measured by turns, in random order, in several rounds; reported are medians, with the least and
-//! the most of all rounds. docs/native.md.
+//! Packets come from memory, and sent packets are counted. Times cover a packet's whole path, copying in and
+//! out included, unless they are labelled as the program's. Points of a part are measured in turns, in random
+//! order, in several rounds; results are medians, with the minimum and maximum over all rounds.
+//! docs/native.md.
 
 mod instructions;
 mod paced;
@@ -31,7 +33,7 @@ use crate::progress::{Counted, Progress};
 /// Flags of `millstream bench-user`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// What is measured: a Click configuration, or an XDP program: FILE.o, FILE.o:PROGRAM or builtin:NAME
+    /// Click configuration or XDP program to measure: CONF.click, FILE.o, FILE.o:PROGRAM or builtin:NAME
     #[arg(value_name = "CONF|OBJECT")]
     what: String,
     /// Variables of a configuration that win over its `define`
@@ -42,7 +44,7 @@ pub(crate) struct Args {
     maps: Vec<String>,
     #[command(flatten)]
     feed: Feed,
-    /// What is measured
+    /// Parts of the measurement to run
     #[arg(
         long,
         value_name = "PART,...",
@@ -51,22 +53,22 @@ pub(crate) struct Args {
         default_value = "batches,sizes,schedules,workers,latency,instructions"
     )]
     parts: Vec<Part>,
-    /// Schedules, one after the other, for the part of that name
+    /// Schedules to measure, one after the other, in the part `schedules`
     #[arg(long, value_name = "SCHEDULE;...", value_delimiter = ';')]
     schedules: Vec<Schedule>,
-    /// Packets at once, one number after the other
+    /// Batch sizes to measure, in packets
     #[arg(long, value_name = "B,...", value_delimiter = ',', default_value = "1,4,16,32,64,128,256", value_parser = clap::value_parser!(u32).range(1..=1024))]
     batches: Vec<u32>,
-    /// Bytes that packets are lengthened to, without the frame check sequence
+    /// Frame sizes to pad packets to, without the frame check sequence
     #[arg(long, value_name = "BYTES,...", value_delimiter = ',', default_value = "64,128,256,512,1024,1472", value_parser = clap::value_parser!(u32).range(60..=3520))]
     sizes: Vec<u32>,
-    /// Offered loads, in percent of what is done of packets without end
+    /// Offered loads, in percent of the throughput without pacing
     #[arg(long, value_name = "PERCENT,...", value_delimiter = ',', default_value = "10,25,50,75,90,95,100,110", value_parser = clap::value_parser!(u32).range(1..=1000))]
     loads: Vec<u32>,
-    /// How long each point is measured, all rounds together
+    /// Duration of each point's measurement, all rounds together
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     seconds: f64,
-    /// Rounds
+    /// Number of rounds
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     #[command(flatten)]
@@ -74,13 +76,13 @@ pub(crate) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Run so many packets and nothing else: what a count of instructions starts
+    /// Run so many packets and nothing else, for a count of instructions
     #[arg(long, value_name = "N", hide = true)]
     counted: Option<u64>,
 }
 
 impl Args {
-    /// Packets at once, wherever that is not what is varied.
+    /// Batch size wherever a part does not vary it.
     fn batch(&self) -> u32 {
         self.tuning.schedule.batch
     }
@@ -95,7 +97,8 @@ enum Part {
     Sizes,
     /// Time a packet by --schedules, beside that of --schedule
     Schedules,
-    /// Time a packet, and packets a second, by the number of workers: 1, 2, 4 and so on up to --workers; with --pipeline by stages, too
+    /// Time a packet, and packets a second, by the number of workers: 1, 2, 4 and so on up to --workers; with
+    /// --pipeline by stages, too
     Workers,
     /// Latency by offered load: packets that come by a Poisson process into a ring of 1,024, polled by one worker
     Latency,
@@ -103,12 +106,12 @@ enum Part {
     Instructions,
 }
 
-/// A step of a worker's loop that takes longer is not its own, before it is known how long batches are.
+/// Longest step of a worker's loop that is counted as its own, before the batches' duration is known.
 const LONGEST_STEP: Duration = Duration::from_millis(1);
-/// The same from then on: so many batches, and never less than this.
+/// The same from then on, in batches, with a lower bound.
 const BATCHES_A_STEP: f64 = 20.0;
 const SHORTEST_STEP: Duration = Duration::from_micros(50);
-/// Packets by which it is found out how many fill a round.
+/// Packets run to find out how many fill a round.
 const FIRST: u64 = 1 << 14;
 
 /// Runs the command.
@@ -153,7 +156,7 @@ fn all_parts() -> impl Iterator<Item = Part> {
     [Batches, Sizes, Schedules, Workers, Latency, Instructions].into_iter()
 }
 
-/// What is being measured, and what was found so far.
+/// State of the benchmark, and its results so far.
 struct Bench<'b> {
     args: &'b Args,
     subject: &'b Subject,
@@ -162,7 +165,7 @@ struct Bench<'b> {
     found: Document,
 }
 
-/// A point: who runs how many packets at once of which traffic.
+/// A point: runner, traffic and batch size.
 struct Point<'p> {
     runner: usize,
     traffic: &'p Traffic,
@@ -258,7 +261,7 @@ impl<'b> Bench<'b> {
             match self.subject.runner(self.args, crew, &self.args.tuning.schedule) {
                 Ok(Made::Ready(runner)) => runners.push(*runner),
                 Ok(Made::NoLlvm(why)) => return Err(miette!(why)),
-                // Elements for one worker only.
+                // Some elements support one worker only.
                 Err(why) => {
                     self.left_out("workers", format!("{} workers: {why}", crew.0));
                 }
@@ -285,7 +288,7 @@ impl<'b> Bench<'b> {
             return Ok(());
         }
         if without_end.time.is_zero() {
-            // Of no time at all no share can be offered.
+            // A load cannot be a share of zero time.
             let why = "others had the processor all the while: run it again, or for longer (--seconds)";
             self.left_out("latency", why);
             return Ok(());
@@ -306,7 +309,8 @@ impl<'b> Bench<'b> {
     }
 }
 
-/// Measures points by turns; gives a row for each that was measured in one round at least, before the user interrupted it.
+/// Measures points in turns. Returns a row for each point that was measured in at least one round before the
+/// user interrupted it.
 fn measure(args: &Args, runners: &mut [Runner], points: &[Point<'_>]) -> Result<Vec<Option<Row>>> {
     let mut bar: Counted = Progress::counted("measuring", points.len() * (1 + args.rounds as usize));
     let length = args.seconds / f64::from(args.rounds);

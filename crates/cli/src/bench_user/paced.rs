@@ -1,10 +1,12 @@
-//! Packets that come at a rate, and how long each takes.
+//! Packets that arrive at a rate, and their latencies.
 //!
-//! Arrivals are a Poisson process: a worker that is fast enough still finds several packets now and then. They go into a ring as a NIC has one, which
-//! drops what finds it full, and a worker polls it. A packet's latency is from its arrival until its batch is sent.
+//! Arrivals are a Poisson process: even a worker that is fast enough finds several packets now and then. They
+//! go into a ring like a NIC's, which drops packets when it is full, and a worker polls it. A packet's
+//! latency is from its arrival until its batch is sent.
 //!
-//! The clock stands still while the worker does not have its processor, which others may take for milliseconds: a step of its loop that takes much
-//! longer than any batch can is left out of the time, and counted.
+//! The clock stops while the worker does not have its processor, which other processes may take for
+//! milliseconds: a step of its loop that takes much longer than any batch can is left out of the time, and
+//! counted.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -16,28 +18,28 @@ use millstream_programs::rng::Rng;
 
 use super::traffic::Traffic;
 
-/// Packets that wait, at most.
+/// Capacity of the ring, in packets.
 const RING: usize = 1024;
-/// Times between two arrivals that are drawn; then they come again.
+/// Random gaps between arrivals; they are repeated.
 const GAPS: usize = 1 << 16;
-/// This part of the time is let pass before latencies are noted.
+/// Share of the time that passes before latencies are recorded.
 const WARM: f64 = 0.1;
 
-/// How packets come.
+/// Arrival rate and duration of packets.
 #[derive(Clone, Copy)]
 pub(super) struct Pace {
-    /// So many a second, or without end.
+    /// Packets per second, or `None` for no limit.
     pub(super) rate: Option<f64>,
     pub(super) length: Duration,
-    /// The longest step of the worker's loop that is taken for its own.
+    /// Longest step of the worker's loop that is counted as its own.
     pub(super) longest_step: Duration,
 }
 
-/// The time that a worker has had.
+/// Time for which a worker had its processor.
 pub(super) struct Clock {
     begun: Instant,
     longest_step: f64,
-    /// The last look, and what of the time until then is left out.
+    /// The last reading, and the time left out until then.
     looked: Cell<f64>,
     left_out: Cell<f64>,
 }
@@ -48,7 +50,7 @@ impl Clock {
         Clock { begun: Instant::now(), longest_step, looked: Cell::new(0.0), left_out: Cell::new(0.0) }
     }
 
-    /// Nanoseconds.
+    /// Time since the start, in nanoseconds, without that left out.
     pub(super) fn now(&self) -> f64 {
         let elapsed = self.begun.elapsed().as_nanos() as f64;
         let step = elapsed - self.looked.replace(elapsed);
@@ -58,22 +60,22 @@ impl Clock {
         elapsed - self.left_out.get()
     }
 
-    /// Nanoseconds that are left out.
+    /// Time left out, in nanoseconds.
     pub(super) fn left_out(&self) -> f64 {
         self.left_out.get()
     }
 }
 
-/// Where packets come from, or go to.
+/// Source or sink of packets.
 pub(super) enum End<'t> {
     Source(Box<Source<'t>>),
     Sink,
 }
 
-/// Packets that come at a rate.
+/// Packets that arrive at a rate.
 pub(super) struct Source<'t> {
     traffic: &'t Traffic,
-    /// Nanoseconds between two arrivals on average; none if there is always another packet.
+    /// Mean time between two arrivals, in nanoseconds; `None` if there is always another packet.
     gap: Option<f64>,
     gaps: Vec<f64>,
     clock: &'t Clock,
@@ -81,7 +83,7 @@ pub(super) struct Source<'t> {
     next_at: f64,
     arrived: u64,
     taken: u64,
-    /// When each packet came that waits, in nanoseconds, and of those that are being worked on.
+    /// Arrival times of waiting packets, in nanoseconds, and of those in the current batch.
     ring: VecDeque<f64>,
     under_way: Vec<f64>,
     pub(super) lost: u64,
@@ -89,7 +91,7 @@ pub(super) struct Source<'t> {
 }
 
 impl<'t> Source<'t> {
-    /// Packets at a pace.
+    /// Source of packets at a pace.
     pub(super) fn new(traffic: &'t Traffic, clock: &'t Clock, pace: &Pace, seed: u64) -> Source<'t> {
         let mut rng = Rng::new(seed);
         let mut gaps: Vec<f64> = (0..GAPS).map(|_| -rng.unit().ln()).collect();
@@ -111,7 +113,7 @@ impl<'t> Source<'t> {
         }
     }
 
-    /// Lets come what came until now.
+    /// Adds the packets that arrived until now.
     fn arrive(&mut self, now: f64) {
         let Some(gap) = self.gap else {
             self.ring.resize(RING, now);
@@ -142,7 +144,7 @@ impl<'t> Source<'t> {
         count
     }
 
-    /// What was worked on is sent.
+    /// Records the latencies of the batch that was sent.
     fn sent(&mut self) {
         if self.under_way.is_empty() {
             return;
@@ -180,16 +182,16 @@ impl Wire for End<'_> {
         Ok(true)
     }
 
-    /// It polls.
+    /// The worker polls and never sleeps.
     fn wait(&mut self, _: Duration) -> io::Result<()> {
         Ok(())
     }
 }
 
-/// How many steps there are between a number and twice as much.
+/// Histogram steps from a number to its double.
 const STEPS: u32 = 32;
 
-/// Counts of latencies, each to within a thirty-second.
+/// Histogram of latencies, each exact to a thirty-second.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Latencies {
     counts: Vec<u64>,
@@ -206,14 +208,15 @@ impl Latencies {
         self.all += 1;
     }
 
-    /// With those of another source.
+    /// Adds the counts of another source.
     pub(super) fn and(&mut self, other: &Latencies) {
         self.counts.resize(self.counts.len().max(other.counts.len()), 0);
         self.counts.iter_mut().zip(&other.counts).for_each(|(count, more)| *count += more);
         self.all += other.all;
     }
 
-    /// Nanoseconds that this share of all are at most; none if there are none.
+    /// Latency, in nanoseconds, that this share of all packets does not exceed; `None` if there are no
+    /// packets.
     pub(super) fn percentile(&self, share: f64) -> Option<u64> {
         let wanted = ((self.all as f64 * share).ceil() as u64).max(1);
         let mut below = 0;
@@ -225,7 +228,7 @@ impl Latencies {
     }
 }
 
-/// The place of a number: itself below twice [`STEPS`], else by its highest bits.
+/// Index of a number's bucket: the number itself below twice [`STEPS`], else by its highest bits.
 fn place(ns: u64) -> usize {
     let linear = u64::from(2 * STEPS);
     if ns < linear {
@@ -235,7 +238,7 @@ fn place(ns: u64) -> usize {
     (doublings * STEPS) as usize + (ns >> doublings) as usize
 }
 
-/// The largest number of a place.
+/// Largest number in a bucket.
 fn longest(place: usize) -> u64 {
     let steps = STEPS as usize;
     if place < 2 * steps {

@@ -1,4 +1,4 @@
-//! What a measurement found, as text and JSON.
+//! Results of a measurement, as text and JSON.
 
 use std::fmt::Write as _;
 
@@ -15,18 +15,18 @@ pub(super) struct Row {
     /// Rounds that it was measured in: fewer than asked for if the user interrupted the measurement.
     pub(super) rounds: usize,
     pub(super) batch: u32,
-    /// Of a packet, on average.
+    /// Average per packet.
     pub(super) bytes: f64,
     pub(super) workers: u32,
-    /// Stages with a ring between, not packets by flow.
+    /// True for stages with a ring between, false for packets by flow.
     pub(super) pipelined: bool,
-    /// Of a worker's processor, copying in and out included.
+    /// Worker's processor time, copying in and out included.
     pub(super) ns_per_packet: f64,
     pub(super) ns_least: f64,
     pub(super) ns_most: f64,
-    /// Of these, in the program.
+    /// Share of the program.
     pub(super) program_ns: f64,
-    /// By the clock, of all workers together.
+    /// By wall clock, of all workers together.
     pub(super) mpps: f64,
     pub(super) mpps_per_cpu_second: f64,
     pub(super) received: u64,
@@ -48,9 +48,9 @@ pub(super) struct LatencyRow {
     load_percent: u32,
     offered_mpps: f64,
     done_mpps: f64,
-    /// Of those that came, found no place in the ring.
+    /// Share of arrivals that found the ring full.
     lost_share: f64,
-    /// Of the time, in which the worker did not have its processor.
+    /// Share of the time in which the worker did not have its processor.
     left_out_share: f64,
     p50_ns: Option<u64>,
     p99_ns: Option<u64>,
@@ -73,14 +73,14 @@ impl LatencyRow {
     }
 }
 
-/// A part that was asked for and not measured.
+/// A part that was requested but not measured.
 #[derive(Serialize)]
 pub(super) struct LeftOut {
     pub(super) part: &'static str,
     pub(super) why: String,
 }
 
-/// All that was found.
+/// All results.
 #[derive(Serialize)]
 pub(super) struct Document {
     schema: u32,
@@ -88,20 +88,20 @@ pub(super) struct Document {
     packets: String,
     seconds: f64,
     rounds: u32,
-    /// The user ended the measurement before it was complete.
+    /// True if the user ended the measurement before it was complete.
     pub(super) interrupted: bool,
-    /// From the file to code that runs.
+    /// From the file to runnable code.
     compiled_ms: f64,
     pub(super) by_batch: Vec<Row>,
     pub(super) by_size: Vec<Row>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) by_schedule: Vec<ScheduleRow>,
     pub(super) by_workers: Vec<Row>,
-    /// Of packets without end, which loads are percentages of.
+    /// Throughput without pacing, of which loads are percentages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) without_end_mpps: Option<f64>,
     pub(super) by_load: Vec<LatencyRow>,
-    /// In the program.
+    /// Of the program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) instructions_per_packet: Option<f64>,
     pub(super) left_out: Vec<LeftOut>,
@@ -225,7 +225,7 @@ fn rows_text(out: &mut String, what: &str, rows: &[Row]) {
     }
 }
 
-/// The middle of some numbers.
+/// Median of some numbers.
 pub(super) fn median(numbers: impl Iterator<Item = f64>) -> f64 {
     let mut sorted: Vec<f64> = numbers.collect();
     sorted.sort_unstable_by(f64::total_cmp);

@@ -1,4 +1,5 @@
-//! What is measured: a configuration or an XDP program, compiled for a number of workers, and run on packets from memory.
+//! Subject of the measurement: a configuration or an XDP program, compiled for a number of workers, and run
+//! on packets from memory.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -25,26 +26,26 @@ use crate::click::{self, Packets};
 use crate::lab::open;
 use crate::native::{bind, is_llvm_missing, seed, tables};
 
-/// Where packets come in by; an object that redirects finds the next one, too.
+/// Interface that packets come in by; an object that redirects gets the next one, too.
 const INGRESS: u32 = 1;
 
-/// A run at a pace ends after so many times its length, however little of it the worker had its processor.
+/// Upper bound on a paced run, in multiples of its length, however little processor time the worker gets.
 const PATIENCE: u32 = 30;
 
-/// What is measured.
+/// Configuration or object to measure.
 pub(super) enum Subject {
     Configuration,
     Object(Box<(Object, Option<String>, Workload, Vec<u32>)>),
 }
 
-/// What became of the wish for code.
+/// Result of compilation.
 pub(super) enum Made {
     Ready(Box<Runner>),
-    /// LLVM's library is not there.
+    /// LLVM's library is missing.
     NoLlvm(String),
 }
 
-/// Whether this names an object and not a configuration.
+/// Returns true if this names an object, not a configuration.
 fn is_object(what: &str) -> bool {
     let path = match what.rsplit_once(':') {
         Some((path, program)) if !program.contains('/') && !Path::new(what).exists() => path,
@@ -72,7 +73,7 @@ impl Subject {
         Ok(Subject::Object(Box::new((object, program, load, order))))
     }
 
-    /// The packets of devices.
+    /// Packets that devices receive.
     pub(super) fn traffic(&self, args: &Args) -> Result<Traffic> {
         Ok(match self {
             Subject::Configuration => {
@@ -145,7 +146,7 @@ impl Subject {
     }
 }
 
-/// Packets that a configuration has by itself, for each of its sources; none for those of devices.
+/// Packets that a configuration generates itself, for each of its sources; `None` for devices.
 fn own_packets(program: &Program) -> Result<Vec<Option<Packets>>> {
     if !program.scripts.is_empty() {
         errln!("the scripts of the configuration are not run");
@@ -157,23 +158,23 @@ fn own_packets(program: &Program) -> Result<Vec<Option<Packets>>> {
     program.sources.iter().map(own).collect()
 }
 
-/// Code, ready to run.
+/// Compiled code, ready to run.
 pub(super) struct Runner {
     program: Option<Program>,
-    /// Packets of sources that are no devices.
+    /// Packets of sources that are not devices.
     made: Vec<Option<Packets>>,
     engine: Engine,
     compiled: Duration,
 }
 
-/// What a run found.
+/// Result of a run.
 #[derive(Clone, Debug)]
 pub(super) struct Ran {
     pub(super) received: u64,
     pub(super) sent: u64,
-    /// With copies that were made and dropped.
+    /// Includes dropped copies.
     pub(super) dropped: u64,
-    /// Of the clock, of the processors, and of these in the program.
+    /// Wall-clock time, processor time, and its share in the program.
     pub(super) wall: Duration,
     cpu: Duration,
     busy: Duration,
@@ -184,35 +185,35 @@ impl Ran {
         time.as_nanos() as f64 / self.received.max(1) as f64
     }
 
-    /// Nanoseconds of a worker a packet.
+    /// Worker's nanoseconds per packet.
     pub(super) fn ns(&self) -> f64 {
         self.each(self.cpu)
     }
 
-    /// Of these, in the program.
+    /// Share of the program.
     pub(super) fn program_ns(&self) -> f64 {
         self.each(self.busy)
     }
 
-    /// Millions of packets a second of the clock.
+    /// Millions of packets per second of wall-clock time.
     pub(super) fn mpps(&self) -> f64 {
         1e3 / self.each(self.wall).max(1e-9)
     }
 
-    /// Millions of packets a second of the workers' processors.
+    /// Millions of packets per second of the workers' processor time.
     pub(super) fn mpps_per_cpu_second(&self) -> f64 {
         1e3 / self.each(self.cpu).max(1e-9)
     }
 }
 
-/// What a run at a rate found.
+/// Result of a paced run.
 pub(super) struct PacedRan {
     pub(super) received: u64,
-    /// Found no place in the ring.
+    /// Packets that found the ring full.
     pub(super) lost: u64,
-    /// Without what is left out: the worker's.
+    /// Worker's time, without that left out.
     pub(super) time: Duration,
-    /// Of all the time.
+    /// Share of all the time.
     pub(super) left_out: f64,
     pub(super) latencies: Latencies,
 }
@@ -222,17 +223,17 @@ impl Runner {
         self.engine.workers()
     }
 
-    /// Whether its workers are stages.
+    /// Returns true if its workers are pipeline stages.
     pub(super) fn pipelined(&self) -> bool {
         self.program.as_ref().is_some_and(|program| program.stages > 1)
     }
 
-    /// Packets that it is made for at once.
+    /// Batch size that it was compiled for.
     pub(super) fn batch(&self) -> u32 {
         self.engine.batch()
     }
 
-    /// The schedule that it is made by.
+    /// Schedule that it was compiled with.
     pub(super) fn schedule(&self) -> InForce {
         self.engine.schedule.clone()
     }
@@ -241,7 +242,7 @@ impl Runner {
         self.compiled.as_secs_f64() * 1e3
     }
 
-    /// Whether any packets come from outside.
+    /// Returns true if any packets come from outside.
     pub(super) fn takes_traffic(&self) -> bool {
         self.program.is_none() || self.made.iter().any(Option::is_none)
     }
@@ -320,7 +321,7 @@ impl Runner {
         let source =
             |(seed, traffic)| End::Source(Box::new(paced::Source::new(traffic, &clock, &each, seed)));
         let mut wires: Vec<End<'_>> = (0..).zip(sources).map(source).chain([End::Sink]).collect();
-        // By the worker's own time, unless hardly any of it comes.
+        // The worker's own time decides, unless it gets hardly any.
         let (start, length) = (Instant::now(), pace.length.as_nanos() as f64);
         let goes_on = || clock.now() < length && start.elapsed() < pace.length * PATIENCE;
         let (received, wall) = match &self.program {
@@ -353,7 +354,7 @@ impl Runner {
     }
 }
 
-/// Packets that a configuration makes, as they come.
+/// Packets that a configuration generates, in order.
 fn of_own(packets: &Packets) -> Traffic {
     let frames = packets.feed().frames.to_vec();
     Traffic { order: (0..frames.len() as u32).collect(), frames, description: packets.description.clone() }

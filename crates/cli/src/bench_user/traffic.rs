@@ -1,8 +1,8 @@
-//! Packets of a measurement: frames, in which order, and of which size.
+//! Packets of a measurement: frames, their order and sizes.
 
 use millstream_programs::packet::{ETHERTYPE_IPV4, ETHERTYPE_VLAN, TCP, UDP, checksum};
 
-/// Frames, and the order in which they come, over and over.
+/// Frames and their order, which is repeated.
 pub(super) struct Traffic {
     pub(super) frames: Vec<Vec<u8>>,
     pub(super) order: Vec<u32>,
@@ -10,21 +10,22 @@ pub(super) struct Traffic {
 }
 
 impl Traffic {
-    /// Bytes of a frame, on average over the order.
+    /// Mean length of a frame over the order, in bytes.
     pub(super) fn mean_length(&self) -> f64 {
         let bytes: usize =
             self.order.iter().filter_map(|&at| self.frames.get(at as usize)).map(Vec::len).sum();
         bytes as f64 / self.order.len().max(1) as f64
     }
 
-    /// The same with frames of at least so many bytes.
+    /// The same traffic with frames padded to at least so many bytes.
     pub(super) fn lengthened(&self, bytes: usize) -> Traffic {
         let frames = self.frames.iter().map(|frame| lengthened(frame, bytes)).collect();
         Traffic { frames, order: self.order.clone(), description: self.description.clone() }
     }
 }
 
-/// A frame with more payload; lengths and checksums of IPv4, UDP and TCP are made right. What is as long already stays as it is.
+/// A frame with more payload and with correct lengths and checksums of IPv4, UDP and TCP. A frame that is
+/// long enough stays as it is.
 fn lengthened(frame: &[u8], bytes: usize) -> Vec<u8> {
     let mut longer = frame.to_vec();
     if bytes > frame.len() {
@@ -34,7 +35,8 @@ fn lengthened(frame: &[u8], bytes: usize) -> Vec<u8> {
     longer
 }
 
-/// Makes lengths and checksums those of the frame's length, if it is of IPv4 and no fragment. Nothing is done to a frame that is anything else.
+/// Fixes lengths and checksums for the frame's length if it is IPv4 and not a fragment; leaves any other
+/// frame alone.
 fn mend(frame: &mut [u8]) -> Option<()> {
     let word = |frame: &[u8], at: usize| Some(u16::from_be_bytes(frame.get(at..at + 2)?.try_into().ok()?));
     let ip = match word(frame, 12)? {

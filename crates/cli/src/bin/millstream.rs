@@ -2,8 +2,9 @@
 
 use std::process::ExitCode;
 
-/// The static compiler makes many small things: with the system's allocator it takes a quarter longer. Without huge pages (a
-/// feature of the crate), since the kernel clears two megabytes for each, of which a short run uses little.
+/// The static compiler makes many small allocations: it takes a quarter longer with the system's allocator.
+/// Without huge pages (a feature of the crate): the kernel clears two megabytes for each, of which a short
+/// run uses little.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

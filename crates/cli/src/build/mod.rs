@@ -1,9 +1,10 @@
-//! `millstream build`: a configuration or an XDP object as an executable of its own, or as an object file with a header, compiled ahead of time.
+//! `millstream build`: a configuration or an XDP object as an executable of its own, or as an object file
+//! with a header, compiled ahead of time.
 //!
-//! The executable is this one with the program behind its end ([`Payload`]): its runtime is the one that `millstream click` and
-//! `millstream native` use, so that packets, tables and accounts are the same; neither LLVM nor our compiler runs in it.
-//! [`run_if_built`] is what such an executable does in place of reading a command. The object file is for programs in C; its
-//! runtime is `millstream_embed`.
+//! The executable is this one with the program behind its end ([`Payload`]). Its runtime is that of
+//! `millstream click` and `millstream native`, so packets, tables and accounts are the same; neither LLVM nor
+//! our compiler runs in it. [`run_if_built`] runs the program in such an executable, in place of a command.
+//! The object file is for programs in C; its runtime is `millstream_embed`.
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -26,7 +27,7 @@ use crate::{click, lab, log, native};
 /// Flags of `millstream build`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// What to build: CONF.click, or an object: FILE.o, FILE.o:PROGRAM or builtin:NAME
+    /// Configuration or object to build: CONF.click, FILE.o, FILE.o:PROGRAM or builtin:NAME
     #[arg(value_name = "CONF|OBJECT")]
     input: String,
     /// Variables that win over the configuration's `define`
@@ -35,16 +36,18 @@ pub(crate) struct Args {
     /// The program to build, if the object has several
     #[arg(long, value_name = "NAME")]
     prog: Option<String>,
-    /// The file to write; with an object file FILE.o goes its header FILE.h
+    /// Output file; an object file FILE.o comes with a header FILE.h
     #[arg(long, short, value_name = "FILE")]
     output: PathBuf,
-    /// What to write: an executable, or an object file for programs in C, which they link with libmillstream_embed
+    /// Kind of output: an executable, or an object file for programs in C, which they link with
+    /// libmillstream_embed
     #[arg(long, value_name = "KIND", default_value = "exe")]
     emit: Emit,
-    /// The processor to build for: `native`, this machine's and those that have all that it has, or a level of x86-64
+    /// Target processor: `native`, for this machine's and all with the same features, or a level of x86-64
     #[arg(long, value_name = "CPU", default_value = "native")]
     cpu: Processor,
-    /// Keep what handlers of a configuration set out of the code, so that they can be written where it runs: by `--control`, or by the program in C
+    /// Keep values that handlers set out of the code, so that they can be written at run time: by
+    /// `--control`, or by the program in C
     #[arg(long)]
     writable: bool,
     #[command(flatten)]
@@ -105,7 +108,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(Exit::Done.into())
 }
 
-/// Whether the input is an object and not a text.
+/// Returns true if the input is an object, not a text.
 fn is_object(input: &str) -> Result<bool> {
     if input.starts_with("builtin:") || input.ends_with(".insns") {
         return Ok(true);
@@ -117,7 +120,7 @@ fn is_object(input: &str) -> Result<bool> {
     Ok(std::io::Read::read_exact(&mut file, &mut magic).is_ok() && magic == *b"\x7fELF")
 }
 
-/// The code of an image, or `None`, said to the user, without LLVM.
+/// The code of an image, or `None`, with a message to the user, without LLVM.
 fn compiled<T>(input: &str, made: Result<T, millstream_native::Error>) -> Result<Option<T>> {
     match made {
         Ok(image) => Ok(Some(image)),
@@ -129,7 +132,7 @@ fn compiled<T>(input: &str, made: Result<T, millstream_native::Error>) -> Result
     }
 }
 
-/// What is to be built.
+/// Configuration or object to build.
 enum Input {
     Object { name: String, object: Box<Object>, program: Option<String> },
     Configuration { name: String, program: Box<Program> },
@@ -154,14 +157,15 @@ fn configuration(args: &Args) -> Result<Input> {
     }
     let writers = if args.writable { Writers::Anybody } else { Writers::Scripts };
     let (conf, general) = (Path::new(&args.input), args.tuning.general());
-    // Programs in C have batches of their own, between which no packet waits.
+    // Programs in C supply batches of their own, between which no packet waits.
     let general = if matches!(args.emit, Emit::Exe) { click::of_time(general) } else { general };
     let program = click::front(conf, &args.variables, args.tuning.workers()?, (writers, general))?;
     Ok(Input::Configuration { name: args.input.clone(), program: Box::new(program) })
 }
 
 impl Input {
-    /// What instructions name as the line that they stem from, and what tables of routes will hold; of objects the engine knows the one, and nobody the other.
+    /// Element names, to which the source lines of instructions refer, and prefixes in route tables. Both are
+    /// empty for objects: the engine knows their lines, and nobody knows the prefixes.
     fn known(&self) -> (Vec<String>, Vec<(String, Prefixes)>) {
         match self {
             Input::Object { .. } => (Vec::new(), Vec::new()),
@@ -169,7 +173,7 @@ impl Input {
         }
     }
 
-    /// Copies that a packet of it becomes at most, if that is known.
+    /// Upper bound on the copies of one packet, or 0 if unknown.
     fn copies(&self) -> u32 {
         match self {
             Input::Object { .. } => 0,
@@ -177,7 +181,7 @@ impl Input {
         }
     }
 
-    /// What is written down of it beside the code.
+    /// Payload with the code and everything else that is written down.
     fn payload(&self, image: Image) -> Payload {
         match self {
             Input::Object { name, .. } => {
@@ -191,7 +195,7 @@ impl Input {
     }
 }
 
-/// Writes an executable, and says so; `None`, said to the user, without LLVM.
+/// Writes an executable and reports it; `None`, with a message to the user, without LLVM.
 fn executable(args: &Args, input: &Input, options: &Options) -> Result<Option<String>> {
     let image = match input {
         Input::Object { object, program, .. } => Engine::build_object(object, program.as_deref(), options),
@@ -205,7 +209,7 @@ fn executable(args: &Args, input: &Input, options: &Options) -> Result<Option<St
     Ok(Some(format!("{}: {code} bytes of machine code, {bytes} in all", args.output.display())))
 }
 
-/// Writes an object file and its header, and says so; `None`, said to the user, without LLVM.
+/// Writes an object file and its header and reports it; `None`, with a message to the user, without LLVM.
 fn object_file(args: &Args, input: &Input, options: &Options) -> Result<Option<String>> {
     if args.tuning.workers()? > 1 {
         return Err(miette!("an object file's program is run by one worker: leave --workers out"));
@@ -216,7 +220,7 @@ fn object_file(args: &Args, input: &Input, options: &Options) -> Result<Option<S
     }
     let symbol = header::symbol(&args.output.file_stem().unwrap_or_default().to_string_lossy());
     let payload = |image: &Image| input.payload(image.clone());
-    // What cannot be written down has no description, which opening it says.
+    // A payload that cannot be serialized gets no description; opening it reports that.
     let describe = |image: &Image| payload(image).to_bytes().unwrap_or_default();
     let linkage = Linkable { symbol: &symbol, describe: &describe };
     let object = match input {
@@ -236,8 +240,8 @@ fn object_file(args: &Args, input: &Input, options: &Options) -> Result<Option<S
     Ok(Some(format!("{} and {}: {} bytes", args.output.display(), path.display(), object.len())))
 }
 
-/// Writes the executable, and says how many bytes it has. One that is there is replaced at once, so that it may be running, and
-/// stays as it is if the new one cannot be written whole.
+/// Writes the executable, and returns its size in bytes. An existing file is replaced atomically: it may be
+/// running, and it stays as it is if the new one cannot be written whole.
 fn write(path: &Path, built: &Payload) -> Result<u64> {
     let at = || path.display().to_string();
     let own = std::fs::read("/proc/self/exe").into_diagnostic().wrap_err("this executable")?;
@@ -252,7 +256,7 @@ fn write(path: &Path, built: &Payload) -> Result<u64> {
     put().into_diagnostic().wrap_err_with(at)
 }
 
-/// Runs what was built from a configuration.
+/// Run a program that was built from a configuration
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100, after_help = crate::exit::help())]
 struct Click {
@@ -262,7 +266,7 @@ struct Click {
     log: log::LogFlags,
 }
 
-/// Runs what was built from an XDP object.
+/// Run a program that was built from an XDP object
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100, after_help = crate::exit::help())]
 struct Native {
@@ -272,7 +276,7 @@ struct Native {
     log: log::LogFlags,
 }
 
-/// If this executable was built from a program, runs that.
+/// Runs the program that this executable was built from, if any.
 pub(crate) fn run_if_built() -> Option<ExitCode> {
     let built = match Payload::of_this_executable() {
         Ok(built) => built?,

@@ -1,7 +1,9 @@
-//! `--control SOCKET`: handlers of a configuration that runs, and another one in its place. docs/click.md.
+//! `--control SOCKET`: handlers of a running configuration, and its replacement by another one.
+//! docs/click.md.
 //!
-//! The protocol is that of Click's `ControlSocket`. Clients have a thread each; what they ask for is done by the worker, between batches: no
-//! packet is under way then. A new configuration is compiled by the client's thread, so that the worker only takes over state.
+//! The protocol is that of Click's `ControlSocket`. Each client has a thread; the worker executes the
+//! requests between batches, when no packet is under way. The client's thread compiles a new configuration,
+//! so that the worker only takes over state.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -30,37 +32,37 @@ use crate::native::metrics::{self, Figures};
 use crate::native::stats::Stats;
 use crate::output::{Errors, Output};
 
-/// How long a client that ends the run is waited for.
+/// Time limit for the farewell to a client that ends the run.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// The longest line of a client.
+/// Longest line of a client, in bytes.
 const LONGEST: u64 = 1 << 20;
 
-/// What clients may ask for.
+/// Commands of clients.
 const COMMANDS: &str = "READ, READDATA, WRITE, WRITEDATA, CHECKREAD, CHECKWRITE, SWAP, QUIT";
 
 /// Handlers of the process itself.
 const CRASHES: &str = "crashes";
 const STATS: &str = "stats";
 
-/// What a client wants.
+/// Request of a client.
 enum Wish {
     Read(String),
-    /// The handler, and what is to be written.
+    /// The handler, and the value to write.
     Write(String),
-    /// Whether a handler can be read or, if `true`, written.
+    /// Checks that a handler can be read or, if `true`, written.
     Check(String, bool),
-    /// A configuration that is compiled, and its name.
+    /// A compiled configuration, and its name.
     Swap(Box<(Program, Engine)>),
 }
 
-/// What became of it: a text, or a number of the protocol and why.
+/// Result of a request: a text, or an error number of the protocol and its reason.
 type Outcome = Result<String, (u32, String)>;
 
-/// A client's wish, and where the answer goes.
+/// A client's request, and the channel for the answer.
 struct Request {
     wish: Wish,
     answer: Sender<Outcome>,
-    /// Ends when the client has been told.
+    /// Closed when the client has got the answer.
     told: Receiver<()>,
 }
 
@@ -72,7 +74,8 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// Listens at a path, and answers who asks for metrics; `options` are those of configurations that come, or none if none may.
+    /// Listens at a path, and answers requests for metrics. `options` are those for new configurations, or
+    /// `None` if none may be loaded.
     pub(super) fn open(
         path: Option<&Path>,
         metrics: Option<TcpListener>,
@@ -89,10 +92,10 @@ impl Control {
         Ok(Control { requests, figures, _socket: socket })
     }
 
-    /// Does what clients want by now; `false` to end.
+    /// Executes the pending requests of clients; returns `false` to end.
     pub(super) fn serve(&self, at_work: &mut AtWork, engine: &mut Engine, room: &mut Room) -> bool {
         for answer in self.figures.iter().flat_map(Receiver::try_iter) {
-            // Who asked may have given up.
+            // The requester may have given up.
             let _ = answer.send(at_work.figures(engine));
         }
         let requests = self.requests.iter().flat_map(Receiver::try_iter);
@@ -105,7 +108,7 @@ impl Control {
                 Wish::Check(name, write) => at_work.check(&name, write),
                 Wish::Swap(new) => at_work.swap((engine, room), *new),
             };
-            // A client that has gone wants no answer.
+            // A client that has gone needs no answer.
             let _ = answer.send(outcome);
             if stops {
                 // The process may end as soon as this returns.
@@ -117,28 +120,28 @@ impl Control {
     }
 }
 
-/// The configuration that runs.
+/// The running configuration.
 pub(super) struct AtWork {
     pub(super) program: Program,
     /// Configurations that ran before it.
     pub(super) swaps: u32,
-    /// What those dropped for reasons that this one has not.
+    /// Drops of earlier configurations for reasons that this one does not have.
     pub(super) left: Vec<(Drop, u64)>,
     scripts: Scripts,
     /// Tables that clients have written.
     written: BTreeSet<String>,
-    /// Of what is to be done at ends of sources, that which was done.
+    /// Actions for the end of sources that were carried out.
     ended: BTreeSet<usize>,
-    /// Where its elements print.
+    /// Outputs of printing elements.
     printing: Arc<Printing>,
-    /// Crashes of the processes before this one, if it is supervised.
+    /// Crashes of earlier processes, if this one is supervised.
     pub(super) crashes: Option<u32>,
-    /// Whether what scripts print goes to standard error, since the other has the result.
+    /// True if scripts print to standard error, since standard output has the result.
     aside: bool,
 }
 
 impl AtWork {
-    /// A configuration that `engine` is to run.
+    /// The configuration that `engine` will run.
     pub(super) fn new(
         program: Program,
         engine: &mut Engine,
@@ -151,13 +154,13 @@ impl AtWork {
         Ok(AtWork { program, swaps: 0, left, scripts, written, ended, printing, crashes, aside })
     }
 
-    /// Whether there is something to do between batches.
+    /// Returns true if there is work to do between batches.
     pub(super) fn has_scripts(&self) -> bool {
         !self.scripts.is_empty() || !self.program.ends.is_empty()
     }
 
-    /// Carries out what scripts have to do by now, and what is to be done for sources at their end; `false` to end the run. Where nothing but scripts can go on, time
-    /// leaps: here with `leaps`, else by the run's clock.
+    /// Runs the scripts that are due, and the actions for sources that have ended; returns `false` to end the
+    /// run. If only scripts can go on, time jumps: here if `leaps`, else by the run's clock.
     pub(super) fn scripts(
         &mut self,
         engine: &mut Engine,
@@ -187,7 +190,7 @@ impl AtWork {
         if !attention.is_idle() {
             return Ok(!self.scripts.has_ended());
         }
-        // All sources have come to an end, and one of them was to be the run's.
+        // All sources have ended, and one of them was to end the run.
         let stops = |(at, end): (usize, &SourceEnd)| {
             (end.script.is_none() && attention.has_ended(end.source) && !self.ended.contains(&at))
                 .then_some(at)
@@ -207,12 +210,13 @@ impl AtWork {
         Ok(!self.scripts.has_ended())
     }
 
-    /// When scripts go on, in nanoseconds of the run's clock, if any waits for a time.
+    /// Earliest time at which a waiting script goes on, in nanoseconds of the run's clock.
     pub(super) fn due(&self) -> Option<u64> {
         self.scripts.due().map(|due| u64::try_from(due.as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Carries out what scripts have to do when there are no more packets, and writes what elements have printed to files.
+    /// Runs the final instructions of scripts when there are no more packets, and flushes the files of
+    /// printing elements.
     pub(super) fn finish(&mut self, engine: &mut Engine) -> io::Result<()> {
         self.scripted(engine, Scripts::finish)?;
         self.printing.finish()
@@ -243,7 +247,7 @@ impl AtWork {
         handlers::read(&self.program, engine, name).map_err(refused)
     }
 
-    /// What elements count and drop, and what maps hold.
+    /// Counters and drops of elements, and sizes of maps.
     fn figures(&self, engine: &mut Engine) -> Figures {
         let state = handlers::state(engine);
         let of = |drop: &Drop| {
@@ -275,7 +279,7 @@ impl AtWork {
         handlers::check(&self.program, name, write).map(|()| String::new()).map_err(refused)
     }
 
-    /// Puts another configuration in the place of this one, with what it can have of its state.
+    /// Replaces this configuration by another one, which takes over what it can of its state.
     fn swap(
         &mut self,
         (engine, room): (&mut Engine, &mut Room),
@@ -301,14 +305,15 @@ impl AtWork {
         self.left.extend(program.carry(&mut state, &self.program, &handlers::state(engine)));
         handlers::set_state(&mut new, &state);
         keep((&program, &mut new), (&self.program, engine), &self.written);
-        // Limits are those of the new one, but count from where the source began in the old one.
+        // Limits are those of the new configuration, but count from the source's start in the old one.
         for gate in &program.gates {
             let old = self.program.gates.iter().find(|old| old.source == gate.source);
             let base = old.map_or(0, |old| handlers::setting(engine, old.base));
             handlers::set_setting(&mut new, gate.base, base);
         }
         *engine = new;
-        // Packets that wait where the new one has no such queue or element are dropped, and said to be.
+        // Waiting packets for which the new configuration has no such queue or element are dropped, and
+        // reported.
         let spec = room::spec(&program, engine);
         let reason = Cow::Borrowed("swapped_away");
         let gone = room.refurnish(&spec).into_iter();
@@ -323,7 +328,7 @@ impl AtWork {
     }
 }
 
-/// The protocol's number for what cannot be done, and why.
+/// Error number of the protocol, and its reason.
 fn refused(error: handlers::Error) -> (u32, String) {
     let number = match error {
         handlers::Error::NoElement { .. } => 510,
@@ -381,7 +386,8 @@ fn talk(client: &mut Client, send: &Sender<Request>, options: Option<&(Options, 
     Ok(())
 }
 
-/// `HANDLER N` and the N bytes behind the line: the handler and these. The inner result is what to answer where that makes no sense.
+/// `HANDLER N` and the N bytes behind the line: returns the handler and the bytes. The inner error is the
+/// answer to a malformed request.
 fn text_behind(rest: &str, client: &mut Client) -> io::Result<Result<String, (u32, String)>> {
     let wrong = || Ok(Err((500, format!("expected HANDLER N and N bytes, N at most {LONGEST}"))));
     let Some((name, length)) = rest.trim().split_once(char::is_whitespace) else { return wrong() };
@@ -392,7 +398,7 @@ fn text_behind(rest: &str, client: &mut Client) -> io::Result<Result<String, (u3
     Ok(Ok(format!("{name} {}", String::from_utf8_lossy(&bytes))))
 }
 
-/// A configuration and its variables, compiled.
+/// Compiles a configuration with its variables.
 fn compiled(text: &str, options: Option<&(Options, General)>) -> Result<Wish, (u32, String)> {
     let (options, general) =
         options.ok_or((520, "what was built ahead of time is not replaced".to_owned()))?;

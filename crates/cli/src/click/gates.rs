@@ -1,4 +1,4 @@
-//! Sources that handlers tell when to send: what is set is handed on to whoever sends.
+//! Gates of sources: hand the handlers' settings on to the senders.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,30 +12,30 @@ use super::io::usual;
 
 /// The gates of a program's sources.
 pub(super) struct Gates {
-    /// At the places of the sources.
+    /// By index of the source.
     all: Vec<Option<Arc<Gate>>>,
     /// Packets of a source without a limit.
     unlimited: u64,
 }
 
 impl Gates {
-    /// Of sources that send so many packets unless they have a limit.
+    /// Gates for sources that send so many packets unless they have a limit.
     pub(super) fn new(program: &Program, packets: Option<u64>) -> Gates {
         let gate = |source| program.gates.iter().any(|gate| gate.source == source).then(Arc::default);
         Gates { all: (0..program.sources.len()).map(gate).collect(), unlimited: usual(packets) }
     }
 
-    /// As the engine wants them.
+    /// All gates, as the engine takes them.
     pub(super) fn all(&self) -> &[Option<Arc<Gate>>] {
         &self.all
     }
 
-    /// That of a source, if it has one.
+    /// The gate of a source, if it has one.
     pub(super) fn of(&self, source: usize) -> Option<Arc<Gate>> {
         self.all.get(source)?.clone()
     }
 
-    /// Takes over what handlers have set.
+    /// Applies settings that handlers have changed.
     pub(super) fn renew(&self, program: &Program, engine: &mut Engine) {
         for set in &program.gates {
             let Some(gate) = self.all.get(set.source).and_then(Option::as_ref) else { continue };

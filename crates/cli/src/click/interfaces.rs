@@ -1,10 +1,10 @@
-//! Addresses of this machine's interfaces, for which their names stand in configurations.
+//! Addresses of this machine's interfaces, by whose names configurations refer to them.
 
 use millstream_click::{Graph, Interface};
 use millstream_kernel as kernel;
 
-/// What a configuration may know of the interfaces of this machine. Where the kernel tells nothing, there are none: whoever names one is told that it
-/// has no such address, and other configurations need none.
+/// Interfaces of this machine, for a configuration. The list is empty if the kernel reports nothing: a
+/// configuration that names an interface then gets an error about its address, and others need none.
 pub(super) fn of(graph: &Graph) -> Vec<Interface> {
     let addresses = kernel::addresses().unwrap_or_default();
     let gateways = match asks_for_gateways(graph) {
@@ -24,7 +24,8 @@ pub(super) fn of(graph: &Graph) -> Vec<Interface> {
     kernel::interfaces().unwrap_or_default().into_iter().map(one).collect()
 }
 
-/// Whether a graph says `NAME:gw` anywhere: the kernel tells all its routes, or none, and there may be many.
+/// Returns true if a graph has `NAME:gw` anywhere. The kernel lists all its routes or none, and there may be
+/// many.
 fn asks_for_gateways(graph: &Graph) -> bool {
     let mut arguments = graph.elements.iter().flat_map(|element| &element.arguments);
     arguments.any(|argument| argument.text.to_ascii_lowercase().contains(":gw"))

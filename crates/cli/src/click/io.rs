@@ -1,4 +1,4 @@
-//! Devices and files as packets, and what takes those that are sent.
+//! Devices and files as packets, and sinks for sent packets.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -24,24 +24,24 @@ use crate::output;
 const USUAL_PACKETS: u64 = 10_000_000;
 /// Frames of a capture file, at most.
 const MOST_FRAMES: usize = 1 << 24;
-/// When packets come that are made up at no times of their own, where time is that of packets.
+/// Default times of generated packets that have none of their own, where time is that of packets.
 const USUAL_BEAT: Beat = Beat::Rate(1_000_000);
-/// Flows that are made up.
+/// Number of generated flows.
 const FLOWS: usize = 1024;
 
 /// Packets of a source.
 pub(crate) struct Packets {
     frames: Vec<Vec<u8>>,
-    /// What they are read from instead, and how far it was read where that is done here.
+    /// File to read them from instead, and the read position if they are read here.
     file: Option<CaptureFile>,
     reading: Option<Box<dyn Stream>>,
     count: u64,
     pub(crate) description: String,
-    /// The file for what is sent to devices, and to which.
+    /// File for sent packets, each with its device.
     out: Vec<(Option<String>, String)>,
-    /// What tells it when to send.
+    /// Gate that starts and stops the source.
     gate: Option<Arc<Gate>>,
-    /// When it sends, if that is at times of its own.
+    /// Times at which it sends, if it has its own.
     pub(super) beat: Option<Beat>,
 }
 
@@ -50,12 +50,12 @@ impl Packets {
         Feed { frames: &self.frames, count: self.count }
     }
 
-    /// The same, at these times.
+    /// The same packets, sent at these times.
     pub(super) fn sending(self, beat: Option<Beat>) -> Packets {
         Packets { beat, ..self }
     }
 
-    /// The number from which on there are none for now.
+    /// Number of the first packet that may not be sent yet.
     pub(super) fn until(&self) -> u64 {
         self.gate.as_ref().map_or(u64::MAX, |gate| match gate.paused.load(Ordering::Relaxed) {
             true => 0,
@@ -63,29 +63,30 @@ impl Packets {
         })
     }
 
-    /// Packets a second, if it is told.
+    /// Packets per second, if the gate sets a rate.
     pub(super) fn rate(&self) -> Option<u64> {
         self.gate.as_ref().and_then(|gate| gate.rate())
     }
 
-    /// What they are read from, if they are not in memory.
+    /// File that they are read from, if they are not in memory.
     pub(super) fn origin(&self) -> Option<&dyn Origin> {
         self.file.as_ref().map(|file| file as &dyn Origin)
     }
 
-    /// The same with packets in memory, as many of a file as are used there.
+    /// The same packets in memory, at most [`MOST_FRAMES`] of a file.
     pub(crate) fn in_memory(self) -> Result<Packets> {
         let Some(file) = &self.file else { return Ok(self) };
         let frames = file.in_memory(MOST_FRAMES)?;
         Ok(Packets { frames, file: None, ..self })
     }
 
-    /// How many packets there are in all: a file is read to its end for that.
+    /// Number of packets in all; reads a file to its end.
     pub(super) fn total(&self) -> Result<u64> {
         self.file.as_ref().map_or(Ok(self.count), |file| Ok(file.count()?.min(self.count)))
     }
 
-    /// Hands over at most so many packets, from number `next` on, none from `until` on, and says how many these were.
+    /// Hands over at most so many packets, from number `next` on, none from `until` on, and returns their
+    /// number.
     pub(super) fn hand_over(
         &mut self,
         next: &mut u64,
@@ -117,10 +118,10 @@ impl Packets {
     }
 }
 
-/// What `--io` says of a device, or of all.
+/// `--io` for one device, or for all.
 struct Spec {
     device: Option<String>,
-    /// Files in and out; none for packets from memory.
+    /// Input and output files; `None` for packets from memory.
     files: Option<(String, Option<String>)>,
 }
 
@@ -158,7 +159,7 @@ pub(super) fn open(
         all.push(match source {
             Source::Device(name) => {
                 let own = specs.iter().find(|s| s.device.as_deref() == Some(name));
-                // A file that is for no device in particular is the first one's.
+                // A file that is for no particular device is the first device's.
                 let common = specs.iter().find(|s| s.device.is_none() && (first || s.files.is_none()));
                 first = false;
                 match own.or(common).map(|s| &s.files) {
@@ -179,12 +180,12 @@ pub(super) fn open(
     Ok(all)
 }
 
-/// How many packets a source has that does not say so.
+/// Number of packets of a source without a limit.
 pub(super) fn usual(count: Option<u64>) -> u64 {
     count.unwrap_or(USUAL_PACKETS)
 }
 
-/// Packets of a source that is no device: so many, unless it says how many itself, or has a gate that does.
+/// Packets of a source that is not a device: so many, unless it has a limit itself, or a gate with one.
 pub(crate) fn made(source: &Source, count: Option<u64>, gate: Option<Arc<Gate>>) -> Result<Packets> {
     let limited = |limit: &Option<u64>| match gate {
         Some(_) => u64::MAX,
@@ -205,7 +206,7 @@ pub(crate) fn made(source: &Source, count: Option<u64>, gate: Option<Arc<Gate>>)
     Ok(Packets { gate, ..packets })
 }
 
-/// When a source of a program sends, if that is at times of its own.
+/// Times at which a source of a program sends, if it has its own.
 pub(super) fn beat(program: &Program, source: usize) -> Option<Beat> {
     let sender = program.waits.senders.iter().find(|sender| sender.source == source)?;
     Some(match sender.beat {
@@ -214,12 +215,12 @@ pub(super) fn beat(program: &Program, source: usize) -> Option<Beat> {
     })
 }
 
-/// Packets of ports, which are not here before they come.
+/// Placeholders for packets of ports, which come later.
 pub(super) fn of_ports(descriptions: Vec<String>) -> Vec<Packets> {
     descriptions.into_iter().map(|description| Packets { description, ..nothing() }).collect()
 }
 
-/// Whether the devices that are named are there.
+/// Checks that the named devices exist.
 fn check(specs: &[Spec], program: &Program) -> Result<()> {
     let devices = devices(program);
     for name in specs.iter().filter_map(|s| s.device.as_ref()) {
@@ -243,7 +244,7 @@ fn nothing() -> Packets {
     }
 }
 
-/// Packets of a file: those of a device are frames of Ethernet.
+/// Packets of a file: Ethernet frames for a device.
 fn file(path: &str, count: Option<u64>, of_device: bool) -> Result<Packets> {
     let file = if of_device { CaptureFile::of_ethernet(path)? } else { CaptureFile::open(path)? };
     let count = count.unwrap_or(u64::MAX);
@@ -251,7 +252,7 @@ fn file(path: &str, count: Option<u64>, of_device: bool) -> Result<Packets> {
     Ok(Packets { file: Some(file), count, description, ..nothing() })
 }
 
-/// So many flows of 64-byte packets between random addresses.
+/// 64-byte packets of so many flows between random addresses.
 pub(crate) fn made_up(seed: u64, flows: usize) -> Vec<Vec<u8>> {
     let mut rng = Rng::new(seed);
     let frame = |_| {
@@ -271,14 +272,14 @@ fn memory(seed: u64, count: Option<u64>) -> Packets {
     }
 }
 
-/// What takes the packets that are sent.
+/// Sinks for sent packets.
 pub(super) struct Sinks {
     writers: BTreeMap<String, Mutex<Writer<BufWriter<File>>>>,
     /// The file of each output.
     files: Vec<Option<String>>,
 }
 
-/// When packets of each source come.
+/// Timetable of each source's packets.
 pub(super) fn timetables(packets: &[Packets]) -> Vec<Timetable<'_>> {
     packets
         .iter()
@@ -286,13 +287,13 @@ pub(super) fn timetables(packets: &[Packets]) -> Vec<Timetable<'_>> {
         .collect()
 }
 
-/// How a file is written.
+/// Format of a recording.
 pub(super) fn form(recording: &Recording) -> Form {
     Form { link: recording.link, most: recording.most as usize, whole: recording.whole }
 }
 
 impl Sinks {
-    /// Nothing is written.
+    /// Sinks that write nothing.
     pub(super) fn none() -> Sinks {
         Sinks { writers: BTreeMap::new(), files: Vec::new() }
     }
@@ -340,7 +341,7 @@ impl Sinks {
         write(&mut writer)
     }
 
-    /// Takes a packet that is sent. One whose source has no times gets none.
+    /// Takes a packet that is sent; its time is 0 if the source has no times.
     #[inline]
     pub(super) fn take(&self, packet: &Departure<'_>) -> io::Result<()> {
         self.take_at(packet, packet.arrival.time.unwrap_or(0))

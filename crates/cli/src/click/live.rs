@@ -1,5 +1,5 @@
-//! Configurations on interfaces. Devices are interfaces; packets that the configuration makes up or reads from files come by turns with theirs,
-//! and what it writes to files is written as it comes.
+//! Configurations on interfaces. Devices are interfaces. Packets that the configuration generates or reads
+//! from files alternate with theirs, and files are written as packets come.
 
 use std::fs::File;
 use std::io::{self, BufWriter};
@@ -29,10 +29,10 @@ use crate::native::LostBefore;
 use crate::native::live::{Until, Way, Wired, lost, open_all};
 use crate::native::taken::{Queues, Taken};
 
-/// What a source or an output of a configuration is.
+/// Source or output of a configuration.
 enum End {
     Interface(Wired),
-    /// Packets that are made up, or a file's.
+    /// Packets that are generated or read from a file.
     Made(Made),
     File(Writer<BufWriter<File>>, io::Result<()>),
 }
@@ -90,26 +90,27 @@ pub(super) struct Ports {
     by: By,
     sources: Vec<usize>,
     outputs: Vec<usize>,
-    /// Of each source a description.
+    /// Description of each source.
     described: Vec<String>,
-    /// Whether the configuration was compiled in stages.
+    /// True if the configuration was compiled in stages.
     stages: bool,
 }
 
-/// What has them.
+/// Distribution of interfaces and files over workers.
 enum By {
-    /// Interfaces alone, by AF_XDP: workers have their queues.
+    /// Only interfaces, by AF_XDP: each worker has queues of its own.
     Queues(Queues),
-    /// Interfaces alone, in other ways, by several workers, each of which has its wires.
+    /// Only interfaces, by other means, with several workers, each of which has wires of its own.
     Wires(Vec<Vec<Wired>>),
-    /// Any, interfaces first: one worker has all, or stages share them. How many packets there are, if none comes by an interface.
+    /// Any ends, interfaces first: one worker has all, or stages share them. With the number of packets, if
+    /// none comes by an interface.
     Ends(Vec<End>, Option<u64>),
 }
 
-/// An interface to be taken.
+/// An interface to open.
 type Wanted = (Way, String);
 
-/// What `--io` says, if it speaks of interfaces.
+/// Parses `--io`, if it names interfaces.
 fn said<'s>(specs: &'s [String], program: &Program) -> Result<Vec<Said<'s, Wanted>>> {
     let find = |text: &'s String| device_of(text, |word| Way::named(word).is_some());
     let found: Vec<_> = specs.iter().filter_map(find).collect();
@@ -120,7 +121,7 @@ fn said<'s>(specs: &'s [String], program: &Program) -> Result<Vec<Said<'s, Wante
         let (word, names) = what.split_once(':').unwrap_or((what, ""));
         let way = Way::named(word)?;
         let wanted = device.map_or_else(|| devices(program), |name| vec![name]);
-        // Devices are named as their interfaces are.
+        // Devices are named after their interfaces.
         let names = if names.is_empty() { wanted.clone() } else { names.split(',').collect() };
         let port = |(at, name): (usize, &str)| {
             let unframed = wanted.get(at).is_some_and(|device| program.unframed.iter().any(|d| d == device));
@@ -132,7 +133,7 @@ fn said<'s>(specs: &'s [String], program: &Program) -> Result<Vec<Said<'s, Wante
     Ok(said.collect())
 }
 
-/// Takes the interfaces that `--io` names, if it names any; or the exit code if that is not permitted.
+/// Opens the interfaces that `--io` names, if any. Returns the exit code if that is not permitted.
 pub(super) fn of_graph(
     args: &Running,
     program: &Program,
@@ -202,7 +203,7 @@ pub(super) fn of_graph(
     Ok(Ok(Some(Ports { by: By::Ends(ends, finite), sources: places, outputs, described, stages })))
 }
 
-/// Places of sources and of outputs, if all are interfaces of AF_XDP, and no two sources one.
+/// Indices of sources and outputs, if all are AF_XDP interfaces, and no two sources share one.
 fn only_queues(
     ports: &[Wanted],
     sources: &[Option<usize>],
@@ -214,7 +215,7 @@ fn only_queues(
     (!twice && ports.iter().all(|(way, _)| *way == Way::Xdp)).then_some((sources, outputs))
 }
 
-/// Places of sources and of outputs, if all are interfaces, and none AF_XDP's.
+/// Indices of sources and outputs, if all are interfaces, and none uses AF_XDP.
 fn only_wires(
     ports: &[Wanted],
     sources: &[Option<usize>],
@@ -225,7 +226,7 @@ fn only_wires(
     all(sources).zip(all(outputs)).filter(|_| plain)
 }
 
-/// The place of each output; files are made for those that have none, each once.
+/// Index of each output; creates files for those that have none, each once.
 fn written(program: &Program, outputs: Vec<Option<usize>>, ends: &mut Vec<End>) -> Result<Vec<usize>> {
     let mut files: Vec<(&str, usize)> = Vec::new();
     let mut all = Vec::new();
@@ -261,7 +262,7 @@ impl Ports {
         Ports { by: By::Wires(wires), sources, outputs, described, stages: false }
     }
 
-    /// How those interfaces were taken that are AF_XDP's.
+    /// Properties of the interfaces that were opened by AF_XDP.
     pub(super) fn taken(&self) -> Option<Taken> {
         let ends = match &self.by {
             By::Queues(queues) => return Some(queues.taken()),
@@ -273,13 +274,13 @@ impl Ports {
         (!interfaces.is_empty()).then_some(Taken { metadata: "copy", interfaces })
     }
 
-    /// The packets of each source, which are not here before they come.
+    /// Placeholders for the packets of each source, which come later.
     pub(super) fn packets(&self) -> Vec<Packets> {
         of_ports(self.described.clone())
     }
 
-    /// Runs the graph on what comes, until it is enough or Ctrl-C; `between` is asked between batches. Gives what was lost before it came here,
-    /// too.
+    /// Runs the graph until the limit or Ctrl-C; `between` is called between batches. Returns the packets
+    /// that were lost before they arrived here, too.
     pub(super) fn run(
         self,
         engine: &mut Engine,
@@ -321,7 +322,7 @@ impl Ports {
             let received = ran.received.iter().sum();
             let more = until.goes_on(received) && finite.is_none_or(|all| received < all);
             if !more {
-                // What waits is still sent, unless somebody wants an end.
+                // Waiting packets are still sent, unless the user interrupts.
                 room.close();
             }
             (more || until.goes_on(0) && !room.is_idle())
@@ -338,7 +339,7 @@ impl Ports {
     }
 }
 
-/// Ends files, and says what was lost before it came here.
+/// Closes files, and returns the packets that were lost before they arrived here.
 fn finished(ends: Vec<End>) -> Result<LostBefore> {
     let mut lost = LostBefore { no_room: 0, unfit: 0 };
     for end in ends {

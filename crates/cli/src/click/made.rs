@@ -1,4 +1,4 @@
-//! Packets that a configuration makes up, or reads from files, while it serves interfaces.
+//! Packets that a configuration generates, or reads from files, while it serves interfaces.
 
 use std::io;
 use std::time::Instant;
@@ -7,11 +7,11 @@ use millstream_native::io::timed::{Beat, Sender};
 
 use super::io::Packets;
 
-/// Packets of a source, as far as they were handed over.
+/// Packets of a source, and the number of the next one.
 pub(super) struct Made {
     pub(super) packets: Packets,
     next: u64,
-    /// When it sends, if it does so at times of its own, and since when: from when it is first asked.
+    /// Times at which it sends, if it has its own, and their start: the first request.
     times: Option<(Beat, Sender, Option<Instant>)>,
 }
 
@@ -21,7 +21,7 @@ impl Made {
         Made { packets, next: 0, times }
     }
 
-    /// Hands over at most so many packets that may come by now, and says how many these were.
+    /// Hands over at most so many packets that are due by now, and returns their number.
     pub(super) fn receive(&mut self, most: usize, take: &mut dyn FnMut(&[u8])) -> io::Result<usize> {
         let mut until = self.packets.until();
         if let Some((beat, sender, start)) = &mut self.times {

@@ -1,7 +1,7 @@
 //! `millstream click`: a Click configuration as one native program.
 //!
-//! The configuration is read and compiled by `millstream_click`, run by `millstream_native`; this module maps devices and files
-//! to packets, reads and writes handlers, and prints. docs/click.md.
+//! The configuration is read and compiled by `millstream_click`, run by `millstream_native`; this module maps
+//! devices and files to packets, reads and writes handlers, and prints. docs/click.md.
 
 mod control;
 mod gates;
@@ -65,25 +65,25 @@ pub(crate) struct Args {
     /// Print the program in the IR, and stop
     #[arg(long)]
     ir: bool,
-    /// Write LLVM's IR, as it was optimized, to this file
+    /// Write LLVM's optimized IR to this file
     #[arg(long, value_name = "FILE")]
     llvm_ir: Option<PathBuf>,
 }
 
 impl Args {
-    /// Whether no packet is run.
+    /// Returns true if no packet is run.
     pub(crate) fn only_prints(&self) -> bool {
         self.flat || self.ir
     }
 
-    /// Privileges that it takes.
+    /// Privileges that the command needs.
     pub(crate) fn needs(&self) -> Needs {
         if self.only_prints() { Needs::Files } else { self.running.needs() }
     }
 }
 
 impl Running {
-    /// Privileges that packets take.
+    /// Privileges that the packets need.
     pub(crate) fn needs(&self) -> Needs {
         Needs::of_io(self.io.iter().map(String::as_str))
     }
@@ -101,37 +101,43 @@ pub(crate) struct Configuration {
 }
 
 impl Configuration {
-    /// Read and compiled for so many workers, to the IR.
+    /// Reads the configuration, and compiles it to the IR for so many workers.
     pub(crate) fn program(&self, workers: u32, made: (Writers, General)) -> Result<Program> {
         front(&self.conf, &self.variables, workers, made)
     }
 }
 
-/// How a configuration is run, whenever its code was made.
+/// Options for running a configuration, whenever it was compiled.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Running {
-    /// Where packets of devices come from and go to: `mem` (random flows, what is sent is counted), or `pcap:IN[,OUT]`;
-    /// `DEVICE=pcap:IN[,OUT]` for one device; may be given several times. Until --packets or Ctrl-C: `raw` (raw sockets), `tap` (TAP interfaces, made
-    /// for the purpose) or `xdp` (AF_XDP) where devices are named as their interfaces are, `raw:INTERFACE[,INTERFACE...]` for all devices in
-    /// order, `DEVICE=raw:INTERFACE` for one; in builds with DPDK `DEVICE=dpdk:DEVICE` each, or `dpdk:DEVICE[;DEVICE...]` for all in order
+    /// Source and sink of devices' packets: `mem` (random flows; sent packets are counted), or
+    /// `pcap:IN[,OUT]`; `DEVICE=pcap:IN[,OUT]` for one device; may be given several times. Until --packets or
+    /// Ctrl-C: `raw` (raw sockets), `tap` (TAP interfaces, created for the run) or `xdp` (AF_XDP) where
+    /// devices are named after their interfaces, `raw:INTERFACE[,INTERFACE...]` for all devices in order,
+    /// `DEVICE=raw:INTERFACE` for one; in builds with DPDK `DEVICE=dpdk:DEVICE` each, or
+    /// `dpdk:DEVICE[;DEVICE...]` for all in order
     #[arg(long, value_name = "SPEC", default_value = "mem")]
     io: Vec<String>,
     /// Print a handler after the run: ELEMENT.HANDLER; may be given several times
     #[arg(long = "handler", value_name = "ELEMENT.HANDLER")]
     handlers: Vec<String>,
-    /// Fill map NAME (of an element `BPF`: ELEMENT.MAP) from FILE, as `bpftool -j map dump` writes it; may be given several times
+    /// Fill map NAME (of an element `BPF`: ELEMENT.MAP) from FILE, as `bpftool -j map dump` writes it; may be
+    /// given several times
     #[arg(long = "map", value_name = "NAME=FILE")]
     maps: Vec<String>,
-    /// Listen at this Unix socket, as Click's ControlSocket does: READ and WRITE handlers, SWAP the configuration for another
+    /// Listen at this Unix socket, as Click's ControlSocket does: READ and WRITE handlers, SWAP the
+    /// configuration for another
     #[arg(long, value_name = "SOCKET")]
     control: Option<PathBuf>,
-    /// Answer Prometheus here while it runs, at /metrics
+    /// Serve Prometheus metrics at this address while it runs, at /metrics
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
-    /// Where elements of time replay packets from memory and files: let the time between packets pass, too. Without, time leaps to whatever is next
+    /// Let the time between packets pass when elements of time replay packets from memory and files. By
+    /// default, time jumps to the next event
     #[arg(long)]
     real_time: bool,
-    /// Packets of each device; 10,000,000 from memory, the file's from a file; in all from interfaces, no end without
+    /// Packets per device; default: 10,000,000 from memory, all of a file. In all for interfaces; default: no
+    /// limit
     #[arg(long, value_name = "N")]
     packets: Option<u64>,
     #[command(flatten)]
@@ -187,13 +193,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     execute(&at(), &args.running, program, &mut engine, Some(made))
 }
 
-/// With a clock, but for stages, between which packets do not wait.
+/// With a clock, except for stages, between which packets do not wait.
 pub(crate) fn of_time(general: General) -> General {
     General { time: !general.stages, ..general }
 }
 
-/// Reads and compiles a configuration for so many workers, to the IR, with handlers that these may write, and without what is to be kept
-/// general.
+/// Reads a configuration and compiles it to the IR for so many workers, with handlers that `Writers` may
+/// write, and without the optimizations that `General` leaves out.
 pub(crate) fn front(
     conf: &Path,
     variables: &[String],
@@ -232,13 +238,13 @@ pub(crate) fn front(
     }
 }
 
-/// What is known of the capture files that packets come from. One that is not there now is an error when it is to be read.
+/// Link types of the capture files that packets come from. A missing file is an error when it is read.
 fn captures(graph: &Graph) -> Vec<Capture> {
     let link = |name: String| Some(Capture { link: capture::link(Path::new(&name))?, name });
     capture_files(graph).into_iter().filter_map(link).collect()
 }
 
-/// What tables of routes will hold.
+/// Prefixes in tables of routes.
 pub(crate) fn prefixes(program: &Program) -> Vec<(String, Prefixes)> {
     const LPM_TRIE: u32 = MapKind::LpmTrie as u32;
     let tries = program.module.maps.values().filter(|map| map.kind == LPM_TRIE);
@@ -250,7 +256,7 @@ pub(crate) fn prefixes(program: &Program) -> Vec<(String, Prefixes)> {
     known.map(|map| (map.name.clone(), held(&map.name))).collect()
 }
 
-/// What instructions of a program name as the line that they stem from.
+/// Names of elements, to which the source lines of a program's instructions refer.
 pub(crate) fn places(program: &Program) -> Vec<String> {
     program.elements.iter().map(|element| element.name.clone()).collect()
 }
@@ -288,7 +294,7 @@ fn graph(texts: &Texts, variables: &[String]) -> Result<Graph> {
     graph.map_err(|e| rendered(&[e], texts))
 }
 
-/// All errors, the last one as the report's own.
+/// Reports all errors; the last one is the result.
 fn rendered(errors: &[Error], texts: &Texts) -> Report {
     let mut reports: Vec<Report> = errors.iter().map(|e| texts.report(e, Severity::Error)).collect();
     let last = reports.pop();
@@ -298,15 +304,15 @@ fn rendered(errors: &[Error], texts: &Texts) -> Report {
     last.unwrap_or_else(|| miette!("the configuration is wrong"))
 }
 
-/// How code was made.
+/// Record of the compilation.
 pub(crate) struct Made {
-    /// What the front end took.
+    /// Time of the front end.
     front: Duration,
     options: Options,
     general: General,
 }
 
-/// Whom `--control` and `--metrics` have ask.
+/// Opens `--control` and `--metrics`.
 fn listening(args: &Running, engine: &Engine, made: Option<(Options, General)>) -> Result<Option<Control>> {
     let metrics = crate::metrics::listen(args.metrics).map_err(|error| miette!("{error}"))?;
     match (&args.control, metrics) {
@@ -315,10 +321,10 @@ fn listening(args: &Running, engine: &Engine, made: Option<(Options, General)>) 
     }
 }
 
-/// Packets at once, at most: each may be copied.
+/// Largest batch: each packet may be copied.
 const MOST_BATCH: u32 = 1024;
 
-/// Whether a configuration may get so many packets at once.
+/// Checks that a configuration may get so many packets at once.
 pub(crate) fn of_batch(batch: u32) -> Result<()> {
     match batch {
         ..=MOST_BATCH => Ok(()),
@@ -326,7 +332,7 @@ pub(crate) fn of_batch(batch: u32) -> Result<()> {
     }
 }
 
-/// What handlers give, by their names.
+/// Values of handlers, by name.
 fn values(
     names: &[String],
     program: &Program,
@@ -335,7 +341,7 @@ fn values(
     names.iter().map(|name| Ok((name.clone(), handlers::read(program, engine, name)?))).collect()
 }
 
-/// Where packets wait for elements of time; or the exit code if they cannot.
+/// Queues for the packets that wait for elements of time. Returns the exit code if they are not supported.
 fn room_of(name: &str, program: &Program, engine: &mut Engine, by_dpdk: bool) -> Result<Room, ExitCode> {
     let room = Room::new(&room::spec(program, engine));
     if by_dpdk && !room.is_empty() {
@@ -347,13 +353,13 @@ fn room_of(name: &str, program: &Program, engine: &mut Engine, by_dpdk: bool) ->
     Ok(room)
 }
 
-/// An engine that runs graphs, with what its maps are to hold.
+/// Prepares an engine for graphs, and fills its maps.
 fn prepared(args: &Running, engine: &mut Engine) -> Result<()> {
     of_batch(engine.batch())?;
     args.maps.iter().try_for_each(|spec| tables::load(engine, spec))
 }
 
-/// In whose buffers packets are worked on.
+/// Buffers that programs work in.
 fn kept(taking: &taken::Taking, by_dpdk: bool, live: bool) -> Result<Kept> {
     match (by_dpdk, live) {
         (true, _) => taking.of_dpdk(),
@@ -362,7 +368,8 @@ fn kept(taking: &taken::Taking, by_dpdk: bool, live: bool) -> Result<Kept> {
     }
 }
 
-/// Runs a program on packets, and prints what it found. `made` is how its code was made, unless that was ahead of time.
+/// Runs a program on packets, and prints the result. `made` describes the compilation, unless that was ahead
+/// of time.
 pub(crate) fn execute(
     name: &str,
     args: &Running,
@@ -422,7 +429,7 @@ pub(crate) fn execute(
         room::renew(&at_work.program, engine, room);
         on
     };
-    // The scripts begin before any packet comes: with the clock of replays, where these have one.
+    // Scripts begin before any packet comes: by the clock of replays, where these have one.
     let begun = replayed || serve(engine, &mut room);
     let is_asked = scripted || control.is_some();
     let (mut none, real) = (Room::new(&RoomSpec::default()), args.real_time);
@@ -472,7 +479,7 @@ pub(crate) fn execute(
     printed(&document, args.json)
 }
 
-/// Prints what a run found.
+/// Prints the result of a run.
 fn printed(document: &report::Document, json: bool) -> Result<ExitCode> {
     match json {
         true => outln!("{}", serde_json::to_string_pretty(document).into_diagnostic()?),

@@ -1,16 +1,16 @@
-//! Which port each device of a configuration is, as `--io` says.
+//! Mapping from a configuration's devices to ports, from `--io`.
 
 use miette::{Result, miette};
 use millstream_click::{Program, Source, Target};
 
-/// What `--io` says of one device of a configuration, or of all in order.
+/// `--io` for one device of a configuration, or for all in order.
 pub(crate) struct Said<'s, P> {
     pub(crate) device: Option<&'s str>,
-    /// A port; of all devices one each.
+    /// Its port, or one port for each device.
     pub(crate) ports: Vec<P>,
 }
 
-/// Ports, and the places of those of sources and outputs. What is no device has none.
+/// Ports, and the indices of those of sources and outputs; `None` for one that is not a device.
 pub(crate) struct Places<P> {
     pub(crate) ports: Vec<P>,
     pub(crate) sources: Vec<Option<usize>>,
@@ -31,7 +31,7 @@ fn of_target(target: &Target) -> Option<&str> {
     }
 }
 
-/// The devices of a configuration, in the order in which it has them; sources first.
+/// The devices of a configuration, in its order; sources first.
 pub(crate) fn devices(program: &Program) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
     let all =
@@ -44,7 +44,7 @@ pub(crate) fn devices(program: &Program) -> Vec<&str> {
     names
 }
 
-/// Finds the port of each device. `kind` is of ports, for errors.
+/// Finds the port of each device. `kind` names the ports in errors.
 pub(crate) fn places<P>(said: Vec<Said<'_, P>>, program: &Program, kind: &str) -> Result<Places<P>> {
     let names = devices(program);
     let (mut of, mut ports) = (Vec::new(), Vec::new());
@@ -71,7 +71,8 @@ pub(crate) fn places<P>(said: Vec<Said<'_, P>>, program: &Program, kind: &str) -
     Ok(Places { ports, sources, outputs })
 }
 
-/// What a text says of a device: `[DEVICE=]WHAT`, where WHAT begins with one of these words. (Names of devices may have any other `=` in them.)
+/// Parses `[DEVICE=]WHAT`, where WHAT begins with one of these words. (Names of devices may have any other
+/// `=` in them.)
 pub(crate) fn device_of<'t>(text: &'t str, is: impl Fn(&str) -> bool) -> Option<(Option<&'t str>, &'t str)> {
     let word = |what: &'t str| what.split(':').next().unwrap_or(what);
     if is(word(text)) {

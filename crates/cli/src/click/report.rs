@@ -1,4 +1,4 @@
-//! What a run found.
+//! Result of a run.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -54,7 +54,7 @@ struct HandlerRow {
     value: String,
 }
 
-/// All that a run found. received + copies = sent + dropped + held.
+/// Full result of a run. received + copies = sent + dropped + held.
 #[derive(Serialize)]
 pub(super) struct Document {
     schema: u32,
@@ -66,38 +66,38 @@ pub(super) struct Document {
     sent: u64,
     outputs: Vec<SentRow>,
     dropped: Vec<DropRow>,
-    /// Packets that still waited for their time at the end.
+    /// Packets that still waited at the end.
     held: u64,
-    /// How interfaces were taken, by AF_XDP.
+    /// Properties of the interfaces, with AF_XDP.
     #[serde(flatten)]
     taken: Option<Taken>,
-    /// What the kernel dropped before it came here, of packets of interfaces.
+    /// Packets of interfaces that the kernel dropped before they arrived here.
     #[serde(skip_serializing_if = "Option::is_none")]
     lost: Option<LostBefore>,
     /// Records that elements put into rings and traces.
     events: u64,
-    /// Configurations that others took the place of.
+    /// Configurations that were replaced.
     swaps: u32,
-    /// Crashes of the processes before this one, where it is supervised.
+    /// Crashes of earlier processes, if this one is supervised.
     #[serde(skip_serializing_if = "Option::is_none")]
     crashes: Option<u32>,
-    /// What each of several workers has done.
+    /// Counts of each worker, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     by_worker: Vec<Worker>,
     #[serde(skip_serializing_if = "Option::is_none")]
     latency_ns: Option<Latencies>,
-    /// In the program, batches in full: mean, and the 10th percentile of windows.
+    /// Time in the program, full batches: mean, and 10th percentile of windows.
     ns_per_packet: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     ns_per_packet_p10: Option<f64>,
-    /// Copying in and out included.
+    /// Includes copying in and out.
     mpps: f64,
-    /// Unless it was ahead of time.
+    /// `None` if compiled ahead of time.
     #[serde(skip_serializing_if = "Option::is_none")]
     compiled: Option<Compiled>,
-    /// How look-ups in tables and classifiers are made, and why so.
+    /// Implementations of look-ups in tables and classifiers, with reasons.
     templates: Vec<Chosen>,
-    /// How packets go through stages, and why so.
+    /// Order of packets through stages, with reasons.
     schedule: InForce,
     handlers: Vec<HandlerRow>,
 }
@@ -232,7 +232,7 @@ impl Document {
     }
 }
 
-/// A source in words.
+/// Describes a source.
 fn named(source: &Source) -> String {
     let limit = |limit: &Option<u64>| limit.map_or(String::new(), |limit| format!(", {limit} in all"));
     match source {

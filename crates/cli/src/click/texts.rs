@@ -1,7 +1,7 @@
 //! The text of a configuration, with those of the libraries that it requires.
 //!
-//! `require(library FILE)` stands for what the file says, once, in front of the file that requires it. The front end reads all as one text; here it is
-//! known which file each place is in.
+//! `require(library FILE)` inserts the file's text, once, in front of the file that requires it. The front
+//! end reads all as one text; this module maps each place to its file.
 
 use std::path::{Path, PathBuf};
 
@@ -11,14 +11,14 @@ use millstream_click::{Error, Span, decoded, parse};
 
 use crate::diagnostics::Excerpt;
 
-/// Texts of files, one behind the other.
+/// Concatenated texts of files.
 #[derive(Default)]
 pub(super) struct Texts {
     pub(super) whole: String,
     parts: Vec<Part>,
 }
 
-/// A file, and where it begins in the whole.
+/// A file, and its offset in the whole text.
 struct Part {
     name: String,
     from: usize,
@@ -92,7 +92,7 @@ impl Texts {
         format!("{}:{}", part.name, 1 + before.bytes().filter(|byte| *byte == b'\n').count())
     }
 
-    /// What is wrong, at its place.
+    /// Report of an error, at its place.
     pub(super) fn report(&self, error: &Error, severity: Severity) -> Report {
         match self.part(error.span) {
             Some(part) => part.report(error, severity),
@@ -101,7 +101,8 @@ impl Texts {
     }
 }
 
-/// The libraries that a text requires, and where. A text that is wrong has none: that is said when all is read.
+/// The libraries that a text requires, each with its place. A text with errors has none: the error is
+/// reported when the whole is read.
 fn libraries(text: &str) -> Vec<(String, Span)> {
     let statements = parse(text).unwrap_or_default();
     let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! What an operator writes (docs/control.md), and the map entries that it means here.
+//! An operator's configuration (docs/control.md), translated to map entries.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -12,12 +12,12 @@ use serde::de::DeserializeOwned;
 
 use super::Plane;
 
-/// A configuration as the maps hold it.
+/// A configuration as map entries.
 #[derive(Debug)]
 pub(super) struct Tables {
     /// The interfaces on which the program runs.
     pub(super) devices: Vec<String>,
-    /// What stands in the maps.
+    /// Contents of the maps.
     pub(super) entries: Vec<MapEntry>,
 }
 
@@ -162,7 +162,7 @@ enum PortState {
 struct Station {
     mac: MacText,
     vlan: u16,
-    /// None: this machine.
+    /// `None` for this machine.
     dev: Option<String>,
 }
 
@@ -249,7 +249,7 @@ struct Firewall {
     rules: Vec<String>,
     #[serde(default)]
     default: Action,
-    /// Pairs of ports: what comes in at the first goes out of the second. None: up the stack.
+    /// Pairs of ports: packets from the first leave by the second. `None`: to the network stack.
     forward: Option<BTreeMap<String, String>>,
     #[serde(default)]
     fragments: Fragments,
@@ -298,7 +298,7 @@ struct External {
     from: Option<MacText>,
 }
 
-/// Some of the external addresses, one after the other.
+/// A range of external addresses.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Run {
@@ -414,7 +414,7 @@ struct Service {
     stateless: bool,
     #[serde(default)]
     quic: bool,
-    /// Places in the list of reals, each with its weight.
+    /// Indices in the list of reals, each with its weight.
     reals: Vec<(u32, u32)>,
 }
 

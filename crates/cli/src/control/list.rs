@@ -1,4 +1,4 @@
-//! What stands in the tables of a data plane, entry by entry, in an operator's words.
+//! Tables of a data plane, entry by entry, in an operator's terms.
 
 use std::fmt::Write as _;
 
@@ -17,7 +17,7 @@ struct Listing {
     rows: Vec<Vec<String>>,
 }
 
-/// Prints it.
+/// Prints the listing.
 pub(super) fn list(plane: Plane, place: &Place, json: bool) -> Result<(), Error> {
     let mut listing = match plane {
         Plane::Router => routes(place)?,
@@ -49,7 +49,7 @@ fn document(plane: Plane, listing: &Listing) -> Value {
     json!({ "schema": 1, "plane": plane.program().name, "entries": entries })
 }
 
-/// Columns as wide as their widest cell.
+/// Formats columns as wide as their widest cell.
 fn text(listing: &Listing) -> String {
     let header: Vec<String> = listing.columns.iter().map(ToString::to_string).collect();
     let width = |column: usize| {
@@ -81,7 +81,7 @@ fn protocol_text(protocol: u8) -> String {
     }
 }
 
-/// How long ago, in seconds.
+/// Age in seconds.
 fn ago(seen: u64) -> String {
     (os::monotonic_ns().saturating_sub(seen) / 1_000_000_000).to_string()
 }
@@ -122,7 +122,7 @@ fn stations(place: &Place) -> Result<Listing, Error> {
     Ok(Listing { columns: &["mac", "vlan", "dev", "kind", "seconds_ago"], rows })
 }
 
-/// The rules that something matched, by their place in the configuration.
+/// The rules that matched, by their place in the configuration.
 fn rules(place: &Place) -> Result<Listing, Error> {
     let actions = place.map(firewall::RULES)?.entries()?;
     let mut rows = Vec::new();
@@ -141,7 +141,7 @@ fn rules(place: &Place) -> Result<Listing, Error> {
     Ok(Listing { columns: &["rule", "action", "packets", "bytes"], rows })
 }
 
-/// Each connection once, as its host inside sees it.
+/// Each connection once, as its inside host sees it.
 fn translations(place: &Place) -> Result<Listing, Error> {
     let row = |(flow, c): (nat::Flow, nat::Connection)| {
         let t = flow.tuple;

@@ -1,8 +1,8 @@
-//! `millstream control`: our data planes as an operator has them, put on interfaces, changed, watched and taken off.
+//! `millstream control`: our data planes for an operator: attaches, changes, monitors and detaches them.
 //!
-//! What runs is pinned in a directory of a BPF file system: `maps/NAME`, and `link_IFACE` for each interface. It runs on
-//! when this command ends. `millstream run --pin DIR` pins maps alike, so that `set`, `show` and `tend` work on what that
-//! runs, too.
+//! Running data planes are pinned in a directory of a BPF file system: `maps/NAME`, and `link_IFACE` for each
+//! interface. They keep running when this command ends. `millstream run --pin DIR` pins maps in the same way,
+//! so that `set`, `show` and `tend` work on its programs, too.
 
 mod config;
 mod list;
@@ -23,11 +23,11 @@ use crate::xdp::Mode;
 /// Flags of `millstream control`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Which data plane
+    /// Data plane to control
     plane: Plane,
     #[command(subcommand)]
     command: Command,
-    /// Where it is pinned; /sys/fs/bpf/millstream/PLANE if not said
+    /// Directory of its pins; by default /sys/fs/bpf/millstream/PLANE
     #[arg(long, value_name = "DIR", global = true)]
     pin: Option<PathBuf>,
 }
@@ -51,14 +51,15 @@ pub(super) enum Plane {
 enum Command {
     /// Fill the tables from a configuration and attach the program to the interfaces that it names
     Up(Up),
-    /// Change the tables to those of a configuration, under traffic; what the data plane learned stays
+    /// Change the tables to those of a configuration, under traffic; learned entries stay
     Set(Configuration),
-    /// Print what is in the tables and what was counted
+    /// Print the contents of the tables, and the counters
     Show(Output),
-    /// Print the entries: routes (router), stations (switch), connections (nat, balancer), rules that matched (firewall)
+    /// Print the entries: routes (router), stations (switch), connections (nat, balancer), rules that matched
+    /// (firewall)
     List(Output),
-    /// Do what the data plane leaves to user space, until interrupted: flood and age (switch), forget idle connections
-    /// (nat)
+    /// Do the work that the data plane leaves to user space, until interrupted: flood and age (switch),
+    /// forget idle connections (nat)
     Tend(Tend),
     /// Take the program off its interfaces and remove the tables
     Down,
@@ -77,7 +78,7 @@ struct Configuration {
 struct Up {
     #[command(flatten)]
     configuration: Configuration,
-    /// Where in the receive path it runs
+    /// Place in the receive path to attach to
     #[arg(long, value_name = "MODE", default_value = "any")]
     mode: Mode,
 }
@@ -91,7 +92,7 @@ struct Output {
 
 #[derive(Debug, clap::Args)]
 struct Tend {
-    /// One round, then end
+    /// Do one round, then end
     #[arg(long)]
     once: bool,
     /// Seconds after which a learned station that sent nothing is forgotten (switch)

@@ -1,9 +1,9 @@
-//! What runs, by its pins: putting it up, changing it, taking it down.
+//! Data planes by their pins: attaching, changing, detaching.
 //!
-//! Tables are changed in an order in which a packet never meets an entry that names something that is not there: what is
-//! named is written first, what is no longer named is removed last. A router's next hops go to the half of their table that
-//! is not in use, so that routes change from old ones to new ones one at a time. A firewall's rules are loaded anew and
-//! swapped in as a whole, by one link update per interface.
+//! Tables are changed in an order in which a packet never meets an entry that refers to a missing one:
+//! targets are written first, and removed last when no entry refers to them. A router's next hops go to the
+//! unused half of their table, so that routes change from old ones to new ones one at a time. A firewall's
+//! rules are loaded anew and swapped in as a whole, by one link update per interface.
 
 use std::collections::HashSet;
 use std::io;
@@ -26,13 +26,13 @@ const LINK: &str = "link_";
 /// Next hops of one configuration: half of the table.
 const HALF: u32 = router::MAX_NEXT_HOPS as u32 / 2;
 
-/// Why something could not be done.
+/// Reasons why an operation failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     /// A pin or a directory of pins.
     #[error("{path}: {source}")]
     Path { path: PathBuf, source: io::Error },
-    /// Others could change what is pinned.
+    /// Others could change the pinned objects.
     #[error(transparent)]
     Place(#[from] PlaceError),
     #[error(transparent)]
@@ -43,7 +43,7 @@ pub(super) enum Error {
     Program(#[from] millstream_loader::ProgramError),
     #[error(transparent)]
     Object(#[from] millstream_object::ObjectError),
-    /// An interface, and what the kernel says.
+    /// An interface, and the kernel's error.
     #[error("{name}: {source}")]
     Interface { name: String, source: kernel::Error },
     #[error("{0}")]
@@ -66,7 +66,7 @@ impl Error {
         refused || matches!(self.errno(), Some(libc::EPERM | libc::EACCES | libc::EOPNOTSUPP | libc::ENOSYS))
     }
 
-    /// Whether the kernel said no to what is usable. An interface that is not there is not.
+    /// Returns true if the kernel refused usable input. A missing interface does not count.
     pub(super) fn is_refusal(&self) -> bool {
         match self {
             Error::Program(_) | Error::Loader(millstream_loader::Error::Program { .. }) => true,
@@ -108,7 +108,7 @@ impl Place {
         Place { directory }
     }
 
-    /// Checks that nobody else can change what is pinned, if something is.
+    /// Checks that nobody else can change the pinned objects, if there are any.
     pub(super) fn check(&self) -> Result<()> {
         for directory in [&self.directory, &self.directory.join(MAPS)] {
             if directory.symlink_metadata().is_ok() {
@@ -118,7 +118,7 @@ impl Place {
         Ok(())
     }
 
-    /// A map of what runs.
+    /// A map of the running data plane.
     pub(super) fn map(&self, name: &str) -> Result<Map> {
         let path = self.directory.join(MAPS).join(name);
         if !path.exists() {
@@ -139,7 +139,7 @@ impl Place {
         entries.map(|e| e.path()).filter(is_link).collect()
     }
 
-    /// Loads, fills, attaches and pins. If anything fails, all is as before.
+    /// Loads, fills, attaches and pins. If a step fails, the previous state is restored.
     pub(super) fn up(&self, plane: Plane, tables: &Tables, mode: Mode) -> Result<()> {
         if self.directory.exists() {
             let directory = self.directory.display();
@@ -156,7 +156,7 @@ impl Place {
         for name in &tables.devices {
             attached.push((name, attach(&program, name, mode)?));
         }
-        // From here on there is something to remove.
+        // From here on there are pins to remove.
         let pinned = self.pin(&object, &session, &attached);
         if pinned.is_err() {
             self.remove();
@@ -193,7 +193,7 @@ impl Place {
 
     fn remove(&self) {
         for path in self.links() {
-            // What cannot be removed shows in that the directory stays.
+            // The directory stays if a file cannot be removed.
             let _ = std::fs::remove_file(path);
         }
         let maps = self.directory.join(MAPS);
@@ -213,7 +213,7 @@ impl Place {
         }
     }
 
-    /// Where new next hops go: the half that no route names.
+    /// Base of the half of the table that no route refers to, for new next hops.
     fn free_half(&self) -> Result<u32> {
         let routes = self.map(router::ROUTES)?.entries()?;
         let upper = |v: &[u8]| v.first_chunk().is_some_and(|c| u32::from_ne_bytes(*c) >= HALF);
@@ -232,14 +232,14 @@ impl Place {
             map.update_all_cpus(&entry.key, &entry.value, UpdateMode::Any)?;
             keys.insert(&entry.key);
         }
-        // What names comes before what is named in `configured`, and so goes first.
+        // In `configured`, maps that refer to others come first, and so are cleared first.
         for (name, map, keys) in &by_map {
             forget(name, map, keys)?;
         }
         Ok(())
     }
 
-    /// Loads anew with these tables and puts the new program in the old one's place.
+    /// Loads the program anew with these tables, and replaces the old one.
     fn swap(&self, plane: Plane, tables: &Tables) -> Result<()> {
         let object = Object::parse(plane.program().name, plane.program().object)?;
         let links: Vec<Link> =
@@ -295,8 +295,8 @@ fn attach(program: &Program, name: &str, mode: Mode) -> Result<Link> {
     attach().map_err(|source| Error::Interface { name: name.to_owned(), source })
 }
 
-/// The tables that a configuration is about; those that name entries of others before those. The rest is what the data
-/// plane learned and counted.
+/// The tables that a configuration fills; those that refer to others come first. The remaining tables hold
+/// learned entries and counters.
 fn configured(plane: Plane) -> &'static [&'static str] {
     match plane {
         Plane::Router => &[router::ROUTES, router::NEXT_HOPS, router::TX_PORTS],
@@ -316,7 +316,7 @@ fn configured(plane: Plane) -> &'static [&'static str] {
     }
 }
 
-/// Removes what is in a map and not among `keys`; elements of arrays, which are always there, become zero.
+/// Removes the entries of a map that are not among `keys`; array elements, which always exist, become zero.
 fn forget(name: &str, map: &Map, keys: &HashSet<&[u8]>) -> Result<()> {
     let is_array = matches!(map.info().map_type, MapType::ARRAY | MapType::PERCPU_ARRAY);
     let zeros = vec![0; map.info().value_size as usize];

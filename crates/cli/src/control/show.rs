@@ -1,4 +1,4 @@
-//! What is in the tables of a data plane, and what it has counted.
+//! Contents of a data plane's tables, and its counters.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::Plane;
 use super::place::{Error, Place, device_name};
 
-/// Rules, services or reals that are shown by themselves, at most: those with the most packets.
+/// Maximum number of rules, services or reals that are shown individually: those with the most packets.
 const MOST: usize = 32;
 
 #[derive(Serialize)]
@@ -20,7 +20,7 @@ struct Report {
     /// Entries by table; of arrays, those that are not zero.
     tables: BTreeMap<&'static str, usize>,
     ports: Vec<PortRow>,
-    /// What was counted, by name; what never happened is left out.
+    /// Counters by name; zero counters are left out.
     counts: BTreeMap<String, u64>,
     /// Packets and bytes by rule, service or real: those with the most packets.
     busiest: Vec<Busy>,
@@ -43,7 +43,7 @@ struct Busy {
     bytes: u64,
 }
 
-/// Prints it.
+/// Prints the report.
 pub(super) fn show(plane: Plane, place: &Place, json: bool) -> Result<(), Error> {
     let report = report(plane, place)?;
     if json {
@@ -55,14 +55,14 @@ pub(super) fn show(plane: Plane, place: &Place, json: bool) -> Result<(), Error>
     Ok(())
 }
 
-/// Where a data plane keeps what.
+/// Maps of a data plane.
 struct Layout {
     tables: &'static [&'static str],
     /// A map of [`PortCounters`] by interface.
     ports: Option<&'static str>,
     /// A map of counts by event, and the events' names.
     events: Option<(&'static str, Vec<String>)>,
-    /// Maps of packets and bytes, and what their indices are.
+    /// Maps of packets and bytes, and the meaning of their indices.
     busy: &'static [(&'static str, &'static str)],
 }
 
@@ -162,7 +162,7 @@ fn count(map: &Map) -> Result<usize, Error> {
     })
 }
 
-/// The elements of a per-CPU map of counts, summed over CPUs, that are not all zero.
+/// The non-zero elements of a per-CPU map of counts, summed over CPUs.
 pub(super) fn sums(map: &Map) -> Result<Vec<(u32, Vec<u64>)>, Error> {
     let words = map.info().value_size as usize / 8;
     let mut out = Vec::new();

@@ -1,4 +1,4 @@
-//! What data planes leave to user space: the switch's flooding and ageing, the end of the NAT's idle connections.
+//! User-space tasks of data planes: the switch's flooding and ageing, expiry of the NAT's idle connections.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -10,9 +10,9 @@ use millstream_programs::{nat, switch};
 use super::Plane;
 use super::place::{Error, Place};
 
-/// Between two walks through a table.
+/// Time between two walks through a table.
 const ROUND: Duration = Duration::from_secs(5);
-/// How long frames are waited for, and how soon an interruption is noticed.
+/// Time to wait for frames, and so the delay of an interruption.
 const WAIT: Duration = Duration::from_millis(200);
 /// Frames taken from one port before the others have their turn.
 const TURN: usize = 64;
@@ -46,7 +46,7 @@ fn tend_nat(place: &Place, once: bool) -> Result<(), Error> {
     }
 }
 
-/// Waits so long; true if the user wants an end.
+/// Waits so long; returns true if the user interrupts.
 fn pause(length: Duration) -> bool {
     let end = Instant::now() + length;
     while !os::interrupted() && Instant::now() < end {
@@ -82,7 +82,7 @@ fn tend_switch(place: &Place, age: Duration, once: bool) -> Result<(), Error> {
     }
 }
 
-/// A socket at each port, and at nothing else.
+/// Opens a socket at each port, and closes all others.
 fn listen(sockets: &mut Vec<PacketSocket>, config: &switch::Config) -> Result<(), Error> {
     let wanted: BTreeSet<u32> = config.ports.iter().map(|p| p.port).collect();
     sockets.retain(|s| wanted.contains(&s.ifindex()));
@@ -94,7 +94,7 @@ fn listen(sockets: &mut Vec<PacketSocket>, config: &switch::Config) -> Result<()
     Ok(())
 }
 
-/// Sends on what the data plane passed up for that.
+/// Sends frames that the data plane passed up for flooding.
 fn flood(
     sockets: &[PacketSocket],
     config: &switch::Config,
@@ -104,7 +104,7 @@ fn flood(
         for _ in 0..TURN {
             let Some(frame) = socket.receive()? else { break };
             let Some((to, vlan)) = config.destination(socket.ifindex(), &frame) else { continue };
-            // What is known and came up all the same is this machine's own, or was learned meanwhile.
+            // A known destination that came up all the same is this machine's own, or was learned meanwhile.
             if to[0] & 1 == 0 && is_known(to, vlan)? {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! The commands that ask a daemon, or give it orders.
+//! Commands that query a daemon or give it orders.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -16,10 +16,10 @@ use crate::exit::Exit;
 use crate::run::{places, text};
 use crate::wrap::{columns, wrap};
 
-/// How long an answer is waited for: an order may have to wait for code that is being made.
+/// Time limit for an answer: an order may have to wait for code that is being compiled.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Which daemon.
+/// Daemon to talk to.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Where {
     /// The daemon's socket
@@ -42,7 +42,7 @@ pub(crate) struct StatusArgs {
 pub(crate) struct HistoryArgs {
     /// The program; without it, all
     program: Option<String>,
-    /// So many records, the newest, at most
+    /// Number of records to show, the newest, at most
     #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
     last: usize,
     #[command(flatten)]
@@ -75,19 +75,19 @@ pub(crate) struct Connection {
     stream: BufReader<UnixStream>,
 }
 
-/// Why there was no answer.
+/// Reasons for a missing answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AskError {
-    /// Nobody listens, or not to us.
+    /// Nobody listens, or access is denied.
     #[error("{path}: no daemon answers: {source}")]
     Connect { path: PathBuf, source: std::io::Error },
-    /// It went away, or says what cannot be understood.
+    /// The daemon closed the connection, or its answer cannot be parsed.
     #[error("{path}: the daemon's answer: {source}")]
     Answer { path: PathBuf, source: std::io::Error },
 }
 
 impl AskError {
-    /// Says it, and what to do; gives the exit code.
+    /// Prints the error and advice; returns the exit code.
     pub(super) fn say(&self) -> Exit {
         let (AskError::Connect { source, .. } | AskError::Answer { source, .. }) = self;
         errln!("{self}");
@@ -106,7 +106,7 @@ impl AskError {
 }
 
 impl Connection {
-    /// Connects.
+    /// Connects to the daemon.
     pub(crate) fn open(at: &Where) -> Result<Connection, AskError> {
         let connect = |source| AskError::Connect { path: at.socket.clone(), source };
         let stream = UnixStream::connect(&at.socket).map_err(connect)?;
@@ -114,7 +114,7 @@ impl Connection {
         Ok(Connection { path: at.socket.clone(), stream: BufReader::new(stream) })
     }
 
-    /// Asks, and gives the line of the answer and what it says.
+    /// Sends a command, and returns the answer as a line and parsed.
     pub(crate) fn ask(&mut self, command: Command) -> Result<(String, Answer), AskError> {
         let failed = |source: std::io::Error| AskError::Answer { path: self.path.clone(), source };
         let mut question =
@@ -207,7 +207,7 @@ fn done(answer: Answer, how: &str) -> Exit {
     Exit::Done
 }
 
-/// How things stand, for people who have so many columns.
+/// Status as text, for so many columns.
 fn table(status: &Status, columns: usize) -> String {
     let mut out = format!(
         "millstream {}, process {}, up {}; {:.2} % of a core, {:.1} MiB\n",
@@ -223,7 +223,7 @@ fn table(status: &Status, columns: usize) -> String {
     out.lines().flat_map(|line| wrap(line, columns, 2)).map(|line| line + "\n").collect()
 }
 
-/// A program, in some lines.
+/// A program's status, in several lines.
 fn block(p: &ProgramStatus) -> String {
     let on = if p.interfaces.is_empty() { String::new() } else { format!(" on {}", places(&p.interfaces)) };
     let what = p.program.as_deref().map_or(String::new(), |program| format!(": {program}"));
@@ -247,7 +247,7 @@ fn block(p: &ProgramStatus) -> String {
     out
 }
 
-/// Packets, and how long each takes.
+/// Packets, and the time of each.
 pub(crate) fn pace(p: &ProgramStatus) -> String {
     let ns = |n: Option<f64>| n.map_or("?".to_owned(), |n| format!("{n:.1}"));
     let share = |fast: u64| format!(" ({:.1} % specialised)", 100.0 * fast as f64 / p.packets.max(1) as f64);
@@ -263,7 +263,7 @@ pub(crate) fn pace(p: &ProgramStatus) -> String {
     )
 }
 
-/// What was made, and what became of it.
+/// Counts of generations, by their outcome.
 pub(crate) fn made(p: &ProgramStatus) -> String {
     let c = &p.counts;
     format!(
@@ -290,7 +290,7 @@ fn line_of(record: &Record) -> String {
     format!("{}  {}: {what}", clock(record.time_ms), record.program)
 }
 
-/// A moment as people in UTC write it.
+/// A moment in UTC as text.
 fn clock(ms: u64) -> String {
     let (days, of_day) = ((ms / 86_400_000) as i64, ms % 86_400_000);
     let (year, month, day) = date(days);
@@ -298,7 +298,7 @@ fn clock(ms: u64) -> String {
     format!("{year}-{month:02}-{day:02} {:02}:{:02}:{:02}.{ms:03}Z", s / 3600, s / 60 % 60, s % 60)
 }
 
-/// Year, month and day of a day since 1970, by the era-based reckoning of H. Hinnant's `civil_from_days`.
+/// Year, month and day of a day since 1970, by the era-based algorithm of H. Hinnant's `civil_from_days`.
 fn date(days: i64) -> (i64, i64, i64) {
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);

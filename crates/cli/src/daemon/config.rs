@@ -1,7 +1,7 @@
 //! The daemon's configuration: a TOML file, or programs named on the command line.
 //!
-//! An unknown key is an error, and so is everything that can be seen to be wrong without the kernel: the message names
-//! the line and says what to do.
+//! An unknown key is an error, and so is everything that can be seen to be wrong without the kernel: the
+//! message names the line and gives advice.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -16,23 +16,23 @@ use toml::Spanned;
 use crate::run::{Adopted, PINS, check_maps, default_pins};
 use crate::xdp::Mode;
 
-/// Why a configuration cannot be used.
+/// Reasons why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{place}: {message}")]
 pub(crate) struct ConfigError {
     /// File and line.
     place: String,
     message: String,
-    /// What to do.
+    /// Advice to the user.
     pub(crate) help: String,
 }
 
-/// What the daemon is to do.
+/// Configuration of the daemon.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Config {
-    /// Where it listens; the command line's comes first.
+    /// Path of its socket; the command line takes precedence.
     pub(crate) socket: Option<PathBuf>,
-    /// Where metrics are to be had.
+    /// Address to serve metrics at.
     pub(crate) metrics: Option<SocketAddr>,
     pub(crate) entries: Vec<Entry>,
 }
@@ -42,27 +42,27 @@ pub(crate) struct Config {
 pub(crate) struct Entry {
     pub(crate) name: String,
     pub(crate) object: PathBuf,
-    /// Where the object has several.
+    /// Name of the program, where the object has several.
     pub(crate) program: Option<String>,
     pub(crate) interfaces: Vec<String>,
     pub(crate) mode: Mode,
     pub(crate) egress: bool,
-    /// Take the places of the programs that are there: of which.
+    /// Programs that it may replace.
     pub(crate) adopt: Option<Adopted>,
     pub(crate) exclude: Vec<String>,
-    /// Maps of least recent use whose lookups need not count as use.
+    /// LRU maps whose lookups need not count as use.
     pub(crate) approximate_lru: Vec<String>,
     pub(crate) twins: bool,
     pub(crate) count: bool,
     pub(crate) keep: bool,
     pub(crate) interval: Duration,
     pub(crate) pins: PathBuf,
-    /// When the object was last written: a reload takes up one that is new.
+    /// Modification time of the object: a reload picks up a newer one.
     pub(crate) written: Option<SystemTime>,
 }
 
 impl Entry {
-    /// One with everything as it is if nothing is said.
+    /// An entry with defaults.
     fn new(object: PathBuf, interfaces: Vec<String>) -> Entry {
         let name = interfaces.join("+");
         let written = std::fs::metadata(&object).and_then(|m| m.modified()).ok();
@@ -85,7 +85,7 @@ impl Entry {
         }
     }
 
-    /// What a session is given.
+    /// Settings of the session.
     pub(crate) fn settings(&self, interfaces: &[u32]) -> Settings {
         let mut settings = Settings::new(&self.pins);
         settings.mode = self.mode.into();
@@ -101,7 +101,7 @@ impl Entry {
         settings
     }
 
-    /// Whether what is said of the object's maps is true of this object.
+    /// Checks the options about maps against this object.
     pub(crate) fn check_object(&self, object: &Object) -> Result<(), ConfigError> {
         check_maps(object, &self.exclude, &self.approximate_lru).map_err(|(message, help)| ConfigError {
             place: self.object.display().to_string(),
@@ -110,13 +110,13 @@ impl Entry {
         })
     }
 
-    /// What is left on the interfaces at the end.
+    /// State of the interfaces at the end.
     pub(crate) fn leave(&self) -> Leave {
         if self.keep { Leave::Original } else { Leave::Restored }
     }
 }
 
-/// The file, as it is written.
+/// The file's syntax.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct File {
@@ -127,7 +127,7 @@ struct File {
     program: Vec<Spanned<Table>>,
 }
 
-/// A `[[program]]` of it.
+/// A `[[program]]` table.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Table {
@@ -189,7 +189,7 @@ fn parse(text: &str, path: &Path, known: &mut Known) -> Result<Config, ConfigErr
         let at = e.span().map_or(0, |s| s.start);
         error(at, e.message().trim().to_owned(), "docs/daemon.md has every key and an example")
     })?;
-    // Paths are meant from where the file is.
+    // Paths are relative to the file's folder.
     let base = path.parent().unwrap_or(Path::new(""));
     let pins = file.pins.unwrap_or_else(|| PINS.into());
     let mut entries = Vec::new();
@@ -236,7 +236,7 @@ fn from_flag(flag: &str, known: &mut Known) -> Result<Entry, ConfigError> {
     Ok(entry)
 }
 
-/// What programs have, which each may have once only.
+/// Properties that no two programs may share.
 #[derive(Default)]
 struct Known {
     names: BTreeSet<String>,
@@ -245,7 +245,7 @@ struct Known {
 }
 
 impl Known {
-    /// Says what is wrong with one more program, and what to do.
+    /// Checks one more program; returns the error and advice.
     fn check(&mut self, entry: &Entry) -> Result<(), (String, &'static str)> {
         if entry.interfaces.is_empty() || entry.interfaces.iter().any(String::is_empty) {
             return Err(("it has no interface".into(), "`ip link` lists the interfaces"));

@@ -1,6 +1,6 @@
-//! Metrics of the daemon, for Prometheus ([`crate::metrics`] answers it).
+//! Metrics of the daemon, for Prometheus ([`crate::metrics`] serves them).
 //!
-//! What is counted elsewhere is read at each scrape; durations are put into histograms when they are told.
+//! Counters kept elsewhere are read at each scrape; durations are added to histograms when they are reported.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::Daemon;
 use super::protocol::{ProgramStatus, State, Status};
 use super::slot::Slot;
 
-/// How long things took.
+/// Histograms of durations.
 #[derive(Debug)]
 pub(super) struct Times {
     compile: Histogram,
@@ -37,12 +37,12 @@ impl Default for Times {
 }
 
 impl Times {
-    /// Takes up what a report says of times.
+    /// Records the durations in a report.
     pub(super) fn note(&self, report: &Report) {
         let seconds = |us: u64| us as f64 / 1e6;
         let latency = match report {
             Report::Specialised { compile_us, load_us, swap_us, latency_us, .. } => {
-                // What stood by was made before.
+                // Code on standby was compiled before.
                 if (*compile_us, *load_us) != (0, 0) {
                     self.compile.observe(seconds(*compile_us));
                     self.load.observe(seconds(*load_us));
@@ -60,7 +60,7 @@ impl Times {
     }
 }
 
-/// Reads everything when it is asked.
+/// Reads all figures on a scrape.
 #[derive(Debug)]
 struct Reader(Arc<Daemon>);
 
@@ -103,14 +103,14 @@ const HISTOGRAMS: &[(&str, &str, OfSlot)] = &[
     }),
 ];
 
-/// A figure of each program's.
+/// A figure of each program.
 struct Metric {
     name: &'static str,
     help: &'static str,
     of: Figure,
 }
 
-/// What it is, and how it is read; `None` where it is not known.
+/// Type of a metric, and its reader; `None` if the value is not known.
 enum Figure {
     Count(fn(&ProgramStatus) -> Option<u64>),
     Level(fn(&ProgramStatus) -> Option<f64>),
@@ -186,7 +186,7 @@ const METRICS: &[Metric] = &[
     count("millstream_failures", "Sessions that failed", |p| Some(p.counts.failures)),
 ];
 
-/// Slots of program arrays, by what is called in the place of the program in them.
+/// Slots of program arrays, by the kind of program that is called in their place.
 fn slots_of(encoder: &mut DescriptorEncoder<'_>, programs: &[ProgramStatus]) -> std::fmt::Result {
     let gauge = prometheus_client::metrics::MetricType::Gauge;
     let help = "Slots of program arrays, by what is called in the place of the program in them";
@@ -202,7 +202,7 @@ fn slots_of(encoder: &mut DescriptorEncoder<'_>, programs: &[ProgramStatus]) -> 
     Ok(())
 }
 
-/// Interfaces, those that a program is on and those that it waits for, and the packets of each.
+/// Interfaces, attached and awaited, and the packets of each.
 fn interfaces_of(encoder: &mut DescriptorEncoder<'_>, programs: &[ProgramStatus]) -> std::fmt::Result {
     use prometheus_client::metrics::MetricType::{Counter, Gauge};
     let help = "1 while the program is on the interface, 0 while it waits for it";
@@ -238,7 +238,7 @@ fn of_daemon(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> std::fmt::
     memory.encode(encoder.encode_descriptor("process_resident_memory", help, unit, memory.metric_type())?)
 }
 
-/// Everything as text.
+/// All metrics as text.
 pub(super) fn text(daemon: &Arc<Daemon>) -> String {
     crate::metrics::text(Box::new(Reader(Arc::clone(daemon))))
 }

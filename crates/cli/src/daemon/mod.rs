@@ -1,9 +1,9 @@
 //! `millstream daemon`: many programs on many interfaces, kept fast in the background, watched and steered over a
 //! socket.
 //!
-//! Each program has a thread of its own ([`worker`]) with a session as `millstream run` has it; what others see of it
-//! and the orders that it is given are in its [`slot`]. [`socket`] speaks the [`protocol`] that [`client`] is the other
-//! side of; [`metrics`] are for Prometheus. A program that fails is tried again and disturbs no other.
+//! Each program has a thread of its own ([`worker`]) with a session like that of `millstream run`; its status
+//! and its orders are in its [`slot`]. [`socket`] serves the [`protocol`], whose other side is [`client`];
+//! [`metrics`] are for Prometheus. A program that fails is tried again and disturbs no other.
 
 pub(crate) mod client;
 mod config;
@@ -34,29 +34,29 @@ use protocol::{Answer, Command, Status};
 use slot::{Order, Slot};
 use socket::{Socket, SocketError};
 
-/// Where a daemon listens if nothing else is said.
+/// Default path of a daemon's socket.
 pub(crate) const SOCKET: &str = "/run/millstream/daemon.sock";
-/// Records of a history if nothing else is said.
+/// Default number of records in a history.
 const LAST: usize = 50;
-/// From one look at signals to the next.
+/// Interval between two checks for signals.
 const TICK: Duration = Duration::from_millis(100);
 
 /// Flags of `millstream daemon`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The configuration, a TOML file; SIGHUP has it read again
+    /// Configuration, a TOML file; SIGHUP makes the daemon read it again
     #[arg(long, value_name = "FILE", required_unless_present = "program")]
     config: Option<PathBuf>,
-    /// A program without a configuration, or one more: an object file and the interfaces that it is for
+    /// Program without a configuration, or in addition to it: an object file and its interfaces
     #[arg(long, value_name = "IFACE[+IFACE]=OBJECT")]
     program: Vec<String>,
-    /// Listen here; without it, where the configuration says, or at /run/millstream/daemon.sock
+    /// Listen at this socket; default: the configuration's, or /run/millstream/daemon.sock
     #[arg(long, value_name = "PATH", env = "MILLSTREAM_SOCKET")]
     socket: Option<PathBuf>,
-    /// Answer Prometheus here, at /metrics
+    /// Serve Prometheus metrics at this address, at /metrics
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
-    /// Say whether configuration and objects can be used, and end
+    /// Check that configuration and objects can be used, and end
     #[arg(long)]
     check: bool,
 }
@@ -93,7 +93,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     Ok(Exit::Done.into())
 }
 
-/// Starts answering, in threads that end with the process.
+/// Starts the servers, in threads that end with the process.
 fn serve(daemon: &Arc<Daemon>, socket: &Socket, metrics: Option<TcpListener>) -> Result<(), miette::Report> {
     let listener = socket.listener.try_clone().map_err(|e| miette!("the socket: {e}"))?;
     let answering = Arc::clone(daemon);
@@ -131,7 +131,7 @@ fn without_socket(error: &SocketError) -> Exit {
     exit
 }
 
-/// Says of each program whether it can be used.
+/// Reports for each program if it can be used.
 fn check(config: &Config) -> Result<ExitCode, miette::Report> {
     let mut exit = Exit::Done;
     for entry in &config.entries {
@@ -146,7 +146,7 @@ fn check(config: &Config) -> Result<ExitCode, miette::Report> {
     Ok(exit.into())
 }
 
-/// Reads an entry's object; gives the number of lookups in its program.
+/// Reads an entry's object; returns the number of lookups in its program.
 fn usable(entry: &Entry) -> Result<usize, miette::Report> {
     let object = input::read(&entry.object)?;
     entry.check_object(&object).map_err(|e| miette!(help = e.help.clone(), "{e}"))?;
@@ -155,7 +155,7 @@ fn usable(entry: &Entry) -> Result<usize, miette::Report> {
     Ok(compiler.sites().len())
 }
 
-/// Where the configuration comes from, each time that it is read.
+/// Sources of the configuration, for each time that it is read.
 #[derive(Clone, Debug)]
 struct Sources {
     file: Option<PathBuf>,
@@ -168,15 +168,15 @@ impl Sources {
     }
 }
 
-/// The programs, and what was asked of the daemon as a whole.
+/// The programs, and the state of the daemon as a whole.
 #[derive(Debug)]
 struct Daemon {
     start: Instant,
     sources: Sources,
     running: Mutex<Vec<Running>>,
-    /// It was told to end, and has given everything back.
+    /// True if the daemon was told to end, and has given everything back.
     ending: AtomicBool,
-    /// Whoever told it to end has the answer.
+    /// True if the client that told it to end has got the answer.
     stop: AtomicBool,
 }
 
@@ -193,17 +193,17 @@ impl Running {
         let (slot, orders) = Slot::new(entry);
         let slot = Arc::new(slot);
         let working = Arc::clone(&slot);
-        // The kernel shows 15 bytes of it.
+        // The kernel shows only 15 bytes of the name.
         let name = format!("ms-{}", slot.entry.name);
         let thread = std::thread::Builder::new().name(name).spawn(move || worker::work(&working, &orders))?;
         Ok(Running { slot, thread })
     }
 
-    /// Ends it, and waits until it has given its interfaces back.
+    /// Ends the program, and waits until it has given its interfaces back.
     fn end(self) {
         match self.slot.order(Order::End) {
             Ok(()) => drop(self.thread.join()),
-            // What it has attached is pinned, and guarded; the next daemon takes it over.
+            // Its attachments are pinned and guarded; the next daemon takes them over.
             Err(why) => tracing::error!(program = self.slot.entry.name, "it does not end: {why}"),
         }
     }
@@ -224,8 +224,8 @@ impl Daemon {
         self.running().iter().map(|r| Arc::clone(&r.slot)).collect()
     }
 
-    /// From now on these are the programs: others end, those that are as they were go on undisturbed. Gives the names
-    /// of those that were started or ended.
+    /// Replaces the programs: ends those that are gone, and leaves unchanged ones undisturbed. Returns the
+    /// names of those that were started or ended.
     fn take_up(&self, entries: Vec<Entry>) -> Vec<String> {
         let mut running = self.running();
         let (stay, end): (Vec<_>, Vec<_>) = running.drain(..).partition(|r| entries.contains(&r.slot.entry));
@@ -247,7 +247,7 @@ impl Daemon {
         changed
     }
 
-    /// Reads the configuration again. If it cannot be used, all stays as it is.
+    /// Reads the configuration again. If it cannot be used, nothing changes.
     fn reload(&self) -> Answer {
         match self.sources.read() {
             Ok(config) => Answer::Done { programs: self.take_up(config.entries) },
@@ -259,7 +259,7 @@ impl Daemon {
         }
     }
 
-    /// Answers signals until one of them, or an order, is to end; then gives everything back.
+    /// Handles signals until one of them, or an order, ends the daemon; then gives everything back.
     fn until_the_end(&self) {
         while !os::interrupted() && !self.stop.load(Ordering::SeqCst) {
             std::thread::sleep(TICK);
@@ -293,7 +293,7 @@ impl Daemon {
             Command::Resume { program } => self.order(program.as_deref(), Order::Resume),
             Command::Stop { program: None } => {
                 let programs = self.slots().iter().map(|s| s.entry.name.clone()).collect();
-                // Now, so that the answer comes when it is done.
+                // Done now, so that the answer comes afterwards.
                 self.take_up(Vec::new());
                 self.ending.store(true, Ordering::SeqCst);
                 Answer::Done { programs }
@@ -303,7 +303,7 @@ impl Daemon {
         }
     }
 
-    /// An answer has been sent.
+    /// Notes that an answer has been sent.
     fn answered(&self) {
         if self.ending.load(Ordering::SeqCst) {
             self.stop.store(true, Ordering::SeqCst);
@@ -328,7 +328,7 @@ impl Daemon {
             Ok(slots) => slots,
             Err(refused) => return refused,
         };
-        // All of them, and at the same time: one that takes long does not keep the others waiting.
+        // All of them, and concurrently: a slow one does not keep the others waiting.
         let outcomes: Vec<Result<String, String>> = std::thread::scope(|scope| {
             let each = |slot: &Arc<Slot>| {
                 let slot = Arc::clone(slot);

@@ -1,11 +1,11 @@
-//! What systemd is told of (`Type=notify`): sd_notify(3), without its library.
+//! Notifications to systemd (`Type=notify`): sd_notify(3), without its library.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// Tells it, if it wants to be told.
+/// Notifies systemd, if it asks for that.
 pub(super) fn tell(what: &str) {
     if let Some(to) = std::env::var_os("NOTIFY_SOCKET")
         && let Err(error) = send(to.as_bytes(), what)

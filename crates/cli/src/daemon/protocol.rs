@@ -1,4 +1,4 @@
-//! What the daemon and those who ask it say to each other: one JSON object a line, each with the schema's number.
+//! Messages between the daemon and its clients: one JSON object per line, each with the schema's number.
 //!
 //! A connection may ask any number of times; each question gets one line. `docs/daemon.md` has the fields.
 
@@ -7,9 +7,9 @@ use millstream_specialize::live::details::{Details, SlotDetails};
 use millstream_specialize::report::{Attachment, GuardState};
 use serde::{Deserialize, Serialize};
 
-/// The version of both sides' lines. A question of another version is refused.
+/// Version of both sides' messages. A question of another version is refused.
 pub(crate) const SCHEMA: u32 = 1;
-/// Bytes of a question at most.
+/// Maximum length of a question, in bytes.
 pub(crate) const LONGEST: u64 = 64 << 10;
 
 /// A question.
@@ -20,19 +20,19 @@ pub(crate) struct Question {
     pub(crate) command: Command,
 }
 
-/// What is asked for. Where a program may be named, none means all.
+/// Command of a question. Where a program may be named, `None` means all.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case")]
 pub(crate) enum Command {
-    /// How things stand.
+    /// Status of the daemon and its programs.
     Status,
-    /// How each lookup of a program is answered, and for which keys.
+    /// Implementation of each lookup of a program, and its hot keys.
     Details { program: String },
-    /// What happened, oldest first: the last so many.
+    /// The last so many records, oldest first.
     History { program: Option<String>, last: Option<usize> },
-    /// Make nothing new; what is specialised goes on until the first write that changes it.
+    /// Make no new code; specialised code runs until the first write that changes it.
     Pause { program: Option<String> },
-    /// Put the original back at once, and make nothing new.
+    /// Put the original back at once, and make no new code.
     Rollback { program: Option<String> },
     /// Go on after a pause, a rollback or a stop; try again at once after a failure.
     Resume { program: Option<String> },
@@ -50,7 +50,7 @@ pub(crate) struct Reply {
     pub(crate) answer: Answer,
 }
 
-/// What is answered.
+/// Content of an answer.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub(crate) enum Answer {
@@ -61,11 +61,11 @@ pub(crate) enum Answer {
     History {
         records: Vec<Record>,
     },
-    /// It was done, for these programs.
+    /// The command succeeded, for these programs.
     Done {
         programs: Vec<String>,
     },
-    /// It was not done.
+    /// The command was refused.
     Refused {
         message: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -73,7 +73,7 @@ pub(crate) enum Answer {
     },
 }
 
-/// How the daemon stands.
+/// Status of the daemon.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Status {
     pub(crate) version: String,
@@ -86,29 +86,29 @@ pub(crate) struct Status {
     pub(crate) programs: Vec<ProgramStatus>,
 }
 
-/// Where a program's session is.
+/// State of a program's session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum State {
     /// It is being loaded and attached.
     #[default]
     Starting,
-    /// It is kept fast.
+    /// Running, specialised as needed.
     Running,
-    /// Nothing new is made.
+    /// No new code is made.
     Paused,
-    /// The original runs, and nothing new is made.
+    /// The original runs, and no new code is made.
     RolledBack,
-    /// Its interface is not there; it goes on when that comes.
+    /// Its interface is missing; it goes on when that appears.
     Waiting,
-    /// It could not go on; it is tried again.
+    /// It failed; it is tried again.
     Failed,
     /// Its interfaces were given back.
     Stopped,
 }
 
 impl State {
-    /// As people read it.
+    /// Name of the state, for people.
     pub(crate) fn name(self) -> &'static str {
         match self {
             State::Starting => "starting",
@@ -122,29 +122,29 @@ impl State {
     }
 }
 
-/// How a program stands. Times are in the unit that the name ends with.
+/// Status of a program. Field names end with the unit of times.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ProgramStatus {
     pub(crate) name: String,
     pub(crate) object: String,
     pub(crate) state: State,
-    /// Why it is waiting or has failed.
+    /// Reason why it waits or has failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<String>,
-    /// What to do about it.
+    /// Advice to the user.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) advice: Vec<String>,
     /// The program, once it was loaded.
     pub(crate) program: Option<String>,
-    /// The interfaces that it is on.
+    /// The interfaces that it is attached to.
     pub(crate) interfaces: Vec<Attachment>,
-    /// Those of the configuration that it is not on.
+    /// Configured interfaces that it is not attached to.
     pub(crate) missing: Vec<String>,
-    /// Maps that may be specialised on.
+    /// Maps that code may be specialised on.
     pub(crate) watched: Vec<String>,
-    /// Maps that may not, and why.
+    /// Maps that code may not be specialised on, with reasons.
     pub(crate) refused: Vec<(String, String)>,
-    /// The generation that runs; 0: the original.
+    /// Generation of the running code; 0: the original.
     pub(crate) generation: u32,
     pub(crate) guard: Option<GuardState>,
     pub(crate) pps: f64,
@@ -152,41 +152,41 @@ pub(crate) struct ProgramStatus {
     /// The same by interface.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) received: Vec<(String, u64)>,
-    /// Packets that specialised code took, where they are counted.
+    /// Packets handled by specialised code, where they are counted.
     pub(crate) specialised: Option<u64>,
     pub(crate) before_ns: Option<f64>,
     pub(crate) now_ns: Option<f64>,
     pub(crate) writes: u64,
     pub(crate) swaps: u64,
-    /// What is in the slots of its program arrays.
+    /// Contents of the slots of its program arrays.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) chain: Vec<SlotDetails>,
     pub(crate) counts: Counts,
 }
 
-/// What happened so far, over all sessions of the program.
+/// Counts of events, over all sessions of the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Counts {
-    /// Generations put to work.
+    /// Generations installed.
     pub(crate) installs: u64,
-    /// Generations taken back.
+    /// Generations withdrawn.
     pub(crate) withdrawals: u64,
     /// Writes that needed no new code.
     pub(crate) confirmations: u64,
-    /// Writes that needed new twins only.
+    /// Writes that needed only new twins.
     pub(crate) refreshes: u64,
-    /// Generations that were not made.
+    /// Generations dropped.
     pub(crate) dropped: u64,
-    /// Rollbacks that were asked for.
+    /// Rollbacks on request.
     pub(crate) rollbacks: u64,
     /// Sessions that failed.
     pub(crate) failures: u64,
 }
 
-/// Something that happened.
+/// An event.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Record {
-    /// Counts up over all programs.
+    /// Sequence number over all programs.
     pub(crate) number: u64,
     /// Milliseconds since 1970.
     pub(crate) time_ms: u64,
@@ -195,13 +195,13 @@ pub(crate) struct Record {
     pub(crate) what: What,
 }
 
-/// What happened.
+/// Kind of event.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum What {
-    /// A report of the session's.
+    /// A report of the session.
     Report(Report),
-    /// It went into this state.
+    /// The program entered this state.
     State { state: State, reason: Option<String> },
 }
 

@@ -1,4 +1,4 @@
-//! A program of the daemon's, as others see it: how it stands, what happened, and a way to give orders to its thread.
+//! A program of the daemon, as other threads see it: status, history, and a channel for orders to its thread.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,20 +15,20 @@ use super::config::Entry;
 use super::metrics::Times;
 use super::protocol::{ProgramStatus, Record, State, What};
 
-/// Records that are kept of each program.
+/// Records kept per program.
 const KEPT: usize = 1000;
-/// Orders that may wait.
+/// Maximum number of pending orders.
 const QUEUE: usize = 16;
-/// How long an answer to an order is waited for. Code that is being made is finished first.
+/// Time limit for the answer to an order. Code that is being compiled is finished first.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What a program's thread is to do.
+/// Order to a program's thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Order {
     Pause,
     RollBack,
     Resume,
-    /// Look how each lookup is answered; the slot has it then.
+    /// Inspect how each lookup is answered, and store the result in the slot.
     Look,
     /// Give the interfaces back.
     Stop,
@@ -36,7 +36,7 @@ pub(super) enum Order {
     End,
 }
 
-/// An order, and who waits for its end.
+/// An order, and the channel for its outcome.
 #[derive(Debug)]
 pub(super) struct Given {
     pub(super) order: Order,
@@ -44,7 +44,7 @@ pub(super) struct Given {
 }
 
 impl Given {
-    /// Says how it came out. Whoever asked may have gone.
+    /// Sends the outcome. The client may have gone.
     pub(super) fn done(self, result: Result<(), String>) {
         let _ = self.answer.send(result);
     }
@@ -55,7 +55,7 @@ impl Given {
 pub(super) struct Orders(Receiver<Given>);
 
 impl Orders {
-    /// The next order, if one comes within the time.
+    /// The next order, if one comes in time.
     pub(super) fn next(&self, wait: Duration) -> Option<Given> {
         if wait.is_zero() {
             return self.0.try_recv().ok();
@@ -69,7 +69,7 @@ impl Orders {
 pub(super) struct Slot {
     pub(super) entry: Entry,
     pub(super) times: Times,
-    /// Ends a session's loop, so that orders are looked at.
+    /// Set to end a session's loop, so that orders are handled.
     pub(super) interrupt: AtomicBool,
     orders: SyncSender<Given>,
     status: Mutex<ProgramStatus>,
@@ -78,7 +78,7 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// One that has not started yet, and where its orders come out.
+    /// A slot that has not started yet, and the receiver of its orders.
     pub(super) fn new(entry: Entry) -> (Slot, Orders) {
         let (orders, receiver) = sync_channel(QUEUE);
         let status = ProgramStatus {
@@ -107,34 +107,34 @@ impl Slot {
         outcome.recv_timeout(PATIENCE).unwrap_or_else(|_| Err("it has not answered yet".to_owned()))
     }
 
-    /// How each lookup is answered now.
+    /// Implementation of each lookup at present.
     pub(super) fn details(&self) -> Result<Details, String> {
         self.order(Order::Look)?;
         let mut details = self.details.lock().unwrap_or_else(PoisonError::into_inner);
         details.take().ok_or_else(|| "somebody else was told at the same time; ask again".to_owned())
     }
 
-    /// How each lookup is answered, for whoever gave the order to look.
+    /// Stores the implementation of each lookup, for the client that gave the order to look.
     pub(super) fn found(&self, details: Details) {
         *self.details.lock().unwrap_or_else(PoisonError::into_inner) = Some(details);
     }
 
-    /// How it stands.
+    /// Status of the program.
     pub(super) fn status(&self) -> ProgramStatus {
         self.state().clone()
     }
 
-    /// What happened, oldest first.
+    /// Recorded events, oldest first.
     pub(super) fn history(&self) -> Vec<Record> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
-    /// It has come into this state.
+    /// Notes that the program entered this state.
     pub(super) fn enter(&self, state: State) {
         self.enter_for(state, None, Vec::new());
     }
 
-    /// It has come into this state for a reason, about which something can be done.
+    /// Notes that the program entered this state for a reason, with advice.
     pub(super) fn enter_for(&self, state: State, reason: Option<String>, advice: Vec<String>) {
         let mut status = self.state();
         if status.state == state && status.reason == reason {
@@ -158,14 +158,14 @@ impl Slot {
         self.record(What::State { state, reason });
     }
 
-    /// The session tells something.
+    /// Takes a report of the session.
     pub(super) fn tell(&self, report: &Report) {
         self.note(report);
         self.times.note(report);
         if !matches!(report, Report::Status { .. }) {
             let program = self.entry.name.as_str();
             match report {
-                // As many as the control plane writes.
+                // As frequent as writes of the control plane.
                 Report::Confirmed { .. } | Report::Refreshed { .. } => {
                     tracing::debug!(program, "{}", crate::run::text(report));
                 }
@@ -175,13 +175,13 @@ impl Slot {
         }
     }
 
-    /// Interfaces that it is not on, and could be: they have come, or come back.
+    /// Missing interfaces that exist now.
     pub(super) fn back(&self) -> Vec<u32> {
         let missing = self.state().missing.clone();
         missing.iter().filter_map(|name| interface_index(name).ok()).collect()
     }
 
-    /// Those of the configuration that are not among these.
+    /// Configured interfaces that are not among these.
     fn missing(&self, interfaces: &[Attachment]) -> Vec<String> {
         let missing = |name: &&String| !interfaces.iter().any(|i| i.interface == **name);
         self.entry.interfaces.iter().filter(missing).cloned().collect()
@@ -233,7 +233,7 @@ impl Slot {
                 status.chain.clone_from(chain);
             }
             Report::Stopped { .. } => status.generation = 0,
-            // What is in the history only.
+            // Others are recorded in the history only.
             _ => {}
         }
     }

@@ -16,35 +16,35 @@ use super::Daemon;
 use super::protocol::{Answer, LONGEST, Question, Reply, SCHEMA};
 use crate::clients::{self, Client, Line};
 
-/// Why there is no socket.
+/// Reasons why there is no socket.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SocketError {
-    /// Another daemon has it.
+    /// Another daemon uses it.
     #[error("{path}: another daemon is at work there")]
     Busy { path: PathBuf },
-    /// Others could take the socket's place, or hold its lock.
+    /// Others could replace the socket, or hold its lock.
     #[error("{path} is not safe: {why}")]
     Exposed { path: PathBuf, why: String },
-    /// Something that is no socket is there.
+    /// A file that is not a socket is there.
     #[error("{path} is there, and is no socket")]
     Other { path: PathBuf },
-    /// It cannot be made.
+    /// The socket cannot be created.
     #[error("{path}: {source}")]
     Io { path: PathBuf, source: io::Error },
 }
 
-/// The socket, which is ours until this is dropped. It goes with it.
+/// The daemon's socket; removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Socket {
     path: PathBuf,
     pub(crate) listener: UnixListener,
-    /// Locked, so that of two daemons that start at once one is the first. The file stays: who removed it could have
-    /// it made anew and locked by another while a third still has the old one.
+    /// Held so that of two daemons that start at once only one wins. The file is never removed: another
+    /// process could create and lock a new one while a third still holds the old one.
     _lock: File,
 }
 
 impl Socket {
-    /// Takes a path; what a daemon that was killed has left there is removed.
+    /// Binds a path; removes the socket that a killed daemon has left there.
     pub(crate) fn bind(path: &Path) -> Result<Socket, SocketError> {
         let failed = |source| SocketError::Io { path: path.to_owned(), source };
         if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty() && !p.exists()) {
@@ -63,7 +63,7 @@ impl Socket {
                 return Err(SocketError::Other { path: name.to_owned() });
             }
         }
-        // Whoever made it had the lock, and was killed before it had its name.
+        // Its creator had the lock, and was killed before the file had its name.
         match std::fs::remove_file(&unheard) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             _ => {}
@@ -72,7 +72,7 @@ impl Socket {
         let listener = UnixListener::bind(&unheard);
         rustix::process::umask(before);
         let listener = listener.map_err(failed)?;
-        // Takes the place of what a daemon that was killed has left.
+        // Replaces the file that a killed daemon has left.
         if let Err(error) = std::fs::rename(&unheard, path) {
             let _ = std::fs::remove_file(&unheard);
             return Err(failed(error));
@@ -87,7 +87,7 @@ impl Drop for Socket {
     }
 }
 
-/// Checks that only this user, or root, can rename and remove what is in a socket's folder.
+/// Checks that only this user, or root, can rename and remove files in a socket's folder.
 fn own_folder(path: &Path) -> Result<(), SocketError> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let about =
@@ -102,8 +102,8 @@ fn own_folder(path: &Path) -> Result<(), SocketError> {
     Err(SocketError::Exposed { path: folder.to_owned(), why })
 }
 
-/// Opens a file to be locked, which is made if need be. It is this user's and nobody else may open it, so that nobody else can hold
-/// the lock; what is in it, or what a link leads to, is not touched.
+/// Opens a file for locking; creates it if needed. It belongs to this user and nobody else may open it, so
+/// that nobody else can hold the lock. Its contents, or the target of a link, are not touched.
 fn lock(path: &Path) -> Result<File, SocketError> {
     let failed = |source| SocketError::Io { path: path.to_owned(), source };
     let exposed = |why: String| SocketError::Exposed { path: path.to_owned(), why };
@@ -112,7 +112,7 @@ fn lock(path: &Path) -> Result<File, SocketError> {
     options.write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);
     let file = options.open(path).map_err(|source| match source.raw_os_error() {
         Some(libc::ELOOP) => exposed("it is a link".into()),
-        // What the kernel says of other users' files where everybody may write (fs.protected_regular).
+        // The kernel's error for other users' files where everybody may write (fs.protected_regular).
         Some(libc::EACCES) if path.exists() => exposed("it is somebody else's".into()),
         _ => failed(source),
     })?;
@@ -123,7 +123,7 @@ fn lock(path: &Path) -> Result<File, SocketError> {
     if about.uid() != geteuid().as_raw() {
         return Err(exposed(format!("it belongs to user {}", about.uid())));
     }
-    // Made by a version that let others read it, and so lock it.
+    // Created by a version that let others read it, and so lock it.
     file.set_permissions(Permissions::from_mode(0o600)).map_err(failed)?;
     Ok(file)
 }
@@ -152,7 +152,7 @@ fn converse(client: &mut Client, daemon: &Arc<Daemon>) -> io::Result<()> {
     Ok(())
 }
 
-/// What a client is told for whom there is no place.
+/// Answer to a client for whom there is no place.
 fn refusal() -> String {
     let refused = Answer::Refused {
         message: "too many are connected".into(),
@@ -253,7 +253,7 @@ mod tests {
         assert!(matches!(Socket::bind(&path), Err(SocketError::Exposed { .. })), "a hard link");
         std::fs::remove_file(&file).expect("removed");
         assert_eq!(std::fs::read_to_string(&aim).expect("it stays"), "precious");
-        // What is there stays, and is closed to others.
+        // The file's contents stay, and it is closed to others.
         std::fs::write(&file, "text").expect("written");
         mode(&file, 0o666);
         let socket = Socket::bind(&path).expect("bound");

@@ -1,7 +1,7 @@
-//! `millstream top`: a view of the daemon's programs that follows: their pace and gain, lookups by heat and how each is
-//! answered, the hottest keys, what the variant costs.
+//! `millstream top`: a live view of the daemon's programs: their rates and gains, lookups by heat and their
+//! implementations, the hottest keys, the variant's cost.
 //!
-//! What is drawn depends on nothing but a [`View`], so that tests draw it onto a screen in memory.
+//! The drawing depends only on a [`View`], so that tests draw it onto a screen in memory.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ use crate::wrap::{columns, cut, wrap};
 /// Flags of `millstream top`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Milliseconds from one look to the next
+    /// Interval between two updates, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = crate::lengths::milliseconds())]
     interval: u64,
     /// Print the view once, as text
@@ -37,20 +37,20 @@ pub(crate) struct Args {
     at: Where,
 }
 
-/// What is shown.
+/// State of the display.
 #[derive(Clone, Debug, Default)]
 struct View {
     status: Status,
     details: Option<Details>,
-    /// The program that is looked at.
+    /// Index of the selected program.
     program: usize,
-    /// The lookup whose keys are shown, by heat.
+    /// Index of the lookup whose keys are shown, by heat.
     lookup: usize,
-    /// What came of the last order.
+    /// Outcome of the last order.
     message: String,
 }
 
-/// What a key asks for.
+/// Action of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Wish {
     Quit,
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     }
     let mut terminal = ratatui::try_init().map_err(|error| miette!("the terminal: {error}"))?;
     let ended = follow(&mut terminal, &mut connection, Duration::from_millis(args.interval.max(100)));
-    // A terminal that has gone is as it was.
+    // An unusable terminal needs no restoring.
     let _ = ratatui::try_restore();
     match ended {
         Ok(()) => Ok(Exit::Done.into()),
@@ -93,7 +93,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     }
 }
 
-/// Why the view ended unasked.
+/// Reasons why the view ended unasked.
 enum Ended {
     Ask(AskError),
     Terminal(std::io::Error),
@@ -138,11 +138,11 @@ fn wish(key: KeyCode) -> Option<Wish> {
     })
 }
 
-/// Rows that the keys of a lookup have at least, also where there are none.
+/// Minimum number of rows for the keys of a lookup, even if it has none.
 const LEAST_KEYS: u16 = 3;
 
 impl View {
-    /// Asks how things stand now.
+    /// Queries the current status.
     fn look(&mut self, daemon: &mut Connection) -> Result<(), AskError> {
         if let (_, Answer::Status(status)) = daemon.ask(Command::Status)? {
             self.status = status;
@@ -151,7 +151,7 @@ impl View {
         self.details = None;
         if let Some(program) = self.selected() {
             let command = Command::Details { program: program.name.clone() };
-            // One that is not at work has none.
+            // A program that is not running has no details.
             if let (_, Answer::Details { details }) = daemon.ask(command)? {
                 self.details = Some(details);
             }
@@ -189,7 +189,7 @@ impl View {
         self.status.programs.get(self.program)
     }
 
-    /// The lookups of the program that is looked at, hottest first.
+    /// The lookups of the selected program, hottest first.
     fn by_heat(&self) -> Vec<&LookupDetails> {
         let mut all: Vec<&LookupDetails> = self.details.iter().flat_map(|d| &d.lookups).collect();
         all.sort_by_key(|l| std::cmp::Reverse(l.seen));
@@ -207,13 +207,13 @@ impl View {
         lines.collect()
     }
 
-    /// Rows that the view takes where nothing is left out.
+    /// Rows of the view where nothing is left out.
     fn rows(&self, columns: u16) -> u16 {
         let [programs, pace, maps, keys] = self.heights(columns);
         2 + programs + pace + maps + keys
     }
 
-    /// Rows that its parts take: programs, what the selected one does, lookups, keys.
+    /// Rows of its parts: programs, the selected one's rates, lookups, keys.
     fn heights(&self, columns: u16) -> [u16; 4] {
         let lookups = self.by_heat();
         let keys = lookups.get(self.lookup).map_or(0, |lookup| {
@@ -229,7 +229,7 @@ impl View {
         let lookups = self.by_heat();
         let Rect { width, height, .. } = frame.area();
         let [programs, pace, maps, _] = self.heights(width);
-        // Where there is not room for all, no part takes it all.
+        // If there is not room for all, no part takes all of it.
         let most = if self.rows(width) <= height { height } else { height / 3 };
         let rows = [
             Constraint::Length(1),
@@ -308,7 +308,7 @@ impl View {
         frame.render_stateful_widget(table, area, &mut state);
     }
 
-    /// What the selected program does, and what its variant costs.
+    /// Rates of the selected program, and its variant's cost.
     fn pace(&self, columns: u16) -> Vec<Line<'static>> {
         let Some(p) = self.selected() else { return vec![Line::from("no program")] };
         let share = p.specialised.map_or(String::new(), |fast| {
@@ -363,13 +363,14 @@ impl View {
     }
 }
 
-/// An interface and where in the receive path the program is.
+/// An interface and the program's place in the receive path.
 fn place(at: &Attachment) -> String {
     let mode = at.mode.as_ref().map_or(String::new(), |mode| format!(" ({mode})"));
     format!("{}{mode}", at.interface)
 }
 
-/// What a lookup is called: its map, with its source line where several lookups are in maps of one name, and its program if there are several.
+/// Label of a lookup: its map, with the source line if several lookups are in maps of one name, and its
+/// program if there are several.
 fn label(lookup: &LookupDetails, all: &[&LookupDetails], is_chain: bool) -> String {
     let map = &lookup.map;
     let is_alike =
@@ -380,22 +381,22 @@ fn label(lookup: &LookupDetails, all: &[&LookupDetails], is_chain: bool) -> Stri
     if is_chain { format!("{}: {map}{line}", lookup.program) } else { format!("{map}{line}") }
 }
 
-/// What is in the slots of program arrays, and in which form it is called.
+/// Contents of the slots of program arrays, with the form that is called.
 fn chain(details: &Details) -> String {
     format!("calls: {}", details.chain.iter().map(SlotDetails::to_string).collect::<Vec<_>>().join(", "))
 }
 
-/// Columns of a key's share, and of whether it is in code.
+/// Widths of the columns for a key's share and for `in code`.
 const SHARE: u16 = 18;
 const IN_CODE: u16 = 7;
 
-/// The hottest keys of a lookup, each in as many lines as it takes.
+/// The hottest keys of a lookup, each wrapped to as many lines as it takes.
 fn key_rows(lookup: &LookupDetails, columns: u16) -> Vec<(Vec<String>, &KeyDetails)> {
     let room = usize::from(columns.saturating_sub(SHARE + IN_CODE + 2 + 2)).max(1);
     lookup.keys.iter().map(|key| (wrap(&key.text, room, 2), key)).collect()
 }
 
-/// The hottest keys of a lookup.
+/// Draws the hottest keys of a lookup.
 fn hot_keys(frame: &mut Frame<'_>, area: Rect, lookup: &LookupDetails) {
     let row = |(text, key): (Vec<String>, &KeyDetails)| {
         let how = if key.in_code { "in code" } else { "" };
@@ -410,7 +411,7 @@ fn hot_keys(frame: &mut Frame<'_>, area: Rect, lookup: &LookupDetails) {
     frame.render_widget(Table::new(rows, widths).block(Block::bordered().title(title)), area);
 }
 
-/// A part of one, as a bar of so many columns at most.
+/// A fraction as a bar of at most so many columns.
 fn bar(part: f64, full: u8) -> String {
     "#".repeat((f64::from(full) * part.clamp(0.0, 1.0)).round() as usize)
 }

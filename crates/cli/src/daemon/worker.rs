@@ -1,7 +1,8 @@
-//! The thread of one program: sessions, one after the other, until it is told to end.
+//! The thread of one program: a sequence of sessions, until it is told to end.
 //!
-//! What goes wrong here stays here: a session that fails, or panics, leaves its original on the interfaces (or the program that it
-//! had adopted), is told of in the status, and is tried again after a while; the next one takes over what the last has left.
+//! Failures stay in this thread. A session that fails, or panics, leaves its original on the interfaces (or
+//! the program that it had adopted); the status reports the failure, and another session is tried after a
+//! while, which takes over the state that the last one has left.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -17,18 +18,18 @@ use super::slot::{Given, Order, Orders, Slot};
 use crate::run::advice;
 use crate::{input, internal};
 
-/// From a failure to the next attempt: at first, and at most.
+/// Delay from a failure to the next attempt: at first, and at most.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-/// From one look for an interface, or at a program that is paused, to the next.
+/// Interval between two checks for an interface, or of a paused program.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How a session ended, if it did not fail, and who asked for it.
+/// Normal end of a session, with the order that asked for it.
 enum Ended {
     Stopped(Given),
     ForGood(Given),
 }
 
-/// Why a session failed.
+/// Reason why a session failed.
 struct Failure {
     reason: String,
     advice: Vec<String>,
@@ -79,7 +80,7 @@ pub(super) fn work(slot: &Slot, orders: &Orders) {
     }
 }
 
-/// Waits for the order to go on (`false`) or to end (`true`).
+/// Waits for the order to resume (`false`) or to end (`true`).
 fn stay_stopped(orders: &Orders) -> bool {
     loop {
         let Some(given) = orders.next(Duration::from_secs(3600)) else { continue };
@@ -96,7 +97,7 @@ fn stay_stopped(orders: &Orders) -> bool {
     }
 }
 
-/// Waits for the next attempt: `true` if it is not to be made.
+/// Waits for the next attempt; `true` if there is to be none.
 fn stay_failed(slot: &Slot, orders: &Orders, time: Duration) -> bool {
     let end = Instant::now() + time;
     loop {
@@ -127,7 +128,7 @@ fn stay_failed(slot: &Slot, orders: &Orders, time: Duration) -> bool {
     }
 }
 
-/// Gives back what sessions that failed, or were killed, have left, if nothing is to be kept.
+/// Gives back the interfaces that failed or killed sessions have left, unless they are to be kept.
 fn give_back(slot: &Slot) -> Result<(), String> {
     if slot.entry.keep {
         return Ok(());
@@ -139,7 +140,7 @@ fn give_back(slot: &Slot) -> Result<(), String> {
     })
 }
 
-/// Those of its interfaces that are there.
+/// Its interfaces that exist.
 fn present(entry: &Entry) -> Vec<u32> {
     entry.interfaces.iter().filter_map(|name| interface_index(name).ok()).collect()
 }
@@ -171,7 +172,7 @@ impl Session<'_> {
         let present = match self.wait_for_interfaces() {
             Ok(present) => present,
             Err(ended) => {
-                // An order to end is obeyed, come what may.
+                // An order to end is obeyed in any case.
                 let _ = give_back(self.slot);
                 return Ok(ended);
             }
@@ -191,7 +192,8 @@ impl Session<'_> {
             match self.step(&mut live) {
                 Ok(Some(given)) => return self.end(live, given),
                 Ok(None) => {}
-                // The maps stay, with what they hold, until the interface is back. An adopted program does not come back.
+                // Maps keep their contents until the interface is back. An adopted program does not come
+                // back.
                 Err(LiveError::Gone(_)) if entry.adopt.is_none() => {
                     self.slot.tell(&Report::Moved { interfaces: Vec::new() });
                     match self.wait_for_interfaces() {
@@ -211,7 +213,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Waits until one of the interfaces is there.
+    /// Waits until one of the interfaces exists.
     fn wait_for_interfaces(&self) -> Result<Vec<u32>, Ended> {
         let names = &self.slot.entry.interfaces;
         loop {
@@ -233,7 +235,7 @@ impl Session<'_> {
         }
     }
 
-    /// Carries out the next order, or goes on with what is to be done; gives the order to end.
+    /// Executes the next order, or the session's pending work; returns the order to end.
     fn step(&mut self, live: &mut Live<'_>) -> Result<Option<Given>, LiveError> {
         self.slot.interrupt.store(false, Ordering::SeqCst);
         let running = self.state == State::Running;
@@ -291,7 +293,7 @@ impl Session<'_> {
             Ok(report) => report,
             Err(error) => {
                 let failure = self.failure(&error);
-                // An order to end is obeyed, come what may.
+                // An order to end is obeyed in any case.
                 if given.order == Order::End {
                     tracing::warn!(program = self.slot.entry.name, "{}", failure.reason);
                     return Ok(Ended::ForGood(given));

@@ -1,4 +1,4 @@
-//! What the demo showed, beside what it should.
+//! Results of the demo, beside their bars.
 
 use std::fmt::Write;
 
@@ -10,16 +10,16 @@ use millstream_specialize::Speed;
 use millstream_specialize::report::{Reason, Report};
 use serde::Serialize;
 
-/// What became of packets while routes were updated.
+/// Packets during route updates.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Updates {
     pub(super) updates: u64,
     pub(super) packets: u64,
-    /// Of these, those that specialised code took.
+    /// Packets handled by specialised code.
     pub(super) specialised: u64,
 }
 
-/// All of it.
+/// All results.
 #[derive(Serialize)]
 pub(super) struct Figures {
     schema: u32,
@@ -29,37 +29,37 @@ pub(super) struct Figures {
     pub(super) before: Option<Speed>,
     /// After other flows have become hot.
     pub(super) after: Option<Speed>,
-    /// Medians of what the session saw, packets a second: original, specialised.
+    /// Medians of the session's measurements, in packets per second: original, specialised.
     live_pps: (f64, f64),
     updates_per_second: u64,
     pub(super) few: Updates,
     /// Milliseconds from each write to the first packet that finds it in specialised code.
     latencies_ms: Vec<f64>,
-    /// Updates as fast as they go.
+    /// Updates in the last phase, as fast as possible.
     pub(super) many: u64,
-    /// What came back after updates.
+    /// Frames that came back after updates.
     pub(super) far_end: Staleness,
     sent: u64,
     lost: u64,
 }
 
-/// Largest program time beside the original's that meets the bar.
+/// Bar for the ratio of program times, variant to original.
 const PROGRAM_TIME: f64 = 1.0 / 3.0;
-/// Smallest gain of packets a second on the rig that meets the bar.
+/// Bar for the gain in packets per second on the rig.
 const PACKET_RATE: f64 = 1.4;
 
-/// The answer to a bar.
+/// Result of comparing a figure with its bar.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Verdict {
     Met,
     Missed,
-    /// The interval holds the bar.
+    /// The interval contains the bar.
     Disturbed,
     NotMeasured,
 }
 
 impl Verdict {
-    /// Of a ratio in this interval, which may be at most `bar`.
+    /// Verdict on a ratio in this interval, which may be at most `bar`.
     fn at_most(interval: [f64; 2], bar: f64) -> Verdict {
         match interval {
             [_, high] if high <= bar => Verdict::Met,
@@ -68,7 +68,7 @@ impl Verdict {
         }
     }
 
-    /// Of something that is counted, if it was.
+    /// Verdict on a count, if there is one.
     fn counted(met: Option<bool>) -> Verdict {
         match met {
             Some(true) => Verdict::Met,
@@ -87,7 +87,7 @@ impl Verdict {
     }
 }
 
-/// Answers to the two bars of a measurement: program time, packets a second.
+/// Verdicts for the two bars of a measurement: program time, packets per second.
 fn verdicts(speed: &Speed) -> [Verdict; 2] {
     [
         Verdict::at_most(speed.program_time.interval, PROGRAM_TIME),
@@ -95,7 +95,7 @@ fn verdicts(speed: &Speed) -> [Verdict; 2] {
     ]
 }
 
-/// Whether a measurement tells on which side of its bars the figures are.
+/// Returns true if a measurement shows on which side of its bars the figures are.
 pub(super) fn is_decided(speed: &Speed) -> bool {
     !verdicts(speed).contains(&Verdict::Disturbed)
 }
@@ -142,7 +142,7 @@ impl Figures {
         self.lost += counts.lost();
     }
 
-    /// The rates that the session itself saw.
+    /// Adds the rates that the session itself measured.
     pub(super) fn live_rates(&mut self, told: &[Report]) {
         let median_of = |specialised: bool| {
             let rates = told.iter().filter_map(|r| match r {
@@ -154,7 +154,7 @@ impl Figures {
         self.live_pps = (median_of(false), median_of(true));
     }
 
-    /// From writes to first packets.
+    /// Adds the latencies from writes to first packets.
     pub(super) fn latencies(&mut self, told: &[Report]) {
         let latency = |r: &Report| match r {
             Report::Specialised { reason: Reason::Write, latency_us, .. }
@@ -164,7 +164,7 @@ impl Figures {
         self.latencies_ms = told.iter().filter_map(latency).map(|us| us as f64 / 1000.0).collect();
     }
 
-    /// Whether every packet was handled rightly, and that was counted.
+    /// Returns true if every packet was handled correctly, and the counts are complete.
     pub(super) fn right(&self) -> bool {
         self.far_end.stale == 0 && self.lost == 0 && self.counted()
     }

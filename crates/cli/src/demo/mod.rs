@@ -39,11 +39,11 @@ const NEXT_HOPS: u8 = 16;
 const FLOWS: usize = 10_000;
 const SEQUENCE: usize = 1 << 17;
 const PINS: &str = "/sys/fs/bpf/millstream";
-/// How long the original runs before anything is done.
+/// Time that the original runs at first.
 const FIRST: Duration = Duration::from_secs(2);
-/// From one to the next where updates are many.
+/// Interval between updates in the last phase.
 const HASTE: Duration = Duration::from_micros(850);
-/// A measurement that a disturbed machine leaves undecided is made longer, to at most so many times its length.
+/// A measurement that a disturbed machine leaves undecided is repeated, for at most so many times its length.
 const MOST_LOOKS: u32 = 6;
 const XDP_TX: u32 = 3;
 
@@ -53,13 +53,13 @@ pub(crate) struct Args {
     /// Seconds of each of the three acts
     #[arg(long, value_name = "S", default_value_t = 10, value_parser = crate::lengths::seconds())]
     seconds: u64,
-    /// Seconds of each of the two measurements; up to six times as many where the machine is disturbed
+    /// Seconds of each of the two measurements; up to six times as many on a disturbed machine
     #[arg(long, value_name = "S", default_value_t = 10, value_parser = crate::lengths::seconds())]
     measure: u64,
     /// Route updates a second in the last act
     #[arg(long, value_name = "N", default_value_t = 10)]
     updates: u64,
-    /// Route updates after that, some thousand a second
+    /// Route updates after that, several thousand a second
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     many: u64,
     /// Print the session's reports, and at the end all figures, as JSON lines
@@ -92,12 +92,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     Ok(if figures.right() { Exit::Done } else { Exit::Negative }.into())
 }
 
-/// Seconds that the demo takes, as a rule and at most.
+/// Duration of the demo in seconds, usually and at most.
 fn seconds(args: &Args) -> [u64; 2] {
     let many = (HASTE * u32::try_from(args.many).unwrap_or(u32::MAX)).as_secs();
     let acts = 3 * args.seconds.max(3) + 2 * FIRST.as_secs() + many;
     let measured = 2 * args.measure.max(2);
-    // Loading, and what a session makes before and after its acts.
+    // Loading, and the session's work before and after its acts.
     let rest = 10;
     [acts + measured + rest, acts + measured * u64::from(MOST_LOOKS) + rest]
 }
@@ -194,7 +194,7 @@ impl<'w> Writer<'w> {
         self.updates.load(Ordering::Relaxed)
     }
 
-    /// So many updates, with a pause after each.
+    /// Writes so many updates, with a pause after each.
     fn write(&self, routes: &Map, count: u64, pause: Duration, stop: &AtomicBool) -> Result<(), LabError> {
         for _ in 0..count {
             if stop.load(Ordering::Relaxed) {
@@ -226,7 +226,7 @@ struct Stage<'s> {
     measure: Duration,
     told: Mutex<Vec<Report>>,
     story: Mutex<Story>,
-    /// Say no more what is answered to writes.
+    /// Set to stop reporting the answers to writes.
     quiet: AtomicBool,
 }
 
@@ -246,12 +246,12 @@ impl<'s> Stage<'s> {
         self.story.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was told so far.
+    /// Reports so far.
     fn told(&self) -> Vec<Report> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Puts the router with its tables onto the rig, for as long as `acts` take.
+    /// Puts the router with its tables onto the rig, for the duration of `acts`.
     fn play<R: Send>(
         &self,
         config: &Config,
@@ -327,8 +327,8 @@ impl<'s> Stage<'s> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner).push(report.clone());
     }
 
-    /// Original and variant against one another on the traffic of now, by the protocol: copies of both and of an empty
-    /// program, in random order. `None` if no variant is at work.
+    /// Compares original and variant on the present traffic, by the protocol: copies of both and of an empty
+    /// program, in random order. `None` if no variant is active.
     fn speed(&self, live: &mut Live<'_>) -> Result<Option<Speed>, miette::Report> {
         if live.copy_of_variant().map_err(ended)?.is_none() {
             return Ok(None);

@@ -8,7 +8,8 @@ const WHOLE: usize = 1 << 22;
 /// Cells beyond which both sequences are cut in the middle without looking.
 const MOST: usize = 1 << 29;
 
-/// Pairs of positions in the two sequences, of `n` and `m` elements. `score` is positive for what may stand side by side.
+/// Pairs of positions in the two sequences, of `n` and `m` elements. `score` is positive for elements that
+/// may be paired.
 pub(super) fn align(n: usize, m: usize, score: &dyn Fn(usize, usize) -> u32) -> Vec<(usize, usize)> {
     let mut pairs = Vec::new();
     part((0, n), (0, m), score, &mut pairs);
@@ -31,7 +32,7 @@ fn part(a: Range, b: Range, score: &dyn Fn(usize, usize) -> u32, pairs: &mut Vec
     part((middle, a.1), (cut, b.1), score, pairs);
 }
 
-/// Where the second sequence is to be cut if the first is cut at `middle`.
+/// Place to cut the second sequence if the first is cut at `middle`.
 fn split(a: Range, middle: usize, b: Range, score: &dyn Fn(usize, usize) -> u32) -> usize {
     let m = b.1 - b.0;
     let forward = last_row(middle - a.0, m, &|i, j| score(a.0 + i, b.0 + j));
@@ -40,7 +41,7 @@ fn split(a: Range, middle: usize, b: Range, score: &dyn Fn(usize, usize) -> u32)
     b.0 + (0..=m).max_by_key(total).unwrap_or(0)
 }
 
-/// The best totals of all of the first sequence with each beginning of the second.
+/// The best total scores of the whole first sequence with each prefix of the second.
 fn last_row(n: usize, m: usize, score: &dyn Fn(usize, usize) -> u32) -> Vec<u32> {
     let mut row = vec![0; m + 1];
     for i in 0..n {

@@ -1,4 +1,4 @@
-//! Two forms of a function side by side: rows of instructions, changes, and what caused each.
+//! Two forms of a function side by side: rows of instructions, changes, and the causes of each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::inspect::disasm;
 pub(super) struct Instruction {
     pub(super) slot: usize,
     pub(super) text: String,
-    /// The source line that it is of, among those of the function.
+    /// Index of its source line, among those of the function.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) line: Option<usize>,
 }
@@ -29,21 +29,21 @@ pub(super) struct Line {
     pub(super) text: String,
 }
 
-/// How the two sides of a row differ.
+/// Difference between the two sides of a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Kind {
-    /// Not at all, but for how far it jumps.
+    /// None, except for the distance of jumps.
     Same,
     /// In registers only.
     Registers,
-    /// Otherwise.
+    /// Any other difference.
     Changed,
-    /// There is nothing in the second any more.
+    /// Only in the first form.
     Removed,
-    /// There was nothing in the first.
+    /// Only in the second form.
     Added,
-    /// It stands elsewhere in the other form.
+    /// In another place in the other form.
     Moved,
 }
 
@@ -73,12 +73,12 @@ pub(super) struct Change {
     pub(super) causes: Vec<Cause>,
 }
 
-/// Why something changed.
+/// Cause of a change.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub(super) struct Cause {
     /// A pass, or `lower` for the choice of instructions and registers.
     pub(super) name: String,
-    /// What that does.
+    /// Description of the pass.
     pub(super) does: String,
 }
 
@@ -93,15 +93,15 @@ pub(super) struct Both {
     pub(super) changes: Vec<Change>,
 }
 
-/// What is known of how the second form came about.
+/// Provenance of the second form.
 pub(super) struct Known<'a> {
-    /// What each slot of the second was made of.
+    /// Origin of each slot of the second form.
     pub(super) origins: &'a [Option<Origin>],
     /// Passes by instruction of the first object.
     pub(super) touched: &'a BTreeMap<Origin, BTreeSet<&'static str>>,
 }
 
-/// One form of a function, with what alignment looks at.
+/// One form of a function, with the data for alignment.
 struct Side {
     insns: Vec<Instruction>,
     shapes: Vec<Shape>,
@@ -109,12 +109,12 @@ struct Side {
     sizes: Vec<usize>,
 }
 
-/// What an instruction does, apart from how far it jumps.
+/// Operation of an instruction, without the distance of jumps.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Shape {
     first: Raw,
     second: Option<i32>,
-    /// The name of what it refers to.
+    /// Name of its target.
     refers: Option<String>,
 }
 
@@ -174,7 +174,7 @@ fn side(object: &Object, f: &Function, lines: &mut Vec<Line>) -> Result<Side, De
     Ok(Side { insns, shapes, sizes })
 }
 
-/// The lines of a function by the slot that they begin at, added to those of both sides.
+/// Source lines of a function by their first slot; adds them to those of both sides.
 fn source_lines(object: &Object, f: &Function, lines: &mut Vec<Line>) -> BTreeMap<usize, usize> {
     let Some(btf) = &object.btf else { return BTreeMap::new() };
     let mut found = BTreeMap::new();
@@ -254,7 +254,8 @@ fn rows(before: &Side, after: &Side, pairs: &[(usize, usize)]) -> Vec<Row> {
     rows
 }
 
-/// What was made of an instruction of the first form that has no counterpart beside it, and is still the same, has moved.
+/// Marks an added and a removed instruction as moved if the added one was made of the removed one and is
+/// still the same.
 fn mark_moved(rows: &mut [Row], before: &Side, after: &Side, origin: &dyn Fn(usize) -> Option<usize>) {
     let position = |side: &Side, slot: usize| side.insns.binary_search_by_key(&slot, |i| i.slot).ok();
     let alone = |r: &Row| r.before.as_ref().filter(|_| r.kind == Kind::Removed).map(|i| i.slot);
@@ -271,7 +272,7 @@ fn mark_moved(rows: &mut [Row], before: &Side, after: &Side, origin: &dyn Fn(usi
     }
 }
 
-/// Runs of changed rows. A single row between two of them that did not change belongs to them.
+/// Runs of changed rows. A single unchanged row between two of them belongs to them.
 fn changes(rows: &[Row], before: &Side, after: &Side) -> Vec<Change> {
     let mut runs: Vec<(usize, usize)> = Vec::new();
     for (n, _) in rows.iter().enumerate().filter(|(_, r)| r.kind.is_change()) {
@@ -295,7 +296,8 @@ fn changes(rows: &[Row], before: &Side, after: &Side) -> Vec<Change> {
     runs.into_iter().map(change).collect()
 }
 
-/// The passes that touched what the rows show, in the order of their names; the choice of instructions if there are none.
+/// The passes that touched the instructions in the rows, by name; the choice of instructions if there are
+/// none.
 fn causes(rows: &[Row], number: u32, known: &Known<'_>) -> Vec<Cause> {
     let mut places = BTreeSet::new();
     for row in rows.iter().filter(|r| r.kind.is_change()) {

@@ -1,11 +1,11 @@
-//! The report as a page that needs nothing else: no script, no font, no picture.
+//! The report as a self-contained page: no script, no font, no picture.
 
 use std::fmt::Write as _;
 
 use super::diff::{Both, Change, Instruction, Kind, Row};
 use super::{Report, text};
 
-/// Runs of rows that did not change, and are folded away from this length on.
+/// Minimum length of a run of unchanged rows that is folded.
 const FOLDED: usize = 8;
 
 const STYLE: &str = "
@@ -31,12 +31,13 @@ details { border: 1px solid var(--line); margin: .2rem 0; } summary { color: var
 .refuted { color: #cf222e; font-weight: bold; }
 ";
 
-/// What the colours mean: the marks of the report as text.
+/// Legend of the colours, which stand for the marks of the text report.
 const LEGEND: &str = "<p class=\"legend\">Left the first form, right the second: <span class=\"out\">gone</span> \
 <span class=\"in\">new</span> <span class=\"other\">does something else</span> <span class=\"only\">other registers only</span> \
 <span class=\"elsewhere\">stands elsewhere</span> <span class=\"why\">what made the change</span></p>\n";
 
-/// Columns: slot and instruction of each form. Without this the first row decides, which may be a source line across all of them.
+/// Columns: slot and instruction of each form. Without this the first row decides, which may be a source line
+/// across all of them.
 const COLUMNS: &str = "<colgroup><col class=\"slot\"><col><col class=\"slot\"><col></colgroup>\n";
 
 /// The page.
@@ -117,7 +118,7 @@ fn function(out: &mut String, n: usize, both: &Both) {
     }
 }
 
-/// Rows that did not change, folded where they are many.
+/// Unchanged rows, folded if they are many.
 fn unchanged(out: &mut String, both: &Both, range: std::ops::Range<usize>) {
     let many = range.len() >= FOLDED;
     if many {

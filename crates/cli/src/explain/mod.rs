@@ -1,4 +1,4 @@
-//! `millstream explain`: what changed between two forms of a program, side by side, and why.
+//! `millstream explain`: differences between two forms of a program, side by side, with their causes.
 
 mod align;
 mod diff;
@@ -28,23 +28,23 @@ use crate::superopt::{self, Common, Level};
 /// Flags of `millstream explain`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// An object file, or a raw program (`X.insns`)
+    /// Object file, or raw program (`X.insns`)
     a: PathBuf,
-    /// Its other form; without it, what `millstream opt` makes of it, and then each change with the passes behind it
+    /// Its other form; by default, the result of `millstream opt`, with the passes behind each change
     b: Option<PathBuf>,
     /// Show this function only; may be repeated
     #[arg(long, value_name = "NAME")]
     prog: Vec<String>,
-    /// What counts where it is optimized: see `millstream opt`
+    /// Goal of the optimization: see `millstream opt`
     #[arg(long, value_name = "GOAL", default_value_t)]
     goal: Goal,
-    /// For which kernels it is optimized: see `millstream opt`
+    /// Kernels to optimize for: see `millstream opt`
     #[arg(long = "for", value_name = "KERNEL", default_value = "any")]
     kernels: Kernels,
-    /// Show all instructions, also where nothing changed
+    /// Show all instructions, even unchanged ones
     #[arg(long)]
     all: bool,
-    /// Write a page that needs nothing else to be seen
+    /// Write the report as a self-contained HTML page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     #[command(flatten)]
@@ -52,21 +52,21 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Privileges that it takes.
+    /// Privileges that the command needs.
     pub(crate) fn needs(&self) -> Needs {
         self.common.needs(self.kernels == Kernels::Here)
     }
 }
 
-/// What the prover says of a program.
+/// Result of the prover for a program.
 #[derive(Clone, Debug, Serialize)]
 struct Proof {
     program: String,
     verdict: &'static str,
-    /// Why it is not known, or what differs.
+    /// Reason why it is not known, or the difference.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
-    /// Observables that came out as the same term, and questions that a solver answered.
+    /// Observables with equal terms, and questions that a solver answered.
     same: usize,
     asked: usize,
 }
@@ -77,13 +77,14 @@ struct Report {
     a: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     b: Option<String>,
-    /// Whether causes are known: not where the lines of its own that tell them would change what the compiler does.
+    /// True if causes are known; false where the line information that tracks them would change the
+    /// compiler's output.
     causes_known: bool,
     proofs: Vec<Proof>,
     functions: Vec<diff::Both>,
-    /// Functions that only the first has: inlined, or not called any more.
+    /// Functions that only the first form has: inlined, or not called any more.
     gone: Vec<String>,
-    /// Windows that the search replaced, and that cannot be found in the result: what came later replaced them again.
+    /// Windows that the search replaced, but that are not in the result: later rewrites replaced them again.
     windows: Vec<windows::Window>,
 }
 
@@ -117,13 +118,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(if refuted { Exit::Negative.into() } else { ExitCode::SUCCESS })
 }
 
-/// The second form, and what is known of how it came about.
+/// The second form, and its provenance.
 struct Made {
     object: Object,
-    /// What each slot was made of, and which passes had to do with what.
+    /// Origin of each slot, and the passes that touched each instruction.
     origins: Option<Vec<Vec<Option<Origin>>>>,
     touched: BTreeMap<Origin, BTreeSet<&'static str>>,
-    /// What the search did, if there was one.
+    /// Reports of the search, if there was one.
     searched: Option<Vec<SuperReport>>,
 }
 
@@ -179,7 +180,7 @@ fn report(args: &Args, a: &Object, made: Made) -> Result<Report> {
 }
 
 impl Proof {
-    /// What is known of a program that was searched.
+    /// Proof of a program that was searched.
     fn of_search(p: &SuperReport) -> Proof {
         let (verdict, reason) = match &p.proof {
             Certainty::Unchanged => ("unchanged", None),
@@ -191,8 +192,8 @@ impl Proof {
     }
 }
 
-/// The function of the second object that goes with one of the first: by its number where the second was made of the first,
-/// else by its name.
+/// The second object's counterpart of a function: by number if the second was made from the first, else by
+/// name.
 fn counterpart(a: &Object, n: usize, b: &Object, same_numbers: bool) -> Option<usize> {
     let present = |at: &usize| b.functions.get(*at).is_some_and(|f| !f.removed && !f.insns.is_empty());
     let named = || b.functions.iter().position(|g| g.name == a.functions[n].name);

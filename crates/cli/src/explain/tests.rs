@@ -1,4 +1,4 @@
-//! Two small programs, one the other's better form: rows, causes, and what text and page look like.
+//! Two small programs, one an optimized form of the other: rows, causes, text and page.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -27,7 +27,8 @@ out:
     r0 = 2
     exit";
 
-/// Holds a result against the file of this name; with MILLSTREAM_BLESS the result is put there, to be read before it is kept.
+/// Compares a result with the file of this name. With MILLSTREAM_BLESS it writes the result there, to be read
+/// before it is kept.
 fn expect(file: &str, found: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/explain/snapshots").join(file);
     if std::env::var_os("MILLSTREAM_BLESS").is_some() {

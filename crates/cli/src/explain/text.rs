@@ -1,18 +1,18 @@
-//! The report as text: two columns, the mark of each row between them.
+//! The report as text: two columns, with the mark of each row between them.
 
 use std::fmt::Write as _;
 
 use super::diff::{Both, Change, Instruction, Kind, Row};
 use super::{Proof, Report};
 
-/// How text is laid out.
+/// Layout of the text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Style {
-    /// With colours.
+    /// True to use colours.
     pub(super) colour: bool,
-    /// Also what did not change.
+    /// True to show unchanged rows, too.
     pub(super) all: bool,
-    /// Columns.
+    /// Width in columns.
     pub(super) width: usize,
 }
 
@@ -23,7 +23,7 @@ impl Default for Style {
     }
 }
 
-/// Rows that did not change and are shown before and behind a change.
+/// Unchanged rows that are shown before and behind a change.
 const CONTEXT: usize = 2;
 
 /// Colours of terminals.
@@ -46,7 +46,7 @@ impl Style {
     }
 }
 
-/// Everything.
+/// The whole report.
 pub(super) fn text(report: &Report, style: &Style) -> String {
     let mut out = summary(report);
     if !report.causes_known && report.b.is_none() {
@@ -80,7 +80,7 @@ pub(super) fn summary(report: &Report) -> String {
     out
 }
 
-/// What the prover says, in words.
+/// Description of the prover's result.
 pub(super) fn proof(p: &Proof) -> String {
     match (p.verdict, &p.reason) {
         ("unchanged", _) => "unchanged".into(),
@@ -177,7 +177,7 @@ fn causes(out: &mut String, change: &Change, style: Style) {
     }
 }
 
-/// At most `width` characters; what is cut off shows as an ellipsis.
+/// At most `width` characters; an ellipsis marks a cut.
 fn clipped(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();

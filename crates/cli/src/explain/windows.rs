@@ -1,7 +1,7 @@
-//! Windows that the search replaced, as causes of the changes that they are seen in.
+//! Windows that the search replaced, as causes of the changes in which they appear.
 //!
-//! The search says what it put where, in the function as it was at that moment; what came later moved it. So a replacement is
-//! looked for by its instructions, among those of the result.
+//! The search reports each replacement at its place in the function at that moment; later rewrites moved it.
+//! So this module looks for a replacement by its instructions, in the result.
 
 use millstream_opt::Found;
 use serde::Serialize;
@@ -17,7 +17,7 @@ pub(super) struct Window {
     pub(super) cause: Cause,
 }
 
-/// Gives each window to the change that shows its replacement; the others come back.
+/// Assigns each window to the change that shows its replacement; returns the others.
 pub(super) fn place<'a>(found: impl Iterator<Item = &'a Found>, functions: &mut [Both]) -> Vec<Window> {
     let mut left = Vec::new();
     for f in found {
@@ -39,7 +39,7 @@ fn cause(f: &Found) -> Cause {
     }
 }
 
-/// Whether a change of the function shows the replacement, which then is among its causes.
+/// Returns true if a change of the function shows the replacement; adds the window to its causes.
 fn seen(window: &Window, both: &mut Both) -> bool {
     if window.after.is_empty() {
         return false;

@@ -5,14 +5,14 @@ use std::fmt::Write as _;
 use millstream_ir::text::print_inst;
 use millstream_ir::{Block, Cfg, DomTree, Function, Loops};
 
-/// What an edge is for the block that it leaves.
+/// Role of an edge for the block that it leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
-    /// The only one.
+    /// The block's only edge.
     Only,
-    /// The condition holds.
+    /// Taken if the condition holds.
     Taken,
-    /// It does not.
+    /// Taken if the condition does not hold.
     FallThrough,
 }
 

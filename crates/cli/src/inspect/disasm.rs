@@ -1,4 +1,4 @@
-//! Instructions of an object with the names of what they refer to, and their source lines.
+//! Instructions of an object with the names of their targets, and their source lines.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

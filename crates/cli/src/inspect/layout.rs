@@ -21,7 +21,7 @@ impl Rect {
     }
 }
 
-/// Positions of everything.
+/// Positions of nodes and edges.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Drawing {
     /// The nodes.
@@ -34,7 +34,7 @@ pub(super) struct Drawing {
 
 const GAP_X: f64 = 30.0;
 const GAP_Y: f64 = 46.0;
-/// Room that an edge takes on its way through a layer.
+/// Space for an edge on its way through a layer.
 const LANE: f64 = 14.0;
 const SWEEPS: usize = 12;
 
@@ -225,7 +225,7 @@ impl Grid {
         }
     }
 
-    /// Where along a side of a node an edge ends: edges share the side evenly.
+    /// Position along a node's side at which an edge ends: edges share the side evenly.
     fn port(&self, node: usize, nth: usize, of: usize) -> f64 {
         let rect = &self.rects[node];
         rect.x + rect.w * (nth + 1) as f64 / (of + 1) as f64

@@ -1,4 +1,4 @@
-//! Maps, and what each program does to them.
+//! Maps, and the accesses of each program to them.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -22,7 +22,7 @@ pub(super) struct Row {
     flags: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     value_type: Option<String>,
-    /// By all programs of the object together.
+    /// Accesses of all programs of the object together.
     access: &'static str,
     /// Bytes of values that programs write, if not all.
     written: Vec<Field>,
@@ -38,7 +38,7 @@ struct Field {
     names: Vec<String>,
 }
 
-/// What one program does to a map.
+/// Accesses of one program to a map.
 #[derive(Debug, Serialize)]
 struct Use {
     program: String,
@@ -126,7 +126,7 @@ fn access_name(access: &Access) -> &'static str {
     }
 }
 
-/// Names of what lies in a range: members of the value's type, or global variables.
+/// Names of the contents of a range: members of the value's type, or global variables.
 fn field(btf: Option<&Btf>, map: &Map, range: Range) -> Field {
     let overlaps = |start: u32, size: u32| start < range.end && range.start < start.saturating_add(size);
     let variables = map.variables.iter().filter(|v| overlaps(v.offset, v.size)).map(|v| v.name.clone());
@@ -178,7 +178,7 @@ fn members(
     }
 }
 
-/// The maps for people.
+/// Formats the maps for people.
 pub(super) fn text(rows: &[Row]) -> String {
     let mut out = String::new();
     for row in rows {

@@ -20,7 +20,7 @@ use serde::Serialize;
 
 use crate::input::Section;
 
-/// Passes that make values of what is on the stack, and leave calls as they are.
+/// Passes that turn stack slots into values, and leave calls as they are.
 const PROMOTION: &[&str] = &["split-stack", "promote-spills", "mem2reg", "params"];
 
 /// Flags of `millstream inspect`.
@@ -40,10 +40,10 @@ pub(crate) struct Args {
     /// Show control-flow graphs
     #[arg(long, value_name = "FORM", num_args = 0..=1, default_missing_value = "text")]
     cfg: Option<Form>,
-    /// Show maps and what each program does to them
+    /// Show maps and the accesses of each program to them
     #[arg(long)]
     maps: bool,
-    /// Show IR, graphs and maps as they are after the passes of `millstream opt`
+    /// Show IR, graphs and maps after the passes of `millstream opt`
     #[arg(long)]
     optimized: bool,
     #[command(flatten)]
@@ -53,7 +53,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// How a graph is shown.
+/// Output format of a graph.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum Form {
     /// Blocks with predecessors and successors
@@ -128,7 +128,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is shown without IR, one sentence each.
+/// Messages about functions that are shown without IR.
 fn not_understood(object: &Object, lifted: &Lifted) -> Vec<String> {
     let functions = lifted.left.values().filter(|_| object.frozen.is_none());
     let functions = functions.map(|why| format!("function {} is not understood: {}", why.function, why.what));
@@ -136,7 +136,8 @@ fn not_understood(object: &Object, lifted: &Lifted) -> Vec<String> {
     whole.chain(functions).collect()
 }
 
-/// The module with pointers that were spilled to the stack as values: who reads which map through them is seen then.
+/// The module with pointers that were spilled to the stack as values, so that map accesses through them are
+/// seen.
 fn promoted(lifted: &Lifted) -> Result<Module> {
     let mut module = lifted.module.clone();
     let pipeline = Pipeline::of(PROMOTION.iter().copied()).into_diagnostic()?;
@@ -192,7 +193,7 @@ fn counted(count: u64, one: &str, more: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { more })
 }
 
-/// Everything that was asked for; an overview if nothing was.
+/// All requested parts; an overview if none was requested.
 fn text(args: &Args, report: &Report) -> String {
     let mut out = String::new();
     let bare = args.cfg.is_some_and(|form| form != Form::Text);

@@ -97,7 +97,7 @@ fn node(out: &mut String, rect: &Rect, lines: &[String]) {
     }
 }
 
-/// Lines that are upright or level stay straight, others are curves that leave and arrive upright.
+/// Vertical and horizontal lines stay straight; others are curves that leave and arrive vertically.
 fn path(points: &[(f64, f64)]) -> String {
     let mut d = String::new();
     for (i, &(x, y)) in points.iter().enumerate() {

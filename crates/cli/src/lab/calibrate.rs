@@ -15,13 +15,13 @@ use crate::progress::Progress;
 /// Flags of `millstream lab calibrate`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Write the table here; to standard output if not said
+    /// Write the table to this file; default: standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Length of the measurement; fixed before, whatever comes out
+    /// Length of the measurement, in seconds; fixed in advance, whatever the result
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
     seconds: f64,
-    /// CPU to measure on; the last one by default
+    /// CPU to measure on; default: the last one
     #[arg(long, value_name = "CPU")]
     cpu: Option<usize>,
 }

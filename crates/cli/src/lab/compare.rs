@@ -21,7 +21,7 @@ use crate::exit::Exit;
 use crate::native::tables::Filling;
 use crate::progress::Progress;
 
-/// Packets of the traffic on which instructions are counted and verdicts asked for.
+/// Packets of the traffic on which instructions are counted and verdicts compared.
 pub(super) const SAMPLE: usize = 256;
 
 /// Flags of `millstream lab compare`.
@@ -40,13 +40,13 @@ pub(super) struct Args {
     /// Packets that take turns in a test run, drawn as the traffic is; one is the finest comparison
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "live")]
     packets: usize,
-    /// Length of the measurement; fixed before, whatever comes out
+    /// Length of the measurement, in seconds; fixed in advance, whatever the result
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     seconds: f64,
-    /// Copies of each program a generation; 8 by default, 4 on live frames
+    /// Copies of each program per generation; default: 8, or 4 on live frames
     #[arg(long, value_name = "N")]
     copies: Option<usize>,
-    /// CPU to measure on; the last one by default
+    /// CPU to measure on; default: the last one
     #[arg(long, value_name = "CPU")]
     cpu: Option<usize>,
     /// Give each object maps of its own, even where the first has the same
@@ -68,7 +68,7 @@ struct Document<'a> {
     shared_maps: bool,
     report: &'a Report,
     doubts: Vec<String>,
-    /// What the user may not have meant.
+    /// Likely mistakes of the user.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     warnings: &'a [String],
 }
@@ -108,7 +108,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     Ok(answer(&report).into())
 }
 
-/// What the comparison says, as an exit code.
+/// Exit code for a comparison.
 fn answer(report: &Report) -> Exit {
     let any = |verdict| report.sides.iter().any(|s| s.against_first.is_some_and(|r| r.verdict == verdict));
     if !report.doubts().is_empty() || any(Verdict::TooFewGenerations) {
@@ -120,7 +120,7 @@ fn answer(report: &Report) -> Exit {
     }
 }
 
-/// The workload, what was found, and warnings.
+/// Description of the workload, report, and warnings.
 type Outcome = Result<Result<(String, Report, Vec<String>), Error>, miette::Report>;
 type Opened = (Object, Option<String>);
 
@@ -165,7 +165,7 @@ fn live(args: &Args, opened: &[Opened], fillings: &[Filling]) -> Outcome {
     Ok(measure())
 }
 
-/// Warnings of programs that send none of some frames, by their verdicts, and have empty tables.
+/// Warnings about programs that send none of some frames, by their verdicts, and have empty tables.
 fn silent(
     subjects: &[Subject<'_>],
     verdicts: impl Fn(&Program) -> Result<Vec<u32>, Error>,

@@ -17,11 +17,11 @@ use crate::progress::Progress;
 /// Flags of `millstream lab equal`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The object that is right, as FILE.o, FILE.o:PROGRAM, FILE.insns or builtin:NAME
+    /// Reference object: FILE.o, FILE.o:PROGRAM, FILE.insns or builtin:NAME
     first: String,
-    /// The object that should do the same; the programs of both with the same names are run
+    /// Object that should behave the same; programs of the same name in both are run
     second: String,
-    /// Random packets a program
+    /// Random packets per program
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     packets: usize,
     /// Seed of packets and tables
@@ -86,7 +86,7 @@ fn common(first: &Object, second: &Object, chosen: Option<&str>) -> Result<Vec<S
     }
 }
 
-/// Different if one is; no answer if none could be tried.
+/// Different if one program is; no answer if none could be tried.
 fn verdict(answers: &[Answer]) -> Exit {
     if answers.iter().any(|a| matches!(a.outcome, Outcome::Different(_))) {
         Exit::Negative

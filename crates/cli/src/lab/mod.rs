@@ -1,7 +1,7 @@
 //! `millstream lab`: runs and compares XDP programs without a NIC.
 //!
-//! Objects are files (`FILE.o` or `FILE.o:PROGRAM`, `FILE.insns`) or our own data planes (`builtin:NAME`). All figures are taken by
-//! `millstream_lab`; this module chooses the workload and prints.
+//! Objects are files (`FILE.o` or `FILE.o:PROGRAM`, `FILE.insns`) or our own data planes (`builtin:NAME`).
+//! `millstream_lab` takes all figures; this module chooses the workload and prints.
 
 mod calibrate;
 mod compare;
@@ -38,36 +38,38 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run a program on live frames: speed, loss, latency, behaviour under load, and whether the output is right
+    /// Run a program on live frames: speed, loss, latency, behaviour under load, correctness of the output
     Run(run::Args),
-    /// Compare programs: which is faster, by how much, and how sure that is
+    /// Compare the speed of programs, with confidence intervals
     Compare(compare::Args),
-    /// Hold two objects against each other on random packets and tables, with the kernel as the judge
+    /// Compare two objects on random packets and tables, run in the kernel
     Equal(equal::Args),
-    /// Measure how long this machine takes for each kind of instruction and call: the table that predictions rest on
+    /// Measure the time of each kind of instruction and call on this machine: the table that predictions rest
+    /// on
     Calibrate(calibrate::Args),
     /// Remove what killed laboratories left behind
     Clean,
 }
 
 impl Args {
-    /// Privileges that it takes.
+    /// Privileges that the command needs.
     pub(crate) fn needs(&self) -> Needs {
         if matches!(self.command, Command::Equal(_)) { Needs::Kernel } else { Needs::Measure }
     }
 }
 
-/// What programs are fed with.
+/// Traffic and tables for programs.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Feed {
-    /// Fill the maps with generated tables, and draw the packets from them: `builtin:NAME[:SIZE]` with a NAME of router,
-    /// switch, firewall, nat, balancer. For our own data planes this is the default
+    /// Fill the maps with generated tables, and draw the packets from them: `builtin:NAME[:SIZE]` with a NAME
+    /// of router, switch, firewall, nat, balancer. For our own data planes this is the default
     #[arg(long, value_name = "TABLES")]
     tables: Option<String>,
     /// Flows to draw from the tables
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=MOST_FRAMES as i64))]
     pub(crate) flows: u32,
-    /// How packets fall on flows: `high`, `low`, `none` (ClassBench's Pareto rule) or `zipf:EXPONENT`
+    /// Distribution of packets over flows: `high`, `low`, `none` (ClassBench's Pareto rule) or
+    /// `zipf:EXPONENT`
     #[arg(long, value_name = "RULE", default_value = "high")]
     locality: String,
     /// Replay this capture (pcap or pcapng, plain or gzip) in place of packets drawn from the tables
@@ -78,7 +80,7 @@ pub(crate) struct Feed {
     packet: Option<PathBuf>,
 }
 
-/// What maps hold at first, beside generated tables.
+/// Initial contents of maps, beside generated tables.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Fillings {
     /// Fill map NAME from FILE, as `bpftool -j map dump` writes it; may be given several times
@@ -99,7 +101,7 @@ fn fill(subject: &Subject<'_>, load: &Workload, fillings: &[Filling], at: &Names
     fillings.iter().try_for_each(|filling| subject.fill(&filling.name, &filling.entries, at))
 }
 
-/// What to say of a program that sends no frame: which of its tables are empty.
+/// Advice about a program that sends no frame: the names of its empty tables.
 fn emptiness(subject: &Subject<'_>) -> Result<Option<String>, Error> {
     let empty = subject.empty_tables()?;
     Ok((!empty.is_empty()).then(|| {
@@ -111,7 +113,7 @@ fn emptiness(subject: &Subject<'_>) -> Result<Option<String>, Error> {
     }))
 }
 
-/// Frames that were not generated, and what they are.
+/// Recorded frames, and a description of their source.
 pub(crate) type Recorded = (Vec<Vec<u8>>, &'static str);
 
 impl Feed {
@@ -148,7 +150,7 @@ impl Feed {
         Ok((load, order))
     }
 
-    /// Frames from a file, and what they are.
+    /// Frames from a file, and a description of their source.
     pub(crate) fn recorded(&self) -> Result<Option<Recorded>, miette::Report> {
         if let Some(path) = &self.packet {
             let frame =
@@ -189,7 +191,7 @@ fn clean() -> Result<ExitCode, miette::Report> {
     Ok(Exit::Done.into())
 }
 
-/// An object file, or one of our own; and the program that was asked for behind the colon.
+/// An object file, or one of our own; and the program that is named behind the colon.
 pub(crate) fn open(spec: &str) -> Result<(Object, Option<String>), miette::Report> {
     if spec.starts_with("builtin:") {
         let builtin: Builtin = spec.parse().into_diagnostic()?;
@@ -202,18 +204,18 @@ pub(crate) fn open(spec: &str) -> Result<(Object, Option<String>), miette::Repor
     Ok((input::read(Path::new(path))?, program))
 }
 
-/// Whether a measurement can take so many seconds.
+/// Returns true for an acceptable measurement time, in seconds.
 fn is_length(seconds: f64) -> bool {
     seconds > 0.0 && seconds <= 86_400.0
 }
 
-/// What an object is called in a table: its file's name.
+/// Name of an object in a table: its file's name.
 fn short(spec: &str) -> &str {
     let name = spec.rsplit('/').next().unwrap_or(spec);
     name.trim_end_matches(".o").trim_end_matches(".bpf")
 }
 
-/// The exit code for what the laboratory could not do.
+/// Exit code for an error of the laboratory.
 fn refused(e: Error) -> Result<ExitCode, miette::Report> {
     if os::interrupted() {
         return Ok(interrupted().into());
@@ -228,7 +230,7 @@ fn refused(e: Error) -> Result<ExitCode, miette::Report> {
     Err(ended(e))
 }
 
-/// The exit code for what the user cut short, after everything was put in order.
+/// Exit code after an interruption by the user, when everything was cleaned up.
 fn interrupted() -> Exit {
     errln!("interrupted: no answer");
     Exit::Unknown

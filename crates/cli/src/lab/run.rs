@@ -27,9 +27,9 @@ use crate::exit::Exit;
 use crate::native::tables::Filling;
 use crate::progress::Progress;
 
-/// Frames whose output is compared with what it should be.
+/// Frames whose output is compared with the expected one.
 const VERIFIED: usize = 8_192;
-/// Frames whose latency is taken, a batch size.
+/// Frames whose latency is taken, per batch size.
 const TIMED: u32 = 400_000;
 
 /// Flags of `millstream lab run`.
@@ -44,8 +44,8 @@ pub(super) struct Args {
     feed: Feed,
     #[command(flatten)]
     fillings: Fillings,
-    /// Frames that must come back, in a capture, each as often as it is there; without it, those that the program answers
-    /// when asked about each frame by itself. Sends the frames of `--pcap` or `--packet` once each
+    /// Capture of the frames that must come back, each as often as it is in there; by default, the program's
+    /// answers to each frame by itself. Sends the frames of `--pcap` or `--packet` once each
     #[arg(long, value_name = "FILE", requires = "recorded")]
     expect: Option<PathBuf>,
     /// Length of the throughput measurement
@@ -57,7 +57,7 @@ pub(super) struct Args {
     /// Length of each load of the curve
     #[arg(long, value_name = "SECONDS", default_value_t = 0.5)]
     point_seconds: f64,
-    /// CPU to send and receive on; the last one by default
+    /// CPU to send and receive on; default: the last one
     #[arg(long, value_name = "CPU")]
     cpu: Option<usize>,
     /// Seed of the random choices of the throughput measurement
@@ -68,14 +68,14 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// Latencies with the batch that they were taken at: they measure the place in it.
+/// Latencies for one batch size: they measure the position in the batch.
 #[derive(Clone, Copy, Serialize)]
 pub(super) struct Batch {
     pub(super) batch: u32,
     pub(super) latency: Latencies,
 }
 
-/// All that a run found.
+/// Result of a run.
 #[derive(Serialize)]
 pub(super) struct Document {
     pub(super) schema: u32,
@@ -95,7 +95,7 @@ pub(super) struct Document {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) curve: Option<Curve>,
     pub(super) doubts: Vec<String>,
-    /// What the user may not have meant.
+    /// Likely mistakes of the user.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) warnings: Vec<String>,
 }
@@ -107,9 +107,9 @@ struct Bench<'o> {
     load: Rc<Load>,
 }
 
-/// What a rig is fed with.
+/// Traffic of a rig.
 struct Load {
-    /// The interfaces that the tables name.
+    /// The interfaces that the tables refer to.
     ports: [u32; 2],
     workload: Workload,
     order: Vec<u32>,

@@ -1,4 +1,4 @@
-//! The laboratory's findings as text.
+//! The laboratory's results as text.
 
 use std::fmt::Write as _;
 

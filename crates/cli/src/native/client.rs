@@ -1,4 +1,4 @@
-//! `millstream map` and `millstream stats`: what `millstream native --control SOCKET` is asked.
+//! `millstream map` and `millstream stats`: queries to `millstream native --control SOCKET`.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write};
@@ -12,10 +12,10 @@ use serde_json::Value;
 use super::maps::GRAMMAR;
 use crate::exit::Exit;
 
-/// Which program.
+/// Program to query.
 #[derive(Debug, clap::Args)]
 struct At {
-    /// Its socket: what `millstream native --control` has
+    /// Its socket: the path given to `millstream native --control`
     #[arg(long, value_name = "PATH")]
     socket: PathBuf,
     /// Print JSON, as `bpftool -j` has it
@@ -26,7 +26,8 @@ struct At {
 /// Flags of `millstream map`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct MapArgs {
-    /// What to do, as for `bpftool map`: list, show MAP, dump MAP, lookup|delete MAP key DATA, getnext MAP [key DATA], update MAP key DATA value DATA [any|exist|noexist]
+    /// Command and its arguments, as for `bpftool map`: list, show MAP, dump MAP, lookup|delete MAP key DATA,
+    /// getnext MAP [key DATA], update MAP key DATA value DATA [any|exist|noexist]
     #[arg(value_name = "WORD", required = true, num_args = 1..)]
     words: Vec<String>,
     #[command(flatten)]
@@ -40,7 +41,7 @@ pub(crate) struct StatsArgs {
     at: At,
 }
 
-/// Asks about maps, or changes them.
+/// Queries or changes maps.
 pub(crate) fn map(args: &MapArgs) -> Result<ExitCode> {
     let answer = ask(&args.at.socket, &format!("map {}", args.words.join(" ")))?;
     if let Some(error) = answer["error"].as_str() {
@@ -61,7 +62,7 @@ pub(crate) fn map(args: &MapArgs) -> Result<ExitCode> {
     Ok(if nothing { Exit::Negative } else { Exit::Done }.into())
 }
 
-/// Shows what a program has done so far.
+/// Shows the statistics of a program.
 pub(crate) fn stats(args: &StatsArgs) -> Result<ExitCode> {
     let answer = ask(&args.at.socket, "stats")?;
     match args.at.json {

@@ -1,7 +1,9 @@
-//! `--control SOCKET` and `--metrics ADDR:PORT` of `millstream native`: maps and statistics of a program that runs.
+//! `--control SOCKET` and `--metrics ADDR:PORT` of `millstream native`: maps and statistics of a running
+//! program.
 //!
-//! A line is a request: `map` and what bpftool takes behind it ([`super::maps`]), or `stats`. A line of JSON is the answer. Clients have a thread each ([`crate::clients`]). What is
-//! done with maps is done between batches, when no worker looks at any: as long as that lasts, packets wait. Statistics are read while workers run.
+//! A line is a request: `map` and the arguments of bpftool ([`super::maps`]), or `stats`. A line of JSON is
+//! the answer. Each client has a thread ([`crate::clients`]). Operations on maps run between batches, when no
+//! worker uses any: packets wait meanwhile. Statistics are read while workers run.
 
 use std::io::{self, Write as _};
 use std::net::TcpListener;
@@ -26,16 +28,16 @@ use crate::daemon::socket::{Socket, SocketError};
 
 /// The longest request.
 const LONGEST: u64 = 1 << 20;
-/// How often it is asked whether workers are done.
+/// Interval between two checks for the workers' end.
 const BETWEEN: Duration = Duration::from_millis(5);
 
-/// What a client wants of maps, and where the answer goes.
+/// Map operation for a client, and the channel for the answer.
 struct Request {
     wanted: Wanted,
     answer: Sender<Result<Found, Refusal>>,
 }
 
-/// Binds a socket, and has a thread `listen` at it, which sends what clients ask for.
+/// Binds a socket, and starts a thread that runs `listen` on it and sends the clients' requests.
 pub(crate) fn clients<R: Send + 'static>(
     path: &Path,
     listen: impl FnOnce(&UnixListener, &Sender<R>) + Send + 'static,
@@ -64,7 +66,7 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Listens at a path, and answers who asks for metrics.
+    /// Listens at a path, and answers requests for metrics.
     pub(super) fn open(
         path: Option<&Path>,
         metrics: Option<TcpListener>,
@@ -80,23 +82,23 @@ impl Control {
         Ok(Control { requests, figures, _socket: socket })
     }
 
-    /// Does what clients want by now, for the one worker, between batches.
+    /// Executes the pending requests of clients, for the one worker, between batches.
     pub(super) fn serve(&self, engine: &mut Engine) {
         self.requests.iter().flat_map(Receiver::try_iter).for_each(|request| request.serve(engine));
         for answer in self.figures.iter().flat_map(Receiver::try_iter) {
-            // Who asked may have given up.
+            // The requester may have given up.
             let _ = answer.send(Figures::of_maps(engine));
         }
     }
 
-    /// Does what clients want until all workers are done.
+    /// Executes the requests of clients until all workers are done.
     pub(crate) fn attend(&self, floor: &Floor<'_>) {
         while !floor.is_over() {
             if let Some(answer) = self.figures.as_ref().and_then(|figures| figures.try_recv().ok()) {
                 floor.with(|engine| answer.send(Figures::of_maps(engine)));
             }
             match self.requests.as_ref().map(|requests| requests.recv_timeout(BETWEEN)) {
-                // Workers are held up once for all that is wanted by now.
+                // Workers are held up once for all pending requests.
                 Some(Ok(first)) => drop(floor.with(|engine| {
                     first.serve(engine);
                     self.serve(engine);
@@ -110,7 +112,7 @@ impl Control {
 
 impl Request {
     fn serve(self, engine: &mut Engine) {
-        // A client that has gone wants no answer.
+        // A client that has gone needs no answer.
         let _ = self.answer.send(carry_out(engine, &self.wanted));
     }
 }

@@ -1,4 +1,5 @@
-//! `--io xdp:INTERFACE`, `raw:` and `tap:`: packets of interfaces, through AF_XDP, raw sockets or as TAP interfaces, until told to stop.
+//! `--io xdp:INTERFACE`, `raw:` and `tap:`: packets of interfaces, through AF_XDP, raw sockets or as TAP
+//! interfaces, until told to stop.
 
 use std::io;
 use std::process::ExitCode;
@@ -20,7 +21,7 @@ use super::{bind, taken};
 use crate::exit::Exit;
 use crate::progress::Progress;
 
-/// A port as the loop has it.
+/// A port, as the loop uses it.
 pub(crate) enum Wired {
     Xdp(Port),
     Plain(Plain),
@@ -72,7 +73,7 @@ impl Wired {
         }
     }
 
-    /// How it was taken, if by AF_XDP.
+    /// Its properties, if it was opened by AF_XDP.
     pub(crate) fn taken(&self) -> Option<taken::Port> {
         match self {
             Wired::Xdp(port) => Some(taken::Port::of(port.interface())),
@@ -88,21 +89,21 @@ impl Wired {
     }
 }
 
-/// How packets of interfaces come.
+/// Transport of packets to and from interfaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
     /// AF_XDP: all packets, which nobody else gets.
     Xdp,
     /// Raw sockets: copies of all packets.
     Raw,
-    /// Interfaces that are made for the purpose.
+    /// TAP interfaces, created for the run.
     Tap,
-    /// The same with IP packets, for what has such in a configuration.
+    /// The same with IP packets, for devices of a configuration without frames.
     Tun,
 }
 
 impl Way {
-    /// The way of this name.
+    /// The transport of this name.
     pub(crate) fn named(word: &str) -> Option<Way> {
         match word {
             "xdp" => Some(Way::Xdp),
@@ -112,7 +113,7 @@ impl Way {
         }
     }
 
-    /// Its word.
+    /// Its name.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Way::Xdp => "xdp:...",
@@ -121,13 +122,13 @@ impl Way {
         }
     }
 
-    /// What `--io` says: how, and of which interfaces; none if it is something else.
+    /// Parses `--io`: the transport, and the interfaces; `None` if it is something else.
     pub(super) fn of(io: &str) -> Option<(Way, &str)> {
         let (word, names) = io.split_once(':')?;
         Some((Way::named(word)?, names))
     }
 
-    /// Takes an interface.
+    /// Opens an interface.
     pub(crate) fn open(self, name: &str) -> Result<Wired, Refused> {
         let wired = match self {
             Way::Xdp => Port::open(name, &Options::default()).map(Wired::Xdp),
@@ -138,7 +139,8 @@ impl Way {
         wired.map_err(|error| Refused { way: self, error })
     }
 
-    /// Takes an interface for so many workers, each of which gets the packets of its flows; none by AF_XDP, whose queues are shared out otherwise.
+    /// Opens an interface for so many workers, each of which gets the packets of its flows. Returns no wires
+    /// for AF_XDP, whose queues are distributed otherwise.
     pub(crate) fn open_by(self, name: &str, workers: u32) -> Result<Vec<Wired>, Refused> {
         let plain = match self {
             Way::Xdp => Ok(Vec::new()),
@@ -150,7 +152,7 @@ impl Way {
         Ok(plain.into_iter().map(Wired::Plain).collect())
     }
 
-    /// What it needs of this process.
+    /// Privileges that it needs, as a message.
     fn rights(self) -> &'static str {
         match self {
             Way::Xdp => "--io xdp:... needs root, or CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF",
@@ -160,10 +162,10 @@ impl Way {
     }
 }
 
-/// Interfaces that were taken: each worker's.
+/// Open interfaces, by worker.
 pub(super) struct Ports(Vec<Vec<Wired>>);
 
-/// Takes interfaces for so many workers: what each has of them.
+/// Opens interfaces for so many workers; returns the wires of each.
 pub(crate) fn open_all<'n>(
     interfaces: impl IntoIterator<Item = (Way, &'n str)>,
     workers: u32,
@@ -178,12 +180,12 @@ pub(crate) fn open_all<'n>(
     Ok(all)
 }
 
-/// What was lost before it came to these.
+/// Packets lost before they arrived at these wires.
 pub(crate) fn lost<'w>(wires: impl IntoIterator<Item = &'w mut Wired>) -> Result<Lost, Error> {
     wires.into_iter().map(Wired::lost).sum()
 }
 
-/// How long to go on: until so many packets were received, for so long, and not beyond Ctrl-C.
+/// Limits of a run: a number of packets, a time, and Ctrl-C.
 pub(crate) struct Until {
     packets: Option<u64>,
     end: Option<Instant>,
@@ -191,7 +193,7 @@ pub(crate) struct Until {
 }
 
 impl Until {
-    /// Time begins to count, and Ctrl-C is no longer the end of the process.
+    /// Starts the time, and catches Ctrl-C from now on.
     pub(crate) fn begin(packets: Option<u64>, seconds: Option<f64>) -> Until {
         os::catch_interrupts();
         let time = seconds.map(Duration::from_secs_f64);
@@ -202,14 +204,14 @@ impl Until {
         Until { packets, end: time.map(|time| Instant::now() + time), _bar: bar }
     }
 
-    /// Whether to go on when so many have been received.
+    /// Returns true if the run goes on after so many received packets.
     pub(crate) fn goes_on(&self, received: u64) -> bool {
         !os::interrupted()
             && self.packets.is_none_or(|n| received < n)
             && self.end.is_none_or(|end| Instant::now() < end)
     }
 
-    /// Does something with queues, by workers with processors of their own and batches of this size, until it is enough.
+    /// Serves queues, by workers with processors of their own and batches of this size, until the limit.
     pub(crate) fn during<R>(
         &self,
         (batch, metadata): (usize, Metadata),
@@ -222,24 +224,25 @@ impl Until {
 }
 
 impl Ports {
-    /// Takes interfaces for so many workers, named with commas between.
+    /// Opens interfaces, separated by commas, for so many workers.
     pub(super) fn open(way: Way, names: &str, workers: u32) -> Result<Ports, Refused> {
         open_all(names.split(',').map(|name| (way, name)), workers).map(Ports)
     }
 
-    /// The numbers by which tables name the first two of interfaces that are there; with one, both are its.
+    /// Indices by which tables refer to the first two of these interfaces, which must exist; a single one
+    /// counts twice.
     pub(super) fn pair(names: &str) -> Result<[u32; 2]> {
         let mut indices = names.split(',').map(interface_index);
         let first = indices.next().ok_or_else(|| miette!("no interface is named"))?.into_diagnostic()?;
         Ok([first, indices.next().unwrap_or(Ok(first)).into_diagnostic()?])
     }
 
-    /// In words.
+    /// Description of the interfaces.
     pub(super) fn description(&self) -> String {
         self.0.iter().take(1).flatten().map(Wired::description).collect::<Vec<_>>().join(", ")
     }
 
-    /// Runs packets until it is enough, or Ctrl-C.
+    /// Runs packets until the limit, or Ctrl-C.
     pub(super) fn serve(
         &mut self,
         engine: &mut Engine,
@@ -263,7 +266,7 @@ impl Ports {
     }
 }
 
-/// Interfaces that cannot be taken.
+/// Interfaces that cannot be opened.
 pub(crate) struct Refused {
     way: Way,
     error: Error,
@@ -274,7 +277,7 @@ impl Refused {
         Refused { way, error }
     }
 
-    /// What to say and how to end: not here, for want of rights, or a mistake.
+    /// Reports the error, and returns the exit code: unsupported here, lacking rights, or a mistake.
     pub(crate) fn exit(self) -> Result<ExitCode> {
         let Refused { way, error: e } = self;
         match &e {

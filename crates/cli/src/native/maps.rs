@@ -1,23 +1,24 @@
-//! Operations on the maps of a program that runs in this process, in bpftool's words and with its JSON.
+//! Operations on the maps of a program that runs in this process, with bpftool's syntax and JSON.
 //!
-//! A request is `list`, `show|dump MAP`, `lookup|delete MAP key DATA`, `getnext MAP [key DATA]`, or `update MAP key DATA value DATA [any|exist|noexist]`. MAP is a name, `name NAME` or
-//! `id N`; DATA bytes as decimal numbers or like `0x0a`, behind `hex` as hexadecimal ones. Answers are those of `bpftool -j map`, for a kernel that has a CPU for each
-//! worker: what is changed is there for the next batch of each.
+//! A request is `list`, `show|dump MAP`, `lookup|delete MAP key DATA`, `getnext MAP [key DATA]`, or
+//! `update MAP key DATA value DATA [any|exist|noexist]`. MAP is a name, `name NAME` or `id N`; DATA is bytes
+//! as decimal numbers or like `0x0a`, or hexadecimal after `hex`. Answers are those of `bpftool -j map`, for
+//! a kernel that has a CPU for each worker. Changes are visible to each worker's next batch.
 
 use millstream_kernel::{MapType, errno_name};
 use millstream_native::{Engine, Map};
 use serde_json::{Value, json};
 
-/// The help of an error about a request.
+/// Help text of an error in a request.
 pub(crate) const GRAMMAR: &str = "list | show [MAP] | dump MAP | lookup MAP key DATA | getnext MAP [key DATA] | delete MAP key DATA | \
     update MAP key DATA value DATA [any|exist|noexist]; MAP is NAME, name NAME or id N, DATA [hex] BYTES";
 
-/// What is not done.
+/// A request that failed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
-    /// Why.
+    /// Reason.
     pub(crate) error: String,
-    /// The kernel's number, of what it would refuse; none for requests that are wrong.
+    /// Error number of the kernel, if it would refuse the request; `None` for malformed requests.
     pub(crate) errno: Option<i32>,
 }
 
@@ -26,7 +27,7 @@ impl Refusal {
         Refusal { error: error.into(), errno: None }
     }
 
-    /// There is nobody any more to do it.
+    /// The run has ended, and with it the worker that would execute the request.
     pub(crate) fn ended() -> Refusal {
         Refusal::wrong("the run has ended")
     }
@@ -37,7 +38,7 @@ impl Refusal {
         Refusal { error: format!("{what} in map {map}: {} ({words})", errno_name(errno)), errno: Some(errno) }
     }
 
-    /// As bpftool says it, with the number beside it.
+    /// In bpftool's format, with the error number.
     pub(crate) fn json(&self) -> Value {
         match self.errno {
             Some(errno) => json!({ "error": self.error, "errno": errno }),
@@ -50,11 +51,11 @@ impl Refusal {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Named {
     Name(String),
-    /// Its place among those of the program, from 1 on.
+    /// Its index among those of the program, from 1 on.
     Id(usize),
 }
 
-/// What is wanted.
+/// Requested operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     List,
@@ -66,7 +67,7 @@ pub(crate) enum Wanted {
     Update { map: Named, key: Vec<u8>, value: Vec<u8>, flags: u64 },
 }
 
-/// What was found or done; its JSON is written when nobody waits for it.
+/// Result of an operation; its JSON is written when no worker waits.
 #[derive(Debug)]
 pub(crate) enum Found {
     Maps(Vec<Described>),
@@ -74,7 +75,7 @@ pub(crate) enum Found {
     Entries(Vec<Entry>),
     Entry(Entry),
     Next(Option<Vec<u8>>, Vec<u8>),
-    /// Done; or, of a look-up, nothing is there.
+    /// Success; or, for a look-up, no entry.
     Nothing,
 }
 
@@ -98,7 +99,7 @@ pub(crate) struct Entry {
     each: bool,
 }
 
-/// Words of a request, one after the other.
+/// Words of a request.
 struct Words<'w>(std::iter::Peekable<std::slice::Iter<'w, &'w str>>);
 
 impl<'w> Words<'w> {
@@ -118,7 +119,7 @@ impl<'w> Words<'w> {
         }
     }
 
-    /// Bytes behind this word.
+    /// Bytes after this keyword.
     fn data(&mut self, word: &str) -> Result<Vec<u8>, Refusal> {
         match self.next(&format!("`{word}`"))? {
             found if found == word => {}
@@ -146,7 +147,7 @@ impl<'w> Words<'w> {
     }
 }
 
-/// Words that end bytes.
+/// Keywords that end a list of bytes.
 const WORDS: [&str; 5] = ["key", "value", "any", "exist", "noexist"];
 
 /// Reads a request.
@@ -179,7 +180,7 @@ pub(crate) fn parse(words: &[&str]) -> Result<Wanted, Refusal> {
     rest.end().map(|()| wanted)
 }
 
-/// Does what is wanted, while no worker is in a batch.
+/// Executes an operation, while no worker is in a batch.
 pub(crate) fn carry_out(engine: &mut Engine, wanted: &Wanted) -> Result<Found, Refusal> {
     let all = |engine: &mut Engine| engine.maps().zip(1..).map(|(map, id)| described(map, id)).collect();
     Ok(match wanted {
@@ -205,7 +206,7 @@ pub(crate) fn carry_out(engine: &mut Engine, wanted: &Wanted) -> Result<Found, R
                 sized(map, key, None)?;
             }
             let keys = map.keys();
-            // Behind a key that is not there comes the first one, as in the kernel.
+            // A missing key is followed by the first one, as in the kernel.
             let at = key.as_ref().and_then(|key| keys.iter().position(|known| known == key));
             let next = keys.into_iter().nth(at.map_or(0, |at| at + 1));
             let none = || Refusal::kernel("there is no next key", map.name(), libc::ENOENT.into());
@@ -242,7 +243,7 @@ fn find<'e>(engine: &'e mut Engine, named: &Named) -> Result<(&'e mut Map, usize
     })
 }
 
-/// A map whose entries are no addresses of this process.
+/// A map whose entries do not hold addresses of this process.
 fn open<'e>(engine: &'e mut Engine, named: &Named) -> Result<&'e mut Map, Refusal> {
     let (map, _) = find(engine, named)?;
     match map.holds_addresses() {
@@ -323,7 +324,7 @@ impl Entry {
 }
 
 impl Found {
-    /// As bpftool writes it.
+    /// In bpftool's format.
     pub(crate) fn json(&self) -> Value {
         match self {
             Found::Maps(maps) => maps.iter().map(Described::json).collect(),

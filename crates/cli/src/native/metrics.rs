@@ -1,7 +1,9 @@
-//! `--metrics ADDR:PORT` of `millstream native` and `millstream click`: what a running program counts, for Prometheus.
+//! `--metrics ADDR:PORT` of `millstream native` and `millstream click`: counters of a running program, for
+//! Prometheus.
 //!
-//! What workers show on their board is read while they run. What maps and elements hold is asked of whoever has the engine between two batches, by a channel; if he does
-//! not answer for a moment (the run is at its end), the rest is told without it.
+//! Counters on the workers' board are read while they run. The counters of maps and elements are requested,
+//! through a channel, from the owner of the engine, who answers between two batches. If he does not answer
+//! for a moment (the run is at its end), the rest is reported without them.
 
 use std::fmt;
 use std::net::TcpListener;
@@ -22,32 +24,32 @@ use prometheus_client::registry::Unit;
 
 use crate::metrics;
 
-/// How long the answer of whoever has the engine is waited for.
+/// Time limit for the answer of the engine's owner.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What is known between two batches only.
+/// Figures that are available between two batches only.
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     /// Entries of each map.
     pub(crate) maps: Vec<(String, u64)>,
     /// Packets that elements have dropped, by element and reason.
     pub(crate) dropped: Vec<(String, String, u64)>,
-    /// What else elements count, by element and handler.
+    /// Other counters of elements, by element and handler.
     pub(crate) counted: Vec<(String, String, u64)>,
 }
 
 impl Figures {
-    /// Of an engine's maps.
+    /// Figures of an engine's maps.
     pub(crate) fn of_maps(engine: &mut Engine) -> Figures {
         let maps = engine.maps().map(|map| (map.name().to_owned(), map.len() as u64));
         Figures { maps: maps.collect(), ..Figures::default() }
     }
 }
 
-/// Where figures are asked for: by whom who has the engine answers.
+/// Requests for figures, which the engine's owner answers.
 pub(crate) type Asked = Receiver<Sender<Figures>>;
 
-/// Answers Prometheus at an address, for as long as the process lives.
+/// Serves Prometheus metrics at an address, for as long as the process lives.
 pub(crate) fn open(listener: TcpListener, board: &Arc<Board>) -> Asked {
     let (ask, asked) = mpsc::channel();
     let (board, ask) = (Arc::clone(board), Arc::new(Mutex::new(ask)));
@@ -60,7 +62,7 @@ pub(crate) fn open(listener: TcpListener, board: &Arc<Board>) -> Asked {
     asked
 }
 
-/// Reads everything when it is asked.
+/// Reads all figures on a scrape.
 struct Reader {
     board: Arc<Board>,
     ask: Arc<Mutex<Sender<Sender<Figures>>>>,
@@ -149,7 +151,7 @@ impl Collector for Reader {
     }
 }
 
-/// Latencies of the packets that were sampled, as a histogram.
+/// Latencies of sampled packets, as a histogram.
 fn latencies(mut encoder: MetricEncoder<'_>, board: &Board) -> fmt::Result {
     let latency = board.latency();
     let seconds = |ns: u64| ns as f64 / 1e9;
@@ -158,7 +160,7 @@ fn latencies(mut encoder: MetricEncoder<'_>, board: &Board) -> fmt::Result {
         sum += seconds(ns);
         buckets.push((seconds(most), packets));
     }
-    // What is longer than all of these is among the last.
+    // The last bucket takes everything that is longer.
     if let Some(last) = buckets.last_mut() {
         last.0 = f64::MAX;
     }

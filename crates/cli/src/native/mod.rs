@@ -1,7 +1,7 @@
 //! `millstream native`: an XDP program in userspace.
 //!
-//! The code, its maps and the account of packets are `millstream_native`'s; this module chooses packets and tables, and
-//! prints. docs/native.md.
+//! `millstream_native` provides the code, its maps and the account of packets; this module chooses packets
+//! and tables, and prints. docs/native.md.
 
 pub(crate) mod client;
 pub(crate) mod control;
@@ -50,35 +50,40 @@ use crate::supervise::Watch;
 /// Packets of a run from memory, unless said otherwise.
 const USUAL_PACKETS: u64 = 10_000_000;
 
-/// How code is made, and what it fetches ahead of its use.
+/// Options for code generation and prefetching.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Tuning {
-    /// How packets go through stages of work, and what is fetched ahead: batch=PACKETS at once, pattern=fit|packets|groups|pipelined-groups, distance=PACKETS between two
-    /// stages, sub-batch=PACKETS|all of a group, unroll=PACKETS of a turn, headers=PACKETS ahead, fetch=large|nothing|TABLE[+TABLE...], from=BYTES of a large
-    /// table, trials=on|off of a loop that fetches beside one that does not, classes=one|ethertype|protocol of packets that run one after the other
+    /// Schedule of packets through stages, and prefetching: batch=PACKETS at once,
+    /// pattern=fit|packets|groups|pipelined-groups, distance=PACKETS between two stages,
+    /// sub-batch=PACKETS|all of a group, unroll=PACKETS of a turn, headers=PACKETS ahead,
+    /// fetch=large|nothing|TABLE[+TABLE...], from=BYTES of a large table, trials=on|off of a loop that
+    /// fetches beside one that does not, classes=one|ethertype|protocol of packets that run one after the
+    /// other
     #[arg(long, value_name = "KEY=VALUE,...", default_value_t)]
     pub(crate) schedule: Schedule,
     /// LLVM's passes, as `opt -passes=` takes them
     #[arg(long, value_name = "PASSES")]
     llvm_passes: Option<String>,
-    /// Make hash table, trie or classifier NAME by this template instead of the one that fits what it holds; may be given several times
+    /// Use this template for hash table, trie or classifier NAME instead of the one that fits its contents;
+    /// may be given several times
     #[arg(long = "template", value_name = "NAME=open|robin-hood|cuckoo|open-keys|robin-hood-keys|cuckoo-keys|open-slots|robin-hood-slots|cuckoo-slots|multibit|packed|lengths|list|linear|tree|cuts|tuples", value_parser = template)]
     templates: Vec<(String, Pin)>,
-    /// Leave out optimisations, to see what each is worth: of configurations `static-graph`, `constants` and `annotations`; of all code `passes`, `llvm-passes`,
-    /// `prefetch`, `ahead`, `lookups`, or a pass that `millstream opt --list-passes` names
+    /// Leave out optimisations, to see what each is worth: of configurations `static-graph`, `constants` and
+    /// `annotations`; of all code `passes`, `llvm-passes`, `prefetch`, `ahead`, `lookups`, or a pass that
+    /// `millstream opt --list-passes` names
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = without)]
     without: Vec<Without>,
-    /// Run by so many workers, each a thread on a processor of its own with the packets of its flows
+    /// Run so many workers, each a thread on a processor of its own with the packets of its flows
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) workers: u32,
-    /// Run a configuration in so many stages, each a worker: in front of its queues, behind the first one that a packet comes to, and so on, with a ring between two;
-    /// 2 without N
+    /// Run a configuration in so many stages, each a worker: in front of its queues, behind the first one
+    /// that a packet comes to, and so on, with a ring between two; 2 without N
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "2", value_parser = clap::value_parser!(u32).range(2..=64))]
     pub(crate) pipeline: Option<u32>,
 }
 
 impl Tuning {
-    /// How many workers there are to be, one a stage of a pipeline.
+    /// Number of workers, one per stage of a pipeline.
     pub(crate) fn workers(&self) -> Result<u32> {
         match (self.pipeline, self.workers) {
             (Some(stages), 1) => Ok(stages),
@@ -87,12 +92,12 @@ impl Tuning {
         }
     }
 
-    /// The usual options with these.
+    /// The default options with these changes.
     pub(crate) fn options(&self) -> Options {
         self.options_by(&self.schedule)
     }
 
-    /// The same by another schedule.
+    /// The same with another schedule.
     pub(crate) fn options_by(&self, schedule: &Schedule) -> Options {
         let usual = Options::default();
         let llvm_passes = self.llvm_passes.clone().unwrap_or(usual.llvm_passes.clone());
@@ -109,12 +114,12 @@ impl Tuning {
         without::options(&self.without, options)
     }
 
-    /// What a configuration keeps general.
+    /// Optimizations that a configuration leaves out.
     pub(crate) fn general(&self) -> General {
         General { stages: self.pipeline.is_some(), ..without::general(&self.without) }
     }
 
-    /// Fails if something is left out that objects do not have.
+    /// Fails if an option is for configurations only.
     pub(crate) fn of_objects(&self) -> Result<()> {
         if self.pipeline.is_some() {
             return Err(miette!("--pipeline is for configurations: an object has no queues"));
@@ -145,23 +150,24 @@ pub(crate) struct Args {
     /// The program to run, if the object has several
     #[arg(long, value_name = "NAME")]
     prog: Option<String>,
-    /// Make map NAME with room for N entries, as a loader of the object may; may be given several times
+    /// Set the size of map NAME to N entries, as a loader of the object may; may be given several times
     #[arg(long, value_name = "NAME=N", value_parser = sized)]
     max_entries: Vec<(String, u32)>,
     #[command(flatten)]
     running: Running,
     #[command(flatten)]
     tuning: Tuning,
-    /// Have array NAME be one of the kernel's, made with BPF_F_MMAPABLE: its pin, or `id:N`; may be given several times
+    /// Use an array of the kernel, made with BPF_F_MMAPABLE, as array NAME: its pin, or `id:N`; may be given
+    /// several times
     #[arg(long = "share", value_name = "NAME=PATH|NAME=id:N")]
     shares: Vec<String>,
-    /// Write LLVM's IR, as it was optimized, to this file
+    /// Write LLVM's optimized IR to this file
     #[arg(long, value_name = "FILE")]
     llvm_ir: Option<PathBuf>,
 }
 
 impl Args {
-    /// Privileges that it takes.
+    /// Privileges that the command needs.
     pub(crate) fn needs(&self) -> Needs {
         let shares = if self.shares.is_empty() { Needs::Files } else { Needs::Kernel };
         self.running.needs().max(shares)
@@ -169,39 +175,41 @@ impl Args {
 }
 
 impl Running {
-    /// Privileges that packets take.
+    /// Privileges that the packets need.
     pub(crate) fn needs(&self) -> Needs {
         Needs::of_io([self.io.as_str()])
     }
 }
 
-/// How a program is run, whenever its code was made.
+/// Options for running a program, whenever it was compiled.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Running {
-    /// Where packets come from and go to: `mem` (replayed from memory, over and over; what is sent is counted),
-    /// `pcap:IN[,OUT]` (a capture file once; what is sent is written to OUT), or until --packets, --seconds or Ctrl-C all that
-    /// interfaces receive: `xdp:INTERFACE[,INTERFACE...]` (through AF_XDP), `dpdk:DEVICE[;DEVICE...]` (in builds with DPDK); for convenience
-    /// `raw:INTERFACE[,...]` (copies of what these receive, by raw sockets) and `tap:NAME[,...]` (TAP interfaces, made for the purpose)
+    /// Source and sink of packets: `mem` (replayed from memory, over and over; sent packets are counted),
+    /// `pcap:IN[,OUT]` (a capture file once; sent packets are written to OUT), or until --packets, --seconds
+    /// or Ctrl-C all that interfaces receive: `xdp:INTERFACE[,INTERFACE...]` (through AF_XDP),
+    /// `dpdk:DEVICE[;DEVICE...]` (in builds with DPDK); for convenience `raw:INTERFACE[,...]` (copies of
+    /// received packets, by raw sockets) and `tap:NAME[,...]` (TAP interfaces, created for the run)
     #[arg(long, value_name = "SPEC", default_value = "mem")]
     io: String,
     /// Fill map NAME from FILE, as `bpftool -j map dump` writes it; may be given several times
     #[arg(long = "map", value_name = "NAME=FILE")]
     maps: Vec<String>,
-    /// Listen at this Unix socket: maps are looked at and changed (`millstream map`), statistics read (`millstream stats`) while the program runs
+    /// Listen at this Unix socket: maps can be read and changed (`millstream map`), statistics read
+    /// (`millstream stats`) while the program runs
     #[arg(long, value_name = "SOCKET")]
     control: Option<PathBuf>,
-    /// Answer Prometheus here while the program runs, at /metrics
+    /// Serve Prometheus metrics at this address while the program runs, at /metrics
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
     #[command(flatten)]
     feed: Feed,
-    /// Packets to run; 10,000,000 from memory, the file's from a file, no end from interfaces
+    /// Packets to run; default: 10,000,000 from memory, all of a file, no limit from interfaces
     #[arg(long, value_name = "N")]
     packets: Option<u64>,
-    /// How long to serve interfaces
+    /// Seconds to serve interfaces for
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     seconds: Option<f64>,
-    /// Number of the interface that packets from memory or a file come in by, and of the first port of DPDK
+    /// Index of the interface that packets from memory or a file come in by, and of the first port of DPDK
     #[arg(long, value_name = "N", default_value_t = 1)]
     ifindex: u32,
     #[command(flatten)]
@@ -215,7 +223,7 @@ pub(crate) struct Running {
     pub(crate) watch: Watch,
 }
 
-/// What is said of a map's template.
+/// Template chosen for a map.
 #[derive(Clone, Copy, Debug)]
 enum Pin {
     Index(Template),
@@ -223,7 +231,7 @@ enum Pin {
     Classifier(Classifier),
 }
 
-/// Words for templates.
+/// Names of templates.
 fn pins() -> Vec<(&'static str, Pin)> {
     let indices = Template::ALL.map(|template| (template.name(), Pin::Index(template)));
     let tries = [Trie::Multibit, Trie::Packed, Trie::Lengths, Trie::List];
@@ -254,7 +262,7 @@ pub(crate) fn seconds(text: &str) -> Result<f64, String> {
         .ok_or_else(|| format!("`{text}` is no number of seconds"))
 }
 
-/// What packets were dropped for.
+/// Packets dropped for a reason.
 #[derive(Serialize)]
 pub(crate) struct Dropped {
     reason: &'static str,
@@ -269,7 +277,7 @@ pub(crate) struct LostBefore {
 }
 
 impl LostBefore {
-    /// In words, if there was any.
+    /// Description, if any packets were lost.
     pub(crate) fn text(&self) -> Option<String> {
         let LostBefore { no_room, unfit } = self;
         let text =
@@ -278,14 +286,14 @@ impl LostBefore {
     }
 }
 
-/// A map at the end.
+/// Final state of a map.
 #[derive(Serialize)]
 struct MapState {
     name: String,
     entries: usize,
 }
 
-/// Milliseconds, a stage.
+/// Milliseconds of each stage.
 #[derive(Serialize)]
 struct Compiled {
     lift_ms: f64,
@@ -296,7 +304,7 @@ struct Compiled {
     object_bytes: usize,
 }
 
-/// All that a run found.
+/// Result of a run.
 #[derive(Serialize)]
 struct Document {
     schema: u32,
@@ -308,42 +316,42 @@ struct Document {
     transmitted: u64,
     redirected: u64,
     dropped: Vec<Dropped>,
-    /// How interfaces were taken, by AF_XDP.
+    /// Properties of the interfaces, with AF_XDP.
     #[serde(flatten)]
     taken: Option<Taken>,
-    /// What the kernel or a driver dropped before it came here, of packets of interfaces.
+    /// Packets of interfaces that the kernel or a driver dropped before they arrived here.
     #[serde(skip_serializing_if = "Option::is_none")]
     lost: Option<LostBefore>,
     events: u64,
-    /// Crashes of the processes before this one, where it is supervised.
+    /// Crashes of earlier processes, if this one is supervised.
     #[serde(skip_serializing_if = "Option::is_none")]
     crashes: Option<u32>,
-    /// What each of several workers has done.
+    /// Counts of each worker, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     by_worker: Vec<Worker>,
     #[serde(skip_serializing_if = "Option::is_none")]
     latency_ns: Option<Latencies>,
-    /// In the program, batches in full: mean, and the 10th percentile of windows.
+    /// Time in the program, full batches: mean, and 10th percentile of windows.
     ns_per_packet: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     ns_per_packet_p10: Option<f64>,
-    /// Copying in and out included.
+    /// Includes copying in and out.
     mpps: f64,
-    /// Unless it was ahead of time.
+    /// `None` if compiled ahead of time.
     #[serde(skip_serializing_if = "Option::is_none")]
     compiled: Option<Compiled>,
     maps: Vec<MapState>,
-    /// How look-ups in hash tables and tries are made, and why so.
+    /// Implementations of look-ups in hash tables and tries, with reasons.
     templates: Vec<Chosen>,
-    /// How packets go through stages, and why so.
+    /// Order of packets through stages, with reasons.
     schedule: InForce,
 }
 
-/// What goes in, what for, and where it goes.
+/// Packets to run: frames, their order and count, and the file for sent ones.
 struct Packets {
     frames: Vec<Vec<u8>>,
     order: Vec<u32>,
-    /// What they are read from instead.
+    /// File to read them from instead.
     file: Option<CaptureFile>,
     count: u64,
     description: String,
@@ -375,7 +383,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     execute(&args.object, &args.running, &mut engine, true)
 }
 
-/// Gives maps another number of entries.
+/// Changes the maximum number of entries of maps.
 fn resize(object: &mut Object, sizes: &[(String, u32)]) -> Result<()> {
     for (name, entries) in sizes {
         let Some(map) = object.maps.iter_mut().find(|map| map.name == *name) else {
@@ -393,12 +401,13 @@ fn resize(object: &mut Object, sizes: &[(String, u32)]) -> Result<()> {
     Ok(())
 }
 
-/// Whether code cannot be made since LLVM's library is not there.
+/// Returns true if code cannot be made because LLVM's library is missing.
 pub(crate) fn is_llvm_missing(error: &Error) -> bool {
     matches!(error, Error::Llvm(millstream_native::llvm::Error::Library(_)))
 }
 
-/// Runs a program of this name on packets, and prints what it found. `made`: its code was made here and now.
+/// Runs a program of this name on packets, and prints the result. `made`: its code was compiled in this
+/// process.
 pub(crate) fn execute(name: &str, args: &Running, engine: &mut Engine, made: bool) -> Result<ExitCode> {
     let served = match (args.io.split_once(':'), Way::of(&args.io)) {
         (_, Some((Way::Xdp, names))) => Some(serve_queues(name, args, engine, names)?),
@@ -434,14 +443,14 @@ pub(crate) fn execute(name: &str, args: &Running, engine: &mut Engine, made: boo
     print(args, &document)
 }
 
-/// Puts the tables in that go with packets that come by interfaces, of which the first two have these numbers.
+/// Fills the tables for packets that come from interfaces, of which the first two have these indices.
 fn prepare(name: &str, args: &Running, engine: &mut Engine, ports: [u32; 2]) -> Result<()> {
     let (load, _) = args.feed.workload(name, ports)?;
     tables::apply(engine, &load.entries)?;
     args.maps.iter().try_for_each(|spec| tables::load(engine, spec))
 }
 
-/// Whom `--control` and `--metrics` have ask.
+/// Opens `--control` and `--metrics`.
 fn listening(args: &Running, engine: &Engine) -> Result<Option<Control>> {
     let metrics = crate::metrics::listen(args.metrics).map_err(|error| miette!("{error}"))?;
     match (&args.control, metrics) {
@@ -450,10 +459,11 @@ fn listening(args: &Running, engine: &Engine) -> Result<Option<Control>> {
     }
 }
 
-/// What came of packets of interfaces: where they came from and how, what was found and lost; or the exit code if that is not permitted.
+/// Result for packets of interfaces: description of the source, interface properties, counts, and losses; or
+/// the exit code if that is not permitted.
 type Served = Result<(String, Option<Taken>, Ran, LostBefore), ExitCode>;
 
-/// Runs packets of the queues of interfaces, by AF_XDP.
+/// Runs packets from the queues of interfaces, by AF_XDP.
 fn serve_queues(name: &str, args: &Running, engine: &mut Engine, names: &str) -> Result<Served> {
     prepare(name, args, engine, Ports::pair(names)?)?;
     // Last of all, since packets come from then on.
@@ -469,7 +479,7 @@ fn serve_queues(name: &str, args: &Running, engine: &mut Engine, names: &str) ->
     Ok(Ok((description, Some(taken), ran, queues.lost())))
 }
 
-/// Runs packets of ports of DPDK, which are interfaces from `--ifindex` on.
+/// Runs packets of DPDK's ports, which are interfaces from `--ifindex` on.
 fn serve_dpdk(name: &str, args: &Running, engine: &mut Engine, devices: &str) -> Result<Served> {
     let kept = args.taking.of_dpdk()?;
     prepare(name, args, engine, [args.ifindex, args.ifindex + 1])?;
@@ -483,7 +493,8 @@ fn serve_dpdk(name: &str, args: &Running, engine: &mut Engine, devices: &str) ->
     Ok(Ok((ports.description(), None, ran, ports.lost())))
 }
 
-/// Runs packets of interfaces: where they came from, what was found and lost; or the exit code if that is not permitted.
+/// Runs packets of interfaces. Returns the source's description, counts and losses; or the exit code if that
+/// is not permitted.
 fn serve(name: &str, args: &Running, engine: &mut Engine, (way, names): (Way, &str)) -> Result<Served> {
     let workers = engine.workers();
     let made = if way == Way::Tap { Some(Ports::open(way, names, workers)) } else { None };
@@ -491,7 +502,7 @@ fn serve(name: &str, args: &Running, engine: &mut Engine, (way, names): (Way, &s
         return refused.exit().map(Err);
     }
     prepare(name, args, engine, Ports::pair(names)?)?;
-    // Last of all, since packets come from then on, but for interfaces that nobody knows yet.
+    // Last of all, since packets come from then on, except for interfaces that nobody knows yet.
     let mut ports = match made.unwrap_or_else(|| Ports::open(way, names, workers)) {
         Ok(ports) => ports,
         Err(refused) => return refused.exit().map(Err),
@@ -511,13 +522,13 @@ fn print(args: &Running, document: &Document) -> Result<ExitCode> {
     Ok(Exit::Done.into())
 }
 
-/// Anything that no sender of packets can guess.
+/// A seed that no sender of packets can guess.
 pub(crate) fn seed() -> u64 {
     use std::hash::{BuildHasher as _, RandomState};
     RandomState::new().hash_one(0)
 }
 
-/// The packets, with the tables that go with them put in.
+/// The packets; fills the tables that belong to them.
 fn packets(name: &str, args: &Running, engine: &mut Engine) -> Result<Packets> {
     if let Some(files) = args.io.strip_prefix("pcap:") {
         let (from, to) = match files.split_once(',') {
@@ -613,7 +624,7 @@ pub(crate) fn template_lines(templates: &[Chosen]) -> String {
     templates.iter().map(|t| format!("table {}: {}: {}\n", t.table, t.template, t.why)).collect()
 }
 
-/// The schedule, and what is fetched ahead by it.
+/// The schedule, and the look-ups that it prefetches.
 pub(crate) fn schedule_line(schedule: &InForce) -> String {
     let fetched = schedule.tables.iter().filter(|table| table.fetched);
     let fetched: String = fetched.map(|t| format!("\nlook-ups in {} fetched: {}", t.table, t.why)).collect();

@@ -1,8 +1,9 @@
-//! `--share NAME=MAP`: an array of the program that is one of the kernel's.
+//! `--share NAME=MAP`: an array of the program that is an array of the kernel.
 //!
-//! An array with `BPF_F_MMAPABLE` lies in memory that this process can have, too. So there is one array: what programs in the kernel, other processes and
-//! this one write there the others read, at once, by single accesses and atomic operations that are whole, as between CPUs. The memory of other maps the
-//! kernel gives to nobody; a copy would be behind, and writes to both could not be told apart: they are refused.
+//! An array with `BPF_F_MMAPABLE` lies in memory that this process can map, too. So there is one array:
+//! writes of programs in the kernel, other processes and this one are visible to the others at once, by whole
+//! single accesses and atomic operations, as between CPUs. The kernel shares the memory of no other maps. A
+//! copy would be stale, and writes to both could not be merged: such maps are refused.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use millstream_native::Lent;
 use millstream_object::Object;
 use millstream_ports::Values;
 
-/// The arrays that these say, of an object.
+/// The shared arrays of an object.
 pub(super) fn open(object: &Object, shares: &[String]) -> Result<Vec<(String, Lent)>> {
     shares.iter().map(|share| one(object, share).wrap_err_with(|| format!("--share {share}"))).collect()
 }

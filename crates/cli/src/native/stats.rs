@@ -1,4 +1,4 @@
-//! What workers have done so far, or in all, as reports and sockets say it.
+//! Statistics of workers, so far or in all, for reports and sockets.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::Dropped;
 
-/// Nanoseconds from when packets are taken from where they come until all is done with their batch, of batches that were sampled.
+/// Nanoseconds from when packets are received until their batch is done, for sampled batches.
 #[derive(Serialize)]
 pub(crate) struct Latencies {
     packets: u64,
@@ -18,7 +18,7 @@ pub(crate) struct Latencies {
 }
 
 impl Latencies {
-    /// None, before any packet was sampled.
+    /// `None` before any packet was sampled.
     pub(crate) fn of(latency: &Latency) -> Option<Latencies> {
         let share = |share| latency.percentile(share);
         Some(Latencies {
@@ -29,7 +29,7 @@ impl Latencies {
         })
     }
 
-    /// In words.
+    /// Description of the latencies.
     pub(crate) fn text(&self) -> String {
         let us = |ns: u64| ns as f64 / 1e3;
         format!(
@@ -52,7 +52,7 @@ pub(crate) struct Worker {
     ns_per_packet: f64,
 }
 
-/// What each worker has done.
+/// Statistics of each worker.
 pub(crate) fn workers(board: &Board) -> Vec<Worker> {
     let of =
         |(worker, (account, busy)): (usize, (millstream_native::io::Account, std::time::Duration))| Worker {
@@ -84,7 +84,7 @@ pub(crate) struct Stats {
 }
 
 impl Stats {
-    /// As they are now.
+    /// The present statistics.
     pub(crate) fn of(board: &Arc<Board>) -> Stats {
         let all = board.workers();
         let sum =

@@ -1,4 +1,4 @@
-//! What maps hold at first: generated tables, and files as `bpftool -j map dump` writes them.
+//! Initial contents of maps: generated tables, and files as `bpftool -j map dump` writes them.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::limited;
 struct Entry {
     key: Vec<String>,
     value: Option<Vec<String>>,
-    /// Of per-CPU maps: the first CPU's goes to the worker.
+    /// Values of per-CPU maps: the first CPU's goes to the worker.
     values: Option<Vec<CpuValue>>,
 }
 
@@ -23,7 +23,7 @@ struct CpuValue {
     value: Vec<String>,
 }
 
-/// Puts generated entries in, but into maps that others have, too.
+/// Inserts generated entries, except into shared maps.
 pub(crate) fn apply(engine: &mut Engine, entries: &[MapEntry]) -> Result<()> {
     for entry in entries {
         if engine.map(entry.map).is_some_and(|map| map.is_lent()) {
@@ -34,7 +34,7 @@ pub(crate) fn apply(engine: &mut Engine, entries: &[MapEntry]) -> Result<()> {
     Ok(())
 }
 
-/// Puts a file's entries in, as `NAME=FILE` says.
+/// Inserts the entries of a file, given as `NAME=FILE`.
 pub(crate) fn load(engine: &mut Engine, spec: &str) -> Result<()> {
     let Filling { name, path, entries } = Filling::read(spec)?;
     for (key, value) in entries {
@@ -43,7 +43,7 @@ pub(crate) fn load(engine: &mut Engine, spec: &str) -> Result<()> {
     Ok(())
 }
 
-/// What a file says that a map holds at first.
+/// Initial contents of a map, from a file.
 #[derive(Debug)]
 pub(crate) struct Filling {
     /// The map.

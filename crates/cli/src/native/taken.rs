@@ -1,4 +1,4 @@
-//! Interfaces by AF_XDP, as they are taken: whose buffers programs work on, whether drivers copy, how they are polled.
+//! Interfaces by AF_XDP, and their options: owner of the buffers that programs work in, zero copy, polling.
 
 use std::io;
 use std::process::ExitCode;
@@ -19,17 +19,20 @@ use super::LostBefore;
 use super::control::Control;
 use super::live::{Refused, Until, Way};
 
-/// How interfaces are taken.
+/// Options for AF_XDP and DPDK.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Taking {
-    /// Whose buffers programs work on. With --io xdp:... `exchange` (the usual) or `copy`, with dpdk:... `overlay` (the usual) or `copy`; packets from
-    /// memory, files, raw sockets and TAP interfaces are always copied
+    /// Buffers that programs work in. With --io xdp:... `exchange` (the default) or `copy`, with dpdk:...
+    /// `overlay` (the default) or `copy`; packets from memory, files, raw sockets and TAP interfaces are
+    /// always copied
     #[arg(long, value_enum)]
     metadata: Option<Kept>,
-    /// With --io xdp:..., whether drivers take frames as they are, or the kernel copies: as all of them can, or as is said here
+    /// With --io xdp:..., zero copy by drivers or copying by the kernel; by default zero copy if all
+    /// interfaces support it
     #[arg(long, value_enum, default_value_t = Copying::Auto)]
     zero_copy: Copying,
-    /// With --io xdp:..., poll drivers, which look for packets for so long, in place of their interrupts; workers do not sleep
+    /// With --io xdp:..., poll drivers, for so long each time, in place of their interrupts; workers do not
+    /// sleep
     #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     busy_poll: Option<u32>,
     /// With --busy-poll: packets that drivers take at once
@@ -37,14 +40,14 @@ pub(crate) struct Taking {
     busy_poll_budget: u32,
 }
 
-/// Whose buffers programs work on.
+/// Buffers that programs work in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Kept {
-    /// The program's: packets are copied in, and out
+    /// The program's: packets are copied in and out
     Copy,
     /// The driver's, with descriptors over them
     Overlay,
-    /// Those that are shared with the kernel: what is received is sent as it lies
+    /// Buffers shared with the kernel: a received packet is sent from its place
     Exchange,
 }
 
@@ -56,7 +59,8 @@ enum Copying {
 }
 
 impl Taking {
-    /// What `--metadata` says, for packets that come this way and that may be kept so; the first one is the usual.
+    /// Choice of `--metadata`, for a transport that supports the kinds in `may`; the first one is the
+    /// default.
     fn kept(&self, way: &str, may: &[Kept]) -> Result<Kept> {
         let word = |kept: &Kept| kept.to_possible_value().map_or(String::new(), |v| v.get_name().to_owned());
         match self.metadata {
@@ -70,13 +74,13 @@ impl Taking {
         }
     }
 
-    /// Whether all flags were left out that are nothing for packets that come this way, which are copied.
+    /// Checks that no flag is given that does not apply to this transport, which copies packets.
     pub(crate) fn of_copies(&self, way: &str) -> Result<()> {
         self.kept(way, &[Kept::Copy])?;
         self.of_others(way)
     }
 
-    /// The same of flags for drivers, which only those of AF_XDP heed.
+    /// The same for driver flags, which only AF_XDP supports.
     fn of_others(&self, way: &str) -> Result<()> {
         let flag = match (self.busy_poll, self.zero_copy) {
             (Some(_), _) => "--busy-poll",
@@ -86,7 +90,7 @@ impl Taking {
         Err(miette!("{flag} is for --io xdp:..., not for {way}"))
     }
 
-    /// What `--metadata` says for DPDK, whose ports heed no other flag of these.
+    /// Choice of `--metadata` for DPDK, whose ports support no other of these flags.
     pub(crate) fn of_dpdk(&self) -> Result<Kept> {
         self.of_others("dpdk:...")?;
         self.kept("dpdk:...", &[Kept::Overlay, Kept::Copy])
@@ -104,12 +108,12 @@ impl Taking {
     }
 }
 
-/// An interface, as it was taken.
+/// An open interface.
 #[derive(Clone, Serialize)]
 pub(crate) struct Port {
     name: String,
     queues: u32,
-    /// `driver`, `generic` or `hardware`: where in the receive path its packets are taken.
+    /// `driver`, `generic` or `hardware`: place in the receive path.
     #[serde(skip_serializing_if = "Option::is_none")]
     mode: Option<&'static str>,
     zero_copy: bool,
@@ -127,7 +131,7 @@ impl Port {
         Port { name, queues, mode, zero_copy: interface.is_zero_copy() }
     }
 
-    /// In words.
+    /// Description of the interface.
     pub(crate) fn text(&self) -> String {
         let Port { name, queues, mode, zero_copy } = self;
         let queues = if *queues == 1 { "1 queue".to_owned() } else { format!("{queues} queues") };
@@ -137,14 +141,14 @@ impl Port {
     }
 }
 
-/// How packets of interfaces were taken.
+/// Properties of the interfaces that were opened.
 #[derive(Clone, Serialize)]
 pub(crate) struct Taken {
     pub(crate) metadata: &'static str,
     pub(crate) interfaces: Vec<Port>,
 }
 
-/// Interfaces whose queues workers have.
+/// Interfaces whose queues belong to workers.
 pub(crate) struct Queues {
     ports: Ports,
     metadata: Metadata,
@@ -152,7 +156,7 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
-    /// Takes interfaces.
+    /// Opens interfaces.
     pub(crate) fn open(
         names: &[&str],
         workers: u32,
@@ -169,7 +173,7 @@ impl Queues {
         }
     }
 
-    /// How they were taken.
+    /// Properties of the open interfaces.
     pub(crate) fn taken(&self) -> Taken {
         let metadata = match self.metadata {
             Metadata::InPlace => "exchange",
@@ -183,7 +187,7 @@ impl Queues {
         LostBefore { no_room, unfit }
     }
 
-    /// Runs an XDP program on what comes, until it is enough.
+    /// Runs an XDP program on incoming packets, until the limit.
     pub(super) fn run(
         &mut self,
         engine: &mut Engine,
@@ -196,7 +200,8 @@ impl Queues {
         until.during((*batch, *metadata), run).into_diagnostic()
     }
 
-    /// Runs a graph on what comes; `between` is asked between batches, of several workers now and then, when all of them are between two.
+    /// Runs a graph on incoming packets. `between` is called between batches; with several workers now and
+    /// then, when all of them are between two.
     pub(crate) fn run_graph(
         &mut self,
         engine: &mut Engine,

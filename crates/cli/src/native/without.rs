@@ -1,9 +1,10 @@
-//! `--without`: optimisations that are left out, to see what each is worth. Programs do the same without them.
+//! `--without`: optimisations that are left out, to see what each is worth. Programs behave the same without
+//! them.
 
 use millstream_click::General;
 use millstream_native::{Descriptors, Fetch, Options};
 
-/// Passes of LLVM without which there is no code.
+/// LLVM passes that are always needed.
 const NO_LLVM_PASSES: &str = "always-inline";
 
 /// An optimisation that can be left out.
@@ -20,9 +21,9 @@ pub(crate) enum Without {
     LlvmPasses,
     Prefetch,
     Ahead,
-    /// Look-ups in tables are code.
+    /// Look-ups in tables as code.
     Lookups,
-    /// Descriptors have no fields but those that are looked at.
+    /// Descriptors with only the fields that are read.
     Descriptors,
     /// One pass on the IR.
     Pass(String),
@@ -56,7 +57,7 @@ pub(super) fn without(text: &str) -> Result<Without, String> {
     }
 }
 
-/// How code is made without these.
+/// Options without these optimizations.
 pub(super) fn options(left_out: &[Without], mut options: Options) -> Options {
     for without in left_out {
         match without {
@@ -73,7 +74,7 @@ pub(super) fn options(left_out: &[Without], mut options: Options) -> Options {
     options
 }
 
-/// What a configuration keeps general without these.
+/// Optimizations that a configuration leaves out.
 pub(super) fn general(left_out: &[Without]) -> General {
     let has = |wanted| left_out.contains(&wanted);
     General {

@@ -1,4 +1,4 @@
-//! What to do when a session cannot go on.
+//! Advice for a session that cannot go on.
 
 use std::path::Path;
 
@@ -14,10 +14,10 @@ const DOCTOR: &str = "`millstream doctor` says what this machine permits";
 const UNCHANGED: &str = "nothing was changed";
 const THEIRS: &str = "somebody has replaced the program meanwhile; theirs stays";
 
-/// What to do about it, and the exit code of a command that ends by it.
+/// Lines of advice, and the exit code of a command that ends with the error.
 pub(crate) type Advice = (Vec<String>, Exit);
 
-/// What to do about what went wrong.
+/// Advice for an error.
 pub(crate) fn on(dev: &str, pins: &Path, error: &LiveError) -> Advice {
     match error {
         LiveError::Pin(e) => of_pins(dev, e),
@@ -61,7 +61,7 @@ pub(crate) fn on(dev: &str, pins: &Path, error: &LiveError) -> Advice {
     }
 }
 
-/// Whether the kernel's types could not be read.
+/// Returns true if the kernel's types could not be read.
 fn lacks_types(error: &LoaderError) -> bool {
     match error {
         LoaderError::Read { .. } | LoaderError::Btf { .. } => true,
@@ -100,7 +100,7 @@ fn of_pins(dev: &str, error: &PinError) -> Advice {
 
 fn of_kernel(dev: &str, error: &LiveError) -> Advice {
     match kernel(error) {
-        // A link says so by the number that elsewhere means a want of privilege.
+        // For a link, the kernel reports this with the number that elsewhere means missing privileges.
         Some(e @ KernelError::Call { call: "bpf(LINK_UPDATE)", .. }) if e.errno() == Some(libc::EPERM) => {
             (vec![THEIRS.into()], Exit::Negative)
         }
@@ -112,7 +112,7 @@ fn of_kernel(dev: &str, error: &LiveError) -> Advice {
     }
 }
 
-/// Whether the kernel's verifier said no.
+/// Returns true if the kernel's verifier rejected the program.
 fn rejected(error: &LiveError) -> bool {
     let said = |e: &ProgramError| matches!(e, ProgramError::Load(LoadError::Rejected(_)));
     match error {
@@ -140,7 +140,7 @@ fn by_number(dev: &str, errno: Option<i32>, error: Option<&KernelError>) -> Advi
     }
 }
 
-/// The kernel's refusal, if that is what it is.
+/// The kernel's error, if it is one.
 fn kernel(error: &LiveError) -> Option<&KernelError> {
     match error {
         LiveError::Kernel(e) | LiveError::Guard(GuardError::Kernel(e)) => Some(e),

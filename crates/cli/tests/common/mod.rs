@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-/// A folder that goes when dropped.
+/// A folder that is removed on drop.
 pub(crate) struct Files(pub(crate) PathBuf);
 
 impl Files {
-    /// `name` is no other test's.
+    /// `name` must be unique among tests.
     pub(crate) fn new(name: &str) -> Files {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();

@@ -1,4 +1,4 @@
-//! Metrics of a command that runs, as Prometheus has them.
+//! Metrics of a running command, as Prometheus reads them.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,7 +9,7 @@ pub(crate) fn free_address() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
-/// What is answered there, once somebody does.
+/// The answer at an address, once somebody listens there.
 pub(crate) fn scrape(address: &str) -> String {
     let until = Instant::now() + Duration::from_secs(60);
     let mut stream = loop {
@@ -26,7 +26,7 @@ pub(crate) fn scrape(address: &str) -> String {
     text
 }
 
-/// The value of a line that begins so.
+/// Value of the metric of this name.
 pub(crate) fn value(text: &str, name: &str) -> f64 {
     let value = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
     text.lines().find_map(value).unwrap_or_else(|| panic!("{name} is not in {text}"))

@@ -1,4 +1,4 @@
-//! A configuration that runs, and is spoken to over its socket.
+//! A running configuration, controlled over its socket.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -6,9 +6,9 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// A run that is spoken to over its socket.
+/// A run that is controlled over its socket.
 pub(crate) struct Spoken {
-    /// Until it is waited for.
+    /// `None` once it was waited for.
     run: Option<Child>,
     pub(crate) socket: BufReader<UnixStream>,
 }
@@ -49,12 +49,12 @@ impl Spoken {
         (answer, data)
     }
 
-    /// What a handler says, which is a number.
+    /// Value of a handler, which is a number.
     pub(crate) fn number(&mut self, handler: &str) -> u64 {
         self.say(&format!("READ {handler}")).1.parse().expect("a number")
     }
 
-    /// Waits for its end, and gives what it has said.
+    /// Waits for the end of the run, and returns its output.
     pub(crate) fn end(mut self) -> Output {
         self.run.take().expect("it runs").wait_with_output().expect("its end")
     }

@@ -1,10 +1,10 @@
-//! The far ends of interfaces.
+//! Peers of interfaces.
 
 use std::time::{Duration, Instant};
 
 use millstream_kernel::{PacketSocket, interface_index};
 
-/// Raw sockets at interfaces, once these are there.
+/// Raw sockets at interfaces, once these exist.
 pub(crate) fn wires(names: [&str; 2], start: Instant) -> Vec<PacketSocket> {
     let open = |name| loop {
         assert!(start.elapsed() < Duration::from_secs(60), "{name} never comes");

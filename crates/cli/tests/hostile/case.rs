@@ -1,4 +1,4 @@
-//! A run from its number: command, arguments, files, standard input, and who reads.
+//! A run determined by its number: command, arguments, files, standard input, and consumers of the output.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::commands::{Leaf, pick};
 use crate::files::Files;
 use crate::process::{Consumer, Run};
 
-/// What is run.
+/// A command line, its input, and consumers of its output.
 pub(crate) struct Case {
     arguments: Vec<OsString>,
     input: Option<OsString>,
@@ -31,12 +31,12 @@ impl Case {
         Case { arguments, input, output: pick(&mut rng, &consumers), errors: pick(&mut rng, &consumers[..4]) }
     }
 
-    /// Tells whether its command is one of these.
+    /// Returns true if its command is one of these.
     pub(crate) fn is_any_of(&self, names: &[&str]) -> bool {
         self.arguments.first().is_some_and(|first| names.iter().any(|name| first == name))
     }
 
-    /// Tells whether one of its words is this.
+    /// Returns true if its command line contains this word.
     pub(crate) fn has(&self, word: &str) -> bool {
         self.arguments.iter().any(|argument| argument == word)
     }
@@ -46,7 +46,7 @@ impl Case {
         self.arguments
     }
 
-    /// The run, which is ended after this time.
+    /// The run, which is killed after this time.
     pub(crate) fn run(self, limit: Duration) -> Run {
         let Case { arguments, input, output, errors } = self;
         Run { arguments, input, output, errors, limit }

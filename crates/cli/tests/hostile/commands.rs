@@ -1,4 +1,4 @@
-//! All commands, from the definition of the command line, and what their arguments may be.
+//! All commands, from the definition of the command line, and possible values of their arguments.
 
 use std::any::TypeId;
 use std::ffi::OsString;
@@ -13,11 +13,11 @@ use crate::files::Files;
 pub(crate) struct Leaf {
     /// The words that name it.
     pub(crate) words: Vec<String>,
-    /// Its definition behind those of the commands that it is below.
+    /// Definitions of its parent commands and of itself.
     chain: Vec<Command>,
 }
 
-/// All of them.
+/// All commands.
 pub(crate) fn all() -> Vec<Leaf> {
     let mut root = millstream::definition();
     root.build();
@@ -40,12 +40,13 @@ fn descend(command: &Command, words: Vec<String>, chain: Vec<Command>, leaves: &
 }
 
 impl Leaf {
-    /// Arguments that are needed and none else, each one that could be meant.
+    /// The required arguments only, each with a value that makes sense.
     pub(crate) fn usable(&self, seed: u64, files: &Files) -> Vec<OsString> {
         self.drawn(&mut Rng::new(seed), files, 0, 100)
     }
 
-    /// Arguments: those that are needed nearly always, each other one in so many of a hundred cases; so many of a hundred make sense.
+    /// Arguments: required ones nearly always, each other one in so many of a hundred cases; so many of a
+    /// hundred values make sense.
     pub(crate) fn drawn(&self, rng: &mut Rng, files: &Files, other: u64, usable: u64) -> Vec<OsString> {
         let mut out = Vec::new();
         for (level, command) in self.chain.iter().enumerate() {
@@ -122,7 +123,7 @@ fn fitting(argument: &Arg, rng: &mut Rng, files: &Files) -> OsString {
     if rng.below(2) == 0 { files.drawn(rng) } else { pick(rng, &TEXTS).into() }
 }
 
-/// A value that is of no use, or of too much.
+/// A useless or excessive value.
 fn hostile(rng: &mut Rng, files: &Files) -> OsString {
     match rng.below(4) {
         0 => pick(rng, &NUMBERS).into(),
@@ -210,7 +211,7 @@ const TEXTS: [&str; 44] = [
     "%s%n\u{1b}[31m\u{202e}",
 ];
 
-/// Text that nobody expects: long, of odd bytes, no UTF-8.
+/// Unexpected text: long, with odd bytes, not UTF-8.
 fn strange(rng: &mut Rng) -> OsString {
     use std::os::unix::ffi::OsStringExt as _;
     match rng.below(3) {

@@ -1,4 +1,4 @@
-//! A folder with files of every kind that commands read: usable ones, broken copies of these, and what is no file at all.
+//! A folder with files of every kind that commands read: usable ones, broken copies of these, and others.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -13,7 +13,7 @@ use millstream_programs::{BALANCER, FIREWALL, NAT, ROUTER, SWITCH};
 
 use crate::commands::pick;
 
-/// The folder, which goes when it is dropped.
+/// The folder, which is removed on drop.
 pub(crate) struct Files {
     folder: PathBuf,
     usable: Vec<(OsString, Vec<u8>)>,
@@ -52,7 +52,7 @@ fn capture() -> Vec<u8> {
 }
 
 impl Files {
-    /// A folder whose name begins so, and that nobody else has.
+    /// A new folder whose name begins with `name`.
     pub(crate) fn new(name: &str) -> Files {
         static MADE: AtomicUsize = AtomicUsize::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
@@ -121,7 +121,7 @@ impl Files {
         let strange = OsString::from_vec(b"\xff.o".to_vec());
         self.bad(&strange, ROUTER.object);
         fs::create_dir(self.folder.join("folder.o")).unwrap();
-        // With nobody at its other end: who opens it to read waits, and is cut short.
+        // Without a writer: a command that opens it to read waits, and is killed.
         let _ = Command::new("mkfifo").arg(self.folder.join("fifo.pcap")).status();
         let _ = std::os::unix::fs::symlink("loop.o", self.folder.join("loop.o"));
         for name in [
@@ -138,18 +138,18 @@ impl Files {
         }
     }
 
-    /// Where commands run, so that what they write by a name stays here.
+    /// Working directory of commands, so that files they write by name stay here.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The name of a usable one.
+    /// The name of a usable file.
     pub(crate) fn usable(&self, name: &str) -> OsString {
         assert!(self.folder.join(name).exists(), "{name}");
         name.into()
     }
 
-    /// One of them: usable, a broken copy, or none that could be used.
+    /// Name of a random file: usable, a broken copy, or something else.
     pub(crate) fn drawn(&self, rng: &mut Rng) -> OsString {
         match rng.below(10) {
             0..5 => pick(rng, &self.usable).0,
@@ -158,7 +158,7 @@ impl Files {
         }
     }
 
-    /// A copy of a usable one that is cut short, or has other bytes in some places.
+    /// A copy of a usable file that is cut short, or has some bytes changed.
     fn broken(&self, rng: &mut Rng) -> OsString {
         let (name, mut bytes) = pick(rng, &self.usable);
         let length = bytes.len() as u64;
@@ -170,7 +170,7 @@ impl Files {
                 bytes.splice(at..at, piece);
             }
             _ => {
-                // Headers are looked at first: half of the places are there.
+                // Headers are read first: half of the changes are there.
                 for _ in 0..1 + rng.below(8) {
                     let within = if rng.below(2) == 0 { length.min(256) } else { length };
                     let values = [0, 1, 0x7f, 0x80, 0xff, rng.below(256) as u8];

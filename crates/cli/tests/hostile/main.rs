@@ -1,14 +1,16 @@
-//! Whatever is fed to a command and whoever reads what it prints: it ends with an exit code that is documented, never by a panic.
+//! Whatever the input of a command and the consumer of its output: it ends with a documented exit code, never
+//! by a panic.
 //!
-//! Commands and their flags are read from the definition of the command line, so that a new one is tried without being named here. A run
-//! is made from its number: [`case::Case::new`]. `MILLSTREAM_HOSTILE_RUNS` says how many there are, `MILLSTREAM_HOSTILE_FROM` which is the first:
+//! Commands and their flags come from the definition of the command line, so that a new one is tried without
+//! being named here. A run is determined by its number: [`case::Case::new`]. `MILLSTREAM_HOSTILE_RUNS` sets
+//! the number of runs, `MILLSTREAM_HOSTILE_FROM` the first one:
 //!
 //! ```text
 //! MILLSTREAM_HOSTILE_RUNS=100000 nice cargo test -p millstream --test hostile within -- --nocapture
 //! ```
 //!
-//! `within` has all runs of commands that come to an end in the process of a worker, which is some ten times faster than `any_input`, where each is a
-//! process of its own.
+//! `within` runs all commands that end by themselves in the process of a worker, some ten times faster than
+//! `any_input`, where each run is a process of its own.
 
 mod case;
 mod commands;
@@ -27,14 +29,14 @@ use commands::Leaf;
 use files::Files;
 use process::{Apart, Consumer, Ended, Run};
 
-/// Runs of the test if nobody says how many.
+/// Default number of runs of a test.
 const RUNS: u64 = 400;
-/// How long one may take; what takes longer is ended, and counts as neither.
+/// Time limit of a run; a longer one is killed, and counts as neither.
 const LIMIT: Duration = Duration::from_secs(3);
 /// SIGPIPE ends commands that only print, as is usual for filters.
 const BY_PIPE: i32 = 13;
 
-/// Why a run did not end as it should.
+/// Reason why a run did not end as it should.
 fn fault(run: &Run, ended: &Ended) -> Option<String> {
     let words = ["panicked at", "internal error", "memory allocation of"];
     if let Some(word) = words.iter().find(|word| ended.errors.contains(**word)) {
@@ -49,7 +51,7 @@ fn fault(run: &Run, ended: &Ended) -> Option<String> {
     }
 }
 
-/// Runs all cases on two threads; gives what was wrong, and how many were cut short.
+/// Runs all cases on two threads; returns the faults, and the number of killed runs.
 fn try_all(
     cases: impl Iterator<Item = u64> + Send,
     make: impl Fn(u64, &Files) -> Run + Sync,
@@ -57,7 +59,7 @@ fn try_all(
     let apart = Apart::new();
     let (cases, faults, cut) = (Mutex::new(cases), Mutex::new(Vec::new()), AtomicU64::new(0));
     let work = |thread: usize| {
-        // Commands write what they are told to, so that files are made anew now and then.
+        // Commands may overwrite files, so these are made anew now and then.
         let mut files = Files::new(&format!("hostile-{thread}"));
         let mut since = 0;
         loop {
@@ -122,7 +124,7 @@ fn any_input_within_one_process_ends_with_a_documented_exit_code() {
     assert!(faults.is_empty(), "{} of {runs}:\n{}", faults.len(), faults.join("\n"));
 }
 
-/// Each command, with no flags that are not needed, before consumers that take nothing.
+/// Each command, with required flags only, before consumers that take nothing.
 #[test]
 fn no_consumer_makes_any_command_panic() {
     let leaves = commands::all();
@@ -133,7 +135,7 @@ fn no_consumer_makes_any_command_panic() {
         (Consumer::Full, Consumer::Full),
         (Consumer::Reader, Consumer::Full),
     ];
-    // For each: its help, nothing but its name, and with usable input.
+    // For each command: its help, only its name, and usable input.
     let kinds = 3;
     let count = (leaves.len() * consumers.len() * kinds) as u64;
     let (faults, _) = try_all(0..count, |number, files| {
@@ -151,7 +153,7 @@ fn no_consumer_makes_any_command_panic() {
     assert!(faults.is_empty(), "{}:\n{}", faults.len(), faults.join("\n"));
 }
 
-/// Commands with much to tell, of which nothing arrives.
+/// Commands with much output, none of which arrives.
 #[test]
 fn a_result_that_cannot_be_written_is_exit_code_2_and_a_reader_that_has_gone_is_not() {
     let (apart, files) = (Apart::new(), Files::new("hostile-consumers"));
@@ -178,7 +180,7 @@ fn a_result_that_cannot_be_written_is_exit_code_2_and_a_reader_that_has_gone_is_
         };
         let (read, _) = run(Consumer::Reader);
         let (full, _) = run(Consumer::Full);
-        // What cannot run here has nothing to tell, whoever reads.
+        // A command that cannot run here has no output, whoever reads.
         if read.code == Some(4) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Processes that are tried, apart from this machine's network, and who reads what they print.
+//! Processes under test, isolated from this machine's network, and the consumers of their output.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -13,10 +13,10 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::files::Files;
 
-/// Bytes of memory that may be mapped: what an input asks for beyond is a fault.
+/// Limit of mapped memory in bytes: an input that asks for more is a fault.
 const MEMORY: u64 = 24 << 30;
 
-/// Who takes what a process prints.
+/// Consumer of a process's output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Consumer {
     /// Reads all of it.
@@ -27,7 +27,7 @@ pub(crate) enum Consumer {
     Full,
 }
 
-/// A command line and what is around it.
+/// A command line and its environment.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) arguments: Vec<OsString>,
@@ -38,17 +38,18 @@ pub(crate) struct Run {
     pub(crate) limit: Duration,
 }
 
-/// How it ended.
+/// Outcome of a run.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,
     pub(crate) signal: Option<i32>,
-    /// It took too long, and was ended.
+    /// It took too long, and was killed.
     pub(crate) is_cut: bool,
     pub(crate) errors: String,
 }
 
-/// A network namespace and a BPF file system of their own, for as long as this lives: commands that are tried may well do what they say.
+/// A network namespace and a BPF file system of their own, for as long as this lives: commands under test may
+/// really do their work.
 pub(crate) struct Apart(Option<Child>);
 
 impl Apart {
@@ -64,17 +65,17 @@ impl Apart {
         if child.stdout.take().is_some_and(|mut out| out.read_exact(&mut ready).is_ok()) {
             return Apart(Some(child));
         }
-        // Who may not have them cannot do harm either.
+        // A user who may not have them cannot do harm either.
         let _ = (child.kill(), child.wait());
         Apart(None)
     }
 
-    /// A program that is run apart, in a folder.
+    /// A command for a program in isolation, in a folder.
     pub(crate) fn command(&self, program: &Path, folder: &Path) -> Command {
         let mut command = Command::new(if self.0.is_some() { "nsenter" } else { "prlimit" });
         if let Some(child) = &self.0 {
             command.args(["--net", "--mount", &format!("--target={}", child.id())]);
-            // Who enters a mount namespace is at its root.
+            // Entering a mount namespace changes to its root.
             command.args(["sh", "-c", "cd \"$0\" && exec \"$@\""]).arg(folder).arg("prlimit");
         }
         command.arg(format!("--as={MEMORY}")).arg("--core=0").arg(program);
@@ -105,7 +106,7 @@ impl Apart {
                 let mut bytes = Vec::new();
                 if let Some(reader) = reader {
                     let _ = (&reader).take(1 << 20).read_to_end(&mut bytes);
-                    // The rest is read and forgotten.
+                    // The rest is read and discarded.
                     let _ = std::io::copy(&mut &reader, &mut std::io::sink());
                 }
                 String::from_utf8_lossy(&bytes).into_owned()
@@ -125,7 +126,7 @@ impl Drop for Apart {
     }
 }
 
-/// What a process writes to, and where that is read.
+/// Output stream for a process, and the end that is read.
 fn connect(consumer: Consumer) -> (Stdio, Option<std::io::PipeReader>) {
     match consumer {
         Consumer::Full => (File::options().write(true).open("/dev/full").expect("/dev/full").into(), None),
@@ -136,7 +137,7 @@ fn connect(consumer: Consumer) -> (Stdio, Option<std::io::PipeReader>) {
     }
 }
 
-/// Waits for its end, which comes by us after so long: code, signal, and whether it did.
+/// Waits for a process, and kills it after the limit: returns code, signal, and `true` if it was killed.
 fn wait(child: &mut Child, limit: Duration) -> (Option<i32>, Option<i32>, bool) {
     let end = Instant::now() + limit;
     let mut pause = Duration::from_millis(1);

@@ -1,6 +1,6 @@
-//! Runs in the process of a worker, many times faster than processes of their own: a worker is this test once more, told by a variable which runs
-//! are its own. It writes down which one it is at; if it does not come back, that one is at fault, or took too long, and the next worker begins
-//! behind it.
+//! Runs in the process of a worker, many times faster than separate processes. A worker is this test once
+//! more; a variable tells it which runs are its own. It writes down its present run: if it does not come
+//! back, that run is at fault, or took too long, and the next worker begins behind it.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -21,34 +21,35 @@ use crate::commands::Leaf;
 use crate::files::Files;
 use crate::process::Apart;
 
-/// The variable that makes a worker: the first and the last run, and the folder for what it tells.
+/// The variable that makes a worker: the first and the last run, and the folder for its results.
 const WORKER: &str = "MILLSTREAM_HOSTILE_WORKER";
-/// Runs of one worker: what they leave in its memory goes with it.
+/// Runs per worker: garbage in its memory goes with it.
 const EACH: u64 = 1000;
-/// How long one run may take.
+/// Time limit of a run.
 const LIMIT: Duration = Duration::from_secs(5);
-/// Commands that go on until somebody ends them, take the whole machine, or copy their executable, which is this test here.
+/// Commands that do not end by themselves, use the whole machine, or copy their executable, which is this
+/// test here.
 const LEFT_OUT: [&str; 7] = ["daemon", "run", "top", "demo", "learn", "lab", "build"];
 /// A flag that starts the executable once more.
 const AGAIN: &str = "--supervise";
 
-/// What came of some runs.
+/// Results of some runs.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) faults: Vec<String>,
     pub(crate) cut: u64,
 }
 
-/// The case of this number, of a command that comes to an end by itself.
+/// The case of this number, of a command that ends by itself.
 fn case(number: u64, leaves: &[Leaf], files: &Files) -> Case {
-    // Numbers of their own, far from those of the others.
+    // Numbers far from those of the other cases.
     (0..)
         .map(|more: u64| Case::new(number + (more << 40), leaves, files))
         .find(|case| !case.is_any_of(&LEFT_OUT) && !case.has(AGAIN))
         .unwrap()
 }
 
-/// If this process is a worker, does its runs.
+/// Does a worker's runs if this process is one.
 pub(crate) fn work(leaves: &[Leaf]) -> bool {
     let Ok(spec) = std::env::var(WORKER) else { return false };
     let mut words = spec.splitn(3, ' ');
@@ -87,7 +88,7 @@ pub(crate) fn work(leaves: &[Leaf]) -> bool {
     true
 }
 
-/// Has runs done by workers, two at a time.
+/// Has workers do the runs, two at a time.
 pub(crate) fn run(from: u64, runs: u64, test: &str) -> Found {
     let apart = Apart::new();
     let (next, found) = (Mutex::new(from), Mutex::new(Found::default()));
@@ -130,7 +131,8 @@ pub(crate) fn run(from: u64, runs: u64, test: &str) -> Found {
     found.into_inner().unwrap()
 }
 
-/// Runs one worker until it is done or does not come back: where the next one begins, and what was found.
+/// Runs one worker until it is done or does not come back: returns the next worker's first run, and the
+/// results.
 fn supervise(apart: &Apart, test: &str, from: u64, to: u64, folder: &Path) -> (u64, Found) {
     let _ = fs::remove_dir_all(folder);
     fs::create_dir_all(folder).unwrap();
@@ -142,7 +144,7 @@ fn supervise(apart: &Apart, test: &str, from: u64, to: u64, folder: &Path) -> (u
         .env("MILLSTREAM_SOCKET", "none.sock")
         .env_remove("RUST_BACKTRACE")
         .stdin(Stdio::null())
-        // The test runner itself does not bear a full disk: that is for processes of commands.
+        // The test runner itself does not survive a full disk: that is for processes of commands.
         .stdout(Stdio::null())
         .stderr(File::create(folder.join("errors")).unwrap())
         .process_group(0);
@@ -181,7 +183,7 @@ fn supervise(apart: &Apart, test: &str, from: u64, to: u64, folder: &Path) -> (u
     if now >= to {
         return (to, found);
     }
-    // A packet program that crashes, and what says that there is no more to do, end the process with a code that is documented.
+    // A packet program that crashes, and a request that ends the process, give a documented exit code.
     let is_documented = matches!(status.code(), Some(0..=5));
     if is_cut {
         found.cut += 1;

@@ -1,4 +1,5 @@
-//! Chains of tail calls, on XDP and on TC: what an array holds is what is called, also when the session is killed.
+//! Chains of tail calls, on XDP and on TC: the programs in an array are the ones called, even when the
+//! session is killed.
 
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -17,11 +18,11 @@ use crate::session::{Place, Session};
 const CLASSIFY: u32 = 0;
 const ROUTE: u32 = 1;
 const DENY: u32 = 2;
-/// What `route` writes into a frame's first byte.
+/// First byte that `route` writes into a frame.
 const BY_ROUTE: u8 = 2;
-/// Where frames have their numbers.
+/// Offset of the number in a frame.
 const NUMBER: usize = 40;
-/// How long nothing is waited for. A frame that comes takes microseconds.
+/// Time to wait for a frame that must not come. A frame that comes takes microseconds.
 const MOMENT: Duration = Duration::from_millis(30);
 
 /// Frames of one sender, for one service and one network.
@@ -61,7 +62,7 @@ impl Chain {
         let mut command = self.place.run_object(&self.object, DEV);
         command.args(["--prog", "parse", "--interval", "100"]);
         if self.generic {
-            // So that frames leave through an interface that has no program of its own.
+            // Frames then leave through an interface that has no program of its own.
             command.args(["--mode", "generic"]);
         }
         command
@@ -88,7 +89,7 @@ impl Chain {
         self.namespace.enter(|| PacketSocket::open(interface_index("run1").unwrap()).unwrap()).unwrap()
     }
 
-    /// What comes back of a frame that is sent now: its first byte.
+    /// First byte of the answer to a frame that is sent now.
     fn answer(&self, patience: Duration) -> Option<u8> {
         let (wire, number) = (self.wire(), self.numbers.fetch_add(1, Ordering::Relaxed));
         wire.send(&frame(number)).unwrap();
@@ -115,7 +116,7 @@ impl Chain {
         assert_eq!(self.answer(MOMENT), None, "stale");
     }
 
-    /// Writes slots and tables; each write holds from when it has returned.
+    /// Writes slots and tables; each write takes effect when it has returned.
     fn write(&self, route: &Program, deny: &Program) {
         let stages = self.map("stages");
         let put = |program: &Program| stages.update_fd(&ROUTE.to_ne_bytes(), program.as_fd()).unwrap();
@@ -158,7 +159,7 @@ impl Chain {
     }
 }
 
-/// Sessions come and are killed; what arrays and tables say holds at any time.
+/// Sessions come and are killed; at any time, packets meet the present arrays and tables.
 fn killed_again_and_again(name: &str, flags: &[&str]) {
     let Some(chain) = Chain::new(name, flags) else { return };
     let mut session = chain.session();

@@ -1,4 +1,4 @@
-//! `millstream daemon` as a user has it: many programs, orders, reloads, restarts, and what may go wrong.
+//! `millstream daemon` as a user runs it: many programs, orders, reloads, restarts, and failures.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -53,14 +53,14 @@ impl<'n> Daemon<'n> {
         serde_json::from_slice(&self.ask(&["status", "--json"]).stdout).unwrap()
     }
 
-    /// How a program stands.
+    /// Status of a program.
     fn program(&self, name: &str) -> Value {
         let status = self.status();
         let found = status["programs"].as_array().unwrap().iter().find(|p| p["name"] == name);
         found.unwrap_or_else(|| panic!("no {name} in {status}")).clone()
     }
 
-    /// Waits until a program stands in some way.
+    /// Waits until a program's status meets a condition.
     #[track_caller]
     fn until(&self, name: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let start = Instant::now();
@@ -79,7 +79,7 @@ impl<'n> Daemon<'n> {
         self.until(name, state, |p| p["state"] == state)
     }
 
-    /// What happened, as JSON lines.
+    /// Recorded events, as JSON lines.
     fn history(&self) -> String {
         String::from_utf8(self.ask(&["history", "--json", "-n", "1000"]).stdout).unwrap()
     }
@@ -89,7 +89,7 @@ impl<'n> Daemon<'n> {
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
     }
 
-    /// Waits for its end; gives the exit code.
+    /// Waits for its end; returns the exit code.
     fn ended(&mut self) -> Option<i32> {
         self.child.wait().unwrap().code()
     }
@@ -115,7 +115,7 @@ fn router_on(name: &str, interfaces: &[&str]) -> String {
     format!("[[program]]\nname = {name:?}\nobject = \"ROUTER\"\ninterfaces = {interfaces:?}\n")
 }
 
-/// A namespace with veth pairs, each end that is named with its other.
+/// A namespace with veth pairs, named by one end each.
 fn namespace(names: &[&str]) -> Namespace {
     let namespace = Namespace::new().unwrap();
     namespace.enter(|| names.iter().for_each(|name| pair(name))).unwrap();
@@ -131,7 +131,8 @@ fn on_hook(namespace: &Namespace, name: &str) -> Option<u32> {
     namespace.enter(|| xdp_program(interface_index(name).unwrap()).unwrap()).unwrap()
 }
 
-/// Whether one program is on both interfaces. Profiles and variants take turns there, and go onto one after the other.
+/// Waits until one program is on both interfaces, for at most a minute; returns true if it is. Profiles and
+/// variants take turns there, and go onto one interface after the other.
 fn share_a_program(namespace: &Namespace, one: &str, other: &str) -> bool {
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(60) {
@@ -143,7 +144,7 @@ fn share_a_program(namespace: &Namespace, one: &str, other: &str) -> bool {
     false
 }
 
-/// The directory of pins of a program of the daemon's.
+/// Directory of pins of one of the daemon's programs.
 fn pins_of(place: &Place, name: &str) -> PathBuf {
     let start = format!("{name}_");
     let all = std::fs::read_dir(&place.pins).unwrap().flatten();
@@ -309,7 +310,7 @@ fn a_configuration_is_read_again_and_what_is_as_it_was_goes_on() {
         Daemon::start(&namespace, &place, &[router_on("a", &["dm0"]), router_on("b", &["dm1"])].concat());
     daemon.until_state("a", "running");
     daemon.until_state("b", "running");
-    // One that is ended and started has new maps.
+    // A program that is ended and started has new maps.
     let routes = || Map::from_pin(&pins_of(&place, "a").join("maps/routes")).unwrap().id();
     let (a, file) = (routes(), place.files.join("daemon.toml"));
     let write = |text: &str| std::fs::write(&file, configuration(&place, text)).unwrap();
@@ -389,7 +390,7 @@ fn questions_that_are_none_get_an_answer() {
     assert!(ask(b"{\"schema\":1,\"command\":\"status\"}\n").contains("\"answer\":\"status\""));
 }
 
-/// With traffic: what is specialised is rolled back at once, stays so, and comes back; nothing is lost.
+/// With traffic: specialised code is rolled back at once, stays so, and comes back; nothing is lost.
 #[test]
 fn a_specialised_program_is_rolled_back_and_comes_back() {
     if !testing::require() {
@@ -398,7 +399,7 @@ fn a_specialised_program_is_rolled_back_and_comes_back() {
     with_traffic("daemon_live", roll_back_and_resume);
 }
 
-/// What a daemon uses while its programs stay as they are.
+/// Resources of a daemon while its programs stay as they are.
 #[test]
 fn what_a_daemon_costs_is_known() {
     if !testing::require() {
@@ -428,14 +429,14 @@ fn what_a_daemon_costs_is_known() {
         })
     });
     keep("daemon-cost.json", &figures);
-    // How much it may be, `bench/bars.py` says.
+    // `bench/bars.py` has the limit.
     assert!(
         figures["cpu_share"].as_f64() >= Some(0.0) && figures["anonymous_bytes"].as_u64() > Some(0),
         "{figures}"
     );
 }
 
-/// Seconds that a process has run, true to 10 ms.
+/// Processor time of a process in seconds, exact to 10 ms.
 fn processor_time(pid: u32) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     // The name may hold anything, so count from its closing bracket.
@@ -444,7 +445,7 @@ fn processor_time(pid: u32) -> f64 {
     ticks as f64 / 100.0
 }
 
-/// A daemon that looks after a router with 2,000 routes and traffic of which nothing is lost.
+/// A daemon with a router of 2,000 routes and traffic, of which nothing is lost.
 fn with_traffic<R>(name: &str, act: impl FnOnce(&Daemon<'_>) -> R) -> R {
     let place = Place::new(name);
     let rig = Rig::new(RigConfig::default()).unwrap();
@@ -478,7 +479,7 @@ fn roll_back_and_resume(daemon: &Daemon<'_>) {
     let now = daemon.program("core");
     assert_eq!((now["state"].as_str(), now["generation"].as_u64()), (Some("rolled_back"), Some(0)), "{now}");
     assert_ne!(on_hook(daemon.namespace, TEST_PORT), fast);
-    // It stays so.
+    // The rollback lasts.
     std::thread::sleep(Duration::from_secs(1));
     assert_eq!(daemon.program("core")["generation"].as_u64(), Some(0));
     says(&daemon.ask(&["resume"]), 0, &[]);
@@ -499,7 +500,8 @@ fn roll_back_and_resume(daemon: &Daemon<'_>) {
     }
 }
 
-/// With the rights that the unit gives, its files read-only where the unit makes them so, and told that it is ready.
+/// With the privileges of the unit, its files read-only where the unit makes them so, and with notification
+/// that it is ready.
 #[test]
 fn the_rights_of_the_systemd_unit_are_enough() {
     if !testing::require() {
@@ -593,7 +595,7 @@ fn metrics_say_what_the_status_says() {
     says(&ended(&namespace, &mut second), 1, &["127.0.0.1:9471", "--metrics"]);
 }
 
-/// What the daemon answers to `GET`, head and all.
+/// The daemon's whole answer to `GET`, with its head.
 fn scrape(namespace: &Namespace, path: &str) -> String {
     let ask = || {
         let mut stream = TcpStream::connect("127.0.0.1:9471").unwrap();

@@ -1,9 +1,10 @@
-//! Killed at any moment: packets go on being forwarded by a correct program, and the next session takes over.
+//! Kills at any moment: packets are still forwarded by a correct program, and the next session takes over.
 //!
-//! A router has traffic, and one of its routes is changed all the time. Sessions are started and killed: at random
-//! moments, and after each of the system calls by which they change something in the kernel. The far end counts frames that were made after a
-//! change and still have the next hop of before. CI kills a few times; `MILLSTREAM_KILLS` says how often, `MILLSTREAM_STEPS` after how many
-//! of the first system calls, `MILLSTREAM_RESULTS` where to keep the figures.
+//! A router has traffic, and one of its routes is changed all the time. Sessions are started and killed: at
+//! random moments, and after each of the system calls by which they change something in the kernel. The far
+//! end counts frames that were made after a change and still have the previous next hop. CI kills a few
+//! times; `MILLSTREAM_KILLS` sets the number of kills, `MILLSTREAM_STEPS` the number of system calls after
+//! which to kill, `MILLSTREAM_RESULTS` the place for the figures.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -21,7 +22,7 @@ use crate::steps;
 
 const HOPS: usize = 16;
 
-/// Uniform numbers; the seed is printed, so that a run can be had again.
+/// Uniform random numbers; the seed is printed, so that a run can be repeated.
 struct Dice(u64);
 
 impl Dice {
@@ -40,7 +41,7 @@ impl Dice {
     }
 }
 
-/// A pinned map of the session's.
+/// A map that the session has pinned.
 pub(crate) fn pinned(place: &Place, name: &str) -> Map {
     Map::from_pin(&place.pins.join("maps").join(name)).unwrap()
 }
@@ -79,7 +80,7 @@ fn change(
     }
 }
 
-/// Frames that come back between now and a moment later, and changes that are judged.
+/// Checks that frames come back between now and a moment later, and that changes are judged.
 fn goes_on(far: &FarEnd, n: u64) {
     let (before, end) = (far.counted(), Instant::now() + Duration::from_secs(5));
     loop {
@@ -92,12 +93,12 @@ fn goes_on(far: &FarEnd, n: u64) {
     }
 }
 
-/// Lets a session come as far as it may, and kills it.
+/// Lets a session run for a random time, and kills it.
 fn kill_somewhere(mut session: Session, dice: &mut Dice) {
     match dice.below(3) {
-        // While it starts and takes over.
+        // During its start and takeover.
         0 => std::thread::sleep(Duration::from_millis(dice.below(600))),
-        // While it looks at the traffic for the first time.
+        // During its first profile of the traffic.
         1 => {
             session.wait_for("attached");
             std::thread::sleep(Duration::from_millis(dice.below(80)));
@@ -139,7 +140,7 @@ fn a_session_killed_after_any_step_leaves_a_correct_program() {
     assert!(made.iter().any(|call| call.starts_with("bpf")), "{made:?}");
 }
 
-/// A count from the environment, for more than CI does.
+/// A count from the environment, for more runs than CI does.
 pub(crate) fn asked(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().and_then(|k| k.parse().ok())
 }
@@ -161,7 +162,7 @@ impl Startable<'_> {
         Session::start(self.rig.namespace(), &mut self.command())
     }
 
-    /// Starts it, and kills it when it has made so many steps; gives the last one.
+    /// Starts it, and kills it after so many steps; returns the last one.
     fn killed_after(&self, step: u64) -> String {
         let mut command = self.command();
         command.arg("--json").stdout(Stdio::null());
@@ -213,7 +214,7 @@ fn under_attack(name: &str, kills: u64, file: &str, mut attack: impl FnMut(u64, 
     assert_eq!((hook, place.pinned().len(), place.pins.exists()), (None, 0, false), "left over");
 }
 
-/// Keeps figures, where that is asked for.
+/// Stores figures, if requested.
 pub(crate) fn keep(file: &str, figures: &serde_json::Value) {
     let text = serde_json::to_string_pretty(figures).unwrap();
     eprintln!("{file}: {text}");
@@ -222,7 +223,7 @@ pub(crate) fn keep(file: &str, figures: &serde_json::Value) {
     }
 }
 
-/// Says that something is to end when it goes, however that comes.
+/// Sets a flag on drop, however that comes, so that others end.
 pub(crate) struct End<'s>(pub(crate) &'s AtomicBool);
 
 impl Drop for End<'_> {
@@ -245,9 +246,9 @@ fn a_first_session_killed_while_it_attaches_leaves_nothing_half_done() {
         std::thread::sleep(Duration::from_millis(dice.below(500)));
         session.kill();
         let pinned = place.pinned();
-        // What is on the hook is held by the pin, and the other way round.
+        // The program on the hook is held by the pin, and the other way round.
         assert_eq!(hook().is_some(), pinned.contains(&format!("link_{TEST_PORT}")), "{pinned:?}");
-        // Whatever was left, the next one starts, and leaves nothing.
+        // Whatever was left, the next session starts, and leaves nothing.
         let mut next = Session::start(rig.namespace(), &mut place.run(TEST_PORT));
         next.wait_for("attached");
         assert!(hook().is_some());

@@ -1,5 +1,5 @@
-//! `millstream run` and `millstream daemon` as a user has them: the binary, what it says, its exit codes, and what it leaves behind, also when
-//! it is killed.
+//! `millstream run` and `millstream daemon` as a user runs them: the binary, its output, its exit codes, and
+//! the state that it leaves behind, also when it is killed.
 
 mod chains;
 mod daemon;

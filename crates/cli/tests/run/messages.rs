@@ -1,5 +1,5 @@
-//! Bad luck: each message says what is wrong and what to do, each exit code is the one that is documented, and nothing
-//! is detached or changed.
+//! Failures: each message explains the error and gives advice, each exit code is the documented one, and
+//! nothing is detached or changed.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Output};
@@ -35,8 +35,8 @@ fn on_hook(namespace: &Namespace, index: u32) -> Option<u32> {
     namespace.enter(|| query_xdp(index).unwrap()).unwrap().map(|s| s.program_id)
 }
 
-/// Waits until nothing is on the hook: a link that was dropped stays as long as somebody looks at it, as sessions of other tests do that look
-/// who may write a map.
+/// Waits until nothing is on the hook: a link that was dropped stays as long as somebody inspects it, as
+/// sessions of other tests do to find the writers of a map.
 fn until_free(namespace: &Namespace, index: u32) {
     let start = Instant::now();
     while on_hook(namespace, index).is_some() {
@@ -45,7 +45,7 @@ fn until_free(namespace: &Namespace, index: u32) {
     }
 }
 
-/// It says all of this, and ends with this code.
+/// Checks that the output has all of these words, and ends with this code.
 #[track_caller]
 pub(crate) fn says(output: &Output, code: i32, words: &[&str]) {
     let text = String::from_utf8_lossy(&output.stderr);
@@ -159,7 +159,7 @@ fn a_session_that_fails_gives_back_what_it_adopted() {
     put(peer, None, Some(&theirs));
 }
 
-/// The router as another loader would have it, with room for fewer routes than the object says.
+/// The router as another loader would load it, with room for fewer routes than the object says.
 fn theirs() -> (Program, Map) {
     let mut object = Object::parse("router", ROUTER.object).unwrap();
     let routes = object.maps.iter_mut().find(|m| m.name == "routes").unwrap();
@@ -191,7 +191,8 @@ fn the_program_of_the_object_is_adopted_with_its_maps_and_no_other() {
     let ours = on_hook(&namespace, index);
     let held = Program::from_id(ours.unwrap()).unwrap().info().unwrap().map_ids;
     assert!(ours != Some(theirs.id().unwrap()) && held.contains(&routes.id()), "{held:?}");
-    // Killed, and taken over by one that adopts as well: what is there now is not what is given back.
+    // Killed, and taken over by a session that adopts as well: the present program is not the one to give
+    // back.
     session.kill();
     let mut session = Session::start(&namespace, place.run(DEV).arg("--adopt"));
     assert!(session.wait_for("attached").contains("\"took_over\":true"));
@@ -211,7 +212,8 @@ fn two_sessions_do_not_meet_and_the_original_is_kept_if_asked_for() {
     let mut first = Session::start(&namespace, place.run(DEV).arg("--keep"));
     first.wait_for("attached");
     says(&ended(&namespace, &mut place.run(DEV)), 1, &["another session", "--pin", "nothing was changed"]);
-    // The first session may have put a variant onto the hook meanwhile: what it leaves there is the original all the same.
+    // The first session may have put a variant onto the hook meanwhile; it leaves the original there all the
+    // same.
     assert!(on_hook(&namespace, index).is_some());
     assert_eq!(first.interrupt().0, Some(0));
     let kept = on_hook(&namespace, index).map(|id| Program::from_id(id).unwrap().info().unwrap().tag);
@@ -265,7 +267,7 @@ fn a_directory_of_pins_that_a_stranger_can_change_is_refused() {
         says(&ended(&namespace, &mut place.run(DEV)), 4, &words);
         assert_eq!((on_hook(&namespace, index), place.pinned()), (None, vec!["maps".into()]));
     }
-    // Nor is the other place that is on the way.
+    // Nor may the other directory on the path.
     std::os::unix::fs::chown(&place.pins, Some(0), None).unwrap();
     std::os::unix::fs::chown(place.pins.join("maps"), Some(54_321), None).unwrap();
     says(&ended(&namespace, &mut place.run(DEV)), 4, &["maps belongs to user 54321"]);

@@ -39,7 +39,7 @@ impl Place {
         command
     }
 
-    /// What is pinned, by name.
+    /// Names of the pins.
     pub(crate) fn pinned(&self) -> Vec<String> {
         let entries = std::fs::read_dir(&self.pins).into_iter().flatten().flatten();
         let mut names: Vec<String> = entries.map(|e| e.file_name().to_string_lossy().into_owned()).collect();
@@ -55,7 +55,7 @@ impl Drop for Place {
     }
 }
 
-/// A process that goes on until it is ended. Killed when dropped.
+/// A process that runs until it is ended. Killed on drop.
 pub(crate) struct Session {
     child: Child,
     lines: Arc<Mutex<Vec<String>>>,
@@ -80,12 +80,12 @@ impl Session {
         self.lines.lock().unwrap().clone()
     }
 
-    /// Waits for an event; gives its line.
+    /// Waits for an event; returns its line.
     pub(crate) fn wait_for(&mut self, event: &str) -> String {
         self.wait_for_words(&format!("\"event\":\"{event}\""))
     }
 
-    /// Waits for a line with these words, and gives it.
+    /// Waits for a line with these words, and returns it.
     pub(crate) fn wait_for_words(&mut self, words: &str) -> String {
         let start = Instant::now();
         loop {
@@ -105,7 +105,7 @@ impl Session {
         self.child.wait().unwrap();
     }
 
-    /// Ends it as Ctrl-C does; gives the exit code and the last line.
+    /// Ends it as Ctrl-C does; returns the exit code and the last line.
     pub(crate) fn interrupt(mut self) -> (Option<i32>, String) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());

@@ -1,11 +1,11 @@
-//! A process that is killed when it has made so many system calls by which it changes something in the kernel: traced, so that it is
-//! between this call and the next, with all its threads.
+//! A process that is killed after so many system calls that change something in the kernel: traced, so that
+//! it is between this call and the next, with all its threads.
 #![allow(unsafe_code)]
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Commands of bpf(2) that change nothing: looks at elements, ids, descriptions, and test runs.
+/// Commands of bpf(2) that change nothing: queries of elements, ids, descriptions, and test runs.
 const LOOKS: [u64; 13] = [1, 4, 10, 11, 12, 13, 14, 15, 16, 19, 20, 23, 24];
 
 /// A system call that changes something: bpf(2), netlink, pins, grace periods.
@@ -38,11 +38,12 @@ const ENTRY: u8 = 1;
 const EXIT: u8 = 2;
 
 fn trace(request: libc::c_uint, thread: i32, address: usize, data: usize) -> i64 {
-    // SAFETY: where a request writes, `data` is the address of a value that outlives the call and is `address` bytes long.
+    // SAFETY: where a request writes, `data` is the address of a value that outlives the call and is
+    // `address` bytes long.
     unsafe { libc::ptrace(request, thread, address, data) }
 }
 
-/// Waits for any thread that this thread traces: its id and status; `None` if there is none any more.
+/// Waits for any thread that this thread traces: returns its id and status; `None` if there is none any more.
 fn wait() -> Option<(i32, i32)> {
     let mut status = 0;
     // SAFETY: writes the status. Children of other threads are left to these.
@@ -50,7 +51,7 @@ fn wait() -> Option<(i32, i32)> {
     (thread > 0).then_some((thread, status))
 }
 
-/// Starts a command and kills it after its so manieth step; gives that.
+/// Starts a command and kills it after step number `count`; returns that step.
 ///
 /// # Panics
 /// If it ends before.
@@ -92,7 +93,7 @@ pub(crate) fn killed_after(command: &mut Command, count: u64) -> String {
                 return last.unwrap_or_default();
             }
         } else if signal == libc::SIGTRAP || signal == libc::SIGSTOP {
-            // The start of the program, of a thread, or the event that tells of it.
+            // The start of the program, of a thread, or the event that reports it.
             signal = 0;
             let options = libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_EXITKILL;
             trace(libc::PTRACE_SETOPTIONS, thread, 0, options as usize);

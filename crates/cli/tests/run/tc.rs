@@ -1,4 +1,5 @@
-//! TC programs: attached beside those that are there, and adopted from links, from `tc filter` and from tcx without a link.
+//! TC programs: attached beside existing ones, and adopted from links, from `tc filter` and from tcx without
+//! a link.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -52,7 +53,7 @@ fn passing() -> Program {
     .unwrap()
 }
 
-/// The policer as another loader would have it.
+/// The policer as another loader would load it.
 struct Theirs {
     _loaded: Loaded<'static>,
     program: Program,
@@ -82,14 +83,14 @@ impl Theirs {
     }
 }
 
-/// What is on the way in, in the order in which packets meet it: program ids.
+/// Program ids on ingress, in the order in which packets meet them.
 fn on_tc(namespace: &Namespace, index: u32) -> Vec<u32> {
     let found = namespace.enter(|| Hook::adopt_tc(index, AttachType::TCX_INGRESS).unwrap()).unwrap();
     found.iter().map(|(_, program)| program.id().unwrap()).collect()
 }
 
-/// Waits until nothing is on the way in: a link that was dropped stays as long as somebody looks at it, as sessions of other tests do that
-/// look who may write a map.
+/// Waits until nothing is on ingress: a link that was dropped stays as long as somebody inspects it, as
+/// sessions of other tests do to find the writers of a map.
 fn until_gone(namespace: &Namespace, index: u32) {
     let start = Instant::now();
     while !on_tc(namespace, index).is_empty() {
@@ -127,7 +128,8 @@ fn under_load<R>(namespace: &Namespace, act: impl FnOnce() -> R) -> R {
     })
 }
 
-/// Adopts what is there as the program number `at`, specialises it under load, is killed, taken over by another, and gives it back.
+/// Adopts the program number `at`, specialises it under load, is killed, taken over by another session, which
+/// gives it back.
 fn adopted_and_given_back(namespace: &Namespace, index: u32, place: &Place, theirs: &Theirs, at: usize) {
     let before = on_tc(namespace, index);
     assert_eq!(before[at], theirs.program.id().unwrap());
@@ -143,7 +145,7 @@ fn adopted_and_given_back(namespace: &Namespace, index: u32, place: &Place, thei
         assert_ne!(now[at], before[at]);
         let maps = Program::from_id(now[at]).unwrap().info().unwrap().map_ids;
         assert!(maps.contains(&theirs.blocked.id()) && maps.contains(&theirs.counts.id()));
-        // The loader's own control plane goes on: what it unblocks passes at once.
+        // The loader's own control plane goes on: packets that it unblocks pass at once.
         theirs.blocked.delete(&BLOCKED).unwrap();
         std::thread::sleep(Duration::from_millis(20));
         let shot = theirs.counted()[1];
@@ -190,7 +192,7 @@ fn a_filter_of_clsact_is_adopted_and_given_back() {
     }
     let show = || {
         let text = tc(&namespace, &format!("filter show dev {DEV} ingress"));
-        // The time is that of the look, and the image moves.
+        // The time is that of the query, and the image moves.
         text.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
     };
     let before = show();
@@ -216,7 +218,7 @@ fn a_program_on_tcx_is_adopted_and_given_back() {
     assert_eq!(links[1].info().unwrap().id, id);
     drop(links);
     until_gone(&namespace, index);
-    // Beside others, if nothing is to be adopted.
+    // Beside others, if no program is to be adopted.
     let link = attach(&theirs.program);
     let mut session = Session::start(&namespace, &mut place.run_object(&object, DEV));
     session.wait_for("attached");
