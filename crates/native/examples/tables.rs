@@ -1,13 +1,20 @@
-//! Look-ups at random in a large table: the plain loop over a batch beside those that fetch ahead. Figures for `bench/README.md`.
+//! Random look-ups in a large table: the plain loop over a batch beside the loops that fetch ahead. Figures
+//! for `bench/README.md`.
 //!
 //!     cargo run --release -p millstream-native --example tables -- hash|robin-hood|cuckoo [ENTRIES]
-//!     cargo run --release -p millstream-native --example tables -- keys open|robin-hood|cuckoo|open-keys|robin-hood-keys|cuckoo-keys|open-slots|robin-hood-slots|cuckoo-slots BYTES ENTRIES
+//!     cargo run --release -p millstream-native --example tables -- keys \
+//!         open|robin-hood|cuckoo|open-keys|robin-hood-keys|cuckoo-keys|open-slots|robin-hood-slots|cuckoo-slots \
+//!         BYTES ENTRIES
 //!     cargo run --release -p millstream-native --example tables -- prefixes|packed FILE
-//!     cargo run --release -p millstream-native --example tables -- drawn multibit|packed|lengths|list BYTES ENTRIES LENGTH[,LENGTH...]
+//!     cargo run --release -p millstream-native --example tables -- drawn \
+//!         multibit|packed|lengths|list BYTES ENTRIES LENGTH[,LENGTH...]
 //!
-//! Hash tables have keys of 16 bytes, and an index by open addressing or of cuckoo buckets; FILE has IPv6 prefixes, one a line (others are left out), which are a trie of nodes with a word for each
-//! place, or packed; addresses are drawn below them. `keys` has keys of BYTES bytes. `drawn` makes prefixes of addresses of BYTES bytes up, evenly of these lengths. Time is that of batches of 64 in the program; variants take turns, and the medians of their rounds are
-//! printed as JSON, with how much of each one's table the system has put into large pages.
+//! Hash tables have keys of 16 bytes, and an index with open addressing or cuckoo buckets. FILE has IPv6
+//! prefixes, one per line (other lines are ignored); they become a trie of nodes with a word for each place,
+//! or a packed one, and addresses are drawn below them. `keys` has keys of BYTES bytes. `drawn` generates
+//! prefixes of addresses of BYTES bytes, with the given lengths in equal numbers. Times are those of batches
+//! of 64 in the program; variants take turns. The medians of their rounds are printed as JSON, together with
+//! how much of each table the system has put into large pages.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -32,7 +39,7 @@ const BATCH: usize = 64;
 const BATCHES: usize = 4_000;
 const ROUNDS: usize = 11;
 
-/// A table, its entries, and keys that are looked up.
+/// A table, its entries, and the keys to look up.
 struct Table {
     kind: MapKind,
     flags: u32,
@@ -43,9 +50,9 @@ struct Table {
 
 /// The keys of a table.
 enum Keys {
-    /// So many that anybody can compute: memory is for tables, and its large pages, too.
+    /// This many keys, computed from their number: memory is for tables, and their large pages, too.
     Numbered(u64),
-    /// So many of so many bytes.
+    /// This many keys of this many bytes.
     Sized(u64, usize),
     /// Prefixes.
     Prefixes(Vec<Vec<u8>>),
@@ -80,7 +87,7 @@ impl Keys {
         }
     }
 
-    /// A key that is looked up: that of some entry, or an address below some prefix.
+    /// A key to look up: that of some entry, or an address below some prefix.
     fn draw(&self, rng: &mut Rng) -> Vec<u8> {
         let mut key = self.get(rng.below(self.len()));
         if matches!(self, Keys::Prefixes(_)) {
@@ -128,7 +135,7 @@ fn engine(table: &Table, schedule: &str) -> Result<Engine, millstream_native::Er
     Ok(engine)
 }
 
-/// Nanoseconds a packet of one round: the median of its batches.
+/// Nanoseconds per packet of one round: the median of its batches.
 fn round(engine: &mut Engine, batch: &mut Batch, table: &Table, rng: &mut Rng) -> f64 {
     let (mut times, mut found) = (Vec::with_capacity(BATCHES), 0);
     for _ in 0..BATCHES {
@@ -176,7 +183,7 @@ fn routes(prefixes: Vec<Vec<u8>>, trie: Trie) -> Table {
     Table { kind: MapKind::LpmTrie, flags: TRIE, template: None, trie: Some(trie), keys }
 }
 
-/// So many different prefixes of these lengths, by turns, of addresses of so many bytes.
+/// This many distinct prefixes, which take the lengths in turn, of addresses of this many bytes.
 fn drawn(bytes: usize, entries: u64, lengths: &[u32], trie: Trie) -> Table {
     let (mut rng, mut seen) = (Rng::new(5), HashSet::new());
     let mut prefix = |at: u64| loop {
@@ -247,7 +254,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Megabytes of memory that this process has, and of these in large pages.
+/// Megabytes of memory of this process, and how many of these are in large pages.
 fn memory() -> Result<[f64; 2], String> {
     const SMAPS: &str = "/proc/self/smaps_rollup";
     let text = std::fs::read_to_string(SMAPS).map_err(|e| format!("{SMAPS}: {e}"))?;
@@ -277,7 +284,7 @@ fn measure(table: &Table) -> Result<(), String> {
         ("pipelined groups of 16", "pattern=pipelined-groups,sub-batch=16"),
     ];
     let (mut engines, mut large) = (Vec::new(), Vec::new());
-    // What the first one takes beside its table is not to be counted with that.
+    // Memory that the first engine takes beside its table must not be counted with that table.
     drop(engine(&drawn(4, 1, &[8], Trie::Multibit), variants[0].1).map_err(|e| e.to_string())?);
     for (_, schedule) in &variants {
         let [before, large_before] = memory()?;

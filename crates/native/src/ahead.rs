@@ -1,43 +1,46 @@
-//! The way to look-ups in large tables, as a function of its own that fetches what the look-ups will read.
+//! The path to look-ups in large tables, as a function of its own that fetches what the look-ups will read.
 //!
-//! A batch's packets are independent until a program's state joins them; waiting for memory once a packet is what makes large
-//! tables slow. Instead of cutting the program in two at the look-up (loop fission) and keeping what is live between the parts, the
-//! part in front is repeated: [`slice()`] copies a program, leaves out all that others could see, and keeps what leads to
-//! look-ups in the maps that are asked for. Run for a packet some places ahead, it computes the key, and code fetches the
-//! cache lines of the look-up (`emit::maps::ahead`) while other packets are worked on.
+//! The packets of a batch are independent until a program's state joins them; waiting for memory once per
+//! packet is what makes large tables slow. Instead of cutting the program in two at the look-up (loop
+//! fission) and keeping the live values between the parts, the first part is run twice: [`slice()`] copies a
+//! program, removes all visible side effects, and keeps what leads to look-ups in the requested maps. Run for
+//! a packet some places ahead, the slice computes the key, and code fetches the cache lines of the look-up
+//! (`emit::maps::ahead`) while other packets are processed.
 //!
-//! Invariant: a slice writes nothing but its own stack and, in the packet's descriptor, how far it has come (which nobody believes), and reads nothing that the program would not read. What it computes may be out of date
-//! (the packet in front may change the table, or the slice may have left out a store): then it fetches the wrong line, which costs time
-//! and changes nothing. So no dependence through state forbids it, the order of packets stays, and nothing needs to be annotated.
+//! Invariant: a slice writes nothing but its own stack and, in the packet's descriptor, its progress (which
+//! nobody trusts), and reads nothing that the program would not read. Its results may be out of date (the
+//! packet in front may change the table, or the slice may lack a store): then it fetches the wrong line,
+//! which costs time and changes nothing. So no dependence through state forbids it, the order of packets
+//! stays, and nothing needs to be annotated.
 //!
-//! Loops are left after one turn, so that a slice always ends.
+//! A slice leaves each loop after one iteration, so it always ends.
 //!
-//! Whether it pays is a matter of the packets: few flows keep even a large table's lines in the cache. So there are two loops over a batch,
-//! with slices and without, and [`Judge`] times both now and then.
+//! The benefit depends on the packets: few flows keep even a large table's lines in the cache. So there are
+//! two loops over a batch, with slices and without, and [`Judge`] times both now and then.
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{Block, BlockCall, Cfg, Function, Inst, Map, Op, Prov, Type};
 
 const LOOKUP: i32 = 1;
 
-/// Decides which of two loops runs a batch, by their times.
+/// Decides which of two loops runs a batch, by their measured times.
 #[derive(Debug, Default)]
 pub(crate) struct Judge {
     /// Batches until the next trial begins; 0 during one.
     rest: u32,
-    /// Of the trial at hand: picoseconds a packet of each loop, by turns.
+    /// Current trial: picoseconds per packet of each loop, alternately.
     times: [Vec<u64>; 2],
     ahead: bool,
 }
 
-/// Batches between trials, and those of each loop in one.
+/// Batches between trials, and batches of each loop in one trial.
 const BETWEEN: u32 = 4096;
 const TRIED: usize = 15;
-/// Batches of fewer packets say little.
+/// Batches of fewer packets are too noisy to be timed.
 const LEAST: usize = 8;
 
 impl Judge {
-    /// Whether the next batch goes through the loop that fetches ahead.
+    /// Returns true if the next batch goes through the loop that fetches ahead.
     pub(crate) fn choose(&mut self) -> bool {
         if self.rest > 0 {
             self.rest -= 1;
@@ -46,12 +49,13 @@ impl Judge {
         self.times[0].len() > self.times[1].len()
     }
 
-    /// Whether the batch that was chosen for is to be timed.
+    /// Returns true if the batch that was last chosen for must be timed.
     pub(crate) fn tries(&self) -> bool {
         self.rest == 0
     }
 
-    /// Notes the time of a batch. A trial's verdict is by medians, and for fetching only where that is faster by a thirtieth.
+    /// Records the time of a batch. A trial compares medians; fetching wins only if it is faster by a
+    /// thirtieth.
     pub(crate) fn note(&mut self, ahead: bool, took: std::time::Duration, packets: usize) {
         if packets < LEAST {
             return;
@@ -69,27 +73,27 @@ impl Judge {
     }
 }
 
-/// What becomes of an operation in a slice.
+/// Treatment of an operation in a slice.
 enum Part {
     Kept,
-    /// Nobody in the slice needs it.
+    /// Not needed in the slice.
     LeftOut,
     /// The slice ends in front of it.
     End,
 }
 
-/// How a map is looked up.
+/// Treatment of a map's look-ups in a slice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Use {
-    /// Its look-ups are to be fetched for.
+    /// Look-ups are fetched for.
     Fetched,
-    /// Its look-ups leave no trace, and may be made.
+    /// Look-ups leave no trace, and may be executed.
     Made,
     /// Neither.
     Left,
 }
 
-/// The way to look-ups of maps that are [`Use::Fetched`]; `None` if the program has none that can be reached so.
+/// The path to look-ups in maps that are [`Use::Fetched`]; `None` if no such look-up is reachable.
 pub(crate) fn slice(func: &Function, uses: &dyn Fn(Map) -> Use) -> Option<Function> {
     let mut func = func.clone();
     let order = Cfg::new(&func).rpo;
@@ -125,7 +129,7 @@ fn leave(func: &mut Function, block: Block) {
     at.effect(Op::Return {}, [nothing], []);
 }
 
-/// Leaves out of a block what a slice must not do, and ends it where it cannot go on.
+/// Removes from a block what a slice must not do, and ends the slice where it cannot continue.
 fn cut(func: &mut Function, block: Block, uses: &dyn Fn(Map) -> Use) {
     let mut kept = Vec::new();
     let mut ends = false;
@@ -145,7 +149,7 @@ fn cut(func: &mut Function, block: Block, uses: &dyn Fn(Map) -> Use) {
     }
 }
 
-/// Sends edges that go back to the exit.
+/// Redirects back edges to the exit.
 fn forward_only(func: &mut Function, block: Block, exit: Block, number: &SecondaryMap<Block, usize>) {
     let Some(last) = func.terminator(block) else { return };
     for target in &mut func.insts[last].targets {
@@ -155,7 +159,7 @@ fn forward_only(func: &mut Function, block: Block, exit: Block, number: &Seconda
     }
 }
 
-/// Blocks from which one of those given can be reached.
+/// Blocks from which one of the given blocks is reachable.
 fn leading_to(func: &Function, blocks: Vec<Block>) -> SecondaryMap<Block, bool> {
     let cfg = Cfg::new(func);
     let mut from: SecondaryMap<Block, Vec<Block>> = SecondaryMap::new();
@@ -216,7 +220,7 @@ mod tests {
     use super::*;
     use millstream_ir::{Cond, Linkage, MemFlags, Size, Width};
 
-    /// A program that counts in the packet, looks up, and counts again where it finds; goes back where it does not.
+    /// A program that counts in the packet, looks up, and counts again on a hit; loops back on a miss.
     fn program() -> Function {
         let mut func = Function::new("p", Linkage::Program { prog_type: 6 });
         let [entry, again, found] = [(); 3].map(|()| func.add_block());
@@ -260,7 +264,7 @@ mod tests {
                     chosen += usize::from(ahead);
                 }
             }
-            // A hundredth is not worth it, four are.
+            // One percent is not worth it, four percent are.
             let expected = if fast && slow == 103 { BETWEEN as usize } else { 0 };
             assert_eq!(chosen, expected, "{fast} {slow}");
         }

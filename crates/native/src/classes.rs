@@ -1,12 +1,14 @@
-//! Packets of a batch class by class: whether a program allows it, and what a class is.
+//! Packets of a batch class by class: which programs allow it, and the definition of a class.
 //!
-//! Packets that take different ways through a program by turns have their branches guessed wrong, and fetch code by turns. Sorted into classes, those
-//! of one way run one behind the other ([`crate::emit`] sorts, [`crate::schedule::Classes`] says by what).
+//! If packets alternate between different paths through a program, branches are mispredicted and code is
+//! fetched alternately. Sorted into classes, packets of one path run one after the other ([`crate::emit`]
+//! sorts, [`crate::schedule::Classes`] names the criterion).
 //!
-//! Invariant: a program that is let run so gives each packet what it would get in order, and leaves the same in all maps; packets of a flow
-//! (as [`crate::io::steer`] has it) stay in order. Classes are made by what all packets of a flow have in common; of programs it is asked, by
-//! [`independent`], that no packet sees what another one has left: they change maps by adding to numbers that they look at for nothing else.
-//! What counts, then, is the sum, and that does not know an order.
+//! Invariant: a program that runs in this order gives each packet the same result as in arrival order, and
+//! leaves the same contents in all maps; packets of a flow (as in [`crate::io::steer`]) stay in order.
+//! Classes depend only on what all packets of a flow have in common. [`independent`] checks that no packet
+//! sees what another one has left: programs may change maps only by adding to numbers that they read for no
+//! other purpose. Only the sum counts then, and that does not depend on the order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,12 +16,14 @@ use cranelift_entity::SecondaryMap;
 use millstream_ir::{AluOp, AtomicOp, Func, Function, Inst, Map, Module, Op, Prov, Type, Value, Width};
 use millstream_isa::Size;
 
-/// Helpers that touch nothing but their packet, or nothing at all: `bpf_get_smp_processor_id`, `bpf_redirect`, `bpf_csum_diff`, `bpf_xdp_adjust_head`,
-/// `bpf_redirect_map`, `bpf_xdp_adjust_meta`, `bpf_xdp_adjust_tail`, `bpf_xdp_get_buff_len`, `bpf_xdp_load_bytes`, `bpf_xdp_store_bytes`.
+/// Helpers that access nothing but their packet, or nothing at all: `bpf_get_smp_processor_id`,
+/// `bpf_redirect`, `bpf_csum_diff`, `bpf_xdp_adjust_head`, `bpf_redirect_map`, `bpf_xdp_adjust_meta`,
+/// `bpf_xdp_adjust_tail`, `bpf_xdp_get_buff_len`, `bpf_xdp_load_bytes`, `bpf_xdp_store_bytes`.
 const OWN: [i32; 10] = [8, 23, 28, 44, 51, 54, 65, 188, 189, 190];
 const LOOKUP: i32 = 1;
 
-/// Whether packets may run in another order; the error is a sentence why not. `reads` says of a map that look-ups leave no trace in it.
+/// Checks that packets may run in another order; the error is a sentence that says why not. `reads` reports
+/// whether look-ups in a map leave no trace in it.
 pub(crate) fn independent(
     module: &Module,
     funcs: impl IntoIterator<Item = Func>,
@@ -40,12 +44,12 @@ pub(crate) fn independent(
     }
 }
 
-/// What a program does to values of maps.
+/// Accesses of a program to the values of maps.
 #[derive(Default)]
 struct Touched {
-    /// Looked at.
+    /// Maps whose values are read.
     read: BTreeSet<Map>,
-    /// Added to, by numbers of this size.
+    /// Maps whose values are added to, with the size of the numbers.
     added: BTreeMap<Map, Size>,
 }
 
@@ -102,7 +106,8 @@ impl Touched {
         }
     }
 
-    /// Notes an addition: all to one map are of one size, at multiples of it, so that no two overlap in part.
+    /// Records an addition: all additions to one map have one size, at multiples of it, so that no two
+    /// overlap in part.
     fn add(
         &mut self,
         func: &Function,
@@ -119,7 +124,7 @@ impl Touched {
     }
 }
 
-/// How far behind the beginning of a value an address is, as far as that is a constant.
+/// Offset of an address in a map value, if it is a constant.
 fn place(func: &Function, mut at: Value) -> Option<i64> {
     let mut sum = 0i64;
     loop {
@@ -142,7 +147,7 @@ fn place(func: &Function, mut at: Value) -> Option<i64> {
     }
 }
 
-/// Loads and stores that are one addition to a number in memory, together.
+/// Loads and stores that together are one addition to a number in memory.
 struct Sums {
     loads: Vec<Inst>,
     stores: Vec<Inst>,
@@ -167,7 +172,7 @@ impl Sums {
     }
 }
 
-/// The load of the number that a store gives back with something added, if nobody else has either.
+/// The load of the number that a store writes back after an addition, if neither has another use.
 fn loaded(func: &Function, uses: &SecondaryMap<Value, u32>, store: Inst) -> Option<Inst> {
     let data = &func.insts[store];
     let Op::Store { size, offset, flags } = data.op else { return None };

@@ -1,11 +1,12 @@
-//! When code of a program crashes: which place of it and which packet that was, said on standard error before the process ends.
+//! Report of a crash in a program's code: the place in the program and the packet, on standard error before
+//! the process ends.
 //!
-//! Whoever runs batches says so for its thread ([`running`]); the handler of fatal signals looks there. It finds the place by the address of the code,
-//! or, in functions of the runtime, by the nearest return address on the stack that is in the program's code. The packet is kept as a capture file if
-//! that was asked for.
+//! A thread that runs batches registers this ([`running`]); the handler of fatal signals looks there. It
+//! finds the place by the address of the code, or, in functions of the runtime, by the nearest return address
+//! on the stack that is in the program's code. On request the packet is kept as a capture file.
 //!
-//! Invariant: the handler calls nothing that allocates or locks: a write, an open and an exit. A crash outside of programs has the effect that it would
-//! have had without this module.
+//! Invariant: the handler calls nothing that allocates or locks: only a write, an open and an exit. A crash
+//! outside of programs has the same effect as without this module.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -23,7 +24,7 @@ use crate::image::Lines;
 use crate::runtime::packet::{Field, Packet};
 use crate::runtime::worker::Worker;
 
-/// Signals that a program can cause; SIGABRT is how a function of the runtime ends that panics.
+/// Signals that a program can cause; a panic in a function of the runtime ends in SIGABRT.
 const SIGNALS: [(libc::c_int, &str); 5] = [
     (libc::SIGSEGV, "SIGSEGV"),
     (libc::SIGBUS, "SIGBUS"),
@@ -31,22 +32,22 @@ const SIGNALS: [(libc::c_int, &str); 5] = [
     (libc::SIGILL, "SIGILL"),
     (libc::SIGABRT, "SIGABRT"),
 ];
-/// Of the stack that the handler runs on: room for all registers that there are, and for itself.
+/// Bytes of the handler's stack: room for all registers, and for the handler itself.
 const STACK: usize = 128 << 10;
 /// Words of the stack that are searched for a return address.
 const SEARCHED: usize = 512;
-/// Bytes of a packet that are printed, and in a line.
+/// Bytes of a packet that are printed, and bytes per line.
 const SHOWN: usize = 512;
 const IN_LINE: usize = 16;
-/// The longest line.
+/// Longest line, in bytes.
 const LONGEST_LINE: usize = 512;
 
-/// Where code of a program lies, and what it stems from.
+/// Location of a program's code, and its source places.
 #[derive(Debug)]
 pub(crate) struct Code {
     /// The address of its first byte.
     pub(crate) start: u64,
-    /// Its lines.
+    /// Line table.
     pub(crate) lines: Lines,
     /// Names of places, by number.
     pub(crate) names: Vec<String>,
@@ -62,31 +63,31 @@ impl Code {
     }
 }
 
-/// What a thread runs.
+/// Work in progress of a thread.
 pub(crate) struct Running<'r> {
     pub(crate) code: Option<&'r Code>,
     pub(crate) worker: *const Worker,
-    /// Their descriptors.
+    /// Descriptors of the packets.
     pub(crate) packets: *const u32,
     pub(crate) count: usize,
 }
 
 thread_local! {
-    /// What this thread runs; null for nothing.
+    /// Current [`Running`] of this thread; null if none.
     static RUNNING: Cell<*const c_void> = const { Cell::new(null()) };
 }
 
-/// Runs code, so that a crash of it is known as one.
+/// Runs code, so that the handler attributes a crash to it.
 pub(crate) fn running(what: &Running<'_>, run: impl FnOnce()) {
     RUNNING.set(std::ptr::from_ref(what).cast());
     run();
     RUNNING.set(null());
 }
 
-/// What is to be done after a crash.
+/// Actions after a crash.
 struct Wanted {
     exit: libc::c_int,
-    /// Where the packet is kept.
+    /// Path of the file for the packet.
     file: Option<CString>,
     before: [libc::sigaction; SIGNALS.len()],
 }
@@ -97,11 +98,11 @@ unsafe impl Send for Wanted {}
 unsafe impl Sync for Wanted {}
 
 static WANTED: OnceLock<Wanted> = OnceLock::new();
-/// Whether some thread has crashed already.
+/// True if some thread has crashed already.
 static CRASHED: AtomicBool = AtomicBool::new(false);
 
-/// From now on, a crash in a program is reported on standard error and ends the process with this exit code. The packet at hand is kept in `folder`, as
-/// `millstream-crash-PID.pcap`.
+/// Installs the handler: a crash in a program is reported on standard error and ends the process with this
+/// exit code. The current packet is kept in `folder`, as `millstream-crash-PID.pcap`.
 ///
 /// # Errors
 /// If the system does not permit it.
@@ -133,7 +134,7 @@ pub fn report_crashes(exit: u8, folder: Option<&Path>) -> io::Result<()> {
     Ok(())
 }
 
-/// A stack for the handler, of the thread that made it: a crash may be for want of stack.
+/// A stack for the handler, for the thread that creates it: a crash may be a stack overflow.
 pub(crate) struct Stack {
     base: *mut c_void,
     before: libc::stack_t,
@@ -172,7 +173,7 @@ impl Drop for Stack {
 
 extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let Some(wanted) = WANTED.get() else { return };
-    // SAFETY: what is pointed to lives as long as the call that it says is going on, which is interrupted here.
+    // SAFETY: the pointer is valid during the call that it describes, which is interrupted here.
     let Some(running) = (unsafe { RUNNING.get().cast::<Running<'_>>().as_ref() }) else {
         return by_the_way(wanted, signal);
     };
@@ -198,7 +199,8 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
     unsafe { libc::_exit(wanted.exit) };
 }
 
-/// A crash outside of programs: what would have been done without us is done when the instruction is tried again.
+/// Handles a crash outside of programs: restores the previous actions, so that they take effect when the
+/// instruction is executed again.
 fn by_the_way(wanted: &Wanted, signal: libc::c_int) {
     for ((number, _), old) in SIGNALS.iter().zip(&wanted.before) {
         if *number == signal {
@@ -212,7 +214,7 @@ fn by_the_way(wanted: &Wanted, signal: libc::c_int) {
     }
 }
 
-/// Addresses of the instruction and of the stack.
+/// Addresses of the current instruction and of the top of the stack.
 ///
 /// # Safety
 /// `context` is what a handler got.
@@ -239,13 +241,14 @@ fn say_where(line: &mut Line, running: &Running<'_>, registers: Option<(u64, u64
         let _ = write!(line, ", in ");
         return say_place(line, code, code.place(at));
     }
-    // SAFETY: the stack that was in use when the signal came; it is far larger than what is searched, since `running` is further up.
+    // SAFETY: the stack in use at the signal; it is far larger than the searched part, since `running` is
+    // further up.
     let top = (std::ptr::from_ref(running) as u64).saturating_sub(stack) / 8;
     let words = (top as usize).min(SEARCHED);
     let returns = (0..words).find_map(|word| {
         // SAFETY: between the stack's end at the signal and a variable that lives on the same stack.
         let word = unsafe { (stack as *const u64).add(word).read_volatile() };
-        // A return address is behind the call.
+        // A return address is that of the instruction after the call.
         code.place(word.wrapping_sub(1))
     });
     let _ = write!(line, ", in the runtime, called by ");
@@ -266,7 +269,7 @@ fn say_place(line: &mut Line, code: &Code, place: Option<Place>) {
     }
 }
 
-/// Prints the packet at hand, and keeps it.
+/// Prints the current packet, and keeps it.
 ///
 /// # Safety
 /// What runs is still there.
@@ -309,7 +312,7 @@ unsafe fn say_packet(running: &Running<'_>, wanted: &Wanted) {
     let _ = write!(line, ", {length} bytes");
     if let Some(file) = &wanted.file {
         let kept = keep(file, bytes);
-        // Whole paths are too long for a line, at times: this one is what the system makes of it.
+        // A path may be too long for a line, so it is cut.
         let _ = write!(line, ", {} ", if kept { "kept in" } else { "not kept, since there can be no" });
         line.text(file.to_bytes());
     }
@@ -329,7 +332,7 @@ unsafe fn say_packet(running: &Running<'_>, wanted: &Wanted) {
     }
 }
 
-/// Writes a capture file with one packet; whether that went well.
+/// Writes a capture file with one packet; returns true on success.
 fn keep(file: &CString, packet: &[u8]) -> bool {
     const ETHERNET: u32 = 1;
     const SNAP: u32 = 1 << 18;
@@ -345,7 +348,7 @@ fn keep(file: &CString, packet: &[u8]) -> bool {
     to >= 0 && put(to, &bytes) && put(to, packet)
 }
 
-/// Writes all of it; whether that went well.
+/// Writes all bytes; returns true on success.
 fn put(to: libc::c_int, mut bytes: &[u8]) -> bool {
     while !bytes.is_empty() {
         // SAFETY: reads live bytes.
@@ -358,7 +361,7 @@ fn put(to: libc::c_int, mut bytes: &[u8]) -> bool {
     true
 }
 
-/// A line of text, cut where there is no room.
+/// A line of text, truncated if there is no room.
 struct Line {
     bytes: [u8; LONGEST_LINE],
     len: usize,
@@ -370,7 +373,7 @@ impl Line {
     }
 
     fn text(&mut self, text: &[u8]) {
-        // One is for the end.
+        // One byte is for the newline.
         let room = (LONGEST_LINE - 1 - self.len).min(text.len());
         self.bytes[self.len..self.len + room].copy_from_slice(&text[..room]);
         self.len += room;

@@ -1,4 +1,5 @@
-//! An XDP object as native code: maps, code, a worker; in this process, or ahead of time for another ([`crate::image`]).
+//! An XDP object as native code: maps, code, a worker; in this process, or ahead of time for another
+//! ([`crate::image`]).
 
 use std::io;
 use std::sync::Arc;
@@ -37,15 +38,15 @@ mod code;
 
 use code::{Made, choose, layout, make_code, make_maps, places, reached_order};
 
-/// LLVM's passes, unless others are asked for: what is left to do after ours, in half of the time that `default<O2>` takes.
+/// LLVM's default passes: those that still pay after ours, in half of the time that `default<O2>` takes.
 const PASSES: &str = "always-inline,inline,globaldce,function(sroa,early-cse<memssa>,simplifycfg,\
     instcombine<no-verify-fixpoint>,jump-threading,simplifycfg,gvn,instcombine<no-verify-fixpoint>,\
     loop-mssa(licm),dse,simplifycfg)";
 
-/// Why an object cannot be run natively.
+/// Reason why an object cannot be run natively.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No such program, or several and none named.
+    /// No such program, or several programs and no name.
     #[error("{0}")]
     Choose(String),
     /// Bytecode that no verifier would accept.
@@ -54,10 +55,10 @@ pub enum Error {
     /// A pass failed.
     #[error(transparent)]
     Pass(#[from] PassError),
-    /// No native form.
+    /// Unsupported construct.
     #[error(transparent)]
     Emit(#[from] EmitError),
-    /// LLVM is missing or refuses.
+    /// LLVM is missing or refuses the code.
     #[error(transparent)]
     Llvm(#[from] llvm::Error),
     /// No memory for a map.
@@ -65,7 +66,7 @@ pub enum Error {
     Memory {
         /// The map.
         map: String,
-        /// The system's words.
+        /// The system's error.
         source: io::Error,
     },
     /// The code cannot be linked ahead of time.
@@ -74,7 +75,7 @@ pub enum Error {
     /// Code that was compiled ahead of time cannot run here.
     #[error(transparent)]
     Unloadable(#[from] Unloadable),
-    /// A map's initial contents cannot be put in.
+    /// Initial contents of a map cannot be set.
     #[error("map {map:?}: entry {key:02x?} cannot be set: error {errno}")]
     Initial {
         /// The map.
@@ -86,42 +87,43 @@ pub enum Error {
     },
 }
 
-/// How code is made.
+/// Options of compilation.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Passes on the IR before LLVM sees it.
     pub passes: bool,
-    /// Of these, those that are left out.
+    /// Names of passes to skip.
     pub left_out: Vec<String>,
-    /// Look-ups are code where they can be, and calls elsewhere.
+    /// Look-ups are inlined if possible; otherwise they are calls.
     pub inline_lookups: bool,
     /// LLVM's passes, as `opt -passes=` takes them.
     pub llvm_passes: String,
-    /// How packets go through stages, and what is fetched ahead.
+    /// Order of packets and stages, and fetching ahead.
     pub schedule: Schedule,
     /// Keeps the text of LLVM's IR, before and after its passes.
     pub keep_text: bool,
-    /// Templates of hash tables by name, for which none is to be chosen.
+    /// Pinned templates of hash tables, by name.
     pub tables: Vec<(String, Template)>,
-    /// The same of tries.
+    /// Pinned templates of tries, by name.
     pub tries: Vec<(String, Trie)>,
-    /// The same of classifiers: match tables.
+    /// Pinned templates of classifiers (match tables), by name.
     pub classifiers: Vec<(String, Classifier)>,
-    /// What tries will hold, by name, of which that is known.
+    /// Prefixes that tries will hold, by name, if known.
     pub prefixes: Vec<(String, Prefixes)>,
-    /// Arrays by name whose values are in memory that others have, too. They are not filled with what they hold at first.
+    /// Arrays, by name, whose values are in shared memory. They do not get their initial contents.
     pub lent: Vec<(String, Lent)>,
-    /// Where fields of packets' descriptors lie.
+    /// Layout of packets' descriptors.
     pub descriptors: Descriptors,
-    /// How many workers run the code at once, each on packets of its own.
+    /// Number of workers that run the code at once, each on packets of its own.
     pub workers: u32,
-    /// Of hash functions and `bpf_get_prandom_u32`.
+    /// Seed of hash functions and `bpf_get_prandom_u32`.
     pub seed: u64,
-    /// The processor.
+    /// Target processor.
     pub cpu: Cpu,
-    /// Copies that a packet of a graph becomes at most, for which there is room then; 0 if that is not known.
+    /// Maximum number of copies that a packet of a graph becomes, for which room is reserved; 0 if unknown.
     pub copies: u32,
-    /// What records of lines stand for that instructions name, of which a crash speaks; those of objects are known by themselves.
+    /// Names of the source places in instructions' line records, for crash reports; those of objects are
+    /// known without this.
     pub places: Vec<String>,
 }
 
@@ -149,17 +151,17 @@ impl Default for Options {
     }
 }
 
-/// How code is made for others to link.
+/// Options of code that others link.
 #[derive(Clone, Copy)]
 pub struct Linkable<'l> {
     /// The public symbol.
     pub symbol: &'l str,
-    /// What is written down of the program, beside the code.
+    /// Makes the description that is stored with the code.
     pub describe: &'l dyn Fn(&Image) -> Vec<u8>,
 }
 
 impl Linkable<'_> {
-    /// Where its maps are: programs of different names are likely to go together.
+    /// Area of its maps: programs of different names are likely to be loaded together.
     fn area(&self) -> u8 {
         let hash =
             self.symbol.bytes().fold(0u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(u32::from(byte)));
@@ -168,7 +170,7 @@ impl Linkable<'_> {
     }
 }
 
-/// What making the code took.
+/// Times of compilation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Timings {
     /// Bytecode to IR.
@@ -177,9 +179,9 @@ pub struct Timings {
     pub passes: Duration,
     /// IR to LLVM's IR.
     pub emit: Duration,
-    /// LLVM, to machine code. The library's loading is not in it.
+    /// LLVM, to machine code, without the time to load the library.
     pub llvm: Duration,
-    /// Into place.
+    /// Linking into the process.
     pub link: Duration,
     /// Bytes of the object file with the machine code.
     pub bytes: usize,
@@ -188,9 +190,9 @@ pub struct Timings {
 /// Text of LLVM's IR.
 #[derive(Clone, Debug, Default)]
 pub struct Texts {
-    /// As it was given to LLVM.
+    /// Input of LLVM's passes.
     pub before: String,
-    /// As its passes left it.
+    /// Output of LLVM's passes.
     pub after: String,
 }
 
@@ -199,28 +201,28 @@ pub struct Engine {
     program: Program,
     maps: Maps,
     epochs: Arc<Epochs>,
-    /// The first worker's.
+    /// State of the first worker.
     lane: Lane,
     board: Arc<Board>,
     seed: u64,
     layout: Layout,
     listener: Option<Listener>,
-    /// What making it took.
+    /// Times of its compilation.
     pub timings: Timings,
     /// Templates of its hash tables, tries and classifiers.
     pub templates: Vec<Chosen>,
-    /// How packets go through it.
+    /// Order of packets and stages.
     pub schedule: InForce,
-    /// If asked for.
+    /// LLVM's IR, if asked for.
     pub texts: Option<Texts>,
 }
 
-/// What a worker has to itself.
+/// State of one worker.
 pub(crate) struct Lane {
     pub(crate) worker: Box<Worker>,
-    /// Decides between the loops over a batch that there are.
+    /// Chooses between the loops over a batch.
     pub(crate) judge: Judge,
-    /// Where it shows what it has done.
+    /// Board on which it publishes its numbers.
     board: Arc<Board>,
     sampler: Sampler,
 }
@@ -232,42 +234,42 @@ impl Lane {
         Lane { worker, judge, board: Arc::clone(board), sampler: Sampler::default() }
     }
 
-    /// Shows what the worker has done so far.
+    /// Publishes the worker's numbers so far.
     pub(crate) fn show(&self, ran: &Ran) {
         self.board.show(self.worker.number, &ran.account, ran.busy);
     }
 
-    /// The same of a graph's packets.
+    /// The same for a graph's packets.
     pub(crate) fn show_graph(&self, ran: &GraphRan) {
         self.board.show(self.worker.number, &ran.account(), ran.busy);
     }
 
-    /// The time, if the latency of this batch is to be taken.
+    /// The current time, if the latency of this batch is sampled.
     pub(crate) fn stamp(&mut self) -> Option<Instant> {
         self.sampler.next().then(Instant::now)
     }
 
-    /// All is done with so many packets of a batch that began then.
+    /// Records that all packets of a batch that began at `stamp` are done.
     pub(crate) fn done(&self, stamp: Option<Instant>, packets: u64) {
         if let Some(begun) = stamp {
             self.board.took(self.worker.number, packets, begun.elapsed());
         }
     }
 
-    /// What programs have put into rings since the last time.
+    /// Takes the records that programs have put into rings since the last call.
     pub(crate) fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.worker.events)
     }
 }
 
-/// Maps by number; none for those of types that are not there.
+/// Maps by number; `None` for those of unsupported types.
 type Maps = Vec<Option<Placed<Guarded>>>;
 
 impl Engine {
     /// Compiles an XDP program of an object, by name or the only one, with the programs that tail calls can reach.
     ///
     /// # Errors
-    /// [`Error`] by what is missing or has no native form.
+    /// [`Error`] if something is missing or unsupported.
     pub fn of_object(object: &Object, program: Option<&str>, options: &Options) -> Result<Engine, Error> {
         let start = Instant::now();
         let entry = choose(object, program)?;
@@ -313,7 +315,7 @@ impl Engine {
         Ok(Engine { timings, texts, templates, schedule, ..engine })
     }
 
-    /// Where fields of packets' descriptors lie, as [`Engine::layout`], without compiling the program.
+    /// Layout of packets' descriptors, as [`Engine::layout`], without compiling the program.
     ///
     /// # Errors
     /// If a pass fails, or there is no memory for a map.
@@ -333,9 +335,9 @@ impl Engine {
         Ok(Image { maps, initial, names, templates, schedule, layout, seed, workers, ..image })
     }
 
-    /// As [`Engine::of_module`], as an object file for any linker, with one public symbol: the table that [`Linked::open`] takes. What `describe`
-    /// makes of the image is in it; that holds the image among other things, for [`Engine::of_linked`]. Gives the file, and the image again, which has
-    /// no code.
+    /// As [`Engine::of_module`], as an object file for any linker, with one public symbol: the table that
+    /// [`Linked::open`] takes. It contains the result of `describe` for the image; that must include the
+    /// image, for [`Engine::of_linked`]. Returns the file, and the image without code.
     ///
     /// # Errors
     /// As there.
@@ -387,7 +389,7 @@ impl Engine {
     /// A program whose code was linked into this process, with its maps.
     ///
     /// # Errors
-    /// If this machine or this process is none for it.
+    /// If this machine or this process cannot run it.
     pub fn of_linked(image: &Image, linked: &Linked) -> Result<Engine, Error> {
         image.fits()?;
         let epochs = Arc::new(Epochs::new(image.workers));
@@ -401,7 +403,7 @@ impl Engine {
     /// A program that was compiled ahead of time, with its maps.
     ///
     /// # Errors
-    /// If this machine or this process is none for it.
+    /// If this machine or this process cannot run it.
     pub fn of_image(image: &Image) -> Result<Engine, Error> {
         let start = Instant::now();
         let place = &mut Place::fixed(image.area);
@@ -441,12 +443,12 @@ impl Engine {
         }
     }
 
-    /// How many workers may run it at once.
+    /// Maximum number of workers that may run it at once.
     pub fn workers(&self) -> u32 {
         self.epochs.workers()
     }
 
-    /// What a worker needs, of a number below [`Engine::workers`].
+    /// State of a worker with a number below [`Engine::workers`].
     pub(crate) fn lane(&self, number: u32) -> Lane {
         let mut lane = Lane::new(number, self.seed, self.layout, &self.board);
         lane.worker.clock = self.lane.worker.clock;
@@ -462,7 +464,7 @@ impl Engine {
         result
     }
 
-    /// Puts in what maps hold at first.
+    /// Sets the initial contents of maps.
     fn fill(&mut self, initial: &[Initial]) -> Result<(), Error> {
         for Initial { map, key, value } in initial {
             let address = match value {
@@ -492,13 +494,14 @@ impl Engine {
         }
     }
 
-    /// Has somebody take the records of a map as workers make them, this one's and those that begin from now on.
+    /// Registers a listener for the records of a map as workers make them, for this worker and those that
+    /// begin from now on.
     pub fn listen(&mut self, listener: Listener) {
         self.lane.worker.listener = Some(listener.clone());
         self.listener = Some(listener);
     }
 
-    /// The map of this name.
+    /// The map with this name.
     pub fn map(&mut self, name: &str) -> Option<&mut Map> {
         self.maps().find(|map| map.name() == name)
     }
@@ -508,7 +511,7 @@ impl Engine {
         self.maps.iter_mut().flatten().map(|map| map.get_mut())
     }
 
-    /// What programs read as the time.
+    /// Sets the clock that programs read.
     pub fn set_clock(&mut self, clock: Clock) {
         self.lane.worker.clock = clock;
     }
@@ -524,14 +527,15 @@ impl Engine {
         self.lane.worker.coarse
     }
 
-    /// Takes over what maps of another engine hold, by name: those of the same kind and size that programs write, but not those in `except`.
+    /// Copies the contents of another engine's maps, by name: those of the same kind and size that programs
+    /// write, except those in `except`.
     pub fn adopt(&mut self, other: &mut Engine, except: &[&str]) {
         for map in self.maps.iter_mut().flatten().map(|map| map.get_mut()) {
             let name = map.name().to_owned();
             let Some(old) = other.map(&name).filter(|_| !except.contains(&name.as_str())) else { continue };
             if map.is_alike(old) && map.is_written() && !map.holds_addresses() {
                 for key in old.keys() {
-                    // An entry that finds no room is as if it had been evicted.
+                    // An entry that finds no room is treated as evicted.
                     if let Some(copies) = old.get(&key) {
                         map.put_copies(&key, &copies);
                     }
@@ -545,7 +549,7 @@ impl Engine {
         self.lane.board = Arc::clone(&other.board);
     }
 
-    /// Runs the program on every packet of the batch; verdicts and packets are in the batch then.
+    /// Runs the program on every packet of the batch; results are left in the batch.
     pub fn run(&mut self, batch: &mut Batch) {
         run(&self.program, &self.maps, &self.epochs, &mut self.lane, batch);
     }
@@ -555,7 +559,8 @@ impl Engine {
         run(&self.program, &self.maps, &self.epochs, lane, batch);
     }
 
-    /// Runs a graph on every packet of the batch, which has room for copies: what it sent is in the batch then.
+    /// Runs a graph on every packet of the batch, which has room for copies; the sent packets are left in the
+    /// batch.
     pub fn run_graph(&mut self, batch: &mut Batch) {
         run_graph(&self.program, &self.maps, &self.epochs, &mut self.lane, batch);
     }
@@ -565,32 +570,32 @@ impl Engine {
         run_graph(&self.program, &self.maps, &self.epochs, lane, batch);
     }
 
-    /// What its program looks at of packets' descriptors, and where that lies: for [`Batch::expect`].
+    /// Fields of packets' descriptors that its program accesses, and their layout: for [`Batch::expect`].
     pub fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// Packets that it is to get at once, at most.
+    /// Maximum number of packets to give it at once.
     pub fn batch(&self) -> u32 {
         self.schedule.schedule.batch
     }
 
-    /// What its workers have done, which may be looked at while they run.
+    /// Numbers of its workers, which may be read while they run.
     pub fn board(&self) -> &Arc<Board> {
         &self.board
     }
 
-    /// The first worker shows what it has done so far.
+    /// Publishes the first worker's numbers so far.
     pub(crate) fn show(&self, ran: &Ran) {
         self.lane.show(ran);
     }
 
-    /// The same of a graph's packets.
+    /// The same for a graph's packets.
     pub(crate) fn show_graph(&self, ran: &GraphRan) {
         self.lane.show_graph(ran);
     }
 
-    /// As [`Lane::stamp`], of the first worker.
+    /// As [`Lane::stamp`], for the first worker.
     pub(crate) fn stamp(&mut self) -> Option<Instant> {
         self.lane.stamp()
     }
@@ -600,7 +605,7 @@ impl Engine {
         self.lane.done(stamp, packets);
     }
 
-    /// What programs have put into rings since the last time.
+    /// Takes the records that programs have put into rings since the last call.
     pub fn take_events(&mut self) -> Vec<Event> {
         self.lane.take_events()
     }
@@ -638,13 +643,13 @@ fn run_packets(program: &Program, maps: &Maps, epochs: &Epochs, lane: &mut Lane,
     if several {
         epochs.begin(number);
     }
-    // Code that sorts packets has room for so many.
+    // Code that sorts packets has room for this many.
     let most = Schedule::MOST_BATCH as usize * lane.worker.layout.words();
     packets.chunks_mut(most).for_each(|packets| program.run(lane, packets));
     if several {
         epochs.end(number);
     }
-    // With several workers only rings have something to be done with.
+    // With several workers only rings need work between batches.
     for map in maps.iter().flatten().filter(|map| !several || map.is_ring()) {
         map.with(Map::quiesce);
     }

@@ -1,48 +1,51 @@
-//! Which fields of packets' descriptors a program looks at.
+//! Fields of packets' descriptors that a program accesses.
 //!
-//! Where a packet lies is always said. The rest has a place in descriptors ([`crate::Layout`]), and is written, only if somebody looks at it: the code, by loads from the
-//! context, a helper that it calls, or whoever it answers.
+//! A descriptor always has the packet's location. The other fields have a place in descriptors
+//! ([`crate::Layout`]), and are written, only if somebody accesses them: the code, by loads from the context,
+//! a helper that it calls, or the caller of the program.
 //!
-//! Invariant: a context that goes where it cannot be followed (into memory, to a helper that is not known here) has all fields looked at, where `struct xdp_md` has them.
+//! Invariant: if a context escapes (into memory, or to a helper that is not known here) all fields count as
+//! accessed, at the offsets of `struct xdp_md`.
 
 use millstream_ir::{Func, Function, Inst, Module, Op, Prov, Type, Value};
 use serde::{Deserialize, Serialize};
 
-/// Fields that a program looks at, beside where the packet lies.
+/// Fields that a program accesses, beside the packet's location.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Fields(u8);
 
-/// `bpf_redirect`, `bpf_redirect_map`: where to is among what they leave in the descriptor.
+/// `bpf_redirect`, `bpf_redirect_map`: they store the target in the descriptor.
 const REDIRECTS: [i32; 2] = [23, 51];
 /// `bpf_xdp_adjust_head`, `bpf_xdp_adjust_meta`, `bpf_xdp_adjust_tail`.
 const ADJUSTS: [i32; 3] = [44, 54, 65];
-/// `bpf_xdp_get_buff_len`, `bpf_xdp_load_bytes`, `bpf_xdp_store_bytes`, `bpf_perf_event_output`: these need no more than where the packet lies. `bpf_tail_call`:
-/// programs that it reaches are of the module, too.
+/// `bpf_xdp_get_buff_len`, `bpf_xdp_load_bytes`, `bpf_xdp_store_bytes`, `bpf_perf_event_output`: these need
+/// only the packet's location. `bpf_tail_call`: the programs that it reaches are in the module, too.
 const NO_MORE: [i32; 5] = [188, 189, 190, 25, 12];
 
 impl Fields {
-    /// None but where the packet lies.
+    /// Only the packet's location.
     pub const NONE: Fields = Fields(0);
-    /// How far there is room around the packet, and its metadata.
+    /// Extent of the room around the packet, and its metadata.
     pub const ROOM: Fields = Fields(1);
-    /// The interface, or the source of a graph, that it came by.
+    /// The interface, or the source of a graph, from which it was received.
     pub const INGRESS: Fields = Fields(2);
     /// The queue of the interface.
     pub const QUEUE: Fields = Fields(4);
-    /// Where it is redirected to.
+    /// Redirect target.
     pub const TARGET: Fields = Fields(8);
-    /// Which packet it is a copy of.
+    /// The packet that it is a copy of.
     pub const ORIGIN: Fields = Fields(16);
-    /// What the program returns, which graphs are not asked: they send packets.
+    /// The program's verdict; graphs have none, they send packets.
     pub const VERDICT: Fields = Fields(32);
-    /// All of them are looked at, by code that knows them by their places in `struct xdp_md`.
+    /// All of them, accessed by code that knows them by their offsets in `struct xdp_md`.
     pub const FIXED: Fields = Fields(64);
     /// All of them.
     pub const ALL: Fields = Fields(127);
-    /// Those that are written when a packet comes.
+    /// Fields that are written when a packet is received.
     pub(crate) const RECEIVED: Fields = Fields(15);
 
-    /// Those that the functions of a module look at, which begins with these, and those that are looked at when they are done.
+    /// Fields that the functions of a module access, if it is entered by these programs, and those that are
+    /// read after they return.
     pub(crate) fn of(module: &Module, programs: impl IntoIterator<Item = Func>) -> Fields {
         if !programs.into_iter().all(|program| takes_context(module, program, 0)) {
             return Fields::ALL;
@@ -58,30 +61,30 @@ impl Fields {
         module.funcs.values().map(of).fold(answer, Fields::and)
     }
 
-    /// These and others.
+    /// Union of both sets.
     #[must_use]
     pub const fn and(self, other: Fields) -> Fields {
         Fields(self.0 | other.0)
     }
 
-    /// Whether others are all among these.
+    /// Returns true if this set includes the other.
     pub const fn has(self, other: Fields) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Those of these that are among others.
+    /// Intersection of both sets.
     #[must_use]
     pub(crate) const fn of_these(self, others: Fields) -> Fields {
         Fields(self.0 & others.0)
     }
 
-    /// As a number below 128, and back.
+    /// Conversion to a number below 128.
     pub(crate) const fn bits(self) -> u8 {
         self.0
     }
 
     pub(crate) const fn of_bits(bits: u8) -> Fields {
-        // Those that are fixed are all.
+        // Fixed fields imply all fields.
         if bits & Fields::FIXED.0 != 0 { Fields::ALL } else { Fields(bits) }
     }
 }
@@ -96,7 +99,8 @@ fn of_inst(module: &Module, func: &Function, inst: Inst) -> Fields {
     let has_any = contexts.peek().is_some();
     match &data.op {
         Op::Load { size, offset, .. } if has_any => of_load(*offset, size.bytes() as i32),
-        // A copy has all that the original has, in a buffer of its own; one that waits has annotations at the beginning of its buffer.
+        // A copy has all fields of the original, in a buffer of its own; a waiting packet has annotations at
+        // the beginning of its buffer.
         Op::ClonePacket {} => Fields::ROOM.and(Fields::ORIGIN),
         Op::Hold { .. } | Op::Pull { .. } => Fields::ROOM,
         Op::SetBounds {} | Op::Emit {} | Op::Cmp { .. } | Op::Branch { .. } => handed_on(func, inst),
@@ -109,7 +113,8 @@ fn of_inst(module: &Module, func: &Function, inst: Inst) -> Fields {
     }
 }
 
-/// What is looked at of a context that goes to parameters of blocks: nothing, as long as these are known to be one.
+/// Fields accessed through a context that is passed to block parameters: none, as long as these are known to
+/// be a context.
 fn handed_on(func: &Function, inst: Inst) -> Fields {
     let is_lost = func.insts[inst].targets.iter().any(|target| {
         let params = &func.blocks[target.block].params;
@@ -118,17 +123,17 @@ fn handed_on(func: &Function, inst: Inst) -> Fields {
     if is_lost { Fields::ALL } else { Fields::NONE }
 }
 
-/// Whether a function has a context for this parameter.
+/// Returns true if a function takes a context as this parameter.
 fn takes_context(module: &Module, callee: Func, at: usize) -> bool {
     let callee = &module.funcs[callee];
     let first = callee.layout.first().map(|&block| &callee.blocks[block].params);
     first.and_then(|params| params.get(at)).is_some_and(|&param| is_context(callee, param))
 }
 
-/// What a load of so many bytes of the context reads: fields of `struct xdp_md`, of four bytes each.
+/// Fields read by a load of this many bytes of the context; fields of `struct xdp_md` have four bytes each.
 fn of_load(offset: i32, bytes: i32) -> Fields {
     match (offset, bytes) {
-        // The last one is the interface that it leaves by, which only programs in maps of devices are told.
+        // The last one is the egress interface, which only programs in device maps receive.
         (0 | 4 | 20, 4) => Fields::NONE,
         (8, 4) => Fields::ROOM,
         (12, 4) => Fields::INGRESS,
@@ -144,7 +149,7 @@ mod tests {
 
     use super::*;
 
-    /// Of a program that loads from the context at this offset and calls this helper with it.
+    /// Fields of a program that loads from the context at this offset and calls this helper with it.
     fn of(offset: i32, helper: Option<i32>) -> Fields {
         let mut module = Module::default();
         let mut func = Function::new("program", Linkage::Program { prog_type: 6 });
@@ -161,7 +166,7 @@ mod tests {
         Fields::of(&module, [program])
     }
 
-    /// Beside what is looked at of any program that is asked for a verdict.
+    /// Adds the fields of any program that returns a verdict.
     fn verdict_and(other: Fields) -> Fields {
         Fields::VERDICT.and(other)
     }

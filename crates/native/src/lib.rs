@@ -1,14 +1,14 @@
 //! Native code: XDP programs as machine code in this process, packets in batches.
 //!
-//! [`Engine`] takes an object, lifts it to the IR, runs the passes for native targets, writes LLVM's IR (`emit`), has
-//! LLVM 19 compile it ([`llvm`]) and runs it on [`Batch`]es of packets, with maps and helpers of its own (`runtime`) that have the
-//! kernel's semantics. [`io`] feeds it.
+//! [`Engine`] takes an object, lifts it to the IR, runs the passes for native targets, writes LLVM's IR
+//! (`emit`), has LLVM 19 compile it ([`llvm`]) and runs it on [`Batch`]es of packets, with maps and helpers
+//! of its own (`runtime`) that have the kernel's semantics. [`io`] feeds it.
 //!
-//! Architecture Invariant: nothing here calls the kernel's BPF. LLVM is reached in `llvm` alone, and loaded when the first
-//! engine is made.
+//! Architecture Invariant: nothing here calls the kernel's BPF. LLVM is reached in `llvm` alone, and loaded
+//! when the first engine is made.
 //!
-//! Architecture Invariant: the code trusts the program as the kernel does *after* its verifier: no access is checked. Whoever
-//! runs an object that the verifier has not seen runs it as a plug-in of the process.
+//! Architecture Invariant: the code trusts the program as the kernel does *after* its verifier: no access is
+//! checked. An object that the verifier has not seen runs like a plug-in of the process.
 
 mod ahead;
 mod classes;

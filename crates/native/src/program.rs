@@ -1,8 +1,8 @@
 //! Machine code that runs batches.
 //!
-//! Invariant: the code was made by `emit` for the maps of the engine that holds it, and is called with the worker of that
-//! engine and descriptors of packets whose buffers are alive. What it does with memory beyond that is the program's:
-//! a program that the kernel's verifier would refuse may do anything.
+//! Invariant: the code was made by `emit` for the maps of the engine that holds it, and is called with the
+//! worker of that engine and descriptors of packets whose buffers are alive. Its other memory accesses are
+//! the program's responsibility: a program that the kernel's verifier would reject may do anything.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -16,31 +16,31 @@ use crate::runtime::worker::Worker;
 
 type RunBatch = extern "C" fn(*mut Worker, *mut u32, u64);
 
-/// What keeps code in place.
+/// Owner of the code's memory.
 pub(crate) enum Kept {
-    /// LLVM's linker, which put it there. (Held, not looked into.)
+    /// LLVM's linker, which put it there. (Only held.)
     Linked { _code: llvm::Code },
-    /// A mapping of ours.
+    /// A mapping of our own.
     Mapped { _code: Loaded },
     /// It is part of this process.
     Own,
 }
 
-/// A program in place.
+/// A program in memory.
 pub(crate) struct Program {
     run: RunBatch,
     /// The loop that fetches ahead.
     ahead: Option<RunBatch>,
-    /// Addresses of the programs that were asked for.
+    /// Addresses of the requested programs.
     pub(crate) programs: Vec<u64>,
-    /// What its parts stem from, if that is known.
+    /// Source places of its code, if known.
     code: Option<Code>,
     _kept: Kept,
 }
 
 impl Program {
-    /// A program whose first `loops` addresses are those of the loop over a batch, and of one that fetches ahead if there is one; the
-    /// others are those of programs.
+    /// A program whose first `loops` addresses are those of the loop over a batch, and of one that fetches
+    /// ahead if there is one; the others are those of programs.
     pub(crate) fn new(addresses: &[usize], loops: usize, kept: Kept) -> Program {
         let (loops, programs) = addresses.split_at(loops);
         // SAFETY: the symbols are functions of this type (`emit::batch`), and live as long as `kept`.
@@ -50,18 +50,19 @@ impl Program {
         Program { run: function(&loops[0]), ahead, programs, code: None, _kept: kept }
     }
 
-    /// With what its parts stem from.
+    /// Adds the source places of its code.
     pub(crate) fn described(self, code: Code) -> Program {
         Program { code: Some(code), ..self }
     }
 
-    /// Where the first loop is.
+    /// Address of the first loop.
     #[cfg(test)]
     pub(crate) fn address(&self) -> usize {
         self.run as usize
     }
 
-    /// Runs the program on each packet, of which these are the descriptors, by the loop that the worker found to be the faster one.
+    /// Runs the program on each packet, given by their descriptors, by the loop that the worker found to be
+    /// the faster one.
     pub(crate) fn run(&self, lane: &mut Lane, packets: &mut [u32]) {
         let Lane { worker, judge, .. } = lane;
         let (first, count) = (packets.as_mut_ptr(), packets.len() / worker.layout.words());
@@ -80,29 +81,31 @@ impl Program {
     }
 }
 
-// SAFETY: an engine owns all that it points to (maps, workers, code), and shares none of it: its code's linker is no other code's, since
-// the compiler that made both is gone. LLVM's handles are used by one thread at a time, whichever that is.
+// SAFETY: an engine owns everything it points to (maps, workers, code), and shares none of it: no other code
+// has the same linker, since the compiler that made both is gone. LLVM's handles are used by one thread at a
+// time, whichever that is.
 unsafe impl Send for Engine {}
 
-// SAFETY: by shared reference an engine gives out addresses of code, and maps under their locks (`runtime::sharing`). LLVM's handles are
-// used when it is made and when it is dropped.
+// SAFETY: by shared reference an engine gives out addresses of code, and maps under their locks
+// (`runtime::sharing`). LLVM's handles are used when it is made and when it is dropped.
 unsafe impl Sync for Engine {}
 
-// SAFETY: what a worker's pointers point to is used by the thread alone that has the lane: packets of its batch. Between batches there is
-// nothing behind them.
+// SAFETY: a worker's pointers are used only by the thread that has the lane: they point to packets of its
+// batch. Between batches they point to nothing.
 unsafe impl Send for Lane {}
 
-/// Code that was compiled ahead of time, in memory that can be run and not written. Dropping it frees the memory.
+/// Code that was compiled ahead of time, in memory that is executable and not writable. Dropping it frees the
+/// memory.
 pub(crate) struct Loaded {
     base: *mut libc::c_void,
     len: usize,
 }
 
 impl Loaded {
-    /// Copies position-independent code into place.
+    /// Copies position-independent code into executable memory.
     ///
     /// # Errors
-    /// If the system has no room, or forbids new code.
+    /// If the system has no memory, or forbids new code.
     pub(crate) fn new(code: &[u8]) -> io::Result<Loaded> {
         let len = code.len().max(1);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;

@@ -1,34 +1,37 @@
-//! How packets of a batch go through a program's stages: what is fetched ahead and how far, how many packets at once, and in which order.
+//! Schedules: the order in which packets of a batch go through a program's stages, how many at once, and the
+//! lines to fetch ahead.
 //!
-//! One description, [`Schedule`], that a command line writes as one text and a tuner varies. The stages of a packet are its headers (which are
-//! fetched), then the lines of its look-ups, one behind the other ([`crate::ahead`]), then the program. Batching, sub-batching
-//! and prefetching as in the model of APSys'17 (section 2) and NFMorph (HotNets'18, section 2.2).
+//! One description, [`Schedule`], which a command line writes as one text and a tuner varies. The stages of a
+//! packet are its headers (which are fetched), then the lines of its look-ups, one after the other
+//! ([`crate::ahead`]), then the program. Batching, sub-batching and prefetching as in the model of APSys'17
+//! (section 2) and NFMorph (HotNets'18, section 2.2).
 //!
-//! Invariant: no schedule changes what a program does. Stages in front of the program leave no trace, and packets run in order; in that of their
-//! classes ([`crate::classes`]) where nobody can tell.
+//! Invariant: no schedule changes the effect of a program. Stages in front of the program leave no trace, and
+//! packets run in order; or in the order of their classes ([`crate::classes`]) if nobody can tell the
+//! difference.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// In which order packets go through stages.
+/// Order in which packets go through stages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pattern {
-    /// By measurement: packet by packet in two stages; in pipelined sub-batches where there are more, as in tries of long addresses, and where
-    /// tables take half a gibibyte and more.
+    /// By measurement: packet by packet in two stages; in pipelined sub-batches if there are more, as in
+    /// tries of long addresses, and if tables take at least half a gibibyte.
     #[default]
     Fit,
-    /// While a packet is worked on, stages are done for the packets some places behind.
+    /// While a packet is processed, stages are done for the packets some places behind.
     Packets,
     /// A sub-batch goes through one stage after the other, then the next one.
     Groups,
-    /// While a sub-batch is worked on, stages are done for the next ones.
+    /// While a sub-batch is processed, stages are done for the next ones.
     PipelinedGroups,
 }
 
-/// Words for patterns.
+/// Names of patterns.
 const PATTERNS: [(&str, Pattern); 4] = [
     ("fit", Pattern::Fit),
     ("packets", Pattern::Packets),
@@ -37,13 +40,13 @@ const PATTERNS: [(&str, Pattern); 4] = [
 ];
 
 impl Pattern {
-    /// Its word.
+    /// Its name.
     pub fn name(self) -> &'static str {
         PATTERNS.iter().find(|(_, pattern)| *pattern == self).map_or("", |(word, _)| word)
     }
 }
 
-/// Which look-ups are fetched for.
+/// Look-ups that are fetched for.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fetch {
@@ -56,7 +59,7 @@ pub enum Fetch {
     Tables(Vec<String>),
 }
 
-/// Which packets of a batch run one behind the other, before those of other classes, where no packet can tell.
+/// Order of a batch's packets: class by class, if no packet can tell the difference.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Classes {
@@ -69,45 +72,49 @@ pub enum Classes {
     Protocol,
 }
 
-/// Words for classes.
+/// Names of classes.
 const CLASSES: [(&str, Classes); 3] =
     [("one", Classes::One), ("ethertype", Classes::Ethertype), ("protocol", Classes::Protocol)];
 
 impl Classes {
-    /// Its word.
+    /// Its name.
     pub fn name(self) -> &'static str {
         CLASSES.iter().find(|(_, classes)| *classes == self).map_or("", |(word, _)| word)
     }
 }
 
-/// How packets go through stages.
+/// Order of packets and stages.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Schedule {
-    /// Packets that a program gets at once, at most.
+    /// Maximum number of packets that a program gets at once.
     pub batch: u32,
     /// The order of stages and packets.
     pub pattern: Pattern,
-    /// Places between the packets of two stages, where packets are pipelined.
+    /// Distance between the packets of two stages, if packets are pipelined.
     pub distance: u32,
-    /// Packets that go through a stage before the next one begins, where they go in groups; [`Schedule::ALL`] for a whole batch.
+    /// Packets that go through a stage before the next one begins, if they go in groups; [`Schedule::ALL`]
+    /// for a whole batch.
     pub sub_batch: u32,
-    /// Packets that each turn of a loop takes.
+    /// Packets per iteration of a loop.
     pub unroll: u32,
-    /// Headers are fetched so many packets ahead where packets are pipelined, and at all elsewhere; 0 for not at all.
+    /// Number of packets by which headers are fetched ahead, if packets are pipelined; otherwise nonzero to
+    /// fetch them. 0 for not at all.
     pub headers: u32,
-    /// What else is fetched.
+    /// Other lines to fetch.
     pub fetch: Fetch,
-    /// Bytes of a table, when full, that is large.
+    /// Minimum size in bytes of a large table, when full.
     pub from: u64,
-    /// Whether the loop that fetches for look-ups is timed now and then beside one that does not, and the faster one taken.
+    /// True if the loop that fetches for look-ups is timed now and then beside one that does not, and the
+    /// faster one taken.
     pub trials: bool,
     /// Classes that run one after the other.
     pub classes: Classes,
 }
 
-/// Stages that are pipelined, at most, unless said otherwise.
+/// Maximum number of stages for which the default is to pipeline packets.
 const PIPELINED: u32 = 2;
-/// Tables of so many bytes and more are not, as measured (`examples/tables`): each line is so long in coming, with its translation, that more of them have to be under way.
+/// Tables of at least this many bytes are not pipelined by packets, as measured (`examples/tables`): each
+/// line takes so long to arrive, with its translation, that more of them must be in flight.
 const FAR: u64 = 512 << 20;
 
 impl Default for Schedule {
@@ -116,7 +123,7 @@ impl Default for Schedule {
             batch: 64,
             pattern: Pattern::Fit,
             distance: 8,
-            // Longer ones leave fewer lines under way at once, as measured (`examples/tables`).
+            // Longer ones leave fewer lines in flight at once, as measured (`examples/tables`).
             sub_batch: 8,
             unroll: 1,
             headers: 4,
@@ -132,12 +139,12 @@ impl Default for Schedule {
 impl Schedule {
     /// A sub-batch that is a whole batch.
     pub const ALL: u32 = u32::MAX;
-    /// The largest batch.
+    /// Maximum number of packets per iteration.
     pub const MOST_BATCH: u32 = 4096;
     /// Most packets of a turn.
     pub const MOST_UNROLLED: u32 = 8;
 
-    /// As it is for code with so many stages of look-ups, in tables of so many bytes; and why.
+    /// The schedule for code with this many stages of look-ups, in tables of this many bytes; and the reason.
     pub(crate) fn fitted(&self, stages: u32, bytes: u64) -> (Schedule, String) {
         let with = |pattern| Schedule { pattern, ..self.clone() };
         match self.pattern {
@@ -153,7 +160,8 @@ impl Schedule {
         }
     }
 
-    /// Whether look-ups in a table of this name and size, when full, are fetched for; and why.
+    /// Decides whether look-ups in a table of this name and size, when full, are fetched for; returns the
+    /// reason, too.
     pub(crate) fn fetches(&self, name: &str, bytes: u64) -> (bool, String) {
         match &self.fetch {
             Fetch::Nothing => (false, "nothing is".to_owned()),
@@ -208,7 +216,7 @@ impl Schedule {
     }
 }
 
-/// What a schedule says, in order.
+/// Keys of a schedule's text, in order.
 const KEYS: [&str; 10] =
     ["batch", "pattern", "distance", "sub-batch", "unroll", "headers", "fetch", "from", "trials", "classes"];
 
@@ -236,7 +244,7 @@ impl fmt::Display for Schedule {
 impl FromStr for Schedule {
     type Err = String;
 
-    /// `KEY=VALUE,...`; what is not said is as usual.
+    /// Parses `KEY=VALUE,...`; missing keys have their defaults.
     fn from_str(text: &str) -> Result<Schedule, String> {
         let mut schedule = Schedule::default();
         for part in text.split(',').filter(|part| !part.is_empty()) {
@@ -258,7 +266,7 @@ fn word<T: Copy>(key: &str, value: &str, words: &[(&str, T)]) -> Result<T, Strin
     Err(format!("{key}={value}: none of {}{near}", all.join(", ")))
 }
 
-/// A number of bytes, perhaps of kibibytes, mebibytes or gibibytes.
+/// A number of bytes, optionally in kibibytes, mebibytes or gibibytes.
 fn bytes(text: &str) -> Option<u64> {
     let shift = match text.chars().last()? {
         'K' => 10,
@@ -270,35 +278,35 @@ fn bytes(text: &str) -> Option<u64> {
     number.checked_mul(1 << shift)
 }
 
-/// The name that is the fewest changes away from what was written, if those are few.
+/// The name with the fewest edits from the given one, if they are few.
 pub(crate) fn nearest<'n>(written: &str, names: &[&'n str]) -> Option<&'n str> {
     let near = names.iter().map(|name| (strsim::osa_distance(written, name), *name)).min()?;
     (near.0 <= 1 + near.1.len() / 4).then_some(near.1)
 }
 
-/// Whether look-ups in a table are fetched for.
+/// Decision to fetch for look-ups in a table.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Fetched {
     /// The table.
     pub table: String,
-    /// Whether they are.
+    /// True if they are fetched for.
     pub fetched: bool,
-    /// Why, or why not.
+    /// Reason for the decision.
     pub why: String,
 }
 
-/// The schedule that code was made by.
+/// The schedule of compiled code.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct InForce {
     /// The schedule, with the pattern that was chosen.
     #[serde(flatten)]
     pub schedule: Schedule,
-    /// Why that pattern.
+    /// Reason for the pattern.
     pub why: String,
-    /// Why packets run in order although classes were asked for.
+    /// Reason why packets run in order although classes were requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub in_order: Option<String>,
-    /// Stages of look-ups.
+    /// Number of stages of look-ups.
     pub stages: u32,
     /// Tables whose look-ups could be fetched for.
     pub tables: Vec<Fetched>,

@@ -1,4 +1,4 @@
-//! Which template each table has, and why.
+//! Template of each table, and the reason for it.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,30 +12,30 @@ use crate::runtime::lpm::fitting::Prefixes;
 pub struct Chosen {
     /// The table's name.
     pub table: String,
-    /// The template's, as it is pinned.
+    /// The template's name for pinning.
     pub template: String,
-    /// What it was chosen for.
+    /// Reason for the choice.
     pub why: String,
 }
 
-/// What is said and known of tables, by name.
+/// Pinned templates and known properties of tables, by name.
 #[derive(Clone, Copy)]
 pub(crate) struct Known<'k> {
-    /// Templates of hash tables and tries that are pinned.
+    /// Pinned templates of hash tables and tries.
     pub(crate) tables: &'k [(String, Template)],
     pub(crate) tries: &'k [(String, Trie)],
-    /// What tries will hold.
+    /// Prefixes that tries will hold.
     pub(crate) prefixes: &'k [(String, Prefixes)],
-    /// Numbers of hash tables that most keys are not in.
+    /// Numbers of hash tables that most keys are missing in.
     pub(crate) absent: &'k [usize],
 }
 
-/// What a list says of a name.
+/// Entry of a list for a name.
 pub(crate) fn said<'s, T>(all: &'s [(String, T)], name: &str) -> Option<&'s T> {
     all.iter().find(|(known, _)| *known == name).map(|(_, said)| said)
 }
 
-/// Why a template is that was pinned.
+/// Reason for a pinned template.
 pub(crate) const PINNED: &str = "pinned";
 
 impl Known<'_> {
@@ -68,7 +68,7 @@ impl Known<'_> {
 }
 
 impl Template {
-    /// All that there are.
+    /// All templates.
     pub const ALL: [Template; 9] = [
         Template::Open,
         Template::RobinHood,
@@ -81,7 +81,7 @@ impl Template {
         Template::CuckooSlots,
     ];
 
-    /// Its name, as it is pinned.
+    /// Its name for pinning.
     pub const fn name(self) -> &'static str {
         match self {
             Template::Open => "open",
@@ -98,7 +98,7 @@ impl Template {
 }
 
 impl Trie {
-    /// Its name, as it is pinned.
+    /// Its name for pinning.
     pub const fn name(self) -> &'static str {
         match self {
             Trie::Multibit => "multibit",
@@ -110,7 +110,7 @@ impl Trie {
 }
 
 impl Classifier {
-    /// Its name, as it is pinned.
+    /// Its name for pinning.
     pub const fn name(self) -> &'static str {
         match self {
             Classifier::Linear => "linear",

@@ -1,4 +1,5 @@
-//! Random match tables as native code, by each template and by the one that is chosen: all give what a linear scan of the entries gives.
+//! Random match tables as native code, by each template and by the chosen one: all give the same results as a
+//! linear scan of the entries.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +13,7 @@ use millstream_programs::rng::Rng;
 
 /// `BPF_PROG_TYPE_XDP`.
 const XDP: u32 = 6;
-/// Where the result goes in the packet, whose beginning is the key.
+/// Offset of the result in the packet, which begins with the key.
 const RESULT: i32 = 64;
 const TEMPLATES: [Option<Classifier>; 5] = [
     None,
@@ -44,7 +45,7 @@ fn program(table: TableDecl) -> (Module, Func) {
     (module, func)
 }
 
-/// With `ahead` what look-ups of hash tables read is fetched ahead, however small these are.
+/// With `ahead` the lines that look-ups of hash tables read are fetched ahead, however small these are.
 fn engine(
     table: &TableDecl,
     template: Option<Classifier>,
@@ -58,7 +59,7 @@ fn engine(
     Engine::of_module(module, func, &Options { classifiers, passes, schedule, ..usual })
 }
 
-/// What a program gives for each of some keys.
+/// Results of a program for some keys.
 fn results(engine: &mut Engine, keys: &[Vec<u64>]) -> Vec<i64> {
     let mut all = Vec::new();
     for keys in keys.chunks(32) {
@@ -75,7 +76,7 @@ fn results(engine: &mut Engine, keys: &[Vec<u64>]) -> Vec<i64> {
     all
 }
 
-/// What a linear scan of the entries gives.
+/// Result of a linear scan of the entries.
 fn scanned(table: &TableDecl, key: &[u64]) -> i64 {
     match_table(table, key).map_or(-1, |entry| i64::from(table.result(entry)))
 }
@@ -88,7 +89,7 @@ impl Random {
         from[self.0.below(N as u64) as usize]
     }
 
-    /// A word that meets others often.
+    /// A word that often equals others.
     fn word(&mut self, bits: u32) -> u64 {
         let any = self.0.next_u64();
         let word = match self.0.below(4) {
@@ -130,7 +131,7 @@ impl Random {
         TableDecl { name: "acl".into(), fields, entries, results }
     }
 
-    /// A key at or near what an entry demands; bits that fields do not have are noise.
+    /// A key at or near the constraints of an entry; bits that fields do not have are random.
     fn key(&mut self, table: &TableDecl) -> Vec<u64> {
         let near = self.0.below(table.entries.len().max(1) as u64) as usize;
         let word = |(at, field): (usize, &FieldDecl)| {
@@ -181,12 +182,12 @@ fn templates_give_what_a_linear_scan_gives() {
     assert!(refused < 14, "{refused} of 28 tables cannot be hashed");
 }
 
-/// Rules that hardly any division tells apart, or many times over.
+/// Rules that hardly any division tells apart, or that divisions duplicate many times.
 fn adversarial(random: &mut Random, kind: u64, count: u64) -> TableDecl {
     let field = |bits, kind| FieldDecl { name: "f".into(), bits, kind };
     let any = |bits: u32| FieldMatch::Range(vec![0], vec![u64::MAX >> (64 - bits)]);
     let (fields, entries): (Vec<FieldDecl>, Vec<Vec<FieldMatch>>) = match kind {
-        // Wide intervals of two words, around each other.
+        // Wide nested intervals of two words.
         0 => {
             let fields = vec![field(32, MatchKind::Range), field(16, MatchKind::Range)];
             let mut range = |bits| {
@@ -195,13 +196,13 @@ fn adversarial(random: &mut Random, kind: u64, count: u64) -> TableDecl {
             };
             (fields, (0..count).map(|_| vec![range(32), range(16)]).collect())
         }
-        // One in another, the widest last.
+        // Nested intervals, the widest last.
         1 => {
             let nested = |n| vec![FieldMatch::Range(vec![40_000 - n], vec![40_000 + n]), any(8)];
             let fields = vec![field(64, MatchKind::Range), field(8, MatchKind::Range)];
             (fields, (0..count).map(nested).collect())
         }
-        // The same ones again and again, and some that everything meets.
+        // The same ones again and again, and some that match everything.
         2 => {
             let rule = |n: u64| match n % 500 {
                 499 => vec![any(16), any(32)],
@@ -262,7 +263,7 @@ fn trees_give_what_a_linear_scan_gives_however_rules_overlap() {
         let expected: Vec<i64> = keys.iter().map(|key| scanned(&table, key)).collect();
         let (module, func) = program(table.clone());
         let classifiers = vec![("acl".to_owned(), Classifier::Cuts)];
-        // Vectors are as long as the processor has them.
+        // Vectors have the length that the processor supports.
         let cpu = [Cpu::Native, Cpu::Level(1), Cpu::Level(2), Cpu::Level(3)][round as usize % 4];
         let options = Options { classifiers, cpu, ..Options::default() };
         let mut engine = Engine::of_module(module, func, &options).expect("compiled");
@@ -282,7 +283,7 @@ fn many_rules_become_trees_where_these_tell_them_apart() {
         entries: (0..entries).map(exact).collect(),
         results: Vec::new(),
     };
-    // What differs is behind all words that trees divide by.
+    // The words that differ are behind all words that trees divide by.
     let wide = |n: u64| {
         let words = (0..40).map(|word| FieldMatch::Exact(vec![if word == 39 { n } else { 1 }]));
         words.collect::<Vec<_>>()
@@ -306,7 +307,8 @@ fn many_rules_become_trees_where_these_tell_them_apart() {
     assert_eq!(chosen(&wide), expected("tuples", crowded));
 }
 
-/// What tables that are data hold goes with the image. (Code at fixed places is one at a time in a process, so this is one test.)
+/// Contents of tables that are data are part of the image. (Only one program at a time can have fixed
+/// addresses in a process, so this is one test.)
 #[test]
 fn built_classifiers_do_what_those_in_place_do() {
     let mut random = Random(Rng::new(11));

@@ -13,8 +13,9 @@ const KEPT: i64 = 40;
 const ETH_HLEN: i64 = 14;
 const LENGTH: i64 = 100;
 
-/// A program that makes room for so many bytes of metadata and then moves the head by the number that the packet begins with: the verdict has the
-/// helper's answer above, and in the low byte how long the metadata is afterwards.
+/// A program that makes room for this many bytes of metadata and then moves the head by the number at the
+/// beginning of the packet: the verdict has the helper's result in the upper bits, and in the low byte the
+/// length of the metadata afterwards.
 fn engine(metadata: i64, descriptors: Descriptors) -> Engine {
     let mut module = Module::default();
     let mut func = Function::new("head", Linkage::Program { prog_type: XDP });

@@ -40,7 +40,7 @@ fn seen(engine: &mut Engine, router: bool, frames: &[Vec<u8>]) -> Seen {
     (fates, contents.collect())
 }
 
-/// Code at fixed places is one at a time in a process, so this is one test.
+/// Only one program at a time can have fixed addresses in a process, so this is one test.
 #[test]
 fn built_programs_do_what_programs_in_place_do() {
     for program in [ROUTER, FIREWALL, NAT, BALANCER, SWITCH] {

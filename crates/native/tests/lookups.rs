@@ -1,5 +1,5 @@
-//! Look-ups as code find what the tables hold, for all kinds of maps and sizes of keys, while entries come and go; and
-//! the tables hold what the interpreter's maps do.
+//! Look-ups as code find the contents of tables, for all kinds of maps and sizes of keys, while entries come
+//! and go; and the tables have the same contents as the interpreter's maps.
 
 mod common;
 
@@ -10,12 +10,12 @@ use millstream_native::{Batch, Engine, Fetch, Options, Schedule, Template, Trie}
 use millstream_programs::rng::Rng;
 
 const VALUE: usize = 8;
-/// Where the value that was found goes in the packet; the key is at its beginning.
+/// Offset in the packet of the value found; the key is at the beginning.
 const FOUND: i32 = 64;
 const ENTRIES: u32 = 64;
 const STEPS: usize = 600;
 
-/// A program that looks up the key that the packet begins with: verdict 2 and the value behind it, or 1.
+/// A program that looks up the key at the beginning of the packet: verdict 2 and the value behind it, or 1.
 fn program(kind: MapKind, key_size: u32) -> (Module, Func) {
     let table = MapDecl {
         name: "table".into(),
@@ -98,7 +98,7 @@ impl Pair {
         }
     }
 
-    /// What the interpreter's map has for a key as a program looks.
+    /// Result of a program's look-up of a key in the interpreter's map.
     fn longest(&mut self, key: &[u8]) -> Option<Vec<u8>> {
         if self.maps.spec(self.id).expect("there").kind != MapKind::LpmTrie {
             return self.maps.get(self.id, key);
@@ -123,7 +123,7 @@ impl Pair {
     }
 }
 
-/// A key of which there are few, so that they are met again.
+/// A random key out of few, so that keys repeat.
 fn key(kind: MapKind, size: usize, rng: &mut Rng) -> Vec<u8> {
     match kind {
         MapKind::Array | MapKind::PercpuArray => (rng.below(80) as u32).to_le_bytes().to_vec(),
@@ -146,7 +146,7 @@ fn key(kind: MapKind, size: usize, rng: &mut Rng) -> Vec<u8> {
     }
 }
 
-/// Look-ups as they come, and fetched ahead in each order of packets and stages.
+/// Look-ups without fetching, and fetched ahead in each order of packets and stages.
 const SCHEDULES: [&str; 8] = [
     "",
     "fetch=nothing,unroll=3",

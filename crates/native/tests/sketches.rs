@@ -1,5 +1,5 @@
-//! An object's count sketch, rows of counters in one array that hashes of the packet say the places of, is what look-ups as code take it for: each row is fetched ahead, and counts are
-//! exact in every order of packets and stages.
+//! An object's count sketch, whose rows of counters are in one array, indexed by hashes of the packet: each
+//! row is fetched ahead by look-ups as code, and counts are exact in every order of packets and stages.
 
 use millstream_interp::MapKind;
 use millstream_ir::{
@@ -11,12 +11,12 @@ use millstream_programs::rng::Rng;
 
 /// `BPF_PROG_TYPE_XDP`.
 const XDP: u32 = 6;
-/// Where the number is whose packets are counted.
+/// Offset of the number whose packets are counted.
 const KEY: i32 = 14;
 const ROWS: u32 = 4;
-/// Of the counters of a row, the logarithm.
+/// Binary logarithm of the number of counters in a row.
 const BITS: u32 = 6;
-/// What rows' hashes multiply with.
+/// Multipliers of the rows' hashes.
 const ODD: [u64; ROWS as usize] =
     [0x9e37_79b9_7f4a_7c15, 0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53, 0xd6e8_feb8_6659_fd93];
 

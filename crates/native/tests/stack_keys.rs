@@ -1,4 +1,4 @@
-//! Keys that lie in stack objects which other functions see, and which are put together from stores of all sizes.
+//! Keys in stack objects that other functions see, built by stores of all sizes.
 
 use millstream_interp::MapKind;
 use millstream_ir::{
@@ -12,12 +12,12 @@ use millstream_programs::rng::Rng;
 const XDP: u32 = 6;
 const LOOKUP: i32 = 1;
 const ENTRIES: u64 = 32;
-/// Where in its object the key begins.
+/// Offset of the key in its object.
 const WITHIN: i32 = 4;
 const SIZES: [Size; 4] = [Size::B, Size::H, Size::W, Size::Dw];
 
-/// Puts the bytes that the packet begins with on the stack, by stores of these sizes, has a function turn the bits of the one in the `turned`th place, and looks
-/// up what is there: the value, or 1.
+/// Copies the bytes at the beginning of the packet to the stack, by stores of these sizes, has a function
+/// flip the bits of the byte at `turned`, and looks up the result: the value, or 1.
 fn program(key_size: u32, stores: &[(i32, Size)], turned: i32) -> (Module, Func) {
     let mut module = Module::default();
     let map = module.maps.push(MapDecl {
@@ -70,7 +70,7 @@ fn program(key_size: u32, stores: &[(i32, Size)], turned: i32) -> (Module, Func)
     (module, func)
 }
 
-/// Stores that cover so many bytes, some of them twice.
+/// Stores that cover this many bytes, some of them twice.
 fn stores(rng: &mut Rng, key_size: u32) -> Vec<(i32, Size)> {
     let (mut stores, mut at) = (Vec::new(), 0);
     let mut drawn = |left: u32| loop {

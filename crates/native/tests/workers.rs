@@ -1,5 +1,5 @@
-//! Several workers: no packet is lost or run twice, flows keep their order, and tables that all of them change at once are never seen half
-//! changed.
+//! Several workers: no packet is lost or run twice, flows keep their order, and tables that all of them
+//! change at once are never seen half changed.
 
 use std::io;
 use std::sync::Mutex;
@@ -20,12 +20,12 @@ use millstream_programs::rng::Rng;
 const XDP: u32 = 6;
 const WORKERS: u32 = 4;
 const PLAN: Plan = Plan { batch: 32, ingress: 1 };
-/// What a key's value is.
+/// Factor from a key to its value.
 const FACTOR: i64 = 0x9e37_79b9;
-/// Where a packet has its key, and what is to be done with it.
+/// Offsets in a packet of its key, and of the operation on it.
 const KEY: i32 = 42;
 const DEED: i32 = 46;
-/// Deeds: put in, take out, look up.
+/// Operations: insert, remove, look up.
 const PUT: i64 = 0;
 const TAKE: i64 = 1;
 
@@ -39,7 +39,7 @@ fn load(size: Size, offset: i32) -> Op {
     Op::Load { size, sext: false, offset, flags: MemFlags::default() }
 }
 
-/// What is written at the end of a block.
+/// Writer at the end of a block.
 struct Writing<'f> {
     func: &'f mut Function,
     at: Block,
@@ -59,7 +59,7 @@ impl Writing<'_> {
         self.func.at_end(self.at).effect(Op::Return {}, [verdict], []);
     }
 
-    /// Goes on where the comparison does not hold, and returns the block where it does.
+    /// Continues in the block where the comparison does not hold, and returns the one where it does.
     fn branch(&mut self, a: Value, b: Value) -> Block {
         let (yes, no) = (self.func.add_block(), self.func.add_block());
         let op = Op::Branch { cond: Cond::Eq, width: Width::W64 };
@@ -69,8 +69,8 @@ impl Writing<'_> {
     }
 }
 
-/// Counts each packet, in an array and for each CPU, then puts its key into a table, takes it out, or looks it up: aborted, if
-/// the value is another key's, or an even key is not there; sent back otherwise.
+/// Counts each packet, in an array and for each CPU, then inserts its key into a table, removes it, or looks
+/// it up: aborts if the value is another key's, or an even key is missing; otherwise sends it back.
 fn program(kind: MapKind, entries: u32) -> (Module, Func) {
     let mut module = Module::default();
     let table = module.maps.push(declared("table", kind, 8, entries));
@@ -127,7 +127,7 @@ fn program(kind: MapKind, entries: u32) -> (Module, Func) {
     (module, func)
 }
 
-/// Adds to the only number of a map: at once, or in two steps.
+/// Adds to the only number of a map: atomically, or in two steps.
 fn count(w: &mut Writing<'_>, map: Map, one: Value, atomic: bool) {
     let at = w.value(Op::MapValueAddr { map, offset: 0 }, &[], Type::Ptr(Prov::MapValue(map)));
     if atomic {
@@ -141,7 +141,7 @@ fn count(w: &mut Writing<'_>, map: Map, one: Value, atomic: bool) {
     w.func.at_end(w.at).effect(store, [at, after], []);
 }
 
-/// Packets of random flows with random keys and deeds. Even keys, if any, are never taken out.
+/// Packets of random flows with random keys and operations. Even keys, if any, are never removed.
 fn frames(count: usize, keys: u64, even: bool) -> Vec<Vec<u8>> {
     let mut rng = Rng::new(11);
     let frame = |_| {
@@ -156,7 +156,7 @@ fn frames(count: usize, keys: u64, even: bool) -> Vec<Vec<u8>> {
     (0..count).map(frame).collect()
 }
 
-/// Notes what it gets.
+/// Records the packets that it gets.
 #[derive(Default)]
 struct Noted(Vec<u64>);
 
@@ -182,7 +182,7 @@ fn run(engine: &mut Engine, frames: &[Vec<u8>], count: u64, sink: &mut Noted) ->
     ran
 }
 
-/// A trie is a list.
+/// An engine for the program; a trie has the list template.
 fn engine(kind: MapKind, entries: u32, template: Template) -> Engine {
     let (module, func) = program(kind, entries);
     let mut options = Options { workers: WORKERS, ..Options::default() };
@@ -220,7 +220,8 @@ fn packets_are_run_once_each_and_in_the_order_of_their_flows() {
 
 #[test]
 fn tables_that_all_change_at_once_are_whole_to_each() {
-    // Entries move whenever a neighbour comes or goes. Few that evict each other, so that slots are soon used again.
+    // Entries move whenever a neighbour comes or goes. Few entries that evict each other, so that slots are
+    // soon reused.
     for (kind, entries, keys, template) in [
         (MapKind::Hash, 512, 512, Template::Open),
         (MapKind::Hash, 448, 448, Template::RobinHood),

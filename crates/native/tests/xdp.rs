@@ -111,7 +111,7 @@ fn programs_are_chosen_by_name() {
     );
 }
 
-/// A program whose code nobody knows, beside the router.
+/// A program of unknown code, beside the router.
 fn with_an_unknown_neighbour(known: millstream_programs::Program) -> Object {
     let mut object = Object::parse(known.name, known.object).expect("our own");
     let (mut function, mut program) = (object.functions[0].clone(), object.programs[0].clone());
@@ -144,7 +144,8 @@ fn a_program_is_compiled_beside_one_that_is_not_understood() {
     assert!(compiled(&object, "unknown").is_err());
 }
 
-/// An interface in memory: what comes, what was sent, and how much it takes before it is flushed.
+/// An interface in memory: packets to receive, packets sent, and the number that it takes before it is
+/// flushed.
 struct Wire {
     index: u32,
     coming: Vec<Vec<u8>>,
@@ -174,7 +175,7 @@ impl live::Wire for Wire {
     }
 
     fn flush(&mut self) -> std::io::Result<bool> {
-        // A wire of no room stays full.
+        // A wire without room stays full.
         self.taken = if self.room > 1 { 0 } else { self.taken };
         Ok(true)
     }
@@ -184,7 +185,7 @@ impl live::Wire for Wire {
     }
 }
 
-/// What the wires 1, with these frames, and 2, with room for so many packets, have in the end.
+/// Final state of wire 1, with these frames, and of wire 2, with room for this many packets.
 fn served(config: &Config, frames: &[Vec<u8>], room: usize) -> (Vec<Wire>, Account) {
     let wire = |index, coming, room| Wire { index, coming, sent: Vec::new(), room, taken: 0 };
     let mut wires = vec![wire(1, frames.to_vec(), 1000), wire(2, Vec::new(), room)];

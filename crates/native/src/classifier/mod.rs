@@ -1,10 +1,14 @@
-//! Match tables as native code: one of four templates for each, chosen by what its entries demand, or pinned.
+//! Match tables as native code: one of four templates for each, chosen by the constraints of its entries, or
+//! pinned.
 //!
-//! [`Classifier::Linear`] compares entry by entry (`millstream_bpf::lower::expand_tables`). [`Classifier::Tree`] is a tree of comparisons as code (`emit::tree`), [`Classifier::Cuts`] some trees of wide nodes as
-//! data ([`cuts`]) and a function that walks through them (`emit::cuts`). [`Classifier::Tuples`] is tuple space search ([`tuples`]): a hash table for each set of masks, which is a map of the module like any other,
-//! so that its look-ups are inlined, and fetched ahead where the table is large.
+//! [`Classifier::Linear`] compares entry by entry (`millstream_bpf::lower::expand_tables`).
+//! [`Classifier::Tree`] is a tree of comparisons as code (`emit::tree`), [`Classifier::Cuts`] some trees of
+//! wide nodes as data ([`cuts`]) and a function that walks through them (`emit::cuts`).
+//! [`Classifier::Tuples`] is tuple space search ([`tuples`]): a hash table for each set of masks, which is a
+//! map of the module like any other, so that its look-ups are inlined, and fetched ahead where the table is
+//! large.
 //!
-//! Invariant: after [`expand`] functions of the module match those tables only that are functions.
+//! Invariant: after [`expand`], functions of the module match only those tables that are functions.
 
 pub(crate) mod cuts;
 mod tuples;
@@ -21,7 +25,7 @@ use crate::templates::{Chosen, PINNED, said};
 use cuts::Cuts;
 use tuples::Tuples;
 
-/// How a match table is searched.
+/// Search algorithm of a match table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Classifier {
     /// Entry by entry.
@@ -34,25 +38,26 @@ pub enum Classifier {
     Tuples,
 }
 
-/// Tables of no more rules are searched one by one.
+/// Tables of no more rules are searched linearly.
 const FEWEST: usize = 32;
-/// So are tables of no more rules, unless they are one node and its leaves: where many packets meet a rule early, and few branches are guessed wrong, that takes fewer instructions.
+/// So are tables of no more rules, unless they are one node and its leaves: if many packets match an early
+/// rule and few branches are mispredicted, that takes fewer instructions.
 const FEW: usize = 64;
-/// Trees that compare with more leaves than so many on average, one after the other, do not tell rules apart.
+/// Trees that compare with more leaves than this on average, one after the other, do not tell rules apart.
 const CROWDED: f64 = 2.0;
-/// Tables of fewer rules are not hashed, and a tree of comparisons is as fast as several ones of wide nodes.
+/// Tables of fewer rules are not hashed; a tree of comparisons is as fast as several trees of wide nodes.
 const MANY: usize = 128;
 /// A tree of more rules is too much code.
 const MOST_CODE: usize = 1024;
-/// Rules that such a tree may have twice, beside as many as there are.
+/// Number of rules that such a tree may duplicate.
 const SPARE: usize = 16;
-/// A table may become so many times as many entries of hash tables.
+/// Limit of the rows of hash tables, as a multiple of the table's entries.
 const SPREAD: usize = 4;
-/// Hash tables, and entries of them, where these are said.
+/// Limits of hash tables and of their rows, if tuples are pinned.
 const MOST_TUPLES: usize = 256;
 const MOST_ROWS: usize = 1 << 20;
 
-/// What a table becomes.
+/// Implementation of a table.
 enum Choice {
     InOrder,
     Tree(Tree),
@@ -60,19 +65,19 @@ enum Choice {
     Tuples(Tuples),
 }
 
-/// What came of match tables.
+/// Result of expanding match tables.
 pub(crate) struct Expanded {
-    /// What maps hold at first that were made.
+    /// Initial contents of the maps that were made.
     pub(crate) initial: Vec<Initial>,
     /// The template of each table.
     pub(crate) templates: Vec<Chosen>,
-    /// Numbers of maps that most keys are not in: of several tuples one has the rule that counts.
+    /// Numbers of maps that lack most keys: of several tuples, one has the rule that counts.
     pub(crate) absent: Vec<usize>,
-    /// Tables that stay in the functions, for code to call.
+    /// Tables that stay in the functions as calls to generated code.
     pub(crate) matches: Vec<(Table, Search)>,
 }
 
-/// Replaces all matches of tables, by the templates that are said, by name, or else by those that fit.
+/// Replaces all matches of tables, by the pinned templates, by name, or else by those that fit.
 pub(crate) fn expand(module: &mut Module, pinned: &[(String, Classifier)]) -> Result<Expanded, Error> {
     if let Some((name, _)) = pinned.iter().find(|(name, _)| module.tables.values().all(|t| t.name != *name)) {
         let there: Vec<&str> = module.tables.values().map(|table| table.name.as_str()).collect();
@@ -109,7 +114,7 @@ pub(crate) fn expand(module: &mut Module, pinned: &[(String, Classifier)]) -> Re
                     Choice::Tuples(tuples) => {
                         tuples.declare(name, maps, &mut initial);
                         tuples.search(func, (b, at));
-                        // What follows is in a block of its own now.
+                        // The instructions behind the match are in a block of their own now.
                         break;
                     }
                 }
@@ -126,7 +131,7 @@ pub(crate) fn expand(module: &mut Module, pinned: &[(String, Classifier)]) -> Re
     Ok(Expanded { initial, templates, absent, matches: matches.collect() })
 }
 
-/// What a table becomes, its template, and why that.
+/// Chooses the implementation and the template of a table, and gives the reason.
 fn choice(table: &TableDecl, said: Option<Classifier>) -> Result<(Choice, Classifier, String), Error> {
     let refused = |why: &str| Error::Choose(format!("classifier {:?}: {why}", table.name));
     let rules = table_rules(table).ok_or_else(|| refused("too many entries"))?;
@@ -167,7 +172,8 @@ fn choice(table: &TableDecl, said: Option<Classifier>) -> Result<(Choice, Classi
         };
         return Ok((choice, template, format!("{count} rules")));
     }
-    // A hash table takes as long as a few levels of a tree, whose height is the logarithm of the rules.
+    // A hash table takes as long as a few levels of a tree, whose height is the logarithm of the number of
+    // rules.
     let sets = count.ilog2() as usize - 3;
     let crowded = format!("{count} rules that no trees tell apart");
     if let Some(tuples) = Tuples::of(&rules, &widths, sets, SPREAD * count) {

@@ -1,9 +1,12 @@
-//! Tuple space search (Srinivasan, Suri and Varghese, SIGCOMM 1999): rules with the same masks are one hash table, whose key is the words under these masks.
+//! Tuple space search (Srinivasan, Suri and Varghese, SIGCOMM 1999): rules with the same masks are one hash
+//! table, whose key is the words under these masks.
 //!
-//! Of several tables that have the key the first rule counts. Tables are searched in the order of their first rules, and the search ends where all that are left come
-//! behind what was found. An interval becomes prefixes, each a row of its own.
+//! If several tables contain the key, the first rule counts. Tables are searched in the order of their first
+//! rules, and the search ends when all remaining rules come behind the one found. An interval becomes
+//! prefixes, each a row of its own.
 //!
-//! A value is one word: the rule's place in the upper half, what the match gives in the lower one, so that the smaller word is the one that counts; all ones are none.
+//! A value is one word: the rule's position in the upper half, the result of the match in the lower one, so
+//! that the smaller word is the one that counts; all ones stand for no match.
 
 use cranelift_entity::{EntityRef, PrimaryMap};
 use millstream_bpf::lower::{TableRule, TableTest};
@@ -16,7 +19,7 @@ use rustc_hash::FxHashMap;
 
 use crate::image::{First, Initial};
 
-/// `BPF_F_RDONLY_PROG`: what is found is only read.
+/// `BPF_F_RDONLY_PROG`: programs only read the values.
 const READ_ONLY: u32 = 1 << 7;
 
 /// Rules with the same masks.
@@ -29,11 +32,11 @@ struct Tuple {
     map: Option<Map>,
 }
 
-/// All rules of a table, those that come first in front.
+/// All rules of a table, in order of their first rules.
 pub(super) struct Tuples {
     tuples: Vec<Tuple>,
     widths: Vec<u64>,
-    /// The word of a rule that everything matches, or none.
+    /// The word of a rule that matches everything, or all ones.
     otherwise: u64,
 }
 
@@ -47,7 +50,7 @@ fn size(width: u64) -> Size {
     }
 }
 
-/// Values and masks that a test stands for; prefixes, if it is an interval.
+/// Values and masks equivalent to a test; prefixes if it is an interval.
 fn alternatives(test: TableTest, width: u64) -> Vec<(u64, u64)> {
     match test {
         TableTest::Any => vec![(0, 0)],
@@ -55,7 +58,7 @@ fn alternatives(test: TableTest, width: u64) -> Vec<(u64, u64)> {
         TableTest::Interval(mut from, to) => {
             let mut all = Vec::new();
             loop {
-                // The largest block that begins here and ends in time.
+                // The largest block that begins here and does not exceed the interval.
                 let mut free = if from == 0 { width } else { (1 << from.trailing_zeros()) - 1 };
                 while free > to - from {
                     free >>= 1;
@@ -72,7 +75,8 @@ fn alternatives(test: TableTest, width: u64) -> Vec<(u64, u64)> {
 }
 
 impl Tuples {
-    /// Of rules over words of these widths; none if there would be more tuples or rows than that.
+    /// Tuples of rules over words of these widths; `None` if there would be more tuples or rows than the
+    /// limits.
     pub(super) fn of(
         rules: &[TableRule],
         widths: &[u64],
@@ -106,7 +110,7 @@ impl Tuples {
                 let tuple = found.entry(masks.clone()).or_insert_with(new);
                 tuple.rows.entry(values).or_insert(word);
             }
-            // Nothing comes behind a rule that everything matches.
+            // Nothing comes behind a rule that matches everything.
             if otherwise != u64::MAX {
                 break;
             }
@@ -119,12 +123,12 @@ impl Tuples {
         Some(Tuples { tuples, widths: widths.to_vec(), otherwise })
     }
 
-    /// How many tables there are.
+    /// Number of hash tables.
     pub(super) fn len(&self) -> usize {
         self.tuples.len()
     }
 
-    /// Makes the maps, unless they are there.
+    /// Declares the maps, unless they exist.
     pub(super) fn declare(
         &mut self,
         name: &str,
@@ -158,7 +162,7 @@ impl Tuples {
         }
     }
 
-    /// Replaces the match at a place: index in the layout, position in the block.
+    /// Replaces the match at a position: index in the layout, position in the block.
     pub(super) fn search(&self, func: &mut Function, (b, at): (usize, usize)) {
         let start = func.layout[b];
         let data = func.insts[func.blocks[start].insts[at]].clone();
@@ -220,7 +224,7 @@ impl Tuples {
         func.layout.splice(b + 1..b + 1, order);
     }
 
-    /// The words that a tuple's key is made of.
+    /// The words of a tuple's key.
     fn key(&self, cursor: &mut Cursor<'_>, words: &[Value], tuple: &Tuple) -> Vec<Value> {
         let used = words.iter().zip(&tuple.masks).zip(&self.widths).filter(|((_, mask), _)| **mask != 0);
         let masked = |((&word, &mask), &width): ((&Value, &u64), &u64)| {
@@ -235,7 +239,7 @@ impl Tuples {
     }
 }
 
-/// Where the words under masks that are not empty lie in a key.
+/// Layout of a key: the words whose masks are not empty.
 fn layout(masks: &[u64], widths: &[u64]) -> Layout {
     let mut offset = 0;
     let piece = |(_, &width): (&u64, &u64)| {

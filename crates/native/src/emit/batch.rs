@@ -1,9 +1,11 @@
 //! The loop over a batch.
 //!
-//! Each packet goes through stages: its headers are fetched, then the lines of its look-ups, one behind the other
-//! ([`crate::ahead`]), then the program runs. In which order, and for how many packets at once, a [`Schedule`] says.
+//! Each packet goes through stages: its headers are fetched, then the lines of its look-ups, one after the
+//! other ([`crate::ahead`]), then the program runs. A [`Schedule`] says in which order, and for how many
+//! packets at once.
 //!
-//! Invariant: each packet goes through each stage once, and packets run in order, or in that of their classes ([`super::classes`]).
+//! Invariant: each packet goes through each stage once, and packets run in order, or in that of their classes
+//! ([`super::classes`]).
 
 use std::fmt::Write;
 
@@ -14,7 +16,7 @@ use crate::runtime::packet::Field;
 use crate::runtime::worker;
 use crate::schedule::{Classes, Pattern, Schedule};
 
-/// What is done for a packet.
+/// Stage of a packet's processing.
 #[derive(Clone, Copy)]
 enum Stage {
     /// Its headers are fetched.
@@ -26,7 +28,7 @@ enum Stage {
 }
 
 impl Stage {
-    /// A part of names.
+    /// Name of the stage, as a part of other names.
     fn name(self) -> String {
         match self {
             Stage::Headers => "head".to_owned(),
@@ -78,7 +80,7 @@ struct Loops<'l> {
 }
 
 impl Loops<'_> {
-    /// Does what a stage is for packet number `%{at}`; names in it end with `name`.
+    /// Writes a stage for packet number `%{at}`; names in it end with `name`.
     fn stage(&mut self, stage: Stage, at: &str, name: &str) {
         let size = self.unit.layout.stride();
         let mut at = at.to_owned();
@@ -117,7 +119,7 @@ impl Loops<'_> {
     fn run(&mut self, name: &str) {
         let entry = self.unit.entry.index();
         let _ = writeln!(self.out, "  store ptr %p{name}, ptr %current, align 8");
-        // Where none are made there is nothing to count.
+        // Nothing is counted if there are no tail calls.
         if !self.unit.others.is_empty() {
             self.out.push_str("  store i32 0, ptr %tails, align 4\n");
         }
@@ -132,7 +134,7 @@ impl Loops<'_> {
         );
     }
 
-    /// The same for the packet behind `%t` by `offset` places, if the batch has it.
+    /// The same for the packet `offset` places behind `%t`, if it is in the batch.
     fn stage_if(&mut self, stage: Stage, offset: i64, name: &str) {
         let _ = write!(
             self.out,
@@ -146,8 +148,8 @@ do{name}:
         let _ = writeln!(self.out, "  br label %after{name}\nafter{name}:");
     }
 
-    /// A turn runs packet `%t` less what the stages reach ahead, and fetches for those that are ahead of it by one, two and so on times the distance.
-    /// Unrolled, it does each of that for several packets.
+    /// Each iteration runs packet `%t` minus the reach of the stages, and fetches for those that are ahead of
+    /// it by one, two and so on times the distance. Unrolled, it does each of these for several packets.
     fn pipelined(&mut self, lines: u32) {
         let (distance, unroll) = (i64::from(self.schedule.distance), i64::from(self.schedule.unroll));
         let reach = i64::from(lines) * distance;
@@ -170,7 +172,7 @@ next:
                 Stage::Run => -reach,
             };
             if matches!(stage, Stage::Run) && reach == 0 && unroll == 1 {
-                // There is a turn for each packet, and none beside.
+                // One iteration for each packet, and nothing else.
                 self.stage(stage, "t", "run");
                 self.out.push_str("  br label %afterrun\nafterrun:\n");
                 continue;
@@ -188,12 +190,13 @@ next:
         );
     }
 
-    /// One stage for the packets from `%{from}` to below `%{to}`, of which there are some; goes on behind label `out{name}`.
+    /// One stage for the packets from `%{from}` to below `%{to}`, at least one; continues at label
+    /// `out{name}`.
     fn span(&mut self, stage: Stage, (from, to): (&str, &str), before: &str) {
         let (name, unroll) = (stage.name(), self.schedule.unroll);
         let mut first = (from.to_owned(), before.to_owned());
         if unroll > 1 {
-            // As often as there are that many; then one by one.
+            // Unrolled while enough packets are left; then one by one.
             let _ = write!(
                 self.out,
                 "  br label %many{name}
@@ -239,7 +242,8 @@ out{name}:
         );
     }
 
-    /// The end of the group that begins at `%{from}`, as `%{to}`; `%{last}` says whether another is behind it.
+    /// The end of the group that begins at `%{from}`, as `%{to}`; `%{last}` says whether another group
+    /// follows.
     fn group_end(&mut self, from: &str, to: &str, last: &str) {
         let _ = write!(
             self.out,
@@ -270,8 +274,8 @@ group:
         self.out.push_str("  br i1 %more, label %group, label %done\n");
     }
 
-    /// Turns, each of which does the first stage for a group, the second one for the group before it, and so on: what was fetched has the time of a group to
-    /// come.
+    /// Iterations, each of which does the first stage for a group, the second one for the group before it,
+    /// and so on: fetched lines have the time of a group to arrive.
     fn pipelined_groups(&mut self) {
         let group = i64::from(self.schedule.sub_batch);
         let reach = (self.stages.len() as i64 - 1) * group;

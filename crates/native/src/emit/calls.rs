@@ -28,7 +28,7 @@ impl Emitter<'_> {
         })
     }
 
-    /// A key or value of its pieces, in memory; bytes that no piece covers are zero.
+    /// Builds a key or value from its pieces, in memory; bytes that no piece covers are zero.
     fn pieces(&mut self, layout: &Layout, values: &[Value], size: u32) -> String {
         let at = self.allocate(size);
         self.code.line(&format!("store [{size} x i8] zeroinitializer, ptr {at}, align 8"));
@@ -67,7 +67,8 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Looks up, or in a slice fetches what a look-up will read and finds nothing.
+    /// Writes a look-up; in a slice, writes a fetch of the lines that the look-up will read, which finds
+    /// nothing.
     fn lookup(&mut self, map: Map, key: &str, result: Option<Value>) {
         if let Some(stage) = self.stage
             && self.unit.maps[map].is_some_and(|info| info.ahead)
@@ -106,7 +107,7 @@ impl Emitter<'_> {
         self.define_int(result, &value);
     }
 
-    /// The map whose address a value is, where that is known.
+    /// The map whose address a value is, if known.
     fn known_map(&self, value: Option<&Value>) -> Option<Map> {
         match self.func.def_op(*value?)? {
             Op::MapAddr { map } => Some(*map),
@@ -162,7 +163,8 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// A copy of what a pointer points to, if that is on the stack: in the pieces that it was stored in, where these are known ([`super::keys`]).
+    /// A copy of the memory behind a pointer, if that is on the stack: in the pieces in which it was stored,
+    /// if they are known ([`super::keys`]).
     fn copy(&mut self, value: Value, size: u32) -> String {
         let from = self.ptr(value);
         if self.func.types[value] != Type::Ptr(Prov::Stack) {
@@ -186,7 +188,7 @@ impl Emitter<'_> {
         to
     }
 
-    /// Goes to the program in a map, in place of this one; goes on here where there is none.
+    /// Jumps to the program in a map instead of this one; continues here if there is none.
     fn tail_call(&mut self, data: &InstData) {
         let args: Vec<String> = data.args.iter().take(3).map(|&v| self.int(v)).collect();
         let args: String = args.iter().map(|a| format!(", i64 {a}")).collect();
@@ -203,7 +205,7 @@ impl Emitter<'_> {
         self.define_int(data.result.expand(), "0");
     }
 
-    /// Calls the function that a match table is.
+    /// Calls the function of a match table.
     pub(super) fn match_table(&mut self, table: Table, data: &InstData) {
         let words: Vec<String> = data.args.iter().map(|&arg| format!("i64 {}", self.int(arg))).collect();
         let value = self.code.value(&format!("call i64 @table{}({})", table.index(), words.join(", ")));

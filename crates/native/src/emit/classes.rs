@@ -1,24 +1,26 @@
-//! Sorting a batch into classes, in the order in which packets came within each.
+//! Sorting of a batch into classes, stable within each class.
 //!
-//! A counting sort: one loop finds each packet's class and counts, another gives out places. Both have no branch on what packets are, but for those
-//! that are too short to have a protocol. VLAN tags hide what a flow is told by: a batch with a tagged packet stays in order.
+//! A counting sort: one loop finds each packet's class and counts, another assigns places. Neither has a
+//! branch that depends on packets, except for those that are too short to have a protocol. VLAN tags hide the
+//! fields that identify a flow: a batch with a tagged packet stays in order.
 //!
-//! Invariant: a class follows from what all packets of a flow have in common (`io::steer`): from Ethertype and, where a whole header of IP is
-//! there, protocol.
+//! Invariant: a class depends only on fields that all packets of a flow share (`io::steer`): the Ethertype
+//! and, if there is a whole IP header, the protocol.
 
 use std::fmt::Write;
 
 use crate::runtime::packet::Layout;
 use crate::schedule::{Classes, Schedule};
 
-/// The label behind which `%order` has the packets' places.
+/// The label from which on `%order` has the packets' places.
 pub(super) const SORTED: &str = "sorted";
 
-/// Classes, with one for packets that have tags.
+/// Number of classes, and the class of packets with tags.
 const MOST: u32 = 16;
 const TAGGED: u32 = 15;
 
-/// What is in front of the loops: finds `%order`, of 16-bit places, and goes on behind label [`SORTED`].
+/// Writes the code in front of the loops: computes `%order`, of 16-bit places, and continues at label
+/// [`SORTED`].
 pub(super) fn sort(out: &mut String, by: Classes, layout: &Layout) {
     let most = Schedule::MOST_BATCH;
     let size = layout.stride();
@@ -100,9 +102,9 @@ counted:
     places(out);
 }
 
-/// Gives out places, by what was counted; behind label [`SORTED`] `%order` has them.
+/// Assigns places from the counts; from label [`SORTED`] on `%order` has them.
 fn places(out: &mut String) {
-    // Where each class begins; one for all, if some have tags.
+    // Start of each class; one for all, if some packets have tags.
     let _ = writeln!(out, "  %sum0 = add i16 0, 0");
     for class in 0..MOST {
         let _ = write!(
@@ -140,7 +142,7 @@ place:
     );
 }
 
-/// Where there is a whole header of IP: its class by protocol, `%c6`, behind label `has`.
+/// Writes the class by protocol for packets with a whole IP header: `%c6`, behind label `has`.
 fn protocols(out: &mut String) {
     out.push_str(
         "  %least6 = select i1 %is6, i32 54, i32 34
@@ -165,7 +167,7 @@ has:
     );
 }
 
-/// The place of the packet that is number `%{at}` of those that are sorted, as `%{place}`.
+/// The place of the packet at position `%{at}` of the sorted order, as `%{place}`.
 pub(super) fn sorted(out: &mut String, at: &str, place: &str) {
     let _ = write!(
         out,

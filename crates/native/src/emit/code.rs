@@ -1,4 +1,4 @@
-//! Text of LLVM's IR, instruction by instruction; what instructions compute comes from
+//! Text of LLVM's IR, instruction by instruction; the semantics of instructions come from
 //! [`millstream_isa::semantics`], of which [`Code`] is one more domain.
 
 use std::fmt::Write;
@@ -9,7 +9,7 @@ use millstream_isa::semantics::{Domain, Pred, Prim};
 #[derive(Debug, Default)]
 pub(super) struct Code {
     pub(super) text: String,
-    /// The label of the block that is being written.
+    /// Label of the current block.
     pub(super) label: String,
     next: u32,
 }
@@ -48,7 +48,7 @@ impl Code {
         self.label = label.to_owned();
     }
 
-    /// A quotient or remainder, any value where the divisor is zero: one that LLVM defines.
+    /// A quotient or remainder; if the divisor is zero the result is arbitrary but defined by LLVM.
     fn divide(&mut self, op: Prim, bits: u32, a: &str, b: &str) -> String {
         let zero = self.value(&format!("icmp eq i{bits} {b}, 0"));
         let signed = matches!(op, Prim::SDiv | Prim::SRem);

@@ -1,13 +1,15 @@
-//! The search in a match table's trees of cuts (`classifier::cuts`), as a function of its own: `i64 @table{n}(i64 word, ...)`.
+//! The search in a match table's trees of cuts (`classifier::cuts`), as a function of its own: `i64
+//! @table{n}(i64 word, ...)`.
 //!
-//! All trees are walked without a branch: a step counts how many of a node's bounds the part of the key is greater than, and reads that child; a leaf that is reached before the last step is kept. So searches of
-//! several trees overlap, and so do those of packets.
+//! All trees are searched without a branch: a step counts how many of a node's bounds are below the part of
+//! the key, and reads that child; a leaf that is reached before the last step is kept. So searches of several
+//! trees overlap, and so do those of packets.
 
 use std::fmt::Write;
 
 use crate::classifier::cuts::{Compared, Cuts, LANES, Search, WAYS};
 
-/// What all these functions call.
+/// Declarations of the intrinsics that these functions call.
 pub(super) const DECLARATIONS: &str = "declare i32 @llvm.smax.i32(i32, i32)
 declare i32 @llvm.umin.i32(i32, i32)
 declare i32 @llvm.cttz.i32(i32, i1)
@@ -15,7 +17,7 @@ declare i32 @llvm.ctpop.i32(i32)
 declare i32 @llvm.fshr.i32(i32, i32, i32)
 ";
 
-/// The sign of 32 bits, which makes numbers ordered as signed ones are.
+/// The sign bit of 32 bits; flipping it makes unsigned numbers ordered as signed ones.
 const SIGN: i32 = i32::MIN;
 
 /// Text of the function for table number `n`, whose data lies at `base`.
@@ -95,7 +97,7 @@ fn splat(out: &mut String, name: &str, number: &str, bits: usize, lanes: usize) 
     );
 }
 
-/// From tree number `t`'s root to the offset of a leaf, inverted: `%t{t}.{height}`.
+/// From tree number `t`'s root to the complement of the offset of a leaf: `%t{t}.{height}`.
 fn descend(out: &mut String, t: usize, tree: &Search, cuts: &Cuts, base: u64) {
     let _ = writeln!(out, "  %n{t}.0 = add i32 0, {}", tree.root);
     for level in 0..tree.height {
@@ -148,7 +150,7 @@ fn descend(out: &mut String, t: usize, tree: &Search, cuts: &Cuts, base: u64) {
     }
 }
 
-/// The first rule of tree number `t`'s leaf that is met, `%r{t}`; of leaves that follow it, too.
+/// The first matching rule of tree number `t`'s leaf, `%r{t}`, or of the leaves that follow it.
 fn compare(out: &mut String, t: usize, tree: &Search, cuts: &Cuts, base: u64) {
     let reached = format!("%n{t}.{}", tree.height);
     let mut leaf = reached.clone();

@@ -27,23 +27,23 @@ pub(super) const METADATA: &str = "!0 = !{!\"millstream\"}
 !7 = !{}
 ";
 
-/// Turns that a `may_goto` allows.
+/// Iterations that a `may_goto` allows.
 const MAY_GOTO_BUDGET: u64 = 1 << 23;
 
-/// Where a block's arguments come from: the label behind which the edge leaves, and the operands.
+/// Arguments of a block from one predecessor: the label of the block that the edge leaves, and the operands.
 type Edge = (String, Vec<String>);
 
-/// A function that is being written.
+/// A function under construction.
 pub(super) struct Emitter<'a> {
     pub(super) unit: &'a Unit<'a>,
     pub(super) func: &'a Function,
     /// Its name; and, unless it is a slice, its number.
     symbol: String,
     id: Option<Func>,
-    /// Which stage of fetching it is, if it is a slice ([`crate::ahead`]).
+    /// Fetching stage, if it is a slice ([`crate::ahead`]).
     pub(super) stage: Option<u32>,
     pub(super) code: Code,
-    /// Allocations, which belong at the function's beginning.
+    /// Allocations, which belong in the function's entry block.
     entry: String,
     allocations: u32,
     edges: BTreeMap<Block, Vec<Edge>>,
@@ -149,13 +149,13 @@ impl Emitter<'_> {
         }
     }
 
-    /// What an instruction stems from.
+    /// Source place of an instruction.
     fn place_of(&self, inst: Inst) -> Place {
         let id = self.id.unwrap_or(self.unit.entry);
         Place::of(id, &self.func.insts[inst], self.unit.module.funcs.len(), self.stage.is_some())
     }
 
-    /// The block's parameters, as what arrives by each edge.
+    /// The block's parameters, as phis of the arguments on each edge.
     fn phis(&self, block: Block) -> Result<String, EmitError> {
         let mut out = String::new();
         let edges = self.edges.get(&block).map_or(&[][..], Vec::as_slice);
@@ -222,7 +222,7 @@ impl Emitter<'_> {
         self.code.value(&format!("inttoptr i64 {int} to ptr"))
     }
 
-    /// The value in the form that another value's type has.
+    /// The value converted to the type of another value.
     fn like(&mut self, value: Value, other: Value) -> String {
         if self.is_ptr(other) { self.ptr(value) } else { self.int(value) }
     }
@@ -329,7 +329,7 @@ impl Emitter<'_> {
         let result = data.result.expand();
         let (a, b) = (data.args[0], data.args[1]);
         let adds = op == AluOp::Add && width == Width::W64 && result.is_some_and(|r| self.is_ptr(r));
-        // Address arithmetic as such, so that LLVM knows what is pointed into.
+        // Emitted as address arithmetic, so that LLVM knows the underlying object.
         if adds && (self.is_ptr(a) != self.is_ptr(b)) {
             let (base, offset) = if self.is_ptr(a) { (a, b) } else { (b, a) };
             let (base, offset) = (self.ptr(base), self.int(offset));
@@ -363,12 +363,12 @@ impl Emitter<'_> {
         (at, kind)
     }
 
-    /// A field of the packet's descriptor, where it lies.
+    /// A field of the packet's descriptor, loaded from its place.
     fn field(&mut self, data: &InstData, field: Field) -> Result<(), EmitError> {
         let sext = matches!(data.op, Op::Load { sext: true, .. });
         let value = match (self.unit.layout.offset(field), field) {
             (Some(offset), _) => self.load(data, Size::W, offset as i32),
-            // What programs are told that are no maps of devices'.
+            // Value for programs that are not in a device map.
             (None, Field::Egress) => "0".to_owned(),
             (None, _) => return Err(self.cannot(&data.op, "its descriptors are to have no such field")),
         };
@@ -442,7 +442,8 @@ impl Emitter<'_> {
     fn load(&mut self, data: &InstData, size: Size, offset: i32) -> String {
         let (at, kind) = self.place(data, offset);
         let value = self.code.value(&format!("load i{}, ptr {at}, align 1{kind}", size.bits()));
-        // Memory of the stack that nobody wrote is any value in BPF; LLVM's is one that must not decide a branch.
+        // Stack memory that was never written has an arbitrary value in BPF; in LLVM it must not decide a
+        // branch.
         match kind.is_empty() {
             true => self.code.value(&format!("freeze i{} {value}", size.bits())),
             false => value,
@@ -473,7 +474,7 @@ impl Emitter<'_> {
         self.define_int(data.result.expand(), &done.fetched);
     }
 
-    /// Whether other workers see the memory of an access, so that their order counts.
+    /// Returns true if other workers see the memory of an access, so that ordering matters.
     fn in_order(&self, data: &InstData) -> bool {
         let own = |ty| matches!(ty, Type::Ptr(Prov::Stack | Prov::Packet | Prov::PacketMeta | Prov::Ctx));
         self.unit.shared && !data.args.first().is_some_and(|&base| own(self.func.types[base]))
@@ -517,7 +518,7 @@ impl Emitter<'_> {
         self.define_int(data.result.expand(), &old);
     }
 
-    /// Room for `size` bytes in the function's frame.
+    /// Space for `size` bytes in the function's frame.
     pub(super) fn allocate(&mut self, size: u32) -> String {
         self.allocations += 1;
         let at = format!("%m{}", self.allocations);
@@ -557,7 +558,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// A branch on a truth value. Two edges to one block must differ in their label.
+    /// A branch on a truth value. Two edges to one block must have different labels.
     fn branch(&mut self, inst: Inst, truth: &str) {
         let targets = &self.func.insts[inst].targets;
         let twice = targets[0].block == targets[1].block;
@@ -574,7 +575,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Records what an edge carries, and gives the label that it goes to.
+    /// Records the arguments of an edge, and returns its target label.
     fn edge(&mut self, inst: Inst, which: usize) -> String {
         let target = &self.func.insts[inst].targets[which];
         let params = self.func.blocks[target.block].params.clone();
@@ -584,7 +585,7 @@ impl Emitter<'_> {
     }
 }
 
-/// The number that a verdict is: of `enum xdp_action`.
+/// The number of a verdict in `enum xdp_action`.
 fn verdict_number(verdict: Verdict) -> u32 {
     match verdict {
         Verdict::Aborted => 0,

@@ -1,7 +1,8 @@
 //! The search in a hash table, as code.
 //!
-//! There is one for each template of the index (`runtime::index`). Hash and comparison take the key as 64-bit words, which LLVM makes of the stores that built it. Searching begins in a
-//! function of its own, so that LLVM may leave it out of line.
+//! There is one for each template of the index (`runtime::index`). Hash and comparison take the key as 64-bit
+//! words, which LLVM forwards from the stores that built it. The search begins in a function of its own, so
+//! that LLVM may leave it out of line.
 
 use std::fmt::Write;
 
@@ -11,7 +12,7 @@ use crate::runtime::index::{OTHER, Search, WAYS};
 /// Bytes of a cache line.
 const LINE: u64 = 64;
 
-/// Loads the key's 64-bit words, the last one padded with zeros; gives their names.
+/// Loads the key's 64-bit words, the last one padded with zeros; returns their names.
 pub(super) fn key_words(out: &mut String, key_size: u32) -> Vec<String> {
     let mut words = Vec::new();
     for start in (0..key_size).step_by(8) {
@@ -68,7 +69,8 @@ fn hashed(out: &mut String, words: &[String], layout: &HashLayout, name: &str) {
     );
 }
 
-/// What places have beside the slot, for the key of these words: its hash, `%hash`, or itself, as `%tag`. Gives the name; that of the hash also where places have neither.
+/// Computes the tag that places have beside the slot, for the key of these words: its hash, `%hash`, or the
+/// key itself, as `%tag`. Returns the name; that of the hash also if places have neither.
 fn tag(out: &mut String, words: &[String], layout: &HashLayout) -> &'static str {
     match (layout.template.has_keys(), words) {
         (true, [word, ..]) => {
@@ -96,9 +98,10 @@ pub(super) fn lookup(name: &str, key_size: u32, layout: &HashLayout) -> String {
     out
 }
 
-/// Fetches what a look-up of the key will read: `void @ahead{n}x{stage}(ptr worker, ptr note, ptr key)`; what places have of it is noted. The first stage fetches the place in
-/// the index, or the first bucket, which few entries are not in; the second reads these and fetches the element, or the other bucket. Lines under way
-/// are what limits this loop, so none is fetched that is hardly ever read.
+/// Fetches the lines that a look-up of the key will read: `void @ahead{n}x{stage}(ptr worker, ptr note, ptr
+/// key)`; the key's tag is noted for the second stage. The first stage fetches the place in the index, or the
+/// first bucket, which contains most entries; the second reads these and fetches the element, or the other
+/// bucket. The number of lines in flight limits this loop, so lines that are rarely read are not fetched.
 pub(super) fn ahead(n: usize, key_size: u32, layout: &HashLayout, stage: u32) -> String {
     let mut out =
         format!("define internal void @ahead{n}x{stage}(ptr %w, ptr %note, ptr %key) alwaysinline {{\n");
@@ -168,14 +171,14 @@ pub(super) fn ahead(n: usize, key_size: u32, layout: &HashLayout, stage: u32) ->
     );
     let mut at = "%there";
     if layout.template.search() == Search::Cuckoo {
-        // A branch would be guessed wrong.
+        // A branch would be mispredicted.
         address(&mut out, "%two", "bp", layout.index, bucket.trailing_zeros());
         let _ = writeln!(out, "  %none = icmp eq i8 %map, 0\n  %ep = select i1 %none, ptr %bp, ptr %there");
         at = "%ep";
     }
     fetch(&mut out, at);
     if !LINE.is_multiple_of(stride) {
-        // It may lie in two lines; of a longer one the key is in the first two.
+        // The element may span two lines; if it is longer the key is in the first two.
         let _ = writeln!(out, "  %second = getelementptr i8, ptr {at}, i64 {}", (stride - 1).min(LINE));
         fetch(&mut out, "%second");
     }
@@ -183,7 +186,7 @@ pub(super) fn ahead(n: usize, key_size: u32, layout: &HashLayout, stage: u32) ->
     out
 }
 
-/// What is in the place at `{at}`, as `%e`.
+/// Loads the word of the place at `{at}`, as `%e`.
 fn entry(out: &mut String, at: &str, layout: &HashLayout) {
     let _ = match layout.template.is_bare() {
         true => writeln!(out, "  %es = load i32, ptr {at}, align 4\n  %e = zext i32 %es to i64"),
@@ -222,7 +225,8 @@ fn buckets(out: &mut String, layout: &HashLayout) {
     );
 }
 
-/// The ways of the bucket at `%{at}` that have this tag, or, where there are none, all that are not empty, a bit each; gives the name.
+/// The ways of the bucket at `%{at}` that have this tag or, without tags, all that are not empty, one bit
+/// each; returns the name.
 fn matching(out: &mut String, at: &str, tag: &str, layout: &HashLayout) -> String {
     if layout.template.is_bare() {
         let _ = write!(
@@ -252,7 +256,7 @@ fn matching(out: &mut String, at: &str, tag: &str, layout: &HashLayout) -> Strin
     format!("%m{at}")
 }
 
-/// The search from the hash on.
+/// The search, from the hash on.
 fn search(out: &mut String, name: &str, words: usize, layout: &HashLayout) {
     let HashLayout { elements, stride, key, value, marks, .. } = *layout;
     let params: String = (0..words).map(|i| format!(", i64 %k{i}")).collect();
@@ -297,8 +301,8 @@ no:
     );
 }
 
-/// Places in order, from the hash's own to an empty one, or to one whose entry is nearer to its own where that ends a search: those with the tag as `%e` to
-/// `compare`, from there on by `miss`.
+/// Probes places in order, from the hash's own to an empty one, or to one whose entry is nearer to its own if
+/// that ends a search: places with the tag go as `%e` to `compare`, which continues at `miss`.
 fn probes(out: &mut String, layout: &HashLayout, tag: &str, words: usize) {
     let mask = layout.mask;
     let _ = write!(
@@ -332,7 +336,7 @@ miss:
             hashed(out, &["%eh".to_owned()], layout, "its");
             its = "%its";
         } else if layout.template.is_bare() {
-            // Whoever misses has compared these.
+            // On a miss these words have been compared.
             let theirs: Vec<String> = (0..words).map(|i| format!("%v{i}")).collect();
             hashed(out, &theirs, layout, "its");
             its = "%its";
@@ -360,8 +364,10 @@ miss:
     );
 }
 
-/// The ways of one bucket, then of the other: those with the tag as `%e` to `compare`, from there on by `miss`. A way is read again after
-/// its bucket: another worker may have moved the entry meanwhile, and an empty place has no element; nor has another entry this key, where no key is compared after this.
+/// Probes the ways of one bucket, then of the other: those with the tag go as `%e` to `compare`, which
+/// continues at `miss`. A way is read again after its bucket: another worker may have moved the entry
+/// meanwhile, and an empty place has no element; nor has another entry this key, if no key is compared after
+/// this.
 fn ways(out: &mut String, layout: &HashLayout, tag: &str) {
     buckets(out, layout);
     out.push_str(
@@ -424,7 +430,7 @@ mark.it:
 found:
 ";
 
-/// Whether all words of the element's key are those that are searched for.
+/// Compares all words of the element's key with those of the sought key.
 fn compare(out: &mut String, words: usize) {
     let mut differs = String::new();
     for i in 0..words {

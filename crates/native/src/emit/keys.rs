@@ -1,10 +1,11 @@
 //! Keys that lie on the stack, in the pieces that they were stored in.
 //!
-//! Hash and comparison take a key in words of 64 bits. A load that spans several stores that are still under way has to wait until these have left the
-//! processor's store buffer, and all stores in front of them: in the middle of a packet, and little of the next one is begun meanwhile.
-//! LLVM makes values of such stores where a stack object is the key's alone. It leaves in memory what a function that is called may see, or what shares
-//! its place with something else that is seen. So a key is copied from there in the pieces that it was stored in: each load has one store to wait for, and words
-//! are put together in registers.
+//! Hash and comparison take a key in words of 64 bits. A load that spans several stores still in flight has
+//! to wait until these, and all stores before them, have left the processor's store buffer: in the middle of
+//! a packet, while little of the next one is started. LLVM promotes such stores to values if a stack object
+//! is used for the key alone. It leaves in memory an object that a called function may see, or that shares
+//! its slot with something else that is visible. So a key is copied from there in the pieces in which it was
+//! stored: each load depends on one store, and words are assembled in registers.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +15,7 @@ use millstream_ir::{AluOp, Function, Op, Slot, Value, Width};
 /// Bytes of a word that keys are hashed and compared by.
 const WORD: i64 = 8;
 
-/// Where in the stack objects of a function stores begin and end.
+/// Offsets in the stack objects of a function at which stores begin and end.
 #[derive(Debug)]
 pub(super) struct Seams(SecondaryMap<Slot, BTreeSet<i64>>);
 
@@ -33,8 +34,8 @@ impl Seams {
         Seams(seams)
     }
 
-    /// The pieces of `len` bytes at an address: offset and bytes (1, 2, 4 or 8) of each, in order, none in two words; `None` if the address is of no known place of the
-    /// stack.
+    /// The pieces of `len` bytes at an address: offset and size (1, 2, 4 or 8) of each, in order, none across
+    /// two words; `None` if the address is not a known place of the stack.
     pub(super) fn pieces(&self, func: &Function, address: Value, len: u32) -> Option<Vec<(i64, i64)>> {
         let (slot, base) = place(func, address)?;
         let end = i64::from(len);
@@ -51,7 +52,7 @@ impl Seams {
     }
 }
 
-/// The place in a stack object that an address is of.
+/// Stack object and offset of an address.
 fn place(func: &Function, mut address: Value) -> Option<(Slot, i64)> {
     let mut beyond = 0i64;
     loop {

@@ -1,36 +1,38 @@
-//! Places of the program as lines of debug information, so that of an address in the code it can be said what it belongs to.
+//! Places of the program as lines of debug information, so that an address in the code can be attributed to
+//! its source.
 //!
-//! Numbers of lines are those of places ([`Place`]); functions of ours, such as look-ups, are inlined as parts of what calls them. No
-//! other debug information is made: LLVM writes a table of lines and nothing else, and the code is the same as without.
+//! Line numbers are those of places ([`Place`]); generated functions, such as look-ups, are inlined as parts
+//! of their callers. No other debug information is generated: LLVM writes a line table and nothing else, and
+//! the code is the same as without.
 
 use std::fmt::Write;
 
 use millstream_ir::{Func, InstData};
 
-/// What a line says.
+/// Meaning of a line number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Place {
-    /// Its number: functions of the module first, then what its instructions name.
+    /// Number of the place: functions of the module first, then the places that its instructions name.
     pub(crate) number: u32,
-    /// Whether it is a copy that fetches for packets ahead.
+    /// True if it is a copy that fetches for packets ahead.
     pub(crate) ahead: bool,
 }
 
-/// Lines from here on are of code that fetches ahead.
+/// Lines from here on belong to code that fetches ahead.
 const AHEAD: u32 = 1 << 24;
 
 impl Place {
-    /// The line that stands for it. There is no line 0.
+    /// The line number of the place. There is no line 0.
     fn line(self) -> u32 {
         self.number.min(AHEAD - 2) + 1 + if self.ahead { AHEAD } else { 0 }
     }
 
-    /// What a line stands for.
+    /// The place of a line number.
     pub(crate) fn of_line(line: u32) -> Option<Place> {
         Some(Place { number: (line % AHEAD).checked_sub(1)?, ahead: line >= AHEAD })
     }
 
-    /// That of an instruction in a function of a module with so many functions.
+    /// The place of an instruction in a function of a module with this many functions.
     pub(super) fn of(func: Func, data: &InstData, functions: usize, ahead: bool) -> Place {
         let number = match data.loc {
             u32::MAX => func.as_u32(),
@@ -47,11 +49,11 @@ pub(super) enum Scope {
     LoopAhead,
     Slice(u32),
     Function(Func),
-    /// What calls a function: a form of it for others.
+    /// Wrapper of a function with the form that others call.
     Caller(Func),
 }
 
-/// Below are numbers of what all scopes refer to.
+/// Numbers below are used for the metadata that all scopes refer to.
 const FIRST: u32 = 16;
 
 impl Scope {
@@ -65,12 +67,12 @@ impl Scope {
         }
     }
 
-    /// Behind the parameters of a function's definition.
+    /// Attachment behind the parameters of a function's definition.
     pub(super) fn attached(self) -> String {
         format!(" !dbg !{}", self.number())
     }
 
-    /// Behind an instruction.
+    /// Attachment behind an instruction.
     pub(super) fn at(self, place: Option<Place>) -> String {
         format!(", !dbg !DILocation(line: {}, scope: !{})", place.map_or(0, Place::line), self.number())
     }
@@ -86,7 +88,7 @@ impl Scope {
     }
 }
 
-/// What all scopes refer to, behind the metadata of [`super::func::METADATA`].
+/// Metadata that all scopes refer to, behind that of [`super::func::METADATA`].
 const COMMON: &str = "!llvm.dbg.cu = !{!8}
 !llvm.module.flags = !{!9, !10}
 !8 = distinct !DICompileUnit(language: DW_LANG_C99, file: !11, emissionKind: DebugDirectivesOnly)
@@ -102,7 +104,7 @@ pub(super) fn scopes(out: &mut String, scopes: impl Iterator<Item = Scope>) {
     scopes.for_each(|scope| scope.define(out));
 }
 
-/// Gives each line of instructions, which is indented, what goes behind it.
+/// Appends an attachment to each line with an instruction; these are indented.
 pub(super) fn mark(text: &mut String, from: usize, behind: &str) {
     let added = text.split_off(from);
     for line in added.lines() {
@@ -114,7 +116,7 @@ pub(super) fn mark(text: &mut String, from: usize, behind: &str) {
     }
 }
 
-/// Gives a function, written as a whole, a scope: where it is defined, and where it calls.
+/// Attaches a scope to a complete function: at its definition, and at its calls.
 pub(super) fn in_scope(text: &str, scope: Scope) -> String {
     let mut out = String::with_capacity(text.len());
     for line in text.lines() {

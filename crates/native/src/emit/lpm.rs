@@ -1,4 +1,5 @@
-//! The walk through a trie, as code: unrolled for addresses of up to 32 bits, else a loop over the key's bytes; or the search by lengths, or among all prefixes.
+//! The walk through a trie, as code: unrolled for addresses of up to 32 bits, otherwise a loop over the key's
+//! bytes; or the search by lengths, or among all prefixes.
 
 use std::fmt::Write;
 
@@ -8,7 +9,7 @@ use crate::runtime::lpm::list::{LANES, ListLayout};
 use crate::runtime::lpm::packed::{COUNTS_AT, RUNS_AT};
 use crate::runtime::lpm::{LpmLayout, NODE};
 
-/// What a place says beside [`NODE`].
+/// Index bits of a place, all but [`NODE`].
 const INDEX: u32 = !NODE;
 
 /// `ptr @{name}(ptr worker, ptr key)`. A look-up for fewer bits than an address has goes to the runtime.
@@ -60,7 +61,7 @@ no:
     out
 }
 
-/// The whole address as a number, its first byte on top; gives its name.
+/// The whole address as a number, most significant byte first; returns its name.
 fn address(out: &mut String, bits: u32) -> String {
     let bytes = bits / 8;
     for i in 0..bytes {
@@ -79,13 +80,13 @@ fn address(out: &mut String, bits: u32) -> String {
     format!("%a{}", bytes - 1)
 }
 
-/// The place in the root, `%i0`: of the first bits of an address.
+/// The index in the root, `%i0`, from the first bits of an address.
 fn root(out: &mut String, layout: &LpmLayout) {
     let first = address(out, layout.root);
     let _ = writeln!(out, "  %i0 = add nuw i64 {first}, 0");
 }
 
-/// The byte of the address that says which place of the node `%e{above}` is meant, as the number `%dz{level}`.
+/// The byte of the address that selects a place of the node `%e{above}`, as the number `%dz{level}`.
 fn byte(out: &mut String, level: &str) {
     let _ = write!(
         out,
@@ -129,7 +130,7 @@ fn fetch(out: &mut String, at: &str) {
     );
 }
 
-/// Whether `%e{level}` names a node, as `%node{level}`.
+/// Computes `%node{level}`: true if `%e{level}` names a node.
 fn is_node(out: &mut String, level: &str) {
     let _ = writeln!(out, "  %node{level} = icmp slt i32 %e{level}, 0");
 }
@@ -141,7 +142,7 @@ fn place(out: &mut String, level: &str, nodes: u64) {
     is_node(out, level);
 }
 
-/// The number of the packed node that stands for none: the last of those that the root has.
+/// The number of the packed node that stands for none: the last of the numbers that the root takes.
 fn none(layout: &LpmLayout) -> u32 {
     (1 << layout.root >> 8) - 1
 }
@@ -208,7 +209,7 @@ fn down(out: &mut String, level: &str, above: &str, layout: &LpmLayout) {
     }
 }
 
-/// One level after the other, `%best` at the end.
+/// One level after the other; the result is `%best`.
 fn unrolled(out: &mut String, layout: &LpmLayout) {
     root(out, layout);
     place(out, "0", layout.nodes);
@@ -229,7 +230,7 @@ level{level}:
     let _ = writeln!(out, "  br label %done\ndone:\n  %best = phi i32 {arms}");
 }
 
-/// All levels below the root in a loop, `%best` at the end.
+/// All levels below the root in a loop; the result is `%best`.
 fn looped(out: &mut String, layout: &LpmLayout) {
     root(out, layout);
     place(out, "0", layout.nodes);
@@ -253,7 +254,8 @@ done:
     );
 }
 
-/// All prefixes, several at once, `%best` at the end. One is found that matches before the room for them ends, unless somebody is changing them.
+/// All prefixes, several at once; the result is `%best`. A match is found before the end of the list, unless
+/// somebody is changing it.
 fn in_order(out: &mut String, key_size: u32, layout: &ListLayout) {
     let ListLayout { chunks, count, bytes } = *layout;
     let words = hash::key_words(out, key_size);
@@ -316,7 +318,7 @@ found:
     );
 }
 
-/// One length after the other, `%best` at the end.
+/// One length after the other; the result is `%best`.
 fn lengths(out: &mut String, name: &str, bits: u32, layout: &ByLengthLayout) {
     let ByLengthLayout { list, stride, .. } = *layout;
     let first = list + LIST;
@@ -360,8 +362,9 @@ pub(super) fn stages(layout: &LpmLayout) -> u32 {
     1 + (layout.bits - layout.root) / 8
 }
 
-/// Fetches what a look-up of the key will read: `void @ahead{n}x{stage}(ptr worker, ptr note, ptr key)`. The first stage fetches the place in the root; each of the others
-/// reads what the one before has fetched, and fetches what is below. The place is noted, or the number of the packed node.
+/// Fetches the lines that a look-up of the key will read: `void @ahead{n}x{stage}(ptr worker, ptr note, ptr
+/// key)`. The first stage fetches the place in the root; each other stage reads the line that the previous
+/// one has fetched, and fetches the line below. The place is noted, or the number of the packed node.
 pub(super) fn ahead(n: usize, layout: &LpmLayout, stage: u32) -> String {
     let mut out = format!(
         "define internal void @ahead{n}x{stage}(ptr %w, ptr %note, ptr %key) alwaysinline {{
@@ -392,7 +395,7 @@ fn note(out: &mut String, what: &str) {
     let _ = writeln!(out, "  %noted = trunc i64 {what} to i32\n  store i32 %noted, ptr %note, align 4");
 }
 
-/// What was noted, as the number `%{name}`: not more than `most`, whoever noted it.
+/// Loads the note, as the number `%{name}`: at most `most`, whoever wrote it.
 fn noted(out: &mut String, name: &str, most: u64) {
     let _ = write!(
         out,
@@ -403,8 +406,8 @@ fn noted(out: &mut String, name: &str, most: u64) {
     );
 }
 
-/// Goes from the place that was noted to that below it by the address's byte `at`, if there is a node, and fetches. A branch would be guessed wrong
-/// about as often as lengths differ.
+/// Goes from the noted place to the one below it by the address's byte `at`, if there is a node, and fetches.
+/// A branch would be mispredicted about as often as lengths differ.
 fn next_place(out: &mut String, at: u32, layout: &LpmLayout) {
     noted(out, "i", layout.places - 1);
     place(out, "", layout.nodes);
@@ -416,8 +419,9 @@ fn next_place(out: &mut String, at: u32, layout: &LpmLayout) {
     fetch(out, "%ppnext");
 }
 
-/// Goes from the place in the root that was noted to the packed node below it, or from a packed node by the address's byte in front of byte `at` to the
-/// next one, and fetches it. Where the walk has ended there is the node that stands for none.
+/// Goes from the noted place in the root to the packed node below it, or from a packed node by the address's
+/// byte before byte `at` to the next one, and fetches it. If the walk has ended, that is the node that stands
+/// for none.
 fn next_node(out: &mut String, at: u32, from_root: bool, layout: &LpmLayout, packed: u64) {
     if from_root {
         noted(out, "i", layout.places - 1);

@@ -1,12 +1,13 @@
-//! Look-ups as code: one function a map, always inlined where a program looks.
+//! Look-ups as code: one function per map, always inlined at its look-ups.
 //!
-//! Index computation, hashing, bucket load, key comparison and value address are LLVM's to see: a key built on the stack
-//! stays in registers, a null check after the look-up merges with the look-up's own. The search in hash tables
-//! ([`super::hash`]) is that of `runtime::hash`, the walk through tries ([`super::lpm`]) that of `runtime::lpm`. Where no template fits, the function calls the runtime, with a copy of the key, so
-//! that the program's own does not have to be in memory.
+//! LLVM sees index computation, hashing, bucket load, key comparison and value address: a key built on the
+//! stack stays in registers, and a null check after the look-up merges with the look-up's own. The search in
+//! hash tables ([`super::hash`]) is that of `runtime::hash`, the walk through tries ([`super::lpm`]) that of
+//! `runtime::lpm`. If no template fits, the function calls the runtime, with a copy of the key, so that the
+//! program's own key does not have to be in memory.
 //!
-//! With several workers, what a template finds in a table that programs change counts only if nobody changed it meanwhile
-//! (`runtime::sharing`); and per-CPU values are those of the worker.
+//! With several workers, the result of a template in a table that programs change counts only if nobody
+//! changed the table meanwhile (`runtime::sharing`); and per-CPU values are those of the worker.
 
 use std::fmt::Write;
 
@@ -15,13 +16,13 @@ use crate::runtime::worker;
 
 use super::{MapInfo, hash, lpm};
 
-/// The function that looks up in map number `n`: `ptr @lookup{n}(ptr worker, ptr key)`.
+/// The function for look-ups in map number `n`: `ptr @lookup{n}(ptr worker, ptr key)`.
 pub(super) fn lookup(n: usize, map: &MapInfo) -> String {
     let name = format!("lookup{n}");
     let template = |name: &str| match map.inline {
         Some(Inline::Array { base, stride, entries }) => Some(array(name, base, stride, entries)),
         Some(Inline::Hash(layout)) if map.key_size > 0 => Some(hash::lookup(name, map.key_size, &layout)),
-        // A trie that is being changed may lead a walk beyond the key; a list has an end.
+        // In a trie that is being changed, a walk may go beyond the key; a list has an end.
         Some(Inline::Lpm(layout)) if !map.guarded || layout.list.is_some() => {
             Some(lpm::lookup(name, map, &layout))
         }
@@ -82,7 +83,8 @@ done:
     out
 }
 
-/// Makes an address in the first worker's copy of a value, `from`, one in that of the worker at hand, `to`.
+/// Converts an address in the first worker's copy of a value, `from`, to one in that of the current worker,
+/// `to`.
 pub(super) fn own_copy(own: u64, from: &str, to: &str) -> String {
     let name = to.trim_start_matches('%');
     format!(
@@ -96,8 +98,8 @@ pub(super) fn own_copy(own: u64, from: &str, to: &str) -> String {
     )
 }
 
-/// The functions that fetch what look-ups in map number `n` will read, stage by stage: `void @ahead{n}x{stage}(ptr worker, ptr note, ptr key)`. What a
-/// stage has found out it notes for the next one.
+/// The functions that fetch the lines of look-ups in map number `n`, stage by stage: `void
+/// @ahead{n}x{stage}(ptr worker, ptr note, ptr key)`. A stage notes its result for the next one.
 pub(super) fn ahead(n: usize, map: &MapInfo, stages: u32) -> String {
     let stage = |stage| match map.inline {
         Some(Inline::Hash(layout)) => hash::ahead(n, map.key_size, &layout, stage),
@@ -110,7 +112,7 @@ pub(super) fn ahead(n: usize, map: &MapInfo, stages: u32) -> String {
     (1..=stages).map(stage).collect()
 }
 
-/// How many lines a look-up reads one after the other.
+/// Number of dependent lines that a look-up reads.
 pub(super) fn stages(map: &MapInfo) -> u32 {
     match map.inline {
         Some(Inline::Lpm(layout)) => lpm::stages(&layout),
@@ -119,7 +121,8 @@ pub(super) fn stages(map: &MapInfo) -> u32 {
     }
 }
 
-/// The function that redirects by map number `n`, which notes where to at that place of the descriptor: `i64 @redirect{n}(ptr worker, i64 key, i64 flags)`.
+/// The function for redirects by map number `n`, which stores the target at that offset of the descriptor:
+/// `i64 @redirect{n}(ptr worker, i64 key, i64 flags)`.
 pub(super) fn redirect(n: usize, targets: &Targets, target: usize) -> String {
     let Targets { base, stride, entries, present } = *targets;
     let current = worker::CURRENT;
@@ -178,7 +181,7 @@ no:
     )
 }
 
-/// Fetches the value's first line, in the one stage that there is; the last value's, where the index is none.
+/// Fetches the value's first line, in the only stage; the last value's if the index is out of range.
 fn array_ahead(n: usize, own: u64, (base, stride, entries): (u64, u64, u32), stage: u32) -> String {
     let mut out =
         format!("define internal void @ahead{n}x{stage}(ptr %w, ptr %note, ptr %key) alwaysinline {{\n");

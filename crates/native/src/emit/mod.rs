@@ -1,14 +1,16 @@
-//! From the IR to LLVM's: text of a whole module, one for all functions that a program can reach.
+//! From the IR to LLVM's: text of a whole module, with all functions that a program can reach.
 //!
-//! The module's entry is `ms_batch(worker, packets, count)`, which runs the program on each packet of a batch and stores
-//! its verdict. Programs are `i64 (worker, packet)`; other functions take what the IR says, and those whose address is
-//! taken have a second form with the five argument registers, which the runtime calls back.
+//! The module's entry is `ms_batch(worker, packets, count)`, which runs the program on each packet of a batch
+//! and stores its verdict. Programs are `i64 (worker, packet)`; other functions have their signature in the
+//! IR, and those whose address is taken have a second form with the five argument registers, which the
+//! runtime calls back.
 //!
-//! Values of pointer type are LLVM pointers, all others 64-bit integers. Accesses to packets, contexts and map values are told
-//! apart by metadata (type-based alias analysis), as the IR's provenance does: a packet is no map value.
+//! Values of pointer type are LLVM pointers, all others 64-bit integers. Metadata (type-based alias analysis)
+//! distinguishes accesses to packets, contexts and map values, as the IR's provenance does: a packet does not
+//! alias a map value.
 //!
-//! Code is made for one engine: addresses of maps and of their storage are constants in it. Where one worker owns the maps, atomic
-//! operations are plain ones.
+//! Code is made for one engine: addresses of maps and of their storage are constants in it. Where one worker
+//! owns the maps, atomic operations are plain ones.
 
 mod batch;
 mod calls;
@@ -44,20 +46,20 @@ use lines::{Scope, in_scope};
 pub(crate) use lines::Place;
 pub(crate) use table::Table;
 
-/// What this back end cannot do, and where.
+/// Constructs that this back end cannot compile, and their location.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EmitError {
-    /// An operation without a form here.
+    /// Unsupported operation.
     #[error("function {func:?}: {op} has no native form: {why}")]
     Op {
         /// The function.
         func: String,
         /// The operation's mnemonic.
         op: String,
-        /// Why not.
+        /// Reason.
         why: &'static str,
     },
-    /// A helper that makes no sense outside of the kernel, or is not there yet.
+    /// Helper that makes no sense outside of the kernel, or is not implemented.
     #[error("function {func:?} calls {}, which native code does not offer", helper_name(*.id))]
     Helper {
         /// The function.
@@ -65,7 +67,7 @@ pub enum EmitError {
         /// The helper.
         id: i32,
     },
-    /// A map of a type that is not there.
+    /// Unsupported map type.
     #[error("function {func:?} uses map {map:?} of type {kind}, which native code does not offer")]
     Map {
         /// The function.
@@ -81,23 +83,23 @@ fn helper_name(id: i32) -> String {
     Helper::get(id).map_or_else(|| format!("helper {id}"), |h| format!("bpf_{}", h.name))
 }
 
-/// What code needs to know of a map.
+/// Properties of a map that code depends on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MapInfo {
-    /// Of the runtime's map.
+    /// Address of the runtime's map.
     pub(crate) address: u64,
-    /// Of global data.
+    /// Address of global data.
     pub(crate) first_value: Option<u64>,
     pub(crate) inline: Option<Inline>,
     pub(crate) targets: Option<Targets>,
     pub(crate) only_reads: bool,
-    /// Whether other workers may change the table while one looks up.
+    /// True if other workers may change the table during a look-up.
     pub(crate) guarded: bool,
-    /// Distance of the values of two workers; 0 where there is one for all.
+    /// Distance between the values of two workers; 0 if they share one.
     pub(crate) own: u64,
-    /// Whether what its look-ups read is fetched ahead.
+    /// True if the lines that its look-ups read are fetched ahead.
     pub(crate) ahead: bool,
-    /// Bytes that these are spread over, when it is full.
+    /// Bytes that look-ups are spread over when the map is full.
     pub(crate) lookup_bytes: u64,
     pub(crate) key_size: u32,
     pub(crate) value_size: u32,
@@ -109,45 +111,45 @@ pub(crate) struct Tree {
     pub(crate) widths: Vec<u64>,
 }
 
-/// How a match table is searched by a function.
+/// Function that searches a match table.
 pub(crate) enum Search {
     Tree(Tree),
     Cuts(Cuts),
 }
 
-/// What is compiled.
+/// Compilation unit.
 pub(crate) struct Unit<'a> {
     pub(crate) module: &'a Module,
     pub(crate) maps: &'a SecondaryMap<Map, Option<MapInfo>>,
-    /// The program that batches run.
+    /// Program that batches run.
     pub(crate) entry: Func,
     /// Programs that tail calls can reach.
     pub(crate) others: &'a [Func],
-    /// How packets go through stages.
+    /// Order of packets and stages.
     pub(crate) schedule: &'a Schedule,
-    /// Where fields of descriptors lie.
+    /// Layout of descriptors.
     pub(crate) layout: Layout,
-    /// Whether several workers run the code.
+    /// True if several workers run the code.
     pub(crate) shared: bool,
-    /// Whether packets may run class by class, or why not.
+    /// Ok if packets may run class by class, otherwise the reason why not.
     pub(crate) independent: &'a Result<(), String>,
-    /// The way to look-ups that are fetched for.
+    /// The path to look-ups that are fetched for.
     pub(crate) slice: Option<&'a Function>,
     /// Match tables that are functions, by number.
     pub(crate) matches: &'a [(millstream_ir::Table, Search)],
-    /// If others link it: what they see.
+    /// Exported symbol and description, if others link the code.
     pub(crate) table: Option<&'a Table>,
-    /// Whether code says what it stems from ([`lines`]).
+    /// True if code has source places ([`lines`]).
     pub(crate) located: bool,
 }
 
 impl Unit<'_> {
-    /// How functions are defined that a batch or a tail call begins with.
+    /// Linkage of the functions that a batch or a tail call enters.
     fn linkage(&self) -> &'static str {
         if self.table.is_some() { "internal " } else { "" }
     }
 
-    /// A function with a scope, if code says what it stems from.
+    /// A function with a scope, if code has source places.
     fn scoped(&self, text: String, scope: Scope) -> String {
         if self.located { in_scope(&text, scope) } else { text }
     }
@@ -167,8 +169,8 @@ impl Unit<'_> {
         self.loops().iter().map(|name| (*name).to_owned()).chain(programs).collect()
     }
 
-    /// Where in a packet code notes how far it has fetched for a look-up in this map. Several maps may have one place: what is noted
-    /// is checked, and where it is another's, another line is fetched.
+    /// Offset in a packet's descriptor where code notes the progress of fetching for a look-up in this map.
+    /// Several maps may share one note: notes are checked, and one of another map fetches another line.
     fn note_of(&self, map: Map) -> usize {
         let before = self.maps.values().take(map.index()).flatten().filter(|info| info.ahead).count();
         let (first, places) = self.layout.notes();
@@ -181,7 +183,7 @@ impl Unit<'_> {
         ahead.map(|info| info.lookup_bytes).sum()
     }
 
-    /// Stages in which lines of all tables are fetched.
+    /// Number of stages in which the lines of all tables are fetched.
     fn stages(&self) -> u32 {
         let ahead = self.maps.values().flatten().filter(|info| info.ahead);
         ahead.map(maps::stages).max().unwrap_or(1).min(MOST_STAGES)
@@ -189,7 +191,7 @@ impl Unit<'_> {
 }
 
 impl Unit<'_> {
-    /// The schedule that loops are made by, and why it is that.
+    /// The schedule of the loops, and the reason for it.
     pub(crate) fn in_force(&self) -> InForce {
         let stages = if self.slice.is_some() { self.stages() } else { 0 };
         let (schedule, why) = self.schedule.fitted(stages, self.fetched_bytes());
@@ -222,10 +224,11 @@ impl Unit<'_> {
 /// Name of the function that runs a batch.
 pub(crate) const BATCH: &str = "ms_batch";
 
-/// Name of the one that fetches ahead.
+/// Name of the loop that fetches ahead.
 pub(crate) const BATCH_AHEAD: &str = "ms_batch_ahead";
 
-/// Stages in which the lines of a look-up are fetched, at most: those whose place the key says, then those whose place these say, and so on.
+/// Maximum number of stages in which the lines of a look-up are fetched: first those at places given by the
+/// key, then those at places given by these, and so on.
 const MOST_STAGES: u32 = 4;
 
 /// Name of a program in native code.
@@ -236,7 +239,7 @@ pub(crate) fn program_symbol(func: Func) -> String {
 /// Writes the module.
 ///
 /// # Errors
-/// [`EmitError`] for what this back end does not offer.
+/// [`EmitError`] for unsupported constructs.
 pub(crate) fn emit(unit: &Unit<'_>) -> Result<String, EmitError> {
     let funcs = reachable(unit.module, unit.entry, unit.others);
     let mut out = String::new();
@@ -328,7 +331,7 @@ pub(crate) fn reachable(module: &Module, entry: Func, others: &[Func]) -> BTreeS
     found
 }
 
-/// Whether a function is one that the kernel would call.
+/// Returns true if a function is one that the kernel would call.
 pub(crate) fn is_program(module: &Module, func: Func) -> bool {
     module.funcs.get(func).is_some_and(|f| matches!(f.linkage, Linkage::Program { .. }))
 }

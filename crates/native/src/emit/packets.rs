@@ -1,4 +1,4 @@
-//! Packets as values: bounds, copies, those that are sent and those that wait.
+//! Packets as values: bounds, copies, sent packets and waiting ones.
 
 use millstream_ir::{End, InstData, Op, Value};
 
@@ -8,8 +8,9 @@ use crate::runtime::worker;
 
 const EINVAL: i32 = libc::EINVAL;
 
-/// Text of `i64 @adjust_head(ptr worker, ptr packet, i64 delta)`: `bpf_xdp_adjust_head`, by the runtime only where there is metadata to be moved, or might be. `None`
-/// where descriptors say nothing of the room around packets, since nobody moves them.
+/// Text of `i64 @adjust_head(ptr worker, ptr packet, i64 delta)`: `bpf_xdp_adjust_head`, which calls the
+/// runtime only if there is, or might be, metadata to move. `None` if descriptors do not have the room around
+/// packets, since nobody moves them.
 pub(super) fn adjust_head(layout: &Layout) -> Option<String> {
     let [meta, start, open] = [Field::Meta, Field::Start, Field::Open].map(|field| layout.offset(field));
     let (meta, start, open, [data, end]) = (meta?, start?, open?, layout.bounds());
@@ -80,7 +81,7 @@ impl Emitter<'_> {
         true
     }
 
-    /// `bpf_xdp_adjust_head` of the packet at hand.
+    /// `bpf_xdp_adjust_head` of the current packet.
     pub(super) fn adjust_head(&mut self, packet: Value, delta: Value, result: Option<Value>) {
         let (packet, delta) = (self.ptr(packet), self.int(delta));
         let value = self.code.value(&format!("call i64 @adjust_head(ptr %w, ptr {packet}, i64 {delta})"));
@@ -97,7 +98,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Puts a packet into the list of those that are sent, which has room for all there are.
+    /// Appends a packet to the list of sent packets, which has room for all packets.
     fn send(&mut self, packet: Value, output: Value) {
         let (packet, output) = (self.ptr(packet), self.int(output));
         let field = |this: &mut Self, offset: usize| {
@@ -115,7 +116,7 @@ impl Emitter<'_> {
         self.code.line(&format!("store i64 {after}, ptr {count}, align 8"));
     }
 
-    /// A call only if any packet waits.
+    /// Calls the runtime only if any packet waits.
     fn pull(&mut self, queue: Value, result: Option<Value>) {
         let queue = self.int(queue);
         let count = self.code.value(&format!("getelementptr i8, ptr %w, i64 {}", worker::HELD));

@@ -1,20 +1,21 @@
-//! A program as an object file that any linker takes: all of its code is its own business but for one public symbol, a table
-//! ([`crate::image::table`]) that says where the loops over a batch are, what they call outside, and what is to be known of the program.
+//! A program as an object file for any linker: all of its code is internal except for one public symbol, a
+//! table ([`crate::image::table`]) with the addresses of the loops over a batch, the imports, and a
+//! description of the program.
 //!
-//! Calls of the runtime go through slots beside the names of what is wanted, which opening fills: so objects and runtime need not have
-//! symbols in common.
+//! Calls of the runtime go through slots, next to the names of the imported functions; opening fills them: so
+//! objects and runtime need not have symbols in common.
 
 use std::fmt::Write;
 
 use crate::image::table::VERSION;
 use crate::runtime::helpers;
 
-/// What becomes of code that others link.
+/// Export of code that others link.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     /// The public symbol.
     pub(crate) symbol: String,
-    /// What there is to know, for whoever opens it.
+    /// Description for whoever opens it.
     pub(crate) description: Vec<u8>,
 }
 
@@ -45,7 +46,7 @@ define internal i64 @{name}(ptr %w, i64 %a, i64 %b, i64 %c, i64 %d, i64 %e) noun
     );
 }
 
-/// The table; `symbols` are the loops over a batch, of which there are `loops`, then programs.
+/// The table; the first `loops` of `symbols` are the loops over a batch, the others are programs.
 pub(super) fn table(out: &mut String, table: &Table, symbols: &[String], loops: usize) {
     let (count, length) = (symbols.len(), table.description.len());
     let functions: Vec<String> = symbols.iter().map(|symbol| format!("ptr @{symbol}")).collect();

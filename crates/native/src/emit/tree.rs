@@ -1,7 +1,8 @@
 //! A match table's tree of comparisons, as a function of its own: `i64 @table{n}(i64 word, ...)`.
 //!
-//! LLVM's time for a large function grows faster than the function (450 rules: a second), and the tree would be in every loop and slice that matches. So it is a function that is called, and that LLVM's passes leave
-//! alone: there is nothing in it to be found out. It takes a tenth of the time to compile, and runs as fast.
+//! LLVM's time for a large function grows faster than the function (450 rules: a second), and the tree would
+//! be in every loop and slice that matches. So it is a separate function that LLVM's passes skip: there is
+//! nothing in it to optimize. It takes a tenth of the time to compile, and runs as fast.
 
 use std::fmt::Write;
 
@@ -34,7 +35,7 @@ pub(super) fn function(n: usize, plan: &TablePlan, widths: &[u64]) -> String {
     out
 }
 
-/// A comparison, as what `icmp` takes.
+/// A comparison, as operands of `icmp`.
 fn comparison(out: &mut String, at: usize, word: usize, with: TableComparison) -> String {
     let mut changed = |op: &str, by: u64| {
         let _ = writeln!(out, "  %v{at} = {op} i64 %w{word}, {by}");

@@ -1,4 +1,4 @@
-//! From a module to machine code: which program, the passes, the maps that it has, and LLVM.
+//! From a module to machine code: choice of the program, the passes, its maps, and LLVM.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -30,12 +30,12 @@ use crate::templates::{Chosen, Known};
 /// `BPF_PROG_TYPE_XDP`.
 pub(super) const XDP: u32 = 6;
 
-/// Code that is compiled, and not yet in place.
+/// Compiled code that is not yet linked.
 pub(super) struct Made {
     pub(super) maps: Maps,
     pub(super) epochs: Arc<Epochs>,
     pub(super) shapes: Vec<Shape>,
-    /// What maps that stand for match tables hold.
+    /// Initial contents of the maps that implement match tables.
     pub(super) initial: Vec<Initial>,
     pub(super) layout: Layout,
     pub(super) templates: Vec<Chosen>,
@@ -45,13 +45,13 @@ pub(super) struct Made {
     /// Loops over a batch, then programs that tail calls reach.
     pub(super) symbols: Vec<String>,
     pub(super) loops: usize,
-    /// Of places in the code.
+    /// Names of places in the code.
     pub(super) names: Vec<String>,
     pub(super) timings: Timings,
     pub(super) texts: Option<Texts>,
 }
 
-/// The program of this name, or the only one of type XDP.
+/// The program with this name, or the only one of type XDP.
 pub(super) fn choose(object: &Object, name: Option<&str>) -> Result<Func, Error> {
     let all = || object.programs.iter();
     let xdp: Vec<_> = all().filter(|p| p.kind.program_type.0 == XDP).collect();
@@ -77,7 +77,8 @@ pub(super) fn reached_order(object: &Object) -> Vec<Func> {
     all
 }
 
-/// The programs that a map of programs may hold: all of the module's XDP programs, if any function makes tail calls.
+/// The programs that a map of programs may hold: all of the module's XDP programs, if any function makes tail
+/// calls.
 fn reached_by_tail_calls(module: &Module) -> Vec<Func> {
     if !module.funcs.values().any(makes_tail_calls) {
         return Vec::new();
@@ -86,16 +87,16 @@ fn reached_by_tail_calls(module: &Module) -> Vec<Func> {
     module.funcs.keys().filter(|&f| is_program(module, f) && module.funcs[f].linkage == xdp).collect()
 }
 
-/// Where fields of descriptors lie, of a program that is not compiled.
+/// Layout of descriptors for a program that is not compiled.
 pub(super) fn layout(mut module: Module, entry: Func, options: &Options) -> Result<Layout, Error> {
     let expanded = optimize(&mut module, options)?;
     Ok(Prepared::of(&module, entry, options, &mut Place::Anywhere, &expanded)?.layout)
 }
 
-/// What an object file says of a program with such maps.
+/// Makes the export of a program from its maps, their initial contents, and its layout.
 pub(super) type Described<'d> = &'d dyn Fn(&[Shape], &[Initial], Layout) -> Table;
 
-/// Makes match tables code or maps, and runs the passes.
+/// Replaces match tables by code or maps, and runs the passes.
 fn optimize(module: &mut Module, options: &Options) -> Result<Expanded, Error> {
     let expanded = classifier::expand(module, &options.classifiers)?;
     if options.passes {
@@ -106,17 +107,17 @@ fn optimize(module: &mut Module, options: &Options) -> Result<Expanded, Error> {
     Ok(expanded)
 }
 
-/// What code is made for, of a module behind its passes.
+/// Inputs of code generation, for a module after its passes.
 struct Prepared {
     maps: Maps,
     epochs: Arc<Epochs>,
     shapes: Vec<Shape>,
     templates: Vec<Chosen>,
-    /// Of maps that are there.
+    /// Properties of the supported maps.
     known: SecondaryMap<millstream_ir::Map, Option<MapInfo>>,
     /// Programs that tail calls reach.
     others: Vec<Func>,
-    /// The way to look-ups.
+    /// The path to look-ups that are fetched for.
     slice: Option<Function>,
     layout: Layout,
 }
@@ -161,7 +162,7 @@ impl Prepared {
     }
 }
 
-/// Runs the passes, makes the maps, and has LLVM compile; for others to link, if it is `described` for them.
+/// Runs the passes, makes the maps, and has LLVM compile; if `described`, makes code for others to link.
 pub(super) fn make_code(
     mut module: Module,
     entry: Func,
@@ -183,7 +184,7 @@ pub(super) fn make_code(
     let independent = &classes::independent(&module, reachable(&module, entry, &others), &reads);
     let table = described.map(|described| described(&shapes, &initial, layout));
     let table = table.as_ref();
-    // Whoever links code with others has debug information of his own.
+    // Whoever links code with others has debug information of their own.
     let located = table.is_none();
     let (module, maps_known) = (&module, &known);
     let unit = Unit {
@@ -231,7 +232,7 @@ pub(super) fn make_code(
     })
 }
 
-/// What records of lines stand for: places in source files.
+/// Names of the source places in line records.
 pub(super) fn places(object: &Object, lifted: &Lifted) -> Vec<String> {
     let place = |line: &LineInfo| match &object.btf {
         Some(btf) => {
@@ -243,7 +244,7 @@ pub(super) fn places(object: &Object, lifted: &Lifted) -> Vec<String> {
     lifted.lines.iter().map(place).collect()
 }
 
-/// Whether all maps whose template is said are there, and of these kinds.
+/// Checks that all maps whose template is pinned exist, and are of these kinds.
 fn pinned<T>(shapes: &[Shape], tables: &[(String, T)], what: &str, kinds: &[MapKind]) -> Result<(), Error> {
     let is_one = |shape: &&Shape| MapKind::from_number(shape.kind).is_some_and(|kind| kinds.contains(&kind));
     let there = || shapes.iter().filter(is_one).map(|shape| shape.name.as_str());
@@ -256,7 +257,7 @@ fn pinned<T>(shapes: &[Shape], tables: &[(String, T)], what: &str, kinds: &[MapK
     }
 }
 
-/// Whether the places of hash tables have room for the keys that they are to have.
+/// Checks that the places of hash tables have room for their keys.
 fn roomy(shapes: &[Shape]) -> Result<(), Error> {
     let has_none = |shape: &&Shape| shape.template.has_keys() && !Template::fits(shape.key_size);
     match shapes.iter().find(has_none) {
@@ -270,7 +271,7 @@ fn roomy(shapes: &[Shape]) -> Result<(), Error> {
     }
 }
 
-/// Whether all tables that a schedule names are there, and of a kind whose look-ups can be fetched for.
+/// Checks that all tables named by a schedule exist, and are of a kind whose look-ups can be fetched for.
 fn named(maps: &mut Maps, options: &Options) -> Result<(), Error> {
     let Fetch::Tables(names) = &options.schedule.fetch else { return Ok(()) };
     let there: Vec<String> = maps
@@ -289,7 +290,7 @@ fn named(maps: &mut Maps, options: &Options) -> Result<(), Error> {
     )))
 }
 
-/// Maps that the programs of a module insert into or remove from: all of them, if it cannot be seen which.
+/// Maps that the programs of a module insert into or remove from; all of them, if that is unknown.
 fn changed(module: &Module) -> SecondaryMap<millstream_ir::Map, bool> {
     /// `bpf_map_update_elem` and `bpf_map_delete_elem`.
     const CHANGES: [i32; 2] = [2, 3];
@@ -323,7 +324,7 @@ pub(super) fn make_maps(
     numbered.map(|(shape, number)| make(shape, seed.wrapping_mul(number), epochs, place)).collect()
 }
 
-/// Puts arrays over memory that others have, too, in the place of those of these names.
+/// Replaces the arrays of these names by arrays in shared memory.
 fn lend(maps: &mut Maps, shapes: &[Shape], lent: &[(String, Lent)], workers: u32) -> Result<(), Error> {
     pinned(shapes, lent, "array", &[MapKind::Array])?;
     for (name, lent) in lent {
@@ -336,7 +337,7 @@ fn lend(maps: &mut Maps, shapes: &[Shape], lent: &[(String, Lent)], workers: u32
     Ok(())
 }
 
-/// An empty map; `None` for a type that is not there.
+/// An empty map; `None` for an unsupported type.
 fn make(
     shape: &Shape,
     seed: u64,
@@ -358,7 +359,7 @@ fn make(
     map.map(Some).map_err(|source| Error::Memory { map: shape.name.clone(), source })
 }
 
-/// The way to look-ups in maps that are to be fetched for.
+/// The path to look-ups in maps that are fetched for.
 fn way(
     module: &Module,
     entry: Func,

@@ -1,12 +1,16 @@
 //! One worker looks up while another changes the table, in every order of their steps.
 //!
-//! What runs is what users run: the machine code of a look-up, and the runtime's change. The processor's trap flag stops after each
-//! instruction; a breakpoint sets it where the code of a look-up is entered, so that what leads there runs at full speed. A change is run so once, and all that it stores into lock, index and elements is written down in order. Then a look-up
-//! is run again and again: at every one of its instructions as many of these stores as there are get made, from none to all; where it
-//! asks the runtime, which waits for the lock, the rest is made first. So all ways with one switch between the two are gone through, and a sample of those with two.
+//! The tested code is the one that users run: the machine code of a look-up, and the runtime's change. The
+//! processor's trap flag stops after each instruction; a breakpoint at the entry of the code sets it, so that the
+//! engine around it runs at full speed. A change is run once in this way, and all its stores
+//! into lock, index and elements are recorded in order. Then a look-up is run again and again: at each of its
+//! instructions some number of these stores is made, from none to all; when it calls the runtime, which waits
+//! for the lock, the rest is made first. This covers all interleavings with one switch between the two, and a
+//! sample of those with two.
 //!
-//! What the processor itself puts off (stores in its buffer) is not gone through: a look-up stores nothing but marks of use, and those of a
-//! change become visible in order. The order of a batch's beginning and the look at it is `runtime::sharing`'s, by fences.
+//! Reordering by the processor itself (stores in its buffer) is not covered: a look-up stores nothing but
+//! marks of use, and the stores of a change become visible in order. Fences in `runtime::sharing` order the
+//! beginning of a batch and the check for it.
 #![allow(unsafe_code)]
 
 use std::arch::asm;
@@ -27,42 +31,43 @@ use crate::runtime::maps::Inline;
 #[path = "../../tests/common/mod.rs"]
 mod common;
 
-/// Where the value that was found goes in the packet.
+/// Offset in the packet for the value found.
 const FOUND: usize = 64;
 const FACTOR: u64 = 0x9e37_79b9;
 /// The worker that looks up; the other is 0.
 const READER: u32 = 1;
-/// Elements that are watched beyond those of the entries.
+/// Elements that are watched in addition to those of the entries.
 const SPARE: u64 = 8;
-/// Ways with two switches that are tried for each key.
+/// Number of interleavings with two switches that are tried for each key.
 const SAMPLED: usize = 400;
 /// The trap flag.
 const TRAP: i64 = 0x100;
 
-/// Words of memory: addresses and what is there, or what is stored.
+/// Words of memory: addresses, and their contents or stores to them.
 type Words = Vec<(usize, u64)>;
 
-/// What is done at each step.
+/// Action at each step.
 enum Doing {
-    /// Notes words that have changed.
+    /// Records words that have changed.
     Recording,
-    /// Makes stores up to the second number at the instruction of code that is the first, and all of them outside of code.
+    /// At the instruction of code numbered by the first component of a switch, makes stores up to the second
+    /// component; outside of code, makes all of them.
     Replaying { switches: [(usize, usize); 2], made: usize },
 }
 
 struct Stepper {
     doing: Doing,
-    /// Addresses of watched words, and what was seen there last.
+    /// Addresses of watched words, and their last seen contents.
     words: Words,
     stores: Words,
     code: Range<usize>,
-    /// First instruction of the code that runs, once that is known.
+    /// First instruction of the code that was executed, once known.
     entry: Option<usize>,
-    /// Instructions of code that were run.
+    /// Instructions of code executed so far.
     steps: usize,
 }
 
-/// A breakpoint, and what stands in its place otherwise.
+/// A breakpoint and the byte that it replaces.
 struct Breakpoint {
     address: usize,
     byte: u8,
@@ -93,7 +98,7 @@ impl Breakpoint {
 
 static STEPPER: AtomicPtr<Stepper> = AtomicPtr::new(null_mut());
 static BREAKPOINT: AtomicPtr<Breakpoint> = AtomicPtr::new(null_mut());
-/// One at a time has the signal, and the fixed addresses.
+/// Serializes the use of the signal and of the fixed addresses.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn load(address: usize) -> u64 {
@@ -111,7 +116,7 @@ impl Stepper {
         stores.iter().for_each(|&(address, value)| store(address, value));
     }
 
-    /// An instruction is next; whether to go on step by step.
+    /// Handles the trap in front of an instruction; returns true to continue step by step.
     fn step(&mut self, next: usize) -> bool {
         match &mut self.doing {
             Doing::Recording => {
@@ -146,7 +151,8 @@ impl Stepper {
 }
 
 extern "C" fn trapped(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel gives the thread's own context, and the stepper is that of the thread that traps, which waits.
+    // SAFETY: the kernel gives the thread's own context, and the stepper is that of the trapping thread,
+    // which waits.
     let (stepper, registers) = unsafe {
         let context = &mut *context.cast::<libc::ucontext_t>();
         (&mut *STEPPER.load(Ordering::Relaxed), &mut context.uc_mcontext.gregs)
@@ -164,12 +170,10 @@ extern "C" fn trapped(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut lib
     }
 }
 
-/// Does something step by step: from the entry of the code if that is known.
+/// Runs a closure step by step.
 fn stepped(stepper: &mut Stepper, act: impl FnOnce()) {
     STEPPER.store(stepper, Ordering::Relaxed);
-    let mut breakpoint = stepper.entry.map(Breakpoint::set);
-    BREAKPOINT.store(breakpoint.as_mut().map_or(null_mut(), |b| b), Ordering::Relaxed);
-    // SAFETY: the handler only touches what the stepper has; the flag is taken back below.
+    // SAFETY: the handler accesses only the stepper; the flag is cleared below.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = trapped as *const () as usize;
@@ -188,7 +192,7 @@ fn stepped(stepper: &mut Stepper, act: impl FnOnce()) {
     unsafe { asm!("pushfq", "and qword ptr [rsp], -257", "popfq") };
 }
 
-/// A table that two workers use, and the code that looks up in it.
+/// A table that two workers use, and the code of its look-ups.
 struct Table {
     engine: Engine,
     code: Range<usize>,
@@ -212,7 +216,7 @@ impl Table {
             at.effect(store, [packet, word], []);
             at.iconst(2)
         });
-        // Somebody changes it.
+        // Some function changes it.
         let map = module.maps.keys().next().expect("the table");
         let mut other = Function::new("other", Linkage::Program { prog_type: XDP });
         let entry = other.add_block();
@@ -261,7 +265,8 @@ impl Table {
         all.chain((elements..elements + bytes as usize).step_by(8)).map(|at| (at, load(at))).collect()
     }
 
-    /// Makes a change while the reader has begun a batch: the words before it, and its stores in order.
+    /// Makes a change after the reader has begun a batch; returns the words before it, and its stores in
+    /// order.
     fn record(&self, change: impl FnOnce(&mut Map)) -> (Words, Words) {
         let before = self.words();
         let mut stepper = Stepper {
@@ -279,7 +284,7 @@ impl Table {
         (before, stepper.stores)
     }
 
-    /// The key whose entry is stored in another place of the index than before, if there is one.
+    /// The key whose entry has moved to another place of the index, if there is one.
     fn moved(&self, before: &[(usize, u64)], stores: &[(usize, u64)]) -> Option<u32> {
         let index = self.index();
         // A watched word has one place or two.
@@ -306,7 +311,8 @@ impl Table {
         Some(load(key as usize) as u32)
     }
 
-    /// Looks a key up in every order of steps, and says what was found: the values, in no order, and how many ways were gone.
+    /// Looks a key up in every order of steps; returns the values found, unordered, and the number of
+    /// interleavings.
     fn look(&self, key: u32, before: &[(usize, u64)], stores: &[(usize, u64)]) -> (Vec<Option<u64>>, usize) {
         let mut lane = self.engine.lane(READER);
         lane.worker.clock = Clock::Fixed(1);
@@ -337,7 +343,7 @@ impl Table {
             stepper.steps
         };
         let all = stores.len();
-        // As it is before, and after.
+        // The states before and after the change.
         let (steps, mut ways) = (run([(0, 0); 2], 0).max(run([(0, 0); 2], all)), 2);
         for at in 1..=steps {
             for to in 1..=all {
@@ -345,7 +351,7 @@ impl Table {
             }
             ways += all;
         }
-        // Whoever begins in the middle of a change waits for its end.
+        // A look-up that begins in the middle of a change waits for its end.
         for made in 1..all {
             run([(1, all), (0, 0)], made);
         }
@@ -364,13 +370,13 @@ impl Table {
         (found, ways + SAMPLED)
     }
 
-    /// Looks a key up that is there throughout.
+    /// Checks the look-ups of a key that is there throughout.
     fn is_always_there(&self, key: u32, before: &[(usize, u64)], stores: &[(usize, u64)]) {
         let (found, ways) = self.look(key, before, stores);
         assert_eq!(found, [Some(u64::from_le_bytes(value_of(key)))], "key {key}, {ways} ways");
     }
 
-    /// Looks a key up that comes or goes.
+    /// Checks the look-ups of a key that comes or goes.
     fn is_there_or_not(&self, key: u32, before: &[(usize, u64)], stores: &[(usize, u64)]) {
         let (mut found, _) = self.look(key, before, stores);
         found.sort_unstable();
@@ -394,7 +400,7 @@ fn entries_that_move_between_buckets_are_found_wherever_they_are() {
 }
 
 fn move_between_buckets(table: &Table) {
-    // Eight that may be in bucket 1 or 2, then as many that may be in 0 or 1 as these have room for, and one more.
+    // Eight keys that may be in bucket 1 or 2, then as many for 0 or 1 as these have room for, and one more.
     let of = |pair: [u32; 2], count| {
         let fits = |key: &u32| {
             let mut buckets = buckets(table, *key);
@@ -425,7 +431,7 @@ fn entries_that_are_removed_are_there_or_not_and_their_neighbours_stay() {
         let table = Table::new(MapKind::Hash, template, 24);
         (1..=24).for_each(|key| table.put(key));
         let home = |key: u32| hash(table.layout.seed, &key.to_le_bytes()) & table.layout.mask;
-        // One whose place another wanted: removing it moves that one back.
+        // An entry in a place that another one wanted: removing it moves that one back.
         let pair =
             (1..=24).flat_map(|a| (1..=24).map(move |b| (a, b))).find(|&(a, b)| a < b && home(a) == home(b));
         let (gone, neighbour) = pair.expect("24 keys in 64 places");

@@ -1,6 +1,7 @@
-//! Which code stems from which place of the program: the line table that LLVM writes, read.
+//! The mapping from code to places of the program: reads the line table that LLVM writes.
 //!
-//! Lines are numbers that [`crate::emit`] gives to places; files and columns are not looked at. Source: DWARF 4, 6.2; System V ABI.
+//! Lines are numbers that [`crate::emit`] gives to places; files and columns are ignored. Source: DWARF 4,
+//! 6.2; System V ABI.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,22 +10,24 @@ use super::link::{Bytes, SHT_RELA, sections, symbols};
 
 /// `STT_FUNC`.
 const FUNCTION: u8 = 2;
-/// The form that the code generator is asked for.
+/// DWARF version that the code generator is asked for.
 const VERSION: u64 = 4;
-/// Standard opcodes with one operand that says nothing about addresses and lines: `set_file`, `set_column`, `set_isa`.
+/// Standard opcodes with one operand that do not affect addresses and lines: `set_file`, `set_column`,
+/// `set_isa`.
 const IGNORED: [u8; 3] = [4, 5, 12];
 
-/// Lines of code, by offset from where the code begins.
+/// Lines of code, by offset from the beginning of the code.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Lines {
-    /// Bytes of code.
+    /// Size of the code, in bytes.
     pub(crate) size: u64,
-    /// From this offset on it is this line, 0 for none; ascending.
+    /// Offset from which on the line applies, and the line, 0 for none; ascending.
     rows: Vec<(u64, u32)>,
 }
 
 impl Lines {
-    /// Those of an object file, and where in its code the function `name` is; without a line table there are none.
+    /// Lines of an object file, and the offset in its code of the function `name`; empty without a line
+    /// table.
     pub(crate) fn of_object(object: &[u8], name: &str) -> Result<(Lines, u64), Unlinkable> {
         let elf = Bytes(object);
         let sections = sections(elf)?;
@@ -34,7 +37,7 @@ impl Lines {
         let here = || symbols.iter().filter(|s| usize::from(s.section) == text);
         let own = here().find(|s| s.name == name).ok_or_else(|| Unlinkable::Missing(name.to_owned()))?;
         let mut lines = Lines { size: sections[text].size, rows: Vec::new() };
-        // What has no lines of its own has not those of the function in front of it.
+        // Code without lines of its own must not inherit those of the function in front of it.
         lines.rows.extend(here().filter(|s| s.kind == FUNCTION).map(|s| (s.value, 0)));
         if let Some(table) = at(".debug_line") {
             let section = &sections[table];
@@ -50,7 +53,7 @@ impl Lines {
             let bytes = elf.part(section.offset, section.size)?;
             Table { bytes, at: 0, relocations: &relocations }.rows(&mut lines.rows)?;
         }
-        // Stable: where several begin at one place, the table's last word counts.
+        // Stable: if several begin at one offset, the table's last row counts.
         lines.rows.sort_by_key(|(at, _)| *at);
         lines.rows.dedup_by(|later, earlier| {
             let same = later.0 == earlier.0;
@@ -70,11 +73,11 @@ impl Lines {
     }
 }
 
-/// A line table that is being read.
+/// Reader of a line table.
 struct Table<'t> {
     bytes: &'t [u8],
     at: usize,
-    /// Addresses by the place that they belong to.
+    /// Addresses by the offset that they are relocated to.
     relocations: &'t [(u64, u64)],
 }
 
@@ -89,7 +92,7 @@ impl Table<'_> {
         (0..bytes).try_fold(0, |number, at| Ok(number | u64::from(self.byte()?) << (8 * at)))
     }
 
-    /// LEB128: the number, and how many bits of it were given.
+    /// LEB128: the number, and the number of its bits that were read.
     fn leb(&mut self) -> Result<(u64, u32), Unlinkable> {
         let (mut number, mut bits) = (0, 0);
         loop {
@@ -122,7 +125,7 @@ impl Table<'_> {
             let header = self.number(4)? as usize;
             let program = self.at + header;
             let least = u64::from(self.byte()?);
-            // Operations an instruction, and whether lines begin statements.
+            // Operations per instruction, and the default for beginnings of statements.
             self.number(2)?;
             let (base, range, first) = (self.byte()? as i8, self.byte()?.max(1), self.byte()?);
             let mut operands = Vec::new();
@@ -183,13 +186,13 @@ impl Table<'_> {
     }
 }
 
-/// What a unit's header says of its program.
+/// Header of a unit's line program.
 struct Header {
-    /// Bytes of the shortest instruction.
+    /// Minimum instruction length, in bytes.
     least: u64,
     base: i8,
     range: u8,
-    /// The first opcode that is special.
+    /// The first special opcode.
     first: u8,
     operands: Vec<u8>,
 }
@@ -220,7 +223,7 @@ mod tests {
         let found = [0x3f, 0x40, 0x43, 0x44, 0x10b, 0x10c].map(|at| lines.line(at));
         assert_eq!(found, [None, Some(3), Some(3), Some(303), Some(303), None]);
         for cut in 0..bytes.len() {
-            // Whatever is left of it, reading ends.
+            // Reading ends, however the table is truncated.
             let _ = read(&bytes[..cut], &mut Vec::new());
         }
     }

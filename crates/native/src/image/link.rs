@@ -1,7 +1,8 @@
-//! An object file of LLVM's as one block of bytes that runs wherever it is put.
+//! An object file from LLVM as one position-independent block of bytes.
 //!
-//! Code is position-independent, so that all places inside are known relative to each other; what it calls outside goes through a
-//! slot each, which holds an address once the block is in a process. Source: System V ABI for x86-64, 4.4; ELF gABI.
+//! Code is position-independent, so all distances inside are known; each function outside is called through a
+//! slot, which holds its address once the block is in a process. Source: System V ABI for x86-64, 4.4; ELF
+//! gABI.
 
 use super::{Import, Unlinkable};
 
@@ -16,12 +17,12 @@ const R_GOTPCREL: [u32; 3] = [9, 41, 42];
 /// `jmp *slot(%rip)`, with its distance, and padding.
 const STUB: [u8; 8] = [0xff, 0x25, 0, 0, 0, 0, 0xcc, 0xcc];
 
-/// A block of code, what it imports, and where the symbols are that were asked for.
+/// A block of code, its imports, and the offsets of the requested symbols.
 pub(super) struct Linked {
     pub(super) code: Vec<u8>,
     pub(super) imports: Vec<Import>,
     pub(super) places: Vec<u64>,
-    /// Where the machine code begins in it.
+    /// Offset of the machine code.
     pub(super) text: u64,
 }
 
@@ -58,7 +59,7 @@ pub(super) struct Section<'b> {
     link: u64,
     pub(super) info: u64,
     align: u64,
-    /// Where it lies in the block, if it does.
+    /// Offset in the block, if it is part of it.
     place: Option<u64>,
 }
 
@@ -70,7 +71,7 @@ pub(super) struct Symbol<'b> {
     pub(super) value: u64,
 }
 
-/// Lays out an object's code and constants, and resolves all that is inside.
+/// Lays out an object's code and constants, and resolves all references inside.
 pub(super) fn link(object: &[u8], wanted: &[String]) -> Result<Linked, Unlinkable> {
     let elf = Bytes(object);
     let mut sections = sections(elf)?;
@@ -147,19 +148,19 @@ pub(super) fn symbols<'b>(elf: Bytes<'b>, sections: &[Section<'b>]) -> Result<Ve
 struct Linker<'b> {
     elf: Bytes<'b>,
     code: Vec<u8>,
-    /// What is imported, and where its stub is; the slot is behind that.
+    /// Imported symbols, and the offsets of their stubs; the slot is behind the stub.
     slots: Vec<(String, u64)>,
 }
 
 impl Linker<'_> {
-    /// The stub of a symbol from outside.
+    /// The stub of an external symbol.
     fn stub(&mut self, name: &str) -> u64 {
         if let Some((_, at)) = self.slots.iter().find(|(known, _)| known == name) {
             return *at;
         }
         let at = self.code.len() as u64;
         let mut stub = STUB;
-        // From behind the six bytes of the jump to the slot, which follows the stub.
+        // Relative to the end of the six-byte jump; the slot follows the stub.
         stub[2..6].copy_from_slice(&2u32.to_le_bytes());
         self.code.extend_from_slice(&stub);
         self.code.extend_from_slice(&[0; 8]);
@@ -167,7 +168,7 @@ impl Linker<'_> {
         at
     }
 
-    /// Resolves the relocation that is described at `at`, of the section at `base`.
+    /// Resolves the relocation at `at`, of the section at `base`.
     fn relocate(
         &mut self,
         at: u64,

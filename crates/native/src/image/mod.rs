@@ -1,8 +1,9 @@
-//! A program as machine code outside of any process: compiled ahead of time, run where there is no compiler.
+//! A program as machine code outside of any process: compiled ahead of time, run without a compiler.
 //!
-//! The code knows the addresses of its maps, as all native code does. Here they are fixed ones ([`crate::runtime::region::Place::fixed`]), which compiling and
-//! running give to the same maps in the same order, so that an [`Image`] is the code, the maps' declarations, and what
-//! is to be in them at first. Functions of the runtime are called through slots that loading fills ([`link`]).
+//! The code contains the addresses of its maps, as all native code does. Here they are fixed ones
+//! ([`crate::runtime::region::Place::fixed`]), which compiling and running assign to the same maps in the
+//! same order. An [`Image`] consists of the code, the maps' declarations, and their initial contents.
+//! Functions of the runtime are called through slots that loading fills ([`link`]).
 
 mod lines;
 mod link;
@@ -26,50 +27,50 @@ use crate::templates::{Chosen, Known};
 
 pub(crate) use lines::Lines;
 
-/// Why object code cannot be made an image.
+/// Reason why object code cannot be made an image.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unlinkable {
     /// Images are made for x86-64 only.
     #[error("programs are compiled ahead of time on x86-64 only")]
     Machine,
-    /// The object file is none that LLVM would write.
+    /// The object file is not one that LLVM would write.
     #[error("the object file with the machine code is malformed")]
     Malformed,
-    /// A relocation of another kind than code of ours has.
+    /// A relocation of a kind that our code does not use.
     #[error("relocation {kind} of `{symbol}` cannot be resolved ahead of time")]
     Relocation {
         /// Its number in the ABI.
         kind: u32,
-        /// What it speaks of.
+        /// Its symbol.
         symbol: String,
     },
-    /// A symbol that should be in the code, or in this process.
+    /// A symbol that is missing in the code, or in this process.
     #[error("there is no `{0}`")]
     Missing(String),
 }
 
-/// Why an image cannot run here.
+/// Reason why an image cannot run here.
 #[derive(Debug, thiserror::Error)]
 pub enum Unloadable {
-    /// The processor lacks what the code was made for.
+    /// The processor lacks features that the code needs.
     #[error("the program was built for a processor with {}; build it for another one (`--cpu`)", .0.join(", "))]
     Processor(Vec<String>),
     /// It was made by another release.
     #[error("the program was built for another runtime (form {0})")]
     Version(u64),
-    /// It calls something that this runtime has not.
+    /// It calls a function that this runtime does not have.
     #[error("the program calls `{0}`, which this runtime lacks")]
     Import(String),
-    /// No memory for code or maps at their places.
+    /// No memory for code or maps at their addresses.
     #[error("no memory for code and maps: {0}")]
     Memory(#[from] std::io::Error),
 }
 
-/// A call out of the code.
+/// A call to a function outside of the code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Import {
     symbol: String,
-    /// Where its address belongs.
+    /// Offset of the slot for its address.
     at: u64,
 }
 
@@ -94,18 +95,18 @@ pub struct Shape {
     pub key_size: u32,
     /// Bytes of a value.
     pub value_size: u32,
-    /// Entries, at most.
+    /// Maximum number of entries.
     pub max_entries: u32,
-    /// Of `bpf_attr`.
+    /// Flags of `bpf_attr`.
     pub flags: u32,
-    /// Of its index, if it is a hash table.
+    /// Template of the index, for a hash table.
     pub template: Template,
-    /// If it is a trie.
+    /// Template, for a trie.
     pub trie: Trie,
 }
 
 impl Shape {
-    /// Of a declaration, by its number; and which template it has, if it is a hash table or a trie.
+    /// The shape of a declaration, by its number; and the chosen template, for a hash table or a trie.
     pub(crate) fn of(at: usize, map: &MapDecl, known: &Known<'_>) -> (Shape, Option<Chosen>) {
         let (entries, name) = (map.max_entries, &map.name);
         let (template, for_hash) = known.table(at, name, (entries, map.key_size));
@@ -131,7 +132,7 @@ impl Shape {
     }
 }
 
-/// What a map holds at first.
+/// An initial entry of a map.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Initial {
     pub(crate) map: usize,
@@ -144,11 +145,12 @@ pub(crate) enum First {
     Bytes(Vec<u8>),
     /// The address of a map, by number.
     Map(usize),
-    /// The address of a program, by its place among those that tail calls reach.
+    /// The address of a program, by its position among those that tail calls reach.
     Program(usize),
 }
 
-/// What an object says that its maps hold at first; `programs` are those that tail calls reach, in order.
+/// Initial contents that an object declares for its maps; `programs` are those that tail calls reach, in
+/// order.
 pub(crate) fn initial(object: &Object, programs: &[Func]) -> Vec<Initial> {
     let mut all = Vec::new();
     for (map, declared) in object.maps.iter().enumerate() {
@@ -170,27 +172,28 @@ pub(crate) fn initial(object: &Object, programs: &[Func]) -> Vec<Initial> {
     all
 }
 
-/// A program with its maps, compiled. What it is besides the code can be written down by `serde`; the code is bytes.
+/// A compiled program with its maps. Everything except the code can be serialized by `serde`; the code is
+/// bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Image {
     pub(crate) maps: Vec<Shape>,
     pub(crate) initial: Vec<Initial>,
     pub(crate) templates: Vec<Chosen>,
-    /// Where fields of packets' descriptors lie.
+    /// Layout of packets' descriptors.
     pub(crate) layout: Layout,
     pub(crate) schedule: InForce,
     pub(crate) seed: u64,
-    /// How many run it at once.
+    /// Number of workers that run it at once.
     pub(crate) workers: u32,
-    /// Places of the loops over a batch, then of the programs that tail calls reach.
+    /// Offsets of the loops over a batch, then of the programs that tail calls reach.
     pub(crate) places: Vec<u64>,
     pub(crate) loops: usize,
-    /// Which fixed addresses its maps have.
+    /// Area of the fixed addresses of its maps.
     pub(crate) area: u8,
     pub(crate) imports: Vec<Import>,
-    /// What the code needs of a processor, as the system names it.
+    /// Processor features that the code needs, as the system names them.
     pub(crate) needs: Vec<String>,
-    /// Where the machine code begins, what its parts stem from, and the names of that: of which a crash speaks.
+    /// Offset of the machine code, its line table, and the names of source places: for crash reports.
     pub(crate) text: u64,
     pub(crate) lines: Lines,
     pub(crate) names: Vec<String>,
@@ -199,7 +202,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// Links object code, of which `symbols` are loops over a batch (the first `loops`) and programs.
+    /// Links object code; the first `loops` of `symbols` are loops over a batch, the others programs.
     pub(crate) fn link(
         object: &ObjectFile,
         symbols: &[String],
@@ -214,7 +217,7 @@ impl Image {
         Ok(Image { places, loops, imports, code, text, lines, ..Image::without_code(cpu) })
     }
 
-    /// Of code that is elsewhere.
+    /// An image without code, which is stored elsewhere.
     pub(crate) fn without_code(cpu: Cpu) -> Image {
         Image {
             maps: Vec::new(),
@@ -246,26 +249,27 @@ impl Image {
         &self.code
     }
 
-    /// The image with its machine code, which was kept apart.
+    /// The image with its machine code, which was stored separately.
     #[must_use]
     pub fn with_code(self, code: Vec<u8>) -> Image {
         Image { code, ..self }
     }
 
-    /// Whether this processor has what the code needs.
+    /// Checks that this processor has the features that the code needs.
     pub(crate) fn fits(&self) -> Result<(), Unloadable> {
         let has = flags();
         let missing: Vec<String> = self.needs.iter().filter(|need| !has.contains(need)).cloned().collect();
         if missing.is_empty() { Ok(()) } else { Err(Unloadable::Processor(missing)) }
     }
 
-    /// What parts of the code stem from, where it lies at this address.
+    /// Source places of the code, if it lies at this address.
     pub(crate) fn described(&self, start: usize) -> crash::Code {
         let (lines, names) = (self.lines.clone(), self.names.clone());
         crash::Code { start: start as u64 + self.text, lines, names }
     }
 
-    /// Puts the code into this process: addresses of the loops and programs, and what keeps it there.
+    /// Loads the code into this process; returns the addresses of the loops and programs, and the owner of
+    /// the mapping.
     pub(crate) fn load(&self) -> Result<(Vec<usize>, Loaded), Unloadable> {
         self.fits()?;
         let mut code = self.code.clone();
@@ -282,13 +286,13 @@ impl Image {
     }
 }
 
-/// Which processor code is made for.
+/// Target processor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Cpu {
-    /// This machine's.
+    /// This machine's processor.
     #[default]
     Native,
-    /// Any of this level of the x86-64 ABI, 1 to 4.
+    /// Any processor of this level of the x86-64 ABI, 1 to 4.
     Level(u8),
 }
 
@@ -298,7 +302,7 @@ const LEVELS: [&[&str]; 3] = [
     &["abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"],
     &["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"],
 ];
-/// Others that a compiler may use.
+/// Other extensions that a compiler may use.
 const OTHERS: &[&str] = &[
     "adx",
     "aes",
@@ -312,7 +316,7 @@ const OTHERS: &[&str] = &[
 ];
 
 impl Cpu {
-    /// LLVM's name; `None` for this machine's.
+    /// LLVM's name; `None` for this machine's processor.
     pub(crate) fn name(self) -> Option<&'static str> {
         match self {
             Cpu::Native => None,
@@ -323,7 +327,7 @@ impl Cpu {
         }
     }
 
-    /// What code made for it needs.
+    /// Processor features that code for it needs.
     fn needs(self) -> Vec<String> {
         let has = flags();
         let levels = LEVELS.iter().copied().flatten();
@@ -341,7 +345,7 @@ impl Cpu {
     }
 }
 
-/// What this machine's processor has, as the system names it.
+/// Features of this machine's processor, as the system names them.
 fn flags() -> Vec<String> {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let line = text.lines().find(|line| line.starts_with("flags"));

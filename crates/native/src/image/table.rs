@@ -1,6 +1,8 @@
-//! What an object file says of the program in it: a table that `emit::table` writes, and that is read where the object was linked.
+//! Description of a program in an object file: a table that `emit::table` writes, and that is read after the
+//! object was linked.
 //!
-//! Invariant: a pointer to a table is one to what `emit::table` wrote, in this process, with all that it points to. Whoever opens a program says so.
+//! Invariant: a pointer to a table points to one that `emit::table` wrote, in this process, with everything
+//! it refers to. The caller that opens a program guarantees this.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char};
@@ -9,7 +11,7 @@ use std::slice::{from_raw_parts, from_raw_parts_mut};
 use super::Unloadable;
 use crate::runtime::helpers;
 
-/// Of the table's form and of what functions of the runtime take.
+/// Version of the table's form and of the signatures of the runtime's functions.
 pub(crate) const VERSION: u64 = 2;
 
 /// The table.
@@ -39,7 +41,7 @@ pub struct Linked {
     /// Loops over a batch, then programs.
     pub(crate) functions: Vec<usize>,
     pub(crate) loops: usize,
-    /// What was written down when it was made.
+    /// Description that was stored when it was made.
     pub description: &'static [u8],
 }
 
@@ -47,12 +49,13 @@ impl Linked {
     /// Connects code with this runtime.
     ///
     /// # Safety
-    /// `table` is one that `Engine::link_module` or `Engine::link_object` has made, and nobody runs its code.
+    /// `table` was made by `Engine::link_module` or `Engine::link_object`, and nobody runs its code.
     ///
     /// # Errors
     /// If it was made for another runtime.
     pub unsafe fn open(table: *const Table) -> Result<Linked, Unloadable> {
-        // SAFETY: by the caller's word it is a table, which is never unloaded; the slots are this function's alone.
+        // SAFETY: by the caller's guarantee it is a table, which is never unloaded; the slots are this
+        // function's alone.
         unsafe {
             let table = &*table;
             if table.version != VERSION || table.loops == 0 || table.loops > table.functions {

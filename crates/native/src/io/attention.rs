@@ -1,14 +1,15 @@
-//! What a run says of sources that have no packets, to whoever is asked between batches, and what it is told: whether somebody may still let some come.
+//! Sources without packets, as a run reports them between batches, and the reply: whether somebody may still
+//! release some.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-/// Nobody has looked for packets of a source.
+/// No worker has looked for packets of a source.
 const UNSEEN: u8 = 3;
 /// A source has packets, as far as a worker has seen.
 const FLOWS: u8 = 0;
-/// It has none for now: somebody has stopped it.
+/// It has none for now: it is stopped.
 const STOPPED: u8 = 1;
-/// It has sent all that it has.
+/// It has sent all its packets.
 const ENDED: u8 = 2;
 
 /// Sources that have no packets, and whether somebody waits for that.
@@ -16,14 +17,14 @@ const ENDED: u8 = 2;
 pub struct Attention {
     /// By source, then by worker.
     sources: Vec<Box<[AtomicU8]>>,
-    /// Packets wait for their time, which the run knows.
+    /// True if packets wait for a time that the run knows.
     pending: AtomicBool,
-    /// The run goes on though there are no packets.
+    /// True if the run goes on though there are no packets.
     held: AtomicBool,
 }
 
 impl Attention {
-    /// Of so many sources and workers; the run goes on where there are no packets if it is `held`.
+    /// State for this many sources and workers; if `held`, the run goes on without packets.
     pub fn new(sources: usize, workers: u32, held: bool) -> Attention {
         let all = |_| (0..workers.max(1)).map(|_| AtomicU8::new(UNSEEN)).collect();
         Attention {
@@ -33,34 +34,34 @@ impl Attention {
         }
     }
 
-    /// Whether a source has sent all that it has, as things are.
+    /// Returns true if a source has sent all its packets, as far as is known now.
     pub fn has_ended(&self, source: usize) -> bool {
         self.sources.get(source).is_some_and(|all| all.iter().all(|one| one.load(Ordering::Relaxed) == ENDED))
     }
 
-    /// Whether packets of a source have been seen since it was last looked at anew.
+    /// Returns true if packets of a source have been seen since the last [`Attention::look_again`].
     pub fn flows(&self, source: usize) -> bool {
         self.sources.get(source).is_some_and(|all| all.iter().any(|one| one.load(Ordering::Relaxed) == FLOWS))
     }
 
-    /// Whether no packet will come by itself.
+    /// Returns true if no packet will come by itself.
     pub fn is_idle(&self) -> bool {
         let is_dry = |one: &AtomicU8| [STOPPED, ENDED].contains(&one.load(Ordering::Relaxed));
         let dry = |all: &[AtomicU8]| all.iter().all(is_dry);
         !self.pending.load(Ordering::Relaxed) && self.sources.iter().all(|all| dry(all))
     }
 
-    /// Whether packets come, or will by themselves.
+    /// Returns true if packets come, or will by themselves.
     pub fn is_busy(&self) -> bool {
         self.pending.load(Ordering::Relaxed) || (0..self.sources.len()).any(|source| self.flows(source))
     }
 
-    /// Somebody may have let packets come: it is looked again.
+    /// Discards what was seen, since somebody may have released packets.
     pub fn look_again(&self) {
         self.sources.iter().flat_map(|all| all.iter()).for_each(|one| one.store(UNSEEN, Ordering::Relaxed));
     }
 
-    /// Whether the run goes on though there are no packets.
+    /// Sets whether the run goes on though there are no packets.
     pub fn hold(&self, held: bool) {
         self.held.store(held, Ordering::Relaxed);
     }
@@ -69,7 +70,8 @@ impl Attention {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// A worker has looked at a source: whether there was a packet and, if not, whether somebody has stopped it.
+    /// Records that a worker has looked at a source: whether there was a packet and, if not, whether the
+    /// source is stopped.
     pub(super) fn looked(&self, source: usize, worker: u32, any: bool, stopped: bool) {
         let seen = match (any, stopped) {
             (true, _) => FLOWS,
@@ -81,14 +83,14 @@ impl Attention {
         }
     }
 
-    /// Nothing goes on, whatever sources have: there is no room for it.
+    /// Records that no source can send, since there is no room.
     pub(super) fn blocked(&self) {
         for one in self.sources.iter().flat_map(|all| all.iter()) {
             let _ = one.compare_exchange(FLOWS, STOPPED, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
-    /// Whether packets wait for their time.
+    /// Sets whether packets wait for their time.
     pub(super) fn waits(&self, pending: bool) {
         self.pending.store(pending, Ordering::Relaxed);
     }

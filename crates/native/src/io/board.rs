@@ -1,21 +1,22 @@
-//! What workers have done so far, for whoever looks while they run.
+//! Numbers that workers publish while they run.
 //!
-//! Each worker writes its own numbers, behind each batch, and nobody else does: so they are stored, not added, and a reader sees numbers of one moment a
-//! number, which may be of two neighbouring batches. Behind the last batch they are exact.
+//! Each worker writes its own numbers, after each batch, and nobody else does: so they are stored, not added.
+//! A reader sees each number at one moment; two numbers may be of neighbouring batches. After the last batch
+//! they are exact.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::{Account, Reason};
 
-/// One batch of so many has its latency taken.
+/// One batch in this many has its latency sampled.
 const SAMPLED: u32 = 64;
 
 /// The numbers of all workers.
 #[derive(Debug)]
 pub struct Board(Box<[Numbers]>);
 
-/// A worker's, on cache lines of their own.
+/// Numbers of one worker, on cache lines of their own.
 #[repr(align(128))]
 #[derive(Debug, Default)]
 struct Numbers {
@@ -41,7 +42,7 @@ impl Board {
         Board((0..workers.max(1)).map(|_| Numbers::default()).collect())
     }
 
-    /// A worker's numbers are these now.
+    /// Publishes a worker's numbers.
     pub(crate) fn show(&self, worker: u32, account: &Account, busy: Duration) {
         let Some(numbers) = self.0.get(worker as usize) else { return };
         set(&numbers.received, account.received);
@@ -51,14 +52,14 @@ impl Board {
         set(&numbers.busy, busy.as_nanos() as u64);
     }
 
-    /// So many packets of a worker took so long from when they were taken until all was done with them.
+    /// Records that this many packets of a worker took this long from being taken to being done.
     pub(crate) fn took(&self, worker: u32, packets: u64, time: Duration) {
         if let Some(numbers) = self.0.get(worker as usize).filter(|_| packets > 0) {
             numbers.latencies.add(time.as_nanos() as u64, packets);
         }
     }
 
-    /// What each worker has done, and how long it was in the program.
+    /// Account of each worker, and its time in the program.
     pub fn workers(&self) -> Vec<(Account, Duration)> {
         let of = |numbers: &Numbers| {
             let mut account = Account {
@@ -83,7 +84,7 @@ impl Board {
     }
 }
 
-/// Says of which batches the latency is taken: the first one and, from there on, one of [`SAMPLED`].
+/// Selects the batches whose latency is sampled: the first one and, from there on, one in [`SAMPLED`].
 #[derive(Debug, Default)]
 pub(crate) struct Sampler(u32);
 
@@ -117,7 +118,8 @@ impl Latencies {
     }
 }
 
-/// The bucket of a number of nanoseconds: by itself below [`PARTS`], else by its four bits behind the first one.
+/// The bucket of a number of nanoseconds: the number itself below [`PARTS`], else given by the four bits
+/// behind its most significant one.
 fn bucket(time: u64) -> usize {
     let magnitude = u64::BITS as usize - 1 - (time | 1).leading_zeros() as usize;
     let at = match magnitude.checked_sub(4) {
@@ -127,7 +129,7 @@ fn bucket(time: u64) -> usize {
     at.min(BUCKETS - 1)
 }
 
-/// The largest number of nanoseconds of a bucket.
+/// The largest number of nanoseconds in a bucket.
 fn largest(bucket: usize) -> u64 {
     match (bucket / PARTS).checked_sub(1) {
         None => bucket as u64,
@@ -135,7 +137,7 @@ fn largest(bucket: usize) -> u64 {
     }
 }
 
-/// How long packets took.
+/// Distribution of packets' latencies.
 #[derive(Clone, Debug)]
 pub struct Latency(Vec<u64>);
 
@@ -145,8 +147,8 @@ impl Latency {
         self.0.iter().sum()
     }
 
-    /// Packets by powers of two of their time: how many nanoseconds they took at most, how many there are, and nanoseconds of all of these together, rounded up by at most a
-    /// sixteenth.
+    /// Packets by powers of two of their latency: the upper bound in nanoseconds, the number of packets, and
+    /// the sum of their nanoseconds, rounded up by at most a sixteenth.
     pub fn magnitudes(&self) -> impl Iterator<Item = (u64, u64, u64)> {
         self.0.chunks(PARTS).enumerate().map(|(magnitude, counts)| {
             let first = magnitude * PARTS;
@@ -155,7 +157,8 @@ impl Latency {
         })
     }
 
-    /// Nanoseconds that this share of the packets took no more than, rounded up by at most a sixteenth.
+    /// Latency in nanoseconds that this share of the packets did not exceed, rounded up by at most a
+    /// sixteenth.
     pub fn percentile(&self, share: f64) -> Option<u64> {
         let wanted = ((self.packets() as f64 * share).ceil() as u64).max(1);
         let mut below = 0;

@@ -1,12 +1,16 @@
-//! Where several workers meet: an engine that all of them run, and that somebody else has to himself between two batches.
+//! Meeting point of several workers: an engine that all of them run, and that somebody else can access
+//! exclusively between two batches.
 //!
-//! Workers hold a lock of the engine for reading while they run batches, and look between two of them whether it is wanted. So whoever has it for
-//! writing meets no packet that is under way: what he changes in tables is there for the next batch of every worker, and no look-up sees half of it.
+//! Workers hold a read lock of the engine while they run batches, and check between two of them whether
+//! somebody wants it. So whoever holds the write lock meets no packet in flight: changes to tables are
+//! visible to the next batch of every worker, and no look-up sees half of a change.
 //!
-//! Workers may be stages, each of which feeds the next one ([`super::pipeline`]). These hand over from the first to the last: a stage is asked when those in front
-//! have stopped, and stops when nothing is left of what they fed it, so that no packet waits between two of them either. None ever stops while one in front
-//! may wait for it. A stage that is not at work when it is asked (its thread has not begun, or has not run since the last time) is not taken for one that
-//! has nothing left: each request has a number, and a stage writes it down when it has found nothing for it.
+//! Workers may be stages, each of which feeds the next one ([`super::pipeline`]). These stop from the first
+//! to the last: a stage is asked when those in front have stopped, and stops when nothing is left of what
+//! they fed it, so that no packet waits between two of them either. None ever stops while one in front may
+//! wait for it. A stage that is not at work when it is asked (its thread has not begun, or has not run since
+//! the last time) is not mistaken for one that has nothing left: each request has a number, and a stage
+//! records it when it has found nothing left for it.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -17,48 +21,49 @@ use std::time::Duration;
 use crate::crash::Stack;
 use crate::engine::Engine;
 
-/// How often it is asked whether to go on while several workers run.
+/// Interval at which `goes_on` is asked while several workers run.
 const BETWEEN: Duration = Duration::from_millis(5);
 
-/// Between two looks at whether a stage has nothing left, for it to get at its lock.
+/// Delay between two checks whether a stage has nothing left, so that it can take its lock.
 const GIVE_WAY: Duration = Duration::from_micros(50);
 
-/// Between two looks of a worker at sources that wait.
+/// Delay between two looks of a worker at sources that wait.
 pub(super) const NAP: Duration = Duration::from_millis(1);
 
-/// What a worker does next.
+/// Next action of a worker.
 pub(super) enum Next {
     /// Another batch.
     Batch,
-    /// Sleeps for a while: whoever may let its sources send wants the engine meanwhile.
+    /// Sleeps for a while: whoever may release its sources wants the engine meanwhile.
     Nap,
-    /// Another batch, when something comes from the stage in front: nothing is there.
+    /// Another batch, when something comes from the stage in front, which has nothing now.
     Dry,
-    /// Nothing: it is done.
+    /// Nothing: the worker is done.
     End,
 }
 
 impl From<bool> for Next {
-    /// Whether there may be another batch.
+    /// Converts a flag: true if there may be another batch.
     fn from(more: bool) -> Next {
         if more { Next::Batch } else { Next::End }
     }
 }
 
-/// An engine, and who is at work with it.
+/// An engine, and the state of the workers that run it.
 pub struct Floor<'e, E = Engine> {
     engine: RwLock<&'e mut E>,
-    /// What each stage but the last one holds for reading while it is at work.
+    /// Read lock that each stage but the last one holds while it is at work.
     fronts: Box<[RwLock<()>]>,
-    /// How many stages, from the first one on, are to leave the engine to somebody.
+    /// Number of stages, from the first one on, that must release the engine.
     wanted: AtomicUsize,
-    /// Held by whoever wants the engine: one at a time.
+    /// Held by whoever wants the engine, one at a time.
     serving: Mutex<()>,
-    /// Number of the request for the engine that is being served, or was last.
+    /// Number of the current or last request for the engine.
     request: AtomicUsize,
-    /// For each stage, the last request for which it found nothing left of what those in front fed it; [`ENDED`] if it has ended.
+    /// For each stage, the last request for which it found nothing left of what those in front fed it;
+    /// [`ENDED`] if it has ended.
     drained: Box<[AtomicUsize]>,
-    /// It is enough.
+    /// True if workers must end.
     ended: AtomicBool,
     at_work: AtomicU32,
 }
@@ -66,11 +71,11 @@ pub struct Floor<'e, E = Engine> {
 /// Stands for every request: a stage that has ended takes no more packets.
 const ENDED: usize = usize::MAX;
 
-/// What is done beside workers, on the thread that started them, until [`Floor::is_over`].
+/// Work beside workers, on the thread that started them, until [`Floor::is_over`].
 pub type Attend<'a> = &'a mut dyn FnMut(&Floor<'_>);
 
 impl<'e> Floor<'e> {
-    /// For so many workers as the engine is for.
+    /// A floor for the engine's workers.
     pub(super) fn new(engine: &'e mut Engine) -> Floor<'e> {
         let workers = engine.workers();
         Floor::of(engine, 1, workers)
@@ -97,7 +102,8 @@ impl<'e, E> Floor<'e, E> {
         }
     }
 
-    /// A worker's part, to its end: `begin` makes what the worker has to itself, `batch` runs a batch, and says what is next.
+    /// Runs a worker to its end: `begin` makes the worker's own state, `batch` runs a batch, and returns the
+    /// next action.
     pub(super) fn work<T, N: Into<Next>>(
         &self,
         begin: impl FnOnce(&E) -> io::Result<T>,
@@ -106,7 +112,8 @@ impl<'e, E> Floor<'e, E> {
         self.work_as(0, begin, batch)
     }
 
-    /// The same, as this stage. One that others feed ends by itself, when these have ended and nothing is left of what they fed it.
+    /// The same, as this stage. A stage that others feed ends by itself, when these have ended and nothing is
+    /// left of what they fed it.
     pub(super) fn work_as<T, N: Into<Next>>(
         &self,
         stage: usize,
@@ -140,7 +147,7 @@ impl<'e, E> Floor<'e, E> {
         Ok(own)
     }
 
-    /// Runs batches until the engine is to be left to others, and says what is next then.
+    /// Runs batches until the engine must be released; returns the next action.
     fn batches<T, N: Into<Next>>(
         &self,
         stage: usize,
@@ -150,7 +157,8 @@ impl<'e, E> Floor<'e, E> {
         let _front = self.fronts.get(stage).map(RwLock::read).transpose().map_err(poisoned)?;
         let engine = self.engine.read().map_err(poisoned)?;
         loop {
-            // Looked at before the batch: if that finds nothing, nothing more comes, since those in front had stopped.
+            // Read before the batch: if the batch finds nothing, nothing more comes, since those in front had
+            // stopped.
             let request = self.request.load(Ordering::Acquire);
             let wanted = self.is_wanted(stage);
             if stage == 0 && (wanted || self.ended.load(Ordering::Relaxed)) {
@@ -168,17 +176,19 @@ impl<'e, E> Floor<'e, E> {
         }
     }
 
-    /// Whether a stage is to leave the engine to somebody. What those in front have fed it is seen then.
+    /// Returns true if a stage must release the engine. What those in front have fed it is visible then.
     fn is_wanted(&self, stage: usize) -> bool {
         self.wanted.load(Ordering::Acquire) > stage
     }
 
-    /// Whether a stage has nothing left of what those in front fed it, for the request that is being served. The first one has nobody in front.
+    /// Returns true if a stage has nothing left of what those in front fed it, for the current request. The
+    /// first stage has none in front.
     fn has_drained(&self, stage: usize) -> bool {
         stage == 0 || self.drained[stage].load(Ordering::Acquire) >= self.request.load(Ordering::Acquire)
     }
 
-    /// Does something with the engine while all workers are between two batches, and nothing is between two stages; nothing if a worker has failed.
+    /// Runs a closure with the engine while all workers are between two batches, and nothing is between two
+    /// stages; `None` if a worker has failed.
     pub fn with<R>(&self, act: impl FnOnce(&mut E) -> R) -> Option<R> {
         let _one_by_one = self.serving.lock().ok()?;
         let _wanted = Wanted(&self.wanted);
@@ -193,7 +203,7 @@ impl<'e, E> Floor<'e, E> {
         Some(act(&mut engine))
     }
 
-    /// The lock of a stage, which has stopped and has nothing left; none if a worker has failed.
+    /// The lock of a stage, which has stopped and has nothing left; `None` if a worker has failed.
     fn drained<'l, L>(&self, stage: usize, lock: &'l RwLock<L>) -> Option<RwLockWriteGuard<'l, L>> {
         loop {
             let held = lock.write().ok()?;
@@ -205,12 +215,12 @@ impl<'e, E> Floor<'e, E> {
         }
     }
 
-    /// Whether all workers are done.
+    /// Returns true if all workers are done.
     pub fn is_over(&self) -> bool {
         self.at_work.load(Ordering::Relaxed) == 0
     }
 
-    /// It is enough: workers end behind the batch that they have at hand.
+    /// Ends all workers after their current batch.
     pub fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
     }
@@ -226,7 +236,7 @@ impl<'e, E> Floor<'e, E> {
     }
 }
 
-/// A worker's part, while it lasts. If the worker fails or panics, that is the end for all.
+/// Guard of a running worker. If the worker fails or panics, all workers end.
 struct Part<'f, 'e, E> {
     floor: &'f Floor<'e, E>,
     stage: usize,
@@ -243,7 +253,7 @@ impl<E> Drop for Part<'_, '_, E> {
     }
 }
 
-/// Whoever wants the engine, while he does: workers go on then, or fail if he has panicked.
+/// Guard of a request for the engine: when it ends, workers go on, or fail if its holder has panicked.
 struct Wanted<'f>(&'f AtomicUsize);
 
 impl Drop for Wanted<'_> {
@@ -282,7 +292,7 @@ mod tests {
         })
     }
 
-    /// Whether nothing is between stages while somebody has the engine.
+    /// Returns true if nothing is between stages while somebody has the engine.
     fn is_empty(queues: &[Queue]) -> bool {
         queues.iter().all(|queue| queue.lock().unwrap().is_empty())
     }

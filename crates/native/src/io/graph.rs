@@ -1,9 +1,9 @@
 //! Graphs: several sources, several outputs, copies.
 //!
-//! Sources take turns, a batch each, until all are at their end. With several workers each has the packets of its flows ([`super::steer`]), of
-//! all sources, and takes them from source to output itself.
+//! Sources take turns, a batch each, until all are at their end. With several workers each has the packets of
+//! its flows ([`super::steer`]), from all sources, and takes them from source to output itself.
 //!
-//! Invariant: received + copies = sent + dropped, where the graph counts what it drops itself.
+//! Invariant: received + copies = sent + dropped, where the graph itself counts the dropped packets.
 
 use std::io;
 use std::sync::Arc;
@@ -21,7 +21,8 @@ use crate::engine::Engine;
 use crate::runtime::packet::{Arrival, Batch, LONGEST_OPEN};
 use crate::runtime::worker::Event;
 
-/// Copies that there is room for, for so many packets at once: 16 each, but as many as one packet is likely to become at least.
+/// Number of copies to reserve for this many packets at once: 16 each, and at least as many as one packet is
+/// likely to become.
 pub(super) fn copies(packets: usize) -> usize {
     (packets * 16).max(1024)
 }
@@ -29,20 +30,20 @@ pub(super) fn copies(packets: usize) -> usize {
 /// Packets that a source has.
 #[derive(Clone, Copy, Debug)]
 pub struct Feed<'f> {
-    /// The frames, over and over.
+    /// The frames, repeated.
     pub frames: &'f [Vec<u8>],
-    /// Packets in all.
+    /// Number of packets in all.
     pub count: u64,
 }
 
-/// What a source that is told when to send goes by. Somebody else may change it at any time.
+/// Control of a source that is told when to send. Others may change it at any time.
 #[derive(Debug)]
 pub struct Gate {
-    /// It has no packets from this number on.
+    /// Number of the first packet that it must not send.
     pub until: AtomicU64,
-    /// It sends none, and the run waits for it.
+    /// True if it sends none, and the run waits for it.
     pub paused: AtomicBool,
-    /// Packets a second, where time is that of packets; [`Gate::UNSAID`] if nobody says so here.
+    /// Packets per second, where time is that of packets; [`Gate::UNSAID`] if not set here.
     pub rate: AtomicU64,
 }
 
@@ -60,25 +61,26 @@ impl Gate {
     /// No rate.
     pub const UNSAID: u64 = u64::MAX;
 
-    /// Packets a second, if it says so.
+    /// Packets per second, if set.
     pub fn rate(&self) -> Option<u64> {
         Some(self.rate.load(Ordering::Relaxed)).filter(|rate| *rate != Gate::UNSAID)
     }
 }
 
-/// Packets of all sources, and what those go by that are told when to send, at the places of the sources. Behind the last gate are sources
-/// without.
+/// Packets of all sources, and the gates of the sources that are told when to send, by number of the source.
+/// Sources beyond the last gate have none.
 #[derive(Clone, Copy, Debug)]
 pub struct Sources<'f> {
     /// Packets.
     pub feeds: &'f [Feed<'f>],
-    /// When they may go.
+    /// Gates of the sources.
     pub gates: &'f [Option<Arc<Gate>>],
-    /// What packets are read from, of sources that have no frames. Behind the last one are sources without.
+    /// Streams of the sources that have no frames. Sources beyond the last one have none.
     pub streams: &'f [Option<&'f dyn Origin>],
-    /// Who is told of sources that have no packets, if somebody wants to know.
+    /// Receiver of reports about sources that have no packets, if any.
     pub attention: Option<&'f Attention>,
-    /// Sources that are pulled by turns: what these call a lane is a source. Where time is that of packets, each group gives one after the other.
+    /// Sources that are pulled by turns; a lane of these is a source. Where time is that of packets, each
+    /// group gives one after the other.
     pub pulls: &'f [Turns],
 }
 
@@ -101,7 +103,7 @@ impl<'f, const N: usize> From<&'f [Feed<'f>; N]> for Sources<'f> {
 }
 
 impl<'f> Sources<'f> {
-    /// The number from which on a source has no packets for now.
+    /// Number from which on a source has no packets for now.
     pub(super) fn until(&self, source: usize) -> u64 {
         match self.gates.get(source).and_then(Option::as_deref) {
             Some(gate) if gate.paused.load(Ordering::Relaxed) => 0,
@@ -110,12 +112,12 @@ impl<'f> Sources<'f> {
         }
     }
 
-    /// Packets a second of a source that is told.
+    /// Packets per second of a source, if its gate sets them.
     pub(super) fn rate(&self, source: usize) -> Option<u64> {
         self.gates.get(source).and_then(Option::as_deref).and_then(Gate::rate)
     }
 
-    /// What each of so many workers has of each source.
+    /// Supplies of each of this many workers, one per source.
     pub(super) fn supplies(&self, workers: u32) -> io::Result<Vec<Vec<Supply<'f>>>> {
         let mut all: Vec<Vec<Supply<'f>>> = (0..workers.max(1)).map(|_| Vec::new()).collect();
         for (at, feed) in self.feeds.iter().enumerate() {
@@ -127,13 +129,14 @@ impl<'f> Sources<'f> {
         Ok(all)
     }
 
-    /// Whether some source waits for somebody to let it send.
+    /// Returns true if some source waits until somebody lets it send.
     pub(super) fn waiting(&self) -> bool {
         let paused = self.gates.iter().flatten().any(|gate| gate.paused.load(Ordering::Relaxed));
         paused || self.attention.is_some_and(Attention::holds)
     }
 
-    /// A worker has looked for packets of a source: whether one comes, and whether there are any.
+    /// Reports that a worker has looked for packets of a source: whether one comes, and whether there are
+    /// more.
     pub(super) fn looked(&self, source: usize, worker: u32, comes: bool, more: bool) {
         let Some(attention) = self.attention else { return };
         let gate = self.gates.get(source).and_then(Option::as_deref);
@@ -142,38 +145,38 @@ impl<'f> Sources<'f> {
     }
 }
 
-/// Places of ports, of the sources and of the outputs of a graph.
+/// Port numbers of the sources and of the outputs of a graph.
 #[derive(Clone, Copy, Debug)]
 pub struct Ends<'e> {
-    /// A source's.
+    /// Ports of the sources.
     pub sources: &'e [usize],
-    /// An output's.
+    /// Ports of the outputs.
     pub outputs: &'e [usize],
 }
 
-/// A packet that is sent.
+/// A sent packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Departure<'p> {
     /// Its bytes.
     pub bytes: &'p [u8],
-    /// By which output, from 0.
+    /// Number of its output, from 0.
     pub output: usize,
-    /// By which source it came, or that which it was copied from.
+    /// Number of its source, or of that of the packet that it was copied from.
     pub source: usize,
-    /// Which packet of that source it was.
+    /// Number of the packet within its source.
     pub number: u64,
-    /// What was known of that packet when it came.
+    /// Metadata of that packet at its arrival.
     pub arrival: Arrival,
 }
 
-/// What a run found.
+/// Result of a run.
 #[derive(Clone, Debug, Default)]
 pub struct GraphRan {
     /// Taken from each source.
     pub received: Vec<u64>,
-    /// Of those, too long for a buffer.
+    /// Received packets too long for a buffer.
     pub unfit: u64,
-    /// Of those that were to be sent, not taken by the device.
+    /// Packets to be sent that the device did not take.
     pub no_room: u64,
     /// Copies made.
     pub copies: u64,
@@ -183,18 +186,18 @@ pub struct GraphRan {
     pub held: u64,
     /// Records that the program put into rings and traces.
     pub events: u64,
-    /// From beginning to end, copying in and out included.
+    /// Total time, including copying in and out.
     pub total: Duration,
-    /// In the program, batches in full, of all workers.
+    /// Time in the program, of all workers, for whole batches.
     pub busy: Duration,
-    /// Nanoseconds a packet in the program, one entry a window of [`super::WINDOW`] batches.
+    /// Nanoseconds per packet in the program, one entry per window of [`super::WINDOW`] batches.
     pub windows: Vec<f64>,
 }
 
 /// Runs all packets of all sources through a graph with this many outputs, in batches of `size`.
 ///
 /// # Errors
-/// If what takes the packets fails, or there is no memory for a batch.
+/// If the receiver of sent packets fails, or there is no memory for a batch.
 pub fn run_graph<'f>(
     engine: &mut Engine,
     feeds: impl Into<Sources<'f>>,
@@ -205,8 +208,8 @@ pub fn run_graph<'f>(
     run_graph_while(engine, feeds, outputs, size, take, |_| true)
 }
 
-/// As [`run_graph`], for as long as `goes_on` says, which is asked after every batch. No packet is under way then: it may put another engine
-/// in the place of this one.
+/// As [`run_graph`], as long as `goes_on`, which is called after every batch, returns true. No packet is in
+/// flight then: it may replace the engine by another one.
 ///
 /// # Errors
 /// As there.
@@ -247,8 +250,9 @@ pub fn run_graph_while<'f>(
     Ok(hand.ran)
 }
 
-/// As [`run_graph_while`], by as many workers as the engine is for, each a thread; `goes_on` is asked now and then, when all of them are
-/// between two batches. `take` has packets of a flow in order, and is called by all of them.
+/// As [`run_graph_while`], by all workers of the engine, each a thread; `goes_on` is called now and then,
+/// when all of them are between two batches. `take` gets packets of a flow in order, and is called by all of
+/// them.
 ///
 /// # Errors
 /// As there, and if a worker cannot begin.
@@ -309,12 +313,12 @@ pub fn run_graph_by<'f>(
     Ok(ran)
 }
 
-/// A worker's packets, on their way.
+/// Packets in flight of one worker.
 pub(super) struct Hand<'f> {
     pub(super) batch: Batch,
     worker: u32,
     supplies: Vec<Supply<'f>>,
-    /// Of the packets in the batch.
+    /// Numbers of the packets in the batch.
     pub(super) numbers: Vec<u64>,
     pub(super) meter: Meter,
     pub(super) ran: GraphRan,
@@ -328,12 +332,13 @@ impl<'f> Hand<'f> {
         Ok(Hand { batch, worker: 0, supplies, numbers, meter, ran })
     }
 
-    /// That of the worker with this number.
+    /// Sets the number of the worker.
     fn of(self, worker: u32) -> Hand<'f> {
         Hand { worker, ..self }
     }
 
-    /// Takes a batch from a source through the graph, by `run`, which gives what was put into rings; whether there was any packet.
+    /// Takes a batch from a source through the graph, by `run`, which returns the records put into rings.
+    /// Returns true if there was any packet.
     fn batch(
         &mut self,
         source: usize,
@@ -357,7 +362,7 @@ impl<'f> Hand<'f> {
         Ok(!numbers.is_empty())
     }
 
-    /// Takes a batch from a source; `numbers` are those of the packets in it.
+    /// Fills the batch from a source; `numbers` are those of the packets in it.
     pub(super) fn fill(&mut self, source: usize, sources: &Sources<'_>) -> io::Result<()> {
         self.batch.clear();
         self.numbers.clear();
@@ -380,16 +385,16 @@ impl<'f> Hand<'f> {
     }
 }
 
-/// What became of a packet that was to come into a batch.
+/// Outcome of adding a packet to a batch.
 pub(super) enum Admitted {
     Taken,
-    /// It is longer than those before it: an empty batch takes it.
+    /// It is longer than those before it: an empty batch can take it.
     Later,
-    /// No batch takes it.
+    /// No batch can take it.
     Unfit,
 }
 
-/// Takes a packet into a batch, which gets larger buffers for a longer one than it has.
+/// Adds a packet to a batch, which gets larger buffers if the packet needs them.
 pub(super) fn admit(batch: &mut Batch, record: Record<'_>, ingress: u32) -> io::Result<Admitted> {
     let length = record.bytes.len();
     if length > batch.longest() && length <= LONGEST_OPEN {
@@ -405,17 +410,18 @@ pub(super) fn admit(batch: &mut Batch, record: Record<'_>, ingress: u32) -> io::
 }
 
 impl GraphRan {
-    /// A run that ended before any packet of so many sources came to any of so many outputs.
+    /// The result of a run that ended before any packet of this many sources reached any of this many
+    /// outputs.
     pub fn none(sources: usize, outputs: usize) -> GraphRan {
         GraphRan { received: vec![0; sources], sent: vec![0; outputs], ..GraphRan::default() }
     }
 
-    /// Nanoseconds a packet in the program that this share of the windows are below.
+    /// Percentile of the windows, in nanoseconds per packet in the program.
     pub fn percentile(&self, share: f64) -> Option<f64> {
         super::percentile(&self.windows, share)
     }
 
-    /// What became of the packets as far as it is seen here: what the graph dropped itself is not among it.
+    /// Account of the packets as far as it is known here, without those that the graph dropped itself.
     pub(crate) fn account(&self) -> Account {
         let mut account = Account {
             received: self.received.iter().sum(),
@@ -427,7 +433,7 @@ impl GraphRan {
         account
     }
 
-    /// With what another worker found.
+    /// Sum with the result of another worker.
     pub(super) fn and(mut self, other: GraphRan) -> GraphRan {
         let add = |to: &mut [u64], from: &[u64]| to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
         add(&mut self.received, &other.received);

@@ -1,7 +1,8 @@
-//! Packets from and to interfaces, as they come.
+//! Packets from and to interfaces, in real time.
 //!
-//! What carries packets is a [`Wire`]; who implements it is not this crate's business. One worker (several: [`super::wires`]) takes from all of them in
-//! turn, a batch at a time, and sends what the program says: back, or out of another one of them; of graphs, by the wire of the output.
+//! Packets are carried by a [`Wire`], implemented outside of this crate. One worker (several:
+//! [`super::wires`]) takes from all of them in turn, a batch at a time, and sends according to the verdict:
+//! back, or out of another one of them; for graphs, by the wire of the output.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -13,45 +14,46 @@ use crate::engine::Engine;
 use crate::runtime::packet::Batch;
 use crate::runtime::worker::Event;
 
-/// Takes bytes of a packet.
+/// Receiver of a packet's bytes.
 pub type Take<'t> = &'t mut dyn FnMut(&[u8]);
 
 /// An interface.
 pub trait Wire {
-    /// Its number, by which programs name it.
+    /// Its interface number, as programs see it.
     fn index(&self) -> u32;
 
-    /// Hands over at most so many packets that have come, and says how many these were.
+    /// Hands over at most this many received packets, and returns their number.
     ///
     /// # Errors
-    /// If it has gone.
+    /// If the interface is gone.
     fn receive(&mut self, most: usize, take: Take<'_>) -> io::Result<usize>;
 
-    /// Takes a packet to be sent; `false` if it has no room.
+    /// Queues a packet to be sent; `false` if there is no room.
     fn send(&mut self, packet: &[u8]) -> bool;
 
-    /// Sends what it has taken, or goes on to; whether all of it is sent.
+    /// Sends queued packets, or continues to; returns true if all of them are sent.
     ///
     /// # Errors
-    /// If it has gone.
+    /// If the interface is gone.
     fn flush(&mut self) -> io::Result<bool>;
 
-    /// Waits for a packet, at most so long.
+    /// Waits for a packet, at most this long.
     ///
     /// # Errors
-    /// If it has gone.
+    /// If the interface is gone.
     fn wait(&mut self, at_most: Duration) -> io::Result<()>;
 }
 
-/// Looks in vain, before it sleeps until something comes.
+/// Number of looks in vain before it sleeps until something comes.
 pub(super) const SPINS: u32 = 2000;
-/// How long it sleeps before it looks at all wires again.
+/// Longest sleep before it looks at all wires again.
 pub(super) const NAP: Duration = Duration::from_millis(1);
-/// How long the last packets may take to be sent.
+/// Time limit for sending the last packets.
 const LAST: Duration = Duration::from_secs(1);
 
-/// Serves interfaces in batches of this size for as long as `goes_on` says, which is asked after every batch and while
-/// nothing comes. Packets that have been received are processed and sent before it returns.
+/// Serves interfaces in batches of this size as long as `goes_on`, which is called after every batch and
+/// while nothing comes, returns true. Packets that have been received are processed and sent before it
+/// returns.
 ///
 /// # Errors
 /// If a wire fails, or there is no memory for a batch.
@@ -89,8 +91,8 @@ pub fn serve<W: Wire>(
     Ok(ran)
 }
 
-/// Serves the wires of a graph's sources and outputs, as [`serve`] does. `goes_on` is asked before every batch and while nothing comes, and
-/// may put another engine in the place of this one.
+/// Serves the wires of a graph's sources and outputs, as [`serve`] does. `goes_on` is called before every
+/// batch and while nothing comes, and may replace the engine by another one.
 ///
 /// # Errors
 /// As for [`serve`].
@@ -146,12 +148,12 @@ pub fn serve_graph<W: Wire>(
     Ok(ran)
 }
 
-/// How often it was looked in vain.
+/// Number of looks in vain.
 #[derive(Default)]
 struct Idle(u32);
 
 impl Idle {
-    /// Nothing has come: sends on what waits, and sleeps if that is so for long.
+    /// Handles a look in vain: continues to send queued packets, and sleeps if nothing has come for long.
     fn rest<W: Wire>(&mut self, wires: &mut [W]) -> io::Result<()> {
         self.0 = self.0.saturating_add(1);
         for wire in wires.iter_mut() {
@@ -173,7 +175,7 @@ pub(super) fn finish<W: Wire>(wires: &mut [W]) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives a wire a packet, twice if it has to send others first; whether it takes it.
+/// Gives a packet to a wire, and retries once after flushing it; returns true if the wire takes it.
 pub(super) fn hand<W: Wire>(wire: &mut W, bytes: &[u8]) -> io::Result<bool> {
     if wire.send(bytes) {
         return Ok(true);
@@ -182,7 +184,7 @@ pub(super) fn hand<W: Wire>(wire: &mut W, bytes: &[u8]) -> io::Result<bool> {
     Ok(wire.send(bytes))
 }
 
-/// Fills a batch, each wire its share; `from` says which wire each packet came by.
+/// Fills a batch, each wire its share; `from` gets the wire of each packet.
 fn receive<W: Wire>(
     wires: &mut [W],
     batch: &mut Batch,
@@ -206,7 +208,7 @@ fn receive<W: Wire>(
     Ok(())
 }
 
-/// Sends or drops each packet of a batch that was run.
+/// Sends or drops each packet of a batch after its run.
 fn send<W: Wire>(wires: &mut [W], batch: &Batch, from: &[usize], account: &mut Account) -> io::Result<()> {
     for (at, &came) in from.iter().enumerate() {
         let (to, count) = match fate(batch, at) {

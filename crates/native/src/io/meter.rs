@@ -6,21 +6,21 @@ use super::{Ran, WINDOW};
 use crate::engine::Engine;
 use crate::runtime::packet::Batch;
 
-/// Batches of which one is timed, by a [`Meter::sampling`].
+/// Number of batches per timed one, for a [`Meter::sampling`].
 #[cfg(feature = "dpdk")]
 const SAMPLED: u32 = 8;
 
-/// Runs batches, and adds up what they take.
+/// Runs batches, and adds up their times.
 #[derive(Debug)]
 pub(super) struct Meter {
     window: Duration,
     packets: u64,
     batches: u32,
-    /// One batch of so many is timed.
+    /// One batch in this many is timed.
     every: u32,
-    /// Batches until the next one that is timed.
+    /// Batches until the next timed one.
     left: u32,
-    /// Picoseconds a packet of the last one that was.
+    /// Picoseconds per packet of the last timed batch.
     last: u64,
 }
 
@@ -31,8 +31,8 @@ impl Default for Meter {
 }
 
 impl Meter {
-    /// One that times some of the batches and takes the others to be alike: for packets of which each is done with so soon that reading the
-    /// clock would be much of it.
+    /// A meter that times some batches and assumes that the others are alike: for packets that take so little
+    /// time that reading the clock would matter.
     #[cfg(feature = "dpdk")]
     pub(super) fn sampling() -> Meter {
         Meter { every: SAMPLED, ..Meter::default() }
@@ -44,7 +44,7 @@ impl Meter {
         self.measure(packets, (&mut ran.busy, &mut ran.windows), || engine.run(batch));
     }
 
-    /// Measures what runs a batch of so many packets: adds to the time in all, and to the windows.
+    /// Measures a closure that runs a batch of this many packets: adds to the total time, and to the windows.
     pub(super) fn measure(
         &mut self,
         packets: usize,

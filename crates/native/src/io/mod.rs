@@ -1,10 +1,10 @@
-//! Where packets come from and go to, and the account of what became of each.
+//! Sources and sinks of packets, and the account of each packet's fate.
 //!
-//! A source is packets in memory, replayed in an order, once or as often as asked: the working set is that of the frames
-//! and of one batch, however long it runs. What a program sends goes to a [`Sink`]. Interfaces are [`live`]. With several workers
-//! each has the packets of its flows ([`steer`]) from the first to the last step.
+//! A source is packets in memory, replayed in an order, once or repeatedly: the working set is that of the
+//! frames and of one batch, however long it runs. Sent packets go to a [`Sink`]. Interfaces are [`live`].
+//! With several workers each has the packets of its flows ([`steer`]) from the first to the last step.
 //!
-//! Invariant: every packet that is received is sent or dropped for one reason: [`Account::adds_up`].
+//! Invariant: every received packet is sent, or dropped for one reason: [`Account::adds_up`].
 
 pub mod attention;
 pub mod board;
@@ -35,22 +35,22 @@ use floor::{Attend, Floor};
 use meter::Meter;
 use supply::{List, Origin, Supply};
 
-/// Why a packet was not sent.
+/// Reason why a packet was not sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reason {
     /// `XDP_ABORTED`: the program met an error.
     Aborted,
     /// `XDP_DROP`.
     Drop,
-    /// `XDP_PASS`: for the host's network stack, which is not here.
+    /// `XDP_PASS`: for the host's network stack, which is not available here.
     Pass,
     /// `XDP_REDIRECT` without a target.
     NoTarget,
-    /// No verdict that there is.
+    /// Unknown verdict.
     NoVerdict,
     /// Too short or too long for a buffer: the program has not seen it.
     Size,
-    /// The interface that it was to leave by takes no more.
+    /// The outgoing interface has no room.
     NoRoom,
 }
 
@@ -66,7 +66,7 @@ impl Reason {
         Reason::NoRoom,
     ];
 
-    /// A word for reports.
+    /// Name for reports.
     pub const fn name(self) -> &'static str {
         match self {
             Reason::Aborted => "aborted",
@@ -80,7 +80,7 @@ impl Reason {
     }
 }
 
-/// What became of the packets.
+/// Account of the packets' fates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Account {
     /// Taken from the source.
@@ -94,17 +94,17 @@ pub struct Account {
 }
 
 impl Account {
-    /// Sent, either way.
+    /// Packets sent, either way.
     pub fn sent(&self) -> u64 {
         self.transmitted + self.redirected
     }
 
-    /// Not sent, for whatever reason.
+    /// Packets dropped, for any reason.
     pub fn all_dropped(&self) -> u64 {
         self.dropped.iter().sum()
     }
 
-    /// Whether received = sent + dropped.
+    /// Returns true if received = sent + dropped.
     pub fn adds_up(&self) -> bool {
         self.received == self.sent() + self.all_dropped()
     }
@@ -113,7 +113,7 @@ impl Account {
         self.dropped[reason as usize] += 1;
     }
 
-    /// With what became of other packets.
+    /// Sum with the account of other packets.
     fn and(mut self, other: Account) -> Account {
         self.received += other.received;
         self.transmitted += other.transmitted;
@@ -128,23 +128,24 @@ impl Account {
 pub struct Replay<'f> {
     /// The frames.
     pub frames: &'f [Vec<u8>],
-    /// Indices of frames, over and over.
+    /// Indices of frames, repeated.
     pub order: &'f [u32],
-    /// Packets in all.
+    /// Number of packets in all.
     pub count: u64,
-    /// What they are read from instead, if they are not in memory.
+    /// Stream to read them from instead, if they are not in memory.
     pub stream: Option<&'f dyn Origin>,
 }
 
-/// What takes the packets that are sent.
+/// Receiver of sent packets.
 pub trait Sink {
-    /// Takes a packet. `origin` is its number in the source's order and what was known of it when it came, `port` the interface that it leaves by.
+    /// Takes a packet. `origin` is its number in the source's order and its metadata at arrival, `port` the
+    /// outgoing interface.
     ///
     /// # Errors
     /// If it cannot be written.
     fn send(&mut self, packet: &[u8], origin: (u64, Arrival), port: u32) -> io::Result<()>;
 
-    /// Takes what a program put into a ring or trace. By default it is counted only.
+    /// Takes a record that a program put into a ring or trace. By default it is only counted.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -154,7 +155,7 @@ pub trait Sink {
     }
 }
 
-/// Counts only.
+/// Discards packets; they are only counted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Nowhere;
 
@@ -164,40 +165,40 @@ impl Sink for Nowhere {
     }
 }
 
-/// How packets are run.
+/// Parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// Packets that the program gets at once.
     pub batch: usize,
-    /// The interface that they come in by.
+    /// The incoming interface.
     pub ingress: u32,
 }
 
-/// What a run found.
+/// Result of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Ran {
-    /// What became of the packets.
+    /// Account of the packets.
     pub account: Account,
     /// Records that the program put into rings and traces.
     pub events: u64,
-    /// From beginning to end, copying in and out included.
+    /// Total time, including copying in and out.
     pub total: Duration,
-    /// In the program, batches in full, of all workers.
+    /// Time in the program, of all workers, for whole batches.
     pub busy: Duration,
-    /// Nanoseconds a packet in the program, one entry a window of [`WINDOW`] batches.
+    /// Nanoseconds per packet in the program, one entry per window of [`WINDOW`] batches.
     pub windows: Vec<f64>,
 }
 
-/// Batches whose times are taken together.
+/// Number of batches in a window.
 pub const WINDOW: u32 = 16;
 
 impl Ran {
-    /// Nanoseconds a packet in the program that this share of the windows are below.
+    /// Percentile of the windows, in nanoseconds per packet in the program.
     pub fn percentile(&self, share: f64) -> Option<f64> {
         percentile(&self.windows, share)
     }
 
-    /// With what another worker found.
+    /// Sum with the result of another worker.
     fn and(mut self, other: Ran) -> Ran {
         self.account = self.account.and(other.account);
         self.events += other.events;
@@ -221,7 +222,7 @@ pub struct Crew<'c> {
     pub enter: &'c (dyn Fn(u32) -> io::Result<()> + Sync),
 }
 
-/// What a worker found, or that it panicked.
+/// Result of a worker; an error if it panicked.
 fn joined<T>(worker: ScopedJoinHandle<'_, io::Result<T>>) -> io::Result<T> {
     worker.join().unwrap_or_else(|_| Err(io::Error::other("a worker has failed")))
 }
@@ -240,7 +241,8 @@ pub fn run(engine: &mut Engine, source: &Replay<'_>, sink: &mut dyn Sink, plan: 
     Ok(Ran { total: start.elapsed(), ..hand.ran })
 }
 
-/// As [`run`], by as many workers as the engine is for, each a thread. The sink has the packets of a flow in order. `attend` goes on beside them.
+/// As [`run`], by all workers of the engine, each a thread. The sink gets packets of a flow in order.
+/// `attend` runs beside them.
 ///
 /// # Errors
 /// As there, and if a worker cannot begin.
@@ -288,15 +290,15 @@ pub fn run_by(
     Ok(ran)
 }
 
-/// Does something with the sink.
+/// Action on the sink.
 type Step<'s> = &'s mut dyn FnMut(&mut dyn Sink) -> io::Result<()>;
 
-/// A worker's packets, on their way.
+/// Packets in flight of one worker.
 struct Hand<'s> {
     supply: Supply<'s>,
     plan: Plan,
     batch: Batch,
-    /// Of the packets in the batch: numbers, and what was known of each.
+    /// Packets of the batch: numbers, and metadata at arrival.
     origins: Vec<(u64, Arrival)>,
     meter: Meter,
     ran: Ran,
@@ -308,7 +310,8 @@ impl<'s> Hand<'s> {
         Ok(Hand { supply, plan, batch, origins, meter: Meter::default(), ran: Ran::default() })
     }
 
-    /// Takes a batch from the first to the last step; whether there may be another. `sink` lends the sink, for a batch.
+    /// Takes a batch from the first to the last step; returns true if there may be another. `sink` lends the
+    /// sink, for a batch.
     fn batch(
         &mut self,
         engine: &Engine,
@@ -332,7 +335,7 @@ impl<'s> Hand<'s> {
         Ok(more)
     }
 
-    /// Fills the batch; whether there are more packets.
+    /// Fills the batch; returns true if there are more packets.
     fn fill(&mut self) -> io::Result<bool> {
         self.batch.clear();
         self.origins.clear();
@@ -357,9 +360,9 @@ impl<'f> Replay<'f> {
     }
 }
 
-/// What becomes of a packet, as the program said.
+/// Fate of a packet, by the program's verdict.
 enum Fate {
-    /// Out of the port on which it came.
+    /// Out of the incoming port.
     Back,
     /// Out of another interface.
     To(u32),
@@ -379,7 +382,7 @@ fn fate(batch: &Batch, at: usize) -> Fate {
     })
 }
 
-/// Sends or drops each packet of a batch that was run.
+/// Sends or drops each packet of a batch after its run.
 fn settle(
     batch: &Batch,
     origins: &[(u64, Arrival)],

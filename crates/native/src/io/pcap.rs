@@ -1,4 +1,4 @@
-//! Writes classic capture files, with times in nanoseconds.
+//! Writer of classic capture files, with times in nanoseconds.
 //!
 //! Source: draft-ietf-opsawg-pcap, "PCAP Capture File Format".
 
@@ -13,14 +13,14 @@ const VERSION: [u16; 2] = [2, 4];
 /// Link type of Ethernet.
 pub const ETHERNET: u32 = 1;
 
-/// What a file says of all its packets.
+/// Global properties of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Form {
     /// Their link type.
     pub link: u32,
-    /// Bytes that are kept of each.
+    /// Maximum number of bytes kept of each packet.
     pub most: usize,
-    /// Whether the length that is written of a packet has the bytes in it that were cut off before it came.
+    /// True if the recorded length includes bytes that were cut off before the packet arrived.
     pub whole: bool,
 }
 
@@ -31,7 +31,7 @@ impl Default for Form {
     }
 }
 
-/// A capture file that is being written. Each packet gets the time of the one that it was when it came in.
+/// A capture file that is being written. Each packet gets the arrival time of its original.
 pub struct Writer<W: Write> {
     out: W,
     form: Form,
@@ -51,7 +51,7 @@ impl<W: Write> Writer<W> {
         Ok(Writer { out, form })
     }
 
-    /// Writes what is still in the way to the file.
+    /// Writes buffered data to the file.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -59,7 +59,8 @@ impl<W: Write> Writer<W> {
         self.out.flush()
     }
 
-    /// Writes a packet with this time, in nanoseconds, of which so many bytes were cut off before it came.
+    /// Writes a packet with this time, in nanoseconds; `cut` is the number of bytes that were cut off before
+    /// it arrived.
     ///
     /// # Errors
     /// If it cannot be written.

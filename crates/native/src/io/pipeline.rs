@@ -1,16 +1,20 @@
-//! A graph in stages, each a worker on a processor of its own: what is in front of queues, what is behind the first one that a packet comes to, and so on.
+//! A graph in stages, each a worker on a processor of its own: the part in front of queues, the part behind
+//! the first queue that a packet reaches, and so on.
 //!
-//! The first worker takes packets from sources; those that reach a queue go through a ring of bursts to the next one, with their annotations, which the code
-//! has put into their buffers. A packet that reaches another queue at the last worker stays with it: nothing comes back, so that no
-//! worker ever waits for one that waits for it. Packets come from memory ([`run_graph_pipelined`]) or by wires ([`serve_graph_pipelined`]).
+//! The first worker takes packets from sources; those that reach a queue go through a ring of bursts to the
+//! next one, with their annotations, which the code has put into their buffers. A packet that reaches another
+//! queue at the last worker stays with it: nothing goes back, so no worker ever waits for one that waits for
+//! it. Packets come from memory ([`run_graph_pipelined`]) or by wires ([`serve_graph_pipelined`]).
 //!
-//! Where a ring is full the worker in front of it waits (back-pressure): no packet is lost between stages. What comes by an interface meanwhile waits there, and what finds
-//! no room there is lost before it came here. Whichever worker ends, for whatever reason, says so in its rings, and the others end, too: those behind it when
-//! they have sent what is in the rings. Somebody else has the engine to himself when the first worker has stopped and the others have sent what was in the rings
+//! If a ring is full, the worker in front of it waits (back-pressure): no packet is lost between stages.
+//! Packets that arrive at an interface meanwhile wait there; those for which the interface has no room are
+//! lost before they are received. A worker that ends, for whatever reason, closes its rings, and the others
+//! end, too: those behind it when they have sent the contents of the rings. Somebody else can access the
+//! engine exclusively when the first worker has stopped and the others have sent the contents of the rings
 //! ([`super::floor`]).
 //!
-//! Invariant: received + copies = sent + dropped, over all stages together, where the graph counts what it drops itself. Packets of a flow that take the
-//! same way stay in order.
+//! Invariant: received + copies = sent + dropped, over all stages together, where the graph itself counts the
+//! dropped packets. Packets of a flow that take the same path stay in order.
 
 use std::collections::VecDeque;
 use std::io;
@@ -28,18 +32,19 @@ use super::{Crew, joined};
 use crate::engine::{Engine, Lane};
 use crate::runtime::packet::{Batch, Carried, Layout};
 
-/// Bursts that a ring holds. Each is a batch's.
+/// Bursts that a ring holds. Each comes from one batch.
 const RING: usize = 16;
-/// Looks at a ring, or at wires, before the processor is given away.
+/// Number of looks at a ring, or at wires, before the processor is yielded.
 const SPINS: u32 = 64;
-/// Looks before a worker sleeps, and how long it does. (Sockets have room for what comes meanwhile.)
+/// Number of looks before a worker sleeps, and the duration of the sleep. (Sockets have room for packets that
+/// arrive meanwhile.)
 const YIELDS: u32 = 2_000;
 const NAP: Duration = Duration::from_micros(50);
 
 /// A packet on its way from stage to stage.
 #[derive(Clone, Copy, Debug)]
 struct Parcel {
-    /// Where its bytes begin among the burst's.
+    /// Offset of its bytes in the burst.
     at: usize,
     carried: Carried,
     source: usize,
@@ -69,27 +74,27 @@ impl Burst {
     }
 }
 
-/// Bursts from one worker to another, in order. One side pushes, one takes; each slot belongs to one of them at a time, by the two counts, so that its lock
-/// is never waited for.
+/// Ring of bursts from one worker to another, in order. One side pushes, one takes; each slot belongs to one
+/// of them at a time, by the two counts, so its lock is never contended.
 struct Ring<T> {
     slots: Box<[Mutex<T>]>,
-    /// How often was pushed, and taken.
+    /// Numbers of pushed and of taken bursts.
     pushed: AtomicUsize,
     taken: AtomicUsize,
-    /// Nothing is pushed any more.
+    /// True if nothing will be pushed any more.
     closed: AtomicBool,
-    /// Nothing is taken any more.
+    /// True if nothing will be taken any more.
     gone: AtomicBool,
 }
 
-/// What came of a look at a ring.
+/// Result of a look at a ring.
 #[derive(PartialEq, Eq, Debug)]
 enum Look {
-    /// There was room, or something.
+    /// There was room, or an item.
     Done,
     /// Not now.
     Later,
-    /// And there never will be: the other side has ended.
+    /// Never again: the other side has ended.
     Never,
 }
 
@@ -104,7 +109,7 @@ impl<T: Default> Ring<T> {
         }
     }
 
-    /// Whether there is room, for the side that pushes.
+    /// Checks for room, for the side that pushes.
     fn room(&self) -> Look {
         let free =
             self.pushed.load(Ordering::Relaxed) - self.taken.load(Ordering::Acquire) < self.slots.len();
@@ -115,7 +120,8 @@ impl<T: Default> Ring<T> {
         }
     }
 
-    /// Whether there is something, for the side that takes. It is asked first whether all was pushed: what came before that is seen then.
+    /// Checks for an item, for the side that takes. `closed` is read first: everything pushed before that is
+    /// seen then.
     fn filled(&self) -> Look {
         let closed = self.closed.load(Ordering::Acquire);
         let filled = self.pushed.load(Ordering::Acquire) != self.taken.load(Ordering::Relaxed);
@@ -126,14 +132,15 @@ impl<T: Default> Ring<T> {
         }
     }
 
-    /// The slot of number `at`, which belongs to whoever asks.
+    /// Swaps an item with the slot of number `at`, which belongs to the caller.
     fn exchange(&self, at: usize, with: &mut T) {
         if let Ok(mut slot) = self.slots[at % self.slots.len()].lock() {
             std::mem::swap(&mut *slot, with);
         }
     }
 
-    /// Puts something in, and takes out what the other side has left there, to be used again; [`Look::Done`] only then.
+    /// Pushes an item, and takes out the one that the other side has left there for reuse; only if the result
+    /// is [`Look::Done`].
     fn push(&self, what: &mut T) -> Look {
         let look = self.room();
         if look == Look::Done {
@@ -144,7 +151,7 @@ impl<T: Default> Ring<T> {
         look
     }
 
-    /// The same the other way round.
+    /// The same for the side that takes.
     fn take(&self, what: &mut T) -> Look {
         let look = self.filled();
         if look == Look::Done {
@@ -156,7 +163,7 @@ impl<T: Default> Ring<T> {
     }
 }
 
-/// A side of a ring: when it ends, however it does, the other one is told.
+/// One side of a ring: when it is dropped, the other one is told.
 struct Side<'r>(&'r AtomicBool);
 
 impl Drop for Side<'_> {
@@ -165,7 +172,7 @@ impl Drop for Side<'_> {
     }
 }
 
-/// How often a worker has looked in vain.
+/// Number of a worker's looks in vain.
 #[derive(Default)]
 struct Idle(u32);
 
@@ -180,7 +187,7 @@ impl Idle {
     }
 }
 
-/// Tries until it is done; whether it ever was.
+/// Retries until it is done; returns false if that never happens.
 fn until_done(mut attempt: impl FnMut() -> Look) -> bool {
     let mut idle = Idle::default();
     loop {
@@ -192,25 +199,26 @@ fn until_done(mut attempt: impl FnMut() -> Look) -> bool {
     }
 }
 
-/// Where packets come from and go to. All workers ask.
+/// Sources and sinks of packets. All workers use it.
 trait Carry: Sync {
-    /// What the first worker has to itself, of so many packets at once.
+    /// State of the first worker, for this many packets at once.
     fn hand(&self, size: usize) -> io::Result<Hand<'_>>;
 
-    /// Fills the batch from a source, and counts what was received.
+    /// Fills the batch from a source, and counts received packets.
     fn fill(&self, hand: &mut Hand<'_>, source: usize) -> io::Result<()>;
 
-    /// Takes a packet that is sent; `false` if there is no room for it.
+    /// Takes a sent packet; `false` if there is no room for it.
     fn take(&self, packet: Departure<'_>) -> io::Result<bool>;
 
-    /// Sends what was taken, or goes on to.
+    /// Sends queued packets, or continues to.
     fn flush(&self) -> io::Result<()>;
 
-    /// What the first worker does when all sources had their turn: `any` had packets, of so many in all.
+    /// Next action of the first worker after a round of all sources: `any` if some had packets, `received` in
+    /// all.
     fn next(&self, any: bool, received: u64) -> Next;
 }
 
-/// Packets in memory, and what takes those that are sent.
+/// Packets in memory, and the receiver of sent packets.
 struct Memory<'m, T> {
     sources: Sources<'m>,
     outputs: usize,
@@ -243,7 +251,8 @@ impl<T: Fn(Departure<'_>) -> io::Result<()> + Sync> Carry for Memory<'_, T> {
     }
 }
 
-/// Wires of sources and outputs. A wire belongs to whoever receives a batch by it or sends a packet, no longer: nobody sleeps with one.
+/// Wires of sources and outputs. A wire is locked while a worker receives a batch by it or sends a packet,
+/// and no longer: nobody sleeps with the lock.
 struct Wires<'w, W> {
     wires: Vec<Mutex<&'w mut W>>,
     ends: Ends<'w>,
@@ -291,12 +300,14 @@ impl<W: Wire + Send> Carry for Wires<'_, W> {
     }
 }
 
-/// Runs all packets of all sources through a graph that was compiled in stages, with this many outputs beside that of its queues, by the engine's workers, each a
-/// stage. `take` is called by all. `between` is asked now and then, when all are between two batches and nothing is in the rings: it may put another engine, of a
-/// graph in stages, in the place of this one; `false` ends the run.
+/// Runs all packets of all sources through a graph that was compiled in stages, with this many outputs beside
+/// that of its queues, by the engine's workers, each a stage. `take` is called by all. `between` is called
+/// now and then, when all are between two batches and the rings are empty: it may replace the engine by
+/// another one, of a graph in stages; `false` ends the run.
 ///
 /// # Errors
-/// If what takes the packets fails, there is no memory for a batch, a worker cannot begin, or there is one worker only.
+/// If the receiver of sent packets fails, there is no memory for a batch, a worker cannot begin, or there is
+/// only one worker.
 pub fn run_graph_pipelined<'f>(
     engine: &mut Engine,
     sources: impl Into<Sources<'f>>,
@@ -311,8 +322,9 @@ pub fn run_graph_pipelined<'f>(
     run(engine, &memory, (sources.feeds.len(), outputs), (size, crew), between)
 }
 
-/// Serves the wires of such a graph's sources and outputs for as long as `plan` says. The first worker receives; all send, each what leaves by its stage. What was
-/// received is processed and sent before this returns. `between` is asked as there.
+/// Serves the wires of such a graph's sources and outputs as long as `plan` says. The first worker receives;
+/// each sends the packets that leave by its stage. Received packets are processed and sent before this
+/// returns. `between` is called as there.
 ///
 /// # Errors
 /// As for [`run_graph_pipelined`], and if a wire fails.
@@ -362,7 +374,7 @@ fn run(
                     any = true;
                     lane.done(stamp, hand.numbers.len() as u64);
                     if !burst.parcels.is_empty() && !until_done(|| ring.push(burst)) {
-                        // A worker behind has failed, and says why.
+                        // A worker behind this one has failed, and reports the error.
                         return Ok(Next::End);
                     }
                     burst.clear();
@@ -411,7 +423,8 @@ fn run(
     Ok(ran)
 }
 
-/// Takes a batch from a source to the outputs, and to queues: that is the burst's. Whether any packet was received.
+/// Takes a batch from a source to the outputs, and to queues: those packets go into the burst. Returns true
+/// if any packet was received.
 fn in_front(
     engine: &Engine,
     lane: &mut Lane,
@@ -438,7 +451,8 @@ fn in_front(
     Ok(true)
 }
 
-/// Sends what a batch has sent, but for what is in queues, which is the burst's then. `origin` knows source and number of the packet that came in at a place.
+/// Sends the packets that a batch has sent, except those in queues, which go into the burst. `origin` returns
+/// source and number of the packet received at a place.
 fn settle(
     batch: &Batch,
     (ran, queue): (&mut GraphRan, usize),
@@ -462,19 +476,20 @@ fn settle(
     carry.flush()
 }
 
-/// What a worker behind others has to itself.
+/// State of a worker behind others.
 struct Behind {
     lane: Lane,
     batch: Batch,
-    /// Of the packets in the batch.
+    /// Sources and numbers of the packets in the batch.
     origins: Vec<(usize, u64)>,
-    /// The burst at hand, and how many of its packets were run.
+    /// The current burst, and the number of its packets that were run.
     burst: Burst,
     done: usize,
-    /// What the batch at hand has left in queues, and what waits of that where there is no stage behind.
+    /// Packets that the current batch has left in queues, and those of them that wait if there is no stage
+    /// behind.
     left: Burst,
     again: VecDeque<Burst>,
-    /// Where packets of queues come in by, and where they go out.
+    /// Source number for packets from queues, and output number for packets to queues.
     ingress: u32,
     queue: usize,
     idle: Idle,
@@ -505,7 +520,7 @@ impl Behind {
         })
     }
 
-    /// Fills a batch with what waits longest, if anything does, for a program that wants descriptors to lie so.
+    /// Fills a batch with the packets that have waited longest, if any, with descriptors in this layout.
     fn next(&mut self, ring: &Ring<Burst>, layout: Layout) -> io::Result<Look> {
         self.batch.clear();
         self.batch.expect(layout);
@@ -525,7 +540,7 @@ impl Behind {
         }
         self.idle = Idle::default();
         if let Some(first) = self.burst.parcels.get(self.done) {
-            // What came in one batch may be longer than what came before.
+            // A batch may bring longer packets than those before.
             self.batch.grow_to(first.carried.length())?;
         }
         for parcel in &self.burst.parcels[self.done..] {
@@ -538,7 +553,8 @@ impl Behind {
         Ok(Look::Done)
     }
 
-    /// Takes the batch to the outputs, and to queues: that is the next stage's, if there is one. Whether it goes on.
+    /// Takes the batch to the outputs, and to queues: those packets go to the next stage, if there is one.
+    /// Returns true to go on.
     fn run(&mut self, engine: &Engine, carry: &impl Carry, onward: Option<&Ring<Burst>>) -> io::Result<bool> {
         let Behind { lane, batch, origins, left, again, queue, meter, ran, .. } = self;
         let stamp = lane.stamp();
@@ -556,7 +572,7 @@ impl Behind {
         match onward {
             _ if left.parcels.is_empty() => {}
             Some(ring) if until_done(|| ring.push(left)) => left.clear(),
-            // A worker behind has failed, and says why.
+            // A worker behind this one has failed, and reports the error.
             Some(_) => return Ok(false),
             None => again.push_back(std::mem::take(left)),
         }
@@ -568,11 +584,12 @@ impl Behind {
 mod tests {
     use super::*;
 
-    /// Steps of the side that pushes three numbers and ends, and of the side that takes until there is nothing more, in one order of many.
+    /// Steps of the side that pushes three numbers and ends, and of the side that takes until there is
+    /// nothing more, in one of many orders.
     struct Run {
         ring: Ring<u32>,
         pushed: u32,
-        /// Between a look and what follows from it.
+        /// True between a look and the exchange that follows it.
         looked: [bool; 2],
         swapped: [bool; 2],
         taken: Vec<u32>,
@@ -637,7 +654,7 @@ mod tests {
             for order in 0..1u32 << STEPS {
                 let mut run = Run::new(slots);
                 (0..STEPS).for_each(|step| run.step(order >> step & 1 == 1));
-                // Then by turns: however it has begun, it comes to an end.
+                // Then alternately: every run ends, however it has begun.
                 for _ in 0..40 {
                     [true, false].into_iter().for_each(|taker| run.step(taker));
                 }

@@ -1,10 +1,11 @@
-//! Workers that have queues of ports, whatever brings the packets: AF_XDP ([`super::xdp`]) or DPDK.
+//! Workers that have queues of ports, for AF_XDP ([`super::xdp`]) and DPDK.
 //!
-//! A worker has some queues of every port and the thread that it runs on: packets go from the first step to the last by it, so that those of one queue keep
-//! their order. Which flows come by which queue is the port's business. Queues take turns, a batch each; what packets are for is here, how they come and go
-//! is the trait's `Carry`.
+//! A worker has some queues of every port and a thread of its own: it takes packets from the first step to
+//! the last, so that those of one queue keep their order. The port assigns flows to queues. Queues take
+//! turns, a batch each. This module processes packets; the trait `Carry` receives and sends them.
 //!
-//! Invariant: as in [`super`]. What a port has no room for is dropped, and counted, for [`Reason::NoRoom`]; nothing waits for it.
+//! Invariant: as in [`super`]. A packet for which a port has no room is dropped, and counted, for
+//! [`Reason::NoRoom`]; nothing waits for it.
 
 use std::io;
 use std::ops::Range;
@@ -20,41 +21,41 @@ use crate::engine::{Engine, Lane};
 use crate::runtime::packet::Batch;
 use crate::runtime::worker::Event;
 
-/// Whose buffers programs work on.
+/// Owner of the buffers that programs work on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Metadata {
-    /// Those that packets come in: descriptors are written over them.
+    /// The port's: descriptors are written over them.
     #[default]
     InPlace,
     /// The program's: packets are copied in, and out into other buffers.
     Copy,
 }
 
-/// How ports are served.
+/// Parameters of serving ports.
 #[derive(Clone, Copy)]
 pub struct Plan<'p> {
-    /// Packets that are taken at once, at most.
+    /// Maximum number of packets to take at once.
     pub batch: usize,
-    /// Whether they are copied.
+    /// Overlay or copies.
     pub metadata: Metadata,
-    /// No more packets are received than these, by one worker; by several, a batch each more.
+    /// Maximum number of packets to receive; with several workers each may receive up to one batch more.
     pub most: u64,
-    /// Whether to go on, asked by all workers after every batch and while nothing comes.
+    /// Returns true to go on; called by all workers after every batch and while nothing comes.
     pub goes_on: &'p (dyn Fn() -> bool + Sync),
 }
 
-/// What came by a queue.
+/// Packets received by a queue.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Received {
     pub(super) packets: u64,
-    /// Of those, not taken into the batch.
+    /// Packets among them that were not taken into the batch.
     pub(super) unfit: u64,
 }
 
-/// A worker's queues, and the packets that are under way by it. What is to leave is put to lists, each of which leaves by one port: a list for each port or, of
-/// a graph, for each output.
+/// A worker's queues, and its packets in flight. Packets to be sent are put on lists, each of which leaves by
+/// one port: a list for each port or, for a graph, for each output.
 pub(super) trait Carry {
-    /// What times its packets.
+    /// The meter for its packets.
     fn meter() -> Meter;
 
     /// The port of each queue.
@@ -63,14 +64,14 @@ pub(super) trait Carry {
     /// The batch that was received last.
     fn batch(&mut self) -> &mut Batch;
 
-    /// Fills the batch with what has come by a queue, as received by interface or source `ingress`.
+    /// Fills the batch with packets received by a queue, as from interface or source `ingress`.
     fn receive(&mut self, queue: usize, most: usize, ingress: u32) -> io::Result<Received>;
 
-    /// Puts packet `at` of the batch, or a copy of one, which lies there, to a list; it came by this queue.
+    /// Puts packet `at` of the batch, or a copy at these addresses, on a list; it was received by this queue.
     fn forward(&mut self, at: Option<usize>, bounds: Range<u32>, list: usize, queue: usize)
     -> io::Result<()>;
 
-    /// Puts all packets that a graph has sent to the lists of their outputs.
+    /// Puts all packets that a graph has sent on the lists of their outputs.
     fn depart(&mut self, queue: usize) -> io::Result<()> {
         for at in 0..self.batch().sent_len() {
             let Some((output, original, bounds)) = self.batch().departure(at) else { continue };
@@ -79,23 +80,25 @@ pub(super) trait Carry {
         Ok(())
     }
 
-    /// Sends what is in the lists, tells of each how many its port takes and how many it does not, and is done with all others.
+    /// Sends the lists, reports for each how many packets its port takes and how many it does not, and frees
+    /// all other packets.
     fn close(&mut self, told: impl FnMut(usize, [u64; 2])) -> io::Result<()>;
 
-    /// Nothing has come by a queue.
+    /// Handles a queue by which nothing has come.
     fn idle(&mut self) -> io::Result<()>;
 
     /// Gives ports some time to send the last packets.
     fn finish(&mut self) -> io::Result<()>;
 }
 
-/// Ports as workers have them.
+/// Ports as workers see them.
 pub(super) struct Served<'s, L, E> {
-    /// What each worker gets.
+    /// Queues of each worker.
     pub(super) lines: Vec<L>,
-    /// Makes of that, on the worker's thread, what carries packets, with lists that leave by these ports; `true`: of a graph.
+    /// Makes the worker's [`Carry`] from its queues, on the worker's thread, with lists that leave by these
+    /// ports; `true` for a graph.
     pub(super) enter: E,
-    /// The numbers of ports to XDP programs.
+    /// Interface numbers of ports for XDP programs.
     pub(super) numbers: &'s [u32],
     pub(super) plan: &'s Plan<'s>,
     pub(super) crew: &'s Crew<'s>,
@@ -107,7 +110,7 @@ where
     E: Fn(L, &[usize], bool) -> io::Result<C> + Sync,
     C: Carry,
 {
-    /// Runs an XDP program on what comes, by as many workers as the engine is for. `attend` goes on beside them.
+    /// Runs an XDP program on received packets, by all workers of the engine. `attend` runs beside them.
     pub(super) fn run(self, engine: &mut Engine, attend: Option<Attend<'_>>) -> io::Result<Ran> {
         let Served { lines, enter, numbers, plan, crew } = self;
         let total = Total { received: AtomicU64::new(0), plan };
@@ -142,8 +145,9 @@ where
         Ok(Ran { total: start.elapsed(), ..ran })
     }
 
-    /// Runs a graph on what comes by the ports of its sources, by as many workers as the engine is for. `between` is asked between batches, of several
-    /// workers now and then, when all of them are between two; it may put another engine in the place of this one.
+    /// Runs a graph on the packets received by the ports of its sources, by all workers of the engine.
+    /// `between` is called between batches; with several workers now and then, when all of them are between
+    /// two. It may replace the engine by another one.
     pub(super) fn run_graph(
         self,
         engine: &mut Engine,
@@ -230,8 +234,8 @@ where
     }
 }
 
-/// Has each worker do its part, in a thread of its own, and gives what each has of it: `begin` makes what a worker has to itself, `step` takes a batch from the
-/// first to the last step. `beside` is done meanwhile.
+/// Runs each worker in a thread of its own, and returns the state of each: `begin` makes it, `step` takes a
+/// batch from the first to the last step. `beside` runs meanwhile.
 fn spread<L: Send, C: Carry, S: Send>(
     engine: &mut Engine,
     lines: Vec<L>,
@@ -274,21 +278,21 @@ struct Total<'p> {
 }
 
 impl Total<'_> {
-    /// How many may be received at once; none if it is enough.
+    /// Number of packets that may be received at once; `None` if it is enough.
     fn most(&self) -> Option<usize> {
         let left = self.plan.most.saturating_sub(self.received.load(Ordering::Relaxed));
         (left > 0 && (self.plan.goes_on)()).then(|| left.min(self.plan.batch as u64) as usize)
     }
 
     fn add(&self, received: u64) {
-        // Workers need not share a line for a number that nothing depends on.
+        // Workers need not share a cache line for a number that nothing depends on.
         if self.plan.most != u64::MAX {
             self.received.fetch_add(received, Ordering::Relaxed);
         }
     }
 }
 
-/// A queue that is served, and what its packets are to the program.
+/// A queue to serve, its port, and the interface and source numbers of its packets.
 #[derive(Clone, Copy)]
 struct Turn {
     queue: usize,
@@ -310,7 +314,7 @@ impl<C: Carry> Round<C> {
         Round { carry, turns, next: 0, meter: C::meter() }
     }
 
-    /// The queues of the ports of sources: another port is for sending.
+    /// The queues of the ports of sources: other ports are only for sending.
     fn of_graph(carry: C, ends: &Ends<'_>) -> Round<C> {
         let ports = carry.ports();
         let of = |(source, wanted): (usize, &usize)| {
@@ -326,8 +330,8 @@ impl<C: Carry> Round<C> {
         Round::new(carry, turns)
     }
 
-    /// Serves the queue whose turn it is; whether to go on. `take` takes at most so many packets of a queue from the first to the last step, and says how
-    /// many these were.
+    /// Serves the queue whose turn it is; returns true to go on. `take` takes at most this many packets of a
+    /// queue from the first to the last step, and returns their number.
     fn step(
         &mut self,
         total: &Total<'_>,
@@ -344,7 +348,8 @@ impl<C: Carry> Round<C> {
         Ok(true)
     }
 
-    /// Takes a batch from a queue through a program, by `run`, which gives what was put into rings: how many packets were received.
+    /// Takes a batch from a queue through a program, by `run`, which returns the records put into rings;
+    /// returns the number of received packets.
     fn program(
         &mut self,
         turn: Turn,
@@ -365,7 +370,7 @@ impl<C: Carry> Round<C> {
         Ok(packets)
     }
 
-    /// The same with a graph.
+    /// The same for a graph.
     fn graph(
         &mut self,
         turn: Turn,
@@ -391,7 +396,7 @@ impl<C: Carry> Round<C> {
     }
 }
 
-/// Runs the batch at hand: how many records were put into rings.
+/// Runs the current batch; returns the number of records put into rings.
 fn measured(
     carry: &mut impl Carry,
     meter: &mut Meter,
@@ -403,9 +408,9 @@ fn measured(
     events as u64
 }
 
-/// Does with the packets of a batch what a program has said.
+/// Handles the packets of a batch by the program's verdicts.
 fn settle(carry: &mut impl Carry, turn: Turn, numbers: &[u32], account: &mut Account) -> io::Result<()> {
-    // Of what leaves by the port that it came by: those that were not redirected there.
+    // Packets that leave by the incoming port without a redirect to it.
     let mut back = 0;
     for at in 0..carry.batch().len() {
         let list = match fate(carry.batch(), at) {

@@ -1,24 +1,26 @@
-//! Packets spread over workers, by flow.
+//! Spreading of packets over workers, by flow.
 //!
-//! A flow is what has the same addresses and, for whole packets of TCP, UDP, SCTP and DCCP, the same ports, whichever end sends. (Fragments but
-//! the first have no ports: they go by their addresses.) Packets of neither version of IP go by their Ethernet addresses. So both directions of a
-//! connection have one worker, and each worker has its packets in the order in which they came.
+//! A flow is the packets with the same addresses and, for whole packets of TCP, UDP, SCTP and DCCP, the same
+//! ports, whichever end sends. (Fragments except the first have no ports: they are identified by their
+//! addresses.) Packets of neither version of IP are identified by their Ethernet addresses. So both
+//! directions of a connection have one worker, and each worker has its packets in the order of arrival.
 //!
-//! Receive-side scaling of network cards computes Toeplitz' hash with a key that, made symmetric, leaves 16 of its bits (Woo and Park,
-//! 2012). In software the ends are put in order and multiplied, so that every bit counts.
+//! Receive-side scaling of network cards computes Toeplitz' hash with a key that, made symmetric, leaves 16
+//! of its bits (Woo and Park, 2012). Our software hash sorts and multiplies the ends, so that every bit
+//! counts.
 
 /// `ETH_P_IP`, `ETH_P_IPV6`, and the tags that may be in front of them.
 const IP: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 const TAGS: [u16; 2] = [0x8100, 0x88a8];
-/// Tags that are looked behind.
+/// Maximum number of tags that are skipped.
 const MOST_TAGS: usize = 4;
-/// TCP, UDP, DCCP, SCTP: the ports come first.
+/// TCP, UDP, DCCP, SCTP: the header begins with the ports.
 const WITH_PORTS: [u8; 4] = [6, 17, 33, 132];
 /// Odd, with about as many ones as zeros.
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Which of so many workers a packet belongs to.
+/// The number of the worker that a packet belongs to, below `workers`.
 pub fn worker_of(frame: &[u8], workers: u32) -> u32 {
     ((u64::from(flow_hash(frame)) * u64::from(workers)) >> 32) as u32
 }
@@ -35,7 +37,7 @@ pub fn flow_hash(frame: &[u8]) -> u32 {
         .map_or(0, mixed)
 }
 
-/// Two ends, and what else the flow is told by.
+/// Two ends, and further fields that identify the flow.
 type Ends = (u64, u64, u64);
 
 fn number(bytes: &[u8]) -> u64 {
@@ -52,7 +54,7 @@ fn mixed((a, b, more): Ends) -> u32 {
     (mixed >> 32) as u32
 }
 
-/// The type of what is in an Ethernet frame, behind its tags, and its bytes.
+/// The type of the payload of an Ethernet frame, behind its tags, and its bytes.
 fn network(frame: &[u8]) -> (u16, &[u8]) {
     let mut at = 12;
     for _ in 0..=MOST_TAGS {
@@ -65,7 +67,8 @@ fn network(frame: &[u8]) -> (u16, &[u8]) {
     (0, &[])
 }
 
-/// An address with a port, if there is one: ends of different addresses are in the order of these, whatever the ports.
+/// An address with a port, if there is one: ends with different addresses are ordered by these, whatever the
+/// ports.
 fn end(address: u64, port: u64) -> u64 {
     address << 16 | port
 }
@@ -85,7 +88,7 @@ fn ip(header: &[u8]) -> Option<Ends> {
     Some((end(number(&fixed[12..16]), from), end(number(&fixed[16..20]), to), u64::from(fixed[9])))
 }
 
-/// Ports directly behind the header only: extensions are not looked behind.
+/// Ports directly behind the header only: extension headers are not skipped.
 fn ipv6(header: &[u8]) -> Option<Ends> {
     let fixed = header.get(..40)?;
     let (from, to) = ports(fixed[6], header.get(40..));
@@ -93,21 +96,21 @@ fn ipv6(header: &[u8]) -> Option<Ends> {
     Some((end(address(8), from), end(address(24), to), u64::from(fixed[6])))
 }
 
-/// The part of a list of packets, over and over, that one worker has.
+/// The part of a repeated list of packets that one worker has.
 #[derive(Debug)]
 pub(super) struct Share {
-    /// Places in the list, ascending.
+    /// Positions in the list, ascending.
     places: Vec<u32>,
-    /// Packets in the list, and in all.
+    /// Number of packets in the list, and in all.
     length: u64,
     count: u64,
-    /// The next of `places`, and the number of the list's first packet this time.
+    /// The next of `places`, and the number of the list's first packet in this round.
     next: usize,
     base: u64,
 }
 
 impl Share {
-    /// What each worker has of a list, of which `count` packets are taken in all.
+    /// Share of each worker in a list, of which `count` packets are taken in all.
     pub(super) fn all<'f>(frames: impl Iterator<Item = &'f [u8]>, count: u64, workers: u32) -> Vec<Share> {
         let new = |_| Share { places: Vec::new(), length: 0, count, next: 0, base: 0 };
         let mut shares: Vec<Share> = (0..workers.max(1)).map(new).collect();
@@ -121,7 +124,8 @@ impl Share {
         shares
     }
 
-    /// The next packet: its place in the list, and its number among all; none whose number is `until` or more.
+    /// The next packet: its position in the list, and its number among all; `None` if its number is `until`
+    /// or more.
     pub(super) fn next_below(&mut self, until: u64) -> Option<(u32, u64)> {
         if self.next == self.places.len() {
             (self.next, self.base) = (0, self.base + self.length);
@@ -140,7 +144,7 @@ impl Share {
 mod tests {
     use super::*;
 
-    /// A frame between two ends, with so many VLAN tags.
+    /// A frame between two ends, with this many VLAN tags.
     fn frame(from: (u32, u16), to: (u32, u16), protocol: u8, tags: usize) -> Vec<u8> {
         let mut frame = vec![0; 12];
         for _ in 0..tags {

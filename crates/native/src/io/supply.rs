@@ -1,6 +1,8 @@
-//! Packets of a source as one worker has them: from a list in memory, over and over, or from a stream, which is read as it goes.
+//! Packets of a source as one worker sees them: from a list in memory, repeated, or from a stream, which is
+//! read on the fly.
 //!
-//! A stream is read by each of several workers for itself, who leaves out what is another one's flow: so memory does not depend on how long it is.
+//! Each of several workers reads a stream for itself and skips the flows of others: so memory does not depend
+//! on its length.
 
 use std::fmt;
 use std::io;
@@ -8,40 +10,41 @@ use std::io;
 use super::steer::{Share, worker_of};
 use crate::runtime::packet::Arrival;
 
-/// A packet as a source has it.
+/// A packet of a source.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'r> {
     /// Its bytes.
     pub bytes: &'r [u8],
-    /// What is known of it beside.
+    /// Its metadata.
     pub arrival: Arrival,
 }
 
-/// Packets that are read one after the other.
+/// Packets that are read sequentially.
 pub trait Stream: Send {
-    /// The next one; none at the end.
+    /// The next one; `None` at the end.
     ///
     /// # Errors
     /// If it cannot be read.
     fn next(&mut self) -> io::Result<Option<Record<'_>>>;
 }
 
-/// What packets can be read from, from the first on each time that it is opened.
+/// Origin of a stream, which begins with the first packet each time it is opened.
 pub trait Origin: Sync + fmt::Debug {
-    /// Begins to read.
+    /// Opens the stream.
     ///
     /// # Errors
     /// If it cannot be read.
     fn open(&self) -> io::Result<Box<dyn Stream>>;
 }
 
-/// The packets of one source that one worker has: of a list its share and, once it was looked at, place and number of the next one.
+/// The packets of one source for one worker; for a list, its share and, once looked at, place and number of
+/// the next one.
 pub(super) enum Supply<'f> {
     Listed(List<'f>, Share, Option<(u32, u64)>),
     Read(Box<Reading<'f>>),
 }
 
-/// Frames in memory, in their order or in this one.
+/// Frames in memory, in their own order or in this one.
 #[derive(Clone, Copy)]
 pub(super) struct List<'f> {
     pub(super) frames: &'f [Vec<u8>],
@@ -53,7 +56,7 @@ impl<'f> List<'f> {
         self.order.map_or(self.frames.len(), <[u32]>::len)
     }
 
-    /// The frame at a place; none is empty, and so too short to be run.
+    /// The frame at a place; an empty slice if there is none, which is too short to be run.
     fn frame(&self, place: usize) -> &'f [u8] {
         let at = match self.order {
             Some(order) => order.get(place).map(|at| *at as usize),
@@ -64,7 +67,7 @@ impl<'f> List<'f> {
 }
 
 impl<'f> Supply<'f> {
-    /// What each worker has of a source: of a stream, if there is one, else of the list.
+    /// Supplies of each worker for a source: from a stream, if there is one, else from the list.
     pub(super) fn all(
         list: List<'f>,
         count: u64,
@@ -80,7 +83,8 @@ impl<'f> Supply<'f> {
         Ok(shares.into_iter().map(|share| Supply::Listed(list, share, None)).collect())
     }
 
-    /// The next packet and its number among all of the source, if that is below `until`. It stays the next one until [`Supply::advance`].
+    /// The next packet and its number among all of the source, if that is below `until`. It stays the next
+    /// one until [`Supply::advance`].
     pub(super) fn peek(&mut self, until: u64) -> io::Result<Option<(Record<'_>, u64)>> {
         match self {
             Supply::Listed(list, share, next) => {
@@ -97,7 +101,7 @@ impl<'f> Supply<'f> {
         }
     }
 
-    /// Goes on to the packet behind that.
+    /// Goes on to the following packet.
     pub(super) fn advance(&mut self) {
         match self {
             Supply::Listed(_, _, next) => *next = None,
@@ -106,24 +110,24 @@ impl<'f> Supply<'f> {
     }
 }
 
-/// A stream, and how far it was read.
+/// A stream, and the position in it.
 pub(super) struct Reading<'f> {
     origin: &'f dyn Origin,
     stream: Option<Box<dyn Stream>>,
     worker: u32,
     workers: u32,
-    /// Packets in all; without a limit those that there are, once.
+    /// Number of packets in all; without a limit, those of one round.
     count: u64,
-    /// The number of the next packet that is read, and of the first one of this round.
+    /// Number of the next packet to read, and of the first one of this round.
     next: u64,
     base: u64,
-    /// The packet that was read and not taken yet: what is known of it, and its number.
+    /// The packet that was read but not yet taken: its metadata, and its number.
     held: Option<(Arrival, u64)>,
     bytes: Vec<u8>,
     times: Times,
 }
 
-/// When packets came, in the first round, and what is added in this one.
+/// Times of packets in the first round, and the offset of this one.
 #[derive(Clone, Copy, Default)]
 struct Times {
     first: Option<u64>,
@@ -133,7 +137,7 @@ struct Times {
 }
 
 impl Times {
-    /// The time of the packet that is this one of the round, in the round at hand.
+    /// The time of a packet, by its position in the round, in the current round.
     fn of(&mut self, place: u64, time: u64) -> u64 {
         match place {
             0 => self.first = self.first.or(Some(time)),
@@ -144,7 +148,8 @@ impl Times {
         time.saturating_add(self.added)
     }
 
-    /// Another round begins: its first packet comes as long behind the last one as the second came behind the first.
+    /// Begins another round: its first packet comes as long after the last one as the second came after the
+    /// first.
     fn again(&mut self) {
         let Some(first) = self.first else { return };
         let between = self.second.unwrap_or(first).saturating_sub(first).max(1);
@@ -189,7 +194,7 @@ impl<'f> Reading<'f> {
         Ok(held.map(|(arrival, number)| (Record { bytes: &self.bytes, arrival }, number)))
     }
 
-    /// The stream is at its end: begins it again, if there are to be more packets than it has.
+    /// Handles the end of the stream: begins it again, if more packets are wanted than it has.
     fn round(&mut self) -> io::Result<()> {
         let ends = self.count == u64::MAX || self.next == self.base;
         self.stream = if ends { None } else { Some(self.origin.open()?) };

@@ -1,5 +1,5 @@
-//! Packets of interfaces that come through [`Wire`]s, by several workers: each has a wire of every interface, and which flows come by which wire is the business of
-//! whoever made these.
+//! Packets of interfaces that come through [`Wire`]s, by several workers: each has a wire of every interface;
+//! whoever makes these assigns flows to them.
 //!
 //! Invariant: as in [`super::queues`].
 
@@ -15,8 +15,8 @@ use super::{Crew, Ran};
 use crate::engine::Engine;
 use crate::runtime::packet::Batch;
 
-/// Runs an XDP program on what comes, by as many workers as the engine is for, each of which has its wires. Packets are copied, whatever `plan` says. `attend` goes on
-/// beside them.
+/// Runs an XDP program on received packets, by all workers of the engine, each of which has its wires.
+/// Packets are copied, whatever `plan` says. `attend` runs beside them.
 ///
 /// # Errors
 /// If a wire fails, or a worker cannot begin.
@@ -32,7 +32,8 @@ pub fn serve_by<W: Wire + Send>(
     Served { lines: wires.iter_mut().collect(), enter, numbers: &numbers, plan, crew }.run(engine, attend)
 }
 
-/// The same of a graph, by the wires of its sources and outputs. `between` is asked now and then, when all workers are between two batches.
+/// The same for a graph, by the wires of its sources and outputs. `between` is called now and then, when all
+/// workers are between two batches.
 ///
 /// # Errors
 /// As for [`serve_by`].
@@ -48,15 +49,15 @@ pub fn serve_graph_by<W: Wire + Send>(
     served.run_graph(engine, ends, between)
 }
 
-/// A worker's wires, and the packets that are under way by it.
+/// A worker's wires, and its packets in flight.
 struct Way<'w, W> {
     batch: Batch,
     wires: &'w mut Vec<W>,
-    /// The wire that each list leaves by, and how many of its packets found room, and how many did not.
+    /// The wire of each list, the number of its packets that were sent, and of those that found no room.
     lists: Vec<(usize, [u64; 2])>,
-    /// Whether packets are a graph's.
+    /// True if packets are a graph's.
     open: bool,
-    /// How often nothing has come since something did.
+    /// Number of looks in vain since something came.
     in_vain: u32,
 }
 

@@ -1,11 +1,12 @@
 //! Packets from and to interfaces by AF_XDP, by several workers.
 //!
-//! A worker's queues ([`super::queues`]) lie over one memory ([`millstream_ports::Line`]).
+//! A worker's queues ([`super::queues`]) share one memory ([`millstream_ports::Line`]).
 //!
-//! In place (by exchange, [`Metadata::InPlace`]) the frames that the kernel fills are the program's buffers: descriptors are written over them, and what is to leave
-//! is put into the ring of the queue that it leaves by, whichever interface that is of, in place of a frame that comes back from there. Nothing is copied
-//! here, and nothing allocated. The memory lies below 2 GiB, where the fields of packets reach; around a packet there is the room that it has
-//! everywhere.
+//! In place (by exchange, [`Metadata::InPlace`]) the frames that the kernel fills are the program's buffers:
+//! descriptors are written over them, and a frame to be sent is put into the ring of its outgoing queue, of
+//! whichever interface, in exchange for a frame that comes back from there. Nothing is copied or allocated.
+//! The memory lies below 2 GiB, within the range of the fields of packets; packets have the usual room around
+//! them.
 //!
 //! Invariant: as in [`super::queues`].
 
@@ -26,21 +27,21 @@ use crate::engine::Engine;
 use crate::runtime::packet::{Batch, Came, Lying};
 use crate::runtime::region::Region;
 
-/// How long the last packets may take to be sent.
+/// Time limit for sending the last packets.
 const LAST: Duration = Duration::from_secs(1);
 
-/// Interfaces that were taken, with queues for each worker.
+/// Interfaces, with queues for each worker.
 pub struct Ports {
     interfaces: Interfaces,
-    /// Their numbers.
+    /// Interface numbers.
     numbers: Vec<u32>,
-    /// Of each line.
+    /// Memory of each line.
     rooms: Vec<Arc<Region>>,
     busy: bool,
 }
 
 impl Ports {
-    /// Takes interfaces of this network namespace, for so many workers with batches of this size.
+    /// Opens interfaces of this network namespace, for this many workers with batches of this size.
     ///
     /// # Errors
     /// As for [`Interfaces::open`].
@@ -54,7 +55,7 @@ impl Ports {
             Ok(room as Arc<dyn Memory>)
         };
         let interfaces = Interfaces::open(names, Lines { workers, at_hand: batch }, options, &mut allot)?;
-        // Those of a try that was given up come first.
+        // Those of an abandoned attempt come first.
         let rooms = rooms.split_off(rooms.len() - workers as usize);
         let numbers = interfaces.all().iter().map(Interface::index).collect();
         Ok(Ports { interfaces, numbers, rooms, busy: options.busy_poll.is_some() })
@@ -65,15 +66,15 @@ impl Ports {
         self.interfaces.all()
     }
 
-    /// What the kernel has dropped before it came here.
+    /// Packets that the kernel has dropped before they were received.
     pub fn lost(&self) -> Lost {
         self.interfaces.lost()
     }
 
-    /// Runs an XDP program on what comes, by as many workers as the engine is for. `attend` goes on beside them.
+    /// Runs an XDP program on received packets, by all workers of the engine. `attend` runs beside them.
     ///
     /// # Errors
-    /// If an interface has gone, or a worker cannot begin.
+    /// If an interface is gone, or a worker cannot begin.
     pub fn run(
         &mut self,
         engine: &mut Engine,
@@ -84,8 +85,9 @@ impl Ports {
         self.served(plan, crew).run(engine, attend)
     }
 
-    /// Runs a graph on what comes by the interfaces of its sources, by as many workers as the engine is for. `between` is asked between batches, of several workers
-    /// now and then, when all of them are between two; it may put another engine in the place of this one.
+    /// Runs a graph on the packets received by the interfaces of its sources, by all workers of the engine.
+    /// `between` is called between batches; with several workers now and then, when all of them are between
+    /// two. It may replace the engine by another one.
     ///
     /// # Errors
     /// As for [`Ports::run`].
@@ -120,28 +122,28 @@ impl Ports {
     }
 }
 
-/// A line, and the memory that it lies over.
+/// A line, and its memory.
 type Room<'w> = (&'w mut Line, &'w Arc<Region>);
 
-/// A worker's queues, and the packets that are under way by it.
+/// A worker's queues, and its packets in flight.
 struct Way<'w> {
     batch: Batch,
     line: &'w mut Line,
-    /// Where the line's memory begins.
+    /// Address of the first byte of the line's memory.
     base: u32,
-    /// In place: the frames of the packets of the batch, as long as they are not sent.
+    /// In place: the frames of the packets of the batch, until they are sent.
     came: Vec<Option<Frame>>,
-    /// Where those lie that have come.
+    /// Locations of the received packets.
     places: Vec<Lying>,
     /// The worker's queues of each interface.
     queues: Vec<Vec<usize>>,
-    /// The interface that each list leaves by, and how many of its packets found room, and how many did not.
+    /// The interface of each list, the number of its packets that were sent, and of those that found no room.
     lists: Vec<(usize, [u64; 2])>,
     metadata: Metadata,
-    /// Whether packets are a graph's.
+    /// True if packets are a graph's.
     open: bool,
     busy: bool,
-    /// How often nothing has come since something did.
+    /// Number of looks in vain since something came.
     in_vain: u32,
 }
 
@@ -166,13 +168,14 @@ impl<'w> Way<'w> {
         Ok(Way { batch, line, base, came, places, queues, lists, metadata, open, busy, in_vain: 0 })
     }
 
-    /// The worker's queue of an interface by which what came by another queue leaves: of one queue always the same, so that it stays in order.
+    /// The worker's queue of an interface for packets received by another queue: always the same for one
+    /// incoming queue, so that they stay in order.
     fn queue_to(&self, interface: usize, came: usize) -> usize {
         let queues = &self.queues[interface];
         queues[self.line.queue(came).1 as usize % queues.len()]
     }
 
-    /// Sends packet `at` of the batch, or one that lies elsewhere, by a queue; `false` if that has no room.
+    /// Sends packet `at` of the batch, or one at other addresses, by a queue; `false` if that has no room.
     #[inline]
     fn send(&mut self, at: Option<usize>, bounds: Range<u32>, queue: usize) -> io::Result<bool> {
         let frame = at.and_then(|at| self.came.get_mut(at)).and_then(Option::take);
@@ -222,7 +225,7 @@ impl Carry for Way<'_> {
                 })?;
                 let mut missed = Vec::new();
                 batch.push_lent(places.iter().copied(), with, |at| missed.push(at));
-                // Places of packets are those of their frames.
+                // Positions of packets are those of their frames.
                 unfit.extend(missed.into_iter().rev().filter_map(|at| came.remove(at)));
                 packets
             }
@@ -265,7 +268,7 @@ impl Carry for Way<'_> {
     }
 
     fn idle(&mut self) -> io::Result<()> {
-        // What the kernel did not take before, and frames that come back.
+        // Packets that the kernel did not take before, and frames that come back.
         (0..self.line.queues()).try_for_each(|at| self.line.flush(at))?;
         if !self.busy && self.in_vain > SPINS {
             self.line.wait(NAP)?;

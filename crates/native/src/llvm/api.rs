@@ -1,7 +1,8 @@
 //! The functions of LLVM's C interface that this crate calls, looked up in the shared library at run time.
 //!
-//! The library is not linked: it is found when native code is asked for. So every other command starts without the
-//! tens of milliseconds that loading LLVM takes, runs on machines that have none, and building needs no headers.
+//! The library is not linked: it is searched for when native code is requested. So all other commands start
+//! without the tens of milliseconds that loading LLVM takes, and run on machines without it, and building
+//! needs no headers.
 //!
 //! Every signature is that of `llvm-c/{Core,IRReader,Target,TargetMachine,Error,LLJIT,Orc}.h` and
 //! `llvm-c/Transforms/PassBuilder.h` of LLVM 19, whose C interface is stable within a major version; no other version's
@@ -12,7 +13,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 
 use super::Error;
 
-/// A handle of LLVM's: a pointer to something that only LLVM looks into.
+/// A handle of LLVM's: a pointer to an object that only LLVM accesses.
 pub(super) type Ref = *mut c_void;
 
 /// A symbol with its address, as `LLVMOrcCSymbolMapPair`.
@@ -100,7 +101,7 @@ api! {
     tracker_release = "LLVMOrcReleaseResourceTracker": fn(Ref);
 }
 
-/// What makes the host's target known: initialisers of its four parts.
+/// Initializers of the four parts of the host's target.
 const INITIALISERS: [&str; 4] = if cfg!(target_arch = "aarch64") {
     [
         "LLVMInitializeAArch64TargetInfo",
@@ -146,7 +147,7 @@ impl Library {
     }
 }
 
-/// Opens the library and makes the host's target known.
+/// Opens the library and registers the host's target.
 pub(super) fn open() -> Result<Api, Error> {
     let library = Library::open()?;
     let api = Api::read(&library)?;

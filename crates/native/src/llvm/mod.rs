@@ -1,8 +1,9 @@
 //! LLVM 19 in this process: text of its IR in, machine code out.
 //!
-//! The interface is text: the parser checks every type, and its verifier the rest, before anything is compiled, so that a
-//! mistake in our code generator is an [`Error`] and no undefined behaviour inside LLVM. [`Compiler::compile`]
-//! gives an object file; [`Compiler::link`] puts it into this process by ORC, and dropping the [`Code`] frees it.
+//! The interface is text: the parser checks every type, and its verifier the rest, before anything is
+//! compiled, so that a mistake in our code generator is an [`Error`] and no undefined behaviour inside LLVM.
+//! [`Compiler::compile`] gives an object file; [`Compiler::link`] puts it into this process by ORC, and
+//! dropping the [`Code`] frees it.
 //!
 //! Invariants: a handle is disposed of by exactly one owner, on the path of failure, too; nothing that LLVM allocates
 //! leaves this module but the machine code. LLVM's objects are used by one thread.
@@ -17,7 +18,7 @@ use std::sync::OnceLock;
 
 use api::{Api, Ref, SymbolFlags, SymbolPair};
 
-/// What can go wrong with LLVM.
+/// Errors of LLVM.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The shared library is not there.
@@ -26,12 +27,12 @@ pub enum Error {
     /// The library lacks a function.
     #[error("the LLVM library has no `{0}`: it is not LLVM 19's, or was built without this machine's target")]
     Symbol(&'static str),
-    /// LLVM refuses what we gave it, or cannot do what was asked.
+    /// LLVM rejects the input, or cannot do what was requested.
     #[error("LLVM, {during}: {message}")]
     Refused {
-        /// What was being done.
+        /// Operation that failed.
         during: &'static str,
-        /// Its words.
+        /// Its message.
         message: String,
     },
 }
@@ -41,7 +42,7 @@ fn api() -> Result<&'static Api, Error> {
     API.get_or_init(api::open).as_ref().map_err(Clone::clone)
 }
 
-/// A handle and what disposes of it.
+/// A handle and its dispose function.
 struct Owned {
     handle: Ref,
     dispose: unsafe extern "C" fn(Ref),
@@ -73,7 +74,7 @@ fn message(text: *mut c_char, dispose: unsafe extern "C" fn(*mut c_char)) -> Str
     }
 }
 
-/// Machine code as an object file, not yet in place.
+/// Machine code as an object file, not yet linked.
 #[derive(Clone, Debug)]
 pub struct ObjectFile {
     /// The ELF object.
@@ -82,7 +83,7 @@ pub struct ObjectFile {
     pub text: Option<String>,
 }
 
-/// A compiler for the machine that it runs on, and the place that its code is put into.
+/// A compiler for the machine that it runs on, and the JIT that holds its code.
 pub struct Compiler {
     api: &'static Api,
     machine: Owned,
@@ -90,7 +91,7 @@ pub struct Compiler {
     jit: Rc<Jit>,
 }
 
-/// The place of the code.
+/// The JIT that holds the code.
 struct Jit {
     api: &'static Api,
     handle: Ref,
@@ -106,8 +107,8 @@ impl Drop for Jit {
 }
 
 impl Compiler {
-    /// A compiler, with `symbols` known to all code: names and addresses of functions of this process. Code is made for this very
-    /// processor, or for one that LLVM has a name for.
+    /// A compiler, with `symbols` known to all code: names and addresses of functions of this process. Code
+    /// is made for this machine's processor, or for one that LLVM has a name for.
     ///
     /// # Errors
     /// Without LLVM's library.
@@ -149,7 +150,7 @@ impl Compiler {
     /// Compiles a module given as text, with LLVM's passes `passes` (as `opt -passes=` takes them).
     ///
     /// # Errors
-    /// What LLVM finds wrong with the text.
+    /// The error that LLVM finds in the text.
     pub fn compile(&self, text: &str, passes: &str, keep_text: bool) -> Result<ObjectFile, Error> {
         let api = self.api;
         let passes = CString::new(passes).map_err(|_| refused("reading pass names", passes))?;
@@ -173,7 +174,7 @@ impl Compiler {
         }
     }
 
-    /// Parses, checks and aims a module at this machine.
+    /// Parses and verifies a module, and sets this machine as its target.
     fn parse(&self, context: &Owned, text: &str) -> Result<Owned, Error> {
         let api = self.api;
         // SAFETY: the buffer is a copy, with the NUL behind it that the parser wants, and goes to the parser.
@@ -198,10 +199,10 @@ impl Compiler {
         }
     }
 
-    /// Puts an object into this process and gives the addresses of `names`.
+    /// Links an object into this process and returns the addresses of `names`.
     ///
     /// # Errors
-    /// If a symbol is missing, or one of the object's is there already.
+    /// If a symbol is missing, or one of the object's is already defined.
     pub fn link(&self, object: &ObjectFile, names: &[&str]) -> Result<(Code, Vec<usize>), Error> {
         let api = self.api;
         // SAFETY: the object is a copy that goes to the JIT. On failure `Code` removes what came in.
@@ -224,7 +225,7 @@ impl Compiler {
     }
 }
 
-/// Machine code in this process. Dropping it frees the memory: no address in it may be called any more.
+/// Machine code in this process. Dropping it frees the memory: addresses in it must not be called any more.
 pub struct Code {
     jit: Rc<Jit>,
     tracker: Ref,
@@ -242,7 +243,7 @@ impl Drop for Code {
     }
 }
 
-/// A description of this very machine, or of one with another processor.
+/// A description of this machine, or of one with another processor.
 ///
 /// # Safety
 /// `api` is LLVM's.

@@ -1,5 +1,5 @@
-//! The Internet checksum as `bpf_csum_diff` computes it on x86-64: 64 bits at a time, so that also of the two
-//! representations of zero the result is the kernel's.
+//! The Internet checksum as `bpf_csum_diff` computes it on x86-64: 64 bits at a time, so that the result is
+//! the kernel's also for the two representations of zero.
 //!
 //! Source: `arch/x86/lib/csum-partial_64.c`, `net/core/filter.c`.
 

@@ -1,7 +1,9 @@
-//! Hash tables: an index ([`super::index`]), elements in [`Values`]. `emit::hash` has hash and search as LLVM's IR: both must change together.
+//! Hash tables: an index ([`super::index`]), elements in [`Values`]. `emit::hash` has hash and search as
+//! LLVM's IR: both must change together.
 //!
-//! LRU tables evict by the second-chance rule when they are full: a look-up marks its element, and the hand, which goes
-//! round the slots, passes over marked ones and takes the mark. The kernel's is another approximation of the same order.
+//! LRU tables evict by the second-chance rule when they are full: a look-up marks its element; the hand,
+//! which cycles through the slots, skips marked ones and clears their marks. The kernel uses another
+//! approximation of the same order.
 
 use std::io;
 
@@ -11,11 +13,12 @@ use super::values::Values;
 
 /// Odd, with about as many ones as zeros: the golden ratio's fraction.
 pub(crate) const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
-/// Bytes in front of the key in LRU tables: the mark, whether an entry is there, and padding, in which keys lie that the index has, too.
+/// Bytes in front of the key in LRU tables: the mark, a byte that is set if an entry is there, and padding,
+/// which holds keys that are also in the index.
 const MARK: usize = 8;
-/// Where they do.
+/// Offset of these keys.
 const IN_MARK: usize = 4;
-/// The second of these: 1 while the table has the entry.
+/// Offset of the second byte: 1 while the table has the entry.
 const LIVE: usize = 1;
 
 /// A key as the 64-bit words that are hashed and compared: little-endian, the last one padded with zeros.
@@ -27,7 +30,7 @@ pub(crate) fn words(key: &[u8]) -> impl Iterator<Item = u64> + '_ {
     })
 }
 
-/// The hash of a key: a folded multiplication a word.
+/// The hash of a key: one folded multiplication per word.
 pub(crate) fn hash(seed: u64, key: &[u8]) -> u32 {
     let mixed = words(key).fold(seed, |state, word| {
         let product = u128::from(state ^ word) * u128::from(MULTIPLIER);
@@ -36,15 +39,15 @@ pub(crate) fn hash(seed: u64, key: &[u8]) -> u32 {
     (mixed ^ mixed >> 32) as u32
 }
 
-/// How a table is made.
+/// Parameters of a table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Making {
-    /// It evicts when it is full.
+    /// True if it evicts when it is full.
     pub(crate) lru: bool,
-    /// Of its hash.
+    /// Seed of its hash.
     pub(crate) seed: u64,
     pub(crate) template: Template,
-    /// Slots beyond those of the entries.
+    /// Slots in addition to those of the entries.
     pub(crate) spare: u32,
 }
 
@@ -53,7 +56,7 @@ pub(crate) struct Making {
 pub(crate) struct Hash {
     index: Index,
     key_size: usize,
-    /// Where the key is in an element; nowhere, if the index has keys and nobody looks for that of an element.
+    /// Offset of the key in an element; `None` if the index has keys and elements need none.
     key: Option<usize>,
     pub(crate) values: Values,
     len: u32,
@@ -85,7 +88,7 @@ impl Hash {
         Ok(Hash { index, key_size, key, values, len: 0, max_entries, lru, hand: 0 })
     }
 
-    /// What the search in native code needs to know.
+    /// Layout for the search in native code.
     pub(crate) fn layout(&self) -> HashLayout {
         HashLayout {
             index: self.index.address(),
@@ -114,7 +117,7 @@ impl Hash {
         Elements { key: self.key, key_size: self.key_size, values: &self.values }
     }
 
-    /// The index, to be changed, and the keys of elements.
+    /// The index, mutably, and the keys of elements.
     fn parts(&mut self) -> (&mut Index, Elements<'_>) {
         let Hash { index, key, key_size, values, .. } = self;
         (index, Elements { key: *key, key_size: *key_size, values })
@@ -125,12 +128,12 @@ impl Hash {
         self.elements().key_at(slot)
     }
 
-    /// Place in the index and slot of a key.
+    /// Place in the index, and slot of a key.
     fn search(&self, key: &[u8]) -> Option<(u32, u32)> {
         self.index.find(self.index.sought(key), &self.elements())
     }
 
-    /// The slot of a key. `touch` where a program looks.
+    /// The slot of a key. `touch` for look-ups of programs.
     pub(crate) fn find(&mut self, key: &[u8], touch: bool) -> Option<u32> {
         let (_, slot) = self.search(key)?;
         if touch && self.lru {
@@ -139,12 +142,12 @@ impl Hash {
         Some(slot)
     }
 
-    /// Whether there is no room but by eviction.
+    /// Returns true if there is only room by eviction.
     pub(crate) fn is_full(&self) -> bool {
         self.len >= self.max_entries
     }
 
-    /// Adds a key that is not there, and gives its slot, cleared; `None` if there is no room.
+    /// Inserts a missing key, and returns its slot, cleared; `None` if there is no room.
     pub(crate) fn insert(&mut self, key: &[u8]) -> Option<u32> {
         if self.is_full() && !self.evict() {
             return None;
@@ -189,7 +192,7 @@ impl Hash {
         true
     }
 
-    /// Empties a place of the index.
+    /// Clears a place of the index.
     fn unlink(&mut self, at: u32, slot: u32) {
         let (index, elements) = self.parts();
         index.remove(at, &elements);
@@ -197,7 +200,7 @@ impl Hash {
         self.len -= 1;
     }
 
-    /// Notes that a slot is no entry's any more: whoever looks for one to evict passes over it.
+    /// Records that a slot has no entry any more, so that eviction skips it.
     fn leaves(&mut self, slot: u32) {
         if self.lru {
             self.values.head_mut(slot)[LIVE] = 0;
@@ -209,7 +212,7 @@ impl Hash {
         if !self.lru || self.len == 0 {
             return false;
         }
-        // The second round finds what the first took the marks of.
+        // The second round finds the slots whose marks the first one cleared.
         let used = self.values.used();
         for _ in 0..2 * u64::from(used) {
             let slot = self.hand;
@@ -226,7 +229,7 @@ impl Hash {
         false
     }
 
-    /// The keys that are there, in order of their places in the index.
+    /// The keys of all entries, in order of their places in the index.
     pub(crate) fn keys(&self) -> Vec<Vec<u8>> {
         let key = |(tag, slot): (u32, u32)| match self.index.template().has_keys() {
             true => tag.to_le_bytes()[..self.key_size].to_vec(),
@@ -236,7 +239,7 @@ impl Hash {
     }
 }
 
-/// The keys that elements have.
+/// The keys in elements.
 struct Elements<'v> {
     key: Option<usize>,
     key_size: usize,
@@ -255,20 +258,20 @@ impl Keys for Elements<'_> {
     }
 }
 
-/// Where things lie.
+/// Addresses and parameters of a hash table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HashLayout {
     pub(crate) index: u64,
     pub(crate) template: Template,
-    /// Of places, or of buckets.
+    /// Mask of places, or of buckets.
     pub(crate) mask: u32,
     pub(crate) seed: u64,
     pub(crate) elements: u64,
     pub(crate) stride: u64,
-    /// Offset of the key in an element; of no meaning if the index has keys.
+    /// Offset of the key in an element; meaningless if the index has keys.
     pub(crate) key: u64,
     /// Offset of the value in an element.
     pub(crate) value: u64,
-    /// A look-up writes 1 to the element's first byte.
+    /// True if a look-up writes 1 to the element's first byte.
     pub(crate) marks: bool,
 }

@@ -1,13 +1,14 @@
 //! The helper functions, as native code calls them.
 //!
-//! Each takes the worker and the five argument registers, and gives the result register. What the kernel's verifier
-//! proves of a program's calls is trusted here, as the kernel's own helpers trust it: that a map argument is a map's
-//! address, that a key, a value, a buffer of a stated length is that long, that a callback is a function of the program.
+//! Each takes the worker and the five argument registers, and returns the result register. Properties of a
+//! program's calls that the kernel's verifier proves are trusted here, as the kernel's own helpers trust
+//! them: that a map argument is a map's address; that a key, a value, a buffer of a stated length is that
+//! long; that a callback is a function of the program.
 //!
-//! Invariants: `worker` is the address of the one [`Worker`] of this thread, whose `current` is the packet that the program
-//! runs on; map addresses are those of the engine's [`Guarded`] maps. While a helper runs, the code that called it waits, and
-//! nobody else holds a reference to the worker or the packet, nor to a map while the helper is [`with`] it; a helper that calls back
-//! into the program holds none of them meanwhile.
+//! Invariants: `worker` is the address of the one [`Worker`] of this thread, whose `current` is the packet
+//! that the program runs on; map addresses are those of the engine's [`Guarded`] maps. While a helper runs,
+//! the code that called it waits, and nobody else holds a reference to the worker or the packet, nor to a map
+//! while the helper is [`with`] it; a helper that calls back into the program holds none of them meanwhile.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -31,7 +32,7 @@ const MAX_TAIL_CALLS: u32 = 33;
 const MAX_LOOPS: u64 = 8 << 20;
 const EFAULT: i64 = -(libc::EFAULT as i64);
 
-/// What there is: number, symbol, function.
+/// Helpers: number, symbol, function.
 pub(crate) const TABLE: &[(i32, &str, Native)] = &[
     (1, "ms_map_lookup", map_lookup),
     (2, "ms_map_update", map_update),
@@ -73,7 +74,7 @@ pub(crate) const TABLE: &[(i32, &str, Native)] = &[
 pub(crate) const INTRINSICS: &[(&str, Native)] =
     &[("ms_clone", clone_packet), ("ms_hold", hold_packet), ("ms_pull", pull_packet)];
 
-/// Functions of the C library that a compiler calls of itself.
+/// Functions of the C library that a compiler calls implicitly.
 fn library() -> [(&'static str, usize); 4] {
     [
         ("memcpy", libc::memcpy as *const () as usize),
@@ -83,7 +84,7 @@ fn library() -> [(&'static str, usize); 4] {
     ]
 }
 
-/// Symbols and addresses of all that native code of ours calls.
+/// Symbols and addresses of all functions that native code calls.
 pub(crate) fn symbols() -> Vec<(&'static str, usize)> {
     let helpers = TABLE.iter().map(|(_, symbol, f)| (*symbol, *f as usize));
     helpers.chain(INTRINSICS.iter().map(|(symbol, f)| (*symbol, *f as usize))).collect()
@@ -100,26 +101,27 @@ fn worker<'a>(worker: *mut Worker) -> &'a mut Worker {
     unsafe { &mut *worker }
 }
 
-/// Does something with the map behind an argument.
+/// Runs a closure with the map behind an argument.
 fn with<R>(address: u64, act: impl FnOnce(&mut Map) -> R) -> R {
     // SAFETY: see the module's invariants.
     unsafe { &*(address as *const Guarded) }.with(act)
 }
 
-/// The packet at hand.
+/// The current packet.
 fn packet<'a>(w: *mut Worker) -> Packet<'a> {
     let worker = worker(w);
     descriptor(worker, worker.current)
 }
 
-/// A packet by its descriptor.
+/// The packet with this descriptor.
 fn descriptor<'a>(worker: &Worker, at: *mut u32) -> Packet<'a> {
     let (layout, buffer) = (worker.layout, worker.buffer);
-    // SAFETY: see the module's invariants; descriptors are as long as the layout of the program says, by which the batch is laid out (`Batch::conform`).
+    // SAFETY: see the module's invariants; descriptors are as long as the layout of the program says, by
+    // which the batch is laid out (`Batch::conform`).
     Packet { layout, words: unsafe { from_raw_parts_mut(at, layout.words()) }, buffer }
 }
 
-/// Memory behind an argument, to be read.
+/// Memory behind an argument, for reading.
 fn bytes<'a>(address: u64, len: usize) -> &'a [u8] {
     if len == 0 {
         return &[];
@@ -128,7 +130,7 @@ fn bytes<'a>(address: u64, len: usize) -> &'a [u8] {
     unsafe { from_raw_parts(address as *const u8, len) }
 }
 
-/// Memory behind an argument, to be written.
+/// Memory behind an argument, for writing.
 fn bytes_mut<'a>(address: u64, len: usize) -> &'a mut [u8] {
     if len == 0 {
         return &mut [];
@@ -220,7 +222,7 @@ extern "C" fn bpf_loop(w: *mut Worker, count: u64, callback: u64, context: u64, 
     count
 }
 
-/// The function to go on with, or 0 where the program goes on itself.
+/// The function to continue with, or 0 if the program itself continues.
 extern "C" fn tail_call(w: *mut Worker, _: u64, m: u64, index: u64, _: u64, _: u64) -> u64 {
     let worker = worker(w);
     let find = |map: &mut Map| match map.spec().kind {
@@ -234,7 +236,7 @@ extern "C" fn tail_call(w: *mut Worker, _: u64, m: u64, index: u64, _: u64, _: u
 
 /// The lock behind an argument, 32 bits of a map's value.
 fn lock<'a>(address: u64) -> &'a AtomicU32 {
-    // SAFETY: the verifier has seen that it is a lock in a value, where programs do not read or write it.
+    // SAFETY: the verifier has checked that it is a lock in a value, which programs do not read or write.
     unsafe { AtomicU32::from_ptr(address as *mut u32) }
 }
 
@@ -264,7 +266,7 @@ fn now(worker: &Worker, id: libc::clockid_t) -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
-/// Looks at the coarse clock.
+/// Updates the coarse clock.
 pub(crate) fn tick(worker: &mut Worker) {
     worker.coarse = now(worker, libc::CLOCK_MONOTONIC_COARSE);
 }
@@ -285,7 +287,7 @@ extern "C" fn ktime_tai(w: *mut Worker, _: u64, _: u64, _: u64, _: u64, _: u64) 
     now(worker(w), libc::CLOCK_TAI)
 }
 
-/// At 250 Hz.
+/// Jiffies at 250 Hz.
 extern "C" fn jiffies(w: *mut Worker, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
     worker(w).coarse / 4_000_000
 }
@@ -312,8 +314,8 @@ extern "C" fn redirect(w: *mut Worker, ifindex: u64, flags: u64, _: u64, _: u64,
     XDP_REDIRECT
 }
 
-/// Redirect, or the low bits of the flags where there is no target. To all targets at once is not done here: the
-/// program is refused it as it is refused unknown flags.
+/// Returns redirect, or the low bits of the flags if there is no target. Broadcast to all targets is not
+/// supported: it is rejected like unknown flags.
 extern "C" fn redirect_map(w: *mut Worker, m: u64, key: u64, flags: u64, _: u64, _: u64) -> u64 {
     if flags & !3 != 0 {
         return 0;
@@ -395,7 +397,7 @@ fn record(w: *mut Worker, m: u64, data: Vec<u8>) {
     }
 }
 
-/// When the packet at hand came, or that which it is a copy of; the time by the worker's clock where nobody has said so.
+/// Arrival time of the current packet, or of the original of a copy; the worker's clock if unknown.
 fn arrived(w: *mut Worker) -> u64 {
     let worker = worker(w);
     let at = (worker.current as usize).wrapping_sub(worker.first) / worker.layout.stride();
@@ -404,7 +406,7 @@ fn arrived(w: *mut Worker) -> u64 {
     known.unwrap_or_else(|| now(worker, libc::CLOCK_REALTIME))
 }
 
-/// With the part of the packet that the flags ask for.
+/// Includes the part of the packet that the flags ask for.
 extern "C" fn perf_output(w: *mut Worker, _: u64, m: u64, flags: u64, data: u64, len: u64) -> u64 {
     if flags & !0x000f_ffff_ffff_ffff != 0 {
         return errno(EINVAL);
@@ -494,7 +496,7 @@ extern "C" fn pull_packet(w: *mut Worker, queue: u64, _: u64, _: u64, _: u64, _:
     let worker = worker(w);
     let packet = worker.queues.get_mut(&queue).and_then(VecDeque::pop_front);
     worker.held -= u64::from(packet.is_some());
-    // The packet at hand, for helpers.
+    // The current packet, for helpers.
     worker.current = packet.unwrap_or(worker.current);
     packet.map_or(0, |packet| packet as u64)
 }

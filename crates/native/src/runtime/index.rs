@@ -1,22 +1,29 @@
-//! The index of a hash table: which slot has a key. Three templates of it, each with hashes, with keys or with neither in its places.
+//! The index of a hash table, which maps keys to slots. Three templates of it, each with hashes, with keys or
+//! with neither in its places.
 //!
-//! A place is a 64-bit word: the low half is the slot plus one, the high half the *tag*; zero is an empty place. The tag is the key's hash, or, of keys of up to
-//! [`MOST_KEY`] bytes, the key itself ([`Template::has_keys`]). So entries move without a look at their elements: what is not stored, the hash, is
-//! computed from the word. Where the tag is the key, an entry with the tag is the one that is searched for, and elements need no keys.
+//! A place is a 64-bit word: the low half is the slot plus one, the high half the *tag*; zero is an empty
+//! place. The tag is the key's hash or, for keys of up to [`MOST_KEY`] bytes, the key itself
+//! ([`Template::has_keys`]). So entries move without access to their elements: a hash that is not stored is
+//! computed from the word. If the tag is the key, an entry with the tag is the sought one, and elements need
+//! no keys.
 //!
-//! Of a *bare* template ([`Template::is_bare`]) places are of 32 bits, the slot plus one: half the memory, for keys of any length. Every entry that a search comes by is told apart
-//! by its element's key, and where one moves, the hash is computed from that.
+//! In a *bare* template ([`Template::is_bare`]) places have 32 bits, the slot plus one: half the memory, for
+//! keys of any length. Every entry that a search visits is compared by its element's key; when an entry
+//! moves, its hash is computed from that key.
 //!
-//! [`Template::Open`] is open addressing: a power of two of places, at most half of them used; the hash's low bits say where the search begins,
-//! and an empty place ends it. Removal shifts back what follows, so there are no tombstones.
+//! [`Template::Open`] is open addressing: a power of two of places, at most half of them used; the hash's low
+//! bits give the start of the search, and an empty place ends it. Removal shifts back the following entries,
+//! so there are no tombstones.
 //!
-//! [`Template::RobinHood`] is the same with up to seven eighths of the places used (Celis, 1986). Entries lie in the order of the places where their searches begin,
-//! so none is much further from its own than others are, and a search ends at an entry that is nearer to its own than the search has come.
+//! [`Template::RobinHood`] is the same with up to seven eighths of the places used (Celis, 1986). Entries lie
+//! in the order of the places where their searches begin, so none is much further from its own than others
+//! are, and a search ends at an entry that is nearer to its own than the search has come.
 //!
-//! [`Template::Cuckoo`] has buckets of eight places, a cache line each (Pagh and Rodler, 2001; Dietzfelbinger and Weidling, 2007). A key is in one of
-//! two buckets, both of which its hash says, so that a search reads two lines at most and none depends on the other. An entry that finds both full makes others
-//! move to their other bucket, along the shortest way to an empty place. At most four fifths of the places are used, where such a way
-//! always is, for any practical purpose; where there is none, the table counts as full.
+//! [`Template::Cuckoo`] has buckets of eight places, a cache line each (Pagh and Rodler, 2001; Dietzfelbinger
+//! and Weidling, 2007). A key is in one of two buckets, both given by its hash, so a search reads at most two
+//! lines, and neither depends on the other. An entry that finds both full makes others move to their other
+//! bucket, along the shortest path to an empty place. At most four fifths of the places are used; for all
+//! practical purposes such a path then exists. If there is none, the table counts as full.
 //!
 //! `emit::hash` has the same searches as LLVM's IR: both must change together.
 
@@ -28,31 +35,31 @@ use serde::{Deserialize, Serialize};
 use super::hash;
 use super::region::{Place, Region};
 
-/// How the index of a hash table is made.
+/// Template of a hash table's index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Template {
     /// Open addressing with linear probing.
     #[default]
     Open,
-    /// The same, fuller, with entries in order.
+    /// The same, with a higher load, and entries in order.
     RobinHood,
-    /// Two buckets a key.
+    /// Two buckets per key.
     Cuckoo,
-    /// As [`Template::Open`], with keys in place of hashes.
+    /// As [`Template::Open`], with keys instead of hashes.
     OpenKeys,
-    /// As [`Template::RobinHood`], with keys in place of hashes.
+    /// As [`Template::RobinHood`], with keys instead of hashes.
     RobinHoodKeys,
-    /// As [`Template::Cuckoo`], with keys in place of hashes.
+    /// As [`Template::Cuckoo`], with keys instead of hashes.
     CuckooKeys,
-    /// As [`Template::Open`], with slots alone.
+    /// As [`Template::Open`], with slots only.
     OpenSlots,
-    /// As [`Template::RobinHood`], with slots alone.
+    /// As [`Template::RobinHood`], with slots only.
     RobinHoodSlots,
-    /// As [`Template::Cuckoo`], with slots alone.
+    /// As [`Template::Cuckoo`], with slots only.
     CuckooSlots,
 }
 
-/// How an index is searched.
+/// Search algorithm of an index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Search {
     Open,
@@ -60,10 +67,10 @@ pub(crate) enum Search {
     Cuckoo,
 }
 
-/// Bytes of a key that a place has room for.
+/// Maximum size of a key in a place, in bytes.
 pub(crate) const MOST_KEY: u32 = 4;
 
-/// A key as an index knows it.
+/// A key, prepared for a search in an index.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sought<'k> {
     key: &'k [u8],
@@ -71,21 +78,21 @@ pub(crate) struct Sought<'k> {
     tag: u32,
 }
 
-/// The keys of elements, by slot, as far as elements have any.
+/// The keys of elements, by slot, if elements have keys.
 pub(crate) trait Keys {
-    /// That of an entry.
+    /// The key of an entry.
     fn of(&self, slot: u32) -> &[u8];
 }
 
 /// Places of a bucket.
 pub(crate) const WAYS: u32 = 8;
-/// Odd; the high bits of the product say which is a hash's other bucket.
+/// Odd; the high bits of the product give the other bucket of a hash.
 pub(crate) const OTHER: u32 = 0x9e37_79b1;
-/// An index of as many words, 2 MiB, is to lie in large pages.
+/// An index of at least this many words, 2 MiB, should lie in large pages.
 const LARGE: u64 = 1 << 18;
 /// An index of more words, 32 MiB, is larger than the caches of common servers.
 const CACHED: u64 = 1 << 22;
-/// Buckets that are looked at for one with an empty place.
+/// Maximum number of buckets that are searched for one with an empty place.
 const MOST_LOOKED_AT: usize = 4096;
 
 /// An index.
@@ -93,16 +100,19 @@ const MOST_LOOKED_AT: usize = 4096;
 pub(crate) struct Index {
     words: Region,
     template: Template,
-    /// Of the hash.
+    /// Seed of the hash.
     seed: u64,
-    /// Of places, or of buckets: their number less one.
+    /// Number of places, or of buckets, minus one.
     mask: u32,
 }
 
 impl Template {
-    /// The one for a table of so many entries, and why. Two buckets a key, where they take no more memory than places in a row: a line of a bucket is compared at once, so that a search has fewer
-    /// branches to guess, above all for what is not there (`examples/tables`: 0.4 to 0.9 of the time). Where they take half as much, more keys are in the other bucket: that pays where the
-    /// index is larger than the caches. Keys that places have room for are in these: there is no other key to be loaded and compared, nor room to be taken for it.
+    /// The template for a table of this many entries, and the reason. Two buckets per key are chosen if they
+    /// take no more memory than places in a row: a line of a bucket is compared at once, so that a search has
+    /// fewer branches to predict, above all for missing keys (`examples/tables`: 0.4 to 0.9 of the time). If
+    /// they take half as much, more keys are in the other bucket: that pays if the index is larger than the
+    /// caches. Keys that fit into places are stored there: there is no other key to load and compare, and
+    /// elements need no room for it.
     pub(crate) fn fitting(entries: u32, key_size: u32) -> (Template, String) {
         let (template, why) = Template::by_size(entries);
         match Template::fits(key_size) {
@@ -111,7 +121,7 @@ impl Template {
         }
     }
 
-    /// Whether keys of so many bytes may be in places.
+    /// Returns true if keys of this many bytes fit into places.
     pub(crate) fn fits(key_size: u32) -> bool {
         (1..=MOST_KEY).contains(&key_size)
     }
@@ -128,7 +138,7 @@ impl Template {
         }
     }
 
-    /// How an index of it is searched.
+    /// Search algorithm of its indices.
     pub(crate) fn search(self) -> Search {
         match self {
             Template::Open | Template::OpenKeys | Template::OpenSlots => Search::Open,
@@ -137,12 +147,12 @@ impl Template {
         }
     }
 
-    /// Whether places have keys, and no hashes.
+    /// Returns true if places have keys instead of hashes.
     pub(crate) fn has_keys(self) -> bool {
         matches!(self, Template::OpenKeys | Template::RobinHoodKeys | Template::CuckooKeys)
     }
 
-    /// Whether places have slots and nothing else.
+    /// Returns true if places have only slots.
     pub(crate) fn is_bare(self) -> bool {
         matches!(self, Template::OpenSlots | Template::RobinHoodSlots | Template::CuckooSlots)
     }
@@ -161,7 +171,7 @@ impl Template {
         }
     }
 
-    /// The same with slots alone in its places.
+    /// The same with only slots in its places.
     pub(crate) fn with_slots(self) -> Template {
         match self.search() {
             Search::Open => Template::OpenSlots,
@@ -180,7 +190,7 @@ impl Template {
     }
 }
 
-/// Number of places for so many entries.
+/// Number of places for this many entries.
 fn size(template: Template, entries: u32) -> u64 {
     let entries = u64::from(entries);
     match template.search() {
@@ -194,7 +204,7 @@ fn size(template: Template, entries: u32) -> u64 {
 }
 
 impl Index {
-    /// Of a table for so many entries. `seed` is of the hash of their keys.
+    /// An index for a table of this many entries. `seed` is that of the hash of their keys.
     pub(crate) fn new(template: Template, seed: u64, entries: u32, place: &mut Place) -> io::Result<Index> {
         let words = size(template, entries);
         let places = u32::try_from(words).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
@@ -203,7 +213,7 @@ impl Index {
         Ok(Index { words: Region::new(bytes, place)?, template, seed, mask })
     }
 
-    /// Asks for large pages, if it is as large as one.
+    /// Asks for large pages, if it is at least as large as one.
     pub(crate) fn prefer_large_pages(&self) {
         if self.bytes() >= 8 * LARGE {
             self.words.prefer_large_pages(self.bytes() as usize);
@@ -226,7 +236,7 @@ impl Index {
         self.mask
     }
 
-    /// Of the hash of keys.
+    /// Seed of the hash of keys.
     pub(crate) fn seed(&self) -> u64 {
         self.seed
     }
@@ -238,7 +248,7 @@ impl Index {
         }
     }
 
-    /// What is in a place; of a bare one without the high half.
+    /// The word in a place; that of a bare index lacks the high half.
     fn word(&self, place: u32) -> u64 {
         match self.template.is_bare() {
             true => u64::from(self.words.half(place as usize)),
@@ -253,13 +263,13 @@ impl Index {
         }
     }
 
-    /// The tags and slots that there are.
+    /// Tags and slots of all entries.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         let words = (0..self.places()).map(|place| self.word(place));
         words.filter(|word| *word != 0).map(|word| (tag_of(word), slot_of(word)))
     }
 
-    /// A key, of as many bytes as all others.
+    /// Prepares a key, which has as many bytes as all others, for a search.
     pub(crate) fn sought<'k>(&self, key: &'k [u8]) -> Sought<'k> {
         let hash = hash::hash(self.seed, key);
         let word = || hash::words(key).next().unwrap_or_default() as u32;
@@ -280,7 +290,8 @@ impl Index {
         }
     }
 
-    /// Place and slot of a key's entry. Elements are asked for their keys where the tag is the same, and is not the key.
+    /// Place and slot of a key's entry. Elements are asked for their keys if the tag is equal but is not the
+    /// key.
     pub(crate) fn find(&self, sought: Sought<'_>, keys: &impl Keys) -> Option<(u32, u32)> {
         let Sought { key, hash, tag } = sought;
         let fits = |place: u32| {
@@ -299,12 +310,12 @@ impl Index {
         }
     }
 
-    /// How far an entry with this hash would be from where its search begins.
+    /// Distance of an entry with this hash in this place from the beginning of its search.
     fn distance(&self, hash: u32, place: u32) -> u32 {
         place.wrapping_sub(hash) & self.mask
     }
 
-    /// Places from the hash's own on whose entries are as far from their own at least.
+    /// Places, from the hash's own on, whose entries are at least as far from their own.
     fn poorer<'i>(&'i self, hash: u32, keys: &'i impl Keys) -> impl Iterator<Item = u32> + 'i {
         (0..).map(move |n| (n, hash.wrapping_add(n) & self.mask)).map_while(move |(n, place)| {
             let word = self.word(place);
@@ -312,8 +323,8 @@ impl Index {
         })
     }
 
-    /// Moves what is nearer to its own place than an entry with this hash would be, up to the next empty place; the place that is empty then.
-    /// Every entry is in some place at every moment.
+    /// Moves entries that are nearer to their own place than an entry with this hash would be, up to the next
+    /// empty place; returns the place that is empty then. Every entry is in some place at every moment.
     fn step_aside(&mut self, hash: u32, keys: &impl Keys) -> u32 {
         let first = hash.wrapping_add(self.poorer(hash, keys).count() as u32) & self.mask;
         let mut hole = first;
@@ -339,7 +350,7 @@ impl Index {
         bucket ^ (hash.wrapping_mul(OTHER) >> self.mask.leading_zeros() | 1)
     }
 
-    /// Adds an entry that is not there; `false` if there is no room.
+    /// Inserts a missing entry; `false` if there is no room.
     pub(crate) fn insert(&mut self, sought: Sought<'_>, slot: u32, keys: &impl Keys) -> bool {
         let Sought { hash, tag, .. } = sought;
         let place = match self.template.search() {
@@ -365,22 +376,23 @@ impl Index {
         self.set_word(place, word & !0xffff_ffff | u64::from(slot + 1));
     }
 
-    /// An empty place in one of a hash's buckets, in the first one if that has any, so that few searches read two; or one that others are moved
-    /// from, breadth first.
+    /// An empty place in one of a hash's buckets, in the first one if it has any, so that few searches read
+    /// two; or one that is freed by moving entries, found breadth first.
     fn make_room(&mut self, hash: u32, keys: &impl Keys) -> Option<u32> {
         let empty = |bucket: u32| ways(bucket).filter(|&place| self.word(place) == 0);
         let [a, b] = self.buckets(hash);
         if let Some(place) = empty(a).chain(empty(b)).next() {
             return Some(place);
         }
-        // Buckets that were reached, each with the place whose entry would move there, and where that was found.
+        // Visited buckets, each with the place whose entry would move there, and the index of the bucket of
+        // that place.
         let mut reached: Vec<(u32, Option<(u32, usize)>)> = vec![(a, None), (b, None)];
         let mut known: FxHashSet<u32> = [a, b].into_iter().collect();
         let mut at = 0;
         while at < reached.len() && reached.len() < MOST_LOOKED_AT {
             for place in ways(reached[at].0) {
                 let to = self.other(self.hash_of(self.word(place), keys), place / WAYS);
-                // A way through a bucket twice would move one entry twice.
+                // A path that visits a bucket twice would move one entry twice.
                 if !known.insert(to) {
                     continue;
                 }
@@ -394,7 +406,8 @@ impl Index {
         None
     }
 
-    /// Moves entries along the way that ends with the last bucket reached, whose empty place is `hole`; the place that is empty then.
+    /// Moves entries along the path that ends with the last visited bucket, whose empty place is `hole`;
+    /// returns the place that is empty then.
     fn shift(&mut self, mut hole: u32, reached: &[(u32, Option<(u32, usize)>)]) -> u32 {
         let mut at = reached.len() - 1;
         while let Some((from, before)) = reached[at].1 {
@@ -406,7 +419,7 @@ impl Index {
         hole
     }
 
-    /// Empties a place; without buckets those move back that were pushed beyond it.
+    /// Clears a place; without buckets, entries that were pushed beyond it move back.
     pub(crate) fn remove(&mut self, place: u32, keys: &impl Keys) {
         let (mut hole, mut next) = (place, place);
         while self.template.search() != Search::Cuckoo {

@@ -1,24 +1,29 @@
 //! Longest prefix match: a multi-bit trie over a table of the exact prefixes.
 //!
-//! Nodes cover 8 bits; the root covers 24 in tables of many prefixes (DIR-24-8, Gupta, Lin and McKeown, 1998), else 16, where
-//! keys have as many. A prefix is spread over all places of the node in which it ends (controlled prefix expansion,
-//! Srinivasan and Varghese, 1999) and over the nodes below, except where a longer one is: so a look-up takes the one
-//! answer from where its walk ends. A place is a 32-bit word: slot plus one, or number of the node below with the top bit set.
-//! How long the prefix of a place is stands beside it, for updates only.
+//! Nodes cover 8 bits; the root covers 24 in tables of many prefixes (DIR-24-8, Gupta, Lin and McKeown,
+//! 1998), else 16, if keys have that many. A prefix is spread over all places of the node in which it ends
+//! (controlled prefix expansion, Srinivasan and Varghese, 1999) and over the nodes below, except where a
+//! longer one is: so a look-up takes the single answer where its walk ends. A place is a 32-bit word: slot
+//! plus one, or number of the node below with the top bit set. The length of the place's prefix is stored
+//! beside it, for updates only.
 //!
-//! [`Trie::Packed`] has the same nodes below the root for look-ups once more, each run of equal places as one word ([`packed`]): for long addresses, whose
-//! nodes have few prefixes each. The places themselves are for updates then.
+//! [`Trie::Packed`] has a second copy of the nodes below the root for look-ups, with one word for each run of
+//! equal places ([`packed`]): for long addresses, whose nodes have few prefixes each. The places themselves
+//! are then used by updates only.
 //!
-//! [`Trie::Lengths`] has no trie: look-ups try one length after the other in a hash table ([`lengths`]). That is for prefixes of few lengths, and for tables
-//! that change all the time, since a change costs the same however short the prefix is.
+//! [`Trie::Lengths`] has no trie: look-ups try one length after the other in a hash table ([`lengths`]). That
+//! is for prefixes of few lengths, and for tables that change all the time, since a change costs the same
+//! however short the prefix is.
 //!
-//! [`Trie::List`] has none either: all prefixes are compared, the longest first ([`list`]). That is for a few, of which several are compared at once.
+//! [`Trie::List`] has none either: all prefixes are compared, the longest first ([`list`]). That is for a few
+//! prefixes, several of which are compared at once.
 //!
-//! The table of exact prefixes is what counts: the trie follows it, and a look-up for fewer bits than a key has,
-//! which the trie cannot answer, goes there. `emit::lpm` has the walk through the trie as LLVM's IR: both must
-//! change together.
+//! The table of exact prefixes is authoritative: the trie follows it, and look-ups for fewer bits than a key
+//! has, which the trie cannot answer, use it. `emit::lpm` has the walk through the trie as LLVM's IR: both
+//! must change together.
 //!
-//! Where programs only read values, prefixes with equal values have one slot: the few next hops of many routes stay in the cache.
+//! If programs only read values, prefixes with equal values share one slot: the few next hops of many routes
+//! stay in the cache.
 
 pub(crate) mod fitting;
 pub(crate) mod lengths;
@@ -44,66 +49,66 @@ pub(crate) struct Lpm {
     bits: u32,
     /// Bits that the root covers.
     root: u32,
-    /// Prefixes with all bits behind them zero, and their slots.
+    /// Prefixes, with all bits behind them zero, and their slots.
     exact: FxHashMap<Box<[u8]>, u32>,
-    /// How many prefixes there are of each length.
+    /// Number of prefixes of each length.
     lengths: BTreeMap<u32, u32>,
     nodes: Region,
     /// Length plus one of the prefix at each place.
     depths: Region,
-    /// Places in use, and those there are.
+    /// Places in use, and places in all.
     used: usize,
     room: usize,
-    /// If look-ups go through packed nodes: these, and the numbers of those that are to be packed anew.
+    /// Packed nodes, if look-ups use them, and the numbers of the nodes that must be packed again.
     packed: Option<Packed>,
     touched: Vec<usize>,
-    /// If look-ups go by lengths instead of through the trie, which has nothing then.
+    /// Set if look-ups go by lengths instead of through the trie, which is empty then.
     by_length: Option<ByLength>,
-    /// If look-ups go through all prefixes instead.
+    /// Set if look-ups go through all prefixes instead.
     list: Option<List>,
-    /// If values are shared: where each is.
+    /// Slots of values, if they are shared.
     shared: Option<Shared>,
     pub(crate) values: Values,
     max_entries: u32,
 }
 
-/// How look-ups go through a trie.
+/// Algorithm of look-ups in a trie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Trie {
-    /// By nodes with a word for each place.
+    /// Nodes with a word for each place.
     #[default]
     Multibit,
-    /// By nodes with a word for each run of equal places.
+    /// Nodes with a word for each run of equal places.
     Packed,
-    /// Without a trie: by a hash table, once for each length that there is.
+    /// No trie: a search in a hash table for each length.
     Lengths,
-    /// Without a trie: prefix by prefix, several at once.
+    /// No trie: prefix by prefix, several at once.
     List,
 }
 
-/// How a trie is made.
+/// Parameters of a trie.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Making {
     pub(crate) template: Trie,
-    /// Of the hash table's hash.
+    /// Seed of the hash table's hash.
     pub(crate) seed: u64,
-    /// Programs do not write values: equal ones have one slot.
+    /// True if programs do not write values: equal ones share one slot.
     pub(crate) share: bool,
-    /// Slots beyond those of the entries.
+    /// Slots in addition to those of the entries.
     pub(crate) spare: u32,
 }
 
-/// Slots of values, and how many prefixes have each.
+/// Slots of values, and the number of prefixes that use each.
 type Shared = FxHashMap<Box<[u8]>, (u32, u32)>;
 
-/// Places of a trie, at most: addresses, of which only those in use cost memory.
+/// Maximum number of places of a trie: addresses, of which only those in use cost memory.
 const MOST_PLACES: usize = 1 << 31;
-/// A table for as many prefixes has a root of 24 bits: 64 MiB.
+/// A table for at least this many prefixes has a root of 24 bits: 64 MiB.
 const MANY: u32 = 1 << 16;
-/// In a place: what is below is a node.
+/// Flag of a place with a node below.
 pub(crate) const NODE: u32 = 1 << 31;
 
-/// Where things lie.
+/// Addresses and parameters of a trie.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LpmLayout {
     /// The trie's places.
@@ -112,20 +117,20 @@ pub(crate) struct LpmLayout {
     pub(crate) bits: u32,
     /// Bits that the root covers.
     pub(crate) root: u32,
-    /// Places that there is room for.
+    /// Number of places in all.
     pub(crate) places: u64,
-    /// The packed nodes, if look-ups go through these, and the number of the last one that there is room for.
+    /// The packed nodes, if look-ups use them, and the number of the last one that there is room for.
     pub(crate) packed: Option<u64>,
     pub(crate) packed_nodes: u64,
-    /// If look-ups go by lengths instead.
+    /// Set if look-ups go by lengths instead.
     pub(crate) by_length: Option<ByLengthLayout>,
-    /// If they go through all prefixes instead.
+    /// Set if they go through all prefixes instead.
     pub(crate) list: Option<ListLayout>,
     pub(crate) values: u64,
     pub(crate) stride: u64,
 }
 
-/// Bits that the root covers, of addresses with so many and for so many prefixes.
+/// Bits that the root covers, for addresses of this many bits and for this many prefixes.
 fn root_bits(bits: u32, entries: u32) -> u32 {
     match bits {
         24.. if entries >= MANY => 24,
@@ -156,7 +161,7 @@ impl Lpm {
     ) -> io::Result<Lpm> {
         let bits = key_size.saturating_sub(4) * 8;
         let root = root_bits(bits, max_entries);
-        // A prefix adds a node a level at most.
+        // A prefix adds at most one node per level.
         let levels = (bits / 8).saturating_sub(1) as usize;
         let most = match template {
             Trie::Multibit => usize::MAX,
@@ -194,7 +199,7 @@ impl Lpm {
         })
     }
 
-    /// What the walk in native code needs to know.
+    /// Layout for the walk in native code.
     pub(crate) fn layout(&self) -> LpmLayout {
         LpmLayout {
             nodes: self.nodes.address(),
@@ -210,12 +215,12 @@ impl Lpm {
         }
     }
 
-    /// Bytes of the root: what addresses are spread over; of a trie that is fetched ahead.
+    /// Bytes of the root, over which addresses are spread, for a trie that is fetched ahead.
     pub(crate) fn bytes(&self) -> Option<u64> {
         self.walks().then_some(4 << self.root)
     }
 
-    /// Whether look-ups go through the trie.
+    /// Returns true if look-ups go through the trie.
     fn walks(&self) -> bool {
         self.by_length.is_none() && self.list.is_none()
     }
@@ -224,7 +229,7 @@ impl Lpm {
         self.exact.len() as u32
     }
 
-    /// Whether the prefix length is possible.
+    /// Returns true if the prefix length is valid.
     pub(crate) fn accepts(&self, key: &[u8]) -> bool {
         length(key) <= self.bits
     }
@@ -233,7 +238,7 @@ impl Lpm {
         self.len() >= self.max_entries
     }
 
-    /// The key cut to `bits` bits of prefix.
+    /// The key truncated to `bits` bits of prefix.
     fn cut(key: &[u8], bits: u32) -> Box<[u8]> {
         let mut out = key.to_vec();
         for (i, byte) in out.iter_mut().enumerate().skip(4) {
@@ -257,7 +262,7 @@ impl Lpm {
         lengths.filter_map(|(&bits, _)| Some((bits, *self.exact.get(&Lpm::cut(key, bits))?))).next()
     }
 
-    /// The slot of the longest prefix that matches.
+    /// The slot of the longest matching prefix.
     pub(crate) fn longest(&self, key: &[u8]) -> Option<u32> {
         let most = length(key);
         if most != self.bits {
@@ -276,7 +281,7 @@ impl Lpm {
         place.checked_sub(1)
     }
 
-    /// Adds a prefix that is not there, and gives its slot; `None` if there is no room.
+    /// Inserts a missing prefix, and returns its slot; `None` if there is no room.
     pub(crate) fn insert(&mut self, key: &[u8], value: &[u8]) -> Option<u32> {
         let bits = length(key);
         let places = self.places(key, bits)?;
@@ -294,7 +299,7 @@ impl Lpm {
         Some(slot)
     }
 
-    /// Sets the slot of a prefix where those are that count; `false` if there is no room.
+    /// Sets the slot of a prefix in all tables of exact prefixes; `false` if there is no room.
     fn set_exact(&mut self, key: &[u8], slot: u32) -> bool {
         let prefix = Lpm::cut(key, length(key));
         let room = self.by_length.as_mut().is_none_or(|table| table.set(&prefix, slot))
@@ -305,7 +310,7 @@ impl Lpm {
         room
     }
 
-    /// Which lengths there are has changed.
+    /// Updates the list of lengths in use.
     fn list_lengths(&mut self) {
         let ones = vec![0xff; 4 + self.bits as usize / 8];
         if let Some(table) = &mut self.by_length {
@@ -313,13 +318,13 @@ impl Lpm {
         }
     }
 
-    /// Gives a prefix a slot for another value, and the old one back.
+    /// Gives a prefix a slot for another value, and releases the old one.
     pub(crate) fn renew(&mut self, key: &[u8], value: &[u8]) -> Option<u32> {
         let old = self.exact(key)?;
         let bits = length(key);
         let places = self.places(key, bits)?;
         let new = self.slot_for(value)?;
-        // It has room: it was there.
+        // There is room: it was there.
         self.set_exact(key, new);
         self.spread(places, bits, new);
         self.release(old);
@@ -366,7 +371,7 @@ impl Lpm {
         Some(slot)
     }
 
-    /// A prefix has another slot now.
+    /// Releases the slot of a prefix.
     fn release(&mut self, slot: u32) {
         if let Some(shared) = &mut self.shared {
             let value = self.values.get(slot, 0);
@@ -381,13 +386,13 @@ impl Lpm {
         self.values.retire(slot);
     }
 
-    /// Puts a slot at all places of its prefix where no longer one is.
+    /// Stores a slot in all places of its prefix that have no longer one.
     fn spread(&mut self, places: Range<usize>, bits: u32, slot: u32) {
         let depth = bits as u16 + 1;
         self.set(places, |there| there <= depth, slot + 1, depth);
     }
 
-    /// Sets places, and those of nodes below them, whose depth is as wanted.
+    /// Sets places, and those of nodes below them, whose depth is wanted.
     fn set(&mut self, places: Range<usize>, wanted: impl Fn(u16) -> bool, word: u32, depth: u16) {
         let mut open = vec![places];
         while let Some(places) = open.pop() {
@@ -405,7 +410,7 @@ impl Lpm {
         self.pack();
     }
 
-    /// Notes that a place was changed.
+    /// Records that a place was changed.
     fn touch(&mut self, at: usize) {
         let node = at >> 8;
         if self.packed.is_some() && at >= 1 << self.root && self.touched.last() != Some(&node) {
@@ -413,7 +418,7 @@ impl Lpm {
         }
     }
 
-    /// Packs what was changed.
+    /// Packs the changed nodes again.
     fn pack(&mut self) {
         let Some(packed) = &mut self.packed else { return };
         self.touched.sort_unstable();
@@ -424,8 +429,8 @@ impl Lpm {
         }
     }
 
-    /// The places of a prefix in the node where it ends, which is made if it is not there; none where there is no trie; `None` if there is no room
-    /// for a node.
+    /// The places of a prefix in the node where it ends, which is created if missing; empty without a trie;
+    /// `None` if there is no room for a node.
     fn places(&mut self, key: &[u8], bits: u32) -> Option<Range<usize>> {
         if !self.walks() {
             return Some(0..0);

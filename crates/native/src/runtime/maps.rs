@@ -1,7 +1,8 @@
 //! Maps with the kernel's semantics and error numbers, at addresses that native code can use.
 //!
-//! Departures from the kernel, all within what it promises: LRU tables evict only when full, and bloom filters have no
-//! false positives. Rings are read between batches, so that they are full only if one batch fills them.
+//! Differences from the kernel, all within its guarantees: LRU tables evict only when full, and bloom filters
+//! have no false positives. Rings are read between batches, so that they are full only if one batch fills
+//! them.
 //!
 //! Source: `kernel/bpf/{arraymap,hashtab,lpm_trie,queue_stack_maps,ringbuf,devmap,cpumap}.c`.
 
@@ -42,7 +43,7 @@ pub struct Map {
 
 #[derive(Debug)]
 enum Body {
-    /// Slot and key are the same number. `present` where entries may be absent.
+    /// Slot and key are the same number. `present` if entries may be absent.
     Array {
         values: Values,
         present: Option<Region>,
@@ -54,16 +55,16 @@ enum Body {
         lifo: bool,
     },
     Bloom(FxHashSet<Vec<u8>>),
-    /// No contents: event rings. Bytes taken since the last batch.
+    /// No contents: event rings. `used` is the number of bytes taken since the last batch.
     Ring {
         used: u64,
     },
 }
 
-/// How a look-up can be done without a call.
+/// Look-up without a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Inline {
-    /// By index: where the values lie, how far apart.
+    /// By index: address of the values, and their distance.
     Array { base: u64, stride: u64, entries: u32 },
     /// By the search of [`super::hash`].
     Hash(HashLayout),
@@ -71,8 +72,8 @@ pub(crate) enum Inline {
     Lpm(LpmLayout),
 }
 
-/// How `bpf_redirect_map` can be done without a call: an array of interfaces, and a byte each that says whether it is
-/// there.
+/// `bpf_redirect_map` without a call: an array of interfaces, and for each a byte that is set if it is
+/// present.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Targets {
     pub(crate) base: u64,
@@ -86,11 +87,11 @@ fn index(key: &[u8]) -> Option<u32> {
 }
 
 impl Map {
-    /// An empty map, with a copy of per-CPU values for each of `workers`. `seed` is of its hash, whose index is made by `template`; `trie` is how a trie is made, `place` where
-    /// its memory lies.
+    /// An empty map, with a copy of per-CPU values for each of `workers`. `seed` is that of its hash, whose
+    /// index has `template`; `trie` is the algorithm of a trie, `place` the location of its memory.
     ///
     /// # Errors
-    /// If the system has no room.
+    /// If the system has no memory.
     pub(crate) fn new(
         name: &str,
         spec: MapSpec,
@@ -129,7 +130,7 @@ impl Map {
         Ok(Map { name: name.to_owned(), spec, workers, body, lent: false })
     }
 
-    /// An array whose values are in memory that others have, too; none if it is no array, or that is too short.
+    /// An array whose values are in shared memory; `None` if it is not an array, or the memory is too short.
     pub(crate) fn over(name: &str, spec: MapSpec, workers: u32, lent: &Lent) -> Option<Map> {
         let values = (spec.kind == MapKind::Array)
             .then(|| Values::over(spec.value_size, spec.max_entries, lent))
@@ -138,19 +139,19 @@ impl Map {
         Some(Map { name: name.to_owned(), spec, workers, body, lent: true })
     }
 
-    /// Whether its values are in memory that others have, too.
+    /// Returns true if its values are in shared memory.
     pub fn is_lent(&self) -> bool {
         self.lent
     }
 
-    /// Several workers use it.
+    /// Prepares it for several workers.
     pub(crate) fn share(&mut self, epochs: &Arc<Epochs>) {
         if let Some(values) = self.values_mut() {
             values.share(epochs);
         }
     }
 
-    /// Distance of the values of two workers; 0 where there is one for all.
+    /// Distance between the values of two workers; 0 if they share one.
     pub(crate) fn own(&self) -> u64 {
         self.values().map_or(0, Values::own)
     }
@@ -165,23 +166,23 @@ impl Map {
         self.spec
     }
 
-    /// Whether its values are maps or programs, which only the object can put in.
+    /// Returns true if its values are maps or programs, which only the object can set.
     pub fn holds_addresses(&self) -> bool {
         is_of_addresses(self.spec.kind)
     }
 
-    /// Whether it could hold what another one does.
+    /// Returns true if it could hold the contents of another one.
     pub(crate) fn is_alike(&self, other: &Map) -> bool {
         let shape = |m: &Map| (m.spec.kind, m.spec.key_size, m.spec.value_size, m.workers);
         shape(self) == shape(other)
     }
 
-    /// Whether programs may write its values.
+    /// Returns true if programs may write its values.
     pub(crate) fn is_written(&self) -> bool {
         self.spec.flags & RDONLY_PROG == 0
     }
 
-    /// Writes over a value where it lies, of a map without copies for workers; `false` if the key is not there.
+    /// Overwrites a value in place, in a map without copies for workers; `false` if the key is missing.
     pub fn write(&mut self, key: &[u8], value: &[u8]) -> bool {
         let Some(slot) = self.find(key, false) else { return false };
         let fits = value.len() == self.value_size();
@@ -196,7 +197,7 @@ impl Map {
         if is_of_addresses(self.spec.kind) { 8 } else { self.spec.value_size as usize }
     }
 
-    /// How native code can look up without a call; for maps whose entries are all there, or found by hash.
+    /// Look-up without a call; for maps whose entries are all present, or found by hash.
     pub(crate) fn inline(&self) -> Option<Inline> {
         match &self.body {
             Body::Array { values, present: None } => {
@@ -209,7 +210,7 @@ impl Map {
         }
     }
 
-    /// How native code can redirect without a call.
+    /// Redirect without a call.
     pub(crate) fn targets(&self) -> Option<Targets> {
         match &self.body {
             Body::Array { values, present: Some(present) } if self.spec.kind.is_redirect_target() => {
@@ -224,7 +225,7 @@ impl Map {
         }
     }
 
-    /// Bytes that look-ups search in when the map is full, where code can fetch them ahead.
+    /// Bytes that look-ups search in when the map is full, if code can fetch them ahead.
     pub(crate) fn lookup_bytes(&self) -> Option<u64> {
         match &self.body {
             Body::Hash(hash) if self.spec.key_size > 0 && self.inline().is_some() => Some(hash.bytes()),
@@ -236,13 +237,13 @@ impl Map {
         }
     }
 
-    /// Whether a look-up by a program leaves no trace.
+    /// Returns true if a look-up by a program leaves no trace.
     pub(crate) fn lookup_only_reads(&self) -> bool {
         !matches!(self.spec.kind, MapKind::LruHash | MapKind::LruPercpuHash)
     }
 
-    /// The slot of a key. `touch` where a program looks: it marks an entry of an LRU map as used, and matches a
-    /// prefix; a control program names the prefix itself.
+    /// The slot of a key. `touch` for look-ups of programs: it marks an entry of an LRU map as used, and
+    /// matches a prefix; a control program names the prefix itself.
     fn find(&mut self, key: &[u8], touch: bool) -> Option<u32> {
         match &mut self.body {
             Body::Array { present, .. } => {
@@ -284,12 +285,13 @@ impl Map {
         self.values().map(|values| values.address(slot, worker))
     }
 
-    /// Address of the first value: where global data lies.
+    /// Address of the first value, where global data lies.
     pub(crate) fn first_value(&self) -> Option<u64> {
         self.values().map(|values| values.address(0, 0))
     }
 
-    /// A control program's look-up: the value, for per-CPU maps of all workers, each padded to eight bytes.
+    /// A control program's look-up: the value; for per-CPU maps those of all workers, each padded to eight
+    /// bytes.
     pub fn get(&mut self, key: &[u8]) -> Option<Vec<u8>> {
         let slot = self.find(key, false)?;
         let copies = if self.spec.kind.is_percpu() { self.workers } else { 1 };
@@ -304,7 +306,7 @@ impl Map {
         Some(out)
     }
 
-    /// Sets the value of each worker to what [`Map::get`] gave of a map that is alike.
+    /// Sets the value of each worker to the result of [`Map::get`] of a map of the same shape.
     pub(crate) fn put_copies(&mut self, key: &[u8], copies: &[u8]) {
         let size = self.value_size();
         for (copy, worker) in copies.chunks(size.next_multiple_of(8).max(1)).zip(0..) {
@@ -312,7 +314,8 @@ impl Map {
         }
     }
 
-    /// Sets a value, of one worker or of all, with the flags of `bpf_map_update_elem`; 0 or the kernel's error.
+    /// Sets a value, of one worker or of all, with the flags of `bpf_map_update_elem`; returns 0 or the
+    /// kernel's error.
     pub fn update(&mut self, key: &[u8], value: &[u8], flags: u64, worker: Option<u32>) -> i64 {
         if flags > EXIST || key.len() != self.spec.key_size as usize || value.len() != self.value_size() {
             return EINVAL;
@@ -368,7 +371,7 @@ impl Map {
         self.put(slot, value, worker)
     }
 
-    /// Removes an entry; 0 or the kernel's error.
+    /// Removes an entry; returns 0 or the kernel's error.
     pub fn delete(&mut self, key: &[u8]) -> i64 {
         let found = |found| if found { 0 } else { ENOENT };
         match &mut self.body {
@@ -385,7 +388,7 @@ impl Map {
         }
     }
 
-    /// All keys, in no order that means anything.
+    /// All keys, unordered.
     pub fn keys(&self) -> Vec<Vec<u8>> {
         match &self.body {
             Body::Array { present, .. } => (0..self.spec.max_entries)
@@ -398,7 +401,7 @@ impl Map {
         }
     }
 
-    /// Number of entries; of queues the items.
+    /// Number of entries; for queues, of items.
     pub fn len(&self) -> usize {
         match &self.body {
             Body::Array { present: None, .. } => self.spec.max_entries as usize,
@@ -411,12 +414,12 @@ impl Map {
         }
     }
 
-    /// Whether it has no entry.
+    /// Returns true if it has no entry.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// `bpf_map_push_elem`; 0 or the kernel's error.
+    /// `bpf_map_push_elem`; returns 0 or the kernel's error.
     pub(crate) fn push(&mut self, value: &[u8], flags: u64) -> i64 {
         match &mut self.body {
             Body::Queue { .. } if flags & !EXIST != 0 => EINVAL,
@@ -439,8 +442,8 @@ impl Map {
         }
     }
 
-    /// `bpf_map_pop_elem` and `bpf_map_peek_elem`: fills `out` and gives 0, or the kernel's error. A bloom filter says
-    /// whether it has what `out` holds.
+    /// `bpf_map_pop_elem` and `bpf_map_peek_elem`: fills `out` and returns 0, or the kernel's error. For a
+    /// bloom filter, tests whether it contains `out`.
     pub(crate) fn pop(&mut self, out: &mut [u8], remove: bool) -> i64 {
         let (items, lifo) = match &mut self.body {
             Body::Bloom(set) => return if set.contains(&*out) { 0 } else { ENOENT },
@@ -465,12 +468,12 @@ impl Map {
         }
     }
 
-    /// Whether it is read between batches, which then makes room in it.
+    /// Returns true if it is read between batches, which makes room in it.
     pub(crate) fn is_ring(&self) -> bool {
         matches!(self.body, Body::Ring { .. })
     }
 
-    /// A batch is done: rings are empty, and the one worker that there may be holds no address of a value.
+    /// Ends a batch: rings are empty, and a single worker holds no address of a value.
     pub(crate) fn quiesce(&mut self) {
         if let Body::Ring { used } = &mut self.body {
             *used = 0;
@@ -480,7 +483,7 @@ impl Map {
         }
     }
 
-    /// Takes room for a record of a ring buffer; `false` if it is full until the next batch.
+    /// Reserves room for a record of a ring buffer; `false` if it is full until the next batch.
     pub(crate) fn reserve(&mut self, len: u64) -> bool {
         const RECORD_HEADER: u64 = 8;
         let Body::Ring { used } = &mut self.body else { return false };
@@ -493,7 +496,7 @@ impl Map {
     }
 }
 
-/// Values are addresses of maps or programs, whatever bpf(2) takes for them.
+/// Returns true if values are addresses of maps or programs, whatever bpf(2) takes for them.
 pub(crate) fn is_of_addresses(kind: MapKind) -> bool {
     kind.is_map_of_maps() || kind == MapKind::ProgArray
 }

@@ -1,4 +1,4 @@
-//! What native code runs on: packets, maps, helpers.
+//! Runtime of native code: packets, maps, helpers.
 
 mod csum;
 pub(crate) mod hash;

@@ -1,10 +1,11 @@
-//! Packets in memory that native code reads: a descriptor each, and a buffer with room on both sides.
+//! Packets in memory for native code: a descriptor each, and a buffer with room on both sides.
 //!
-//! A descriptor is words of 32 bits, so that a program reads packet pointers as in the kernel, whatever way the context came to it; buffers therefore lie
-//! below 4 GiB. Which fields it has and where they lie is the program's [`Layout`]. Room before and behind the
-//! data is the kernel's for `BPF_PROG_TEST_RUN`, and so are the limits of the helpers that use it.
+//! A descriptor is words of 32 bits, so that a program reads packet pointers as in the kernel, however the
+//! context reached it; buffers therefore lie below 4 GiB. The program's [`Layout`] determines its fields and
+//! their offsets. Room before and behind the data is the kernel's for `BPF_PROG_TEST_RUN`, and so are the
+//! limits of the helpers that use it.
 //!
-//! Invariant: a batch has the layout of the engine that runs it: [`Batch::conform`] stands in front of each run.
+//! Invariant: a batch has the layout of the engine that runs it: each run calls [`Batch::conform`] first.
 
 mod layout;
 mod lent;
@@ -23,47 +24,47 @@ pub(crate) use lent::Lying;
 
 /// `XDP_PACKET_HEADROOM`.
 pub(crate) const HEADROOM: usize = 256;
-/// Bytes of a page that packet and headroom may use, besides `struct skb_shared_info`. An odd number of cache
-/// lines, so that the headers of a batch do not compete for one set of the first-level cache.
+/// Bytes of a page for packet and headroom, without `struct skb_shared_info`. An odd number of cache lines,
+/// so that the headers of a batch do not compete for one set of the first-level cache.
 pub(crate) const BUFFER: usize = 4096 - 320;
 /// The longest packet of a program that the kernel could run, and of a graph in buffers of the usual size.
 pub const LONGEST: usize = BUFFER - HEADROOM;
 /// The longest packet that graphs take, in larger buffers: the largest snap length of captures.
 pub const LONGEST_OPEN: usize = 262_144;
-/// Bytes behind a packet of that kind, as in the usual buffer of a page.
+/// Bytes behind such a packet, as in the usual buffer of a page.
 const TAILROOM: usize = 320;
-/// Bytes that larger buffers of a batch take in all, at most: it has fewer of them then.
+/// Maximum size in bytes of all larger buffers of a batch: it has fewer of them then.
 const MOST_BYTES: usize = 256 << 20;
-/// `sizeof(struct xdp_frame)`: headroom that the kernel keeps to itself.
+/// `sizeof(struct xdp_frame)`: headroom that the kernel reserves for itself.
 pub(crate) const XDP_FRAME: u32 = 40;
 pub(crate) const ETH_HLEN: u32 = 14;
-/// What drivers without metadata say, which C libraries do not know.
+/// Error of drivers without metadata, which C libraries do not define.
 const ENOTSUPP: i64 = 524;
 
 /// A cache line, in words.
 const LINE: usize = 16;
 
-/// What packets that came together have alike.
+/// Common properties of packets that arrived together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Came {
     /// The interface, or the source of a graph.
     pub(crate) ingress: u32,
     /// Its queue.
     pub(crate) queue: u32,
-    /// Whether they are a graph's.
+    /// True if they are a graph's.
     pub(crate) open: bool,
 }
 
-/// What is known of a packet beside its bytes when it comes.
+/// Metadata of a packet at its arrival.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Arrival {
-    /// When it was captured or made, in nanoseconds; none where nobody has said so.
+    /// Time at which it was captured or made, in nanoseconds; `None` if unknown.
     pub time: Option<u64>,
-    /// Bytes that it had behind those that were captured.
+    /// Bytes of the packet beyond those that were captured.
     pub cut: u32,
 }
 
-/// A packet that a graph has sent, and by which output.
+/// A packet that a graph has sent, and its output.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
@@ -72,7 +73,8 @@ pub(crate) struct Sent {
     pub(crate) output: u64,
 }
 
-/// Where a packet lies in its buffer, of which it takes bytes from the beginning to its own end along: what was stripped from it, and what code keeps there.
+/// Location of a packet in its buffer, of which the bytes from the beginning to the packet's end are carried:
+/// those that were stripped from it, and those that code keeps there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Carried {
     /// Bytes from the buffer's beginning to the packet, and to its end.
@@ -82,7 +84,7 @@ pub(crate) struct Carried {
 }
 
 impl Carried {
-    /// Bytes that are taken along.
+    /// Number of carried bytes.
     pub(crate) fn length(&self) -> usize {
         self.end as usize
     }
@@ -97,7 +99,8 @@ impl Carried {
         self.data as usize
     }
 
-    /// Where the code of graphs keeps so many bytes while a packet waits: in the room that packets never use, if they fit.
+    /// Offset at which the code of graphs keeps this many bytes while a packet waits: in the room that
+    /// packets never use, if they fit.
     pub(crate) fn kept(bytes: usize) -> usize {
         (XDP_FRAME as usize).checked_sub(bytes).unwrap_or(XDP_FRAME as usize)
     }
@@ -106,8 +109,9 @@ impl Carried {
 /// Bytes of a [`Sent`].
 pub(crate) const SENT_SIZE: usize = size_of::<Sent>();
 
-/// A packet has come, which lies there, in a buffer that begins at `start`. Only fields that somebody looks at are there to be written; what the code
-/// writes itself, and what is alike for all packets of this place, was written before.
+/// Writes the descriptor of a packet at `place`, in a buffer that begins at `start`. Only accessed fields
+/// exist and are written; those that the code writes itself, and those that are alike for all packets of this
+/// place, were written before.
 #[inline(always)]
 fn come(layout: &Layout, words: &mut [u32], came: Came, start: u32, place: Range<u32>) {
     layout.set(words, Field::Data, place.start);
@@ -143,8 +147,8 @@ impl Packet<'_> {
         self.get(Field::Open) != 0
     }
 
-    /// `bpf_xdp_adjust_head`, but for moving the metadata: the new place of the data, or `None` where the kernel says
-    /// `EINVAL`.
+    /// `bpf_xdp_adjust_head`, without moving the metadata: the new address of the data, or `None` if the
+    /// kernel returns `EINVAL`.
     pub(crate) fn head_moved(&self, delta: i32) -> Option<u32> {
         let (old, end) = self.bounds();
         let data = old.checked_add_signed(delta)?;
@@ -157,7 +161,7 @@ impl Packet<'_> {
         (self.get(Field::Data), self.get(Field::End))
     }
 
-    /// That of metadata: of the data, where there is none.
+    /// Address of the metadata; that of the data if there is none.
     pub(crate) fn meta(&self) -> u32 {
         self.get(if self.is_open() { Field::Data } else { Field::Meta })
     }
@@ -169,15 +173,16 @@ impl Packet<'_> {
         }
     }
 
-    /// `bpf_xdp_adjust_tail`: the new end; what is new is to be zeroed by the caller.
+    /// `bpf_xdp_adjust_tail`: the new end; the caller zeroes the new bytes.
     pub(crate) fn tail_moved(&self, delta: i32) -> Option<u32> {
         let (data, end) = self.bounds();
         let end = end.checked_add_signed(delta)?;
         (end <= self.get(Field::Start) + self.buffer && end >= data + ETH_HLEN).then_some(end)
     }
 
-    /// Becomes a copy of another packet, at the same place of its own buffer: from where to where bytes are to be copied, and how many. Those in front
-    /// of the packet are among them: what was stripped may be wanted again.
+    /// Becomes a copy of another packet, at the same offset of its own buffer: returns source and destination
+    /// of the bytes to copy, and their number. They include those in front of the packet: stripped bytes may
+    /// be needed again.
     pub(crate) fn become_copy(&mut self, other: &Packet<'_>) -> (u32, u32, usize) {
         let (from, to) = (other.get(Field::Start), self.get(Field::Start));
         for field in [Field::Data, Field::End, Field::Meta] {
@@ -211,43 +216,43 @@ impl Packet<'_> {
 /// The buffers of a batch and their descriptors.
 #[derive(Debug)]
 pub struct Batch {
-    /// For packets that are copied in, and for copies.
+    /// Buffers for packets that are copied in, and for copies.
     buffers: Region,
-    /// Bytes of each.
+    /// Bytes of each buffer.
     buffer: usize,
-    /// Where packets lie that are worked on in the buffers of a driver.
+    /// Region of the driver's buffers, if packets are processed there.
     lent: Option<Arc<Region>>,
-    /// Descriptors, from the beginning of a cache line on: those that come in, then those that copies are made in.
+    /// Descriptors, from the beginning of a cache line on: those of received packets, then those of copies.
     words: Vec<u32>,
-    /// Words in front of that.
+    /// Words in front of the first descriptor.
     skipped: usize,
-    /// How they lie now, and how they are to lie when packets come.
+    /// Current layout of descriptors, and the layout for received packets.
     layout: Layout,
     expected: Layout,
-    /// The interface or source that all came by; 0 where that is not one.
+    /// The interface or source of all packets; 0 if there are several.
     ingress: u32,
     capacity: usize,
     /// Descriptors for copies.
     spares: usize,
     len: usize,
-    /// What a graph has sent, in order; room for every packet there can be.
+    /// Packets that a graph has sent, in order; room for every possible packet.
     sent: Vec<Sent>,
     sent_len: usize,
     copies: usize,
-    /// Of the packets in it, as far as somebody has said anything of one.
+    /// Metadata of the packets, as far as it is known for any.
     arrivals: Vec<Arrival>,
 }
 
 impl Batch {
-    /// Room for `capacity` packets.
+    /// A batch with room for `capacity` packets.
     ///
     /// # Errors
-    /// If the system has no room below 2 GiB.
+    /// If the system has no memory below 2 GiB.
     pub fn new(capacity: usize) -> io::Result<Batch> {
         Batch::with_copies(capacity, 0)
     }
 
-    /// Room for `capacity` packets of a graph, and for `copies` copies of them.
+    /// A batch with room for `capacity` packets of a graph, and for `copies` copies of them.
     ///
     /// # Errors
     /// As for [`Batch::new`].
@@ -256,8 +261,9 @@ impl Batch {
         Ok(Batch::of_parts((buffers, BUFFER), None, capacity, copies))
     }
 
-    /// Takes longer packets from now on: the batch, which is empty, gets larger buffers, and fewer where these would take much memory. Nothing if they are long enough
-    /// or the packet is longer than any.
+    /// Makes room for longer packets: the batch, which is empty, gets larger buffers, and fewer if these
+    /// would take much memory. Does nothing if they are long enough, or if the packet is longer than any may
+    /// be.
     ///
     /// # Errors
     /// As for [`Batch::new`].
@@ -266,7 +272,7 @@ impl Batch {
             return Ok(());
         }
         let longest = longest.max(2 * self.longest()).min(LONGEST_OPEN);
-        // An odd number of cache lines, as of the usual size.
+        // An odd number of cache lines, as for the usual size.
         let lines = (HEADROOM + longest + TAILROOM).div_ceil(LINE * WORD) | 1;
         let buffer = lines * LINE * WORD;
         let of_each = 1 + self.spares.div_ceil(self.capacity.max(1));
@@ -279,7 +285,7 @@ impl Batch {
         Ok(())
     }
 
-    /// The same for a packet that takes so many bytes of its buffer along.
+    /// The same for a packet that carries this many bytes of its buffer.
     ///
     /// # Errors
     /// As for [`Batch::new`].
@@ -287,7 +293,7 @@ impl Batch {
         if carried > self.buffer { self.grow(carried.min(LONGEST_OPEN)) } else { Ok(()) }
     }
 
-    /// The longest packet that there is room for.
+    /// The longest packet that fits.
     #[inline(always)]
     pub(crate) fn longest(&self) -> usize {
         // Larger buffers have room behind packets, too.
@@ -330,7 +336,7 @@ impl Batch {
         batch
     }
 
-    /// Has descriptors lie in another way, those of packets that are in the batch with all that they say.
+    /// Changes the layout of descriptors; those of packets in the batch keep their fields.
     #[cold]
     fn lay_out(&mut self, layout: Layout) {
         let before = std::mem::replace(&mut self.layout, layout);
@@ -355,7 +361,7 @@ impl Batch {
         }
     }
 
-    /// Where the buffer begins that a descriptor has of this batch's own; `None` if it lies in a driver's.
+    /// Address of the batch's own buffer of a descriptor; `None` if the packet lies in a driver's.
     fn own_start(&self, at: usize) -> Option<u32> {
         let at = if self.lent.is_some() { at.checked_sub(self.capacity)? } else { at };
         Some(self.buffers.address() as u32 + (at * self.buffer) as u32)
@@ -373,14 +379,14 @@ impl Batch {
         &mut self.words[self.skipped + at * words..][..words]
     }
 
-    /// Of packet `at` of those that came in.
+    /// A field of received packet `at`.
     #[inline(always)]
     fn get(&self, at: usize, field: Field) -> u32 {
         assert!(at < self.len, "packet {at} of {}", self.len);
         self.layout.get(self.descriptor(at), field)
     }
 
-    /// Packets that it has room for, with all copies that they become.
+    /// Number of packets that it has room for, with all copies that they become.
     pub fn capacity(&self) -> usize {
         match self.expected.copies() as usize {
             0 => self.capacity,
@@ -393,7 +399,7 @@ impl Batch {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -405,16 +411,17 @@ impl Batch {
         self.conform(self.expected);
     }
 
-    /// The descriptors of what comes from now on lie as a program wants them, and say no more than what it looks at.
+    /// Sets the layout of the descriptors of packets received from now on: as a program wants it, with only
+    /// the fields that it accesses.
     pub fn expect(&mut self, layout: Layout) {
         self.expected = layout;
         self.conform(layout);
     }
 
-    /// Has descriptors lie as the program wants them that is to run.
+    /// Changes the layout of descriptors to that of the program that will run.
     ///
     /// # Panics
-    /// If there are packets that came for a program that looks at less.
+    /// If there are packets that were received for a program that accesses fewer fields.
     #[inline]
     pub(crate) fn conform(&mut self, layout: Layout) {
         if self.layout != layout {
@@ -422,23 +429,23 @@ impl Batch {
         }
     }
 
-    /// The interface or source that all packets came by; 0 if they came by several.
+    /// The interface or source of all packets; 0 if there are several.
     pub(crate) fn ingress(&self) -> u32 {
         self.ingress
     }
 
-    /// What is known of packet `at`, or of that which it is a copy of, beside its bytes.
+    /// Metadata of packet `at`, or of the original of a copy.
     #[inline]
     pub fn arrival(&self, at: usize) -> Arrival {
         self.arrivals.get(at).copied().unwrap_or_default()
     }
 
-    /// The same of all packets that anything is known of.
+    /// Metadata of all packets that have any.
     pub(crate) fn arrivals(&self) -> &[Arrival] {
         &self.arrivals
     }
 
-    /// Says what is known of the packet that was pushed last.
+    /// Sets the metadata of the last pushed packet.
     fn arrived(&mut self, arrival: Arrival) {
         if arrival != Arrival::default() && self.len > 0 {
             self.arrivals.resize(self.len - 1, Arrival::default());
@@ -446,8 +453,8 @@ impl Batch {
         }
     }
 
-    /// Copies a packet in, as received on interface `ingress`; `false` if the batch is full or the packet shorter than an
-    /// Ethernet header or longer than [`LONGEST`].
+    /// Copies a packet in, as received on interface `ingress`; `false` if the batch is full or the packet
+    /// shorter than an Ethernet header or longer than [`LONGEST`].
     pub fn push(&mut self, bytes: &[u8], ingress: u32) -> bool {
         let fits = (ETH_HLEN as usize..=LONGEST).contains(&bytes.len());
         fits && self.put(bytes, ingress, false)
@@ -459,7 +466,7 @@ impl Batch {
         bytes.len() <= self.longest() && self.put(bytes, ingress, true)
     }
 
-    /// As [`Batch::push_open`], of a packet of which more is known than its bytes.
+    /// As [`Batch::push_open`], for a packet with metadata.
     pub fn push_arrived(&mut self, bytes: &[u8], ingress: u32, arrival: Arrival) -> bool {
         let taken = self.push_open(bytes, ingress);
         if taken {
@@ -492,7 +499,7 @@ impl Batch {
         self.bytes_between(self.place(at))
     }
 
-    /// Where the packet of a descriptor lies: addresses.
+    /// Addresses of the packet of a descriptor.
     #[inline(always)]
     fn place(&self, at: usize) -> Range<u32> {
         let words = self.descriptor(at);
@@ -509,12 +516,12 @@ impl Batch {
         region.part(from as usize, (bounds.end - bounds.start) as usize)
     }
 
-    /// What the program said of packet `at`; 0 if it is one that sends packets itself.
+    /// The program's verdict on packet `at`; 0 for a program that sends packets itself.
     pub fn verdict(&self, at: usize) -> u32 {
         self.get(at, Field::Verdict)
     }
 
-    /// Where packet `at` goes, if its verdict is to redirect: the interface; 0 if the program never says so.
+    /// Redirect target of packet `at`: the interface; 0 if the program never sets it.
     pub fn target(&self, at: usize) -> u32 {
         self.get(at, Field::Target)
     }
@@ -524,29 +531,30 @@ impl Batch {
         &mut self.words[self.skipped..][..self.len * self.layout.words()]
     }
 
-    /// For a graph: the descriptors of what came in, those for copies and how many these are, and the list of what is sent.
+    /// For a graph: the descriptors of received packets, those for copies and their number, and the list of
+    /// sent packets.
     pub(crate) fn parts(&mut self) -> (&mut [u32], (&mut [u32], usize), &mut [Sent]) {
         let words = self.layout.words();
         let (all, copies) = self.words[self.skipped..].split_at_mut(self.capacity * words);
         (&mut all[..self.len * words], (copies, self.spares), &mut self.sent)
     }
 
-    /// What a graph has done: how many packets it sent, how many copies it made.
+    /// Sets the results of a graph: the numbers of sent packets and of copies.
     pub(crate) fn set_done(&mut self, sent: usize, copies: usize) {
         (self.sent_len, self.copies) = (sent, copies);
     }
 
-    /// Copies that the graph has made.
+    /// Number of copies that the graph has made.
     pub fn copies(&self) -> usize {
         self.copies
     }
 
-    /// What the graph has sent, in order: bytes, output, and which packet of the batch it was.
+    /// Packets that the graph has sent, in order: bytes, output, and the packet's number in the batch.
     pub fn sent(&self) -> AllSent<'_> {
         AllSent(self.leaving(self.capacity + self.spares))
     }
 
-    /// Of what the graph has sent, in order, what has one of the first `most` descriptors.
+    /// Sent packets, in order, that have one of the first `most` descriptors.
     #[inline(always)]
     fn leaving(&self, most: usize) -> Leaving<'_> {
         Leaving {
@@ -557,20 +565,20 @@ impl Batch {
         }
     }
 
-    /// Of these the one with this number.
+    /// The sent packet with this number.
     #[inline(always)]
     pub fn sent_at(&self, at: usize) -> Option<(&[u8], u64, usize)> {
         let (at, output) = self.sent_which(at)?;
         Some((self.bytes_between(self.place(at)), output, self.origin(at)))
     }
 
-    /// Which packet of the batch it was, or is a copy of.
+    /// Number in the batch of a packet, or of the original of a copy.
     #[inline(always)]
     fn origin(&self, at: usize) -> usize {
         if at < self.capacity { at } else { self.layout.get(self.descriptor(at), Field::Origin) as usize }
     }
 
-    /// Of these the place of its descriptor, below the capacity unless it is a copy, and the output.
+    /// Index of the descriptor of a sent packet, below the capacity unless it is a copy, and its output.
     #[inline(always)]
     fn sent_which(&self, at: usize) -> Option<(usize, u64)> {
         let sent = self.sent[..self.sent_len].get(at)?;
@@ -578,14 +586,14 @@ impl Batch {
         (at < self.capacity + self.spares).then_some((at, sent.output))
     }
 
-    /// The place of the descriptor of what is sent.
+    /// Index of the descriptor of a sent packet.
     #[inline(always)]
     fn number(&self, sent: &Sent) -> usize {
         let first = self.words[self.skipped..].as_ptr() as usize;
         self.layout.number((sent.packet as usize).wrapping_sub(first))
     }
 
-    /// Of what the graph has sent, all that a packet takes along to another batch; `None` if it lies in a driver's buffer.
+    /// All bytes that a sent packet carries to another batch; `None` if it lies in a driver's buffer.
     pub(crate) fn carried(&self, at: usize) -> Option<(&[u8], Carried)> {
         let (at, _) = self.sent_which(at)?;
         let (start, Range { start: data, end }) = (self.own_start(at)?, self.place(at));
@@ -593,7 +601,8 @@ impl Batch {
         Some((self.bytes_between(start..end), Carried { data: data - start, end: end - start, arrival }))
     }
 
-    /// Takes a packet with all that it takes along; `false` if the batch is full, or its buffers are too short.
+    /// Takes a packet with all bytes that it carries; `false` if the batch is full, or its buffers are too
+    /// short.
     pub(crate) fn push_carried(&mut self, bytes: &[u8], carried: Carried, ingress: u32) -> bool {
         if self.len == self.capacity || bytes.len() > self.buffer {
             return false;
@@ -611,20 +620,20 @@ impl Batch {
         true
     }
 
-    /// How many packets the graph has sent.
+    /// Number of packets that the graph has sent.
     pub fn sent_len(&self) -> usize {
         self.sent_len
     }
 }
 
-/// The descriptors of what a graph has sent, in order: the place of each, by which output, and where the packet lies: addresses.
-// Not an iterator with a closure, which loops over packets would call.
+/// The descriptors of sent packets, in order: index, output, and addresses of the packet.
+// Not an iterator with a closure: loops over packets would call it.
 #[derive(Debug)]
 struct Leaving<'b> {
     batch: &'b Batch,
     left: std::slice::Iter<'b, Sent>,
     descriptors: &'b [u32],
-    /// The places in each descriptor of where the packet begins and ends.
+    /// Offsets in each descriptor of the packet's beginning and end.
     bounds: [usize; 2],
 }
 
@@ -645,7 +654,7 @@ impl Iterator for Leaving<'_> {
     }
 }
 
-/// What a graph has sent of a batch, in order.
+/// Packets of a batch that a graph has sent, in order.
 #[derive(Debug)]
 pub struct AllSent<'b>(Leaving<'b>);
 

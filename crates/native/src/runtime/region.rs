@@ -1,11 +1,11 @@
-//! Memory at addresses that stay: what native code reads and writes by pointer.
+//! Memory at fixed addresses, which native code accesses by pointer.
 //!
-//! A region is zero at first, and takes real memory only where it is touched, so that a map may be declared far larger than
-//! it is filled.
+//! A region is zero at first, and takes physical memory only where it is touched, so that a map may be
+//! declared far larger than it is filled.
 //!
-//! Invariants: the mapping lives as long as the region and never moves. Rust looks into it by bounds-checked slices
-//! only, and never while native code runs: every such look is made by somebody who has the one `&mut` to the whole
-//! runtime, or inside a helper, while the code that called it waits.
+//! Invariants: the mapping lives as long as the region and never moves. Rust accesses it only by
+//! bounds-checked slices, and never while native code runs: every such access is made by the holder of the
+//! one `&mut` to the whole runtime, or inside a helper, while the code that called it waits.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -19,16 +19,16 @@ use std::sync::Arc;
 pub(crate) struct Region {
     base: *mut u8,
     len: usize,
-    /// Whose memory it is, unless its own.
+    /// Owner of the memory, unless it is the region's own.
     lent: Option<Lent>,
 }
 
-/// Memory that others have, too: the values of an array map of the kernel's.
+/// Shared memory: the values of an array map of the kernel's.
 #[derive(Clone)]
 pub struct Lent(Arc<dyn millstream_ports::Memory>);
 
 impl Lent {
-    /// As many bytes of it as the memory has.
+    /// All bytes of the memory.
     pub fn new(memory: Arc<dyn millstream_ports::Memory>) -> Lent {
         Lent(memory)
     }
@@ -40,13 +40,13 @@ impl fmt::Debug for Lent {
     }
 }
 
-// SAFETY: a mapping is the process's, not a thread's; who may look into it is the module's invariant.
+// SAFETY: a mapping is the process's, not a thread's; the module's invariant says who may access it.
 unsafe impl Send for Region {}
-// SAFETY: as above; by shared reference there is nothing but looking.
+// SAFETY: as above; a shared reference permits only reading.
 unsafe impl Sync for Region {}
 
-// SAFETY: the mapping is that long, begins at a page, and goes with the region. Of one whose frames are a line's nobody looks at other bytes than
-// those of packets of a batch, whose frames the worker has (`Region::part`).
+// SAFETY: the mapping is that long, begins at a page, and lives as long as the region. If its frames are a
+// line's, only the bytes of packets of a batch are accessed, whose frames the worker owns (`Region::part`).
 unsafe impl millstream_ports::Memory for Region {
     fn address(&self) -> u64 {
         Region::address(self)
@@ -57,21 +57,22 @@ unsafe impl millstream_ports::Memory for Region {
     }
 }
 
-/// Where regions are put that code knows the addresses of.
+/// Addresses of regions that code knows.
 #[derive(Debug)]
 pub(crate) enum Place {
-    /// Wherever there is room: the code is made for what comes of it.
+    /// Any address: the code is made for the result.
     Anywhere,
-    /// One behind the other from an address on, so that the same requests give the same addresses in another process.
+    /// Consecutive addresses, so that the same requests give the same addresses in another process.
     Fixed {
-        /// Of the next one.
+        /// Address of the next region.
         next: u64,
     },
 }
 
 impl Place {
-    /// Fixed addresses that no system gives to anything else by itself: far above programs and heaps, far below libraries and stacks. There are
-    /// [`AREAS`] areas of them, so that programs may have different ones in one process.
+    /// Fixed addresses that no system assigns on its own: far above programs and heaps, far below libraries
+    /// and stacks. There are [`AREAS`] areas of them, so that programs may have different ones in one
+    /// process.
     pub(crate) fn fixed(area: u8) -> Place {
         Place::Fixed { next: 0x1000_0000_0000 + u64::from(area % AREAS) * AREA }
     }
@@ -81,14 +82,14 @@ impl Place {
 pub(crate) const AREAS: u8 = 64;
 const AREA: u64 = 1 << 40;
 
-/// Fixed regions begin at multiples of this: of large pages.
+/// Fixed regions begin at multiples of this, the size of a large page.
 const STEP: u64 = 2 << 20;
 
 impl Region {
-    /// A region where `place` says.
+    /// A region at `place`.
     ///
     /// # Errors
-    /// If the system has no room, there.
+    /// If the system has no memory there.
     pub(crate) fn new(len: usize, place: &mut Place) -> io::Result<Region> {
         let Place::Fixed { next } = place else { return Region::map(len, 0, 0) };
         let at = *next;
@@ -99,7 +100,7 @@ impl Region {
     /// A region below 2 GiB: its addresses fit in the 32-bit fields of `struct xdp_md`.
     ///
     /// # Errors
-    /// If there is no room so low, or on a processor where that cannot be asked for.
+    /// If there is no memory so low, or on a processor where that cannot be requested.
     pub(crate) fn low(len: usize) -> io::Result<Region> {
         if cfg!(not(target_arch = "x86_64")) {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "no low memory on this processor"));
@@ -121,30 +122,30 @@ impl Region {
             return Err(io::Error::last_os_error());
         }
         let region = Region { base: base.cast(), len, lent: None };
-        // A kernel that does not know the flag takes the address for a wish.
+        // A kernel that does not know the flag takes the address as a hint.
         match at == 0 || region.address() == at {
             true => Ok(region),
             false => Err(io::Error::new(io::ErrorKind::AddrInUse, "the address is not free")),
         }
     }
 
-    /// Memory that others have, too, and write as they like: so what is read of it is any bytes, one after the other.
+    /// Shared memory, which others write at any time: reads give arbitrary bytes, one after the other.
     pub(crate) fn of(lent: &Lent) -> Region {
         let (base, len) = (lent.0.address() as *mut u8, lent.0.length());
         Region { base, len, lent: Some(lent.clone()) }
     }
 
-    /// Where it begins.
+    /// Address of its first byte.
     pub(crate) fn address(&self) -> u64 {
         self.base as u64
     }
 
-    /// How long it is.
+    /// Length in bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether this address below 4 GiB is one of its bytes.
+    /// Returns true if this address below 4 GiB is one of its bytes.
     #[inline]
     pub(crate) fn holds(&self, address: u32) -> bool {
         u64::from(address).checked_sub(self.address()).is_some_and(|at| at < self.len as u64)
@@ -156,13 +157,15 @@ impl Region {
         unsafe { std::slice::from_raw_parts(self.base, self.len) }
     }
 
-    /// The bytes, to be written.
+    /// The bytes, mutably.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `bytes`, and writable; nothing else looks meanwhile, by the module's invariant.
+        // SAFETY: as in `bytes`, and writable; nothing else accesses them meanwhile, by the module's
+        // invariant.
         unsafe { std::slice::from_raw_parts_mut(self.base, self.len) }
     }
 
-    /// So many bytes from a place on; none, if they are not all in it. The others may be somebody else's meanwhile.
+    /// This many bytes from an offset on; empty if they are not all in it. Others may own the other bytes
+    /// meanwhile.
     pub(crate) fn part(&self, from: usize, len: usize) -> &[u8] {
         if from > self.len || len > self.len - from {
             return &[];
@@ -204,14 +207,14 @@ impl Region {
         self.bytes_mut()[2 * at..2 * at + 2].copy_from_slice(&value.to_ne_bytes());
     }
 
-    /// Asks for large pages for the first `len` bytes, of which most will be used. The system may refuse.
+    /// Asks for large pages for the first `len` bytes, most of which will be used. The system may refuse.
     pub(crate) fn prefer_large_pages(&self, len: usize) {
-        // SAFETY: advice on our own mapping, which changes nothing of what is in it.
+        // SAFETY: advice on our own mapping, which changes none of its contents.
         unsafe { libc::madvise(self.base.cast(), len.min(self.len), libc::MADV_HUGEPAGE) };
     }
 }
 
-/// A value in a region of its own: at an address that stays, and that code may know.
+/// A value in a region of its own: at a fixed address, which code may know.
 #[derive(Debug)]
 pub(crate) struct Placed<T> {
     region: Region,
@@ -219,10 +222,10 @@ pub(crate) struct Placed<T> {
 }
 
 impl<T> Placed<T> {
-    /// Puts a value where `place` says.
+    /// Puts a value at `place`.
     ///
     /// # Errors
-    /// If the system has no room, there.
+    /// If the system has no memory there.
     pub(crate) fn new(value: T, place: &mut Place) -> io::Result<Placed<T>> {
         let region = Region::new(size_of::<T>(), place)?;
         // SAFETY: the region is that long, begins at a page, and holds nothing yet.
@@ -230,7 +233,7 @@ impl<T> Placed<T> {
         Ok(Placed { region, value: PhantomData })
     }
 
-    /// Where it is.
+    /// Address of the value.
     pub(crate) fn address(&self) -> u64 {
         self.region.address()
     }

@@ -1,14 +1,17 @@
 //! Maps that several workers use at once.
 //!
-//! Every operation of the runtime on a shared map holds its lock, which is a number that is odd meanwhile and grows with every holder.
-//! Look-ups in code take no lock: they read the number, search, and read it again. If it was odd or is another one, the search may have
-//! met a table that was being changed: what it found does not count, and the runtime is asked, under the lock (a sequence lock: Lameter,
-//! 2005). What is found is an address, and remains of use until the worker's batch ends: slots that entries have left are used again when
-//! all workers have begun another batch since ([`Epochs`]; quiescent states as in McKenney and Slingwine's read-copy update, 1998).
+//! Every operation of the runtime on a shared map holds its lock, which is a number that is odd meanwhile and
+//! grows with every holder. Look-ups in code take no lock: they read the number, search, and read it again.
+//! If it was odd or has changed, the search may have seen a table during a change: its result does not count,
+//! and the look-up calls the runtime, which takes the lock (a sequence lock: Lameter, 2005). The result is an
+//! address, which stays usable until the worker's batch ends: slots that entries have left are reused when
+//! all workers have begun another batch since ([`Epochs`]; quiescent states as in McKenney and Slingwine's
+//! read-copy update, 1998).
 //!
-//! What programs do with values themselves is as in the kernel: single accesses and atomic operations are whole, nothing else is.
+//! Accesses of programs to the values themselves are as in the kernel: only single accesses and atomic
+//! operations are indivisible.
 //!
-//! Invariant: nobody but [`Guarded::with`], and whoever has the one `&mut`, looks into a map.
+//! Invariant: only [`Guarded::with`], and the holder of the one `&mut`, access a map.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
@@ -18,15 +21,16 @@ use std::thread::yield_now;
 
 use super::maps::Map;
 
-/// Looks in vain for a lock, before others get the processor.
+/// Number of attempts to take a lock before the processor is yielded.
 const SPINS: u32 = 100;
 
-/// A map, and what says whether it is being changed. Code knows the number by its address, which is the map's.
+/// A map, and the number that says whether it is being changed. Code knows the number by its address, which
+/// is the map's.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Guarded {
     sequence: AtomicU64,
-    /// Whether there is one worker only, and so nothing to wait for.
+    /// True if there is only one worker, and so nothing to wait for.
     alone: bool,
     ring: bool,
     map: UnsafeCell<Map>,
@@ -45,25 +49,25 @@ impl Guarded {
         self.map.get_mut()
     }
 
-    /// Whether the map is one that is read between batches.
+    /// Returns true if the map is one that is read between batches.
     pub(crate) fn is_ring(&self) -> bool {
         self.ring
     }
 
-    /// Does something with the map that no other worker sees half done.
+    /// Runs a closure with the map; no other worker sees it half done.
     pub(crate) fn with<R>(&self, act: impl FnOnce(&mut Map) -> R) -> R {
         if self.alone {
             // SAFETY: one worker, which waits for its helper; see the invariants of `helpers`.
             return act(unsafe { &mut *self.map.get() });
         }
         let odd = self.lock();
-        // SAFETY: whoever made the number odd is the only one here, until it is even again.
+        // SAFETY: whoever made the number odd has exclusive access until it is even again.
         let result = act(unsafe { &mut *self.map.get() });
         self.sequence.store(odd + 1, Ordering::Release);
         result
     }
 
-    /// Makes the number odd, when nobody else has.
+    /// Makes the number odd, once nobody else holds the lock.
     fn lock(&self) -> u64 {
         let mut spins = 0;
         loop {
@@ -71,7 +75,7 @@ impl Guarded {
             let free = now & 1 == 0;
             let (order, failed) = (Ordering::Acquire, Ordering::Relaxed);
             if free && self.sequence.compare_exchange_weak(now, now + 1, order, failed).is_ok() {
-                // No change of the table is seen before that of the number.
+                // No change of the table is visible before that of the number.
                 fence(Ordering::Release);
                 return now + 1;
             }
@@ -81,10 +85,10 @@ impl Guarded {
     }
 }
 
-/// No batch at hand.
+/// No current batch.
 const IDLE: u64 = u64::MAX;
 
-/// When each worker began the batch that it has at hand, in steps that entries make which leave a table.
+/// Time at which each worker began its current batch, in steps that are made by entries leaving a table.
 #[derive(Debug)]
 pub(crate) struct Epochs {
     now: AtomicU64,
@@ -96,31 +100,31 @@ impl Epochs {
         Epochs { now: AtomicU64::new(0), begun: (0..workers.max(1)).map(|_| AtomicU64::new(IDLE)).collect() }
     }
 
-    /// How many workers there are.
+    /// Number of workers.
     pub(crate) fn workers(&self) -> u32 {
         self.begun.len() as u32
     }
 
-    /// A worker begins a batch: from now on it may find entries, but none that has left before.
+    /// Begins a batch of a worker: from now on it may find entries, but none that has left before.
     pub(crate) fn begin(&self, worker: u32) {
         let now = self.now.load(Ordering::SeqCst);
         self.begun[worker as usize].store(now, Ordering::Relaxed);
-        // Between this and all look-ups of the batch, as in `oldest`: either whoever wants to use a slot again sees this batch, or this batch sees
-        // the table without the entry.
+        // Between this and all look-ups of the batch, as in `oldest`: either whoever wants to reuse a slot
+        // sees this batch, or this batch sees the table without the entry.
         fence(Ordering::SeqCst);
     }
 
-    /// The batch is done, and nothing of what was found in it is held.
+    /// Ends the batch: no address that was found in it is held any more.
     pub(crate) fn end(&self, worker: u32) {
         self.begun[worker as usize].store(IDLE, Ordering::Release);
     }
 
-    /// When an entry leaves that has just been taken out of its table.
+    /// Time at which an entry leaves that has just been taken out of its table.
     pub(crate) fn leave(&self) -> u64 {
         self.now.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// The first moment at which a batch at hand began: what left before it is held by nobody.
+    /// Time at which the oldest current batch began: entries that left before are held by nobody.
     pub(crate) fn oldest(&self) -> u64 {
         fence(Ordering::SeqCst);
         self.begun.iter().map(|begun| begun.load(Ordering::Acquire)).min().unwrap_or(IDLE)

@@ -1,8 +1,9 @@
-//! Storage of map values: slots of equal size at addresses that stay.
+//! Storage of map values: slots of equal size at fixed addresses.
 //!
-//! A slot is a header (of hash tables: mark and key), then a copy of the value for each worker in per-CPU maps. Replacing
-//! the value of a hash or trie entry takes another slot, as in the kernel: whoever holds the old address keeps the old bytes
-//! until [`Values::quiesce`], which the engine calls between batches, or with several workers until all of them have begun another batch.
+//! A slot is a header (for hash tables: mark and key), then a copy of the value for each worker in per-CPU
+//! maps. Replacing the value of a hash or trie entry takes another slot, as in the kernel: whoever holds the
+//! old address keeps the old bytes until [`Values::quiesce`], which the engine calls between batches, or with
+//! several workers until all of them have begun another batch.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,28 +12,29 @@ use std::sync::Arc;
 use super::region::{Lent, Place, Region};
 use super::sharing::Epochs;
 
-/// Slots beyond the declared capacity, for values that were removed or replaced in the batches at hand. Where there
-/// were more, the oldest is used again at once, as the kernel's preallocated tables always do.
+/// Slots beyond the declared capacity, for values that were removed or replaced in the current batches. If
+/// there are more, the oldest is reused at once, as the kernel's preallocated tables always do.
 const SPARE: u32 = 4096;
-/// The same where several workers use the table: as many as they may replace while one of them has lost its processor in the middle of a batch.
-/// They cost memory only where they are needed.
+/// The same if several workers use the table: as many as they may replace while one of them is preempted in
+/// the middle of a batch. They cost memory only if they are needed.
 const SPARE_SHARED: u32 = 1 << 18;
 
-/// Slots to spare for values that so many workers replace.
+/// Spare slots for values that this many workers replace.
 pub(crate) fn spare(workers: u32) -> u32 {
     if workers > 1 { SPARE_SHARED } else { SPARE }
 }
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
-/// Slots of so many bytes and more, together, are not in the caches, and a line of them is a wait for memory.
+/// Slots of at least this many bytes, together, are not in the caches, and each of their lines is a wait for
+/// memory.
 const UNCACHED: usize = 4 << 20;
 
-/// Slots of so many bytes, a large page, are to lie in such pages.
+/// Slots of at least this many bytes, a large page, should lie in such pages.
 const LARGE: usize = 2 << 20;
 
-/// The distance of slots that are looked up one by one and take so many bytes: such that none lies in two lines, where that takes a third more memory at most
-/// and caches do not hold them anyway.
+/// The distance of slots of this many bytes that are looked up one by one: no slot spans two lines, if that
+/// takes at most a third more memory and caches do not hold them anyway.
 fn apart(stride: usize, entries: u32) -> usize {
     let whole = stride.next_power_of_two();
     let fits = whole <= LINE && 3 * whole <= 4 * stride;
@@ -50,14 +52,14 @@ pub(crate) struct Values {
     slots: u32,
     fresh: u32,
     free: Vec<u32>,
-    /// Slots that were left, and when.
+    /// Slots that were left, and the times.
     retired: VecDeque<(u64, u32)>,
-    /// With several workers: when these began their batches.
+    /// With several workers: the times at which these began their batches.
     epochs: Option<Arc<Epochs>>,
 }
 
 impl Values {
-    /// `max_entries` slots, and these to spare if values are replaced by others.
+    /// `max_entries` slots, and these spare ones if values are replaced by others.
     pub(crate) fn new(
         header: usize,
         value_size: u32,
@@ -91,7 +93,7 @@ impl Values {
         })
     }
 
-    /// As many slots as there are entries, in memory that others have, too; none if that is too short.
+    /// As many slots as there are entries, in shared memory; `None` if that is too short.
     pub(crate) fn over(value_size: u32, max_entries: u32, lent: &Lent) -> Option<Values> {
         let (value_size, region) = (value_size as usize, Region::of(lent));
         let stride = value_size.next_multiple_of(8).max(8);
@@ -110,12 +112,12 @@ impl Values {
         })
     }
 
-    /// Several workers hold addresses of values.
+    /// Prepares it for several workers that hold addresses of values.
     pub(crate) fn share(&mut self, epochs: &Arc<Epochs>) {
         self.epochs = Some(Arc::clone(epochs));
     }
 
-    /// Distance of the copies of two workers; 0 where there is one.
+    /// Distance between the copies of two workers; 0 if there is only one.
     pub(crate) fn own(&self) -> u64 {
         if self.copies == 1 { 0 } else { self.value_size.next_multiple_of(8).max(8) as u64 }
     }
@@ -125,17 +127,17 @@ impl Values {
         self.region.address()
     }
 
-    /// Distance of slots.
+    /// Distance between slots.
     pub(crate) fn stride(&self) -> usize {
         self.stride
     }
 
-    /// Where the values begin in a slot.
+    /// Offset of the values in a slot.
     pub(crate) fn header(&self) -> usize {
         self.header
     }
 
-    /// Address of a slot's value, of this worker's copy.
+    /// Address of this worker's copy of a slot's value.
     pub(crate) fn address(&self, slot: u32, worker: u32) -> u64 {
         self.region.address() + self.at(slot, worker) as u64
     }
@@ -145,7 +147,7 @@ impl Values {
         slot as usize * self.stride + self.header + copy * self.value_size.next_multiple_of(8).max(8)
     }
 
-    /// A slot that no entry uses; `None` if all are in use.
+    /// A free slot; `None` if all are in use.
     pub(crate) fn take(&mut self) -> Option<u32> {
         if let Some(epochs) = &self.epochs {
             let oldest = epochs.oldest();
@@ -163,23 +165,23 @@ impl Values {
         self.retired.pop_front().map(|(_, slot)| slot)
     }
 
-    /// All slots that were ever used are below this.
+    /// Upper bound of all slots that were ever used.
     pub(crate) fn used(&self) -> u32 {
         self.fresh
     }
 
-    /// Gives a slot back once no address of it is held.
+    /// Frees a slot once nobody holds an address of it.
     pub(crate) fn retire(&mut self, slot: u32) {
         let left = self.epochs.as_ref().map_or(0, |epochs| epochs.leave());
         self.retired.push_back((left, slot));
     }
 
-    /// Gives a slot back at once, unless other workers may hold its address.
+    /// Frees a slot at once, unless other workers may hold its address.
     pub(crate) fn retire_now(&mut self, slot: u32) {
         if self.epochs.is_some() { self.retire(slot) } else { self.free.push(slot) }
     }
 
-    /// No address of a value is held any more by the one worker.
+    /// Records that the only worker holds no address of a value any more.
     pub(crate) fn quiesce(&mut self) {
         if self.epochs.is_none() {
             self.free.extend(self.retired.drain(..).map(|(_, slot)| slot));
@@ -192,7 +194,7 @@ impl Values {
         &self.region.bytes()[start..start + self.header]
     }
 
-    /// The header of a slot, to be written.
+    /// The header of a slot, mutably.
     pub(crate) fn head_mut(&mut self, slot: u32) -> &mut [u8] {
         let start = slot as usize * self.stride;
         let header = self.header;
@@ -206,7 +208,7 @@ impl Values {
         self.region.bytes_mut()[range].fill(0);
     }
 
-    /// Sets one copy of the value, or all.
+    /// Sets one copy of the value, or all of them.
     pub(crate) fn set(&mut self, slot: u32, value: &[u8], worker: Option<u32>) {
         let len = value.len().min(self.value_size);
         for copy in 0..self.copies as u32 {
@@ -249,7 +251,7 @@ mod tests {
 
     #[test]
     fn many_slots_are_to_lie_in_large_pages() {
-        // What the system was asked for; whether it has such pages is another question.
+        // Checks the request; the system may not have such pages.
         let asked = |values: &Values| {
             let maps = std::fs::read_to_string("/proc/self/smaps").expect("this process's mappings");
             let mut mappings = maps.lines().skip_while(|line| {

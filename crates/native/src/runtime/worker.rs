@@ -1,11 +1,11 @@
-//! What native code gets beside the packet: the worker that runs it.
+//! Context of native code beside the packet: the worker that runs it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::packet::{Arrival, BUFFER, Layout, Sent};
 
-/// Something that a program did and that outlives the packet.
+/// An effect of a program that outlives the packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A record of a ring buffer or perf event array.
@@ -19,7 +19,7 @@ pub enum Event {
     Trace(String),
 }
 
-/// Takes a record and the time of the packet at hand, in nanoseconds. Workers call it at once.
+/// Receives a record and the time of the current packet, in nanoseconds. Workers call it at once.
 pub type TakeRecord = dyn Fn(&[u8], u64) + Send + Sync;
 
 /// Listener for records of a map as a program makes them, in place of [`Event`]s.
@@ -43,7 +43,7 @@ pub enum Clock {
     /// The system's.
     #[default]
     System,
-    /// Always this many nanoseconds: until it is set again.
+    /// Always this many nanoseconds, until it is set again.
     Fixed(u64),
 }
 
@@ -51,27 +51,27 @@ pub enum Clock {
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Worker {
-    /// The descriptor of the packet at hand.
+    /// The descriptor of the current packet.
     pub(crate) current: *mut u32,
     /// Tail calls made for it.
     pub(crate) tail_calls: u32,
     /// Its number: the CPU that programs see.
     pub(crate) number: u32,
-    /// The coarse clock, which is looked at once a batch: the kernel's moves once a tick, every 4 ms or so.
+    /// The coarse clock, which is read once per batch: the kernel's advances once per tick, every 4 ms or so.
     pub(crate) coarse: u64,
-    /// What a graph sends, and how many it has sent; there is room for all packets.
+    /// Packets that a graph sends, and their number; there is room for all packets.
     pub(crate) sent: *mut Sent,
     pub(crate) sent_len: u64,
-    /// Packets that are held, in all queues.
+    /// Number of held packets, in all queues.
     pub(crate) held: u64,
-    /// Descriptors for copies: the next, and how many are left.
+    /// Descriptors for copies: the next one, and the number left.
     pub(crate) spare: *mut u32,
     pub(crate) spares: u64,
-    /// The interface or source that all packets of the batch came by; 0 if they came by several.
+    /// The interface or source of all packets of the batch; 0 if there are several.
     pub(crate) ingress: u32,
-    /// Packets that are held, by queue.
+    /// Held packets, by queue.
     pub(crate) queues: BTreeMap<u64, VecDeque<*mut u32>>,
-    /// Where fields of descriptors lie.
+    /// Layout of descriptors.
     pub(crate) layout: Layout,
     pub(crate) clock: Clock,
     pub(crate) seed: u64,
@@ -81,7 +81,8 @@ pub(crate) struct Worker {
     /// Bytes of a packet's buffer.
     pub(crate) buffer: u32,
     pub(crate) listener: Option<Listener>,
-    /// For the listener: what is known of the batch's packets, where their descriptors begin, and how many there may be beside copies.
+    /// For the listener: metadata of the batch's packets, address of their descriptors, and maximum number of
+    /// packets without copies.
     pub(crate) arrivals: Vec<Arrival>,
     pub(crate) first: usize,
     pub(crate) capacity: usize,

@@ -1,4 +1,4 @@
-//! A program that looks up, for tests and for figures.
+//! A program with a look-up, for tests and for figures.
 
 use millstream_ir::{
     Block, BlockCall, Cond, Cursor, Func, Function, Linkage, MapDecl, MemFlags, Module, Op, Prov, Size, Type,
@@ -9,8 +9,8 @@ use millstream_ir::{
 const XDP: u32 = 6;
 const LOOKUP: i32 = 1;
 
-/// A program that looks up, in a table of this declaration, the key that the packet begins with. Where it is found `found` goes on, with
-/// packet and value's address, and gives the verdict; elsewhere that is 1.
+/// A program that looks up the key at the beginning of the packet, in a table of this declaration. On a hit
+/// `found` continues, with packet and value's address, and gives the verdict; on a miss the verdict is 1.
 pub(crate) fn look_up(
     table: MapDecl,
     found: impl FnOnce(&mut Cursor<'_>, Value, Value) -> Value,

@@ -1,7 +1,9 @@
-//! Rules as boxes: what each demands of 32-bit parts of the key, and of the words themselves.
+//! Rules as boxes: the constraints of each on 32-bit parts of the key, and on the words themselves.
 //!
-//! Trees divide by parts, so that all their bounds have one size: a word of more than 32 bits has two. What a rule demands of a part is an interval around all values that it takes (its
-//! hull) and bits that these have in common; an interval of 64 bits leaves the lower part open where the upper one is not a single value. Both may say less than the rule does, never more: leaves compare the words.
+//! Trees divide by parts, so that all their bounds have one size: a word of more than 32 bits has two parts.
+//! A rule's constraint on a part is the smallest interval around all values that it matches (its hull) and
+//! the bits that these values have in common; an interval of 64 bits leaves the lower part open if the upper
+//! one is not a single value. Both may be weaker than the rule, never stronger: leaves compare the words.
 
 use millstream_bpf::lower::{TableRule, TableTest};
 
@@ -13,10 +15,10 @@ pub(crate) struct Part {
     pub(crate) shift: u32,
 }
 
-/// So many parts trees know; others they leave to the leaves.
+/// Trees know at most this many parts; leaves handle the others.
 const MOST_PARTS: usize = 64;
 
-/// The parts of words of these widths; of a word all or none.
+/// The parts of words of these widths; of each word all parts or none.
 pub(super) fn parts(widths: &[u64]) -> Vec<Part> {
     let mut all = Vec::new();
     for (word, &width) in widths.iter().enumerate() {
@@ -28,17 +30,17 @@ pub(super) fn parts(widths: &[u64]) -> Vec<Part> {
     all
 }
 
-/// What is demanded of a part, or known of it: bounds, inclusive, and bits.
+/// Constraint on a part, or knowledge of it: inclusive bounds, and bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Span {
     pub(super) low: u32,
     pub(super) high: u32,
-    /// These bits have the values beside them.
+    /// Mask of the known bits; `values` has their values.
     pub(super) bits: u32,
     pub(super) values: u32,
 }
 
-/// The bits that all numbers from one to another have in common.
+/// The bits that all numbers in an interval have in common.
 fn common(low: u64, high: u64) -> u64 {
     u64::MAX.checked_shl(64 - (low ^ high).leading_zeros()).unwrap_or(0)
 }
@@ -49,7 +51,7 @@ impl Span {
         Span { low, high, bits, values: low & bits }
     }
 
-    /// A part of what a test takes.
+    /// Values of one part that a test matches.
     fn of(test: TableTest, width: u64, shift: u32) -> Span {
         let part = |value: u64| (value >> shift) as u32;
         match test {
@@ -66,27 +68,27 @@ impl Span {
         }
     }
 
-    /// Whether a number can be in both.
+    /// Returns true if a number can be in both.
     pub(super) fn meets(&self, other: &Span) -> bool {
         self.low <= other.high
             && other.low <= self.high
             && (self.values ^ other.values) & self.bits & other.bits == 0
     }
 
-    /// What is left below a bound, and from it on.
+    /// The part of the span between two bounds, inclusive.
     pub(super) fn within(&self, low: u32, high: u32) -> Span {
         let (low, high) = (self.low.max(low), self.high.min(high));
         let common = common(low.into(), high.into()) as u32;
         Span { low, high, bits: self.bits | common, values: self.values | low & common }
     }
 
-    /// What is left where some bits have these values.
+    /// The part of the span in which some bits have these values.
     pub(super) fn with(&self, bits: u32, values: u32) -> Span {
         Span { bits: self.bits | bits, values: self.values & !bits | values, ..*self }
     }
 }
 
-/// What is known of all parts in some place of a tree.
+/// Known spans of all parts at some position of a tree.
 pub(super) type Region = Vec<Span>;
 
 /// All rules.
@@ -94,9 +96,9 @@ pub(super) struct Boxes<'r> {
     pub(super) rules: &'r [TableRule],
     widths: &'r [u64],
     pub(super) parts: Vec<Part>,
-    /// Of each rule, one for each part.
+    /// Spans of each rule, one per part.
     spans: Vec<Span>,
-    /// Which parts some rule has bits of that are no interval.
+    /// True for parts on which some rule has a mask that is not an interval.
     pub(super) masked: Vec<bool>,
 }
 
@@ -112,18 +114,19 @@ impl<'r> Boxes<'r> {
         Boxes { rules, widths, parts, spans, masked }
     }
 
-    /// What a rule demands of a part.
+    /// Constraint of a rule on a part.
     pub(super) fn span(&self, rule: u32, part: usize) -> &Span {
         &self.spans[rule as usize * self.parts.len() + part]
     }
 
-    /// Where nothing is known.
+    /// The region of all keys.
     pub(super) fn everywhere(&self) -> Region {
         let whole = |part: &Part| Span::of(TableTest::Any, self.widths[part.word], part.shift);
         self.parts.iter().map(whole).collect()
     }
 
-    /// Bounds and bits of a whole word in a region. Of a word without parts nothing is known.
+    /// Bounds and bits of a whole word in a region. `None` for a word without parts, of which nothing is
+    /// known.
     fn word(&self, region: &Region, word: usize) -> Option<(u64, u64, u64, u64)> {
         let mut known = None;
         for (part, span) in self.parts.iter().zip(region).filter(|(part, _)| part.word == word) {
@@ -140,7 +143,7 @@ impl<'r> Boxes<'r> {
         known
     }
 
-    /// Whether a test takes everything in a region of which it takes something.
+    /// Returns true if a test that matches something in a region matches everything in it.
     fn takes_all(&self, test: TableTest, word: usize, region: &Region) -> bool {
         let (open, test) = match test {
             TableTest::Any => return true,
@@ -159,13 +162,13 @@ impl<'r> Boxes<'r> {
         }
     }
 
-    /// Whether a rule is met by all keys in a region.
+    /// Returns true if a rule matches all keys in a region.
     pub(super) fn covers(&self, rule: u32, region: &Region) -> bool {
         let tests = self.rules[rule as usize].tests.iter().enumerate();
         tests.into_iter().all(|(word, &test)| self.takes_all(test, word, region))
     }
 
-    /// Whether a rule is met by all keys in a region that another one is met by.
+    /// Returns true if a rule matches all keys in a region that another one matches.
     pub(super) fn hides(&self, rule: u32, other: u32, region: &Region) -> bool {
         let tests = self.rules[rule as usize].tests.iter().zip(&self.rules[other as usize].tests);
         tests.enumerate().all(|(word, (&test, &other))| {
@@ -174,7 +177,7 @@ impl<'r> Boxes<'r> {
     }
 }
 
-/// Whether a test takes all that another one takes.
+/// Returns true if a test matches everything that another one matches.
 fn includes(test: TableTest, other: TableTest, width: u64) -> bool {
     let (low, high, value, mask) = match other {
         TableTest::Any => (0, width, 0, 0),

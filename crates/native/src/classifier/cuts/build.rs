@@ -1,9 +1,12 @@
-//! Trees of cuts: which part of the key divides which rules, and where.
+//! Trees of cuts: the parts of the key and the bounds by which rules are divided.
 //!
-//! A node divides a region by one part of the key, at up to [`WAYS`] - 1 bounds that lie between rules (equi-dense cuts, as in EffiCuts of Vamanan, Voskuilen and Vijaykumar, SIGCOMM 2010), or by some
-//! of its bits where rules have masks. A leaf has the few rules that are left, in order, and what counts where none of them is met.
+//! A node divides a region by one part of the key, at up to [`WAYS`] - 1 bounds that lie between rules
+//! (equi-dense cuts, as in EffiCuts of Vamanan, Voskuilen and Vijaykumar, SIGCOMM 2010), or by some of its
+//! bits if rules have masks. A leaf has the few remaining rules, in order, and the result if none of them
+//! matches.
 //!
-//! Invariant: of all rules that a key meets in a tree, the first one is in the leaf that the key leads to, or in one that follows it.
+//! Invariant: of all rules of a tree that match a key, the first one is in the leaf that the key leads to, or
+//! in one that follows that leaf.
 
 use rustc_hash::FxHashMap;
 
@@ -13,19 +16,19 @@ use super::boxes::{Boxes, Region, Span};
 pub(crate) const WAYS: usize = 8;
 /// Rules of a leaf, compared at once.
 pub(crate) const LANES: usize = 16;
-/// Bounds around the best one that are tried, too.
+/// Number of bounds around the best one that are also tried.
 const AROUND: usize = 4;
-/// No rule; greater than all.
+/// Stands for no rule; greater than all rules.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// What a child of a node is.
+/// Child of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Child {
     Node(u32),
     Leaf(u32),
 }
 
-/// A division: a part of the key, rotated to the right, is compared with bounds, ascending.
+/// A division: a part of the key, rotated to the right, is compared with ascending bounds.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) part: usize,
@@ -41,16 +44,16 @@ pub(super) struct Leaf {
     pub(super) then: Then,
 }
 
-/// What follows a leaf none of whose rules is met.
+/// Successor of a leaf none of whose rules matches.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Then {
-    /// A rule that is met there, or [`NONE`].
+    /// A rule that matches there, or [`NONE`].
     Rule(u32),
     /// Another leaf.
     Leaf(u32),
 }
 
-/// A tree's root, its height, whether leaves follow others, and what a search costs.
+/// A tree's root, its height, whether leaves follow others, and the cost of a search.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tree {
     pub(super) root: Child,
@@ -66,14 +69,15 @@ pub(super) struct Forest {
     pub(super) nodes: Vec<Node>,
     pub(super) leaves: Vec<Leaf>,
     known: FxHashMap<Leaf, u32>,
-    /// Of the tree at hand: its height, rules of its leaves, and of each the leaves it waits for.
+    /// State of the current tree: its height, the rules in its leaves, and for each leaf the leaves before
+    /// it.
     height: u32,
     placed: u64,
     waits: u64,
     chained: bool,
 }
 
-/// Where a node divides, and what comes of it.
+/// Position of a node's cuts, and their result.
 struct Cut {
     part: usize,
     rotate: u32,
@@ -83,13 +87,14 @@ struct Cut {
     cost: f64,
 }
 
-/// What so many rules in one place cost: in comparisons, beside what a leaf does at once.
+/// Cost of this many rules in one place, in comparisons beyond those that a leaf does at once.
 fn cost(count: usize) -> f64 {
     count as f64 * (1.0 + (count as f64 / LANES as f64).max(1.0).log2())
 }
 
 impl Forest {
-    /// Adds a tree of some rules, in order; none of its leaves is below that height, and rules are placed no more than `spare` times beside once each.
+    /// Adds a tree of some rules, in order, of at most this height and with at most `spare` additional copies
+    /// of rules.
     pub(super) fn add(&mut self, boxes: &Boxes<'_>, rules: &[u32], height: u32, spare: usize) -> Tree {
         (self.height, self.placed, self.waits, self.chained) = (0, 0, 0, false);
         let root = self.build(boxes, rules, &boxes.everywhere(), (0, height), spare);
@@ -127,7 +132,7 @@ impl Forest {
         Child::Node(at as u32)
     }
 
-    /// A leaf of these rules, the last of which follow it.
+    /// A leaf of the first of these rules; the others are in leaves that follow it.
     fn leaf(&mut self, rules: &[u32], otherwise: u32) -> Child {
         let mut then = Then::Rule(otherwise);
         let mut leaf = None;
@@ -153,9 +158,9 @@ impl Forest {
     }
 }
 
-/// The rules that can count in a region, and the one that all keys meet there.
+/// The rules that can matter in a region, and the one that all its keys match.
 fn left(boxes: &Boxes<'_>, rules: &[u32], region: &Region) -> (Vec<u32>, u32) {
-    /// So many rules are compared with each other.
+    /// At most this many rules are compared with each other.
     const MOST_COMPARED: usize = 4 * LANES;
     let end = rules.iter().position(|&rule| boxes.covers(rule, region));
     let (mut rest, otherwise) = match end {
@@ -173,12 +178,12 @@ fn left(boxes: &Boxes<'_>, rules: &[u32], region: &Region) -> (Vec<u32>, u32) {
     (rest, otherwise)
 }
 
-/// What is known of a part on one side of bounds.
+/// The span of a part on one side of bounds.
 fn side(span: &Span, rotate: u32, bounds: &[u32], child: usize) -> Span {
     let first = child.checked_sub(1).map_or(0, |before| bounds[before]);
     match (rotate, bounds.get(child)) {
         (0, next) => span.within(first, next.map_or(u32::MAX, |next| next - 1)),
-        // Bounds divide by the upper bits, all values of which there are.
+        // Bounds divide by the upper bits, which take all values.
         (_, _) => {
             let upper = !(u32::MAX >> (bounds.len() + 1).ilog2());
             span.with(upper.rotate_left(rotate), first.rotate_left(rotate))
@@ -186,7 +191,7 @@ fn side(span: &Span, rotate: u32, bounds: &[u32], child: usize) -> Span {
     }
 }
 
-/// The division after which searching costs least; none, if none pays.
+/// The division with the lowest search cost; `None` if no division pays.
 fn best(boxes: &Boxes<'_>, rules: &[u32], region: &Region, spare: usize) -> Option<Cut> {
     let bounds = (0..boxes.parts.len()).filter_map(|part| between(boxes, rules, region, part, spare));
     let bits = (0..boxes.parts.len())
@@ -198,7 +203,7 @@ fn best(boxes: &Boxes<'_>, rules: &[u32], region: &Region, spare: usize) -> Opti
         .min_by(|a, b| a.cost.total_cmp(&b.cost))
 }
 
-/// Bounds of a part: the fullest interval is divided where that leaves least, again and again.
+/// Bounds of a part: divides the fullest interval where that leaves the fewest rules, again and again.
 fn between(boxes: &Boxes<'_>, rules: &[u32], region: &Region, part: usize, spare: usize) -> Option<Cut> {
     let here = &region[part];
     let spans = || rules.iter().map(|&rule| boxes.span(rule, part));
@@ -214,7 +219,7 @@ fn between(boxes: &Boxes<'_>, rules: &[u32], region: &Region, part: usize, spare
     let count = |from: u32, to: u32| {
         lows.partition_point(|low| *low <= to) - highs.partition_point(|high| *high < from)
     };
-    // Of intervals, by their first number: how many rules, and which of the bounds are in it.
+    // Intervals by their first number: the number of rules in each, and the bounds in it.
     let mut intervals = vec![(here.low, here.high, rules.len(), 0..bounds.len(), true)];
     let mut placed = rules.len();
     while intervals.len() < WAYS {
@@ -253,7 +258,7 @@ fn between(boxes: &Boxes<'_>, rules: &[u32], region: &Region, part: usize, spare
     (!bounds.is_empty()).then_some(Cut { part, rotate: 0, bounds, placed, cost })
 }
 
-/// Divisions by one bit of a part, or two or three side by side.
+/// Divisions by one bit of a part, or by two or three adjacent ones.
 fn by_bits<'b>(
     boxes: &'b Boxes<'_>,
     rules: &'b [u32],
@@ -263,7 +268,7 @@ fn by_bits<'b>(
     let here = region[part];
     let named = rules.iter().fold(0, |all, &rule| all | boxes.span(rule, part).bits) & !here.bits;
     let divided = move |(top, width): (u32, u32)| {
-        // A rotation by nothing is no division by bits.
+        // A rotation by zero is no division by bits.
         let rotate = (top + 1) % 32;
         let upper = (!(u32::MAX >> width)).rotate_left(rotate);
         if rotate == 0 || named >> top & 1 == 0 {

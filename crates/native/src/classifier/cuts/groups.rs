@@ -1,14 +1,16 @@
-//! Which rules share a tree: those that one part of the key tells apart.
+//! Groups of rules that share a tree: those that one part of the key tells apart.
 //!
-//! A rule that leaves a part open is needed on all sides of what divides by that part. So rules of small intervals of a part make a tree of their own, in which few
-//! are needed twice (separability, as in EffiCuts, and CutSplit of Li, Li, Li and Xie, INFOCOM 2018), as long as not too many of these intervals lie in one another.
+//! A rule that leaves a part open is needed on all sides of a division by that part. So rules with small
+//! intervals of a part make a tree of their own, in which few are duplicated (separability, as in EffiCuts,
+//! and CutSplit of Li, Li, Li and Xie, INFOCOM 2018), as long as not too many of these intervals overlap.
 
 use super::boxes::Boxes;
 
-/// A tree has this part of the rules that there are at least, or all that are left.
+/// A tree has at least one in this many of all rules, or all that remain.
 const LEAST: usize = 16;
 
-/// Rules by trees, each in order: in none but the last do more than `crowd` small intervals lie in one place on average.
+/// Rules by trees, each in order: in none but the last do more than `crowd` small intervals overlap in one
+/// place on average.
 pub(super) fn groups(boxes: &Boxes<'_>, mut rules: Vec<u32>, crowd: f64, most: usize) -> Vec<Vec<u32>> {
     let least = rules.len() / LEAST;
     let mut all = Vec::new();
@@ -29,13 +31,14 @@ pub(super) fn groups(boxes: &Boxes<'_>, mut rules: Vec<u32>, crowd: f64, most: u
     all
 }
 
-/// The logarithm of how many numbers of a part a rule takes.
+/// Logarithm of the number of values of a part that a rule matches.
 fn log_size(boxes: &Boxes<'_>, rule: u32, part: usize) -> u32 {
     let span = boxes.span(rule, part);
     32 - (span.high - span.low).leading_zeros()
 }
 
-/// How many rules one can have whose intervals of a part are small, and how large these are at most.
+/// Number of rules with small intervals of a part that can share a tree, and the largest size of these
+/// intervals.
 fn small(boxes: &Boxes<'_>, rules: &[u32], part: usize, crowd: f64) -> (usize, u32) {
     let mut sizes: Vec<(u32, u32)> = rules.iter().map(|&rule| (log_size(boxes, rule, part), rule)).collect();
     sizes.sort_unstable();
@@ -50,7 +53,7 @@ fn small(boxes: &Boxes<'_>, rules: &[u32], part: usize, crowd: f64) -> (usize, u
     (0, 0)
 }
 
-/// How many intervals the beginning of one lies in, on average.
+/// Average number of intervals that contain the first number of an interval.
 fn crowded(boxes: &Boxes<'_>, rules: &[(u32, u32)], part: usize) -> f64 {
     let spans = || rules.iter().map(|&(_, rule)| boxes.span(rule, part));
     let mut lows: Vec<u32> = spans().map(|span| span.low).collect();

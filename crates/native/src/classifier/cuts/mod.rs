@@ -1,9 +1,12 @@
-//! Many rules as a few trees of wide nodes: data, and a function (`emit::cuts`) that walks through all of them side by side.
+//! Many rules as a few trees of wide nodes: data, and a function (`emit::cuts`) that searches all of them
+//! side by side.
 //!
-//! A node is [`WAYS`] - 1 bounds of a part of the key and as many children and one, a cache line; a leaf is up to [`LANES`] rules, compared at once. A tree is searched in as many steps as it is high, whatever the
-//! key, so that there is no branch to be guessed wrong, and the searches of several trees, and of the next packet, overlap. The rule that comes first of those that trees have found counts.
+//! A node is [`WAYS`] - 1 bounds of a part of the key and [`WAYS`] children, a cache line in all; a leaf is
+//! up to [`LANES`] rules, compared at once. The number of steps of a search is the height of the tree,
+//! whatever the key, so there is no branch to mispredict, and the searches of several trees, and of the next
+//! packet, overlap. Of the rules that the trees find, the first one counts.
 //!
-//! Invariant: what a tree says of a key is the first of its rules that a linear scan would find.
+//! Invariant: the result of a tree for a key is the first of its rules that a linear scan would find.
 
 mod boxes;
 mod build;
@@ -27,27 +30,28 @@ const READ_ONLY: u32 = 1 << 7;
 const LINE: usize = 64;
 /// Bytes of a node.
 const NODE: usize = 8 * WAYS;
-/// So many times a rule is in a tree, on average, at most.
+/// Copies of a rule in a tree: the limit of the average.
 const COPIES: usize = 4;
-/// Trees, at most, and their height.
+/// Limits of the number of trees and of their height.
 const MOST_TREES: usize = 6;
 const MOST_HEIGHT: u32 = 10;
-/// How many small intervals may lie in one place: what is tried.
+/// Candidates for the number of small intervals that may overlap in one place.
 const CROWDS: [f64; 4] = [2.0, 4.0, 16.0, 64.0];
-/// What a step takes, comparing with a leaf, guessing whether another one follows, and twice the memory where that is more than a cache of the second level holds: beside each other.
+/// Relative costs of a step, of the comparisons in a leaf, of predicting whether another leaf follows, and of
+/// each doubling of the memory beyond the size of a second-level cache.
 const STEP: f64 = 3.0;
 const COMPARE: f64 = 6.0;
 const GUESS: f64 = 20.0;
 const MEMORY: f64 = 10.0;
 const CACHED: f64 = 512.0 * 1024.0;
 
-/// How a word of the key is compared in leaves.
+/// Comparison of a word of the key in leaves.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Compared {
     pub(crate) word: usize,
-    /// Bits of a number.
+    /// Width of a number, in bits.
     pub(crate) bits: usize,
-    /// Where in a leaf the numbers are: least ones, spans, and masks if there are any.
+    /// Offset of the numbers in a leaf: lower bounds, spans, and masks if there are any.
     pub(crate) offset: usize,
     pub(crate) masked: bool,
 }
@@ -55,10 +59,10 @@ pub(crate) struct Compared {
 /// A tree as the search sees it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Search {
-    /// Offset of a node, or of a leaf, inverted.
+    /// Offset of a node, or the complement of the offset of a leaf.
     pub(crate) root: i32,
     pub(crate) height: u32,
-    /// Leaves may follow leaves.
+    /// True if leaves may follow leaves.
     pub(crate) chained: bool,
     /// Leaves that a search compares with, on average over rules.
     pub(crate) leaves: f64,
@@ -67,17 +71,17 @@ pub(crate) struct Search {
 /// Trees of a match table, and their data.
 pub(crate) struct Cuts {
     pub(crate) widths: Vec<u64>,
-    /// What nodes compare, by number.
+    /// Parts of the key that nodes compare, by number.
     pub(crate) parts: Vec<Part>,
     pub(crate) compared: Vec<Compared>,
-    /// Where in a leaf the numbers of its rules are, and of what counts where none is met.
+    /// Offset in a leaf of the numbers of its rules, and of the result if none matches.
     pub(crate) ranks: usize,
     pub(crate) trees: Vec<Search>,
-    /// Whether some node divides by bits.
+    /// True if some node divides by bits.
     pub(crate) rotated: bool,
-    /// Where in the data results are, by number of the rule, 32 bits each.
+    /// Offset in the data of the results, 32 bits each, by number of the rule.
     pub(crate) results: usize,
-    /// The map that the data is in, once there is one.
+    /// The map that holds the data, once it is declared.
     pub(crate) map: Option<Map>,
     bytes: Vec<u8>,
 }
@@ -106,13 +110,13 @@ impl Form {
         Form { compared, ranks, bytes: (ranks + 4 * (LANES + 1)).next_multiple_of(LINE) }
     }
 
-    /// A leaf's bytes; `then` is what follows it, as a number of a rule or of a place.
+    /// A leaf's bytes; `then` is its successor, as a number of a rule or of a place.
     fn leaf(&self, rules: &[TableRule], leaf: &Leaf, then: u32) -> Vec<u8> {
         let mut bytes = vec![0; self.bytes];
         for &Compared { word, bits, offset, masked } in &self.compared {
             let all = u64::MAX >> (64 - bits);
             for lane in 0..LANES {
-                // Lanes without a rule are met, and say what comes behind all others.
+                // Lanes without a rule always match, and give the number behind all others.
                 let test =
                     leaf.rules.get(lane).map_or(TableTest::Any, |&rule| rules[rule as usize].tests[word]);
                 let (least, span, mask) = match test {
@@ -136,7 +140,8 @@ impl Form {
     }
 }
 
-/// A division's bytes. What is compared is greater than as many numbers as the child has before it; these lie above each other as signed ones.
+/// A division's bytes. The number of bounds below the compared value is the index of the child; bounds are
+/// stored so that they are ordered as signed numbers.
 fn node(node: &Node, place: impl Fn(Child) -> i32) -> Vec<u8> {
     let mut bytes = vec![4 * node.part as u8, node.rotate as u8, 0, 0];
     for at in 0..WAYS - 1 {
@@ -150,13 +155,13 @@ fn node(node: &Node, place: impl Fn(Child) -> i32) -> Vec<u8> {
     bytes
 }
 
-/// Trees of groups of rules, each of the height at which searching costs least; and that cost.
+/// Trees of groups of rules, each of the height with the lowest search cost; and that cost.
 fn plant(boxes: &Boxes<'_>, groups: &[Vec<u32>], leaf_bytes: usize) -> (Forest, Vec<Tree>, f64) {
     let (mut forest, mut trees, mut total) = (Forest::default(), Vec::new(), 0.0);
     for rules in groups {
         let mut most = MOST_HEIGHT;
         let mut best = None::<(f64, u32)>;
-        // Trees less high than the best one, until they cost more.
+        // Tries lower trees than the best one, until they cost more.
         loop {
             let tree = Forest::default().add(boxes, rules, most, COPIES * rules.len());
             let cost =
@@ -178,7 +183,7 @@ fn plant(boxes: &Boxes<'_>, groups: &[Vec<u32>], leaf_bytes: usize) -> (Forest, 
 }
 
 impl Cuts {
-    /// Of rules over words of these widths; none if it would take more than two gibibytes.
+    /// Trees of rules over words of these widths; `None` if they would take more than two gibibytes.
     pub(crate) fn new(rules: &[TableRule], widths: &[u64]) -> Option<Cuts> {
         let boxes = Boxes::new(rules, widths);
         let form = Form::new(rules, widths);
@@ -233,17 +238,17 @@ impl Cuts {
         })
     }
 
-    /// What the search in most leaves compares with, of all trees, on average.
+    /// Leaves that the search compares with in the worst tree, on average over its rules.
     pub(super) fn leaves(&self) -> f64 {
         self.trees.iter().map(|tree| tree.leaves).fold(0.0, f64::max)
     }
 
-    /// How high the trees are.
+    /// Heights of the trees.
     pub(super) fn heights(&self) -> Vec<u32> {
         self.trees.iter().map(|tree| tree.height).collect()
     }
 
-    /// Makes the map of the data, unless it is there.
+    /// Declares the map of the data, unless it exists.
     pub(super) fn declare(
         &mut self,
         name: &str,

@@ -1,8 +1,9 @@
-//! EAL, its ports, and the buffers that drivers fill: all that is called of DPDK.
+//! EAL, its ports, and the buffers that drivers fill: all calls of DPDK.
 //!
-//! Invariants: EAL is started once in a process, and ended when the [`Device`] is dropped. A queue of all ports is given to one [`Hand`],
-//! and so used by one thread. A buffer has one owner: a driver, the pool, or a list of [`Buffers`], which gives back what it still has. The pool lies
-//! in a region that the device holds until EAL has ended; Rust looks at its bytes through buffers that it owns only.
+//! Invariants: EAL is started once in a process, and ended when the [`Device`] is dropped. A queue of all
+//! ports is given to one [`Hand`], and so used by one thread. A buffer has one owner: a driver, the pool, or
+//! a list of [`Buffers`], which returns the rest when it is dropped. The pool lies in a region that the
+//! device holds until EAL has ended; Rust reads its bytes only through buffers that it owns.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -18,23 +19,25 @@ use super::{Error, Lost};
 use crate::runtime::packet::{BUFFER, Batch, FRONT, Lying};
 use crate::runtime::region::Region;
 
-/// Buffers beside those that queues have, for packets under way and for what a driver keeps (`net_pcap`: a whole file, when it repeats it).
+/// Buffers in addition to those of queues, for packets in flight and for those that a driver keeps
+/// (`net_pcap`: a whole file, when it repeats it).
 const BUFFERS: u32 = 16 << 10;
-/// Buffers of a queue of a port, in and out.
+/// Buffers per queue of a port, in and out.
 const OF_A_QUEUE: u32 = 2 << 10;
-/// What a buffer has room for behind [`FRONT`]. By as much as a packet can begin in front of its buffer it may have to be moved back.
+/// Room of a buffer behind [`FRONT`]. A packet that begins in front of its buffer may have to be moved back
+/// by that much.
 const ROOM: u16 = BUFFER as u16;
 const PAGE: usize = 4096;
 
 static STARTED: AtomicBool = AtomicBool::new(false);
 
-/// DPDK's own words of its version.
+/// DPDK's version string.
 pub(super) fn version() -> String {
     text(sys::ms_dpdk_version())
 }
 
 fn text(words: *const c_char) -> String {
-    // SAFETY: a string of DPDK's, which stays until this thread asks again.
+    // SAFETY: a string of DPDK's, which stays valid until this thread asks again.
     unsafe { CStr::from_ptr(words) }.to_string_lossy().into_owned()
 }
 
@@ -42,7 +45,7 @@ fn reason(error: c_int) -> String {
     text(sys::ms_dpdk_reason(error))
 }
 
-/// Ports that were started.
+/// Started ports.
 pub(super) struct Device {
     ports: Vec<u16>,
     pool: *mut sys::Pool,
@@ -50,13 +53,14 @@ pub(super) struct Device {
     queues: u16,
 }
 
-// SAFETY: the pool is made for many threads, and is all that is shared; queues are used by their hands.
+// SAFETY: the pool is thread-safe, and is the only shared state; queues are used by their hands.
 unsafe impl Send for Device {}
 // SAFETY: as above.
 unsafe impl Sync for Device {}
 
 impl Device {
-    /// Starts EAL with these arguments, and the ports that came of devices of these names, with so many queues each.
+    /// Starts EAL with these arguments, and the ports of devices with these names, with this many queues
+    /// each.
     pub(super) fn open(arguments: &[String], names: &[&str], queues: u16) -> Result<Device, Error> {
         if STARTED.swap(true, Ordering::Relaxed) {
             return Err(Error::Again);
@@ -100,7 +104,7 @@ impl Device {
         }
     }
 
-    /// What drivers have dropped.
+    /// Packets that drivers have dropped.
     pub(super) fn lost(&self) -> Lost {
         let of = |port: &u16| {
             let mut lost = sys::Lost::default();
@@ -115,7 +119,7 @@ impl Device {
         })
     }
 
-    /// One a queue.
+    /// Lines, one per queue.
     pub(super) fn lines(&mut self) -> Vec<Line<'_>> {
         let device = &*self;
         (0..device.queues).map(|queue| Line { device, queue }).collect()
@@ -124,8 +128,8 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        // SAFETY: EAL runs. Nobody has a hand or buffers any more, since these borrow this; drivers give theirs back when they are
-        // closed, and the pool goes before its memory.
+        // SAFETY: EAL runs. No hand or buffers are left, since these borrow this; drivers return theirs when
+        // they are closed, and the pool is freed before its memory.
         unsafe {
             for port in &self.ports {
                 sys::ms_dpdk_stop(*port);
@@ -138,17 +142,17 @@ impl Drop for Device {
     }
 }
 
-/// Starts EAL, on a thread of its own: EAL binds that which starts it to a processor.
+/// Starts EAL, on a thread of its own: EAL binds the thread that starts it to a processor.
 fn start(arguments: &[String]) -> Result<(), Error> {
     let words = || std::iter::once("millstream").chain(arguments.iter().map(String::as_str));
     let strings: Result<Vec<CString>, _> = words().map(CString::new).collect();
     let strings = strings.map_err(|_| Error::Eal { arguments: arguments.join(" "), errno: libc::EINVAL })?;
     let started = std::thread::spawn(move || {
-        // EAL keeps them, and so they stay for as long as the process.
+        // EAL keeps the strings, so they live as long as the process.
         let mut pointers: Vec<*mut c_char> = strings.into_iter().map(CString::into_raw).collect();
         let count = pointers.len() as c_int;
         pointers.push(std::ptr::null_mut());
-        // SAFETY: strings and list stay, and are EAL's alone; it is the first start, by `STARTED`.
+        // SAFETY: strings and list stay valid, and are EAL's alone; it is the first start, by `STARTED`.
         unsafe { sys::ms_dpdk_init(count, pointers.leak().as_mut_ptr()) }
     });
     match started.join() {
@@ -158,24 +162,24 @@ fn start(arguments: &[String]) -> Result<(), Error> {
     }
 }
 
-/// What a system's or DPDK's error number means.
+/// Meaning of an error number of the system or of DPDK.
 pub(super) fn meaning(errno: i32) -> String {
     reason(errno)
 }
 
-/// A queue of all ports, for whichever thread takes it.
+/// A queue of all ports, not yet taken by a thread.
 pub(super) struct Line<'d> {
     device: &'d Device,
     queue: u16,
 }
 
 impl<'d> Line<'d> {
-    /// The region that packets lie in.
+    /// The region of the packets.
     pub(super) fn room(&self) -> &'d Arc<Region> {
         &self.device.room
     }
 
-    /// Takes it as this thread.
+    /// Takes the queue for this thread.
     pub(super) fn enter(self) -> io::Result<Hand<'d>> {
         // SAFETY: EAL runs, since there is a device.
         match unsafe { sys::ms_dpdk_enter() } {
@@ -185,11 +189,11 @@ impl<'d> Line<'d> {
     }
 }
 
-/// A queue of all ports, as the thread has it that it was taken by.
+/// A queue of all ports, taken by a thread.
 pub(super) struct Hand<'d> {
     device: &'d Device,
     queue: u16,
-    /// It stays with the thread.
+    /// Keeps it on its thread.
     here: PhantomData<*mut ()>,
 }
 
@@ -201,7 +205,7 @@ impl Drop for Hand<'_> {
 }
 
 impl<'d> Hand<'d> {
-    /// How many ports there are.
+    /// Number of ports.
     pub(super) fn ports(&self) -> usize {
         self.device.ports.len()
     }
@@ -211,16 +215,17 @@ impl<'d> Hand<'d> {
         self.queue
     }
 
-    /// An empty list with room for so many buffers.
+    /// An empty list with room for this many buffers.
     pub(super) fn buffers(&self, most: usize) -> Buffers<'d> {
         Buffers { list: Vec::with_capacity(most), gone: 0, _pool: PhantomData }
     }
 
-    /// Receives at most so many packets by a port, in place of what is in the list.
+    /// Receives at most this many packets from a port, replacing the contents of the list.
     pub(super) fn receive(&mut self, port: usize, most: usize, into: &mut Buffers<'_>) -> usize {
         into.free();
         let most = most.min(into.list.capacity()).min(usize::from(u16::MAX)) as u16;
-        // SAFETY: the port is open and this queue of it ours; the list has room, and owns what it says that came.
+        // SAFETY: the port is open and this queue of it ours; the list has room, and owns the packets that
+        // were received.
         unsafe {
             let port = self.device.ports[port];
             let count = sys::ms_dpdk_receive(port, self.queue, into.list.as_mut_ptr(), most);
@@ -229,12 +234,14 @@ impl<'d> Hand<'d> {
         into.list.len()
     }
 
-    /// Sends all that is in the list by a port, and frees what the driver does not take: how many it took.
+    /// Sends the contents of the list by a port, and frees the packets that the driver does not take; returns
+    /// the number taken.
     pub(super) fn send(&mut self, port: usize, from: &mut Buffers<'_>) -> usize {
         let mut sent = 0;
         for part in from.list.chunks_mut(usize::from(u16::MAX)) {
             let port = self.device.ports[port];
-            // SAFETY: the port is open and this queue of it ours; it owns what it says that it took, the list no longer does.
+            // SAFETY: the port is open and this queue of it ours; the driver owns the packets that it took,
+            // the list no longer does.
             let taken = unsafe { sys::ms_dpdk_send(port, self.queue, part.as_mut_ptr(), part.len() as u16) };
             part[..usize::from(taken)].fill(std::ptr::null_mut());
             sent += usize::from(taken);
@@ -244,7 +251,7 @@ impl<'d> Hand<'d> {
         sent
     }
 
-    /// Puts a copy of a packet into the list; `false` if there is no buffer, or none so long.
+    /// Appends a copy of a packet to the list; `false` if there is no buffer, or none long enough.
     pub(super) fn copy(&mut self, bytes: &[u8], into: &mut Buffers<'_>) -> bool {
         // SAFETY: the pool is alive.
         let buffer = unsafe { sys::ms_dpdk_new(self.device.pool) };
@@ -256,7 +263,7 @@ impl<'d> Hand<'d> {
             return false;
         }
         (fields.len, fields.packet_len) = (bytes.len() as u16, bytes.len() as u32);
-        // SAFETY: so many bytes of the buffer are behind that place, by the check above.
+        // SAFETY: this many bytes of the buffer are behind that address, by the check above.
         unsafe {
             let to = fields.address.add(usize::from(fields.data));
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
@@ -265,16 +272,16 @@ impl<'d> Hand<'d> {
     }
 }
 
-/// Buffers that somebody owns; places whose buffer was moved on are empty.
+/// List of owned buffers; places whose buffer was moved on are empty.
 pub(super) struct Buffers<'d> {
     list: Vec<*mut sys::Buffer>,
-    /// Places that are empty.
+    /// Number of empty places.
     gone: usize,
     _pool: PhantomData<&'d Device>,
 }
 
 impl Buffers<'_> {
-    /// How many there are, empty places included.
+    /// Number of places, including empty ones.
     pub(super) fn len(&self) -> usize {
         self.list.len()
     }
@@ -286,30 +293,30 @@ impl Buffers<'_> {
         unsafe { buffer.as_mut() }
     }
 
-    /// Where each packet lies.
+    /// Location of each packet.
     #[inline]
     pub(super) fn lying(&self) -> Places<'_> {
         Places(self.list.iter())
     }
 
-    /// Its bytes, if they are in one piece.
+    /// Its bytes, if they are contiguous.
     pub(super) fn bytes(&mut self, at: usize) -> Option<&[u8]> {
         let fields = self.fields(at)?;
-        // SAFETY: the driver says that so many bytes are there; the buffer is ours.
+        // SAFETY: the driver guarantees that this many bytes are there; the buffer is ours.
         let bytes = unsafe {
             std::slice::from_raw_parts(fields.address.add(usize::from(fields.data)), usize::from(fields.len))
         };
         (fields.pieces == 1).then_some(bytes)
     }
 
-    /// Moves one into another list, as the packet of these addresses: within the room that it had.
+    /// Moves a buffer into another list, as the packet at these addresses: within its original room.
     #[inline]
     pub(super) fn forward(&mut self, at: usize, bounds: Range<u32>, into: &mut Buffers<'_>) {
         self.gone += usize::from(self.list.get_mut(at).is_some_and(|place| moved(place, bounds, into)));
     }
 
-    /// Moves all packets that leave the batch, which has made no copies, into the lists of their outputs.
-    // By itself, so that the loop has the registers.
+    /// Moves all packets that leave the batch, which has no copies, into the lists of their outputs.
+    // A function of its own, so that the loop has the registers.
     #[inline(never)]
     pub(super) fn forward_all(&mut self, batch: &Batch, out: &mut [Buffers<'_>]) {
         let list = &mut self.list[..batch.len()];
@@ -322,7 +329,7 @@ impl Buffers<'_> {
         self.gone += gone;
     }
 
-    /// Gives one back to the pool; those behind it move up.
+    /// Returns a buffer to the pool; those behind it move up.
     pub(super) fn remove(&mut self, at: usize) {
         let mut buffer = self.list.remove(at);
         self.gone -= usize::from(buffer.is_null());
@@ -330,7 +337,7 @@ impl Buffers<'_> {
         unsafe { sys::ms_dpdk_free(&mut buffer, 1) };
     }
 
-    /// Gives all of them back to the pool.
+    /// Returns all buffers to the pool.
     pub(super) fn free(&mut self) {
         if self.gone < self.list.len() {
             // SAFETY: the list owns them; empty places are null.
@@ -341,8 +348,8 @@ impl Buffers<'_> {
     }
 }
 
-/// Where the packets of a list lie.
-// Not an iterator with a closure: loops for many layouts have it, and none of them may call it.
+/// Locations of the packets of a list.
+// Not an iterator with a closure: loops for many layouts use it, and none of them may call it.
 #[derive(Clone)]
 pub(super) struct Places<'b>(std::slice::Iter<'b, *mut sys::Buffer>);
 
@@ -368,7 +375,7 @@ impl Iterator for Places<'_> {
 
 impl ExactSizeIterator for Places<'_> {}
 
-/// Moves the buffer of a place, if it has one, into a list, as the packet of these addresses.
+/// Moves the buffer of a place, if it has one, into a list, as the packet at these addresses.
 #[inline(always)]
 fn moved(place: &mut *mut sys::Buffer, bounds: Range<u32>, into: &mut Buffers<'_>) -> bool {
     let buffer = std::mem::replace(place, std::ptr::null_mut());
@@ -386,14 +393,15 @@ fn moved(place: &mut *mut sys::Buffer, bounds: Range<u32>, into: &mut Buffers<'_
     true
 }
 
-/// Moves a packet that begins in front of its driver's headroom up to where that begins.
+/// Moves a packet that begins in front of its driver's headroom up to the beginning of the headroom.
 #[cold]
 fn move_up(fields: &mut sys::Buffer, bounds: &Range<u32>) {
     let buffer = fields.address as u32;
     let front = u32::from(FRONT);
     assert!(bounds.start + front >= buffer && bounds.start <= bounds.end, "it begins in front of its buffer");
     assert!(bounds.end <= buffer - front + BUFFER as u32, "it ends behind its buffer");
-    // SAFETY: both are in the room of this buffer, by the checks above: it ends `FRONT` bytes behind where packets may end.
+    // SAFETY: both are in the room of this buffer, by the checks above: it ends `FRONT` bytes behind where
+    // packets may end.
     unsafe {
         let from = fields.address.sub((buffer - bounds.start) as usize);
         std::ptr::copy(from, fields.address, (bounds.end - bounds.start) as usize);

@@ -1,9 +1,11 @@
 //! Packets from and to DPDK's ports: virtual devices, and NICs.
 //!
-//! A worker has one queue of every port ([`super::queues`]), and polls. Packets are worked on where the driver put them (overlay, [`super::queues::Metadata::InPlace`]), or copied into
-//! buffers of ours and back; either way they have the room around them that they have everywhere.
+//! A worker has one queue of every port ([`super::queues`]), and polls. Packets are processed in the driver's
+//! buffers (overlay, [`super::queues::Metadata::InPlace`]), or copied into our buffers and back; either way
+//! they have the usual room around them.
 //!
-//! Buffers lie below 4 GiB, where the 32-bit fields of packets reach, in memory of ours that DPDK is given; hugepages are not needed for them.
+//! Buffers lie below 4 GiB, within the range of the 32-bit fields of packets, in memory that we give to DPDK;
+//! they need no hugepages.
 //!
 //! Invariant: as in [`super::queues`].
 
@@ -20,16 +22,16 @@ use super::queues::{Plan, Served};
 use super::{Crew, Ran};
 use crate::engine::Engine;
 
-/// What drivers have dropped before it came here.
+/// Packets that drivers have dropped before they were received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Lost {
-    /// For want of a buffer or descriptor.
+    /// Dropped because there was no buffer or descriptor.
     pub no_room: u64,
-    /// For what is wrong with a packet.
+    /// Dropped because of an error in the packet.
     pub unfit: u64,
 }
 
-/// Why there are no ports.
+/// Reason why there are no ports.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// EAL does not start.
@@ -37,13 +39,13 @@ pub enum Error {
     Eal {
         /// Its arguments.
         arguments: String,
-        /// Why.
+        /// Error number.
         errno: i32,
     },
-    /// EAL was started in this process before.
+    /// EAL has already been started in this process.
     #[error("DPDK can be started only once in a process")]
     Again,
-    /// No driver takes the device, or there is none.
+    /// No driver takes the device, or it does not exist.
     #[error("DPDK has no port {0:?}")]
     NoPort(String),
     /// A port does not start.
@@ -51,19 +53,19 @@ pub enum Error {
     Port {
         /// The device.
         device: String,
-        /// In DPDK's words.
+        /// DPDK's error message.
         reason: String,
     },
     /// No memory for buffers.
     #[error("no memory for buffers: {0}")]
     Memory(io::Error),
-    /// DPDK makes no buffers of it.
+    /// DPDK cannot make buffers in the memory.
     #[error("no pool of buffers: {0}; they need addresses that are virtual: `--iova-mode=va`")]
     Pool(String),
 }
 
 impl Error {
-    /// Whether other arguments would help, rather than another machine.
+    /// Returns true if other arguments would help, rather than another machine.
     pub fn is_input(&self) -> bool {
         matches!(self, Error::Eal { errno: libc::EINVAL | libc::ENODEV, .. } | Error::NoPort(_))
     }
@@ -74,20 +76,21 @@ pub fn version() -> String {
     device::version()
 }
 
-/// Ports that were started, in the order in which their devices were named.
+/// Started ports, in the order in which their devices were named.
 pub struct Ports {
     device: Device,
     names: Vec<String>,
-    /// To XDP programs.
+    /// Interface numbers for XDP programs.
     numbers: Vec<u32>,
 }
 
 impl Ports {
-    /// Starts EAL with these arguments and the devices: the names and arguments of virtual ones, or the addresses of NICs. Each port has a queue a
-    /// worker; the first one is interface `first` to XDP programs, the next one `first + 1`, and so on.
+    /// Starts EAL with these arguments and the devices: the names and arguments of virtual ones, or the
+    /// addresses of NICs. Each port has one queue per worker; the first port is interface `first` to XDP
+    /// programs, the next one `first + 1`, and so on.
     ///
     /// # Errors
-    /// [`Error`] by what is missing.
+    /// [`Error`] if something is missing.
     pub fn open(eal: &[String], devices: &[String], workers: u16, first: u32) -> Result<Ports, Error> {
         let name = |device: &String| device.split(',').next().unwrap_or_default().to_owned();
         let names: Vec<String> = devices.iter().map(name).collect();
@@ -110,12 +113,12 @@ impl Ports {
         &self.names
     }
 
-    /// What their drivers have dropped.
+    /// Packets that their drivers have dropped.
     pub fn lost(&self) -> Lost {
         self.device.lost()
     }
 
-    /// Runs an XDP program on what comes, by as many workers as the engine is for. `attend` goes on beside them.
+    /// Runs an XDP program on received packets, by all workers of the engine. `attend` runs beside them.
     ///
     /// # Errors
     /// If there is no memory for a batch, or a worker cannot begin.
@@ -129,8 +132,9 @@ impl Ports {
         self.served(plan, crew).run(engine, attend)
     }
 
-    /// Runs a graph on what comes by the ports of its sources, by as many workers as the engine is for. `between` is asked between batches, of several workers now and
-    /// then, when all of them are between two; it may put another engine in the place of this one.
+    /// Runs a graph on the packets received by the ports of its sources, by all workers of the engine.
+    /// `between` is called between batches; with several workers now and then, when all of them are between
+    /// two. It may replace the engine by another one.
     ///
     /// # Errors
     /// As for [`Ports::run`].
@@ -155,7 +159,7 @@ impl Ports {
     }
 }
 
-/// Whether a device is named by its place on the PCI bus: `0000:01:00.0` or `01:00.0`.
+/// Returns true if a device is named by its address on the PCI bus: `0000:01:00.0` or `01:00.0`.
 fn is_address(name: &str) -> bool {
     name.split([':', '.']).count() >= 3 && name.chars().all(|c| c.is_ascii_hexdigit() || c == ':' || c == '.')
 }

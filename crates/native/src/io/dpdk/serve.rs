@@ -9,23 +9,23 @@ use crate::io::meter::Meter;
 use crate::io::queues::{Carry, Metadata, Plan, Received};
 use crate::runtime::packet::{Batch, Came};
 
-/// A worker's queues, and the packets that are under way by it. Buffers are given back before the thread leaves.
+/// A worker's queues, and its packets in flight. Buffers are returned before the thread leaves.
 pub(super) struct Way<'d> {
     batch: Batch,
-    /// What came, as long as it is not sent.
+    /// Received packets that are not sent yet.
     came: Buffers<'d>,
-    /// What is to leave by each list.
+    /// Packets to be sent, by list.
     out: Vec<Buffers<'d>>,
-    /// The port that each list leaves by, and how many of its packets found no buffer.
+    /// The port of each list, and the number of its packets that found no buffer.
     lists: Vec<(usize, u64)>,
     metadata: Metadata,
-    /// Whether packets are a graph's.
+    /// True if packets are a graph's.
     open: bool,
     hand: Hand<'d>,
 }
 
 impl<'d> Way<'d> {
-    /// Takes a queue of all ports as this thread. Lists leave by these ports.
+    /// Takes a queue of all ports for this thread. Lists leave by these ports.
     pub(super) fn enter(line: Line<'d>, lists: &[usize], open: bool, plan: &Plan<'_>) -> io::Result<Way<'d>> {
         let copies = if open { self::copies(plan.batch) } else { 0 };
         let batch = match plan.metadata {
@@ -70,7 +70,7 @@ impl Carry for Way<'_> {
                 );
             }
         }
-        // Places of packets are those of their buffers.
+        // Positions of packets are those of their buffers.
         unfit.iter().rev().for_each(|&at| came.remove(at));
         if self.metadata == Metadata::Copy {
             came.free();
@@ -121,7 +121,7 @@ impl Carry for Way<'_> {
         Ok(())
     }
 
-    /// Nothing waits: what a driver does not take is not kept.
+    /// Nothing waits: packets that a driver does not take are not kept.
     fn finish(&mut self) -> io::Result<()> {
         Ok(())
     }

@@ -1,21 +1,22 @@
-//! When a source sends that makes its packets up: at a rate, or after equal times.
+//! Sending times of a source that makes its packets up: at a rate, or at a fixed interval.
 //!
-//! All of it is integers counted from the beginning, so that no part of a nanosecond adds up over many packets.
+//! All times are integers relative to the beginning, so that fractions of a nanosecond do not accumulate over
+//! many packets.
 
-/// Nanoseconds of a second.
+/// Nanoseconds in a second.
 const SECOND: u128 = 1_000_000_000;
 
 /// The times between packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Beat {
-    /// So many packets a second, evenly, the first one at once; 0 is never.
+    /// This many packets per second, evenly spaced, the first one at once; 0 is never.
     Rate(u64),
-    /// One after each of so many nanoseconds.
+    /// One packet after each interval, in nanoseconds.
     Every(u64),
 }
 
 impl Beat {
-    /// How long after the beginning packet `number` comes, if ever.
+    /// Time of packet `number` since the beginning, in nanoseconds, if it ever comes.
     fn at(self, number: u64) -> Option<u64> {
         match self {
             Beat::Rate(0) => None,
@@ -24,7 +25,7 @@ impl Beat {
         }
     }
 
-    /// How many come until so long after the beginning.
+    /// Number of packets that come within this time from the beginning.
     fn within(self, time: u64) -> u64 {
         let count = match self {
             Beat::Rate(0) => 0,
@@ -36,28 +37,28 @@ impl Beat {
     }
 }
 
-/// The times of a source's packets, of which somebody may stop it, or change the times.
+/// The times of a source's packets; the source may be stopped, and the times changed.
 #[derive(Clone, Copy, Debug)]
 pub struct Sender {
     beat: Beat,
-    /// When the times were said, and the packet that is number 0 to them.
+    /// Beginning of the current times, and the number of the first packet that they apply to.
     since: u64,
     from: u64,
-    /// It may not send.
+    /// True if it must not send.
     stopped: bool,
 }
 
 impl Sender {
-    /// One that begins at `since`.
+    /// A sender that begins at `since`.
     pub fn new(beat: Beat, since: u64) -> Sender {
         Sender { beat, since, from: 0, stopped: false }
     }
 
-    /// What is so at `now`: its times, whether it may send, and the number of its next packet. Nothing is made up for: what it did not send meanwhile does not come at
-    /// once afterwards.
+    /// Sets the state at `now`: its times, whether it may send, and the number of its next packet. Nothing is
+    /// made up for: packets that it did not send meanwhile do not come at once afterwards.
     pub fn renew(&mut self, beat: Beat, may: bool, (next, now): (u64, u64)) {
         if beat != self.beat {
-            // One that has sent a packet lets the new time pass before the next one.
+            // A sender that has sent a packet waits for the new interval before the next one.
             let sent = u64::from(next > self.from);
             *self = Sender { beat, since: now, from: next - sent, stopped: self.stopped };
         } else if self.stopped && may {
@@ -66,7 +67,7 @@ impl Sender {
         self.stopped = !may;
     }
 
-    /// When packet `number` comes, if ever.
+    /// Time of packet `number`, if it ever comes.
     pub fn when(&self, number: u64) -> Option<u64> {
         self.since.checked_add(self.beat.at(number.saturating_sub(self.from))?)
     }

@@ -1,7 +1,7 @@
 //! Interfaces, by the system's clock.
 //!
-//! What is due is sent before anything is received; while nothing comes the worker sleeps no longer than until the next packet is due. As all that serves wires
-//! it looks in vain for a while first.
+//! Due packets are sent before anything is received; while nothing comes the worker sleeps no longer than
+//! until the next packet is due. As everything that serves wires, it first looks in vain for a while.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -13,8 +13,9 @@ use crate::io::live::{NAP, SPINS, Wire, finish, hand};
 use crate::io::meter::Meter;
 use crate::runtime::packet::Batch;
 
-/// Serves the wires of a graph's sources and outputs in batches of this size for as long as `goes_on` says, which is asked before every batch and while nothing
-/// comes, and may put another engine in the place of this one. Packets wait in a room.
+/// Serves the wires of a graph's sources and outputs in batches of this size as long as `goes_on`, which is
+/// called before every batch and while nothing comes, returns true; it may replace the engine by another one.
+/// Packets wait in a room.
 ///
 /// # Errors
 /// If a wire fails, or there is no memory for a batch.
@@ -84,7 +85,8 @@ pub fn serve_graph_timed<W: Wire>(
     Ok(ran)
 }
 
-/// Nothing has come, and nothing is due for this time, if ever: sends on what waits in wires, and sleeps if that is so for long.
+/// Handles a look in vain: continues to send queued packets, and sleeps if nothing has come for long. `due`
+/// is the time until the next packet is due, if any.
 fn rest<W: Wire>(wires: &mut [W], in_vain: u32, due: Option<Duration>) -> io::Result<()> {
     for wire in wires.iter_mut() {
         wire.flush()?;

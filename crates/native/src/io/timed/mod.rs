@@ -1,13 +1,16 @@
 //! Graphs whose packets wait: in queues in front of elements that take them at a rate, and for delays.
 //!
-//! A graph ends the way of a packet that waits at an output behind those of its own, one for each lane, with its annotations, which the code has put into the
-//! buffer, as it does for the stage behind queues ([`super::pipeline`]). The [`Room`] keeps it, says when the next one is due, and hands it back; it comes in by
-//! a source behind all others and goes on where it was. What is full drops.
+//! A packet that waits leaves the graph at an output behind the graph's own, one for each lane, with its
+//! annotations, which the code has put into the buffer, as it does for the stage behind queues
+//! ([`super::pipeline`]). The [`Room`] keeps it, knows when the next one is due, and hands it back; it comes
+//! in by a source behind all others and goes on from there. Full lanes drop packets.
 //!
-//! There are two clocks. [`run_graph_timed`] replays: time is that of the packets, it leaps to whatever is next, and the same packets give the same result;
-//! [`serve_graph_timed`] is for interfaces, and goes by the system's.
+//! There are two clocks. [`run_graph_timed`] replays: time is that of the packets, it leaps to the next
+//! event, and the same packets give the same result; [`serve_graph_timed`] is for interfaces, and uses the
+//! system's clock.
 //!
-//! Invariants: packets of a lane leave in order, none before it is due. received + copies = sent + dropped + held, where the graph counts what it drops itself.
+//! Invariants: packets of a lane leave in order, none before it is due. received + copies = sent + dropped +
+//! held, where the graph counts what it drops itself.
 
 mod beat;
 mod live;
@@ -28,64 +31,64 @@ use crate::runtime::packet::{Batch, Carried};
 use pace::Clocked;
 use turns::Scheduler;
 
-/// Packets of a lane without a capacity, from which on sources wait.
+/// Packets in a lane without a capacity from which on sources wait.
 const ENOUGH: usize = 1000;
-/// Buffers that are kept to be used again.
+/// Maximum number of buffers that are kept for reuse.
 const SPARE: usize = 4096;
 
-/// Where packets wait in order.
+/// Queue of waiting packets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LaneSpec {
-    /// By which it is known again where another graph takes this one's place.
+    /// Name by which another graph that replaces this one finds it.
     pub name: String,
-    /// Packets that it holds; without a limit sources wait where there are many.
+    /// Maximum number of packets; without a limit sources wait while there are many.
     pub capacity: Option<u64>,
-    /// Whether a full one drops its first packet, not the one that comes.
+    /// True if a full lane drops its first packet, not the new one.
     pub front: bool,
-    /// What the graph calls the place where its packets go on.
+    /// The graph's number for the place where its packets go on.
     pub number: u32,
-    /// The bytes of that number in what is kept of a packet.
+    /// The bytes of that number in the kept data of a packet.
     pub numbered: Range<usize>,
     /// The annotations that are kept, by number, and their bytes.
     pub notes: Vec<(usize, Range<usize>)>,
 }
 
-/// What lets packets of lanes go.
+/// Rule by which packets leave lanes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ServerSpec {
-    /// By which it is known again.
+    /// Name by which another graph finds it.
     pub name: String,
-    /// When.
+    /// Times at which packets leave.
     pub pace: Pace,
-    /// Of which lanes.
+    /// Lanes that it takes packets from, and their order.
     pub turns: Turns,
-    /// The lane that they go to, which it waits for: none goes while another one is there.
+    /// The lane that it feeds: it waits while that lane holds a packet.
     pub feeds: Option<usize>,
 }
 
-/// Where packets wait, and what they wait for.
+/// Lanes and servers of a graph.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RoomSpec {
-    /// Places to wait at, in the order of the graph's outputs for them.
+    /// Lanes, in the order of the graph's outputs for them.
     pub lanes: Vec<LaneSpec>,
-    /// What lets packets of these go.
+    /// Servers, which take packets from the lanes.
     pub servers: Vec<ServerSpec>,
-    /// Bytes that the code keeps of a packet that waits, in its buffer.
+    /// Bytes that the code keeps in the buffer of a waiting packet.
     pub kept: usize,
 }
 
-/// What a lane has told since it was last asked.
+/// Numbers of a lane since the last report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Told {
     /// Packets in it.
     pub length: u64,
-    /// The most there were.
+    /// Largest number of packets.
     pub highest: u64,
-    /// Dropped, since it was full.
+    /// Packets dropped because the lane was full.
     pub dropped: u64,
 }
 
-/// A packet that waits.
+/// A waiting packet.
 #[derive(Debug)]
 struct Parcel {
     bytes: Vec<u8>,
@@ -93,7 +96,7 @@ struct Parcel {
     source: usize,
     number: u64,
     came: u64,
-    /// Where it waits, or did.
+    /// Its lane, or its last one.
     lane: usize,
 }
 
@@ -117,30 +120,30 @@ struct Server {
     clocked: Clocked,
     scheduler: Scheduler,
     feeds: Option<usize>,
-    /// A packet of it is under way to the lane that it feeds.
+    /// True if one of its packets is on the way to the lane that it feeds.
     sent: bool,
-    /// On the line, and when each arrives.
+    /// Packets on the link, with their arrival times.
     flying: VecDeque<(u64, Parcel)>,
 }
 
-/// Packets that wait.
+/// Waiting packets.
 #[derive(Debug)]
 pub struct Room {
     lanes: Vec<Lane>,
     servers: Vec<Server>,
     kept: usize,
     spare: Vec<Vec<u8>>,
-    /// When time began: ticks count from there.
+    /// Beginning of time: ticks count from there.
     origin: u64,
     now: u64,
     changed: bool,
     closed: bool,
-    /// When somebody wants to be asked whether to go on, whatever packets do.
+    /// Time at which somebody wants to be asked whether to go on, whatever packets do.
     alarm: Option<u64>,
 }
 
 impl Room {
-    /// A room in which nobody waits.
+    /// An empty room.
     pub fn new(spec: &RoomSpec) -> Room {
         let mut room = Room {
             lanes: Vec::new(),
@@ -157,7 +160,7 @@ impl Room {
         room
     }
 
-    /// Whether there is anything to wait for.
+    /// Returns true if there is nothing to wait for.
     pub fn is_empty(&self) -> bool {
         self.servers.is_empty()
     }
@@ -179,7 +182,7 @@ impl Room {
         self.changed = true;
     }
 
-    /// Time begins.
+    /// Sets the beginning of time.
     pub(super) fn begin(&mut self, origin: u64) {
         (self.origin, self.now) = (origin, origin);
         for server in &mut self.servers {
@@ -187,7 +190,7 @@ impl Room {
         }
     }
 
-    /// What lets packets go has this pace from now on.
+    /// Sets the pace of a server from now on.
     pub fn set_pace(&mut self, server: usize, pace: Pace) {
         let now = self.now;
         if let Some(server) = self.servers.get_mut(server).filter(|server| server.clocked.pace() != pace) {
@@ -195,21 +198,22 @@ impl Room {
         }
     }
 
-    /// A lane holds so many from now on. (Those that are there stay.)
+    /// Sets the capacity of a lane from now on. (Packets beyond it stay.)
     pub fn set_capacity(&mut self, lane: usize, capacity: Option<u64>) {
         if let Some(lane) = self.lanes.get_mut(lane) {
             lane.spec.capacity = capacity;
         }
     }
 
-    /// Packets that wait.
+    /// Number of waiting packets.
     pub fn held(&self) -> u64 {
         let waiting = self.lanes.iter().map(|lane| lane.waiting.len());
         let flying = self.servers.iter().map(|server| server.flying.len());
         waiting.chain(flying).sum::<usize>() as u64
     }
 
-    /// What has come of each lane, in order, if anything has changed since it was last asked. Dropped packets are told once.
+    /// Numbers of each lane, in order, if anything has changed since the last call. Each dropped packet is
+    /// reported once.
     pub fn told(&mut self) -> Option<Vec<Told>> {
         let told = |lane: &mut Lane| Told {
             length: lane.waiting.len() as u64,
@@ -219,22 +223,22 @@ impl Room {
         std::mem::take(&mut self.changed).then(|| self.lanes.iter_mut().map(told).collect())
     }
 
-    /// Has the run ask whether to go on at a time, if there is one, whatever packets do.
+    /// Sets a time at which the run asks whether to go on, whatever packets do, or none.
     pub fn set_alarm(&mut self, at: Option<u64>) {
         self.alarm = at;
     }
 
-    /// Nothing more is to come from sources.
+    /// Closes the room: sources send no more.
     pub fn close(&mut self) {
         self.closed = true;
     }
 
-    /// Whether no packet that waits will ever go, as things are: there is none, or nothing lets it go.
+    /// Returns true if no waiting packet will ever leave, as things are: there is none, or nothing takes it.
     pub fn is_idle(&self) -> bool {
         self.next().is_none()
     }
 
-    /// Whether sources are to wait.
+    /// Returns true if sources must wait.
     pub(super) fn is_full(&self) -> bool {
         let full = |lane: &Lane| lane.spec.capacity.is_none() && lane.waiting.len() >= ENOUGH;
         self.closed || self.lanes.iter().any(full)
@@ -261,7 +265,8 @@ impl Room {
         into.highest = into.highest.max(into.waiting.len() as u64);
     }
 
-    /// When a server lets the next packet go, and of which lane; not while the lane that it feeds holds one.
+    /// Time at which a server takes the next packet, and its lane; `None` while the lane that it feeds holds
+    /// one.
     fn pull(&self, server: &Server) -> Option<(u64, usize)> {
         let feeds = server.feeds.and_then(|lane| self.lanes.get(lane));
         if server.sent || feeds.is_some_and(|lane| !lane.waiting.is_empty()) {
@@ -273,7 +278,7 @@ impl Room {
         Some((server.clocked.when(first.came, first.length())?, lane))
     }
 
-    /// When something is to be done next, if ever.
+    /// Time of the next event, if any.
     pub(super) fn next(&self) -> Option<u64> {
         let of = |server: &Server| {
             let flying = server.flying.front().map(|(at, _)| *at);
@@ -283,13 +288,13 @@ impl Room {
         self.servers.iter().filter_map(of).min()
     }
 
-    /// It is so late.
+    /// Advances the time.
     pub(super) fn at(&mut self, now: u64) {
         self.now = self.now.max(now);
         self.servers.iter_mut().for_each(|server| server.sent = false);
     }
 
-    /// A packet that is due by now, the one that is due first.
+    /// A packet that is due by now; the earliest one first.
     fn take(&mut self) -> Option<Parcel> {
         loop {
             let due = |(at, server): (usize, &Server)| {
@@ -315,11 +320,11 @@ impl Room {
         }
     }
 
-    /// Fills a batch with what is due, which comes in by source `ingress`, and notes where each came from.
+    /// Fills a batch with the due packets, which come in by source `ingress`, and records the origin of each.
     pub(super) fn fill(&mut self, batch: &mut Batch, ingress: u32, origins: &mut Vec<(usize, u64)>) {
         while batch.len() < batch.capacity() {
             let Some(parcel) = self.take() else { break };
-            // A batch has room for whatever came in one.
+            // A batch has room for every packet of another one.
             if batch.push_carried(&parcel.bytes, parcel.carried, ingress) {
                 origins.push((parcel.source, parcel.number));
             }
@@ -327,8 +332,9 @@ impl Room {
         }
     }
 
-    /// Another graph takes the place of this one's: packets go on waiting where it has a lane and a server of the same names, with their annotations as it keeps
-    /// them. Gives names of lanes and servers whose packets have no place there, and how many.
+    /// Replaces the lanes and servers by those of another graph: packets go on waiting where it has a lane
+    /// and a server of the same names, with their annotations in its form. Returns the names of lanes and
+    /// servers whose packets have no place there, and the number of these packets.
     pub fn refurnish(&mut self, spec: &RoomSpec) -> Vec<(String, u64)> {
         let (lanes, servers) = (std::mem::take(&mut self.lanes), std::mem::take(&mut self.servers));
         let kept = self.kept;
@@ -372,8 +378,8 @@ impl Room {
 }
 
 impl Parcel {
-    /// Puts down its annotations as another graph keeps them of packets of a lane, in so many bytes; those that it did not have are zero. `false` if there is no room
-    /// in front of the packet.
+    /// Rewrites its annotations in the form in which another graph keeps them for packets of a lane, in this
+    /// many bytes; missing ones are zero. `false` if there is no room in front of the packet.
     fn rewrite(
         &mut self,
         (old, old_bytes): (&LaneSpec, usize),

@@ -1,34 +1,36 @@
-//! When the next packet may go: token buckets, delays, links, ticks.
+//! Times at which packets may leave: token buckets, delays, links, ticks.
 //!
-//! All of it is integers, so that the same arrivals have the same departures. A bucket counts tokens times nanoseconds: what comes into it in any time is a whole number.
+//! All quantities are integers, so that the same arrivals give the same departures. A bucket counts tokens
+//! times nanoseconds: its inflow in any time is a whole number.
 
-/// Nanoseconds of a second.
+/// Nanoseconds in a second.
 const SECOND: i128 = 1_000_000_000;
 
-/// How packets are let go.
+/// Rule for the departure of packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pace {
-    /// So many packets, or bytes, a second, by a token bucket, which is full at first. Without any none goes.
+    /// A rate of packets, or bytes, by a token bucket, which is full at first. Without tokens no packet
+    /// leaves.
     Rate {
-        /// Tokens a second.
+        /// Tokens per second.
         rate: u64,
-        /// What the bucket holds; a packet's token at least.
+        /// Size of the bucket; at least one packet's token.
         burst: Burst,
-        /// Whether a token is a byte.
+        /// True if a token is a byte.
         bytes: bool,
     },
-    /// So many nanoseconds behind their arrival.
+    /// This many nanoseconds after their arrival.
     Delay(u64),
-    /// As a line would: one after the other at its bandwidth, and all of them later by its latency.
+    /// A link: one packet after the other at its bandwidth, and all of them later by its latency.
     Link {
         /// Nanoseconds.
         latency: u64,
-        /// Bytes a second.
+        /// Bytes per second.
         bandwidth: u64,
     },
-    /// As soon as they are there, until so many have gone.
+    /// As soon as they arrive, until this many have left.
     Upto(u64),
-    /// So many at once, at multiples of a time.
+    /// This many at once, at multiples of an interval.
     Every {
         /// Nanoseconds.
         interval: u64,
@@ -37,17 +39,17 @@ pub enum Pace {
     },
 }
 
-/// What a bucket holds.
+/// Size of a bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Burst {
-    /// The tokens of so many nanoseconds.
+    /// The tokens of this many nanoseconds.
     Nanoseconds(u64),
-    /// So many tokens.
+    /// This many tokens.
     Tokens(u64),
 }
 
 impl Burst {
-    /// Tokens times nanoseconds that a bucket holds which is filled at a rate.
+    /// Size of a bucket that is filled at a rate, in tokens times nanoseconds.
     fn room(self, rate: u64) -> i128 {
         let room = match self {
             Burst::Nanoseconds(time) => i128::from(rate) * i128::from(time),
@@ -57,20 +59,20 @@ impl Burst {
     }
 }
 
-/// What is known of the packets that were let go by a [`Pace`].
+/// State of a [`Pace`].
 #[derive(Clone, Debug)]
 pub(super) struct Clocked {
     pace: Pace,
-    /// Tokens times nanoseconds in the bucket, and when that was so.
+    /// Tokens times nanoseconds in the bucket, and the time at which that was so.
     left: i128,
     since: u64,
-    /// When the line is free.
+    /// Time at which the link is free.
     free: u64,
-    /// The first tick, the last one, and how many packets may still go at that.
+    /// The first tick, the last one, and the number of packets that may still leave at the last one.
     origin: u64,
     tick: Option<u64>,
     rest: u64,
-    /// Packets that have gone.
+    /// Packets that have left.
     count: u64,
 }
 
@@ -84,7 +86,7 @@ impl Clocked {
         Clocked { pace, left, since: origin, free: origin, origin, tick: None, rest: 0, count: 0 }
     }
 
-    /// With another pace from now on: what is in the bucket stays there.
+    /// Sets another pace from now on; the contents of the bucket stay.
     pub(super) fn set(&mut self, pace: Pace, now: u64) {
         self.fill(now);
         self.pace = pace;
@@ -97,13 +99,15 @@ impl Clocked {
     fn fill(&mut self, now: u64) {
         let Pace::Rate { rate, burst, .. } = self.pace else { return };
         let passed = i128::from(now.saturating_sub(self.since));
-        // Who has waited for a whole nanosecond where a part of one was enough has what came in the rest of it, though the bucket is full.
+        // A packet that waited for a whole nanosecond, when a part of one was enough, is credited the tokens
+        // of the rest, though the bucket is full.
         let rest = i128::from(rate.saturating_sub(1));
         self.left = (self.left + passed * i128::from(rate)).min(burst.room(rate) + rest);
         self.since = self.since.max(now);
     }
 
-    /// When a packet of this length may go that came at `came`, if no other one goes before it; never without tokens.
+    /// Time at which a packet of this length that arrived at `came` may leave, if no other one leaves before
+    /// it; `None` without tokens.
     pub(super) fn when(&self, came: u64, length: usize) -> Option<u64> {
         match self.pace {
             Pace::Rate { rate, burst, bytes } => {
@@ -130,7 +134,7 @@ impl Clocked {
         }
     }
 
-    /// A packet goes that was to go at `at`. Gives when it arrives, of a line.
+    /// Records that a packet leaves at `at`. Returns its arrival time, for a link.
     pub(super) fn gone(&mut self, at: u64, length: usize) -> Option<u64> {
         self.count += 1;
         match self.pace {
@@ -161,7 +165,8 @@ fn tokens(bytes: bool, length: usize) -> i128 {
     if bytes { length as i128 * SECOND } else { SECOND }
 }
 
-/// What must be there for it: what there is room for, at most. (The bucket owes the rest of a longer one.)
+/// Tokens times nanoseconds that must be in the bucket for a packet: at most the size of the bucket. (The
+/// bucket owes the rest of a longer one.)
 fn needed(room: i128, bytes: bool, length: usize) -> i128 {
     tokens(bytes, length).min(room)
 }
@@ -170,7 +175,7 @@ fn needed(room: i128, bytes: bool, length: usize) -> i128 {
 mod tests {
     use super::*;
 
-    /// When packets go that are all there at `came`.
+    /// Departure times of packets that all arrive at `came`.
     fn times(pace: Pace, came: u64, lengths: &[usize]) -> Vec<u64> {
         let mut clocked = Clocked::new(pace, 1_000);
         let mut last = 0;
@@ -186,12 +191,12 @@ mod tests {
     fn a_bucket_lets_its_burst_go_at_once_and_then_one_by_one() {
         let pace = |rate, burst, bytes| Pace::Rate { rate, burst: Burst::Tokens(burst), bytes };
         assert_eq!(times(pace(1_000_000, 2, false), 5_000, &[60; 5]), [5_000, 5_000, 6_000, 7_000, 8_000]);
-        // A third of a microsecond is no whole number: of three packets each millisecond none is lost.
+        // A third of a microsecond is no whole number: none of the three packets per millisecond is lost.
         let thirds = times(pace(3_000, 1, false), 1_000, &[60; 3_001]);
         assert_eq!(thirds[3_000] - thirds[0], 1_000_000_000);
         // Bytes: 100 are there; the second packet waits for 50 more.
         assert_eq!(times(pace(1_000_000_000, 100, true), 1_000, &[80, 70, 100]), [1_000, 1_050, 1_150]);
-        // Longer than the bucket: it goes when that is full, and what is owed is waited for.
+        // Longer than the bucket: it leaves when the bucket is full, and the debt is waited for.
         assert_eq!(times(pace(1_000_000_000, 100, true), 1_000, &[300, 100, 100]), [1_000, 1_300, 1_400]);
     }
 

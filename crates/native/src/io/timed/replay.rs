@@ -1,7 +1,8 @@
 //! Replays packets by their own times.
 //!
-//! Time is virtual: it leaps to the next arrival or departure, whichever comes first, arrivals before departures of the same moment. So a run takes no longer than
-//! its work, ends with empty queues, and is the same every time. On request it waits until the machine's clock is as far along.
+//! Time is virtual: it leaps to the next arrival or departure, whichever comes first, arrivals before
+//! departures at the same time. So a run takes no longer than its work, ends with empty queues, and is the
+//! same every time. On request it waits for the machine's clock.
 
 use std::io;
 use std::thread;
@@ -18,27 +19,28 @@ use crate::io::supply::{Record, Supply};
 use crate::runtime::packet::{Arrival, Batch};
 use crate::runtime::worker::Clock;
 
-/// When time begins where no packet says so, in nanoseconds: not at zero, which tables hold where nothing was yet.
+/// Beginning of time if no packet has one, in nanoseconds: not zero, which tables hold before anything
+/// happened.
 const BEGINNING: u64 = 1_000_000_000;
 
-/// When the packets of a source come.
+/// Arrival times of a source's packets.
 #[derive(Clone, Copy, Debug)]
 pub struct Timetable<'t> {
-    /// Nanoseconds of each frame, in order; behind the last one the first follows as soon as the second did.
+    /// Nanoseconds of each frame, in order; after the last one the first follows as soon as the second did.
     pub stamps: &'t [u64],
-    /// Without these, when they come; a gate may say another rate.
+    /// Times without stamps; a gate may set another rate.
     pub beat: Beat,
-    /// Whether the beat is the source's own.
+    /// True if the beat is the source's own.
     pub paced: bool,
 }
 
 impl Timetable<'_> {
-    /// When time begins for it, if it says so.
+    /// Beginning of time for this source, if it has stamps.
     fn beginning(&self) -> Option<u64> {
         self.stamps.iter().min().copied()
     }
 
-    /// When a packet comes, by its stamp, that is not before the others.
+    /// Arrival time of a packet by its stamp, which is never before those of earlier packets.
     fn of(&self, number: u64) -> Option<u64> {
         let len = self.stamps.len() as u64;
         let stamp = number.checked_rem(len).and_then(|at| self.stamps.get(at as usize))?;
@@ -48,7 +50,7 @@ impl Timetable<'_> {
     }
 }
 
-/// A source, and how far it is.
+/// A source, and its position.
 struct Line<'f> {
     supply: Supply<'f>,
     table: Timetable<'f>,
@@ -57,12 +59,12 @@ struct Line<'f> {
 }
 
 impl Line<'_> {
-    /// Whether its packets come at times of their own.
+    /// Returns true if its packets have arrival times of their own.
     fn is_paced(&self) -> bool {
         !self.table.stamps.is_empty() || self.table.paced
     }
 
-    /// When its next packet comes, if there is one; it has none from number `until` on.
+    /// Arrival time of its next packet, if there is one; it has none from number `until` on.
     fn next(&mut self, until: u64, rate: Option<u64>, now: u64) -> io::Result<Option<u64>> {
         let found = self.supply.peek(until)?.map(|(record, number)| (record.arrival.time, number));
         let next = found.map_or(self.next, |(_, number)| number);
@@ -73,27 +75,28 @@ impl Line<'_> {
         }))
     }
 
-    /// When time begins for it, if it says so: its first packet must be there.
+    /// Beginning of time for it, if its first packet has a time; this packet must be available.
     fn beginning(&mut self) -> io::Result<Option<u64>> {
         let first = self.supply.peek(u64::MAX)?.and_then(|(record, _)| record.arrival.time);
         Ok(first.or_else(|| self.table.beginning()))
     }
 }
 
-/// What is next.
+/// Next event.
 enum Event {
-    /// A packet of a source.
+    /// Arrival of a packet of a source.
     Arrival(usize),
-    /// One that waits is due.
+    /// Departure of a waiting packet.
     Departure,
 }
 
-/// Runs all packets of all sources through a graph with this many outputs, in which packets wait in a room, at the times that `tables` say. `take` has each
-/// packet with the time at which it leaves. `goes_on` is asked after every batch, and may put another engine in the place of this one. With `in_real_time` the
-/// time between packets passes.
+/// Runs all packets of all sources through a graph with this many outputs, in which packets wait in a room,
+/// at the times in `tables`. `take` gets each packet with the time at which it leaves. `goes_on` is called
+/// after every batch, and may replace the engine by another one. With `in_real_time` the time between packets
+/// passes.
 ///
 /// # Errors
-/// If what takes the packets fails, or there is no memory for a batch.
+/// If the receiver of sent packets fails, or there is no memory for a batch.
 pub fn run_graph_timed<'f>(
     engine: &mut Engine,
     (sources, tables): (Sources<'f>, &[Timetable<'f>]),
@@ -131,7 +134,7 @@ pub fn run_graph_timed<'f>(
                 attention.blocked();
             }
         }
-        // Who wants to be asked at a time is asked before what packets do then.
+        // An alarm is handled before the packets of the same time.
         let alarm = room.alarm.map(|alarm| alarm.max(now));
         let first = alarm.filter(|alarm| next.as_ref().is_none_or(|(at, _)| *alarm <= now.max(*at)));
         let (then, event) = match (first, next) {
@@ -190,7 +193,7 @@ pub fn run_graph_timed<'f>(
 struct Pull {
     sources: Vec<usize>,
     scheduler: Scheduler,
-    /// When the next packet is pulled, and how many were.
+    /// Time of the next pull, and number of pulls so far.
     pulled: Sender,
     count: u64,
 }
@@ -201,7 +204,8 @@ impl Pull {
         Pull { sources: turns.lanes(), scheduler, pulled: Sender::new(PULLED, beginning), count: 0 }
     }
 
-    /// The packet that is pulled next, of those of its sources and when they are there; and when it is pulled.
+    /// The packet that is pulled next, of those of its sources with their arrival times; and the time of the
+    /// pull.
     fn next(&self, there: &[(u64, usize)]) -> Option<(u64, usize)> {
         let first = there.iter().map(|(at, _)| *at).min()?;
         let at = self.pulled.when(self.count)?.max(first);
@@ -209,16 +213,16 @@ impl Pull {
         Some((at, self.scheduler.next(&has)?))
     }
 
-    /// A packet of a source was pulled.
+    /// Records that a packet of a source was pulled.
     fn had(&mut self, source: usize) {
         self.count += u64::from(self.scheduler.had(source));
     }
 }
 
-/// How often is pulled where nothing else says so.
+/// Rate of pulls if nothing else sets one.
 const PULLED: Beat = Beat::Rate(1_000_000);
 
-/// What is next, and when.
+/// The next event, and its time.
 fn next(
     lines: &mut [Line<'_>],
     pulls: &[Pull],
@@ -233,7 +237,7 @@ fn next(
         let comes = line.next(sources.until(source), sources.rate(source), now)?.map(|at| (at, source));
         sources.looked(source, 0, comes.is_some(), line.supply.peek(sources.until(source))?.is_some());
         match pulls.iter().position(|pull| pull.sources.contains(&source)) {
-            // One without times of its own is there whenever it is asked.
+            // A source without times of its own has packets at any time.
             Some(pull) => {
                 let paced = line.is_paced();
                 pulled[pull].extend(comes.map(|(at, source)| (if paced { at } else { 0 }, source)));
@@ -244,14 +248,14 @@ fn next(
     let pulled = pulls.iter().zip(&pulled).filter_map(|(pull, there)| pull.next(there));
     let arrival = pulled.chain(arrival).min();
     Ok(match (arrival, due) {
-        // What is full is emptied first; where nothing ever leaves it, nothing more comes.
+        // A full lane is emptied first; if nothing ever leaves it, nothing more comes.
         (_, due) if room.is_full() => due.map(|due| (due, Event::Departure)),
         (Some((at, source)), due) if due.is_none_or(|due| at <= due) => Some((at, Event::Arrival(source))),
         (_, due) => due.map(|due| (due, Event::Departure)),
     })
 }
 
-/// The next packet of a source, which comes at a time.
+/// Processes the next packet of a source, which arrives at this time.
 fn arrive(
     (line, at): (&mut Line<'_>, u64),
     source: usize,
@@ -271,7 +275,8 @@ fn arrive(
     Ok(())
 }
 
-/// Lets so many nanoseconds pass since the start, but not more than a moment at once; whether they have.
+/// Waits until this many nanoseconds have passed since the start, but only a moment at a time; returns true
+/// once they have.
 fn pass(start: Instant, nanoseconds: u64) -> bool {
     let left = Duration::from_nanos(nanoseconds).saturating_sub(start.elapsed());
     if left.is_zero() {

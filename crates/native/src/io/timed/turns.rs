@@ -1,15 +1,15 @@
-//! Whose turn it is among lanes of packets that wait: what schedulers in front of an element that pulls say.
+//! Order of service among lanes of waiting packets: the schedulers in front of an element that pulls.
 
-/// What there is to pull from.
+/// Lanes to pull from, and the order of pulling.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Turns {
     /// A lane, by its number.
     Lane(usize),
-    /// One after the other; those that have nothing are passed over.
+    /// One after the other; empty ones are skipped.
     RoundRobin(Vec<Turns>),
-    /// The first that has anything.
+    /// The first one that has packets.
     First(Vec<Turns>),
-    /// As often as each has tickets (stride scheduling: Waldspurger and Weihl, 1995).
+    /// In proportion to tickets (stride scheduling: Waldspurger and Weihl, 1995).
     Strides(Vec<(u64, Turns)>),
 }
 
@@ -24,10 +24,10 @@ impl Turns {
     }
 }
 
-/// What a client of one ticket goes on by.
+/// Stride of a client with one ticket.
 const STRIDE: u64 = 1 << 32;
 
-/// [`Turns`], and who had them.
+/// [`Turns`], and the position in them.
 #[derive(Clone, Debug)]
 pub(super) enum Scheduler {
     Lane(usize),
@@ -39,9 +39,10 @@ pub(super) enum Scheduler {
 #[derive(Clone, Debug)]
 pub(super) struct Client {
     stride: u64,
-    /// How far along it is.
+    /// Its pass value.
     along: u64,
-    /// When it came to be so far: of several that are equally far the one that came there last is next.
+    /// Turn at which it reached this pass: of several with the same pass, the one that reached it last is
+    /// next.
     since: u64,
     of: Scheduler,
 }
@@ -65,7 +66,7 @@ impl From<&Turns> for Scheduler {
 }
 
 impl Scheduler {
-    /// The lane whose turn it is, of those that have anything.
+    /// The lane whose turn it is, of those that have packets.
     pub(super) fn next(&self, has: &dyn Fn(usize) -> bool) -> Option<usize> {
         match self {
             Scheduler::Lane(lane) => Some(*lane).filter(|lane| has(*lane)),
@@ -84,7 +85,7 @@ impl Scheduler {
         }
     }
 
-    /// A lane, if it is among these, has had its turn.
+    /// Records the turn of a lane; returns true if the lane is among these.
     pub(super) fn had(&mut self, lane: usize) -> bool {
         match self {
             Scheduler::Lane(own) => *own == lane,
@@ -101,7 +102,7 @@ impl Scheduler {
                 else {
                     return false;
                 };
-                // Who had nothing for a while does not catch up.
+                // A client that had nothing for a while does not catch up.
                 *along = client.along.max(*along);
                 client.along = along.saturating_add(client.stride);
                 *turn += 1;
@@ -116,7 +117,7 @@ impl Scheduler {
 mod tests {
     use super::{Scheduler, Turns};
 
-    /// Whose turns they are, of lanes that have so many packets.
+    /// Order of the turns, for lanes that have this many packets.
     fn turns(turns: &Turns, mut packets: Vec<usize>) -> Vec<usize> {
         let mut scheduler = Scheduler::from(turns);
         let mut all = Vec::new();
@@ -139,7 +140,7 @@ mod tests {
         assert_eq!(turns(&both, vec![2, 1, 1]), [0, 1, 0, 2]);
         let strides = Turns::Strides(vec![(3, Turns::Lane(0)), (1, Turns::Lane(1))]);
         assert_eq!(turns(&strides, vec![6, 2]), [0, 0, 0, 1, 0, 0, 0, 1]);
-        // As Click's list of clients has it, in which the one that comes to a place is in front of those that are there.
+        // As in Click's list of clients, in which a client is inserted in front of those with the same pass.
         let strides = Turns::Strides(vec![(4, Turns::Lane(0)), (2, Turns::Lane(1)), (1, Turns::Lane(2))]);
         assert_eq!(turns(&strides, vec![8, 4, 2]), [0, 0, 1, 0, 0, 1, 2, 0, 0, 1, 0, 0, 1, 2]);
     }

@@ -1,7 +1,10 @@
-//! Which way through a trie fits prefixes that are known when code is made.
+//! The algorithm of look-ups that fits prefixes known at compile time.
 //!
-//! Measured (`examples/tables`, `drawn`): as many prefixes as are compared at once are found in less than half the time of a walk beyond the root, and twice as many are not. A search of a hash table takes as long as six nodes of a walk, whatever the caches hold. Nodes with a word for each place have the fewest instructions, until
-//! they take the caches' room: then packed ones are read in a quarter to three quarters of the time, unless lines are fetched ahead, as for tables with a root of 24 bits.
+//! Measured (`examples/tables`, `drawn`): as many prefixes as are compared at once are found in less than
+//! half the time of a walk beyond the root, and twice as many are not. A search of a hash table takes as long
+//! as six nodes of a walk, whatever the caches hold. Nodes with a word for each place need the fewest
+//! instructions, until they exceed the caches: then packed ones are read in a quarter to three quarters of
+//! the time, unless lines are fetched ahead, as for tables with a root of 24 bits.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +13,10 @@ use rustc_hash::FxHashSet;
 use super::list::LANES;
 use super::{Lpm, MANY, Trie, length, root_bits};
 
-/// What is known of the prefixes that a table will hold.
+/// Properties of the prefixes that a table will hold.
 #[derive(Clone, Debug, Default)]
 pub struct Prefixes {
-    /// How many there are of each length.
+    /// Number of prefixes of each length.
     lengths: BTreeMap<u32, u64>,
     /// Nodes below the root, if they are few enough to be counted.
     nodes: usize,
@@ -23,14 +26,14 @@ pub struct Prefixes {
 
 /// Nodes of a walk that take as long as the search of a hash table.
 const STEPS_A_SEARCH: f64 = 6.0;
-/// Bytes of lines that walks read, of which more are no longer in the caches next to the processor.
+/// Bytes of lines read by walks that still fit in the caches next to the processor.
 const CACHED: usize = 1 << 20;
 const LINE: usize = 64;
-/// Walks through as many nodes read lines that are each another prefix's.
+/// Walks through at least this many nodes read lines that belong to one prefix each.
 const LONG: f64 = 3.0;
 
 impl Prefixes {
-    /// Of keys of a map: length and address each.
+    /// Properties of the keys of a map: length and address each.
     pub fn of<'k>(keys: impl Iterator<Item = &'k [u8]> + Clone) -> Prefixes {
         let mut known = Prefixes::default();
         for key in keys.clone() {
@@ -65,13 +68,13 @@ impl Prefixes {
 }
 
 impl Trie {
-    /// So many prefixes are compared at once, and what says that there is no other.
+    /// Number of prefixes that are compared at once, beside the end of the list.
     pub(crate) const AT_ONCE: u32 = LANES as u32 - 1;
 
-    /// The one for these prefixes, in a table for so many, and why.
+    /// The algorithm for these prefixes, in a table for this many, and the reason.
     pub(crate) fn fitting(known: &Prefixes, entries: u32) -> (Trie, String) {
         let (count, lengths, steps) = (known.count(), known.lengths.len(), known.steps());
-        // Where all walks end at the root, these are one load.
+        // If all walks end at the root, they are one load.
         if entries <= Trie::AT_ONCE && steps > 0.0 {
             return (Trie::List, format!("{count} prefixes, compared at once"));
         }
@@ -93,7 +96,7 @@ impl Trie {
 mod tests {
     use super::{Prefixes, Trie};
 
-    /// Prefixes of these lengths, by turns, that differ in their first bits.
+    /// Prefixes that take these lengths in turn and differ in their first bits.
     fn drawn(bytes: usize, count: u32, lengths: &[u32]) -> (Trie, String) {
         let key = |at: u32| {
             let mut key = lengths[at as usize % lengths.len()].to_ne_bytes().to_vec();

@@ -1,7 +1,8 @@
-//! Prefixes in a hash table, for look-ups that try the lengths that there are, the longest first.
+//! Prefixes in a hash table, for look-ups that try all lengths in use, the longest first.
 //!
-//! A key of the table is a prefix with all bits behind it zero, in front of it its length. The list of lengths has a mask for each, so that code makes a key
-//! by one operation on the address. `emit::lpm` has the look-up as LLVM's IR: both must change together.
+//! A key of the table is a prefix with all bits behind it zero, and its length in front of it. The list of
+//! lengths has a mask for each, so that code makes a key by one operation on the address. `emit::lpm` has the
+//! look-up as LLVM's IR: both must change together.
 
 use std::io;
 
@@ -9,7 +10,7 @@ use crate::runtime::hash::{Hash, HashLayout, Making};
 use crate::runtime::index::Template;
 use crate::runtime::region::{Place, Region};
 
-/// Where the list's entries begin, behind their number.
+/// Offset of the list's entries, behind their number.
 pub(crate) const LIST: u64 = 8;
 
 /// Prefixes by length.
@@ -17,12 +18,12 @@ pub(crate) const LIST: u64 = 8;
 pub(crate) struct ByLength {
     /// Value: the slot plus one.
     table: Hash,
-    /// How many lengths there are, then for each a key of the length with all bits of prefixes set.
+    /// Number of lengths, then for each a key of the length with all bits of prefixes set.
     list: Region,
     key_size: usize,
 }
 
-/// Where things lie.
+/// Addresses and parameters of the table and the list.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ByLengthLayout {
     pub(crate) table: HashLayout,
@@ -63,7 +64,7 @@ impl ByLength {
         self.table.remove(prefix);
     }
 
-    /// Sets which lengths there are, the longest first; `mask` gives the key that has all bits of a length set.
+    /// Sets the lengths in use, the longest first; `mask` gives the key with all bits of a length set.
     pub(crate) fn set_lengths(
         &mut self,
         lengths: impl Iterator<Item = u32>,

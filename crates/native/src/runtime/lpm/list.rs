@@ -1,9 +1,12 @@
-//! A few prefixes in a row, the longest first: the first that matches is the longest that does.
+//! A few prefixes in a row, the longest first: the first match is the longest.
 //!
-//! [`LANES`] of them are compared at once. A chunk has for each 64-bit word of a key (the length in front of the address is left open) values and masks of these, then their slots plus one. Behind the last
-//! prefix everything matches, and says that there is none; so a search ends there. `emit::lpm` has the search as LLVM's IR: both must change together.
+//! [`LANES`] of them are compared at once. A chunk has, for each 64-bit word of a key (without the length in
+//! front of the address), values and masks, then the slots plus one. Behind the last prefix is an entry that
+//! matches everything and stands for no match; so a search ends there. `emit::lpm` has the search as LLVM's
+//! IR: both must change together.
 //!
-//! Invariant: prefixes lie in the order of `order`, and there is a lane more than there may be prefixes.
+//! Invariant: prefixes lie in the order of `order`, and there is one lane more than the maximum number of
+//! prefixes.
 
 use std::cmp::Reverse;
 use std::io;
@@ -25,16 +28,16 @@ pub(crate) struct List {
     most: usize,
 }
 
-/// Where things lie.
+/// Address and parameters of the list.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ListLayout {
     pub(crate) chunks: u64,
-    /// How many there is room for, and the bytes of each.
+    /// Number of chunks, and the bytes of each.
     pub(crate) count: u64,
     pub(crate) bytes: u64,
 }
 
-/// 64-bit words of a chunk, for keys of so many.
+/// 64-bit words of a chunk, for keys of this many words.
 fn chunk(words: usize) -> usize {
     LANES * 2 * words + LANES / 2
 }
@@ -59,7 +62,7 @@ impl List {
         ((0..2 * self.words).map(move |row| first + LANES * row + lane), slot)
     }
 
-    /// Makes the prefix at a place what another one is.
+    /// Copies the prefix at one place to another.
     fn copy(&mut self, from: usize, to: usize) {
         let ((sources, slot), (places, to)) = (self.places(from), self.places(to));
         for (source, place) in sources.zip(places) {
@@ -104,7 +107,7 @@ impl List {
         let key = (Reverse(length(prefix)), prefix.into());
         let Ok(at) = self.order.binary_search(&key) else { return };
         self.order.remove(at);
-        // What is behind the last one is empty.
+        // The place behind the last one is empty.
         (at..=self.order.len()).for_each(|place| self.copy(place + 1, place));
     }
 }

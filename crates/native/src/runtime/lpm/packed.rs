@@ -1,29 +1,32 @@
 //! Nodes of a trie with each run of equal places as one word (Degermark, Brodnik, Carlsson and Pink, 1997).
 //!
-//! A node is a cache line: 256 bits, of which those are set where a run of equal places begins; how many runs begin in front of each 64 of them; where the
-//! words of its runs are, less one, so that a node that was never written leads to no other memory; and the words themselves, if they are few. Words of more runs lie behind the nodes, in blocks of a power of two. A place's
-//! word is that of the last run that begins at it or before.
+//! A node is a cache line: 256 bits, set where a run of equal places begins; the numbers of runs that begin
+//! in front of each 64 of them; the position of the words of its runs, minus one, so that a node that was
+//! never written leads to no other memory; and the words themselves, if they are few. Words of more runs lie
+//! behind the nodes, in blocks of a power of two. A place's word is that of the last run that begins at it or
+//! before.
 //!
-//! Few prefixes share a node of a large table, so that most are a sixteenth of what they are with all places.
+//! Few prefixes share a node of a large table, so that most nodes have a sixteenth of the size with all
+//! places.
 
 use std::io;
 
 use crate::runtime::region::{Place, Region};
 
-/// Words of a node, and of which place in it the first of its own runs is.
+/// Words of a node, and the index in it of the first word of its own runs.
 const NODE_WORDS: usize = 16;
 pub(crate) const OWN_RUNS: usize = 10;
-/// Runs that a node has room for itself.
+/// Maximum number of runs within a node.
 const FEW: usize = NODE_WORDS - OWN_RUNS;
-/// In a node: its word that says where its runs are, and the byte of its counts.
+/// Offsets in a node of the word with the position of its runs, and of the bytes of its counts.
 pub(crate) const RUNS_AT: u64 = 32;
 pub(crate) const COUNTS_AT: u64 = 36;
-/// Words of the smallest block for runs, and how many sizes there are.
+/// Words of the smallest block for runs, and the number of block sizes.
 const LEAST: usize = 8;
 const SIZES: usize = 6;
-/// Words that a node may have taken in all, when it grew from one size of blocks to the next.
+/// Maximum number of words that a node takes in all, if it grew through all block sizes.
 const MOST_WORDS: usize = NODE_WORDS + LEAST * ((1 << SIZES) - 1);
-/// Nodes, at most: their words are numbered by 32 bits.
+/// Maximum number of nodes: their words are numbered by 32 bits.
 pub(crate) const MOST_NODES: usize = 8_000_000;
 
 /// Packed nodes, by number.
@@ -32,12 +35,13 @@ pub(crate) struct Packed {
     words: Region,
     /// The first word behind those in use.
     used: usize,
-    /// Blocks of each size that are not in use.
+    /// Free blocks of each size.
     free: [Vec<u32>; SIZES],
 }
 
 impl Packed {
-    /// Room for so many nodes, not more than [`MOST_NODES`]: from number 1 on, 0 is one without nodes below, for walks that have ended.
+    /// Packed nodes with room for this many, at most [`MOST_NODES`]: numbered from 1 on, 0 is one without
+    /// nodes below, for walks that have ended.
     pub(crate) fn new(nodes: usize, place: &mut Place) -> io::Result<Packed> {
         let words = Region::new(4 * MOST_WORDS * (nodes + 1), place)?;
         let mut packed = Packed { words, used: NODE_WORDS * (nodes + 1), free: Default::default() };
@@ -108,7 +112,7 @@ impl Packed {
     }
 }
 
-/// The size of blocks that so many runs take; none if they lie in the node.
+/// The block size for this many runs; `None` if they lie in the node.
 fn size(runs: usize) -> Option<usize> {
     let blocks = runs.div_ceil(LEAST).next_power_of_two();
     (runs > FEW).then(|| blocks.trailing_zeros() as usize)

@@ -1,42 +1,44 @@
-//! Where the fields of descriptors lie: a layout for each program.
+//! Layout of descriptors: the offsets of their fields, for each program.
 //!
-//! Those that nobody looks at have no place. The others lie one behind the other, first those that are written when a packet comes, so that a burst
-//! is written front to back, then those that the code writes itself. A descriptor is as long as that, and the next one follows.
+//! Fields that nobody accesses have no place. The others are contiguous: first those that are written when a
+//! packet is received, so that a burst is written front to back, then those that the code writes itself. A
+//! descriptor has no padding, and the next one follows.
 //!
-//! Invariant: a context that goes where it cannot be followed ([`Fields::FIXED`]) begins as `struct xdp_md`.
+//! Invariant: if a context escapes ([`Fields::FIXED`]) the layout begins as `struct xdp_md`.
 
 use serde::{Deserialize, Serialize};
 
 use crate::fields::Fields;
 
-/// A field of a descriptor, a word of 32 bits each; in the order in which they lie. The first six are those of `struct xdp_md`.
+/// A field of a descriptor, a word of 32 bits each, in order of their offsets. The first six are those of
+/// `struct xdp_md`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Field {
     /// The address of the packet's first byte.
     Data,
-    /// That of the byte behind its last one.
+    /// The address of the byte behind its last one.
     End,
-    /// That of its metadata; in graphs of the first byte that it may begin at.
+    /// The address of its metadata; in graphs that of the first byte that it may begin at.
     Meta,
-    /// The interface, or the source of a graph, that it came by.
+    /// The interface, or the source of a graph, from which it was received.
     Ingress,
-    /// The queue of that.
+    /// The queue of that interface.
     Queue,
-    /// The interface that it leaves by: 0.
+    /// The outgoing interface: 0.
     Egress,
-    /// The address where its buffer begins.
+    /// The address of its buffer.
     Start,
-    /// Whether it is a graph's: there is no metadata.
+    /// Set if it is a graph's: there is no metadata.
     Open,
-    /// Where it is redirected to: interface or key.
+    /// Redirect target: interface or key.
     Target,
-    /// What the program returned, cut to 32 bits.
+    /// The program's verdict, truncated to 32 bits.
     Verdict,
-    /// Which packet of the batch it was, or is a copy of.
+    /// Number in the batch of the packet, or of the original of a copy.
     Origin,
 }
 
-/// All fields, their names, and which set has each. Where a packet lies is in all of them.
+/// All fields, their names, and the set of each. The packet's location is in all sets.
 const ALL: [(Field, &str, Fields); 11] = [
     (Field::Data, "data", Fields::NONE),
     (Field::End, "end", Fields::NONE),
@@ -53,16 +55,16 @@ const ALL: [(Field, &str, Fields); 11] = [
 
 /// Bytes of a field.
 pub(crate) const WORD: usize = size_of::<u32>();
-/// Words of the longest descriptor.
+/// Maximum number of words of a descriptor.
 pub(crate) const LONGEST: usize = 16;
-/// Look-ups that code notes in a packet how far it has fetched for, at most.
+/// Maximum number of look-ups for which code notes the progress of fetching in a descriptor.
 pub(crate) const WALKS: usize = 4;
 const _: () = assert!(ALL.len() + WALKS <= LONGEST, "all fields are a cache line at most");
-/// The place of a field that is not there.
+/// Index of a missing field.
 const ABSENT: u8 = u8::MAX;
 
 impl Field {
-    /// The field at this place of `struct xdp_md`, in bytes.
+    /// The field at this offset of `struct xdp_md`, in bytes.
     pub fn of_context(offset: i32) -> Option<Field> {
         match offset {
             0 => Some(Field::Data),
@@ -80,34 +82,35 @@ impl Field {
         ALL[self as usize].1
     }
 
-    /// Whether it is written when a packet comes; else by code, or once.
+    /// Returns true if it is written when a packet is received; the others are written by code, or once.
     pub fn is_received(self) -> bool {
         !matches!(self, Field::Egress | Field::Verdict | Field::Origin)
     }
 }
 
-/// Where fields lie in descriptors of a program's packets, in words, and how long these are.
+/// Layout of the descriptors of a program's packets: indices of fields, in words, and the length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Layout {
     fields: Fields,
     words: [u8; ALL.len()],
-    /// How far fetching ahead has come for it, a word for each of so many look-ups: for code only, which believes nothing of it.
+    /// Notes of the progress of fetching ahead, a word for each of this many look-ups: only for code, which
+    /// does not trust them.
     ahead: u8,
     walks: u8,
     stride: u8,
-    /// 2^32 by the bytes of a descriptor, rounded up.
+    /// 2^32 divided by the bytes of a descriptor, rounded up.
     inverse: u32,
-    /// Whether it is that of [`Layout::packed`].
+    /// True if it is that of [`Layout::packed`].
     packed: bool,
-    /// Copies that a packet of it becomes at most; 0 if that is not known.
+    /// Maximum number of copies that a packet becomes; 0 if unknown.
     copies: u32,
 }
 
 impl Layout {
-    /// With all fields, at the places of `struct xdp_md` those that it has.
+    /// All fields, those of `struct xdp_md` at their offsets.
     pub const WHOLE: Layout = Layout::packed(Fields::ALL, WALKS as u8);
 
-    /// Of these fields and no others, with room for notes of so many look-ups.
+    /// Only these fields, with room for notes of this many look-ups.
     pub(crate) const fn packed(fields: Fields, walks: u8) -> Layout {
         let mut words = [ABSENT; ALL.len()];
         let (mut field, mut at) = (0, 0);
@@ -132,7 +135,7 @@ impl Layout {
         Layout { fields, words, ahead, walks, stride, inverse, packed, copies: 0 }
     }
 
-    /// The same fields in another order, with gaps: any, by this number. Where they are fixed they stay.
+    /// The same fields in another order, with gaps, determined by this number. Fixed fields stay.
     pub(crate) fn shuffled(fields: Fields, walks: u8, seed: u64) -> Layout {
         let packed = Layout::packed(fields, walks);
         if fields.has(Fields::FIXED) {
@@ -144,7 +147,7 @@ impl Layout {
             ((state >> 33) % u64::from(bound)) as u8
         };
         let stride = packed.stride + below(LONGEST as u8 + 1 - packed.stride);
-        // The notes are one behind the other.
+        // The notes are contiguous.
         let ahead = below(stride + 1 - walks);
         let mut free: Vec<u8> = (0..stride).filter(|at| !(ahead..ahead + walks).contains(at)).collect();
         let words = packed
@@ -153,12 +156,12 @@ impl Layout {
         Layout::of_places(fields, words, (ahead, walks), stride, false)
     }
 
-    /// The same, of packets that become so many copies at most.
+    /// The same, for packets that become at most this many copies.
     pub(crate) fn copying(self, copies: u32) -> Layout {
         Layout { copies, ..self }
     }
 
-    /// Copies that a packet becomes at most; 0 if that is not known.
+    /// Maximum number of copies that a packet becomes; 0 if unknown.
     pub(crate) fn copies(&self) -> u32 {
         self.copies
     }
@@ -168,7 +171,7 @@ impl Layout {
         self.fields
     }
 
-    /// Whether fields lie one behind the other, in their order.
+    /// Returns true if fields are contiguous, in their order.
     pub(crate) fn is_packed(&self) -> bool {
         self.packed
     }
@@ -179,40 +182,41 @@ impl Layout {
         self.stride as usize
     }
 
-    /// Bytes from a descriptor to the next one.
+    /// Bytes from one descriptor to the next.
     pub fn stride(&self) -> usize {
         self.words() * WORD
     }
 
-    /// Where a field lies, in bytes from the beginning of its descriptor; `None` if there is none.
+    /// Offset of a field in its descriptor, in bytes; `None` if it is missing.
     pub fn offset(&self, field: Field) -> Option<usize> {
         let at = self.words[field as usize];
         (at != ABSENT).then_some(usize::from(at) * WORD)
     }
 
-    /// Where a packet's first byte and its end are said.
+    /// Offsets of the fields with a packet's first byte and its end.
     pub(crate) fn bounds(&self) -> [usize; 2] {
         [Field::Data, Field::End].map(|field| usize::from(self.words[field as usize]) * WORD)
     }
 
-    /// Fields that there are, and where each lies, in bytes; in their order.
+    /// Fields of the layout, and the offset of each, in bytes; in their order.
     pub fn places(&self) -> impl Iterator<Item = (Field, usize)> + '_ {
         ALL.iter().filter_map(|&(field, ..)| Some((field, self.offset(field)?)))
     }
 
-    /// Where notes of look-ups are, in bytes, and how many there are.
+    /// Offset of the notes of look-ups, in bytes, and their number.
     pub fn notes(&self) -> (usize, usize) {
         (usize::from(self.ahead) * WORD, self.walks.into())
     }
 
-    /// The number of the descriptor that begins so many bytes behind the first one.
+    /// The number of the descriptor that begins this many bytes behind the first one.
     #[inline(always)]
     pub(crate) fn number(&self, bytes: usize) -> usize {
-        // Exact, since what rounding adds to a number of descriptors is below one as long as these are fewer than 2^26.
+        // Exact: the rounding error for a number of descriptors is below one as long as there are fewer than
+        // 2^26.
         ((bytes as u64).wrapping_mul(u64::from(self.inverse)) >> 32) as usize
     }
 
-    /// A field of a descriptor; 0 if there is none.
+    /// A field of a descriptor; 0 if it is missing.
     #[inline(always)]
     pub(crate) fn get(&self, words: &[u32], field: Field) -> u32 {
         match self.words[field as usize] {
@@ -221,7 +225,7 @@ impl Layout {
         }
     }
 
-    /// Writes a field of a descriptor, if there is one.
+    /// Writes a field of a descriptor, if it exists.
     #[inline(always)]
     pub(crate) fn set(&self, words: &mut [u32], field: Field, value: u32) {
         match self.words[field as usize] {
@@ -231,15 +235,16 @@ impl Layout {
     }
 }
 
-/// How a program's layout is chosen.
+/// Choice of a program's layout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Descriptors {
-    /// By the fields that it looks at.
+    /// The fields that it accesses, contiguous.
     #[default]
     Packed,
-    /// [`Layout::WHOLE`], for whatever program.
+    /// [`Layout::WHOLE`], for any program.
     Whole,
-    /// The fields that it looks at, in an order and with gaps by this number: what programs do does not depend on it.
+    /// The fields that it accesses, in an order and with gaps determined by this number: the behaviour of
+    /// programs does not depend on it.
     Shuffled(u64),
 }
 

@@ -1,7 +1,7 @@
-//! Packets that are worked on where a driver put them.
+//! Packets that are processed in the driver's buffers.
 //!
-//! The driver's buffers lie in one region. Around each packet there is the room that a packet in a buffer of ours has, so that programs
-//! find no difference.
+//! The driver's buffers lie in one region. Each packet has the same room around it as a packet in our own
+//! buffers, so that programs see no difference.
 
 use std::io;
 use std::ops::Range;
@@ -11,29 +11,30 @@ use super::{BUFFER, Batch, Came, ETH_HLEN, LONGEST, Layout, come};
 use crate::fields::Fields;
 use crate::runtime::region::Region;
 
-/// Bytes in front of a buffer of DPDK's drivers that packets may use, too: with the headroom that drivers keep, [`super::HEADROOM`] in all.
+/// Bytes in front of a buffer of DPDK's drivers that packets may also use: with the headroom that drivers
+/// keep, [`super::HEADROOM`] in all.
 #[cfg(feature = "dpdk")]
 pub(crate) const FRONT: u16 = 128;
 
-/// Where a packet lies.
+/// Location of a packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lying {
-    /// Where its buffer begins, of which packets have [`BUFFER`] bytes.
+    /// Address of its buffer, of which packets have [`BUFFER`] bytes.
     pub(crate) start: u32,
     pub(crate) data: u32,
     pub(crate) len: u32,
 }
 
 impl Lying {
-    /// Of what is not in one piece: no batch takes it.
+    /// A packet that is not contiguous: no batch takes it.
     #[cfg(feature = "dpdk")]
     pub(crate) const NOWHERE: Lying = Lying { start: 0, data: 0, len: u32::MAX };
 }
 
-/// What packets of one burst have in common.
+/// Common properties of the packets of one burst.
 #[derive(Clone, Copy)]
 struct Burst {
-    /// Where the region of buffers begins, and its length but for one buffer.
+    /// Address of the region of buffers, and its length minus one buffer.
     base: u32,
     reach: u32,
     shortest: u32,
@@ -41,18 +42,19 @@ struct Burst {
 }
 
 impl Burst {
-    /// Has a descriptor say where a packet lies; `false` if it must not be used, since that is outside of the region or of what a buffer has room
-    /// for.
+    /// Writes a packet's location into a descriptor; `false` if the packet must not be used, since it lies
+    /// outside of the region or of its buffer's room.
     #[inline(always)]
     fn put(&self, layout: &Layout, words: &mut [u32], Lying { start, data, len }: Lying) -> bool {
         come(layout, words, self.came, start, data..data.wrapping_add(len));
-        // All of them without a branch: the second is of no worth where the first does not hold, and may be anything.
+        // All checks without a branch: the second is meaningless, and may have any result, if the first one
+        // fails.
         (start.wrapping_sub(self.base) < self.reach)
             & (len.wrapping_sub(self.shortest) <= LONGEST as u32 - self.shortest)
             & (data.wrapping_sub(start) <= (BUFFER as u32).wrapping_sub(len))
     }
 
-    /// The same of a whole burst: to descriptors of so many words.
+    /// The same for a whole burst, with descriptors of this many words.
     #[inline(always)]
     fn put_all(
         &self,
@@ -60,7 +62,7 @@ impl Burst {
         (room, words): (&mut [u32], usize),
         packets: impl Iterator<Item = Lying>,
     ) -> bool {
-        // Places of fields are within this, which LLVM is to know.
+        // Offsets of fields are within this; the assertion tells LLVM.
         assert!(words >= layout.words());
         let mut fit = true;
         for (words, lying) in room.chunks_exact_mut(words).zip(packets) {
@@ -69,7 +71,7 @@ impl Burst {
         fit
     }
 
-    /// [`Burst::put_all`], by a loop of its own for these [`Fields`].
+    /// [`Burst::put_all`], by a specialized loop for these [`Fields`].
     fn put_packed<const FIELDS: u8>(
         &self,
         room: (&mut [u32], usize),
@@ -79,7 +81,8 @@ impl Burst {
     }
 }
 
-/// [`Burst::put_all`] by the loop for a layout's fields, where that is packed. What code writes itself lies behind these, but where fields are fixed.
+/// [`Burst::put_all`] by the loop for a layout's fields, if it is packed. Fields that code writes itself lie
+/// behind these, unless fields are fixed.
 macro_rules! put_all {
     ($layout:expr, $burst:expr, $room:expr, $packets:expr; $($bits:literal)*) => {
         match $layout.fields().of_these(Fields::RECEIVED.and(Fields::FIXED)).bits() {
@@ -91,7 +94,7 @@ macro_rules! put_all {
 }
 
 impl Batch {
-    /// Room for `capacity` packets that lie in this region, and for `copies` copies of them.
+    /// A batch with room for `capacity` packets that lie in this region, and for `copies` copies of them.
     ///
     /// # Errors
     /// As for [`Batch::new`].
@@ -100,8 +103,10 @@ impl Batch {
         Ok(Batch::of_parts((buffers, BUFFER), Some(Arc::clone(lent)), capacity, copies))
     }
 
-    /// Takes packets where they lie, as they came; `unfit` is told the places of those that are not taken: if there is none (it is in several pieces), the batch is
-    /// full, the packet too short or too long, as for [`Batch::push`] and, for a graph, [`Batch::push_open`], or not where packets of this batch are.
+    /// Takes received packets in place; `unfit` gets the positions of those that are not taken: if the packet
+    /// is in several pieces, if the batch is full, if the packet is too short or too long, as for
+    /// [`Batch::push`] and, for a graph, [`Batch::push_open`], or if it does not lie in the region of this
+    /// batch.
     #[inline]
     pub(crate) fn push_lent(
         &mut self,
@@ -111,7 +116,7 @@ impl Batch {
     ) {
         let Some(region) = &self.lent else { return };
         let (base, length) = (region.address() as u32, region.bytes().len() as u32);
-        // The last byte of the region is that of a buffer, at the most.
+        // The last byte of the region is at most that of a buffer.
         let reach = (length + 1).saturating_sub(BUFFER as u32);
         let burst = Burst { base, reach, shortest: if came.open { 0 } else { ETH_HLEN }, came };
         self.ingress = came.ingress;
@@ -126,7 +131,7 @@ impl Batch {
         }
     }
 
-    /// Takes those packets of a burst that can be taken.
+    /// Takes those packets of a burst that fit.
     #[cold]
     fn push_some(
         &mut self,
@@ -144,21 +149,22 @@ impl Batch {
         }
     }
 
-    /// Where packet `at` of those that came in lies now: addresses.
+    /// Current addresses of received packet `at`.
     #[inline]
     pub(crate) fn bounds(&self, at: usize) -> Range<u32> {
         assert!(at < self.len, "packet {at} of {}", self.len);
         self.place(at)
     }
 
-    /// What a graph has sent, by its number: by which output, which packet of the batch it is, unless a copy, and where it lies now: addresses.
+    /// A packet that a graph has sent, by its number: its output, its number in the batch unless it is a
+    /// copy, and its current addresses.
     #[inline]
     pub(crate) fn departure(&self, number: usize) -> Option<(u64, Option<usize>, Range<u32>)> {
         let (at, output) = self.sent_which(number)?;
         Some((output, (at < self.capacity).then_some(at), self.place(at)))
     }
 
-    /// As [`Batch::departure`], all of it.
+    /// As [`Batch::departure`], for all sent packets.
     #[cfg(feature = "dpdk")]
     #[inline]
     pub(crate) fn departures(&self) -> impl Iterator<Item = (u64, Option<usize>, Range<u32>)> + '_ {
@@ -166,14 +172,14 @@ impl Batch {
         all.map(|(at, output, bounds)| (output, (at < self.capacity).then_some(at), bounds))
     }
 
-    /// As [`Batch::departures`], for a batch without copies: which packet, by which output, and where it lies.
+    /// As [`Batch::departures`], for a batch without copies: packet, output, and addresses.
     #[cfg(feature = "dpdk")]
     #[inline]
     pub(crate) fn departures_of_originals(&self) -> impl Iterator<Item = (usize, u64, Range<u32>)> + '_ {
         self.leaving(self.len)
     }
 
-    /// The bytes of what lies at addresses that [`Batch::departure`] gave.
+    /// The bytes at addresses from [`Batch::departure`].
     pub(crate) fn departing(&self, bounds: Range<u32>) -> &[u8] {
         self.bytes_between(bounds)
     }
@@ -237,13 +243,13 @@ mod tests {
                 assert_eq!([Field::Queue, Field::Origin, Field::Target].map(of), [3, number, 0]);
                 assert_eq!([Field::Start, Field::Meta].map(of), [start, start + XDP_FRAME]);
             }
-            // What the one before left is not the next one's.
+            // Data left by the one before must not be the next one's.
             let layout = batch.layout;
             layout.set(batch.descriptor_mut(1), Field::Target, 9);
         }
     }
 
-    /// Of each set of fields.
+    /// Layouts of each set of fields.
     fn layouts() -> impl Iterator<Item = Layout> {
         (0..=Fields::ALL.bits()).map(Fields::of_bits).flat_map(|fields| {
             let shuffled = (0..4).map(move |seed| Layout::shuffled(fields, 2, seed));
