@@ -30,7 +30,7 @@ impl Exec<'_, '_> {
         self.w.values.alu(&mut self.w.terms, AluOp::Add, Width::W64, v, displacement)
     }
 
-    /// The memory that a space is part of: itself, unless spaces are not to be told apart.
+    /// The memory that holds a space: the space itself, unless spaces are not distinguished.
     pub(crate) fn memory_of(&self, space: Space) -> Space {
         let mixed = match space {
             Space::Map(_) | Space::Inner(_) => {
@@ -87,8 +87,9 @@ impl Exec<'_, '_> {
         Ok(self.w.values.number(t))
     }
 
-    /// Where an access of the stack may be whose displacement a relocation puts in: each place, and what holds if it is that one.
-    /// It stays within the object of which the relocation asks where a field lies, and is aligned.
+    /// Possible addresses of a stack access whose displacement comes from a relocation: each address, and the
+    /// condition under which it applies. The access is aligned and stays within the object whose field offset
+    /// the relocation asks for.
     fn relocated(&mut self, slot: usize, state: &State, base: Reg, size: Size) -> Option<Vec<(T, V)>> {
         let core = self.p.core.get(&slot)?;
         let v = self.get(state, base);
@@ -106,7 +107,7 @@ impl Exec<'_, '_> {
         Some(places.collect())
     }
 
-    /// The bytes at the one of these places of which that holds.
+    /// Reads the bytes at the one of these addresses whose condition holds.
     fn read_one_of(&mut self, state: &State, places: &[(T, V)], count: u64) -> Result<Vec<T>, Unknown> {
         let mut out: Option<Vec<T>> = None;
         for (here, at) in places {
@@ -127,7 +128,7 @@ impl Exec<'_, '_> {
         self.w.terms.concat(&reversed)
     }
 
-    /// Fields of the context that are pointers.
+    /// Reads the fields of the context that are pointers.
     fn special(&mut self, state: &State, at: V, size: Size) -> Option<V> {
         let Kind::Pointer(Region::In(Space::Context, _), offset) = self.w.values.kind(at) else {
             return None;
@@ -190,7 +191,7 @@ impl Exec<'_, '_> {
         }
     }
 
-    /// A number that no access can go through: small.
+    /// Returns true for a small number, through which no access can go.
     pub(crate) fn is_null(&self, v: V) -> bool {
         match self.w.values.kind(v) {
             Kind::Number(t) => self.w.terms.value(t).is_some_and(|n| n < 1 << 16),
@@ -235,7 +236,7 @@ impl Exec<'_, '_> {
         self.stack_byte_there(state, frame, at).unwrap_or_else(|| self.anything(Sort::Bits(8)))
     }
 
-    /// A byte that has been put on the stack: anything where it was not.
+    /// A byte that has been put on the stack; an arbitrary one if none was put there.
     fn stack_byte_there(&mut self, state: &State, frame: &Frame, at: i64) -> Option<T> {
         let Some(cell) = frame.get(&at).copied() else {
             self.w.unwritten.missed = true;
@@ -257,7 +258,7 @@ impl Exec<'_, '_> {
         }
     }
 
-    /// A byte of the stack at an offset that varies: where nothing was put, anything.
+    /// A byte of the stack at an offset that varies; an arbitrary one where none was put.
     fn stack_byte_somewhere(&mut self, state: &State, frame: &Frame, at: T) -> Result<T, Unknown> {
         let (mut bytes, mut out) = (Vec::new(), None);
         for (place, here) in self.places(state, at) {
@@ -275,7 +276,7 @@ impl Exec<'_, '_> {
         out.ok_or_else(|| Unknown::new("reads the stack where nothing was put"))
     }
 
-    /// A value of which nothing is known, and which is nobody else's.
+    /// A fresh value of which nothing is known.
     pub(crate) fn anything(&mut self, sort: Sort) -> T {
         self.side.fresh += 1;
         self.w.terms.var(&format!("{} undefined {}", self.side.name, self.side.fresh), sort)
@@ -312,7 +313,7 @@ impl Exec<'_, '_> {
         places.into_iter().try_for_each(|(here, at)| self.write(state, at, &bytes, Some(here)))
     }
 
-    /// Writes bytes, where `only` holds if it is given.
+    /// Writes bytes; under the condition `only`, if it is given.
     pub(crate) fn write(
         &mut self,
         state: &mut State,
@@ -391,7 +392,7 @@ impl Exec<'_, '_> {
         Ok(())
     }
 
-    /// All places in a frame that an offset may be, each with what holds if it is that one.
+    /// All places in a frame that an offset may refer to, each with the condition under which it does.
     fn places(&mut self, state: &State, at: T) -> Vec<(i64, T)> {
         let mut out = Vec::new();
         for place in -STACK_SIZE..0 {
@@ -460,7 +461,7 @@ impl Exec<'_, '_> {
         }
     }
 
-    /// Whether programs on other CPUs reach this memory.
+    /// Returns true if programs on other CPUs can access this memory.
     fn is_shared(&self, space: Space) -> bool {
         match space {
             Space::Map(map) => !is_percpu(self.w.maps[map as usize].number),
@@ -484,7 +485,7 @@ fn describe(kind: Kind) -> String {
     }
 }
 
-/// An offset that many bytes further.
+/// An offset plus `by`.
 pub(crate) fn offset_by(terms: &mut Terms, offset: T, by: u64) -> T {
     let by = terms.constant(64, by);
     semantics::alu(terms, AluOp::Add, Width::W64, &offset, &by)

@@ -1,4 +1,4 @@
-//! Arguments of calls: what a call depends on through each, and what it leaves behind there.
+//! Arguments of calls: the inputs that a call takes through each, and the memory that it changes there.
 
 use millstream_isa::helpers::ArgKind;
 use millstream_isa::semantics::Pred;
@@ -32,8 +32,8 @@ impl Exec<'_, '_> {
         Ok(())
     }
 
-    /// How many arguments a format asks for that is given as a string and its size, if all of it is known: one each `%`, but
-    /// none for two in a row (`bpf_bprintf_prepare`). The others are not looked at.
+    /// Number of arguments that a format string asks for, if the string and its size are known: one for each
+    /// `%`, but none for `%%` (`bpf_bprintf_prepare`). Arguments beyond these are ignored.
     fn asked_by_format(&mut self, state: &State) -> Option<usize> {
         let [at, size] = [1, 2].map(|r| self.w.values.on_path(&mut self.w.terms, state.path, state.regs[r]));
         let size = self.w.values.numeric(&mut self.w.terms, size)?;
@@ -129,9 +129,9 @@ impl Exec<'_, '_> {
         Ok(())
     }
 
-    /// A number; or a pointer taken as one, which the call may read through.
+    /// A number, or a pointer taken as one, through which the call may read.
     fn plain_argument(&mut self, state: &mut State, v: V, call: &mut Call) -> Result<(), Unknown> {
-        // These read what it points to, and do nothing else with it.
+        // These read the memory that it points to, and do nothing else with it.
         if call.name.starts_with("bpf_probe_read") {
             match self.w.values.kind(v) {
                 Kind::Pointer(Region::Stack(_), _) => {
@@ -163,7 +163,7 @@ impl Exec<'_, '_> {
         Ok(())
     }
 
-    /// Whether a value may be a pointer into the stack.
+    /// Returns true if a value may be a pointer into the stack.
     pub(crate) fn is_on_stack(&self, v: V) -> bool {
         match self.w.values.kind(v) {
             Kind::Pointer(Region::Stack(_), _) => true,
@@ -172,7 +172,7 @@ impl Exec<'_, '_> {
         }
     }
 
-    /// Collects what a value may point into; `false` if that cannot be said.
+    /// Collects the memories that a value may point into; `false` if they are not known.
     fn reachable(&mut self, v: V, memories: &mut Vec<Space>) -> bool {
         match self.w.values.kind(v) {
             Kind::Pointer(Region::In(space, _), _) => {
@@ -185,7 +185,8 @@ impl Exec<'_, '_> {
         }
     }
 
-    /// Memory of which nobody says how much of it is read and written: of the stack all that lies above, of others the whole.
+    /// An argument that points to memory of which the call reads and writes an unknown part: on the stack
+    /// everything above the pointer, elsewhere the whole memory.
     pub(crate) fn unknown_argument(
         &mut self,
         state: &mut State,
@@ -219,7 +220,7 @@ impl Exec<'_, '_> {
         }
     }
 
-    /// Something inside a map value or a record, that the call may change.
+    /// An argument that points into a map value or a record, which the call may change.
     fn object_argument(&mut self, state: &mut State, v: V, call: &mut Call) -> Result<(), Unknown> {
         let v = self.w.values.on_path(&mut self.w.terms, state.path, v);
         match self.objects(state, v, true, call) {
@@ -228,7 +229,8 @@ impl Exec<'_, '_> {
         }
     }
 
-    /// The pointer that a value is, if it is that or null, where null is allowed: the call depends on which it is.
+    /// Strips null from an argument that is a pointer or null, where null is allowed. The call then also
+    /// depends on which of the two it is.
     fn unless_null(&mut self, v: V, call: &mut Call) -> V {
         let (there, condition) = match self.w.values.kind(v) {
             Kind::Choice(c, a, b) if self.is_null(b) => (a, c),
@@ -239,9 +241,10 @@ impl Exec<'_, '_> {
         self.unless_null(there, call)
     }
 
-    /// What a pointer may point into, as the memory that a call depends on and, if `write`, may change; `false` if that is
-    /// not in a map value, a record, the kernel or the like. Of a choice all alternatives, and which it is, but null, which
-    /// accepted programs give only where it is told ([`Exec::unless_null`]).
+    /// Collects the memories that a pointer may point into: the call depends on them and, if `write`, may
+    /// change them. `false` if it may point elsewhere than into map values, records, the kernel and the like.
+    /// For a choice, all alternatives and the condition count, except null, which accepted programs pass only
+    /// where it is allowed ([`Exec::unless_null`]).
     fn objects(&mut self, state: &State, v: V, write: bool, call: &mut Call) -> bool {
         match self.w.values.kind(v) {
             Kind::Choice(_, a, b) if self.is_null(b) => self.objects(state, a, write, call),
@@ -288,7 +291,7 @@ impl Exec<'_, '_> {
             }
             return Ok(());
         }
-        // As much as the size says: the whole memory is what it depends on.
+        // Of unknown size: the call depends on the whole memory.
         match self.w.values.kind(v) {
             Kind::Pointer(Region::Stack(frame), offset) => {
                 self.stack_argument(state, (frame, offset), size, (read, write), call)
@@ -301,8 +304,8 @@ impl Exec<'_, '_> {
         }
     }
 
-    /// Stack memory of a size that varies: as many bytes as have been put there are read, and all up to the frame's end
-    /// may be written.
+    /// Stack memory of a size that varies: the call reads all bytes that have been put there, and may write
+    /// all up to the end of the frame.
     fn stack_argument(
         &mut self,
         state: &mut State,
@@ -346,14 +349,14 @@ impl Exec<'_, '_> {
         Ok(())
     }
 
-    /// Whether a byte is one of the first `size`.
+    /// Condition that a byte is one of the first `size`.
     pub(crate) fn within(&mut self, i: u64, size: T) -> T {
         let i = self.w.terms.constant(64, i);
         self.w.terms.compare_terms(Pred::Ult, i, size)
     }
 
-    /// Stack memory of a size that nobody says, or of which at most so many bytes are read: all that has been put there from the
-    /// pointer on, which is at least what is read.
+    /// Stack memory of an unknown size, or of which at most `most` bytes are read: the call depends on all
+    /// bytes that have been put there from the pointer on, which are at least those that it reads.
     fn open_bytes(&mut self, state: &State, v: V, most: Option<u64>, call: &mut Call) -> Result<(), Unknown> {
         let Kind::Pointer(Region::Stack(frame), offset) = self.w.values.kind(v) else {
             return Err(Unknown::new(format!("{} is given memory of a size that nobody says", call.name)));
@@ -368,8 +371,8 @@ impl Exec<'_, '_> {
         self.input_bytes(state, v, count, call)
     }
 
-    /// Makes sure that nothing was put in a frame from a place on where nothing was, up to an end: if something was, behind
-    /// it, a call may read both.
+    /// Makes sure that nothing was put in a frame between the first unwritten place and `end`: otherwise a
+    /// call may read the bytes on both sides of the gap.
     fn rest_is_empty(&mut self, state: &State, frame: u8, at: i64, end: i64) -> Result<(), Unknown> {
         if state.frames[usize::from(frame)].range(at.min(end)..end).next().is_none() {
             return Ok(());

@@ -1,10 +1,10 @@
 //! Calls of helpers and kernel functions.
 //!
-//! What a helper does is not known, but what it may depend on and what it may change is, from its row in
-//! `isa::helpers`. A call is an *event*: a function without a meaning of its own, of the chain of events before it, its
-//! arguments and the memory that it reads. What it returns and what it leaves in memory are functions of the event.
-//! Two programs that make the same calls with the same arguments in the same order so get the same answers, whatever
-//! these are.
+//! The effect of a helper is not modelled. Its row in `isa::helpers` says what it may depend on and what it
+//! may change. A call is an *event*: an uninterpreted function of the chain of events before it, its
+//! arguments and the memory that it reads. Its result and the memory that it leaves are functions of the
+//! event. So two programs that make the same calls with the same arguments in the same order get the same
+//! answers, whatever these are.
 
 use millstream_isa::helpers::{ArgKind, Effects, Helper, RetKind};
 use millstream_isa::{AluOp, Width};
@@ -16,7 +16,7 @@ use crate::state::{Chain, State};
 use crate::term::{ADDRESS, ENTRY, FILLED, FOUND, MATCH, Sort, T};
 use crate::value::{Kind, Region, Space, V};
 
-/// Bytes of memory that a call writes above which they are not looked at one by one.
+/// Most bytes of memory written by a call that are tracked one by one.
 const LONG: u64 = 64;
 /// `bpf_map_lookup_elem` (the kernel's `enum bpf_func_id`).
 const LOOKUP: i32 = 1;
@@ -31,27 +31,27 @@ const LOOP: i32 = 181;
 pub(crate) enum Out {
     /// These bytes at this address.
     Bytes(V, u64),
-    /// As many of these as the size says.
+    /// As many of these bytes as the size says.
     Upto(V, u64, T),
     /// Any of these bytes at this address.
     Some(V, u64),
-    /// Anything in this space.
+    /// Any bytes of this space.
     Space(Space),
-    /// Anything in the values of this map, and which entries there are.
+    /// Any bytes of this map's values, and the set of its entries.
     Map(Space),
 }
 
 /// A call being put together.
 #[derive(Default)]
 pub(crate) struct Call {
-    /// All that it depends on.
+    /// All terms that it depends on.
     pub(crate) inputs: Vec<T>,
     pub(crate) outs: Vec<Out>,
-    /// The map it is about.
+    /// The map that it accesses.
     pub(crate) map: Option<Handle>,
-    /// Whether it writes all of the memory that it only writes, whatever happens.
+    /// True if it always writes all of its write-only memory.
     pub(crate) fills: bool,
-    /// What is called.
+    /// Name of the helper or function.
     pub(crate) name: String,
 }
 
@@ -76,7 +76,7 @@ fn is_array(number: u32) -> bool {
     matches!(number, 2 | 6)
 }
 
-/// Map types that have one entry a key: a trie finds one entry by many.
+/// Map types with one entry per key: in a trie many keys find one entry.
 fn is_hash(number: u32) -> bool {
     matches!(number, 1 | 5 | 9 | 10)
 }
@@ -116,7 +116,7 @@ impl Exec<'_, '_> {
         self.done(state, helper, &call)
     }
 
-    /// A call that was put together: what it leaves behind, and its result.
+    /// Completes a call: its changes to memory, and its result.
     pub(crate) fn done(&mut self, state: &mut State, helper: &Helper, call: &Call) -> Result<(), Unknown> {
         let event = self.event(state, helper.effects, call)?;
         self.changes(state, helper.effects, call, event)?;
@@ -125,7 +125,8 @@ impl Exec<'_, '_> {
         Ok(())
     }
 
-    /// What decides which of several maps a register holds, if it is several, and what it holds then and otherwise.
+    /// If a register may hold one of several maps: the condition that decides between them, and the values if
+    /// it holds and if not.
     fn which_map(&mut self, state: &State, reg: usize) -> Option<(T, V, V)> {
         let v = self.w.values.on_path(&mut self.w.terms, state.path, state.regs[reg]);
         match self.w.values.kind(v) {
@@ -139,7 +140,8 @@ impl Exec<'_, '_> {
         }
     }
 
-    /// Runs a helper once where a condition holds and once where it does not, each with what the register holds there.
+    /// Runs a helper once where a condition holds and once where it does not, each time with that case's
+    /// value of the register.
     fn either(
         &mut self,
         state: &mut State,
@@ -154,7 +156,7 @@ impl Exec<'_, '_> {
             if !part.assume(&mut self.w.terms, c) {
                 continue;
             }
-            // What is known on the path need not decide it by itself.
+            // The facts on the path need not decide it by themselves.
             part.regs[reg] = value;
             self.helper(&mut part, id)?;
             joined = Some(match joined {
@@ -166,9 +168,9 @@ impl Exec<'_, '_> {
         Ok(())
     }
 
-    /// Runs a kernel function. All that is known of it is what it is given: it may change what others see, and whatever
-    /// it reaches through the context and the memory that it is given. Exceptions and memory that is reached through a dynptr are
-    /// not followed.
+    /// Runs a kernel function. Only its arguments are known of it: it may change memory that others see, and
+    /// all memory that it reaches through the context and its arguments. Exceptions, and memory reached
+    /// through a dynptr, are not modelled.
     pub(crate) fn kfunc(&mut self, state: &mut State, name: &str) -> Result<(), Unknown> {
         if self.c_function(state, name)? {
             return Ok(());
@@ -197,7 +199,7 @@ impl Exec<'_, '_> {
         self.changes(state, effects, &call, event)?;
         let value = match given {
             false => self.result(RetKind::Int, &call, event),
-            // It may point into the memory that was given: nobody may read through it.
+            // It may point into the memory that was passed: nobody may read through it.
             true => {
                 let t = self.w.terms.app(&format!("{ADDRESS}result"), &[event], Sort::Bits(64));
                 self.w.values.number(t)
@@ -221,7 +223,7 @@ impl Exec<'_, '_> {
         }
     }
 
-    /// Whether nothing is said of a map: neither its type nor how long its keys and values are.
+    /// Returns true if nothing is known of a map: neither its type nor the sizes of its keys and values.
     pub(crate) fn is_open(&self, handle: Handle) -> bool {
         matches!(handle, Handle::Inner(map, _) if self.w.maps[map as usize].inner.is_none())
     }
@@ -245,7 +247,8 @@ impl Exec<'_, '_> {
         Ok((key, value))
     }
 
-    /// `bpf_map_lookup_elem`: the entry is a function of the key and of what has happened to the map's entries.
+    /// `bpf_map_lookup_elem`: the entry is a function of the key and of all earlier changes to the map's
+    /// entries.
     fn lookup(&mut self, state: &mut State, call: &Call) -> Result<(), Unknown> {
         let handle = call.map.ok_or_else(|| Unknown::new("a lookup without a map"))?;
         let (number, key_size, _, entries) =
@@ -293,9 +296,9 @@ impl Exec<'_, '_> {
         Ok(())
     }
 
-    /// A tail call ends the program where it succeeds.
+    /// A tail call ends the program if it succeeds.
     fn tail_call(&mut self, state: &mut State, call: &Call) -> Result<(), Unknown> {
-        // There the other program returns to the caller of the function.
+        // In a function, the other program returns to the caller.
         if !state.saved.is_empty() {
             return Err(Unknown::new("a tail call in a function that was called is not modelled"));
         }
@@ -315,7 +318,7 @@ impl Exec<'_, '_> {
         Ok(())
     }
 
-    /// The call as a term: what it is, what came before it, and all that it reads.
+    /// The call as a term: a function of the chain before it and of all memory that it reads.
     fn event(&mut self, state: &mut State, effects: Effects, call: &Call) -> Result<T, Unknown> {
         let mut inputs = call.inputs.clone();
         let chain = chain(effects);
@@ -323,7 +326,7 @@ impl Exec<'_, '_> {
             inputs.push(state.chain(&mut self.w.terms, chain));
         }
         if chain == Some(Chain::Volatile) {
-            // What it looks at others may change, and so may calls.
+            // Others may change the state that it reads, and so may calls.
             inputs.push(state.chain(&mut self.w.terms, Chain::Effects));
         }
         if effects.intersects(Effects::READS_MAP.or(Effects::WRITES_MAP)) {
@@ -355,7 +358,7 @@ impl Exec<'_, '_> {
         }
     }
 
-    /// What the call leaves behind.
+    /// Applies the effects of the call to the state.
     fn changes(&mut self, state: &mut State, effects: Effects, call: &Call, event: T) -> Result<(), Unknown> {
         if let Some(chain) = chain(effects) {
             state.chains.insert(chain, event);
@@ -396,7 +399,7 @@ impl Exec<'_, '_> {
         Ok(())
     }
 
-    /// The memory of a space is another one now, which depends on what it was.
+    /// Replaces the memory of a space by an unknown one that depends on the old one.
     fn forget(&mut self, state: &mut State, space: Space, event: T) {
         let space = self.memory_of(space);
         let before = state.memory(&mut self.w.terms, space);
@@ -424,7 +427,8 @@ impl Exec<'_, '_> {
         if count > MOST_BYTES {
             return Err(Unknown::new(format!("a helper writes {count} bytes")));
         }
-        // Some of the bytes may stay as they were when the helper fails: they are a function of that too.
+        // Some of the bytes may keep their values if the helper fails: whether they do is a function of the
+        // event, too.
         let written = match fills {
             true => self.w.terms.truth(true),
             false => self.w.terms.app(&format!("output {n} written"), &[event], Sort::Bool),
@@ -453,7 +457,8 @@ impl Exec<'_, '_> {
         Ok(())
     }
 
-    /// Memory in which a call has left many bytes in a row, where `only` holds if it is given; `false` if that is on the stack.
+    /// Replaces memory in which a call has left many bytes in a row, under the condition `only` if it is
+    /// given; `false` if it is on the stack.
     fn fill(&mut self, state: &mut State, at: V, count: u64, n: usize, event: T, only: Option<T>) -> bool {
         match self.w.values.kind(at) {
             Kind::Pointer(Region::In(space, object), offset) => {
@@ -482,7 +487,8 @@ impl Exec<'_, '_> {
         }
     }
 
-    /// The pointer that a value is, if it is that or null: accepted programs give no null where memory is asked for.
+    /// Strips null from a value that is a pointer or null: accepted programs pass no null where memory is
+    /// asked for.
     fn given(&self, v: V) -> V {
         match self.w.values.kind(v) {
             Kind::Choice(_, a, b) if self.is_null(a) => b,
@@ -491,7 +497,7 @@ impl Exec<'_, '_> {
         }
     }
 
-    /// Any of the bytes may be others now, each for itself.
+    /// Any of the bytes may have changed, each independently of the others.
     fn write_some(
         &mut self,
         state: &mut State,
@@ -516,11 +522,11 @@ impl Exec<'_, '_> {
         Ok(())
     }
 
-    /// Whether a byte has been put there; of other memory than the stack, always.
+    /// Returns true if a byte has been put there. Memory outside the stack always counts as put.
     fn is_defined(&self, state: &State, at: V) -> bool {
         match self.w.values.kind(at) {
             Kind::Pointer(Region::Stack(frame), offset) => {
-                // Where the offset varies, some of the bytes that it may be.
+                // If the offset varies, it may be any of several bytes.
                 let offset = self.w.terms.value(offset).map(|o| o as i64);
                 offset.is_none_or(|o| state.is_put(frame, o))
             }
@@ -565,7 +571,7 @@ impl Exec<'_, '_> {
     }
 }
 
-/// The chain of events that a call of these effects stands in; none if it depends on its inputs alone.
+/// The chain of events that a call with these effects belongs to; none if it depends on its inputs alone.
 fn chain(effects: Effects) -> Option<Chain> {
     if effects.intersects(Effects::OBSERVABLE) {
         Some(Chain::Effects)
@@ -576,7 +582,7 @@ fn chain(effects: Effects) -> Option<Chain> {
     }
 }
 
-/// One function, one signature: what names of functions end with.
+/// Suffix of names of functions, so that each function has one signature.
 pub(crate) fn signature(sort: Sort) -> String {
     match sort {
         Sort::Bool => "b".to_owned(),

@@ -1,12 +1,13 @@
-//! Functions of the program that a helper calls: `bpf_loop` for each number below one that it is given, `bpf_for_each_map_elem` for
-//! each entry of a map, a timer some time later.
+//! Callbacks: functions of the program that a helper calls: `bpf_loop` for each number below a given one,
+//! `bpf_for_each_map_elem` for each entry of a map, a timer some time later.
 //!
-//! The function is run once, on a state of which nothing is known, with arguments of which nothing is known. What comes out of that
-//! is all that the helper depends on, with what there is when it begins: two loops over functions that do the same do the same.
-//! Where the function is given a pointer into the stack, where the two programs may keep other things, `bpf_loop` runs it round by round
-//! if the number of rounds is known and small. Otherwise bytes of the stack are named by their distance from that pointer, and
-//! the helper depends on those that the function reads or writes, and on how it changes them. Pointers that lie there stay what they are: a
-//! function that changes one, or that puts something where nothing was, is not followed.
+//! The function is run once, from an arbitrary state and with arbitrary arguments. The helper depends on the
+//! outcome of that run and on the state when it begins, and on nothing else: two loops over functions that do
+//! the same do the same. If the function is given a pointer into the stack, where the two programs may keep
+//! different data, `bpf_loop` runs it round by round if the number of rounds is known and small. Otherwise
+//! bytes of the stack are named by their distance from that pointer, and the helper depends on those that the
+//! function reads or writes, and on how it changes them. Pointers stored there stay the same: a function that
+//! changes one, or that writes where nothing was put, is not modelled.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -23,29 +24,29 @@ use crate::sweep::cone;
 use crate::term::{Sort, T};
 use crate::value::{Kind, Region, Space, V};
 
-/// Rounds that are run one by one.
+/// Most rounds that are run one by one.
 const MOST_ROUNDS: u64 = 64;
 
-/// A function of the program, and what a helper calls it with.
+/// A function of the program, and its arguments.
 struct Function {
     entry: usize,
     /// From `r1` on.
     given: Vec<V>,
-    /// The frame and the place there that its context points to, if it points there.
+    /// Frame and offset that its context points to, if it points into the stack.
     context: Option<(u8, i64)>,
-    /// How names of variables begin that stand for what it is called with.
+    /// Prefix of the names of variables that stand for its inputs.
     with: String,
 }
 
-/// A function that was run on any state.
+/// A function that was run from an arbitrary state.
 struct Ran {
     begin: State,
     end: State,
-    /// What it makes of that: the result, all memories, all chains.
+    /// Its outcome: the result, all memories, all chains.
     makes: Vec<T>,
     /// Bytes of the stack that it reads or writes, by their distance from the context.
     looks_at: BTreeSet<i64>,
-    /// Bytes of the stack that it changes, and what they are then.
+    /// Bytes of the stack that it changes, with their new values.
     changes: BTreeMap<i64, T>,
 }
 
@@ -83,7 +84,8 @@ impl Exec<'_, '_> {
         self.again_and_again(state, NAME, &f, inputs)
     }
 
-    /// Runs `bpf_timer_set_callback(timer, function)`: what others see of it is what the function makes of any state.
+    /// Runs `bpf_timer_set_callback(timer, function)`: others see the outcome of the function from an
+    /// arbitrary state.
     pub(crate) fn timer_set_callback(&mut self, state: &mut State, helper: &Helper) -> Result<(), Unknown> {
         let [timer, function, ..] = self.first_arguments(state);
         let zero = self.constant_number(0);
@@ -102,7 +104,7 @@ impl Exec<'_, '_> {
         [1, 2, 3, 4].map(|r| self.w.values.on_path(&mut self.w.terms, state.path, state.regs[r]))
     }
 
-    /// The slot of the function that a helper is given.
+    /// First slot of the function passed to a helper.
     fn entry(&self, function: V, name: &str) -> Result<usize, Unknown> {
         match self.w.values.kind(function) {
             Kind::Pointer(Region::Func(entry), _) => Ok(entry as usize),
@@ -110,7 +112,7 @@ impl Exec<'_, '_> {
         }
     }
 
-    /// The function that a helper is given, and its context: a number, or a place on the stack.
+    /// The function passed to a helper, and its context: a number, or a place on the stack.
     fn function(&mut self, function: V, context: V, name: &str) -> Result<Function, Unknown> {
         let entry = self.entry(function, name)?;
         let place = match self.w.values.kind(context) {
@@ -120,7 +122,8 @@ impl Exec<'_, '_> {
         if place.is_none() && !self.is_number(context) {
             return Err(Unknown::new(format!("{name} gives its function a pointer that cannot be followed")));
         }
-        // Where such a function calls a helper with one, that one's variables are others.
+        // If such a function itself calls a helper with a callback, the inner callback's variables have other
+        // names.
         let with = format!("called {} deep with ", self.nesting);
         Ok(Function { entry, given: Vec::new(), context: place, with })
     }
@@ -129,7 +132,7 @@ impl Exec<'_, '_> {
         matches!(self.w.values.kind(v), Kind::Number(t) if !self.w.terms.has_address(t))
     }
 
-    /// Any entry of a map, as functions are given it: the map, its key, its value.
+    /// An arbitrary entry of a map, as functions receive it: the map, its key, its value.
     fn entry_of(&mut self, map: u32, with: &str) -> Vec<V> {
         let zero = self.w.terms.constant(64, 0);
         // The key lies somewhere in the kernel.
@@ -149,14 +152,14 @@ impl Exec<'_, '_> {
         given.iter().map(number).collect()
     }
 
-    /// The number of rounds of a loop, if it is known and small.
+    /// Number of rounds of a loop, if it is known and small.
     fn few_rounds(&mut self, count: V, flags: V) -> Option<u64> {
         let mut known = |v| self.w.values.numeric(&mut self.w.terms, v).and_then(|t| self.w.terms.value(t));
         let (count, flags) = (known(count)? & u64::from(u32::MAX), known(flags)?);
         (count <= MOST_ROUNDS && flags == 0).then_some(count)
     }
 
-    /// A helper that calls a function until that says that it is enough.
+    /// A helper that calls a function until the function asks it to stop.
     fn again_and_again(
         &mut self,
         state: &mut State,
@@ -166,12 +169,12 @@ impl Exec<'_, '_> {
     ) -> Result<(), Unknown> {
         let ran = self.run_on_any_state(state, f)?;
         if f.context.is_none() {
-            // A number that is given to each round.
+            // A number that is passed to each round.
             inputs.extend(f.given.last().map(|v| self.numbers(&[*v], name)).transpose()?.unwrap_or_default());
         }
         inputs.extend([state.length, state.metadata]);
         inputs.extend(&ran.makes);
-        // What there is when it begins.
+        // The state when it begins.
         for space in ran.end.memory.keys() {
             inputs.push(state.memory(&mut self.w.terms, *space));
         }
@@ -199,7 +202,7 @@ impl Exec<'_, '_> {
         Ok(())
     }
 
-    /// The byte of the stack at a distance from where the context points.
+    /// The byte of the stack at a distance from the address that the context points to.
     fn context_byte(&mut self, state: &State, f: &Function, at: i64) -> Result<T, Unknown> {
         let cell =
             f.context.and_then(|(frame, start)| state.frames[usize::from(frame)].get(&(start + at)).copied());
@@ -208,9 +211,9 @@ impl Exec<'_, '_> {
         t.ok_or_else(|| Unknown::new("a function looks at what was not put on the stack"))
     }
 
-    /// Runs a loop of a known number of rounds one by one.
+    /// Runs a loop with a known number of rounds one by one.
     fn rounds(&mut self, state: &mut State, count: u64, entry: usize, context: V) -> Result<(), Unknown> {
-        // What has left the loop, and what goes round.
+        // The states that have left the loop, and those that go on.
         let (mut left, mut goes) = (None, Some(state.clone()));
         for round in 0..count {
             let Some(begin) = goes.take() else { break };
@@ -237,7 +240,7 @@ impl Exec<'_, '_> {
         Ok(())
     }
 
-    /// The state after one round, as it is where the loop is called but for the function's result.
+    /// The state after one round, equal to that at the call of the loop but for the function's result.
     fn round(&mut self, mut state: State, entry: usize, round: u64, context: V) -> Result<State, Unknown> {
         self.enter(entry, &mut state)?;
         let undefined = self.w.values.undefined();
@@ -264,7 +267,7 @@ impl Exec<'_, '_> {
         }
     }
 
-    /// All memories that there may be, and all chains, as variables that stand for nothing else.
+    /// All memories and all chains, as fresh variables.
     fn everything(&mut self, with: &str) -> (BTreeMap<Space, T>, BTreeMap<Chain, T>) {
         let maps = (0..self.w.maps.len() as u32).flat_map(|m| [Space::Map(m), Space::Inner(m)]);
         let others = [Space::Packet, Space::Context, Space::Allocated, Space::Kernel];
@@ -280,8 +283,8 @@ impl Exec<'_, '_> {
         (memory, chains.collect())
     }
 
-    /// What a function can see of the frame that its context points into: any byte where a number was put, and the pointers
-    /// that are there. What else is there, and where other frames are, it finds nothing.
+    /// The part of the frame that its context points into which a function can see: an arbitrary byte
+    /// wherever a number was put, and the pointers stored there. Other cells, and other frames, are empty.
     fn seen(&mut self, state: &State, (frame, start): (u8, i64), with: &str) -> Frame {
         let mut out = Frame::new();
         for (at, cell) in state.frames[usize::from(frame)].iter() {
@@ -302,13 +305,13 @@ impl Exec<'_, '_> {
         out
     }
 
-    /// Runs a function from a state of which nothing is known to its end.
+    /// Runs a function from an arbitrary state to its end.
     fn run_on_any_state(&mut self, state: &State, f: &Function) -> Result<Ran, Unknown> {
         if state.frames.len() >= MAX_FRAMES {
             return Err(Unknown::new("calls nest too deep"));
         }
         let (memory, chains) = self.everything(&f.with);
-        // Of a function that was called: others wait.
+        // A called function has the frames of its callers below its own.
         let mut frames = vec![Rc::default(); if f.context.is_some() { state.frames.len() } else { 1 }];
         if let Some((frame, start)) = f.context {
             frames[usize::from(frame)] = Rc::new(self.seen(state, (frame, start), &f.with));
@@ -347,7 +350,7 @@ impl Exec<'_, '_> {
         Ok(Ran { begin, end, makes, looks_at, changes })
     }
 
-    /// The bytes of the stack that a function has left changed, which must be numbers before and after.
+    /// The bytes of the stack that a function changes, which must be numbers before and after.
     fn changed(
         &mut self,
         f: &Function,
@@ -371,7 +374,8 @@ impl Exec<'_, '_> {
         Ok(out)
     }
 
-    /// The bytes of the stack on which it hangs what a function does, and those that it changes: it need not be called at all.
+    /// The bytes of the stack on which the outcome of a function depends, and those that it changes, since it
+    /// need not be called at all.
     fn looked_at(
         &self,
         f: &Function,
@@ -387,7 +391,7 @@ impl Exec<'_, '_> {
         needed.map(|(at, _)| at - start).chain(changes.keys().copied()).collect()
     }
 
-    /// What is changed in a round is something else after the loop.
+    /// Replaces all state that a round changes by unknown values after the loop.
     fn after_loop(&mut self, state: &mut State, f: &Function, ran: &Ran, event: T) {
         let (begin, end) = (&ran.begin, &ran.end);
         for (space, _) in end.memory.iter().filter(|(space, t)| begin.memory.get(space) != Some(t)) {

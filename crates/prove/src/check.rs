@@ -1,4 +1,4 @@
-//! Whether two programs are equivalent.
+//! Decides if two programs are equivalent.
 
 use std::time::{Duration, Instant};
 
@@ -18,28 +18,28 @@ use crate::unwritten::Unwritten;
 use crate::value::{Space, Values};
 use crate::{Acceleration, Cache, Limits, Unknown, explain, lockstep, model};
 
-/// What came out.
+/// Outcome of a proof.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// The two do the same, whatever the packet, the maps and the answers of helpers.
     Equivalent,
-    /// They were run, and did not do the same.
+    /// They were run and behaved differently.
     Differs(Box<Counterexample>),
-    /// Not decided, and why.
+    /// Not decided, with the reason.
     Unknown {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
-/// A verdict and what it took.
+/// A verdict and its costs.
 #[derive(Clone, Debug)]
 pub struct Proof {
     /// The verdict.
     pub verdict: Verdict,
-    /// Slots of the two, with all that they call.
+    /// Slots of the two, with all functions that they call.
     pub slots: [usize; 2],
-    /// Whether they are the same instructions, about the same maps: there is nothing to prove.
+    /// True if both are the same instructions, about the same maps: there is nothing to prove.
     pub identical: bool,
     /// Observables that are the same term in both.
     pub same: usize,
@@ -49,15 +49,15 @@ pub struct Proof {
     pub merged: usize,
     /// Distinct terms.
     pub terms: usize,
-    /// Regions that the two were held together by, one after the other.
+    /// Regions in which the two were compared, one after the other.
     pub regions: usize,
-    /// Who answered.
+    /// Solvers that answered.
     pub answers: Answers,
-    /// All the time it took.
+    /// Total time.
     pub time: Duration,
 }
 
-/// Bytes of stack: terms are nested as deep as programs are long. What is not touched takes no memory.
+/// Bytes of stack: terms are nested as deep as programs are long. Untouched pages take no memory.
 const STACK: usize = 1 << 30;
 
 /// Proves that a program of one object does the same as a program of another.
@@ -94,7 +94,8 @@ fn proven(a: (&Object, FuncId), b: (&Object, FuncId), solver: Option<&Solver>, l
     proof
 }
 
-/// Says how long two programs are and whether they are the same, and proves nothing: if they are not, that is unknown.
+/// Measures two programs and checks if they are identical, but proves nothing: if they are not, the verdict
+/// is unknown.
 pub fn hold(a: (&Object, FuncId), b: (&Object, FuncId)) -> Proof {
     let mut proof = Proof::nothing();
     let why = pair(a, b).map(|(_, programs)| proof.hold(&programs));
@@ -106,7 +107,7 @@ pub fn hold(a: (&Object, FuncId), b: (&Object, FuncId)) -> Proof {
 }
 
 impl Proof {
-    /// Of nothing, so far.
+    /// A proof of nothing so far.
     fn nothing() -> Proof {
         Proof {
             verdict: Verdict::Equivalent,
@@ -128,8 +129,8 @@ impl Proof {
     }
 }
 
-/// Runs two programs on up to `tries` made-up packets and tables, and gives the first on which they differ. Proves
-/// nothing if there is none.
+/// Runs two programs on up to `tries` made-up packets and tables, and returns the first on which they differ.
+/// Proves nothing if there is none.
 pub fn differ(a: (&Object, FuncId), b: (&Object, FuncId), tries: usize, seed: u64) -> Option<Counterexample> {
     let (maps, [first, second]) = pair(a, b).ok()?;
     let search = Search { tries, seed, time: Duration::from_secs(60) };
@@ -147,7 +148,7 @@ pub(crate) fn pair(a: (&Object, FuncId), b: (&Object, FuncId)) -> Result<(Maps, 
     let mut second = Program::new(b.0, b.1, &mut maps, 'B')?;
     match (first.context, second.context) {
         (x, y) if x == y => {}
-        // Of one that has nothing of the packet left it cannot be told.
+        // A program that no longer reads the packet does not show its kind of context.
         (x, Context::Other) => second.context = x,
         (Context::Other, y) => first.context = y,
         _ => return Err(Unknown::new("the two programs are of different types")),
@@ -155,10 +156,10 @@ pub(crate) fn pair(a: (&Object, FuncId), b: (&Object, FuncId)) -> Result<(Maps, 
     Ok((maps, [first, second]))
 }
 
-/// Runs on made-up packets before the solver is asked: most differences are easily seen.
+/// Runs on made-up packets before the solver is asked: most differences show at once.
 const FIRST_TRIES: usize = 48;
 
-/// Why a decision comes to an end early.
+/// Reason why a decision ends early.
 enum Stop {
     Differs(Box<Counterexample>),
     Unknown(Unknown),
@@ -179,16 +180,16 @@ struct Decision<'a> {
     limits: &'a Limits,
     deadline: Instant,
     proof: &'a mut Proof,
-    /// Whether the two were run on made-up packets.
+    /// True if the two were run on made-up packets.
     tried: bool,
-    /// Ways to cut them that were tried.
+    /// Attempts to hold them together so far.
     attempts: u32,
 }
 
 /// A way to hold two programs together.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// As a whole, or region by region: terms of a region at first, as a part of all that may be made.
+    /// As a whole, or region by region. The first region may have the `n`-th part of all terms allowed.
     Regions(usize),
     /// Step by step.
     Steps(Keep),
@@ -217,15 +218,15 @@ impl Way {
     }
 }
 
-/// The part of all terms that may be made before two programs are first cut.
+/// Divisor of the limit of terms, for the first region.
 const FIRST: usize = 8;
 
-/// How often one way is tried again with other bytes of the two stacks taken to be the same, where some are read before
-/// they are written.
+/// Most retries of one way, each with other bytes of the two stacks taken to be the same, if some are read
+/// before they are written.
 const GUESSES: u32 = 3;
 
-/// What is tried, one after the other, and until when, in per cent of the time. Steps and small regions forget more, large
-/// ones may become too large.
+/// Ways in the order in which they are tried, and the end of each, in percent of the time. Steps and small
+/// regions forget more; large regions may become too large.
 const WAYS: [(Way, u32); 6] = [
     (Way::Regions(FIRST), 30),
     (Way::Steps(Keep::Alike), 60),
@@ -247,7 +248,7 @@ fn decide(
     let mut unwritten = Unwritten::default();
     let mut decision =
         Decision { programs, solver, limits, deadline: start, proof, tried: false, attempts: 0 };
-    // Why the first way did not do says most.
+    // The reason why the first way failed is the most useful one.
     let mut why = None;
     let (mut large, mut looked) = (false, false);
     for (way, share) in WAYS {
@@ -263,7 +264,7 @@ fn decide(
         unwritten.followed = unwritten.missed && matches!(way, Way::Regions(part) if part != FIRST);
         let mut guesses = 0;
         let end = loop {
-            // Where they may have to be followed, time is left for that.
+            // If they may have to be followed, some time is left for that.
             let left = until.saturating_duration_since(Instant::now());
             let spared = if unwritten.missed && !unwritten.followed { left / 2 } else { Duration::ZERO };
             decision.deadline = until - spared;
@@ -271,13 +272,13 @@ fn decide(
             let mut world = World { terms, values: Values::default(), maps, unwritten };
             world.terms.until(decision.deadline);
             let (cuts, end) = decision.attempt(&mut world, way);
-            // Without a cut, or room for one, only more time is worth a try.
+            // Without a cut, or room for one, only more time can help.
             let is_large = cuts > 0 || world.terms.len() > limits.terms / FIRST;
             large |= is_large;
             World { maps, unwritten, .. } = world;
             let goes_on = match end {
                 Ok(()) | Err(Stop::Differs(_)) => false,
-                // What is too large as a whole is no smaller with them.
+                // A program that is too large as a whole is no smaller with them.
                 Err(_) if !unwritten.followed => {
                     unwritten.followed = unwritten.missed && !(is_large && way == Way::Regions(FIRST));
                     unwritten.followed
@@ -295,7 +296,7 @@ fn decide(
             Ok(()) => return Verdict::Equivalent,
             Err(Stop::Differs(found)) => return Verdict::Differs(found),
             Err(Stop::Unknown(said)) => said.to_string(),
-            // What no run shows may be none: another way may prove so.
+            // A difference that no run shows may not exist: another way may prove so.
             Err(Stop::Refuted(refuted)) => match decision.look_again(&maps, *refuted) {
                 Verdict::Unknown { reason } => {
                     looked = true;
@@ -311,7 +312,7 @@ fn decide(
 }
 
 impl Decision<'_> {
-    /// Runs both on terms; gives at how many places they were cut, and what came out.
+    /// Runs both on terms; returns the number of cuts and the outcome.
     fn attempt(&mut self, world: &mut World, way: Way) -> (usize, Result<(), Stop>) {
         let (programs, limits, deadline) = (self.programs, self.limits, self.deadline);
         let mut cuts = 0;
@@ -339,7 +340,7 @@ impl Decision<'_> {
         (cuts, end)
     }
 
-    /// Holds the ends of a region together.
+    /// Compares the ends of a region.
     fn settle(&mut self, world: &mut World, ends: &Ends) -> Result<(), Stop> {
         self.proof.terms = self.proof.terms.max(world.terms.len());
         self.proof.regions = ends.region + 1;
@@ -359,7 +360,7 @@ impl Decision<'_> {
         if open.is_empty() {
             return Ok(());
         }
-        // What is assumed here may be what makes them the same.
+        // The two may be the same only under the condition assumed here.
         let elsewhere = world.terms.not(one.path);
         let open: Vec<(String, T)> =
             open.into_iter().map(|(name, goal)| (name, world.terms.or(&[elsewhere, goal]))).collect();
@@ -370,7 +371,7 @@ impl Decision<'_> {
         self.first_look(&world.maps)?;
         match ask(world, self.solver, open, self.limits, self.deadline, self.proof)? {
             None => Ok(()),
-            // What was forgotten at a cut may be why.
+            // The facts forgotten at a cut may be the reason.
             Some(refuted) if ends.region > 0 => {
                 Err(Unknown::new(format!("{}: not the same, region by region", refuted.name)).into())
             }
@@ -378,7 +379,7 @@ impl Decision<'_> {
         }
     }
 
-    /// Runs the two on made-up packets: most differences are easily seen.
+    /// Runs the two on made-up packets: most differences show at once.
     fn first_look(&mut self, maps: &[MapInfo]) -> Result<(), Stop> {
         if std::mem::replace(&mut self.tried, true) {
             return Ok(());
@@ -395,13 +396,13 @@ impl Decision<'_> {
         Search { tries, seed, time: self.limits.time / 4 }
     }
 
-    /// Runs the two on what a solver says of their difference.
+    /// Runs the two on a solver's model of their difference.
     fn look_again(&mut self, maps: &[MapInfo], refuted: Refuted) -> Verdict {
         let why = format!("{}: the solver sees a difference that no run of the two has shown", refuted.name);
         self.look(maps, refuted.scene, why)
     }
 
-    /// Runs the two on a scene and on made-up ones, after no proof was found, for this reason.
+    /// Runs the two on a scene and on made-up ones, after the proof failed for this reason.
     fn look(&mut self, maps: &[MapInfo], scene: Scene, why: String) -> Verdict {
         let programs = [&self.programs[0], &self.programs[1]];
         match self.search(self.limits.tries, 2).from(scene, maps, programs) {
@@ -412,19 +413,19 @@ impl Decision<'_> {
     }
 }
 
-/// An observable that the solver can make differ, and how.
+/// An observable that the solver can make differ, with a scene.
 struct Refuted {
     name: String,
-    /// The packet and the tables on which it says so.
+    /// The packet and the tables for which it differs.
     scene: Scene,
 }
 
-/// What is not worth looking at any more.
+/// Fails if the limit of terms is reached.
 fn full(terms: &Terms) -> Result<(), Unknown> {
     if terms.is_full() { Err(Unknown::new("more terms than the limit")) } else { Ok(()) }
 }
 
-/// Puts what is not the same term to the solver.
+/// Asks the solver for the observables that are not the same term.
 fn ask(
     world: &mut World,
     solver: Option<&Solver>,
@@ -434,7 +435,7 @@ fn ask(
     proof: &mut Proof,
 ) -> Result<Option<Refuted>, Unknown> {
     let solver = solver.ok_or_else(|| Unknown::new(format!("{}: no solver at hand", open[0].0)))?;
-    // One that remembers nothing of other proofs.
+    // A cache without answers of other proofs.
     let fresh = (!limits.uses(Acceleration::Cache)).then(|| solver.clone().with_cache(Cache::in_memory()));
     let mut session =
         fresh.as_ref().unwrap_or(solver).start(limits).map_err(|e| Unknown::new(e.to_string()))?;
@@ -443,7 +444,7 @@ fn ask(
     found
 }
 
-/// Puts each of them, after what is equal was merged.
+/// Asks for each of them, after equal terms were merged.
 fn put(
     world: &mut World,
     session: &mut Session,
@@ -471,7 +472,7 @@ fn put(
             continue;
         }
         proof.asked += 1;
-        // What the claim was before equal terms were merged has more of what the programs looked at.
+        // The claim before equal terms were merged mentions more of the inputs that the programs read.
         let cone = cone(&world.terms, &[claim, before]);
         let wanted = model::wanted(&world.terms, &cone);
         match session.valid(&world.terms, claim, &wanted, left(deadline)) {
@@ -488,7 +489,8 @@ fn put(
     undecided.map_or(Ok(None), |why| Err(Unknown::new(why)))
 }
 
-/// What must be equal, by name: wherever the two have ended, which must be the same.
+/// Equations to prove, by name: the conditions under which the two end must be the same, and under these all
+/// observables.
 fn goals(w: &mut World, a: &State, b: &State) -> Result<Vec<(String, T)>, Unknown> {
     let ends = w.terms.equal(a.path, b.path);
     let mut out = vec![("where they end".to_owned(), ends)];

@@ -1,4 +1,4 @@
-//! Counterexamples: what two programs were run on, and where they then differed.
+//! Counterexamples: the inputs of two programs, and the observable in which they then differed.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -15,31 +15,33 @@ use crate::replay::{Difference, Entry, Scene, Stage, hex};
 pub struct Counterexample {
     /// The first observable that differs.
     pub observable: String,
-    /// What the first program leaves there.
+    /// Its value after the first program.
     pub first: String,
-    /// What the second leaves.
+    /// Its value after the second program.
     pub second: String,
     /// The packet.
     pub packet: Vec<u8>,
     /// Bytes of the context, by offset; packet pointers apart, all others are zero.
     pub context: Vec<(usize, u8)>,
-    /// Entries of maps, by the map's name. All other maps are empty, or as the object has them.
+    /// Entries of maps, by the map's name. All other maps are empty, or have the contents given in the
+    /// object.
     pub entries: Vec<(String, Entry)>,
     /// The clock, in nanoseconds.
     pub time: u64,
     /// The state of the random generator.
     pub seed: u64,
-    /// Who runs the program: what `bpf_get_current_pid_tgid` and `bpf_get_current_uid_gid` give.
+    /// Process that runs the program: the results of `bpf_get_current_pid_tgid` and
+    /// `bpf_get_current_uid_gid`.
     pub process: [u64; 2],
-    /// Who found it.
+    /// Source of the counterexample.
     pub origin: Origin,
-    /// Where the first program made what differs, if that is known, and where the second.
+    /// Places where the first and the second program made the difference, if known.
     pub places: [Option<Place>; 2],
     /// Their slots.
     slots: [Option<usize>; 2],
 }
 
-/// Who found a counterexample.
+/// Source of a counterexample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
     /// It was made up.
@@ -56,7 +58,7 @@ impl Counterexample {
         }
     }
 
-    /// Whether it shows that these two programs differ.
+    /// Returns true if these two programs differ on it.
     pub fn shows(&self, a: (&Object, FuncId), b: (&Object, FuncId)) -> bool {
         let Ok((maps, programs)) = crate::check::pair(a, b) else { return false };
         let Ok(stage) = Stage::new(&maps.0, [&programs[0], &programs[1]]) else { return false };
@@ -76,7 +78,7 @@ impl Counterexample {
     }
 }
 
-/// How long to look for one.
+/// Limits of the search for one.
 pub(crate) struct Search {
     pub(crate) tries: usize,
     pub(crate) seed: u64,
@@ -84,10 +86,10 @@ pub(crate) struct Search {
 }
 
 impl Search {
-    /// On packets and tables that are made up.
+    /// Searches made-up packets and tables.
     ///
     /// # Errors
-    /// Why the programs cannot be run at all.
+    /// If the programs cannot be run at all, with the reason.
     pub(crate) fn made_up(
         &self,
         maps: &[MapInfo],
@@ -103,10 +105,10 @@ impl Search {
         Ok(found.map(|(scene, difference)| shown(&stage, Origin::MadeUp, scene, difference)))
     }
 
-    /// On a scene of the solver's first, and then on others.
+    /// Tries a solver's scene first, and then others.
     ///
     /// # Errors
-    /// Why the programs cannot be run at all.
+    /// If the programs cannot be run at all, with the reason.
     pub(crate) fn from(
         &self,
         scene: Scene,
@@ -127,11 +129,11 @@ impl Search {
 
 /// Bytes of an Ethernet header: the kernel's test runs take no packet that is shorter.
 const SHORTEST: usize = 14;
-/// Made-up scenes after which it is left at a packet that no test run takes.
+/// Made-up scenes to try before a packet that no test run takes is kept.
 const LONGER: usize = 256;
 
-/// A scene that the kernel can be tried on, too, if one is found soon: the difference of a packet that is too short may be gone
-/// in longer ones, where there is another.
+/// Looks for a scene that the kernel can run, too, and takes it if one is found soon: the difference for a
+/// packet that is too short may be gone for longer ones, which may have another.
 fn longer(
     explorer: &mut Explorer<'_>,
     (scene, difference): (Scene, Difference),
@@ -148,10 +150,10 @@ fn longer(
     found.unwrap_or((scene, difference))
 }
 
-/// Lengths of packets that are tried, when one is made shorter.
+/// Lengths of packets that are tried to make one shorter.
 const LENGTHS: [usize; 9] = [SHORTEST, 34, 42, 54, 60, 64, 128, 256, 1500];
 
-/// The scene without what does not matter: the same observable still differs.
+/// Shrinks a scene as far as the same observable still differs.
 fn smaller(stage: &Stage<'_>, mut scene: Scene, mut difference: Difference) -> (Scene, Difference) {
     let mut attempt = |scene: &mut Scene, change: &dyn Fn(&mut Scene)| {
         let mut candidate = scene.clone();

@@ -1,11 +1,12 @@
-//! Cuts two runs at places where they have come to the same: what both compute alike becomes a variable.
+//! Cuts two runs at places where they agree: every value that both compute alike becomes a variable.
 //!
-//! Of the terms that two sets of states are made of, the largest that both have are replaced by new variables, in both
-//! alike. What holds for all values of these holds for the values that the terms take. So a proof of the rest is a
-//! proof of all of it; that a proof is not found may be due to what was forgotten about the variables. Small terms
-//! are kept as they are, and of the conditions under which a state is reached those atoms that always hold there.
+//! The largest terms that both sets of states share are replaced by new variables, in both alike. A property
+//! that holds for all values of these variables holds for the values that the terms take. So a proof about
+//! the rest is a proof about the whole; a proof may fail because of the facts forgotten about the variables.
+//! Small terms are kept unchanged. Of the conditions under which a state is reached, the atoms that always
+//! hold there are kept.
 //!
-//! Architecture Invariant: a cut only forgets. Every state of terms before it is an instance of the one after it.
+//! Architecture Invariant: a cut only forgets. Every state before it is an instance of the one after it.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -17,16 +18,16 @@ use crate::sweep::cone;
 use crate::term::{ADDRESS, Node, Sort, T, Terms};
 use crate::value::{Kind, Region, V, Values};
 
-/// Terms made of at most this many are kept.
+/// Largest terms that are kept, in distinct subterms.
 const SMALL: usize = 10;
-/// Stores above a memory that are kept.
+/// Most stores above a memory that is kept.
 const MOST_STORES: usize = 96;
-/// Terms that a fact is made of that is kept.
+/// Most subterms of a fact that is kept.
 const MOST_OF_FACT: usize = 32;
-/// Atoms that are kept of a condition.
+/// Most atoms of a condition that are kept.
 const MOST_ATOMS: usize = 40;
 
-/// What names of conditions have that say which way was taken.
+/// Infix in the names of conditions that record the way taken.
 const WAY: &str = " way ";
 
 /// A cut under way.
@@ -37,18 +38,19 @@ pub(crate) struct Cut<'a> {
     pub(crate) values: Values,
     shared: FxHashSet<T>,
     images: FxHashMap<T, T>,
-    /// What numbers are known to be wherever the states are reached, and what terms become with that put in.
+    /// Known values of numbers wherever the states are reached, and the images of terms after these are
+    /// substituted.
     known: FxHashMap<T, u64>,
     settled: FxHashMap<T, T>,
     variables: FxHashMap<T, T>,
     value_images: FxHashMap<V, V>,
-    /// How new variables are called.
+    /// Prefix of the names of new variables.
     name: String,
     made: usize,
 }
 
 impl<'a> Cut<'a> {
-    /// A cut of what both sides have alike; `number` tells it from others.
+    /// A cut of the terms that both sides share; `number` distinguishes it from other cuts.
     pub(crate) fn new(
         old: &'a mut Terms,
         old_values: &'a Values,
@@ -97,8 +99,8 @@ impl<'a> Cut<'a> {
         }
     }
 
-    /// Conditions for those of both sides, which are the same group by group; of one in a group by itself at most what
-    /// always holds under it is kept.
+    /// Conditions for the states of both sides, which are equal group by group. A state in a group by itself
+    /// keeps at most the facts that always hold under its condition.
     pub(crate) fn conditions(&mut self, paths: &[Vec<T>; 2], groups: &[[Vec<usize>; 2]]) -> [Vec<T>; 2] {
         let mut rest = self.new.truth(true);
         let mut out = paths.each_ref().map(|list| vec![rest; list.len()]);
@@ -130,14 +132,14 @@ impl<'a> Cut<'a> {
         out
     }
 
-    /// What of the facts under which two states are reached is small: it holds for both.
+    /// The small facts among those under which two states are reached: they hold for both.
     pub(crate) fn facts(&mut self, facts: &BTreeSet<T>) -> BTreeSet<T> {
         let small: Vec<T> =
             facts.iter().copied().filter(|f| self.size(*f, MOST_OF_FACT) <= MOST_OF_FACT).collect();
         small.into_iter().take(MOST_ATOMS).map(|f| self.image(f)).collect()
     }
 
-    /// A condition, and what of another always holds under that one.
+    /// A condition, and the literals that another condition implies.
     fn literals(&mut self, mut all: T, condition: T) -> T {
         let mut kept = 0;
         for (atom, holds) in self.old.implied(condition) {
@@ -152,7 +154,7 @@ impl<'a> Cut<'a> {
         all
     }
 
-    /// Whether an atom says which way was taken at a cut before: that says nothing any more.
+    /// Returns true if an atom records the way taken at an earlier cut, which has no meaning any more.
     fn is_way(&self, atom: T) -> bool {
         matches!(self.old.node(atom), Node::App(f, args) if args.is_empty() && self.old.name(*f).contains(WAY))
     }
@@ -194,12 +196,12 @@ impl<'a> Cut<'a> {
         out
     }
 
-    /// Puts in for numbers of the states what is known of them there: conditions stay as they are.
+    /// Substitutes the known values of numbers in states. Conditions stay unchanged.
     pub(crate) fn put_in(&mut self, known: FxHashMap<T, u64>) {
         self.known = known;
     }
 
-    /// What a term of a condition becomes.
+    /// Image of a term in a condition.
     pub(crate) fn image(&mut self, root: T) -> T {
         let mut images = std::mem::take(&mut self.images);
         let out = self.rebuilt(root, &mut images, false);
@@ -207,7 +209,7 @@ impl<'a> Cut<'a> {
         out
     }
 
-    /// What a term of a state becomes.
+    /// Image of a term in a state.
     fn term(&mut self, root: T) -> T {
         if self.known.is_empty() {
             return self.image(root);
@@ -242,14 +244,14 @@ impl<'a> Cut<'a> {
         images[&root]
     }
 
-    /// Whether a term becomes a variable, and not the same over what its parts become.
+    /// Returns true if a term becomes a variable; otherwise it is rebuilt over the images of its parts.
     fn is_cut(&self, t: T) -> bool {
         if !self.shared.contains(&t) {
             return false;
         }
         match self.old.node(t) {
             Node::Truth(_) | Node::Const(_) => false,
-            // What is small may be asked for again.
+            // A later comparison may ask for a small term again.
             Node::App(_, args) => !args.is_empty() && self.depth(t, SMALL) > SMALL,
             Node::Extract(..) | Node::SignExtend(_) | Node::Concat(_) | Node::Select(..) => false,
             Node::Compare(..) => false,
@@ -268,12 +270,13 @@ impl<'a> Cut<'a> {
         count
     }
 
-    /// Of how many terms one is made, up to little more than `most`.
+    /// Number of distinct subterms, counted up to little more than `most`.
     fn depth(&self, t: T, most: usize) -> usize {
         self.count(t, most, |_| false)
     }
 
-    /// Of how many terms one is made, up to little more than `most`; what may become a variable counts as one.
+    /// Number of distinct subterms, counted up to little more than `most`. A term that may become a variable
+    /// counts as one.
     fn size(&self, t: T, most: usize) -> usize {
         self.count(t, most, |node| matches!(node, Node::App(..) | Node::Select(..)))
     }
@@ -295,7 +298,7 @@ impl<'a> Cut<'a> {
         seen.len()
     }
 
-    /// The variable for a term, with as many bits as the term may have.
+    /// The variable for a term, with as many bits as the term may have set.
     fn variable(&mut self, t: T) -> T {
         if let Some(variable) = self.variables.get(&t) {
             return *variable;
@@ -321,7 +324,7 @@ impl<'a> Cut<'a> {
     }
 }
 
-/// The terms that a state is made of, its condition apart.
+/// The terms that a state refers to, except for its condition.
 fn roots(values: &Values, s: &State) -> Vec<T> {
     let mut out = vec![s.length, s.metadata];
     out.extend(s.memory.values().chain(s.chains.values()));

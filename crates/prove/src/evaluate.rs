@@ -1,5 +1,5 @@
-//! A program as terms, evaluated at given bytes: what the prover takes instructions to mean, as numbers that others can be
-//! held against.
+//! A program as terms, evaluated at given bytes: shows the meaning that the prover gives to instructions, as
+//! numbers for comparison.
 
 use std::time::Instant;
 
@@ -15,26 +15,26 @@ use crate::unwritten::Unwritten;
 use crate::value::{Region, Space, Values};
 use crate::{Limits, Unknown};
 
-/// What a program leaves.
+/// Outcome of a program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Evaluated {
     /// `r0`.
     pub result: u64,
-    /// The bytes it was given, as it left them.
+    /// The input bytes after the program.
     pub bytes: Vec<u8>,
 }
 
-/// A program without maps, as terms over the bytes that it is given.
+/// A program without maps, as terms over its input bytes.
 #[derive(Debug)]
 pub struct Evaluator {
     terms: Terms,
-    /// All that the outcome is made of, each after its parts.
+    /// All terms of the outcome, each after its parts.
     order: Vec<T>,
-    /// Where each of these is in that order, by index.
+    /// Position of each of these in that order, by index.
     place: Vec<u32>,
     result: T,
     bytes: Vec<T>,
-    /// The memory that the bytes are before the program runs.
+    /// Memory that holds the bytes before the program runs.
     input: T,
 }
 
@@ -42,16 +42,16 @@ impl Evaluator {
     /// An XDP program on packets of `length` bytes.
     ///
     /// # Errors
-    /// What of the program is not modelled.
+    /// If part of the program is not modelled.
     pub fn on_packets(insns: &[Insn], length: usize, limits: &Limits) -> Result<Evaluator, Unknown> {
         Evaluator::new(insns, Context::Xdp, Space::Packet, length, limits, |_, _| ())
     }
 
-    /// A program that has the address of `length` bytes in `r1` and their number in `r2`; null if there are none. If they are
-    /// `known`, the terms are over these.
+    /// A program with the address of `length` bytes in `r1` and their number in `r2`; null if there are none.
+    /// If the bytes are `known`, the terms are over their values.
     ///
     /// # Errors
-    /// What of the program is not modelled.
+    /// If part of the program is not modelled.
     pub fn on_memory(
         insns: &[Insn],
         length: usize,
@@ -126,10 +126,10 @@ impl Evaluator {
         Ok(Evaluator { terms: w.terms, order, place, result, bytes, input })
     }
 
-    /// What it leaves for each of these inputs, all of the length that it was made for.
+    /// Outcomes for these inputs, all of the length for which it was made.
     ///
     /// # Errors
-    /// If something that it leaves depends on more than these bytes.
+    /// If the outcome depends on more than these bytes.
     pub fn run(&self, inputs: &[&[u8]]) -> Result<Vec<Evaluated>, Unknown> {
         let lanes = inputs.len();
         let mut values = vec![0u64; self.order.len() * lanes];
@@ -164,12 +164,12 @@ impl Evaluator {
         self.place[t.index() as usize] as usize
     }
 
-    /// The value of what has no meaning of its own.
+    /// Value of a term without a meaning of its own.
     fn given(&self, t: T, v: &impl Fn(T) -> u64, input: &[u8]) -> Option<u64> {
         match self.terms.node(t) {
             Node::App(f, _) if self.terms.name(*f) == "packet length" => Some(input.len() as u64),
             Node::App(f, _) if self.terms.name(*f) == "metadata length" => Some(0),
-            // Which one it is counts, not its value.
+            // Only its identity counts, not its value.
             Node::App(..) if t == self.input => Some(0),
             Node::Store(..) => Some(0),
             Node::Select(m, o, f) => self.byte(*m, v(*o), v(*f), v, input),
@@ -177,7 +177,7 @@ impl Evaluator {
         }
     }
 
-    /// The byte of a memory.
+    /// A byte of a memory.
     fn byte(&self, memory: T, object: u64, at: u64, v: &impl Fn(T) -> u64, input: &[u8]) -> Option<u64> {
         let mut memory = memory;
         loop {

@@ -1,8 +1,9 @@
 //! Runs a program on terms: all paths at once, joined where they meet.
 //!
-//! Blocks are visited in reverse postorder, so that a block is entered once with the join of all that lead to it; those of
-//! a function that is called before what follows the call. A jump backward puts a state at a block that comes earlier, which
-//! is visited next: loops are unrolled until no state goes round again.
+//! Blocks are visited in reverse postorder, so that a block is entered once, with the join of the states of
+//! all its predecessors; blocks of a called function come before those that follow the call. A backward jump
+//! puts a state at an earlier block, which is visited next: loops are unrolled until no state goes round
+//! again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -26,7 +27,7 @@ use crate::{Limits, Unknown};
 /// Nested frames, as in the kernel.
 pub(crate) const MAX_FRAMES: usize = 8;
 
-/// What both programs of a proof share.
+/// State shared by both programs of a proof.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) terms: Terms,
@@ -35,28 +36,28 @@ pub(crate) struct World {
     pub(crate) unwritten: Unwritten,
 }
 
-/// One of the programs of a proof, and what is kept of it from one run to the next.
+/// One of the programs of a proof, and the data kept from one run to the next.
 pub(crate) struct Side<'a> {
     pub(crate) p: &'a Program,
-    /// What tells it from the other.
+    /// Letter that distinguishes it from the other program.
     pub(crate) name: char,
-    /// Values that nothing is known of, so far.
+    /// Number of unknown values so far, to name the next one.
     pub(crate) fresh: u32,
     flows: FxHashMap<usize, Rc<Flow>>,
 }
 
 impl<'a> Side<'a> {
-    /// A program that was not run yet.
+    /// A program that has not run yet.
     pub(crate) fn new(p: &'a Program, name: char) -> Side<'a> {
         Side { p, name, fresh: 0, flows: FxHashMap::default() }
     }
 
-    /// Whether this is the first of the two.
+    /// Returns true if this is the first of the two.
     pub(crate) fn is_first(&self) -> bool {
         self.name == 'A'
     }
 
-    /// What is known of the function at `entry`.
+    /// Control flow of the function at `entry`.
     pub(crate) fn flow(&mut self, entry: usize) -> Result<Rc<Flow>, Unknown> {
         if let Some(flow) = self.flows.get(&entry) {
             return Ok(flow.clone());
@@ -75,27 +76,27 @@ pub(crate) struct Exec<'a, 'p> {
     pub(crate) limits: &'a Limits,
     deadline: Instant,
     executed: u64,
-    /// How many runs wait for this one, of a function that a helper calls.
+    /// Outer runs that wait for this one, which runs a callback.
     pub(crate) nesting: u32,
-    /// States in which the program ended: by leaving, or in another program.
+    /// Join of the states in which the program ended: by its exit, or in another program.
     ended: Option<State>,
 }
 
-/// Why a proof ends that makes too many terms.
+/// Reason for the end of a proof that makes too many terms.
 pub(crate) const TERMS: &str = "more terms than the limit";
 
-/// States by where they wait: the place in each function, the outermost first.
+/// Waiting states, by the place in each active function, the outermost first.
 pub(crate) type Waiting = BTreeMap<Key, State>;
 
-/// Where a state is: the calls that are under way, and the place in the innermost function.
+/// Location of a state: the active calls, and the place in the innermost function.
 pub(crate) type Key = Vec<Place>;
 
-/// What follows an instruction.
+/// Continuation after an instruction.
 pub(crate) enum Next {
     Fall,
     /// To the start of this function.
     Enter(usize),
-    /// To each of these, with what holds there.
+    /// To each of these slots, in its state.
     Branch(Vec<(usize, State)>),
     Return,
     /// Nothing: the path ends here.
@@ -103,7 +104,7 @@ pub(crate) enum Next {
 }
 
 impl<'a, 'p> Exec<'a, 'p> {
-    /// A run that has not begun.
+    /// A new run.
     pub(crate) fn new(
         w: &'a mut World,
         side: &'a mut Side<'p>,
@@ -113,7 +114,7 @@ impl<'a, 'p> Exec<'a, 'p> {
         Exec { w, p: side.p, side, limits, deadline, executed: 0, nesting: 0, ended: None }
     }
 
-    /// A run within this one, of a function: the frames of those that wait stay.
+    /// A run of a function within this one: the frames of waiting functions stay.
     pub(crate) fn inner(&mut self) -> Exec<'_, 'p> {
         let nesting = self.nesting + 1;
         let mut inner = Exec::new(self.w, self.side, self.limits, self.deadline);
@@ -121,7 +122,7 @@ impl<'a, 'p> Exec<'a, 'p> {
         inner
     }
 
-    /// The state after a program has run whole, from the one that every program starts in changed by `begin`.
+    /// State after a complete run of a program, whose initial state `begin` may change.
     pub(crate) fn run_from(
         w: &'a mut World,
         side: &'a mut Side<'p>,
@@ -145,7 +146,7 @@ impl<'a, 'p> Exec<'a, 'p> {
         }
     }
 
-    /// The start of the program, in the state that every program starts in.
+    /// Start of the program, in the initial state of all programs.
     pub(crate) fn begin(&mut self) -> Result<Waiting, Unknown> {
         let flow = self.side.flow(0)?;
         let place = flow.start()?;
@@ -157,7 +158,7 @@ impl<'a, 'p> Exec<'a, 'p> {
         Ok(Waiting::from([(vec![place], state)]))
     }
 
-    /// States in which the program has ended before.
+    /// Sets the join of the states in which the program has ended before.
     pub(crate) fn has_ended(&mut self, ended: Option<State>) {
         self.ended = ended;
     }
@@ -193,7 +194,7 @@ impl<'a, 'p> Exec<'a, 'p> {
         }
     }
 
-    /// A path that is over.
+    /// Ends a path.
     pub(crate) fn end(&mut self, mut state: State) {
         if self.nesting == 0 {
             state.frames.clear();
@@ -209,8 +210,8 @@ impl<'a, 'p> Exec<'a, 'p> {
         });
     }
 
-    /// Puts a state where it waits, joined with what waits there already. One from where the program soon ends goes
-    /// there at once.
+    /// Puts a state at its location, joined with the state that waits there already. A state from which the
+    /// program soon ends goes there at once.
     pub(crate) fn arrive(&mut self, waiting: &mut Waiting, key: Key, state: State) -> Result<(), Unknown> {
         if let [place] = key[..]
             && self.side.flow(place.entry)?.is_tail(place.slot)
@@ -241,7 +242,7 @@ impl<'a, 'p> Exec<'a, 'p> {
         waiting.insert(key, state);
     }
 
-    /// Runs the first of the states that wait to the end of its block; `false` if there is none.
+    /// Runs the first of the waiting states to the end of its block; `false` if there is none.
     pub(crate) fn advance(&mut self, waiting: &mut Waiting) -> Result<bool, Unknown> {
         let Some((key, state)) = waiting.pop_first() else { return Ok(false) };
         for (key, state) in self.block(key, state)? {
@@ -250,7 +251,7 @@ impl<'a, 'p> Exec<'a, 'p> {
         Ok(true)
     }
 
-    /// The same, and no state goes further than to the end of its block.
+    /// Like [`Exec::advance`], but no state goes further than to the end of its block.
     pub(crate) fn advance_by_block(&mut self, waiting: &mut Waiting) -> Result<(), Unknown> {
         if let Some((key, state)) = waiting.pop_first() {
             for (key, state) in self.block(key, state)? {
@@ -315,7 +316,7 @@ impl<'a, 'p> Exec<'a, 'p> {
         Ok(())
     }
 
-    /// Returns from a function to the one that called it: `key` is where it did.
+    /// Returns from a function to its caller, where `key` is the place of the exit.
     fn leave(&mut self, mut key: Key, state: State) -> Result<Vec<(Key, State)>, Unknown> {
         let Some(place) = key.pop() else {
             self.end(state);
@@ -326,7 +327,7 @@ impl<'a, 'p> Exec<'a, 'p> {
         Ok(vec![(key, state)])
     }
 
-    /// The state of a function that has returned, as the one that waited for it has it.
+    /// State of a function that has returned, converted to the state of the waiting caller.
     pub(crate) fn back(&mut self, mut state: State) -> Result<State, Unknown> {
         let undefined = self.w.values.undefined();
         let saved = state.saved.pop().ok_or_else(|| Unknown::new("a return without a call"))?;
@@ -398,7 +399,7 @@ impl<'a, 'p> Exec<'a, 'p> {
             Insn::AddrSpaceCast { .. } => return Err(Unknown::new("arenas are not modelled")),
             Insn::LegacyLoad { size, mode, imm } => return self.legacy_load(state, size, mode, imm),
             Insn::MayGoto { off } => {
-                // When the budget is spent nobody knows: but the n-th time is the same in both.
+                // Nobody knows when the budget is spent, but the n-th test is the same in both.
                 let before = state.chain(&mut self.w.terms, Chain::Budget);
                 let spent = self.w.terms.app("budget is spent", &[before], Sort::Bool);
                 let after = self.w.terms.app("budget after", &[before], Sort::Token);
@@ -446,7 +447,7 @@ impl<'a, 'p> Exec<'a, 'p> {
         Test::new(&mut self.w.terms, cond, number, k)
     }
 
-    /// Both ways of a branch, as far as there is a path.
+    /// Both successors of a branch, as far as they can be reached.
     fn fork(&mut self, slot: usize, state: &State, taken: T, test: Option<Test>, off: i16) -> Next {
         let target = ((slot + 1) as i64 + i64::from(off)) as usize;
         let taken = state.ranges.settle(&mut self.w.terms, taken);
@@ -474,15 +475,15 @@ impl<'a, 'p> Exec<'a, 'p> {
         if out.is_empty() {
             return Next::Dead;
         }
-        // Both ways to one place are one state.
+        // Two edges to one place are one state.
         if out.len() == 2 && out[0].0 == out[1].0 {
             return Next::Branch(vec![(target, state.clone())]);
         }
         Next::Branch(out)
     }
 
-    /// A load from the packet through the kernel: beyond the packet's end the program ends with 0. What is loaded depends on
-    /// the packet, its length, what of it is linear, and the place, and on nothing else.
+    /// A load from the packet through the kernel: beyond the packet's end the program ends with 0. The loaded
+    /// value depends only on the packet, its length, its linear part, and the offset.
     fn legacy_load(
         &mut self,
         state: &mut State,
@@ -553,7 +554,7 @@ impl<'a, 'p> Exec<'a, 'p> {
         Ok(Next::Fall)
     }
 
-    /// Makes the state that a function of the program begins in.
+    /// Makes the initial state of a function of the program.
     pub(crate) fn enter(&mut self, target: usize, state: &mut State) -> Result<Next, Unknown> {
         let depth = state.frames.len();
         if depth >= MAX_FRAMES {

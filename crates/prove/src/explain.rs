@@ -1,5 +1,5 @@
-//! What two programs do not have in common, for the log: where a proof gets stuck is mostly seen from the first calls
-//! that only one of them makes.
+//! Logs the differences of two programs: the first calls that only one of them makes mostly show where a
+//! proof gets stuck.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use crate::solver::Model;
 use crate::state::State;
 use crate::term::{Node, Sort, T, Terms};
 
-/// How deep terms are written out.
+/// Depth to which terms are written out.
 const DEPTH: u32 = 5;
 /// Calls shown of each side.
 const MOST: usize = 4;
 
-/// Writes the first calls that only one of two ends depends on to the log.
+/// Logs the first calls that only one of two ends depends on.
 pub(crate) fn log(terms: &Terms, a: &State, b: &State) {
     if !tracing::enabled!(tracing::Level::DEBUG) {
         return;
@@ -34,7 +34,7 @@ pub(crate) fn log(terms: &Terms, a: &State, b: &State) {
     }
 }
 
-/// Writes what a solver has made differ, and with which values, to the log.
+/// Logs the observable that a solver has made differ, and the values.
 pub(crate) fn log_model(terms: &Terms, name: &str, model: &Model) {
     if !tracing::enabled!(tracing::Level::TRACE) {
         return;
@@ -46,7 +46,7 @@ pub(crate) fn log_model(terms: &Terms, name: &str, model: &Model) {
     }
 }
 
-/// Writes how many terms there are of each kind to the log.
+/// Logs the number of terms of each kind.
 pub(crate) fn log_census(terms: &Terms) {
     if !tracing::enabled!(tracing::Level::DEBUG) {
         return;
@@ -61,7 +61,7 @@ pub(crate) fn log_census(terms: &Terms) {
     tracing::debug!("{} terms: {census:?}", terms.len());
 }
 
-/// A term in words, to a depth.
+/// A term as text, to a depth.
 pub(crate) fn shown(terms: &Terms, t: T, depth: u32) -> String {
     if depth == 0 {
         return format!("t{}", t.index());

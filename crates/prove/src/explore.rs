@@ -1,8 +1,8 @@
 //! Looks for a packet and map contents on which two programs differ, without a solver.
 //!
-//! Packets are frames of the usual kinds, disturbed, with constants of the programs put into them. Maps start empty;
-//! keys that a program looks for in vain are put in, with values of all sorts, and it runs again: so it gets further
-//! than its first lookup.
+//! Packets are frames of the usual kinds, mutated, with constants of the programs put into them. Maps start
+//! empty; keys that a program looks up in vain are inserted, with values of all sorts, and it runs again, so
+//! that it gets beyond its first lookup.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use crate::replay::{Difference, Entry, Scene, Stage};
 
 /// Rounds of filling in keys.
 const ROUNDS: usize = 5;
-/// Words of a context of which nothing is known that are set.
+/// Words that are set in a context of unknown layout.
 const WORDS: usize = 24;
 /// Longest packet.
 const LONGEST: usize = 300;
@@ -44,10 +44,11 @@ impl Rng {
 pub(crate) struct Explorer<'a> {
     stage: &'a Stage<'a>,
     constants: Vec<u64>,
-    /// Offsets that the programs read packets and values at.
+    /// Offsets at which the programs read packets and values.
     offsets: Vec<usize>,
     rng: Rng,
-    /// Who runs the program in the scene that is being made, as programs look at it: settings may ask for just these.
+    /// Process that runs the program in the current scene, as the program reads it: settings may ask for just
+    /// these values.
     process: [u32; 4],
 }
 
@@ -58,7 +59,7 @@ impl<'a> Explorer<'a> {
             match *insn {
                 Insn::Branch { src: Operand::Imm(imm), .. } => {
                     constants.extend([-1, 0, 1].map(|d| (imm as i64).wrapping_add(d) as u64));
-                    // As it stands in a packet, if it was compared as the network has it.
+                    // In network byte order, as it stands in a packet, if it was compared that way.
                     constants.push(u64::from((imm as u32).swap_bytes()));
                     constants.push(u64::from((imm as u16).swap_bytes()));
                 }
@@ -145,7 +146,7 @@ impl<'a> Explorer<'a> {
         }
         for (number, map) in self.stage.maps.iter().enumerate() {
             let entries = map.max_entries.clamp(1, 8) as usize;
-            // Arrays have entries that are never missed; what programs and maps are in some is not made up.
+            // Arrays have entries that are never missed; programs and maps stored in some are not made up.
             let held = !matches!(map.number, 1 | 2 | 5 | 6 | 9 | 10 | 14 | 16 | 25);
             let kept = map.data.is_some() && self.rng.below(2) == 0;
             if held || kept || map.key_size != 4 || map.value_size == 0 {
@@ -167,7 +168,7 @@ impl<'a> Explorer<'a> {
         self.constants[self.rng.below(self.constants.len())]
     }
 
-    /// Writes a constant or a random number at a place that programs look at.
+    /// Writes a constant or a random number at an offset that programs read.
     fn disturb(&mut self, bytes: &mut [u8]) {
         if bytes.is_empty() {
             return;
@@ -229,7 +230,7 @@ impl<'a> Explorer<'a> {
     }
 }
 
-/// Makes the checksum of an IPv4 header right.
+/// Corrects the checksum of an IPv4 header.
 fn mend(frame: &mut [u8]) {
     let at = if frame.get(12) == Some(&0x81) { 18 } else { 14 };
     if frame.get(at - 2..at) != Some(&[8, 0]) {
@@ -243,7 +244,8 @@ fn mend(frame: &mut [u8]) {
     header[10..12].copy_from_slice(&(!(folded as u16)).to_be_bytes());
 }
 
-/// What follows the addresses of usual frames: IPv4 with TCP, UDP and ICMP, IPv6 with the same, a VLAN tag, ARP.
+/// Bytes after the addresses of usual frames: IPv4 with TCP, UDP and ICMP, IPv6 with the same, a VLAN tag,
+/// ARP.
 const FRAMES: [&[u8]; 8] = [
     &[0x08, 0, 0x45, 0, 0, 60, 0, 0, 0x40, 0, 64, 6],
     &[0x08, 0, 0x45, 0, 0, 60, 0, 0, 0, 0, 64, 17],

@@ -1,5 +1,5 @@
-//! How control flows in one function of a program: the order of its blocks, from where it soon ends, and which registers
-//! and bytes of the stack are still read.
+//! Control flow in one function of a program: the order of its blocks, the blocks that soon end, and the live
+//! registers and stack bytes.
 
 use std::collections::BTreeSet;
 
@@ -10,39 +10,39 @@ use crate::Unknown;
 use crate::program::Program;
 use crate::stack::Stack;
 
-/// Longest end of a program that is followed for each state by itself, in instructions.
+/// Longest tail of a program that is followed for each state by itself, in instructions.
 const LONGEST_TAIL: usize = 16;
 
 /// A place in a function. Places come in the order in which they are visited.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Place {
-    /// Where its block stands in reverse postorder.
+    /// Position of its block in reverse postorder.
     pub(crate) order: usize,
     pub(crate) slot: usize,
     /// The function.
     pub(crate) entry: usize,
 }
 
-/// The flow of control in one function.
+/// Control flow in one function.
 #[derive(Debug)]
 pub(crate) struct Flow {
     entry: usize,
-    /// Where each block stands in reverse postorder, by its first slot.
+    /// Position of each block in reverse postorder, by its first slot.
     pub(crate) order: FxHashMap<usize, usize>,
     /// Blocks from which the program ends within a few instructions, without a call.
     tails: BTreeSet<usize>,
-    /// Registers that are read from each slot on, as bits.
+    /// Live registers at each slot, as bits.
     live: FxHashMap<usize, u16>,
-    /// What is known of the frame; [`None`] if all of it may be read anywhere.
+    /// Facts about the frame; [`None`] if all of it may be read anywhere.
     stack: Option<Stack>,
-    /// Loops, by where their blocks stand in the order: the first and the last of each.
+    /// Loops, as the positions of their first and last blocks.
     loops: Vec<(usize, usize)>,
 }
 
 impl Flow {
-    /// That of the function at `entry`.
+    /// Analyses the function at `entry`.
     pub(crate) fn new(p: &Program, entry: usize) -> Result<Flow, Unknown> {
-        // All slots that some jump leads to begin a block; so do those after a branch.
+        // All targets of jumps begin a block; so do the slots after a branch.
         let mut edges: FxHashMap<usize, (Vec<usize>, bool)> = FxHashMap::default();
         let mut leaders = BTreeSet::from([entry]);
         let mut todo = vec![entry];
@@ -76,46 +76,47 @@ impl Flow {
         Ok(Place { order, slot, entry: self.entry })
     }
 
-    /// The place of a slot: of a block if one begins there, else further in the block of `from`.
+    /// Place of a slot: in a block of its own if one begins there, else further in the block of `from`.
     pub(crate) fn place(&self, slot: usize, from: Place) -> Result<Place, Unknown> {
         if self.order.contains_key(&slot) { self.at(slot) } else { Ok(Place { slot, ..from }) }
     }
 
-    /// Whether the program ends soon from the block at this slot.
+    /// Returns true if the program ends soon after it enters the block at this slot.
     pub(crate) fn is_tail(&self, slot: usize) -> bool {
         self.tails.contains(&slot)
     }
 
-    /// Whether a block may be reached again from itself, by where it stands in the order; it may be said of others too.
+    /// Returns true if a block may be reached again from itself, by its position; may also return true for
+    /// other blocks.
     pub(crate) fn is_in_loop(&self, order: usize) -> bool {
         self.loops.iter().any(|(first, last)| (*first..=*last).contains(&order))
     }
 
-    /// Whether a block lies further in a loop than the head of that.
+    /// Returns true if a block lies in the loop with this head, after the head.
     pub(crate) fn is_within(&self, head: usize, order: usize) -> bool {
         self.loops.iter().any(|(first, last)| *first == head && head < order && order <= *last)
     }
 
-    /// Whether some jump backward leads to a block.
+    /// Returns true if a block is the target of a backward jump.
     pub(crate) fn is_header(&self, order: usize) -> bool {
         self.loops.iter().any(|(first, _)| *first == order)
     }
 
-    /// Whether a byte of the frame may be read from a slot on before it is written.
+    /// Returns true if a byte of the frame may be read before it is written, from a slot on.
     pub(crate) fn is_byte_live(&self, slot: usize, at: i64) -> bool {
         self.stack.as_ref().is_none_or(|stack| stack.is_live(slot, at))
     }
 
-    /// Whether a register is read from a slot on before it is written.
+    /// Returns true if a register is live at a slot.
     pub(crate) fn is_live(&self, slot: usize, reg: usize) -> bool {
         reg == 10 || self.live.get(&slot).is_none_or(|live| live >> reg & 1 != 0)
     }
 }
 
-/// What may follow each slot, and whether it is a jump.
+/// Successors of each slot, and true if it is a jump.
 pub(crate) type Edges = FxHashMap<usize, (Vec<usize>, bool)>;
 
-/// What may follow a slot, and whether it is a jump.
+/// Successors of a slot, and true if it is a jump.
 fn targets(p: &Program, slot: usize) -> Result<(Vec<usize>, bool), Unknown> {
     let insn = p.insn(slot)?;
     let after = slot + insn.slots();
@@ -162,7 +163,7 @@ fn order(entry: usize, leaders: &BTreeSet<usize>, edges: &Edges) -> FxHashMap<us
     post.into_iter().rev().enumerate().map(|(at, slot)| (slot, at)).collect()
 }
 
-/// Jumps backward in the order of blocks: where the target stands, and where the block that jumps.
+/// Backward jumps, as the positions of the target block and of the block that jumps.
 fn loops(order: &FxHashMap<usize, usize>, edges: &Edges) -> Vec<(usize, usize)> {
     let mut out = Vec::new();
     for (start, from) in order {
@@ -180,7 +181,8 @@ fn loops(order: &FxHashMap<usize, usize>, edges: &Edges) -> Vec<(usize, usize)> 
     out
 }
 
-/// Whether the function returns within a few instructions of a slot, without a call or a jump back.
+/// Returns true if the function returns within a few instructions of a slot, without a call or a backward
+/// jump.
 fn is_tail(p: &Program, slot: usize, edges: &Edges) -> bool {
     let (mut seen, mut todo) = (BTreeSet::new(), vec![slot]);
     while let Some(slot) = todo.pop() {
@@ -217,8 +219,8 @@ fn live(p: &Program, edges: &Edges) -> Result<FxHashMap<usize, u16>, Unknown> {
     }
 }
 
-/// Registers that an instruction reads and that it writes, as bits. What calls return in the registers of arguments nobody
-/// reads.
+/// Registers that an instruction reads and those that it writes, as bits. Nobody reads the values that calls
+/// leave in argument registers.
 fn registers(insn: Insn) -> (u16, u16) {
     const ARGUMENTS: u16 = 0b11_1110;
     let bit = |r: Reg| 1u16 << r.index();

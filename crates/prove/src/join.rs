@@ -1,12 +1,13 @@
-//! Joins what two ways to one place have come to, of both programs: what is alike on both ways stays, all else becomes a
-//! variable.
+//! Joins the states of two ways to one place, of both programs: terms that agree on both ways stay, all
+//! others become variables.
 //!
-//! A way brings a state of each program ([`Pair`]), over terms of its own. A position holds one term on the first way and
-//! one on the second; positions that hold the same two terms get the same variable, whichever program they are of, so that
-//! what the two programs have alike on each way they have alike afterwards (the least general generalisation of G. Plotkin).
+//! A way brings a state of each program ([`Pair`]), over terms of its own. A position holds one term on the
+//! first way and one on the second. Positions with the same two terms get the same variable, in either
+//! program, so that terms that the two programs share on each way are shared afterwards (the least general
+//! generalisation of G. Plotkin).
 //!
-//! Architecture Invariant: either pair is an instance of the joined one, under a substitution of its variables by terms,
-//! and what is assumed there holds on either way.
+//! Architecture Invariant: either pair is an instance of the joined one, under a substitution of its
+//! variables by terms, and the condition of the joined pair holds on either way.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -20,10 +21,10 @@ use crate::term::{ADDRESS, Literal, MOST_LITERALS, Node, Sort, T, Terms};
 use crate::unwritten::{Beside, Unwritten};
 use crate::value::{Kind, Region, V, Values};
 
-/// Constants that are kept as a choice between them.
+/// Most constants that are kept as a choice between them.
 const MOST_CONSTANTS: usize = 4;
 
-/// A state of each program, under one condition, with the terms that they are made of.
+/// A state of each program, under one condition, with the terms that they refer to.
 #[derive(Debug)]
 pub(crate) struct Pair {
     pub(crate) terms: Terms,
@@ -31,16 +32,16 @@ pub(crate) struct Pair {
     pub(crate) states: [State; 2],
 }
 
-/// What came out of a join.
+/// Result of a join.
 pub(crate) struct Joined {
     pub(crate) pair: Pair,
-    /// Whether the second is an instance of the first: nothing was forgotten.
+    /// True if the second is an instance of the first: nothing was forgotten.
     pub(crate) instance: bool,
-    /// Unwritten bytes of the two frames that were seen to stand for each other.
+    /// Unwritten bytes of the two frames that were seen to correspond.
     pub(crate) met: Vec<(i64, i64)>,
 }
 
-/// A join under way. "Ours" is the first.
+/// A join under way. "Ours" is the first way.
 struct Join<'a> {
     ours: &'a mut Terms,
     theirs: &'a mut Terms,
@@ -51,17 +52,17 @@ struct Join<'a> {
     images: FxHashMap<(T, T), T>,
     value_images: FxHashMap<(V, V), V>,
     copies: [FxHashMap<T, T>; 2],
-    /// What always holds on either way.
+    /// Literals that always hold on each way.
     literals: [Rc<BTreeSet<Literal>>; 2],
     way: Option<T>,
-    /// What each variable of the first is on the second way.
+    /// Term on the second way for each variable of the first.
     bound: FxHashMap<T, T>,
     instance: bool,
-    /// Variables may not be made: what needs one is given up.
+    /// True while no variable may be made: a term that needs one is given up.
     frozen: bool,
-    /// Bit vectors become wider than they need be, so that there is an end to it.
+    /// True if bit vectors are widened more than needed, so that the fixed point is reached.
     widen: bool,
-    /// Few constants stay a choice between them.
+    /// True if a few constants stay a choice between them.
     keeps: bool,
     name: String,
     count: usize,
@@ -69,18 +70,18 @@ struct Join<'a> {
     beside: Beside,
 }
 
-/// How two ways come to one place.
+/// Relation between the two ways to a place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ways {
-    /// Each from elsewhere.
+    /// The two come from different places.
     Meet,
-    /// The same, and which constants belong to which way is kept.
+    /// Like `Meet`, and the way of each constant is recorded.
     Kept,
-    /// The second has come around from the first.
+    /// The second has come round from the first.
     Again,
 }
 
-/// Joins two pairs at one place. `number` tells the variables from those of other joins.
+/// Joins two pairs at one place. `number` distinguishes the variables from those of other joins.
 pub(crate) fn join(
     ours: &mut Pair,
     theirs: &mut Pair,
@@ -127,7 +128,7 @@ pub(crate) fn join(
 }
 
 impl Join<'_> {
-    /// All of a state of one side but its condition.
+    /// Joins the states of one side, except for their conditions.
     fn state(&mut self, side: usize, a: &State, b: &State) -> State {
         if let (Some(x), Some(y)) = (a.frames.first(), b.frames.first()) {
             self.note_unwritten(side, x, y);
@@ -176,7 +177,7 @@ impl Join<'_> {
         out
     }
 
-    /// Notes the unwritten bytes of a side's frame on one way, and what stands there on the other.
+    /// Notes the unwritten bytes of a side's frame on one way, and the cells there on the other.
     fn note_unwritten(&mut self, side: usize, a: &Frame, b: &Frame) {
         for (at, x) in a {
             let Some(y) = b.get(at) else { continue };
@@ -194,7 +195,7 @@ impl Join<'_> {
         }
     }
 
-    /// The bytes that were put on either way.
+    /// Joins the bytes that were put on either way.
     fn frame(&mut self, a: &Frame, b: &Frame) -> Frame {
         let mut out = Frame::new();
         let starts = |f: &Frame| -> Vec<i64> {
@@ -215,7 +216,7 @@ impl Join<'_> {
             if out.contains_key(&start) {
                 continue;
             }
-            // What was stored as a whole is joined as a whole: as it may stand in a register of the other.
+            // A value stored as a whole is joined as a whole: the other program may hold it in a register.
             let size = [8, 4, 2, 1].into_iter().find(|n| {
                 start.rem_euclid(*n) == 0
                     && (start..start + n).all(|i| is_there(a, i) && is_there(b, i) && !out.contains_key(&i))
@@ -234,7 +235,7 @@ impl Join<'_> {
         out
     }
 
-    /// Bytes that were not put on either way, whatever holds.
+    /// Joins bytes that were put on a way only under some condition.
     fn halves(&mut self, a: &Frame, b: &Frame, out: &mut Frame) {
         let places: BTreeSet<i64> = a.keys().chain(b.keys()).copied().collect();
         for at in places.into_iter().filter(|at| !out.contains_key(at)).collect::<Vec<i64>>() {
@@ -243,7 +244,7 @@ impl Join<'_> {
             let t = match (x, y) {
                 (Some(x), Some(y)) => self.any(x, y),
                 (Some(x), None) => self.copy(0, x),
-                // What comes around again would be special.
+                // Not for a byte put only in a later round of a loop, which would be special to that round.
                 (None, Some(y)) if !self.widen => self.copy(1, y),
                 _ => {
                     self.instance &= !a.contains_key(&at);
@@ -297,7 +298,7 @@ impl Join<'_> {
         out
     }
 
-    /// Values of which one at least is a choice, or which are of different kinds.
+    /// Joins values of which at least one is a choice, or that are of different kinds.
     fn choices(&mut self, a: V, b: V) -> V {
         match (self.our_values.kind(a), self.their_values.kind(b)) {
             (Kind::Choice(c, x, y), Kind::Choice(mut d, mut z, mut w)) => {
@@ -338,7 +339,8 @@ impl Join<'_> {
         }
     }
 
-    /// Whether a value of the second way is of the kind of one of the first, or of one of its alternatives.
+    /// Returns true if a value of the second way has the kind of one of the first, or of one of its
+    /// alternatives.
     fn fits(&self, a: V, b: V) -> bool {
         match (self.our_values.kind(a), self.their_values.kind(b)) {
             (Kind::Choice(_, x, y), _) => self.fits(x, b) || self.fits(y, b),
@@ -349,7 +351,8 @@ impl Join<'_> {
         }
     }
 
-    /// What holds on the first way and not on the second: an atom if there is one, else a variable.
+    /// A condition that holds on the first way and not on the second: an atom if there is one, else a
+    /// variable.
     fn way(&mut self) -> T {
         if let Some(way) = self.way {
             return way;
@@ -370,7 +373,7 @@ impl Join<'_> {
         way
     }
 
-    /// Whether two regions differ at most in which object of a space they are.
+    /// Returns true if two regions differ at most in the object of a space.
     fn same_region(&self, a: Region, b: Region) -> bool {
         match (a, b) {
             (Region::In(s, _), Region::In(t, _)) => s == t,
@@ -379,7 +382,7 @@ impl Join<'_> {
         }
     }
 
-    /// A value of one of the two as it is: on the other way it does not matter.
+    /// A value of one of the two ways, unchanged: on the other way it does not matter.
     fn copy_value(&mut self, which: usize, v: V) -> V {
         let kind = [&*self.our_values, &*self.their_values][which].kind(v);
         match kind {
@@ -418,7 +421,7 @@ impl Join<'_> {
         image
     }
 
-    /// What always holds on both ways, as far as it needs no new variable.
+    /// Literals that always hold on both ways, as far as they need no new variable.
     fn condition(&mut self) -> T {
         let [ours, theirs] = self.literals.clone();
         let mut all = self.new.truth(true);
@@ -462,7 +465,7 @@ impl Join<'_> {
         self.term(a, b).expect("only what is frozen is given up")
     }
 
-    /// What two terms have in common; [`None`] if that needs a variable and none may be made.
+    /// Generalisation of two terms; [`None`] if that needs a variable and none may be made.
     fn term(&mut self, a: T, b: T) -> Option<T> {
         if let Some(t) = self.images.get(&(a, b)) {
             return Some(*t);
@@ -475,7 +478,7 @@ impl Join<'_> {
         Some(out)
     }
 
-    /// Whether two terms are the same operation on parts of the same kinds.
+    /// Returns true if two terms are the same operation on parts of the same sorts.
     fn alike(&self, a: T, b: T) -> bool {
         if self.ours.sort(a) != self.theirs.sort(b) {
             return false;
@@ -505,7 +508,7 @@ impl Join<'_> {
         same && sorts(self.ours, a) == sorts(self.theirs, b)
     }
 
-    /// The same operation on what the parts have in common.
+    /// The same operation on the generalisations of the parts.
     fn structure(&mut self, a: T, b: T) -> Option<T> {
         let (ours, theirs) = (self.ours.parts_of(a), self.theirs.parts_of(b));
         if ours.is_empty() && matches!(self.ours.node(a), Node::App(..)) {
@@ -513,7 +516,7 @@ impl Join<'_> {
         }
         let mut images = FxHashMap::default();
         for (x, y) in ours.into_iter().zip(theirs) {
-            // Parts that the operation has twice may differ in the other.
+            // A part that occurs twice on one way may be two different terms on the other.
             let image = self.term(x, y)?;
             if images.insert(x, image).is_some_and(|before| before != image) {
                 return self.variable(a, b);
@@ -523,8 +526,8 @@ impl Join<'_> {
         Some(self.new.copy(ours, a, |part| images[&part]))
     }
 
-    /// Notes what a variable of the first is on the second way: one thing, if the second is an instance. [`None`] if it is
-    /// another, and may not be.
+    /// Binds a variable of the first way to a term of the second. The second is an instance only if each
+    /// variable is bound to one term. [`None`] if it is bound to another and the join is frozen.
     fn bind(&mut self, a: T, b: T) -> Option<()> {
         if *self.bound.entry(a).or_insert(b) != b {
             if self.frozen {
@@ -535,7 +538,7 @@ impl Join<'_> {
         Some(())
     }
 
-    /// A variable for two terms, of as many bits as either may have.
+    /// A variable for two terms, of as many bits as either may have set.
     fn variable(&mut self, a: T, b: T) -> Option<T> {
         let sort = self.ours.sort(a);
         if let Sort::Bits(bits) = sort
@@ -574,7 +577,8 @@ impl Join<'_> {
         Some(self.new.var(&name, sort))
     }
 
-    /// One of a few constants as a choice: so which it is says which way it was, and what goes with that.
+    /// A choice between a few constants. Its condition tells the ways apart, along with other values that
+    /// differ.
     fn chosen(&mut self, a: T, b: T) -> Option<T> {
         let few = |terms: &Terms, t| constants(terms, t, MOST_CONSTANTS);
         if !self.keeps || few(self.ours, a)? + few(self.theirs, b)? > MOST_CONSTANTS {
@@ -584,7 +588,7 @@ impl Join<'_> {
         Some(self.new.ite(way, x, y))
     }
 
-    /// Two vectors in pieces, the most significant first, cut where both are put together from parts.
+    /// Splits two vectors into pieces, the most significant first, at the seams that both have.
     fn pieces(&mut self, a: T, b: T) -> Option<Vec<(T, T)>> {
         let (x, y) = (seams(self.ours, a)?, seams(self.theirs, b)?);
         let bits = self.ours.bits(a);
@@ -603,7 +607,7 @@ impl Join<'_> {
         Some(out)
     }
 
-    /// Bits that are zero in both terms: above and below all others.
+    /// Numbers of bits that are zero in both terms at the top and at the bottom.
     fn bounds(&mut self, a: T, b: T, bits: u32) -> (u32, u32) {
         let (x, y) = (self.ours.possible(a), self.theirs.possible(b));
         let possible = x | y;
@@ -611,7 +615,7 @@ impl Join<'_> {
             return (0, 0);
         }
         let (mut used, mut low) = (64 - possible.leading_zeros(), possible.trailing_zeros());
-        // What grows on each way around is given room at once.
+        // A value that grows in each round is widened at once.
         if self.widen && y & !x != 0 {
             used = [1, 8, 16, 32, 64].into_iter().find(|n| used <= *n).unwrap_or(64).min(bits);
             low = 0;
@@ -620,7 +624,7 @@ impl Join<'_> {
     }
 }
 
-/// Of how many constants a term is a choice; [`None`] if of more than so many, or of anything else.
+/// Number of constants that a term chooses between; [`None`] if there are more than `most`, or other terms.
 fn constants(terms: &Terms, t: T, most: usize) -> Option<usize> {
     match *terms.node(t) {
         Node::Const(_) | Node::Truth(_) if most > 0 => Some(1),
@@ -632,12 +636,12 @@ fn constants(terms: &Terms, t: T, most: usize) -> Option<usize> {
     }
 }
 
-/// Whether a byte was put there, whatever holds.
+/// Returns true if a byte was put there unconditionally.
 fn is_there(frame: &Frame, at: i64) -> bool {
     frame.get(&at).is_some_and(Cell::is_whole)
 }
 
-/// Where a vector may be cut without taking anything apart, as bits; a constant between any two bytes.
+/// Bits at which a vector may be split without splitting a part; a constant between any two bytes.
 fn seams(terms: &Terms, t: T) -> Option<u64> {
     match terms.node(t) {
         Node::Const(_) => Some(0x0101_0101_0101_0101),

@@ -1,18 +1,20 @@
 //! Proves that two BPF programs do the same.
 //!
-//! Both are run on terms: registers, stack, packet, context and map values are functions of what neither
-//! program decides, namely the packet, the context, what the maps hold, what helpers answer. Each of the two ends in one
-//! state, the join over all its paths. They are equivalent if these states agree in all that can be observed: the
-//! result, the packet and its bounds, the context, the values of all maps, and the order of calls that others can see,
-//! with their arguments. Mostly the two are the same term; what is not is given to a solver.
+//! Both are run on terms: registers, stack, packet, context and map values are functions of the inputs: the
+//! packet, the context, the contents of maps, the answers of helpers. Each program ends in one state, the
+//! join over all its paths. The programs are equivalent if these states agree in all observables: the result,
+//! the packet and its bounds, the context, the values of all maps, and the order of calls that others can
+//! see, with their arguments. Mostly an observable is the same term in both; otherwise a solver compares the
+//! two terms.
 //!
-//! What is assumed of both: that the kernel's verifier accepts them, so that every access is within its object and none
-//! goes through null. That nobody else writes a map or the packet while the program runs. That a lookup changes nothing
-//! (that it refreshes an entry of an LRU map is not seen).
+//! Assumptions about both: the kernel's verifier accepts them, so that every access is within its object and
+//! none goes through null. Nobody else writes a map or the packet while the program runs. A lookup changes
+//! nothing (it may refresh an entry of an LRU map, which is not modelled).
 //!
-//! What is not modelled ends in [`Verdict::Unknown`], with the reason; never in a proof.
+//! Anything not modelled ends in [`Verdict::Unknown`], with the reason; never in a proof.
 //!
-//! Architecture Invariant: what an instruction means is `isa::semantics`, at terms; there is no second description.
+//! Architecture Invariant: the meaning of an instruction is `isa::semantics`, at terms; there is no second
+//! description.
 
 mod access;
 mod args;
@@ -63,7 +65,7 @@ pub use replay::Entry;
 pub use solver::{Answers, Part, Solver, SolverError};
 pub use without::Acceleration;
 
-/// Why a proof could not be made.
+/// Reason why a proof could not be made.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Unknown(String);
@@ -74,10 +76,10 @@ impl Unknown {
     }
 }
 
-/// How much may be spent on a pair of programs.
+/// Limits of a proof of a pair of programs.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Time of a proof, the search for a counterexample apart.
+    /// Time of a proof, without the search for a counterexample.
     pub time: Duration,
     /// Memory of the solver, in MiB.
     pub memory: u64,
@@ -87,7 +89,7 @@ pub struct Limits {
     pub terms: usize,
     /// Made-up packets that two programs are run on if no proof is found.
     pub tries: usize,
-    /// What is left out, to see what it is worth.
+    /// Accelerations that are switched off, to measure their worth.
     pub without: Vec<Acceleration>,
 }
 

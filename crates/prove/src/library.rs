@@ -1,8 +1,8 @@
-//! Functions of the C library that compilers call by themselves.
+//! Functions of the C library that compilers call on their own.
 //!
-//! A compiler that does not expand one of these calls it by name, and means what C says of it: bytes are put somewhere,
-//! and nothing else is looked at or changed. That is known without any description of the function, and no kernel
-//! function has such a name.
+//! A compiler that does not expand one of these calls it by name, with the meaning of the C standard: it
+//! writes bytes, and neither reads nor changes anything else. That is known without any description of the
+//! function, and no kernel function has such a name.
 
 use millstream_isa::Reg;
 
@@ -12,8 +12,8 @@ use crate::exec::Exec;
 use crate::state::State;
 
 impl Exec<'_, '_> {
-    /// Runs `memset`, `memcpy` or `memmove`; `false` if the function is none of them, or is to touch a number of bytes
-    /// that is not known, or large.
+    /// Runs `memset`, `memcpy` or `memmove`; `false` if the function is none of them, or if the number of
+    /// bytes is large or not known.
     pub(crate) fn c_function(&mut self, state: &mut State, name: &str) -> Result<bool, Unknown> {
         if !matches!(name, "memset" | "memcpy" | "memmove") {
             return Ok(false);

@@ -1,14 +1,15 @@
 //! Holds two programs together step by step.
 //!
-//! A *point* is a place in each of the two programs that they reach under one condition. From a point both run until they
-//! have branched under the same conditions; each branch is a way to a further point, with a state of each program. The ways
-//! that lead to one point are joined (`join.rs`), and what is large and alike in both becomes a variable (`cut.rs`). So a
-//! proof takes as many steps as there are places, however many paths lead through them, and a loop takes a few: a point
-//! that is reached again by an instance of what it was left with is done.
+//! A *point* is a place in each of the two programs that they reach under one condition. From a point both
+//! run until they have branched under the same conditions; each branch leads to a further point, with a state
+//! of each program. The states that arrive at one point are joined (`join.rs`), and large terms that are
+//! alike in both become variables (`cut.rs`). So a proof takes as many steps as there are places, however
+//! many paths lead through them, and a loop takes a few: a point that is reached again by an instance of its
+//! earlier state is done.
 //!
-//! Architecture Invariant: every way out of a point is an instance of a pair of states that both were run from, or the end
-//! of both, where they are held together. So whatever one program ends in, the other does, if both end, which the
-//! kernel's verifier sees to.
+//! Architecture Invariant: every way out of a point is an instance of a pair of states from which both were
+//! run, or the end of both, where they are compared. So the other program ends in the same state as the
+//! first, if both end, which the kernel's verifier ensures.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -25,23 +26,24 @@ use crate::term::{T, Terms};
 use crate::value::{Kind, V};
 use crate::{Limits, Unknown};
 
-/// Moments of a run that are held against those of the other.
+/// Most moments of a run that are compared with those of the other.
 const MOST_MOMENTS: usize = 160;
-/// Terms that are made from one point to the next.
+/// Most terms that are made from one point to the next.
 const MOST_TERMS: usize = 60_000;
-/// How often a point may be reached by what is no instance of what it was.
+/// Most times that a point may be reached by a state that is no instance of its earlier one.
 const MOST_ROUNDS: usize = 12;
-/// How often a point may be reached by a loop that counts before its rounds are joined, if they are followed one by one.
+/// Most times that a counting loop may reach a point before its rounds are joined, if they are followed one
+/// by one.
 const MOST_COUNTED: usize = 64;
 
-/// Where a program is: at a place, or at its end, which comes last.
+/// Location of a program: a place, or its end, which comes last.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 enum At {
     Place(Key),
     End,
 }
 
-/// Where both are.
+/// Location of both programs.
 type Point = [At; 2];
 
 impl Moment {
@@ -50,7 +52,7 @@ impl Moment {
         self.states().map(|s| s.path).collect()
     }
 
-    /// All states of it, with where they are.
+    /// All its states, with their locations.
     fn places(self) -> Vec<(At, State)> {
         let waiting = self.waiting.into_iter().map(|(key, state)| (At::Place(key), state));
         waiting.chain(self.ended.map(|state| (At::End, state))).collect()
@@ -63,17 +65,18 @@ impl Moment {
     }
 }
 
-/// How much is kept of what is known on each way.
+/// Amount of information kept on each way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Keep {
-    /// What is alike in both programs: mostly enough, and the least work.
+    /// Terms that both programs share: mostly enough, and the least work.
     Alike,
-    /// Few constants also as a choice between them, and the rounds of loops that count one by one: those in which something is
-    /// a constant that was another one the round before.
+    /// Also a few constants, as a choice between them, and the rounds of loops that count, one by one: those
+    /// in which some constant differs from that of the round before.
     Constants,
 }
 
-/// Runs both programs; `settle` is shown the two states in which both have ended, and how many points there were before.
+/// Runs both programs; calls `settle` with the two states in which both have ended, and the number of points
+/// before.
 pub(crate) fn run<E: From<Unknown>>(
     world: &mut World,
     programs: &[Program; 2],
@@ -116,12 +119,12 @@ struct Walk<'a> {
     limits: &'a Limits,
     keep: Keep,
     deadline: Instant,
-    /// Points that both are still to be run from.
+    /// Points from which both still have to be run.
     waiting: BTreeMap<Point, Pair>,
-    /// What both were run from, at points that may be reached again.
+    /// Pairs from which both were run, at points that may be reached again.
     seen: FxHashMap<Point, Pair>,
     rounds: FxHashMap<Point, usize>,
-    /// Sets of variables that were made.
+    /// Cuts and joins so far, to name their variables.
     count: usize,
 }
 
@@ -143,8 +146,8 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// The point to run from next: the first, but the head of a loop only after all that lies in the loop, so that it is
-    /// reached once in a round.
+    /// Next point to run from: the first, but the head of a loop only after all points in the loop, so that
+    /// it is reached once per round.
     fn next(&mut self) -> Result<Option<(Point, Pair)>, Unknown> {
         let points: Vec<Point> = self.waiting.keys().cloned().collect();
         let mut next = points.first();
@@ -157,7 +160,8 @@ impl<'a> Walk<'a> {
         Ok(next.and_then(|point| self.waiting.remove_entry(point)))
     }
 
-    /// Whether a point is the head of a loop in the first program, and some of the points lie further in that loop.
+    /// Returns true if a point is the head of a loop in the first program, and some of the points lie further
+    /// in that loop.
     fn has_more_inside(&mut self, point: &Point, points: &[Point]) -> Result<bool, Unknown> {
         let At::Place(key) = &point[0] else { return Ok(false) };
         let Some((head, calls)) = key.split_last() else { return Ok(false) };
@@ -214,7 +218,7 @@ impl<'a> Walk<'a> {
         Ok(out)
     }
 
-    /// Whether a point lies in a loop of one of the two.
+    /// Returns true if a point lies in a loop of one of the two.
     fn comes_again(&mut self, point: &Point) -> Result<bool, Unknown> {
         for (side, at) in point.iter().enumerate() {
             let At::Place(key) = at else { continue };
@@ -227,12 +231,12 @@ impl<'a> Walk<'a> {
         Ok(false)
     }
 
-    /// Runs both until they have come to states under the same conditions, more than one if they branch at all.
+    /// Runs both until they have states under the same conditions, more than one if they branch at all.
     fn meet(&mut self, point: &Point, states: [State; 2]) -> Result<[Vec<(At, State)>; 2], Unknown> {
         let [a, b] = states;
         let mut moments = [vec![start(&point[0], a)], vec![start(&point[1], b)]];
         let mut known: [FxHashMap<BTreeSet<T>, usize>; 2] = Default::default();
-        // Places where both may be cut though they have not branched.
+        // Moments at which both may be cut though they have not branched.
         let mut headers = None;
         loop {
             let over = [0, 1].map(|side| moments[side].last().is_none_or(Moment::is_over));
@@ -252,7 +256,7 @@ impl<'a> Walk<'a> {
             let last = moments[side].len() - 1;
             let conditions = moments[side][last].conditions();
             if conditions.len() > 1 {
-                // What has ended waits for all that the other does.
+                // A program that has ended waits for the other.
                 if over[1 - side] && moments[1 - side].len() == 1 {
                     let mut at = [last; 2];
                     at[1 - side] = 0;
@@ -273,7 +277,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Moments at which both wait at the head of a loop, the last of this side; and whether both were there before.
+    /// Moments at which both wait at the head of a loop, the last one of this side; also returns true if both
+    /// were there before.
     fn header(
         &mut self,
         moments: &[Vec<Moment>; 2],
@@ -299,7 +304,7 @@ impl<'a> Walk<'a> {
         Ok(None)
     }
 
-    /// One block further.
+    /// Advances one program by a block.
     fn advance(&mut self, side: usize, moments: &mut Vec<Moment>) -> Result<(), Unknown> {
         let Some(last) = moments.last() else { return Ok(()) };
         let (mut waiting, ended) = (last.waiting.clone(), last.ended.clone());
@@ -311,7 +316,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Why the two do not meet.
+    /// Reason why the two do not meet.
     fn lost(&mut self, point: &Point, moments: &[Vec<Moment>; 2]) -> Unknown {
         let last = moments.each_ref().map(|list| list.iter().rev().take(1).flat_map(Moment::states));
         let [ours, theirs] = last;
@@ -330,7 +335,7 @@ impl<'a> Walk<'a> {
         Unknown::new(format!("the two part after slots {} and {}", slot(&point[0]), slot(&point[1])))
     }
 
-    /// Both have come to a point, with terms of the world.
+    /// Handles the arrival of both at a point, with terms of the world.
     fn arrive(&mut self, to: Point, states: [State; 2]) -> Result<(), Unknown> {
         let mut pair = self.cut(&to, states)?;
         tracing::trace!("set {} comes to slots {} and {}", self.count, slot(&to[0]), slot(&to[1]));
@@ -347,7 +352,7 @@ impl<'a> Walk<'a> {
         }
         if let Some(before) = self.seen.get_mut(&to) {
             let rounds = self.rounds.entry(to.clone()).or_insert(0);
-            // Each round from what it begins with: all that is then known of it stays known.
+            // Each round starts from its own first state, so that all facts known there stay known.
             if self.keep == Keep::Constants && *rounds < MOST_COUNTED && counts(before, &pair) {
                 *rounds += 1;
                 self.waiting.insert(to, pair);
@@ -379,7 +384,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Two states with terms of their own: without what is not read any more, and what is large and alike as variables.
+    /// Gives two states terms of their own: without dead values, and with large shared terms as variables.
     fn cut(&mut self, to: &Point, states: [State; 2]) -> Result<Pair, Unknown> {
         let clean = [0, 1].map(|side| {
             let key = match &to[side] {
@@ -415,7 +420,7 @@ fn slot(at: &At) -> String {
     }
 }
 
-/// Whether each program holds a constant where it held another one before: a loop that counts came around.
+/// Returns true if a counting loop came round: in each program, some constant differs from the one before.
 fn counts(before: &Pair, now: &Pair) -> bool {
     [0, 1].into_iter().all(|side| {
         let (was, is) = (constants(before, side), constants(now, side));
@@ -423,7 +428,7 @@ fn counts(before: &Pair, now: &Pair) -> bool {
     })
 }
 
-/// The constants in registers and on the stack, also those that are offsets of pointers, by where they are.
+/// The constants in registers and on the stack, including offsets of pointers, by location.
 fn constants(pair: &Pair, side: usize) -> FxHashMap<(usize, i64), u64> {
     let state = &pair.states[side];
     let value = |v: V| match pair.values.kind(v) {

@@ -1,4 +1,4 @@
-//! What a solver's counterexample means: from values of terms to a packet, a context and entries of maps.
+//! Converts a solver's counterexample, values of terms, to a packet, a context and entries of maps.
 
 use rustc_hash::FxHashMap;
 
@@ -12,10 +12,10 @@ use crate::value::Space;
 /// Largest packet that is put together.
 const LONGEST: u64 = 9000;
 
-/// Calls that say who runs the program.
+/// Calls that identify the process that runs the program.
 const PROCESS: [&str; 2] = ["bpf_get_current_pid_tgid ", "bpf_get_current_uid_gid "];
 
-/// The terms whose values say what the scene is.
+/// The terms whose values determine the scene.
 pub(crate) fn wanted(terms: &Terms, cone: &[T]) -> Vec<T> {
     let mut out = Vec::new();
     for t in cone {
@@ -36,7 +36,7 @@ pub(crate) fn wanted(terms: &Terms, cone: &[T]) -> Vec<T> {
     out
 }
 
-/// The scene that a model describes, as far as it says anything: the rest is zero.
+/// The scene that a model describes; everything that it leaves open is zero.
 pub(crate) fn scene(terms: &mut Terms, cone: &[T], model: &Model, maps: &[MapInfo]) -> Scene {
     let roots = roots(terms, maps);
     let value = |t: T, terms: &Terms| terms.value(t).or_else(|| model.get(&t).copied());
@@ -120,7 +120,8 @@ fn named(name: &str, maps: &[MapInfo]) -> Option<Space> {
     (0..maps.len() as u32).map(Space::Map).find(|s| format!("{s:?}") == name)
 }
 
-/// The bytes of a key, of which a lookup has the state of the entries first, and then eight bytes in each argument.
+/// The bytes of a key. A lookup has the state of the entries as its first argument, and then eight bytes in
+/// each.
 fn key(terms: &Terms, args: &[T], value: &impl Fn(T, &Terms) -> Option<u64>) -> Vec<u8> {
     let parts = args.iter().skip(1);
     parts

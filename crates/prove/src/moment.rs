@@ -1,4 +1,4 @@
-//! Moments of a run: what waits and what has ended. Two runs are held together at moments of each.
+//! Moments of a run: the waiting states and the one that has ended. Two runs are compared at moments of each.
 
 use std::rc::Rc;
 
@@ -16,7 +16,7 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
-    /// All states of it, those that wait first.
+    /// All its states, the waiting ones first.
     pub(crate) fn states(&self) -> impl Iterator<Item = &State> {
         self.waiting.values().chain(&self.ended)
     }
@@ -27,8 +27,8 @@ impl Moment {
 }
 
 impl Exec<'_, '_> {
-    /// A state that waits at a place, or has ended, without the registers and bytes of the stack that are not read any more, and
-    /// with all others as its condition decides them.
+    /// A state that waits at a place, or has ended, without dead registers and stack bytes, and with all
+    /// others simplified under its condition.
     pub(crate) fn clean(&mut self, key: Option<&Key>, state: &State) -> State {
         let mut state = state.clone();
         if let Some(key) = key {
@@ -38,10 +38,10 @@ impl Exec<'_, '_> {
         state
     }
 
-    /// Forgets the registers and the bytes of the stack that nobody reads from a place on.
+    /// Forgets the registers and the bytes of the stack that are dead at a place.
     pub(crate) fn forget_dead(&mut self, key: &Key, state: &mut State) {
         let undefined = self.w.values.undefined();
-        // Of functions that wait for one that is run within, nothing is known here.
+        // Nothing is known here of functions that wait for an inner run.
         let outer = state.frames.len().saturating_sub(key.len());
         for (depth, place) in (outer..).zip(key) {
             let Ok(flow) = self.side.flow(place.entry) else { continue };
@@ -72,7 +72,7 @@ impl Exec<'_, '_> {
         }
     }
 
-    /// Makes all of a state as simple as it is where its condition holds.
+    /// Simplifies all parts of a state under its condition.
     fn under_path(&mut self, state: &mut State) {
         let path = state.path;
         let World { terms, values, .. } = &mut *self.w;

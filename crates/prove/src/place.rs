@@ -1,7 +1,8 @@
-//! Where in a program a difference was made: the last instruction that changed what was seen to differ.
+//! Finds the place in a program that made a difference: the last instruction that changed the observable that
+//! differs.
 //!
-//! A run is stopped after each number of instructions, from its end backward, until what differs is not yet as it is in
-//! the end. The instruction in between is the one.
+//! A run is stopped after each number of instructions, from its end backward, until the observable does not
+//! yet have its final value. The next instruction is the place.
 
 use std::time::{Duration, Instant};
 
@@ -10,9 +11,9 @@ use millstream_object::{FuncId, Object};
 
 use crate::replay::{Observable, Scene, Stage};
 
-/// Most steps that are looked back.
+/// Most steps back.
 const MOST: u64 = 1 << 14;
-/// Most time for that.
+/// Time limit for the search.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// An instruction, and the source line that it comes from.
@@ -45,14 +46,14 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// The slot that made an observable of one run what it is in the end: the one that wrote it, or, of a result that is a
-/// constant, the last branch, which chose it.
+/// The slot that gave an observable of one run its final value: the instruction that wrote it, or, if the
+/// result is a constant, the last branch, which chose it.
 pub(crate) fn slot(stage: &Stage<'_>, which: usize, scene: &Scene, observable: &Observable) -> Option<usize> {
     let deadline = Instant::now() + PATIENCE;
     let end = stage.stop(which, scene, u64::MAX)?;
     let last = end.executed;
     let mut after = end;
-    // The result is what r0 was set to, so that the way back goes to whoever set it.
+    // The result is the last value of r0, so the search goes back to the instruction that set it.
     let (mut constant, mut branch) = (None, None);
     for executed in (last.saturating_sub(MOST)..last).rev() {
         if Instant::now() >= deadline {
@@ -83,7 +84,7 @@ pub(crate) fn slot(stage: &Stage<'_>, which: usize, scene: &Scene, observable: &
     constant
 }
 
-/// Whether an instruction leaves something in `r0`.
+/// Returns true if an instruction writes `r0`.
 fn sets_result(insn: &Insn) -> bool {
     match *insn {
         Insn::Alu { dst, .. }
@@ -94,7 +95,7 @@ fn sets_result(insn: &Insn) -> bool {
         | Insn::LoadImm64 { dst, .. }
         | Insn::Load { dst, .. }
         | Insn::LoadAcquire { dst, .. } => dst == Reg::R0,
-        // A function of the program returns what it set itself.
+        // A function of the program sets its result itself.
         Insn::Call(callee) => !matches!(callee, Callee::Local(_)),
         _ => false,
     }

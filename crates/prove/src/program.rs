@@ -1,4 +1,5 @@
-//! What is proven about: linked programs, with maps and externs by name, so that two objects can be held together.
+//! Linked programs as the subjects of proofs, with maps and externs by name, so that two objects can be
+//! compared.
 
 use millstream_btf::{Btf, CoreKind, Kind, TypeId};
 use millstream_isa::{Insn, Raw, Size, decode};
@@ -7,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use crate::Unknown;
 
-/// What a program's context is.
+/// Kind of a program's context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Context {
     Xdp,
@@ -15,7 +16,7 @@ pub(crate) enum Context {
     Other,
 }
 
-/// A map, as far as it matters.
+/// The properties of a map that matter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct MapInfo {
     pub(crate) name: String,
@@ -23,15 +24,15 @@ pub(crate) struct MapInfo {
     pub(crate) key_size: u32,
     pub(crate) value_size: u32,
     pub(crate) max_entries: u32,
-    /// Sizes of the inner maps' keys and values, and whether they are arrays: entries, or none.
+    /// Shape of the inner maps: type, key size, value size, and the number of entries for arrays, else none.
     pub(crate) inner: Option<(u32, u32, u32, u32)>,
     pub(crate) flags: u32,
-    /// What global data starts with, and which variables it is.
+    /// Initial contents of global data, and its variables.
     pub(crate) data: Option<Vec<u8>>,
     pub(crate) variables: Vec<Variable>,
 }
 
-/// What an instruction refers to.
+/// Reference of an instruction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Target {
     Map(u32),
@@ -39,12 +40,12 @@ pub(crate) enum Target {
     Extern(String),
 }
 
-/// What a loader puts in from its kernel's types.
+/// A value that a loader computes from its kernel's types.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Core {
-    /// What is asked for, by names of types and fields.
+    /// The request, by names of types and fields.
     pub(crate) name: String,
-    /// If that is where a field lies in an object: the bytes of that object by the program's own types.
+    /// For the offset of a field in an object: the size of that object in bytes, by the program's own types.
     pub(crate) object: Option<u64>,
 }
 
@@ -57,11 +58,11 @@ pub(crate) struct Program {
     /// Values that a loader puts in, by slot.
     pub(crate) core: FxHashMap<usize, Core>,
     pub(crate) context: Context,
-    /// How many parameters kernel functions have, by name.
+    /// Numbers of parameters of kernel functions, by name.
     pub(crate) parameters: FxHashMap<String, usize>,
 }
 
-/// The maps of both objects, each name once.
+/// The maps of both objects, one per name.
 #[derive(Debug, Default)]
 pub(crate) struct Maps(pub(crate) Vec<MapInfo>);
 
@@ -97,7 +98,7 @@ impl Program {
         let mut by_id = Vec::new();
         for map in &object.maps {
             let inner = map.inner.as_ref().map(|i| (i.map_type.0, i.key_size, i.value_size, i.max_entries));
-            // libbpf names maps of global data after the object's file, which is another for each.
+            // libbpf names maps of global data after the object's file, which differs between objects.
             let name = if map.origin.is_global() { map.section.clone() } else { map.name.clone() };
             let s = &map.spec;
             let info = MapInfo {
@@ -134,7 +135,7 @@ impl Program {
             .iter()
             .map(|c| {
                 let name = object.btf.as_ref().and_then(|b| wanted(b, c.type_id, b.str(c.access), c.kind));
-                // What cannot be named by its types is nobody else's.
+                // A request that cannot be named by its types is unique to its program.
                 let name = name.unwrap_or_else(|| format!("of {side} at {}", c.insn));
                 let object = object.btf.as_ref().and_then(|b| within(b, c.type_id, b.str(c.access), c.kind));
                 (c.insn as usize, Core { name: format!("CO-RE {:?} {name}", c.kind), object })
@@ -145,7 +146,7 @@ impl Program {
     }
 }
 
-/// What a CO-RE relocation asks for, by names of types and fields: the same words mean the same in two objects.
+/// Request of a CO-RE relocation, by names of types and fields: the same text means the same in two objects.
 fn wanted(btf: &Btf, root: TypeId, access: &str, kind: CoreKind) -> Option<String> {
     let mut at = btf.resolve(root).ok()?;
     let mut name = btf.c_name(root);
@@ -172,11 +173,12 @@ fn wanted(btf: &Btf, root: TypeId, access: &str, kind: CoreKind) -> Option<Strin
             };
         }
     }
-    // Without a name a type is one of many.
+    // A type without a name is ambiguous.
     (!btf.name(root).is_empty()).then_some(name)
 }
 
-/// The bytes of the object in which a relocation asks where a field lies; [`None`] if it is not the first of several.
+/// Size of the object in which a relocation asks for the offset of a field; [`None`] if it is not the first
+/// of several objects.
 fn within(btf: &Btf, root: TypeId, access: &str, kind: CoreKind) -> Option<u64> {
     let first = access.split(':').next() == Some("0");
     if first && kind == CoreKind::FieldByteOffset { btf.size_of(root).ok() } else { None }
@@ -193,7 +195,7 @@ fn decoded(raw: &[Raw]) -> Result<Vec<Option<Insn>>, Unknown> {
     Ok(insns)
 }
 
-/// How many parameters the kernel functions that an object calls have.
+/// Numbers of parameters of the kernel functions that an object calls.
 fn parameters(object: &Object) -> FxHashMap<String, usize> {
     let Some(btf) = &object.btf else { return FxHashMap::default() };
     let count = |e: &millstream_object::Extern| {
@@ -212,7 +214,7 @@ fn context(object: &Object, func: FuncId, insns: &[Option<Insn>]) -> Context {
         Some(Type::SCHED_CLS | Type::SCHED_ACT | Type::SOCKET_FILTER | Type::CGROUP_SKB | Type::SK_SKB) => {
             Context::Skb
         }
-        // Its section is named freely: `data` is where it says what it is.
+        // Its section has an arbitrary name: the offsets of `data` tell the kind.
         Some(Type::UNSPEC) => {
             let reads = |at: i16| {
                 insns

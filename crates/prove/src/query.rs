@@ -1,7 +1,7 @@
-//! Questions about words: a small front to terms and solver for whoever has something to prove that is no program.
+//! Questions about words: a small front end to terms and solver for claims that are not about programs.
 //!
-//! A [`Query`] is a domain of `isa::semantics`: its variables go through the very functions that say what an instruction
-//! does. What it asks can be had as SMT-LIB, so that anybody can ask it again.
+//! A [`Query`] is a domain of `isa::semantics`: its variables go through the very functions that define
+//! instructions. Its questions can be exported as SMT-LIB, so that anybody can ask them again.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::Limits;
 use crate::solver::{self, Answer, Session, Solver, SolverError};
 use crate::term::{Sort, T, Terms};
 
-/// Terms kept from one question to the next; beyond that all are forgotten.
+/// Most terms kept from one question to the next; beyond that all are forgotten.
 const MOST_KEPT: usize = 100_000;
 
 /// A bit vector of a query.
@@ -22,7 +22,7 @@ pub struct Word(T);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Truth(T);
 
-/// Variables, what is assumed of them, and terms over them; one question after the other.
+/// Variables, assumptions about them, and terms over them; one question after the other.
 #[derive(Debug)]
 pub struct Query {
     terms: Terms,
@@ -33,23 +33,23 @@ pub struct Query {
     limits: Limits,
 }
 
-/// What is known of a claim.
+/// Result of a claim.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Decision {
-    /// It holds for all values. `form` says that it came out as true by the normal form alone, without a solver.
+    /// It holds for all values. `form` is true if the normal form alone proved it, without a solver.
     Proven {
-        /// No solver was needed.
+        /// True if no solver was needed.
         form: bool,
     },
     /// It fails, for example for these values of the variables.
     Refuted(Vec<(String, u64)>),
-    /// Not known, and why.
+    /// Not decided, with the reason.
     Undecided(String),
 }
 
 impl Query {
-    /// No variables, nothing assumed. Without a solver only what the normal form says is known. Of the limits those of
-    /// time, memory and terms count, for each question.
+    /// A query without variables and assumptions. Without a solver, only the normal form decides claims. Of
+    /// the limits, those of time, memory and terms apply, for each question.
     pub fn new(solver: Option<&Solver>, limits: &Limits) -> Query {
         Query {
             terms: Terms::new(limits.terms),
@@ -61,7 +61,7 @@ impl Query {
         }
     }
 
-    /// Begins the next question: words and truth values of the last one may not be used any more.
+    /// Begins the next question: words and truth values of the last one must not be used any more.
     pub fn begin(&mut self) {
         self.variables.clear();
         self.assumed.clear();
@@ -78,17 +78,17 @@ impl Query {
         Word(t)
     }
 
-    /// What the claim may rest on.
+    /// Adds an assumption.
     pub fn assume(&mut self, truth: Truth) {
         self.assumed.push(truth.0);
     }
 
-    /// Whether two vectors of one width are equal.
+    /// Equality of two vectors of one width.
     pub fn equal(&mut self, a: Word, b: Word) -> Truth {
         Truth(self.terms.equal(a.0, b.0))
     }
 
-    /// Decides whether the claim follows from what is assumed.
+    /// Decides if the claim follows from the assumptions.
     ///
     /// # Errors
     /// If the solver cannot be used.
@@ -96,7 +96,7 @@ impl Query {
         self.decide_within(claim, self.limits.time)
     }
 
-    /// The same in at most this time.
+    /// Like [`Query::decide`], in at most this time.
     ///
     /// # Errors
     /// If the solver cannot be used.

@@ -1,10 +1,10 @@
-//! Which values the branches on a path leave to numbers: intervals, from comparisons with constants.
+//! Ranges of numbers on a path: intervals, from comparisons with constants.
 //!
-//! A chain of comparisons of one number decides later ones, which a compiler then leaves out: what is above 3, not above 5
-//! and not 4 is 5; of six bits that are all zero three are. Decision diagrams hold atoms to be independent, and would follow a
-//! path there that does not exist.
+//! A chain of comparisons of one number decides later ones, which a compiler then leaves out: a number above
+//! 3, not above 5 and not 4 is 5; if six bits are all zero, so are three of them. Decision diagrams treat
+//! atoms as independent, and would follow a path there that does not exist.
 //!
-//! Architecture Invariant: whenever a state is reached its numbers are within its ranges.
+//! Architecture Invariant: whenever a state is reached, its numbers are within its ranges.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -15,30 +15,30 @@ use rustc_hash::FxHashMap;
 
 use crate::term::{Node, T, Terms, mask};
 
-/// Intervals, both ends included, in ascending order and apart.
+/// Disjoint intervals, both ends included, in ascending order.
 type Set = Vec<(u64, u64)>;
 
-/// Intervals of one number above which it is not looked at any more.
+/// Most intervals of one number; beyond that it is not tracked any more.
 const MOST_INTERVALS: usize = 64;
-/// Numbers that are kept track of.
+/// Most numbers that are tracked.
 const MOST_NUMBERS: usize = 256;
 
-/// What numbers may be.
+/// Possible values of numbers.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Ranges(BTreeMap<T, Rc<Set>>);
 
-/// A comparison of a number with a constant: where it holds, and where it does not.
+/// A comparison of a number with a constant: the values for which it holds, and those for which it does not.
 pub(crate) struct Test {
     number: T,
     sets: [Set; 2],
 }
 
 impl Test {
-    /// Of a vector.
+    /// A test of a vector.
     pub(crate) fn new(terms: &mut Terms, cond: Cond, t: T, k: u64) -> Option<Test> {
         let top = mask(terms.bits(t));
         let sign = top ^ top >> 1;
-        // In the order of two's complement, as if it were that of plain numbers.
+        // Signed order, mapped to unsigned order.
         let ordered = |k: u64, is_signed: bool| if is_signed { k ^ sign } else { k };
         let below = |bound: u64, is_signed: bool| -> Set {
             let set = bound.checked_sub(1).map(|last| (0, last));
@@ -66,7 +66,7 @@ impl Test {
         Some(Test { number, sets: if holds { [within, outside] } else { [outside, within] } })
     }
 
-    /// The same of the number that this one is the upper part of, if it is.
+    /// The same test of a wider number, if this one is the upper part of it.
     fn of_whole(&self, terms: &mut Terms) -> Option<Test> {
         let Node::Extract(whole, hi, lo) = *terms.node(self.number) else { return None };
         if u32::from(hi) + 1 != terms.bits(whole) || lo == 0 {
@@ -79,11 +79,11 @@ impl Test {
     }
 }
 
-/// A number whose bits are known as far as the mask says.
+/// A mask of known bits, and their values.
 type Bits = (u64, u64);
 
 impl Ranges {
-    /// A condition, without the comparisons with constants that all of this decides.
+    /// Simplifies a condition by all comparisons with constants that the ranges decide.
     pub(crate) fn settle(&self, terms: &mut Terms, condition: T) -> T {
         if self.0.is_empty() || terms.is_full() {
             return condition;
@@ -115,7 +115,7 @@ impl Ranges {
         out
     }
 
-    /// Takes in all comparisons with constants that hold, or do not, wherever a condition does.
+    /// Narrows the ranges by all comparisons with constants that a condition implies.
     pub(crate) fn assume_literals(&mut self, terms: &mut Terms, condition: T) {
         for (atom, holds) in terms.implied(condition) {
             for test in of_atom(terms, atom) {
@@ -124,7 +124,7 @@ impl Ranges {
         }
     }
 
-    /// A number; its value, if only one is left to it.
+    /// The value of a number if the ranges leave only one, else the number itself.
     pub(crate) fn put_in(&self, terms: &mut Terms, t: T) -> T {
         let (bits, spare) = (terms.bits(t), terms.leading_zeros(t));
         let number = if spare > 0 && spare < bits { terms.extract(t, bits - spare - 1, 0) } else { t };
@@ -134,7 +134,7 @@ impl Ranges {
         }
     }
 
-    /// Numbers of which one value is left, wherever a condition holds and all of this does, with that value.
+    /// Numbers with one possible value under a condition and these ranges, with that value.
     pub(crate) fn values(&self, terms: &mut Terms, condition: T) -> FxHashMap<T, u64> {
         let mut all = self.clone();
         all.assume_literals(terms, condition);
@@ -166,7 +166,7 @@ impl Ranges {
         (holds != fails).then_some(holds)
     }
 
-    /// What is known of the bits of a number from those of numbers that have bits with it in common.
+    /// Known bits of a number, from the ranges of numbers that share bits with it.
     fn bits(&self, terms: &Terms, number: T) -> Bits {
         let (whole, low, width) = slice(terms, number);
         let (mut known, mut value) = (0, 0);
@@ -176,7 +176,7 @@ impl Ranges {
             if same != whole {
                 continue;
             }
-            // All bits above the first in which the ends differ.
+            // All bits from the first one in which the ends differ.
             let differ = first.0 ^ last.1;
             let open = if differ == 0 { 0 } else { u64::MAX >> differ.leading_zeros() };
             let here = mask(terms.bits(*other)) & !open;
@@ -188,14 +188,14 @@ impl Ranges {
         (known, value & known)
     }
 
-    /// Whether a comparison holds or does not, wherever all of this does.
+    /// Result of a comparison, if the ranges decide it.
     pub(crate) fn decide(&self, test: &Test) -> Option<bool> {
         let may = self.0.get(&test.number)?;
         let [holds, fails] = [0, 1].map(|n| !intersection(may, &test.sets[n]).is_empty());
         (holds != fails).then_some(holds)
     }
 
-    /// Takes in how a comparison came out.
+    /// Narrows the ranges by the result of a comparison.
     pub(crate) fn assume(&mut self, test: &Test, holds: bool) {
         self.narrow(test.number, &test.sets[usize::from(!holds)]);
     }
@@ -211,7 +211,7 @@ impl Ranges {
         }
     }
 
-    /// What holds of either.
+    /// Union: ranges that hold if either does.
     pub(crate) fn join(&self, other: &Ranges) -> Ranges {
         let both = self.0.iter().filter_map(|(t, ours)| {
             let theirs = other.0.get(t)?;
@@ -221,7 +221,7 @@ impl Ranges {
         Ranges(both.collect())
     }
 
-    /// What holds where both do.
+    /// Intersection: ranges that hold if both do.
     pub(crate) fn meet(&self, other: &Ranges) -> Ranges {
         let mut out = self.clone();
         for (number, set) in &other.0 {
@@ -230,7 +230,7 @@ impl Ranges {
         out
     }
 
-    /// The same of other terms: of those that `image` gives one for.
+    /// The same ranges of other terms: of those for which `image` returns one.
     pub(crate) fn image(&self, mut image: impl FnMut(T) -> Option<T>) -> Ranges {
         let mut out = Ranges::default();
         for (number, set) in &self.0 {
@@ -241,8 +241,9 @@ impl Ranges {
         out
     }
 
-    /// What holds of either of two, of other terms: `image` gives that of a term of each, if they have one. And whether all
-    /// that is said here holds of the other; if `again`, what does not is given up at once, so that there is an end to it.
+    /// Union of two ranges over other terms: `image` returns the term for one of each, if there is one. Also
+    /// returns true if all ranges of the first hold for the second; if `again`, ranges that do not are
+    /// dropped at once, so that the fixed point is reached.
     pub(crate) fn generalized(
         &self,
         other: &Ranges,
@@ -266,7 +267,7 @@ impl Ranges {
     }
 }
 
-/// Of a slice of a number that number, and at which bit it begins; and how many bits it has.
+/// The number that a term is a slice of, the first bit of the slice, and its width in bits.
 fn slice(terms: &Terms, t: T) -> (T, u32, u32) {
     match *terms.node(t) {
         Node::Extract(whole, _, low) => (whole, u32::from(low), terms.bits(t)),
@@ -274,19 +275,22 @@ fn slice(terms: &Terms, t: T) -> (T, u32, u32) {
     }
 }
 
-/// Whether a number is a variable or a slice of one: what is loaded may be loaded again, and is better the same then.
+/// Returns true if a number is a variable or a slice of one. A loaded number may be loaded again and should
+/// stay the same term.
 fn is_variable(terms: &Terms, t: T) -> bool {
     let (whole, ..) = slice(terms, t);
     matches!(terms.node(whole), Node::App(_, args) if args.is_empty())
 }
 
-/// Whether a number is a few bits of a byte that was loaded: tested by themselves, they are more often stored than loaded again.
+/// Returns true if a number is a few bits of a loaded byte: once tested, they are more often stored than
+/// loaded again.
 fn is_flag(terms: &Terms, t: T) -> bool {
     let (whole, _, width) = slice(terms, t);
     width < 8 && matches!(terms.node(whole), Node::Select(..))
 }
 
-/// An atom as comparisons with constants, if it is one: of a number, and if that is the upper part of another of that too.
+/// An atom as comparisons with constants, if it is one: of a number, and, if that is the upper part of
+/// another, of that one, too.
 fn of_atom(terms: &mut Terms, atom: T) -> Vec<Test> {
     let Node::Compare(pred, a, b) = *terms.node(atom) else { return Vec::new() };
     if terms.bits(a) == 0 {
@@ -307,7 +311,8 @@ fn of_atom(terms: &mut Terms, atom: T) -> Vec<Test> {
     std::iter::once(test).chain(whole).collect()
 }
 
-/// The number that a term is made of by operations that can be undone, and its values for which the term is one of these.
+/// The number below the invertible operations of a term, and the values of that number for which the term is
+/// in the set.
 fn base(terms: &mut Terms, mut t: T, mut set: Set) -> (T, Set) {
     loop {
         let (bits, spare) = (terms.bits(t), terms.leading_zeros(t));
@@ -325,7 +330,7 @@ fn base(terms: &mut Terms, mut t: T, mut set: Set) -> (T, Set) {
     }
 }
 
-/// All values less `k`, modulo `top` + 1.
+/// All values minus `k`, modulo `top` + 1.
 fn less(set: &[(u64, u64)], k: u64, top: u64) -> Set {
     let mut out = Set::new();
     for (a, b) in set {

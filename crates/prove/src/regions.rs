@@ -1,12 +1,12 @@
 //! Holds two programs together region by region.
 //!
-//! Both run until they have made so many terms. At every moment of a run some states wait; where those of one
-//! run wait under the same conditions as those of the other, the two have come to the same, and both runs are cut there
-//! (`cut.rs`). What has ended until then in both must have ended alike, and from there both go on. A pair that ends within the
-//! first region is compared as a whole.
+//! Both run until they have made a number of terms. At every moment of a run some states wait. If the waiting
+//! states of the two runs have the same conditions, both runs are cut there (`cut.rs`). The states that have
+//! ended in both until then must be the same, and from there both go on. A pair that ends within the first
+//! region is compared as a whole.
 //!
-//! Architecture Invariant: composition is complete. Of what a region begins with everything ends in it, or waits at its
-//! end, in both programs under the same conditions.
+//! Architecture Invariant: composition is complete. All states at the beginning of a region end in it or wait
+//! at its end, in both programs under the same conditions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -19,33 +19,33 @@ use crate::state::State;
 use crate::term::{T, Terms};
 use crate::{Limits, Unknown};
 
-/// Moments of a run that are held against those of the other: the last.
+/// Most moments of a run that are compared with those of the other: the last ones.
 const MOST_MOMENTS: usize = 300;
-/// Conditions that only one of the two has, at a place to cut.
+/// Most conditions that only one of the two has, at a cut.
 const MOST_APART: usize = 12;
-/// What both programs have come to at the end of a region.
+/// States of both programs at the end of a region.
 pub(crate) struct Ends<'a> {
-    /// The states in which each has ended, joined; none if nothing ended.
+    /// Join of the states in which each has ended; none if nothing ended.
     pub(crate) states: [Option<&'a State>; 2],
     /// The region's number, from 0.
     pub(crate) region: usize,
 }
 
-/// How far the two are run at once.
+/// Length of a region.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stride {
-    /// Terms of a region, at first and at most.
+    /// Terms of the first region, and at most.
     pub(crate) first: usize,
     pub(crate) most: usize,
 }
 
-/// A part of a run: its moments, and whether nothing waits in the last.
+/// A part of a run: its moments, and true if nothing waits in the last.
 struct Stretch {
     moments: Vec<Moment>,
     complete: bool,
 }
 
-/// Runs both programs; `settle` is shown the ends of each region.
+/// Runs both programs; calls `settle` with the ends of each region.
 pub(crate) fn run<E: From<Unknown>>(
     world: &mut World,
     programs: &[Program; 2],
@@ -63,7 +63,8 @@ pub(crate) fn run<E: From<Unknown>>(
         runner.covers(&fronts, moments)?;
         let states = moments.map(|m| m.ended.as_ref());
         let last = moments.iter().all(|m| m.is_over());
-        // What has ended in one and is about to end in the other is held together when it has ended in both.
+        // A state that has ended in one and is about to end in the other is compared when it has ended in
+        // both.
         let settled = last || states[0].map(|s| s.path) == states[1].map(|s| s.path);
         if settled {
             settle(runner.world, Ends { states, region })?;
@@ -94,7 +95,7 @@ impl<'a> Runner<'a> {
         Ok(Moment { waiting: self.exec(side).begin()?, ended: None })
     }
 
-    /// Runs both from where they wait; gives the runs and the moment of each at which to cut.
+    /// Runs both from their waiting states; returns the runs and the moment of each at which to cut.
     fn region(
         &mut self,
         fronts: &[Moment; 2],
@@ -120,7 +121,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Runs one program until it has made so many terms, or is over.
+    /// Runs one program until it has made so many terms, or has ended.
     fn stretch(&mut self, side: usize, front: &Moment, room: usize) -> Result<Stretch, Unknown> {
         self.world.terms.allow(room);
         let mut exec = self.exec(side);
@@ -145,7 +146,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Whether what a region begins with is what ends in it or waits, in both.
+    /// Checks that all states at the beginning of a region end in it or wait at its end, in both.
     fn covers(&mut self, fronts: &[Moment; 2], moments: [&Moment; 2]) -> Result<(), Unknown> {
         self.world.terms.allow(self.limits.terms);
         for side in [0, 1] {
@@ -159,7 +160,7 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// The last moments of two runs at which states wait under about the same conditions.
+    /// The last moments of two runs with about the same conditions of waiting states.
     fn meeting(&mut self, stretches: &[Stretch; 2]) -> Option<[usize; 2]> {
         let conditions = |s: &Stretch| -> Vec<(usize, BTreeSet<T>)> {
             let moments = s.moments.iter().enumerate().skip(1);
@@ -179,7 +180,7 @@ impl<'a> Runner<'a> {
         pairs.into_iter().max().map(|(_, at)| at)
     }
 
-    /// Writes to the log where the two part: the first conditions of either that the other never has.
+    /// Logs where the two part: the first conditions of either that the other never has.
     fn log_parting(&self, stretches: &[Stretch; 2]) {
         if !tracing::enabled!(tracing::Level::DEBUG) {
             return;
@@ -197,7 +198,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Cuts both where they wait; goes on with what has ended unless that is settled.
+    /// Cuts both at their waiting states; keeps the states that have ended unless they are settled.
     fn cut(&mut self, moments: [&Moment; 2], settled: bool, number: usize) -> Result<[Moment; 2], Unknown> {
         let clean = [0, 1].map(|side| {
             let waiting = moments[side].waiting.iter().map(|(key, state)| (Some(key), state));
@@ -219,7 +220,7 @@ impl<'a> Runner<'a> {
             Moment { waiting, ended: images.next() }
         });
         let (new, made) = (cut.new, cut.values);
-        // Whatever was made while there was no room for it means nothing.
+        // Terms made beyond the limit mean nothing.
         if new.is_full() || self.world.terms.is_full() {
             return Err(Unknown::new(TERMS));
         }
@@ -229,8 +230,8 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// Conditions of both sides that have the same union, by index: those that are the same, those of which one is the union
-/// of others, and all that is left.
+/// Groups of conditions of both sides with the same union, by index: equal ones, one that is the union of
+/// others, and all the rest.
 fn groups(terms: &mut Terms, paths: &[Vec<T>; 2]) -> Vec<[Vec<usize>; 2]> {
     let mut left = paths.each_ref().map(|list| (0..list.len()).collect::<Vec<usize>>());
     let mut out = Vec::new();

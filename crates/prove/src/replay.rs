@@ -1,7 +1,7 @@
 //! Runs the two programs of a proof in the interpreter, on the same packet and the same maps.
 //!
-//! Nothing is said to differ that was not seen to differ here. A run that faults says nothing: a program that does so
-//! is not one that the kernel accepts, or does what the interpreter does not model.
+//! A difference is reported only if it was seen here. A faulting run proves nothing: the kernel does not
+//! accept such a program, or the interpreter does not model part of it.
 
 use millstream_interp::bytecode::{Interpreter, Program as Code};
 use millstream_interp::{Context as Kind, Event, Fault, Machine, MapId, MapKind, MapSpec, Redirect};
@@ -11,17 +11,17 @@ use crate::program::{Context, MapInfo, Program, Target};
 
 /// Instructions that one run may take.
 const FUEL: u64 = 1 << 20;
-/// Bytes of arrays, all together, above which nothing is run.
+/// Most bytes of all arrays together; beyond that nothing is run.
 const MOST_BYTES: u64 = 16 << 20;
-/// Verdicts for which it matters where the packet was redirected to: `XDP_REDIRECT`, `TC_ACT_REDIRECT`.
+/// Verdicts for which the target of a redirect matters: `XDP_REDIRECT`, `TC_ACT_REDIRECT`.
 const REDIRECTS: [u32; 2] = [4, 7];
-/// Bytes of a context of which nothing is known.
+/// Bytes of a context of unknown layout.
 const RAW_CONTEXT: usize = 512;
 
 /// An entry of a map: key and value.
 pub type Entry = (Vec<u8>, Vec<u8>);
 
-/// All that a run depends on and no program decides.
+/// Inputs of a run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Scene {
     /// The packet.
@@ -34,11 +34,11 @@ pub(crate) struct Scene {
     pub(crate) time: u64,
     /// The state of the random generator.
     pub(crate) seed: u64,
-    /// Who runs the program: thread and group, user and group.
+    /// Process that runs the program: thread and group, user and group.
     pub(crate) process: [u64; 2],
 }
 
-/// Something of an outcome that can differ.
+/// A part of an outcome that can differ.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Observable {
     Result,
@@ -52,7 +52,7 @@ pub(crate) enum Observable {
 }
 
 impl Observable {
-    /// Whether it is the same in both.
+    /// Returns true if it is the same in both.
     pub(crate) fn same(&self, a: &Outcome, b: &Outcome) -> bool {
         match *self {
             Observable::Result => a.result == b.result,
@@ -69,15 +69,15 @@ impl Observable {
 
 /// A run that was stopped after some instructions, or ended before.
 pub(crate) struct Stopped {
-    /// What it has left so far.
+    /// Its outcome so far.
     pub(crate) outcome: Outcome,
-    /// Instructions that it took.
+    /// Instructions executed.
     pub(crate) executed: u64,
     /// The instruction that would have been next.
     pub(crate) slot: Option<usize>,
 }
 
-/// What a run leaves.
+/// Outcome of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Outcome {
     result: u32,
@@ -89,7 +89,7 @@ pub(crate) struct Outcome {
     maps: Vec<Vec<Entry>>,
 }
 
-/// Where the first of two runs differs from the second.
+/// The first observable in which two runs differ.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Difference {
     pub(crate) place: Observable,
@@ -109,7 +109,7 @@ pub(crate) struct Stage<'a> {
 
 impl<'a> Stage<'a> {
     /// # Errors
-    /// What of the programs the interpreter does not model.
+    /// If the interpreter does not model part of the programs, with the reason.
     pub(crate) fn new(maps: &'a [MapInfo], programs: [&'a Program; 2]) -> Result<Stage<'a>, String> {
         let specs: Vec<MapSpec> = maps.iter().map(spec).collect();
         let bytes: u64 = specs.iter().filter(|s| dense(s)).map(size).sum();
@@ -125,7 +125,7 @@ impl<'a> Stage<'a> {
         Ok(Stage { maps, specs, programs: [code(a)?, code(b)?], insns: [&a.insns, &b.insns], kind })
     }
 
-    /// Runs the first program or the second; [`None`] if it faults. Adds the keys that were looked for in vain.
+    /// Runs the first program or the second; [`None`] if it faults. Adds the keys that it looked up in vain.
     pub(crate) fn run(
         &self,
         which: usize,
@@ -139,7 +139,8 @@ impl<'a> Stage<'a> {
         Some(self.outcome(m, result))
     }
 
-    /// Runs the first program or the second for so many instructions, or until it ends; [`None`] if it faults.
+    /// Runs the first program or the second for so many instructions, or until it ends; [`None`] if it
+    /// faults.
     pub(crate) fn stop(&self, which: usize, scene: &Scene, instructions: u64) -> Option<Stopped> {
         let mut m = self.machine(scene)?;
         m.fuel = instructions.min(FUEL);
@@ -153,7 +154,7 @@ impl<'a> Stage<'a> {
         Some(Stopped { outcome: self.outcome(m, result), executed, slot })
     }
 
-    /// Whether nothing is known of what the programs are given.
+    /// Returns true if the layout of the programs' context is unknown.
     pub(crate) fn has_raw_context(&self) -> bool {
         self.kind == Kind::Raw
     }
@@ -163,7 +164,7 @@ impl<'a> Stage<'a> {
         self.insns[which].get(slot).copied().flatten()
     }
 
-    /// A machine with all that a scene has.
+    /// A machine in the state of a scene.
     fn machine(&self, scene: &Scene) -> Option<Machine> {
         let mut m = Machine::new(self.kind);
         m.fuel = FUEL;
@@ -177,7 +178,7 @@ impl<'a> Stage<'a> {
             }
         }
         for (map, (key, value)) in &scene.entries {
-            // What does not fit in is not there.
+            // Entries that do not fit are left out.
             let _ = m.maps.set(MapId(*map as u32), key, value, 0);
         }
         if self.kind == Kind::Raw {
@@ -206,7 +207,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Runs both; gives where they differ, if neither faults and they do.
+    /// Runs both; returns their difference, if neither faults and they differ.
     pub(crate) fn compare(&self, scene: &Scene, missed: &mut Vec<(usize, Vec<u8>)>) -> Option<Difference> {
         let a = self.run(0, scene, missed)?;
         let b = self.run(1, scene, missed)?;
@@ -270,7 +271,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 }
 
 fn spec(map: &MapInfo) -> MapSpec {
-    // One without entries for those that are not modelled: what takes them faults.
+    // A map without entries for those that are not modelled: a program that uses one faults.
     let kind = MapKind::from_number(map.number).unwrap_or(MapKind::PerfEventArray);
     // A loader gives a size to those that have none.
     let max_entries = if map.max_entries == 0 { 64 } else { map.max_entries };
@@ -291,7 +292,7 @@ fn size(spec: &MapSpec) -> u64 {
     u64::from(spec.max_entries) * u64::from(spec.key_size + spec.value_size)
 }
 
-/// The program with its constants put in.
+/// The program with its constants substituted.
 fn code(p: &Program) -> Result<Code, String> {
     let mut insns: Vec<Insn> = Vec::new();
     for (slot, insn) in p.insns.iter().enumerate() {

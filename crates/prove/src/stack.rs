@@ -1,9 +1,10 @@
-//! Which bytes of a function's frame may still be read.
+//! Liveness of the bytes of a function's frame.
 //!
-//! Registers and spilled registers are followed as far as they hold the frame's address and a constant. Where such a pointer
-//! is used in any other way nothing is known: then all of the frame may be read anywhere.
+//! Registers and spilled registers are tracked as long as they hold the frame's address plus a constant. If
+//! such a pointer is used in any other way, nothing is known: all of the frame may be read anywhere.
 //!
-//! Architecture Invariant: only what is forgotten depends on this. A byte that was forgotten and is read after all is anything.
+//! Architecture Invariant: only the set of forgotten bytes depends on this analysis. A byte that was
+//! forgotten and is read after all is arbitrary.
 
 use std::collections::BTreeMap;
 
@@ -15,40 +16,40 @@ use crate::access::STACK_SIZE;
 use crate::flow::Edges;
 use crate::program::Program;
 
-/// Bytes of a frame, the lowest first.
+/// Bit set of the bytes of a frame, the lowest first.
 type Bytes = [u64; STACK_SIZE as usize / 64];
 
-/// What is known of the frame of one function.
+/// Liveness of the frame of one function.
 #[derive(Debug)]
 pub(crate) struct Stack {
-    /// What is read from each slot on before it is written.
+    /// Live bytes at each slot: those that are read before they are written.
     live: FxHashMap<usize, Bytes>,
 }
 
-/// What a register holds.
+/// Abstract value of a register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Holds {
     /// Nothing that points into this frame.
     Other,
-    /// The upper end of the frame and a number.
+    /// The upper end of the frame plus a number.
     At(i64),
-    /// Somewhere into the frame, on some of the ways.
+    /// Some address in the frame, on some of the paths.
     Somewhere,
 }
 
-/// What is known at one slot: of registers, and of pointers into the frame that were put there, by where; what else is there
-/// points elsewhere.
+/// Facts at one slot: registers, and pointers into the frame that are spilled, by offset. Other spilled
+/// values point elsewhere.
 #[derive(Clone, PartialEq, Debug)]
 struct Known {
     regs: [Holds; 11],
     spilled: BTreeMap<i64, Holds>,
 }
 
-/// A use of a pointer that is not followed.
+/// A use of a pointer that is not tracked.
 struct Escapes;
 
 impl Stack {
-    /// That of the function at `entry`; [`None`] if all of it may be read anywhere.
+    /// Analyses the function at `entry`; [`None`] if all of it may be read anywhere.
     pub(crate) fn new(p: &Program, entry: usize, edges: &Edges) -> Option<Stack> {
         let uses = uses(p, entry, edges).ok()?;
         let mut slots: Vec<usize> = edges.keys().copied().collect();
@@ -76,7 +77,7 @@ impl Stack {
         }
     }
 
-    /// Whether a byte, counted from the upper end, is read from a slot on before it is written.
+    /// Returns true if a byte, counted from the upper end, is read before it is written, from a slot on.
     pub(crate) fn is_live(&self, slot: usize, at: i64) -> bool {
         let Ok(n) = usize::try_from(at + STACK_SIZE) else { return true };
         let live = self.live.get(&slot);
@@ -84,7 +85,7 @@ impl Stack {
     }
 }
 
-/// What each slot reads and what it writes.
+/// Bytes that each slot reads and those that it writes.
 fn uses(p: &Program, entry: usize, edges: &Edges) -> Result<FxHashMap<usize, (Bytes, Bytes)>, Escapes> {
     let mut regs = [Holds::Other; 11];
     regs[10] = Holds::At(0);
@@ -132,8 +133,8 @@ impl Known {
         self.regs[r.index()] = holds;
     }
 
-    /// From where to where an access may be, if it is in the frame. `moves` is there if a relocation says where: in how many
-    /// bytes, if that is known.
+    /// Range of an access, if it is in the frame. `moves` is given if a relocation sets the offset: the size
+    /// of the object in bytes, if that is known.
     fn access(
         &self,
         base: Reg,
@@ -154,7 +155,7 @@ impl Known {
         }
     }
 
-    /// What an operation uses as a number.
+    /// Fails if an operation uses a pointer into the frame as a number.
     fn number(&self, r: Reg) -> Result<(), Escapes> {
         if self.get(r) == Holds::Other { Ok(()) } else { Err(Escapes) }
     }
@@ -162,7 +163,7 @@ impl Known {
 
 /// A walk over all slots under way.
 struct Walk {
-    /// Bytes that each slot reads and that it writes.
+    /// Bytes that each slot reads and those that it writes.
     uses: FxHashMap<usize, (Bytes, Bytes)>,
 }
 
@@ -243,7 +244,7 @@ impl Walk {
         }
     }
 
-    /// `moves` says that only some of the bytes may be written.
+    /// `moves` means that only some of the bytes may be written.
     fn store(
         &mut self,
         slot: usize,
@@ -269,7 +270,7 @@ impl Walk {
         Ok(())
     }
 
-    /// A helper reads at most what lies above the pointers that it is given.
+    /// A helper reads at most the bytes above the pointers that it is given.
     fn call(&mut self, slot: usize, s: &mut Known, callee: Callee) -> Result<(), Escapes> {
         let helper = match callee {
             Callee::Helper(id) => Helper::get(id).filter(|h| !h.effects.intersects(Effects::CALLBACK)),

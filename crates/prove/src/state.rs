@@ -1,4 +1,4 @@
-//! The state of a program on the way, and what becomes of two states where paths meet.
+//! The state of a program during a run, and the join of two states at a merge point of paths.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -14,12 +14,12 @@ pub(crate) enum Cell {
     Byte(T),
     /// Byte N of a value that is 8 bytes long.
     Part(V, u8),
-    /// A byte of a number where this holds; elsewhere nothing was put.
+    /// A byte of a number under a condition; otherwise nothing was put.
     Half(T, T),
 }
 
 impl Cell {
-    /// Whether something was put there, whatever holds.
+    /// Returns true if something was put there unconditionally.
     pub(crate) fn is_whole(&self) -> bool {
         !matches!(self, Cell::Half(..))
     }
@@ -28,33 +28,33 @@ impl Cell {
 /// A frame: bytes by offset from its upper end.
 pub(crate) type Frame = BTreeMap<i64, Cell>;
 
-/// Chains of events, each by what it may depend on.
+/// Chains of events, by the inputs that an event may depend on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Chain {
-    /// What others can see, in order.
+    /// Events that others can see, in order.
     Effects,
     /// Time, randomness and the like.
     Volatile,
-    /// How often a loop's budget was asked for.
+    /// Requests for the budget of a loop.
     Budget,
     /// Atomic operations on memory that others see.
     Atomics,
-    /// What changes which entries a map has.
+    /// Events that change the set of a map's entries.
     Entries(Space),
 }
 
 /// A state.
 #[derive(Clone, Debug)]
 pub(crate) struct State {
-    /// What is assumed here.
+    /// Path condition.
     pub(crate) path: T,
-    /// Conditions that were assumed one by one and are no single atoms: each follows from the path.
+    /// Conditions that were assumed one by one and are not single atoms: each follows from the path.
     pub(crate) facts: BTreeSet<T>,
-    /// What numbers may be here.
+    /// Ranges of numbers under the path condition.
     pub(crate) ranges: Ranges,
     pub(crate) regs: [V; 11],
     pub(crate) frames: Vec<Rc<Frame>>,
-    /// What `r6` to `r9` hold in each of the functions that wait for another to return.
+    /// Values of `r6` to `r9` in each of the functions that wait for a callee to return.
     pub(crate) saved: Vec<[V; 4]>,
     pub(crate) memory: BTreeMap<Space, T>,
     pub(crate) chains: BTreeMap<Chain, T>,
@@ -63,12 +63,12 @@ pub(crate) struct State {
     pub(crate) metadata: T,
 }
 
-/// The memory of a space before anything happens.
+/// The initial memory of a space.
 pub(crate) fn initial_memory(terms: &mut Terms, space: Space) -> T {
     terms.var(&format!("memory {space:?}"), Sort::Memory)
 }
 
-/// A chain before anything happens.
+/// The initial event of a chain.
 pub(crate) fn initial_chain(terms: &mut Terms, _: Chain) -> T {
     terms.var("start", Sort::Token)
 }
@@ -78,7 +78,7 @@ impl State {
         self.memory.get(&space).copied().unwrap_or_else(|| initial_memory(terms, space))
     }
 
-    /// Whether a byte was put at a place of a frame, whatever holds.
+    /// Returns true if a byte was put at a place of a frame unconditionally.
     pub(crate) fn is_put(&self, frame: u8, at: i64) -> bool {
         self.frames[usize::from(frame)].get(&at).is_some_and(Cell::is_whole)
     }
@@ -87,7 +87,7 @@ impl State {
         self.chains.get(&chain).copied().unwrap_or_else(|| initial_chain(terms, chain))
     }
 
-    /// Adds an assumption; `false` if it contradicts what is assumed.
+    /// Adds an assumption; `false` if it contradicts the path condition.
     pub(crate) fn assume(&mut self, terms: &mut Terms, condition: T) -> bool {
         self.path = terms.and(&[self.path, condition]);
         if terms.is_choice(condition) {
@@ -172,7 +172,7 @@ fn join_frames(terms: &mut Terms, values: &mut Values, c: T, a: &Frame, b: &Fram
     out
 }
 
-/// Where something was put in a cell, and that as a byte.
+/// Condition under which something was put in a cell, and its byte.
 pub(crate) fn put(terms: &mut Terms, values: &mut Values, cell: Option<Cell>) -> (T, Option<T>) {
     let (defined, t) = match cell {
         None => (None, None),
@@ -182,7 +182,7 @@ pub(crate) fn put(terms: &mut Terms, values: &mut Values, cell: Option<Cell>) ->
     (defined.unwrap_or_else(|| terms.truth(t.is_some())), t)
 }
 
-/// The cell of a byte that is there where a condition holds.
+/// Cell of a byte that was put there under a condition.
 pub(crate) fn where_put(terms: &Terms, defined: T, t: T) -> Option<Cell> {
     match terms.known(defined) {
         Some(true) => Some(Cell::Byte(t)),
@@ -191,7 +191,7 @@ pub(crate) fn where_put(terms: &Terms, defined: T, t: T) -> Option<Cell> {
     }
 }
 
-/// The 8 bytes at an offset as one value, if they are there.
+/// The 8 bytes at an offset as one value, if all were put.
 pub(crate) fn whole(terms: &mut Terms, values: &mut Values, frame: &Frame, at: i64) -> Option<V> {
     if let Some(Cell::Part(v, 0)) = frame.get(&at)
         && (1..8u8).all(|i| frame.get(&(at + i64::from(i))) == Some(&Cell::Part(*v, i)))
@@ -204,7 +204,7 @@ pub(crate) fn whole(terms: &mut Terms, values: &mut Values, frame: &Frame, at: i
     Some(values.number(t))
 }
 
-/// A cell as a byte, if that is there whatever holds.
+/// A cell as a byte, if it was put unconditionally.
 pub(crate) fn byte(terms: &mut Terms, values: &mut Values, cell: Cell) -> Option<T> {
     match cell {
         Cell::Half(..) => None,

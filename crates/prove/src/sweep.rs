@@ -1,10 +1,10 @@
 //! Finds terms that are equal though they are built differently, from the leaves up.
 //!
-//! Every term is evaluated under some hundred assignments. Those that agree in all are suspected to be equal, and the
-//! solver is asked, in order of their making, with what is already known to be equal merged: so that each question
-//! is a small one, and terms above merged ones mostly become the same by themselves (equivalence checkers of circuits
-//! call it sweeping). Memories and calls are merged, too: the value of a memory under an assignment is made of its bytes, in
-//! whatever order they were stored.
+//! Every term is evaluated under some hundred assignments. Terms that agree in all are candidates for
+//! equality. The solver is asked about them in the order in which they were made, with known equal terms
+//! merged: so each question is small, and terms above merged ones mostly become the same by themselves
+//! (equivalence checkers of circuits call it sweeping). Memories and calls are merged, too: the value of a
+//! memory under an assignment is computed from its bytes, in whatever order they were stored.
 
 use std::hash::{Hash, Hasher};
 use std::time::{Duration, Instant};
@@ -16,20 +16,20 @@ use crate::term::{Node, Sort, T, Terms, mask};
 
 /// Assignments.
 const ROUNDS: usize = 192;
-/// Stores above a memory among which a byte is looked for.
+/// Most stores above a memory that are searched for a byte.
 const MOST_STORES: usize = 256;
-/// Terms of one signature that a new one is compared with.
+/// Most terms of one signature that a new one is compared with.
 const MOST_CANDIDATES: usize = 4;
 
 /// Equal terms, so far.
 pub(crate) struct Sweep<'a> {
     terms: &'a mut Terms,
     session: &'a mut Session,
-    /// What each term has become.
+    /// Image of each term.
     image: FxHashMap<T, T>,
     values: FxHashMap<T, Box<[u64]>>,
     classes: FxHashMap<(u64, Sort), Vec<T>>,
-    /// Constants of the programs: what tests are likely to ask for.
+    /// Constants of the programs, which tests are likely to compare with.
     constants: Vec<u64>,
     deadline: Instant,
     each: Duration,
@@ -88,7 +88,7 @@ impl<'a> Sweep<'a> {
         self.terms.rebuild(t, |part| image.get(&part).copied().unwrap_or(part))
     }
 
-    /// The term that stands for `t`: an equal one that is there already, or itself.
+    /// The representative of `t`: an earlier equal term, or itself.
     fn place(&mut self, t: T) -> T {
         if let Some(known) = self.image.get(&t) {
             return *known;
@@ -120,7 +120,7 @@ impl<'a> Sweep<'a> {
         t
     }
 
-    /// The constant that a term seems to be.
+    /// The constant that a term seems to be equal to.
     fn constant(&mut self, t: T, sort: Sort) -> Option<T> {
         let values = &self.values[&t];
         let first = values[0];
@@ -135,7 +135,7 @@ impl<'a> Sweep<'a> {
     }
 
     fn proven_equal(&mut self, a: T, b: T) -> bool {
-        // To a solver a store is a function like any other: memories are equal if what they are made of makes them so.
+        // To a solver a store is a function like any other: memories are equal if their parts are.
         let claim = self.terms.congruent(a, b);
         if let Some(known) = self.terms.known(claim) {
             self.merged += usize::from(known);
@@ -162,7 +162,8 @@ impl<'a> Sweep<'a> {
         self.values.insert(t, out);
     }
 
-    /// The value of what has no meaning of its own: the same for the same parts, and for the same bytes at the same places.
+    /// The value of a term without a meaning of its own: a function of the values of its parts, or of the
+    /// bytes and their places.
     fn invented(&self, t: T, round: usize) -> u64 {
         let value = |t: T| self.values[&t][round];
         match *self.terms.node(t) {
@@ -190,7 +191,8 @@ impl<'a> Sweep<'a> {
         self.answer(h.finish(), self.terms.sort(t), round)
     }
 
-    /// The byte of a memory at a place, and what it is there before all stores; [`None`] if these are too many.
+    /// The byte of a memory at a place, and the byte there before all stores; [`None`] if there are too many
+    /// stores.
     fn byte_at(&self, mut memory: T, place: (u64, u64), round: usize) -> Option<(u64, u64)> {
         let value = |t: T| self.values[&t][round];
         let (mut stored, mut stores) = (None, 0);
@@ -216,8 +218,8 @@ impl<'a> Sweep<'a> {
         Some((stored.unwrap_or(own), own))
     }
 
-    /// What a function without a meaning gives, the same for the same arguments in one round: often a constant of the
-    /// programs, so that their tests come out both ways.
+    /// Value of an uninterpreted function, the same for the same arguments in one round: often a constant of
+    /// the programs, so that their tests go both ways.
     fn answer(&self, seed: u64, sort: Sort, round: usize) -> u64 {
         let mut h = FxHasher::default();
         (seed, round).hash(&mut h);
@@ -237,7 +239,7 @@ impl<'a> Sweep<'a> {
                     0 => r >> 8,
                     1 => (r >> 8) % 64,
                     _ => {
-                        // A byte of a constant where bytes are asked for.
+                        // A byte of a constant if a byte is asked for.
                         let k = self.constants[(r >> 8) as usize % self.constants.len()];
                         if n == 8 { k >> (8 * (r >> 60 & 3)) } else { k }
                     }
@@ -249,7 +251,7 @@ impl<'a> Sweep<'a> {
     }
 }
 
-/// What a byte adds to the value of a memory: nothing where it is what it was before all stores.
+/// Contribution of a byte to the value of a memory: zero if it equals the byte before all stores.
 fn share(place: (u64, u64), byte: u64, own: u64) -> u64 {
     if byte == own {
         return 0;
@@ -263,7 +265,7 @@ fn hash(values: &[u64]) -> u64 {
     h.finish()
 }
 
-/// All terms that claims are made of, each after its parts.
+/// All subterms of claims, each after its parts.
 pub(crate) fn cone(terms: &Terms, claims: &[T]) -> Vec<T> {
     let mut out = Vec::new();
     let mut seen = rustc_hash::FxHashSet::default();

@@ -1,13 +1,14 @@
-//! Bytes of the stack that are read before anything was put there.
+//! Bytes of the stack that are read before they are written.
 //!
-//! The verifier lets privileged programs do so. Such a byte is arbitrary, and stays what it is until it is written. Two
-//! programs may lay out their frames in different ways, so which byte of the one is which of the other is open: they do
-//! the same if, for some one-to-one correspondence, they do the same whenever corresponding bytes are equal. Then whatever
-//! the one may do the other may do, too. A correspondence is chosen before a proof and holds for all of it: at first bytes
-//! at the same places, and then those that were seen to stand for each other.
+//! The verifier lets privileged programs do so. Such a byte is arbitrary, and keeps its value until it is
+//! written. Two programs may lay out their frames in different ways, so the correspondence between their
+//! bytes is open: the programs do the same if, for some one-to-one correspondence, they do the same whenever
+//! corresponding bytes are equal. Then every behaviour of the one is possible for the other, too. A
+//! correspondence is chosen before a proof and holds for all of it: at first between bytes at the same
+//! places, and then between those that were seen in matching positions.
 //!
-//! Most programs read no such byte, and then it is less work not to follow them: only after a proof came by one are they
-//! there from the start. Where they are not followed each is anything, each time anew.
+//! Most programs read no such byte, and then it is less work not to track them: they are tracked from the
+//! start only after a proof met one. If they are not tracked, each read returns a fresh arbitrary value.
 //!
 //! Architecture Invariant: no two bytes of one frame correspond to the same byte of the other.
 
@@ -22,25 +23,25 @@ use crate::state::State;
 use crate::term::{Node, Sort, T, Terms};
 use crate::value::{Kind, V, Values};
 
-/// What the names of such bytes begin with.
+/// Prefix of the names of such bytes.
 const NAME: &str = "unwritten ";
-/// What tells those of the second frame that correspond to none of the first.
+/// Mark of bytes of the second frame that correspond to none of the first.
 const OWN: &str = "B ";
-/// Pairs of terms that are looked at for bytes that stand for each other.
+/// Most pairs of terms that are searched for corresponding bytes.
 const MOST_PAIRS: usize = 4096;
-/// How far a pair of bytes speaks for those beside them.
+/// Distance in bytes within which a pair of bytes supports its neighbours.
 const NEIGHBOURS: i64 = 16;
 
-/// Which byte of the second frame is which of the first; and what was seen that speaks for another choice.
+/// Correspondence of the bytes of the two frames, and the evidence for another one.
 #[derive(Debug)]
 pub(crate) struct Unwritten {
-    /// By place in the second frame the place in the first.
+    /// Place in the first frame, by place in the second.
     partners: BTreeMap<i64, i64>,
-    /// How often a byte of the first and one of the second were seen to stand for each other.
+    /// Times that a byte of the first and one of the second were seen in matching positions.
     seen: BTreeMap<(i64, i64), usize>,
-    /// Whether they are followed.
+    /// True if such bytes are tracked.
     pub(crate) followed: bool,
-    /// Whether one was looked at where they were not followed.
+    /// True if one was read while they were not tracked.
     pub(crate) missed: bool,
 }
 
@@ -66,7 +67,7 @@ impl Unwritten {
         terms.var(&name, Sort::Bits(8))
     }
 
-    /// Which byte of the first frame or of the second a term is.
+    /// The place of the byte of the first or the second frame that a term stands for.
     pub(crate) fn place(&self, terms: &Terms, first: bool, t: T) -> Option<i64> {
         let Node::App(f, args) = terms.node(t) else { return None };
         let name = terms.name(*f).strip_prefix(NAME).filter(|_| args.is_empty())?;
@@ -80,14 +81,14 @@ impl Unwritten {
         }
     }
 
-    /// Bytes of the first frame and of the second that were seen to stand for each other.
+    /// Counts bytes of the two frames that were seen in matching positions.
     pub(crate) fn meet(&mut self, pairs: impl IntoIterator<Item = (i64, i64)>) {
         for pair in pairs {
             *self.seen.entry(pair).or_insert(0) += 1;
         }
     }
 
-    /// Chooses the correspondence that what was seen speaks for most; `false` if that is the one there is.
+    /// Chooses the correspondence with the most evidence; `false` if that is the current one.
     pub(crate) fn learn(&mut self) -> bool {
         let mut scored: Vec<(usize, (i64, i64))> = Vec::new();
         for (a, b) in self.seen.keys() {
@@ -101,7 +102,7 @@ impl Unwritten {
                 partners.insert(b, a);
             }
         }
-        // What was not seen: as what lies nearest, or where it is.
+        // Bytes without evidence: as the nearest pair, or at the same place.
         let known: Vec<(i64, i64)> = partners.iter().map(|(b, a)| (*b, *a)).collect();
         for b in (-STACK_SIZE..0).filter(|b| !self.seen.keys().any(|(_, other)| other == b)) {
             let nearest = known.iter().min_by_key(|(other, _)| (other - b).abs());
@@ -123,7 +124,7 @@ impl Unwritten {
 }
 
 impl World {
-    /// Looks for bytes that stand for each other where two states differ.
+    /// Looks for bytes in matching positions where two states differ.
     pub(crate) fn meet_in(&mut self, a: &State, b: &State) {
         if !self.unwritten.followed {
             return;
@@ -144,7 +145,7 @@ impl World {
                 met.insert((at, other));
             } else if self.likeness(x, y) > 0 {
                 let (ours, mut theirs) = (parts(&self.terms, x), parts(&self.terms, y));
-                // Operands may be the other way around; which way they are need not be seen yet.
+                // Operands may be swapped; it may not be known yet if they are.
                 if matches!(self.terms.node(x), Node::Prim(..))
                     && let ([a, b], [c, d]) = (&ours[..], &theirs[..])
                 {
@@ -163,13 +164,14 @@ impl World {
         self.unwritten.meet(met);
     }
 
-    /// Which byte of the first frame one term is, and which of the second the other.
+    /// The place of the byte of the first frame that one term stands for, and of the byte of the second frame
+    /// for the other.
     fn places(&self, x: T, y: T) -> (Option<i64>, Option<i64>) {
         (self.unwritten.place(&self.terms, true, x), self.unwritten.place(&self.terms, false, y))
     }
 
-    /// Whether two terms may stand for each other: none, if they are no bytes of the frames and not the same operation on as
-    /// many parts; most, if they are the same.
+    /// Degree to which two terms match: zero if they are neither bytes of the frames nor the same operation
+    /// on as many parts; highest if they are the same.
     fn likeness(&self, x: T, y: T) -> u32 {
         match self.places(x, y) {
             _ if x == y => 2,
@@ -180,7 +182,7 @@ impl World {
     }
 }
 
-/// Two values as numbers, if they are.
+/// Two values as numbers, if both are.
 fn numbers(values: &Values, x: V, y: V) -> Option<(T, T)> {
     match (values.kind(x), values.kind(y)) {
         (Kind::Number(x), Kind::Number(y)) => Some((x, y)),
@@ -188,7 +190,7 @@ fn numbers(values: &Values, x: V, y: V) -> Option<(T, T)> {
     }
 }
 
-/// What a term is made of; of a sum by their factors, which say more than their order.
+/// Parts of a term; those of a sum by their factors, which say more than their order.
 fn parts(terms: &Terms, t: T) -> Vec<T> {
     match terms.node(t) {
         Node::Sum(summands, _) => {
@@ -200,7 +202,7 @@ fn parts(terms: &Terms, t: T) -> Vec<T> {
     }
 }
 
-/// Whether two terms are the same operation, on as many parts.
+/// Returns true if two terms are the same operation, on as many parts.
 fn is_alike(terms: &Terms, x: T, y: T) -> bool {
     let (a, b) = (terms.node(x), terms.node(y));
     let same = match (a, b) {
@@ -211,17 +213,18 @@ fn is_alike(terms: &Terms, x: T, y: T) -> bool {
     same && terms.parts_of(x).len() == terms.parts_of(y).len()
 }
 
-/// Bytes of both frames that two ways were joined at, by what stands there on the other way.
+/// Unwritten bytes of both frames at joins of two ways, by the term in their place on the other way.
 #[derive(Default)]
 pub(crate) struct Beside(BTreeMap<(usize, T), [Vec<i64>; 2]>);
 
 impl Beside {
-    /// Notes an unwritten byte of a side's frame on one of the ways, and what stands there on the other way.
+    /// Notes an unwritten byte of a side's frame on one of the ways, and the term in its place on the other
+    /// way.
     pub(crate) fn note(&mut self, way: usize, other: T, side: usize, at: i64) {
         self.0.entry((way, other)).or_default()[side].push(at);
     }
 
-    /// Which stand for each other: those that are beside the same, as many in both.
+    /// Corresponding bytes: those joined with the same term, if there are as many in both frames.
     pub(crate) fn pairs(self) -> Vec<(i64, i64)> {
         let lists = self.0.into_values().filter(|[a, b]| a.len() == b.len());
         lists.flat_map(|[a, b]| a.into_iter().zip(b)).collect()

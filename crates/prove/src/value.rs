@@ -1,4 +1,4 @@
-//! Values of registers: numbers, and pointers with what they point into.
+//! Values of registers: numbers, and pointers with their regions.
 
 use crate::access::STACK_SIZE;
 use crate::term::{ADDRESS, Sort, T, Terms};
@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct V(u32);
 
-/// Memory that programs can address, each apart from all others.
+/// Memory that programs can address, each space disjoint from all others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Space {
     /// The packet; offsets count from `data`.
@@ -21,15 +21,15 @@ pub(crate) enum Space {
     Map(u32),
     /// The values of all inner maps of a map of maps, by entry.
     Inner(u32),
-    /// What helpers hand out.
+    /// Memory that helpers return.
     Allocated,
-    /// The kernel's own, by address.
+    /// Memory of the kernel, by address.
     Kernel,
-    /// Several of the others together, if they are not to be told apart.
+    /// Several of the others together, if they are not distinguished.
     Mixed,
 }
 
-/// What a pointer points into.
+/// Target of a pointer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Region {
     /// An object of a space.
@@ -52,7 +52,7 @@ pub(crate) enum Kind {
     Number(T),
     /// A pointer: region and offset.
     Pointer(Region, T),
-    /// The first where the condition holds, else the second.
+    /// The first if the condition holds, else the second.
     Choice(T, V, V),
 }
 
@@ -118,7 +118,7 @@ impl Values {
         }
     }
 
-    /// The value, as far as a path decides what it is.
+    /// The value, simplified under a path condition.
     pub(crate) fn on_path(&mut self, terms: &mut Terms, path: T, v: V) -> V {
         match self.kind(v) {
             Kind::Undefined => v,
@@ -217,7 +217,7 @@ impl Values {
         }
     }
 
-    /// Whether a branch is taken; [`None`] if it depends on what nothing was ever put into.
+    /// Condition under which a branch is taken; [`None`] if it depends on an undefined value.
     pub(crate) fn compare(&mut self, terms: &mut Terms, cond: Cond, width: Width, a: V, b: V) -> Option<T> {
         match (self.kind(a), self.kind(b)) {
             (Kind::Undefined, _) | (_, Kind::Undefined) => None,
@@ -231,7 +231,7 @@ impl Values {
                     (self.compare(terms, cond, width, a, x)?, self.compare(terms, cond, width, a, y)?);
                 Some(terms.ite(c, x, y))
             }
-            // No object lies at address 0, nor reaches around the end of the address space.
+            // No object lies at address 0, or wraps around the end of the address space.
             (Kind::Pointer(..), Kind::Number(n)) if terms.value(n) == Some(0) && width == Width::W64 => {
                 not_null(terms, cond)
             }
@@ -254,13 +254,13 @@ impl Values {
     }
 }
 
-/// Whether a pointer points to a byte of the stack.
+/// Returns true if a pointer points to a byte of the stack.
 fn is_on_stack(terms: &Terms, region: Region, offset: T) -> bool {
     let offset = terms.value(offset).map(|o| o as i64);
     matches!(region, Region::Stack(_)) && offset.is_some_and(|o| (-STACK_SIZE..0).contains(&o))
 }
 
-/// Whether a pointer points to the first byte of something that is not on the stack.
+/// Returns true if a pointer points to the first byte of an object outside the stack.
 fn begins(terms: &Terms, region: Region, offset: T) -> bool {
     matches!(region, Region::In(Space::Map(_) | Space::Inner(_) | Space::Allocated, _))
         && terms.value(offset) == Some(0)
@@ -275,7 +275,7 @@ fn not_null(terms: &mut Terms, cond: Cond) -> Option<T> {
     Some(terms.truth(holds))
 }
 
-/// Offsets into one object are small and may be negative: addresses compare as these do.
+/// Offsets into one object are small and may be negative: addresses compare like their offsets.
 fn signed(cond: Cond) -> Cond {
     match cond {
         Cond::Gt => Cond::Sgt,
@@ -286,7 +286,7 @@ fn signed(cond: Cond) -> Cond {
     }
 }
 
-/// The address of a region, of which nothing is known.
+/// The address of a region, as an unknown number.
 fn base(terms: &mut Terms, region: Region) -> T {
     let bits = Sort::Bits(64);
     match region {

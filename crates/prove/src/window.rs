@@ -1,13 +1,14 @@
-//! Equivalence of two windows: straight-line sequences of instructions, with branches out of them, in a known place.
+//! Equivalence of two windows: straight-line sequences of instructions, with branches out of them, at a known
+//! place.
 //!
-//! What is known where a window begins (registers, bytes of the stack) is given, and so is what is looked at after it
-//! and at each of its exits. Values are numbers, addresses too; each register that is an address also says which
-//! *space* it points into, and places in two spaces are never the same. The stack is kept byte by byte, other spaces are
-//! memories.
+//! The facts at the beginning of a window (registers, bytes of the stack) are given, and so are the live
+//! values after it and at each of its exits. Values are numbers, addresses too; each register that holds an
+//! address also has the *space* into which it points, and places in two spaces are never the same. The stack
+//! is kept byte by byte, other spaces are memories.
 //!
-//! Two windows are equal if, whatever they begin with, they leave by the same exit and agree in all that is looked at
-//! there. That is asked stronger than need be: each exit must be taken under the same condition whether or not an
-//! earlier one was taken, so that no paths have to be told apart.
+//! Two windows are equal if, from all initial values, they leave by the same exit and agree in all live
+//! values there. The question put is stronger than necessary: each exit must be taken under the same
+//! condition whether or not an earlier one was taken, so that no paths have to be distinguished.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,35 +24,37 @@ use synthesis::Synthesis;
 pub use synthesis::{Blank, Completion, Sketch};
 use values::{given, valuation, wanted};
 
-/// Distinct terms before all is begun anew.
+/// Distinct terms after which the collection starts afresh.
 const MOST_TERMS: usize = 200_000;
 
-/// Megabytes of a solver of windows.
+/// Memory limit of the solver for windows, in MiB.
 const MEMORY: u64 = 512;
 
-/// What an address points into.
+/// Target of an address.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Space {
     /// The frame; addresses are counted from its upper end.
     Stack,
-    /// Something else, by number: two numbers, two things that never overlap.
+    /// Another object, by number: objects with different numbers never overlap.
     Other(u32),
 }
 
-/// What is known of a register where a window begins.
+/// Fact about a register at the beginning of a window.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Known {
     /// It must not be read.
     Nothing,
-    /// It holds a number of this set. Registers of one name hold the same number.
+    /// It holds a number of this set. Registers with the same name hold the same number.
     Number(Scalar, u32),
-    /// It holds an address: of the space, so many bytes from a base. Registers with one base count from one place.
+    /// It holds an address: the space, the base, and the distance from the base in bytes. Registers with one
+    /// base count from one place.
     Address(Space, u32, i64),
-    /// It holds what may be an address, but must not be used as one. Registers of one name hold the same.
+    /// It holds a value that may be an address, but must not be used as one. Registers with the same name
+    /// hold the same value.
     Value(u32),
 }
 
-/// What is known where a window begins.
+/// Facts at the beginning of a window.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// The registers.
@@ -62,12 +65,12 @@ pub struct Entry {
     pub spills: BTreeMap<i16, Known>,
 }
 
-/// What is looked at in the end, or at an exit.
+/// Live values at the end, or at an exit.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Live {
-    /// The bits of each register.
+    /// Live bits of each register.
     pub regs: [u64; 11],
-    /// Bytes of the stack, by their offset from its upper end. All other memory is always looked at.
+    /// Live bytes of the stack, by their offset from its upper end. All other memory is always live.
     pub stack: Vec<i16>,
 }
 
@@ -78,26 +81,26 @@ pub enum Step {
     Do(Insn),
     /// A conditional branch out of the window, by the number of the exit.
     Exit(u32, Insn),
-    /// An instruction that gives its register something of which nothing is known but that it is the same in both
-    /// windows, by number: a symbol.
+    /// An instruction that puts an unknown value into its register, the same one in both windows, by number:
+    /// a symbol.
     Opaque(u32, Insn),
 }
 
-/// Where two windows stand.
+/// Context of two windows.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// What is known where they begin.
+    /// Facts at their beginning.
     pub entry: Entry,
-    /// What is looked at, at each exit.
+    /// Live values at each exit.
     pub exits: Vec<Live>,
-    /// What is looked at after them.
+    /// Live values after them.
     pub end: Live,
 }
 
-/// Values at the beginning under which two windows differ.
+/// Initial values for which two windows differ.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Valuation {
-    /// Registers, where the solver said something.
+    /// Registers, if the solver gave a value.
     pub regs: [Option<u64>; 11],
     /// Bytes of the stack.
     pub stack: BTreeMap<i16, u8>,
@@ -105,18 +108,19 @@ pub struct Valuation {
     pub memory: Vec<(u32, u64, u8)>,
 }
 
-/// Whether two windows are equal.
+/// Result of a comparison of two windows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Judgement {
     /// They are.
     Equal,
-    /// They are not, for example here.
+    /// They are not, for example for these values.
     Differs(Box<Valuation>),
-    /// Not known, and why.
+    /// Not decided, with the reason.
     Unknown(String),
 }
 
-/// Decides windows: terms that are kept from one to the next, and a solver that is started when it is first needed.
+/// Decides equality of windows, with terms kept from one to the next, and a solver that is started when it is
+/// first needed.
 #[derive(Debug)]
 pub struct Windows {
     terms: Terms,
@@ -127,12 +131,13 @@ pub struct Windows {
     synthesis: Option<Synthesis>,
     /// Windows that came out as the same terms.
     pub by_form: u64,
-    /// Windows that the solver was asked about.
+    /// Windows about which the solver was asked.
     pub asked: u64,
 }
 
 impl Windows {
-    /// Without a solver only what comes out as the same terms is decided. `time` is for one question.
+    /// Without a solver, only windows that come out as the same terms are decided. `time` is the limit of one
+    /// question.
     pub fn new(solver: Option<Solver>, time: Duration) -> Windows {
         Windows {
             terms: Terms::new(MOST_TERMS),
@@ -146,7 +151,7 @@ impl Windows {
         }
     }
 
-    /// Whether `a` and `b` are equal at `place`.
+    /// Decides if `a` and `b` are equal at `place`.
     pub fn judge(&mut self, place: &Place, a: &[Step], b: &[Step]) -> Judgement {
         if self.terms.len() > MOST_TERMS / 2 {
             self.terms = Terms::new(MOST_TERMS);
@@ -212,7 +217,7 @@ impl Windows {
     }
 }
 
-/// That a register is outside of what is known of it beyond its bits.
+/// Condition that a register is outside its known range, apart from its known bits.
 fn ranges(terms: &mut Terms, known: &Known) -> T {
     let Known::Number(s, name) = known else { return terms.truth(false) };
     let t = number(terms, s, *name);
@@ -238,13 +243,13 @@ fn ranges(terms: &mut Terms, known: &Known) -> T {
     terms.or(&parts)
 }
 
-/// A number of which some bits are known.
+/// A number with some known bits.
 fn number(terms: &mut Terms, s: &Scalar, name: u32) -> T {
     let var = terms.var(&format!("number {name}"), Sort::Bits(64));
     with_bits(terms, s, var)
 }
 
-/// What is known of the bits of a number.
+/// Puts the known bits into a number.
 fn with_bits(terms: &mut Terms, s: &Scalar, var: T) -> T {
     let unknown = terms.constant(64, s.bits().mask());
     let set = terms.constant(64, s.bits().value());
@@ -252,14 +257,14 @@ fn with_bits(terms: &mut Terms, s: &Scalar, var: T) -> T {
     terms.prim(Prim::Or, 64, &kept, &set)
 }
 
-/// A register: its value, and the space that it points into.
+/// Value of a register, and the space into which it points.
 #[derive(Clone, Copy, Debug)]
 struct Value {
     t: T,
     space: Option<Space>,
 }
 
-/// What is seen at an exit, or in the end.
+/// Values at an exit, or at the end.
 struct Seen {
     taken: T,
     regs: [Option<Value>; 11],
@@ -267,7 +272,7 @@ struct Seen {
     memory: BTreeMap<u32, T>,
 }
 
-/// What must be equal of two windows at one exit.
+/// Collects the equations between two windows at one exit.
 fn same(terms: &mut Terms, live: &Live, x: &Seen, y: &Seen, parts: &mut Vec<T>) -> Result<(), &'static str> {
     parts.push(terms.equal(x.taken, y.taken));
     for (n, &bits) in live.regs.iter().enumerate().filter(|(_, bits)| **bits != 0) {
@@ -302,7 +307,7 @@ fn memory_of(terms: &mut Terms, memory: &BTreeMap<u32, T>, space: u32) -> T {
 /// One window on terms.
 struct Run<'a> {
     terms: &'a mut Terms,
-    /// Values of variables that are given.
+    /// Given values of variables.
     given: BTreeMap<String, u64>,
     regs: [Option<Value>; 11],
     stack: BTreeMap<i16, T>,
@@ -315,7 +320,7 @@ impl<'a> Run<'a> {
         Run::at(terms, place, &Valuation::default())
     }
 
-    /// The same where some of the values at the beginning are given.
+    /// The same with some initial values given.
     fn at(terms: &'a mut Terms, place: &Place, values: &Valuation) -> Run<'a> {
         let mut run = Run {
             terms,
@@ -551,7 +556,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Puts the low bytes of a value on the stack.
+    /// Writes the low bytes of a value to the stack.
     fn put(&mut self, at: i16, t: T, count: i16) {
         self.spills.retain(|&s, _| s + 8 <= at || at + count <= s);
         for i in 0..count {

@@ -1,29 +1,30 @@
-//! What makes proofs fast, by name, so that it can be left out to see what it is worth. A proof found without is a proof.
+//! Techniques that make proofs fast, by name, so that each can be switched off to measure its worth. A proof
+//! found without one is still a proof.
 
 use crate::Limits;
 
 /// An acceleration.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Acceleration {
-    /// Packet, maps and records are memories of their own (memory type concretisation in K2's words).
+    /// Packet, maps and records are separate memories (memory type concretisation in K2's words).
     Spaces,
-    /// Each map's values are a memory of their own (map type concretisation).
+    /// Each map's values are a separate memory (map type concretisation).
     Maps,
-    /// Offsets that differ by a constant are known to be apart (offset concretisation).
+    /// Offsets that differ by a constant are known to be distinct (offset concretisation).
     Offsets,
-    /// Large programs are held together region by region (modular verification).
+    /// Large programs are compared region by region (modular verification).
     Regions,
-    /// Programs are tried as a whole, or in large regions, before they are held together step by step.
+    /// Programs are compared as a whole, or in large regions, before they are compared step by step.
     Whole,
-    /// Programs are held together step by step where they do not come out as a whole.
+    /// Programs are compared step by step if a comparison as a whole fails.
     Steps,
-    /// What a solver has answered is remembered.
+    /// Answers of solvers are cached.
     Cache,
     /// Terms have a normal form.
     NormalForm,
     /// Operations are carried into choices.
     Choices,
-    /// Equal terms are merged from the leaves up before a claim is put to the solver.
+    /// Equal terms are merged from the leaves up before the solver is asked about a claim.
     Sweep,
 }
 
@@ -72,7 +73,7 @@ impl std::str::FromStr for Acceleration {
 }
 
 impl Limits {
-    /// Whether an acceleration is used.
+    /// Returns true if an acceleration is used.
     pub(crate) fn uses(&self, what: Acceleration) -> bool {
         !self.without.contains(&what)
     }

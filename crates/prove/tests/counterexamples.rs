@@ -1,5 +1,5 @@
-//! What is said of two programs that one packet in four thousand million tells apart: a small scene, found by a solver, that
-//! shows the difference again, and the source lines that made it.
+//! Counterexamples of two programs that only one packet in four thousand million tells apart: a small scene,
+//! found by a solver, that reproduces the difference, and the source lines that made it.
 
 #[path = "../../object/tests/objects/common.rs"]
 mod common;
@@ -11,7 +11,7 @@ use millstream_object::{Object, ProgramType};
 use millstream_prove::{Counterexample, Limits, Origin, Solver, Verdict, prove};
 use written::object;
 
-/// How the two programs of a name differ.
+/// Counterexample of the two programs of a name.
 fn difference(a: &Object, b: &Object, name: &str) -> Option<Counterexample> {
     let Some(solver) = Solver::found() else {
         assert!(std::env::var("CI").is_err(), "no solver");
@@ -27,14 +27,14 @@ fn difference(a: &Object, b: &Object, name: &str) -> Option<Counterexample> {
     assert!(proof.answers.asked > 0 && !proof.answers.solvers.is_empty(), "{:?}", proof.answers);
     assert!(found.shows((a, f), (b, g)), "{name}: {found}");
     assert!(!found.shows((a, f), (a, f)) && !found.shows((b, g), (b, g)), "{name}");
-    // Nothing is left in it that does not matter.
+    // It contains nothing that does not matter.
     assert_eq!((found.packet.len(), found.context.len()), (34, 0), "{name}: {found}");
     let key = u32::from_le_bytes(found.packet[26..30].try_into().expect("four bytes"));
     assert_eq!(key.wrapping_mul(0x9e37_79b1), 0x1234_5677, "{name}");
     Some(*found)
 }
 
-/// The text of the lines that the two differences were made by.
+/// The text of the lines that made the two differences.
 fn lines(found: &Counterexample) -> [String; 2] {
     found
         .places
@@ -81,7 +81,8 @@ fn a_byte_of_the_packet_is_traced_to_its_store_and_not_to_later_ones() {
 
 #[test]
 fn a_packet_that_the_kernel_takes_is_preferred_to_a_short_one() {
-    // Too short a packet and one of another protocol are told apart from the first program by the second.
+    // The second tells a packet that is too short and one of another protocol apart, unlike the first
+    // program.
     let given = |drop: u32| {
         let text = format!(
             "r2 = *(u32 *)(r1 + 0)\nr3 = *(u32 *)(r1 + 4)\nr0 = {drop}\nr4 = r2\nr4 += 14\nif r4 > r3 goto out\n\
@@ -99,7 +100,8 @@ fn a_packet_that_the_kernel_takes_is_preferred_to_a_short_one() {
 
 #[test]
 fn tracing_programs_differ_by_what_the_kernel_holds() {
-    // Of the current task, of what a function of the kernel was given, and of who runs the program.
+    // Reads of the current task, of an argument of a kernel function, and of the process that runs the
+    // program.
     let task = |at: u32, test: &str| {
         format!(
             "call get_current_task\nr6 = r0\nr1 = r10\nr1 += -8\nr2 = 4\nr3 = r6\nr3 += {at}\ncall probe_read_kernel\n\

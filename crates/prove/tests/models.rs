@@ -1,5 +1,5 @@
-//! Pairs of small programs that must be proven, and pairs that must not: one for each thing that is modelled and not seen in
-//! the data planes, and programs that are too large to be compared as a whole.
+//! Pairs of small programs that must be proven, and pairs that must not: one for each modelled feature that
+//! does not occur in the data planes, and programs that are too large to be compared as a whole.
 
 mod written;
 
@@ -47,13 +47,13 @@ fn a_budget_is_spent_at_the_same_round_in_both() {
         |test: &str| format!("r0 = 0\nagain:\nmay_goto out\nr0 += 1\nif r0 {test} goto again\nout:\nexit");
     assert!(equivalent(kind, &rounds("< 4"), &rounds("!= 4"), &limits));
     assert!(!equivalent(kind, &rounds("< 4"), &rounds("< 5"), &limits));
-    // Without asking, the last round may be another.
+    // Without a test, the last round may be another.
     let silent = rounds("< 4").replace("may_goto out\n", "");
     assert!(!equivalent(kind, &rounds("< 4"), &silent, &limits));
 }
 
-/// Tests of `count` bytes of the packet one after the other, each of which changes what is returned. The second form turns
-/// every test around; byte `odd` is counted otherwise.
+/// Tests of `count` bytes of the packet one after the other, each of which changes the result. The second
+/// form inverts every test; byte `odd` is counted differently.
 fn tests_of_bytes(count: usize, turned: bool, odd: Option<usize>) -> String {
     let mut out = format!(
         "r2 = *(u32 *)(r1 + 0)\nr3 = *(u32 *)(r1 + 4)\nr5 = 1\nr4 = r2\nr4 += {count}\nif r4 > r3 goto out\n"
@@ -96,7 +96,7 @@ fn what_is_left_out_makes_no_false_proof() {
     }
 }
 
-/// Without a try as a whole.
+/// Without a comparison as a whole.
 fn by_steps() -> Limits {
     Limits { without: vec![Acceleration::Whole], time: Duration::from_secs(10), ..Limits::default() }
 }
@@ -141,7 +141,7 @@ fn ways_that_meet_elsewhere_are_proven_step_by_step() {
         let other = tests_of_bytes(60, true, Some(odd));
         assert!(!equivalent(kind, &straight, &other, &by_steps()), "byte {odd}");
     }
-    // What is set on two ways and asked for where they meet, and the same without asking.
+    // A value set on two ways and tested at the merge point, and the same without the test.
     let start = "r2 = *(u32 *)(r1 + 12)\nr3 = *(u32 *)(r1 + 16)\nr0 = r3\n";
     let asked = format!(
         "{start}r4 = 0\nif r2 < 7 goto on\nr4 = 1\nr0 += r2\non:\nr0 ^= 5\nif r4 == 0 goto out\nr0 *= r3\nout:\nexit"
@@ -168,7 +168,7 @@ fn what_earlier_comparisons_decide_need_not_be_asked() {
         let (all, less) = (all.replace(from, to), asked("").replace(from, to));
         assert!(!equivalent(kind, &all, &less, &by_steps()), "{to}");
     }
-    // In a loop only what holds in each round counts.
+    // In a loop only the facts that hold in each round count.
     let rounds = |body: &str| {
         format!(
             "r2 = *(u32 *)(r1 + 12)\nr3 = *(u32 *)(r1 + 16)\nr0 = 0\nagain:\n{body}r0 += 1\nif r0 != r3 goto again\nout:\nexit"
@@ -196,8 +196,8 @@ fn sums_of_few_bits_are_the_same_at_any_width() {
     assert!(!equivalent(kind, &sum(15, "r0 &= 63\n"), &sum(15, ""), &Limits::default()));
 }
 
-/// An object with one program that calls an external function wherever it calls one of the kernel, and that takes a map
-/// wherever it takes a constant of 64 bits: the map of that number.
+/// An object with one program that calls an external function wherever it calls a kernel function, and that
+/// uses a map wherever it loads a constant of 64 bits: the map of that number.
 fn calling(name: &str, text: &str) -> (Object, FuncId) {
     let (mut object, func) = object(ProgramType::XDP, text);
     let id = ExternId(object.externs.len() as u32);
@@ -217,7 +217,7 @@ fn calling(name: &str, text: &str) -> (Object, FuncId) {
     (object, func)
 }
 
-/// Whether two programs are proven, of which both may call a function of this name.
+/// Returns true if two programs are proven equivalent, both of which may call a function of this name.
 fn judged(name: &str, a: &str, b: &str) -> bool {
     let ((a, f), (b, g)) = (calling(name, a), calling(name, b));
     prove((&a, f), (&b, g), None, &Limits::default()).verdict == Verdict::Equivalent
@@ -225,7 +225,7 @@ fn judged(name: &str, a: &str, b: &str) -> bool {
 
 #[test]
 fn functions_of_the_c_library_do_what_c_says() {
-    // What lies above the bytes that are set stays.
+    // Memory above the bytes that are set keeps its contents.
     let set = |at: i32, count: u32| {
         format!(
             "r6 = *(u32 *)(r1 + 12)\n*(u64 *)(r10 - 8) = r6\n*(u64 *)(r10 - 16) = r6\nr1 = r10\nr1 += {at}\nr2 = 7\n\
@@ -249,7 +249,7 @@ fn functions_of_the_c_library_do_what_c_says() {
 
 #[test]
 fn a_limit_of_terms_ends_a_proof_wherever_it_is_reached() {
-    // A call with one of two maps: what it is cannot be told from the path once there is no room for terms.
+    // A call with one of two maps: the path alone does not tell which once there is no room for terms.
     let text = "r6 = *(u32 *)(r1 + 12)\nr1 = 0 ll\nif r6 == 7 goto on\nr1 = 1 ll\non:\n*(u32 *)(r10 - 4) = 0\n\
                 r2 = r10\nr2 += -4\ncall map_lookup_elem\nif r0 == 0 goto out\nr0 = *(u8 *)(r0 + 0)\nout:\nexit";
     let ((a, f), (b, g)) = (calling("", text), calling("", &text.replace("== 7", "== 8")));
@@ -262,7 +262,7 @@ fn a_limit_of_terms_ends_a_proof_wherever_it_is_reached() {
 #[test]
 fn a_call_depends_on_whether_it_is_given_null() {
     let zeros: String = [32, 24, 16, 8].map(|at| format!("*(u64 *)(r10 - {at}) = 0\n")).concat();
-    // A value that is found under a key, or null; if `test` is there, null where that holds too.
+    // A value found under a key, or null; if `test` is given, null if that holds, too.
     let given = |test: &str, call: &str| {
         format!(
             "r6 = *(u32 *)(r1 + 12)\nr7 = r1\nr1 = 1 ll\n{zeros}*(u32 *)(r10 - 32) = r6\nr2 = r10\nr2 += -32\n\
@@ -296,7 +296,7 @@ fn a_call_depends_on_whether_it_is_given_null() {
 
 #[test]
 fn exceptions_and_memory_behind_a_dynptr_are_not_modelled() {
-    // What comes after an exception is not done.
+    // Instructions after an exception do not run.
     let set = "r1 = r6\nr2 = 0\n*(u32 *)(r1 + 12) = r2\n";
     let call = "r1 = 5\ncall kernel-function#0\n";
     let (before, after) = (format!("r6 = r1\n{set}{call}exit"), format!("r6 = r1\n{call}{set}exit"));
@@ -316,7 +316,7 @@ fn exceptions_and_memory_behind_a_dynptr_are_not_modelled() {
 fn what_a_way_says_of_bits_holds_for_all_that_is_made_of_them() {
     let kind = ProgramType::XDP;
     let start = "r2 = *(u32 *)(r1 + 12)\nr3 = *(u32 *)(r1 + 16)\nr0 = 3\n";
-    // Of bits that are all zero some are zero; bits from a mask are not asked for again.
+    // If all bits are zero, so are some of them; bits from a mask are not tested again.
     let again = |first: u32, second: u32| {
         format!(
             "{start}r4 = r2\nr4 &= {first}\nif r4 != 0 goto set\nr4 = r2\nr4 &= {second}\nif r4 != 0 goto more\ngoto out\n\
@@ -326,7 +326,7 @@ fn what_a_way_says_of_bits_holds_for_all_that_is_made_of_them() {
     let once = |mask: u32| format!("{start}r2 &= {mask}\nif r2 == 0 goto out\nr0 = 4\nout:\nr0 += r3\nexit");
     assert!(equivalent(kind, &again(0x3f, 0x1f), &once(0x3f), &by_steps()));
     assert!(!equivalent(kind, &again(0x3f, 0x7f), &once(0x3f), &by_steps()));
-    // A number of which one value is left, and that value.
+    // A number with one possible value, and that value.
     let stored = |value: u32, put: &str| {
         format!(
             "{start}r4 = 0\nif r2 == 7 goto on\nr4 = 1\non:\nif r3 == 11 goto out\nif r4 == {value} goto out\nr0 = {put}\n\
@@ -335,7 +335,7 @@ fn what_a_way_says_of_bits_holds_for_all_that_is_made_of_them() {
     };
     assert!(equivalent(kind, &stored(1, "r4"), &stored(1, "0"), &by_steps()));
     assert!(!equivalent(kind, &stored(0, "r4"), &stored(0, "0"), &by_steps()));
-    // What is above 43 is, less 20, not below 2: the upper bits alone say so.
+    // A number above 43, minus 20, is not below 2: the upper bits alone tell.
     let less = |least: u32, test: &str| {
         format!("{start}if r2 <= {least} goto out\nr4 = r2\nr4 += -20\nr5 = 2\n{test}r0 = 4\nout:\nexit")
     };
@@ -430,9 +430,9 @@ fn a_read_at_a_varying_place_of_the_stack_may_be_of_what_was_never_put_there() {
     };
     let limits = Limits::default();
     assert!(equivalent(kind, &read(7, ""), &read(7, "r5 = 1\n"), &limits));
-    // What was put elsewhere lies among other bytes that were not.
+    // Bytes put elsewhere lie among others that were not.
     assert!(!equivalent(kind, &read(15, ""), &read(15, "").replace("r10 - 16", "r10 - 24"), &limits));
-    // Unless a comparison says that it is not read.
+    // Unless a comparison shows that it is not read.
     let below = "if r2 < 8 goto on\nr2 = 3\non:\n";
     assert!(equivalent(kind, &read(15, below), &read(15, &below.replace("< 8", "<= 7")), &limits));
     assert!(!equivalent(kind, &read(15, below), &read(15, &below.replace("< 8", "<= 8")), &limits));
@@ -453,7 +453,7 @@ fn what_was_put_on_one_way_is_there_where_that_was_taken() {
         for other in [flag.replace("< 7", "< 8"), flag.replace("r10 - 16) = r3", "r10 - 16) = r2")] {
             assert!(!equivalent(kind, &plain, &other, &limits), "{other}");
         }
-        // On the other way something is there that nobody knows: the same each time, wherever the two keep it.
+        // On the other way an unknown value is there: the same each time, wherever the two keep it.
         for (a, b) in [(read(8, 1, 2), read(16, 8, 2)), (read(8, 1, 1), read(16, 8, 8))] {
             assert!(equivalent(kind, &a, &b, &limits), "{a}\n{b}");
             assert!(equivalent(kind, &b, &a, &limits), "{b}\n{a}");
@@ -478,7 +478,7 @@ fn a_byte_of_the_stack_that_was_never_written_is_any_but_one() {
     for limits in [Limits::default(), by_steps()] {
         let same = [
             (byte(8, 7, "-"), byte(40, 23, "-")),
-            // A cycle: each is what another was.
+            // A cycle: each is the former value of another.
             (byte(8, 7, "-"), byte(7, 8, "-")),
             (byte(8, 8, "^"), byte(3, 3, "^")),
             (one_way(8, 5, 16), one_way(24, 5, 1)),
@@ -501,7 +501,7 @@ fn a_byte_of_the_stack_that_was_never_written_is_any_but_one() {
             assert!(!equivalent(kind, &b, &a, &limits), "{b}\n{a}");
         }
     }
-    // What a function that is called finds is what nobody knows, each time anew.
+    // A called function finds unknown bytes, fresh ones each time.
     let twice = |between: &str| {
         format!(
             "goto main\nbody:\nr0 = *(u8 *)(r10 - 8)\nexit\nmain:\ncall body\nr6 = r0\n{between}call body\nr0 -= r6\nexit"
@@ -571,7 +571,7 @@ fn a_call_may_read_beyond_a_gap_in_what_was_put_on_the_stack() {
     assert!(!proven(&given("r6"), &given("r6").replace("r1 + 4", "r1 + 3")));
 }
 
-/// A program with where its function is, at slot 1.
+/// A program with the address of its function at slot 1.
 fn placed(text: &str) -> String {
     let whole = encode_all(&assemble(&text.replace("FUNCTION", "0")).expect("our own text"));
     let at = whole.iter().position(|raw| raw.code == 0x18 && raw.src == 4).expect("the function") as i32;
@@ -580,7 +580,7 @@ fn placed(text: &str) -> String {
 
 #[test]
 fn loops_over_functions_that_are_given_the_stack_are_run_round_by_round() {
-    // The rounds, and what is on the stack afterwards, which begins with a number from outside.
+    // The rounds, and the stack afterwards, which begins with a number from outside.
     let looped = |count: &str, at: u32, body: &str| {
         placed(&format!(
             "goto main\nbody:\n{body}exit\nmain:\nr6 = *(u32 *)(r1 + 12)\n*(u64 *)(r10 - {at}) = r6\nr1 = {count}\n\
@@ -599,7 +599,7 @@ fn loops_over_functions_that_are_given_the_stack_are_run_round_by_round() {
     assert!(proven(&looped("0", 8, &all), &plain(0, 0)));
     let to_two = adds("r0 = 0\nif r1 != 2 goto on\nr0 = 1\non:\n");
     assert!(proven(&looped("64", 8, &to_two), &plain(3, 3)));
-    // Whether it leaves hangs on what nobody knows.
+    // The exit depends on an unknown value.
     let odd = adds("r0 = r6\nr0 &= 1\n");
     let other = odd.replace("r0 = r6\nr0 &= 1", "r0 = r6\nr0 <<= 63\nr0 >>= 63");
     assert!(proven(&looped("5", 8, &odd), &looped("5", 16, &other)));
@@ -613,7 +613,7 @@ fn loops_over_functions_that_are_given_the_stack_are_run_round_by_round() {
     ] {
         assert!(!proven(&a, &b), "{a}\n{b}");
     }
-    // Too many rounds, and nobody knows how many: by what any round does.
+    // Too many rounds, and their number is unknown: compared by the effect of an arbitrary round.
     for count in ["65", "r6"] {
         let same = other.replace("r0 <<= 63\nr0 >>= 63", "r0 &= 1");
         assert!(proven(&looped(count, 8, &all), &looped(count, 24, &all)));
@@ -622,7 +622,7 @@ fn loops_over_functions_that_are_given_the_stack_are_run_round_by_round() {
             (looped(count, 8, &all), looped(count, 8, &all.replace("r6 += r1", "r6 += 1"))),
             (looped(count, 8, &all), looped(count, 8, &odd)),
             (looped(count, 8, &all), looped("66", 8, &all)),
-            // What lies there when it begins.
+            // The initial contents.
             (
                 looped(count, 8, &all),
                 looped(count, 8, &all).replace("*(u64 *)(r10 - 8) = r6", "*(u64 *)(r10 - 8) = 6"),
@@ -657,7 +657,7 @@ fn the_number_of_a_round_is_not_that_of_a_loop_within_it() {
 
 #[test]
 fn a_function_that_is_given_the_stack_may_find_pointers_there() {
-    // A pointer to the context, and a number behind it, which grows by what the program's context says.
+    // A pointer to the context, and a number behind it, which grows by a field of the program's context.
     let found = |at: u32, pointer: &str, body: &str| {
         placed(&format!(
             "goto main\nbody:\n{body}r0 = 0\nexit\nmain:\nr6 = *(u32 *)(r1 + 12)\nr7 = r1\n*(u64 *)(r10 - {number}) = r6\n\
@@ -674,7 +674,7 @@ fn a_function_that_is_given_the_stack_may_find_pointers_there() {
         // Another field, by displacement and by pointer.
         (found(16, "r7", grows), found(16, "r7", &grows.replace("r3 + 16", "r3 + 12"))),
         (found(16, "r7", grows), found(16, "r7", grows).replace("r8 = r7", "r8 = r7\nr8 += 4")),
-        // A pointer into the stack is not followed: it changes what is not seen.
+        // A pointer into the stack is not followed: it changes bytes that are not tracked.
         (
             found(16, "r10", "r3 = *(u64 *)(r2 + 0)\n*(u64 *)(r3 - 64) = 1\n"),
             found(16, "r10", "r3 = *(u64 *)(r2 + 0)\n*(u64 *)(r3 - 64) = 2\n"),
@@ -688,7 +688,7 @@ fn a_function_that_is_given_the_stack_may_find_pointers_there() {
     ] {
         assert!(!proven(&a, &b), "{a}\n{b}");
     }
-    // Where nothing was put is something that nobody knows, and that both have.
+    // Bytes that were never put are unknown, and the same in both.
     let fresh = "*(u64 *)(r2 - 16) = 1\nr3 = *(u64 *)(r2 - 8)\n*(u64 *)(r2 + 8) = r3\n";
     assert!(proven(&found(16, "r7", fresh), &found(32, "r7", fresh)));
     assert!(!proven(&found(16, "r7", fresh), &found(32, "r7", &fresh.replace("r2 - 8", "r2 - 16"))));
@@ -696,7 +696,7 @@ fn a_function_that_is_given_the_stack_may_find_pointers_there() {
 
 #[test]
 fn functions_that_are_called_for_each_entry_are_compared_on_any() {
-    // What is counted of the values of a map, some of which are set.
+    // A count over the values of a map, some of which are set.
     let each = |map: u32, at: u32, body: &str| {
         placed(&format!(
             "goto main\nbody:\n{body}r0 = 0\nexit\nmain:\nr6 = *(u32 *)(r1 + 12)\n*(u64 *)(r10 - {at}) = r6\nr1 = {map} ll\n\
@@ -724,7 +724,7 @@ fn functions_that_are_called_for_each_entry_are_compared_on_any() {
     ] {
         assert!(!proven(&a, &b), "{a}\n{b}");
     }
-    // Twice is not once, and what is read afterwards is not what it was.
+    // Twice is not once, and a value read afterwards is not the earlier one.
     let looked_up = "*(u64 *)(r10 - 64) = 0\n*(u64 *)(r10 - 56) = 0\n*(u64 *)(r10 - 48) = 0\n*(u64 *)(r10 - 40) = 0\nr1 = 1 ll\n\
          r2 = r10\nr2 += -64\ncall map_lookup_elem\nif r0 == 0 goto out\nr6 = *(u8 *)(r0 + 1)\n";
     let around = |first: &str, last: &str| {
@@ -795,7 +795,7 @@ fn loops_over_functions_that_do_the_same_do_the_same() {
     ] {
         assert!(!proven(&a, &b), "{a}\n{b}");
     }
-    // What is known before the loop need not be so in its second round.
+    // Facts before the loop need not hold in its second round.
     let known = format!("{}r0 = *(u8 *)(r0 + 0)\nif r0 != 5 goto out\n", looked_up("out\n"));
     let asks = format!(
         "{}r1 = *(u8 *)(r0 + 0)\n*(u8 *)(r0 + 0) = 6\nr0 = 0\nif r1 == 5 goto done\nr0 = 1\ndone:\nexit\nnone:\nr0 = 0\n",
@@ -820,14 +820,14 @@ fn a_value_of_a_map_does_not_lie_on_the_stack() {
     let never = asked("r8").replace("if r7 == r9 goto out\n", "");
     assert!(judged("", &asked("r8"), &never));
     assert!(judged("", &asked("r8"), &asked("r10").replace("r0 = 3", "r9 += -8\nr0 = 3")));
-    // Another value may be the same, and an address is known to nobody.
+    // Another value may be the same, and nobody knows an address.
     for other in ["r0", "r6", "r7"] {
         assert!(!judged("", &asked(other), &never), "{other}");
     }
 }
 
-/// An object with one program, of which the last load has a displacement that a loader puts in: where the field lies that
-/// `access` names, of an object of `count` words.
+/// An object with one program whose last load has a displacement that a loader sets: the offset of the field
+/// that `access` names, in an object of `count` words.
 fn relocated(text: &str, access: &str, count: u32) -> (Object, FuncId) {
     let (mut object, func) = object(ProgramType::XDP, text);
     let mut btf = BtfBuilder::new();
@@ -859,12 +859,12 @@ fn a_relocated_load_of_the_stack_stays_within_its_object() {
     };
     let (plain, moved, turned) = (read(16, 2, 3), read(24, 2, 3), read(24, 3, 2));
     assert!(same(&plain, &moved, ["0:1"; 2], 2));
-    // Of another field, of an object that is not the first, of one of which half was never written.
+    // Another field, an object that is not the first, an object of which half was never written.
     assert!(!same(&plain, &moved, ["0:1", "0:0"], 2));
     assert!(!same(&plain, &moved, ["1:1"; 2], 2));
     assert!(!same(&plain, &moved, ["0:1"; 2], 4));
     assert!(!same(&plain, &turned, ["0:1"; 2], 2));
-    // Where the object is not aligned the field is.
+    // If the object is not aligned, the field is.
     let odd = plain.replace("r4 += -16", "r4 += -18");
     assert!(same(&odd, &odd.replace("r4 +=", "r5 = 1\nr4 +="), ["0:1"; 2], 2));
     assert!(!same(&odd, &plain, ["0:1"; 2], 2));

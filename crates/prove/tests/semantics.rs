@@ -1,8 +1,9 @@
-//! What the prover takes instructions to mean: each one's term form, evaluated on random operands, against the kernel.
+//! Compares the prover's meaning of instructions with the kernel: the term form of each one, evaluated on
+//! random operands.
 //!
-//! The programs are those that the interpreter is held against the kernel with; here they go through the prover's executor,
-//! and what it says that they leave in the packet is evaluated. `MILLSTREAM_CASES` sets how many pairs of operands each
-//! instruction is tried on; with `MILLSTREAM_RESULTS` the figures are kept in that directory.
+//! The programs are those used to compare the interpreter with the kernel; here they go through the prover's
+//! executor, and the resulting terms for the packet are evaluated. `MILLSTREAM_CASES` sets the number of
+//! pairs of operands for each instruction; with `MILLSTREAM_RESULTS` the figures are kept in that directory.
 
 #[path = "../../interp/tests/snippets/mod.rs"]
 mod snippets;
@@ -20,7 +21,7 @@ const CASES: usize = 2000;
 /// Pairs that are evaluated at once.
 const LANES: usize = 128;
 
-/// Holds a group of instructions against the kernel; gives how many results were compared.
+/// Compares a group of instructions with the kernel; returns the number of results compared.
 fn compare(group: &[String], random: &mut Random, cases: usize) -> usize {
     let insns = assemble(&program(group)).expect("our own text");
     let slots: Vec<u64> = encode_all(&insns).iter().map(|slot| u64::from_le_bytes(slot.to_bytes())).collect();

@@ -1,5 +1,5 @@
-//! Metropolis-Hastings over candidates of one window, with the proposal rules and error costs of K2 (section 3, tables 8
-//! and 10), for windows that are too long to enumerate.
+//! Metropolis-Hastings over candidates of one window, with the proposal rules and error costs of K2 (section
+//! 3, tables 8 and 10), for windows that are too long to enumerate.
 
 use std::time::Instant;
 
@@ -15,15 +15,16 @@ use crate::pool::Pool;
 use crate::trial::{Fate, Trial};
 use crate::window::insns;
 
-/// Weights of a chain: of errors, of the cost, and the probabilities of the six proposal rules.
+/// Parameters of a chain: weights of errors and of the cost, and the probabilities of the six proposal rules.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
     measure: Measure,
-    /// Whether tests that come out right count for the chain, beside errors.
+    /// True if the number of passed tests counts, beside errors.
     by_tests: bool,
     error: f64,
     cost: f64,
-    /// Replace an instruction, an operand, by nothing, exchange memory 1 and 2, replace two in a row.
+    /// Replace an instruction, replace an operand, delete an instruction, memory exchange 1 and 2, replace
+    /// two in a row.
     rules: [f64; 6],
 }
 
@@ -67,7 +68,7 @@ pub(crate) const SETTINGS: [Setting; 5] = [
 ];
 
 impl Setting {
-    /// Without the rules that are left out.
+    /// The setting without the rules that are switched off.
     pub(crate) fn without(mut self, options: &Options) -> Setting {
         for (n, p) in self.rules.iter_mut().enumerate() {
             if options.leaves_out(Part::Rule(n)) {
@@ -78,10 +79,10 @@ impl Setting {
     }
 }
 
-/// Of a candidate that passes the tests but is refused or not proven.
+/// Cost of a candidate that passes the tests but is refused or not proven.
 const REFUSED: f64 = 40.0;
 
-/// A chain: a candidate and its cost. `None` stands where an instruction was left out.
+/// A chain: a candidate and its cost. `None` stands in place of a deleted instruction.
 struct Chain<'a, 'b, 'w> {
     t: &'a mut Trial<'w>,
     pool: &'a Pool,
@@ -147,7 +148,7 @@ impl Chain<'_, '_, '_> {
         self.t.counts.candidates += 1;
         let steps = self.steps(&next);
         let performance = self.performance(&steps);
-        // The most that would be accepted, so that hopeless candidates are not run on all tests.
+        // The highest cost that would be accepted, so that hopeless candidates are not run on all tests.
         let limit = self.cost - self.random.unit().max(1e-12).ln();
         let most = ((limit - performance) / self.setting.error).max(0.0);
         let most = if most > 1e9 { u64::MAX } else { most as u64 };
@@ -169,7 +170,7 @@ impl Chain<'_, '_, '_> {
         (self.now, self.cost) = (next, cost);
     }
 
-    /// A candidate by one of the six rules.
+    /// A candidate made by one of the six rules.
     fn proposal(&mut self) -> Option<Vec<Option<Step>>> {
         let mut next = self.now.clone();
         let at = self.random.below(next.len());

@@ -1,9 +1,9 @@
-//! A function as blocks of instructions whose jumps name blocks, so that lines can come and go.
+//! A function as blocks of instructions whose jumps name blocks, so that lines can be inserted and removed.
 
 use millstream_isa::{Insn, decode_all, encode_all};
 use millstream_object::{CoreRelo, Function, LineInfo, NewFunction, Reloc, RelocKind};
 
-/// An instruction with what belongs to it.
+/// An instruction with its target, relocations and source line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Line {
     pub(crate) insn: Insn,
@@ -15,26 +15,26 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// A new instruction that nothing belongs to.
+    /// A new instruction without any of these.
     pub(crate) fn new(insn: Insn) -> Line {
         Line { insn, target: None, reloc: None, core: None, source: None }
     }
 }
 
-/// Instructions that are entered at the first only.
+/// A basic block: it is entered at its first instruction only.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Block {
     pub(crate) lines: Vec<Line>,
-    /// Blocks that may follow.
+    /// Successors.
     pub(crate) next: Vec<usize>,
-    /// Blocks that may come before.
+    /// Predecessors.
     pub(crate) before: Vec<usize>,
     /// Number of the first line among all lines.
     pub(crate) first: u32,
 }
 
 impl Block {
-    /// Whether control may run into the block that stands after this one.
+    /// Returns true if control may fall through into the next block.
     pub(crate) fn falls_through(&self) -> bool {
         !matches!(self.lines.last(), Some(Line { insn: Insn::Jump { .. } | Insn::Exit, .. }))
     }
@@ -47,7 +47,7 @@ pub(crate) struct Code {
 }
 
 impl Code {
-    /// The blocks of a function; [`None`] if it has what is not understood (invalid jumps).
+    /// The blocks of a function; [`None`] if it has invalid jumps.
     pub(crate) fn new(f: &Function) -> Option<Code> {
         let insns = decode_all(&f.insns).ok()?;
         let goal = |slot: usize, insn: &Insn| {
@@ -95,7 +95,7 @@ impl Code {
         Some(code)
     }
 
-    /// Brings what blocks know of each other up to date.
+    /// Updates the edges between blocks.
     pub(crate) fn link(&mut self) {
         for b in &mut self.blocks {
             b.next.clear();
@@ -131,13 +131,13 @@ impl Code {
         before.map(|l| l.insn.slots() as u32).sum()
     }
 
-    /// Lines, by block and place there, as assembly, with their jumps in place.
+    /// Lines, by block and place in it, as assembly, with their jumps resolved.
     pub(crate) fn text(&self, places: &[(usize, usize)]) -> Vec<String> {
         let (insns, _) = self.laid_out();
         places.iter().map(|(b, line)| insns[self.blocks[*b].first as usize + line].to_string()).collect()
     }
 
-    /// The instructions with their jumps in place, and the slots with a relocation.
+    /// The instructions with their jumps resolved, and the slots with a relocation.
     pub(crate) fn laid_out(&self) -> (Vec<Insn>, Vec<(u32, RelocKind)>) {
         let mut start = Vec::with_capacity(self.blocks.len() + 1);
         let mut at = 0i64;

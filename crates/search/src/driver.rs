@@ -1,9 +1,10 @@
-//! The search over a function: which windows, how hard, and what becomes of the function.
+//! The search over a function: the choice of windows, the effort for each, and the replacements in the
+//! function.
 //!
-//! Rounds of growing effort go over all windows. Windows are worked on in batches, by several threads; what was found is
-//! put in in order, and only if the function as a whole became better by the goal. After each round the caller is asked
-//! whether it takes the function (the kernel is not this crate's business); what it refuses is taken back, the replacement
-//! to blame found by bisection, and not made again.
+//! Rounds of growing effort go over all windows. Windows are worked on in batches, by several threads.
+//! Replacements are made in order, and only if the function as a whole becomes better by the goal. After each
+//! round the caller is asked if it accepts the function (the kernel is not this crate's business). A refused
+//! version is rolled back; bisection finds the replacement to blame, which is not made again.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -30,56 +31,56 @@ use crate::splice::{lesson, replaced};
 use crate::store::{Entry, Form, Naming, Store};
 use crate::window::{Analysis, Span, Window, chain, cut};
 
-/// Windows that are worked on at a time: what is found in one is not known in the others.
+/// Windows that are worked on at a time: the results of one are not known to the others.
 const BATCH: usize = 24;
-/// Time of one question to the solver.
+/// Time limit of one question to the solver.
 const QUESTION: Duration = Duration::from_millis(250);
-/// Rounds over all windows, at most.
+/// Most rounds over all windows.
 const MOST_ROUNDS: usize = 60;
 
-/// How to search.
+/// Options of a search.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What makes code better.
+    /// Goal by which code is compared.
     pub goal: Goal,
     /// Instruction set version that may be used, 1 to 4.
     pub isa: u8,
     /// Threads.
     pub jobs: usize,
-    /// Where randomness begins.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// For what is not equal by form; without it such replacements are not made.
+    /// Solver for replacements that are not equal by form; without it these are not made.
     pub solver: Option<Solver>,
-    /// What is left out, to see what it is worth.
+    /// Parts that are switched off, to measure their worth.
     pub without: Vec<Part>,
     /// Rules that are tried first.
     pub rules: Arc<Rules>,
-    /// Whether what is found is kept as lessons.
+    /// True if replacements are kept as lessons.
     pub learn: bool,
-    /// How many versions of a function from before its last replacements are kept.
+    /// Most versions of a function from before its last replacements that are kept.
     pub keep: usize,
 }
 
 impl Options {
-    /// Whether a part is left out.
+    /// Returns true if a part is switched off.
     pub fn leaves_out(&self, part: Part) -> bool {
         self.without.contains(&part)
     }
 }
 
-/// How long to search.
+/// Limits of a search.
 #[derive(Clone, Debug)]
 pub struct Budget {
-    /// Not after this.
+    /// Deadline.
     pub until: Instant,
-    /// Rounds of growing effort, at most.
+    /// Most rounds of growing effort.
     pub rounds: usize,
-    /// Set when what there is should be returned.
+    /// Set to end the search early with its results so far.
     pub stop: Option<&'static AtomicBool>,
 }
 
 impl Budget {
-    /// So long from now.
+    /// A budget of so much time from now.
     pub fn of(time: Duration) -> Budget {
         Budget { until: Instant::now() + time, rounds: MOST_ROUNDS, stop: None }
     }
@@ -92,29 +93,29 @@ impl Budget {
 /// A replacement that was made.
 #[derive(Clone, Debug, Serialize)]
 pub struct Found {
-    /// What found it.
+    /// Engine that found it.
     pub engine: Engine,
-    /// The slot of its first instruction, in the function as it was then.
+    /// The slot of its first instruction, in the function at that time.
     pub slot: u32,
     /// The instructions before, as assembly.
     pub before: Vec<String>,
     /// The instructions after.
     pub after: Vec<String>,
-    /// Whether the solver had to be asked; else both came out as the same terms.
+    /// True if the solver had to be asked; otherwise both came out as the same terms.
     pub solver: bool,
     /// The rule that it is an instance of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
 }
 
-/// What was done in a search.
+/// Statistics of a search.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Tally {
     /// Windows worked on, by engine.
     pub windows: BTreeMap<Engine, u64>,
     /// Candidates run on tests.
     pub candidates: u64,
-    /// Candidates that passed tests and rules, and went to be proven.
+    /// Candidates that passed tests and rules, and were passed on to the prover.
     pub passed: u64,
     /// Of these, refuted by the solver.
     pub refuted: u64,
@@ -152,7 +153,7 @@ impl Tally {
         [candidates, passed, refuted, undecided, by_form, asked, lookups, hits, refused, rounds]
     }
 
-    /// Both together.
+    /// Adds another tally.
     pub fn add(&mut self, other: &Tally) {
         for (engine, n) in &other.windows {
             *self.windows.entry(*engine).or_default() += n;
@@ -168,8 +169,8 @@ impl Tally {
 pub struct Improved {
     /// Its contents.
     pub function: NewFunction,
-    /// What it was before its last replacements, the best first: by prediction no better, but accepted too. The function as it was
-    /// before the first one is not among them.
+    /// Versions from before its last replacements, the best first: predicted to be no better, but accepted,
+    /// too. The function from before the first one is not among them.
     pub earlier: Vec<NewFunction>,
     /// The replacements, in order.
     pub found: Vec<Found>,
@@ -177,11 +178,11 @@ pub struct Improved {
     pub before: Cost,
     /// Its cost after.
     pub after: Cost,
-    /// What was done.
+    /// Statistics.
     pub tally: Tally,
 }
 
-/// A search, which remembers what it found from one function to the next.
+/// A search, which remembers its results from one function to the next.
 #[derive(Debug)]
 pub struct Search {
     options: Options,
@@ -190,18 +191,18 @@ pub struct Search {
 }
 
 impl Search {
-    /// A new one.
+    /// A new search.
     pub fn new(options: Options) -> Search {
         Search { options, store: Store::default(), lessons: Vec::new() }
     }
 
-    /// What was found since this was asked last, if that was wanted.
+    /// Lessons since the last call, if they were wanted.
     pub fn lessons(&mut self) -> Vec<Lesson> {
         std::mem::take(&mut self.lessons)
     }
 
-    /// Searches a function of an object; [`None`] if it cannot be read. `accepts` is asked for each version of the
-    /// function that would be returned.
+    /// Searches a function of an object; [`None`] if it cannot be read. `accepts` is asked about each version
+    /// of the function that would be returned.
     pub fn improve(
         &mut self,
         object: &Object,
@@ -213,7 +214,7 @@ impl Search {
         self.improve_code(code, World::new(object, func), budget, accepts)
     }
 
-    /// The same for code by itself.
+    /// The same for code on its own.
     pub(crate) fn improve_code(
         &mut self,
         code: Code,
@@ -247,7 +248,7 @@ impl Search {
     }
 }
 
-/// The cost of a function, as it is reported in the end.
+/// The cost of a function, as reported in the end.
 fn cost_of(code: &Code, world: &World) -> Cost {
     let (insns, relocs) = code.laid_out();
     let map = |&(slot, kind): &(u32, RelocKind)| match kind {
@@ -259,7 +260,7 @@ fn cost_of(code: &Code, world: &World) -> Cost {
     cost::Code { insns: &insns, symbols: &symbols, maps: &maps }.cost(Table::current(), &Weights::Static)
 }
 
-/// What there is of a function on the way.
+/// State of the search over a function.
 struct Hunt<'a> {
     options: &'a Options,
     store: &'a mut Store,
@@ -269,17 +270,17 @@ struct Hunt<'a> {
     found: Vec<Found>,
     /// The window of each replacement.
     forms: Vec<Form>,
-    /// Windows that are left alone.
+    /// Windows that are not tried again.
     banned: FxHashSet<Form>,
     tally: Tally,
     /// Replacements that the caller has accepted.
     accepted: usize,
-    /// What is known of which version.
+    /// Analysis of a version, with the version.
     analyzed: Option<((usize, u64), Rc<Analyzed>)>,
     lessons: &'a mut Vec<Lesson>,
 }
 
-/// A version of a function with what is known of it.
+/// A version of a function with its analysis.
 struct Analyzed {
     code: Code,
     world: Arc<World>,
@@ -300,7 +301,7 @@ impl Analyzed {
     }
 }
 
-/// How something was found: by what, and by which rule.
+/// Origin of a replacement: the engine, and the rule.
 type How = (Engine, Option<usize>);
 
 /// A question to the workers, with its number in the batch.
@@ -331,7 +332,7 @@ impl<'a> Hunt<'a> {
                 let thread = std::thread::Builder::new().stack_size(STACK);
                 workers += usize::from(thread.spawn_scoped(scope, worker).is_ok());
             }
-            // Without anybody to answer nothing is asked.
+            // Without workers nothing is asked.
             if workers > 0 {
                 self.rounds(budget, accepts, &ask, &answers);
             }
@@ -357,7 +358,7 @@ impl<'a> Hunt<'a> {
             self.round(effort(round), budget, ask, answers, &mut prover);
             self.settle(accepts);
             self.tally.rounds += 1;
-            // What was found may make cheap finds possible, and what was refused may have been more than was wrong.
+            // A replacement may make cheap ones possible, and a refusal may have taken back good ones, too.
             let found = self.history.len() > before.0 || self.tally.refused > before.1;
             round = if found && round < LEVELS.len() - 1 { 0 } else { round + 1 };
         }
@@ -417,13 +418,13 @@ impl<'a> Hunt<'a> {
         }
     }
 
-    /// Whether rules may have something to say of these lines.
+    /// Returns true if some rule may match these lines.
     fn may_match(&self, code: &Code, span: Span) -> bool {
         let places = chain(code, span.block, span.line, span.count);
         self.options.rules.may_match(places.into_iter().map(|(b, i)| code.blocks[b].lines[i].insn))
     }
 
-    /// Waits for a batch, and puts in what was found.
+    /// Waits for a batch, and makes the replacements found.
     fn collect(
         &mut self,
         tasks: &[(Form, Naming)],
@@ -470,7 +471,7 @@ impl<'a> Hunt<'a> {
         self.tally.asked += o.asked;
     }
 
-    /// Puts in what was found before the function changed, if it still holds.
+    /// Makes a replacement that was found before the function changed, if it still holds.
     fn again(&mut self, task: &Task, steps: Vec<Step>, how: How, form: &Form, prover: &mut Windows) {
         let known = self.known();
         let Some(window) = cut(&known.analysis(), task.window.span).filter(|w| w.steps == task.window.steps)
@@ -485,7 +486,7 @@ impl<'a> Hunt<'a> {
         }
     }
 
-    /// What is known of the function as it is now.
+    /// Analysis of the current version.
     fn known(&mut self) -> Rc<Analyzed> {
         let version = (self.history.len(), self.tally.refused);
         match &self.analyzed {
@@ -498,12 +499,12 @@ impl<'a> Hunt<'a> {
         }
     }
 
-    /// The function as it is now.
+    /// Current version of the function.
     fn code(&self) -> &Code {
         &self.history[self.history.len() - 1].0
     }
 
-    /// Puts a replacement in, if that makes the function better.
+    /// Makes a replacement, if it makes the function better.
     fn put_in(&mut self, window: &Window, steps: &[Step], (engine, rule): How, form: &Form, solver: bool) {
         let now = self.history[self.history.len() - 1].1;
         let code = replaced(self.code(), window, steps);
@@ -529,7 +530,7 @@ impl<'a> Hunt<'a> {
         self.forms.push(form.clone());
     }
 
-    /// Asks the caller for what was made since it was asked last, and takes back what it refuses.
+    /// Asks the caller about the replacements since the last call, and rolls back those that it refuses.
     fn settle(&mut self, accepts: &mut dyn FnMut(&NewFunction) -> bool) {
         while self.accepted + 1 < self.history.len() {
             if accepts(&self.code().function()) {

@@ -1,4 +1,4 @@
-//! What is tried on one window, by how much effort may be spent on it.
+//! Engines that are run on one window, depending on the effort allowed.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use crate::synthesis;
 use crate::trial::{Counts, Fate, Trial};
 use crate::window::Window;
 
-/// What found a replacement.
+/// Engine that finds replacements.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Engine {
@@ -46,27 +46,27 @@ impl Engine {
     ];
 }
 
-/// How hard a window is looked at.
+/// Effort for a window.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effort {
-    /// A number, for the store: what was not found with one is not looked for with less.
+    /// Level, for the store: a search that failed at one level is not repeated at a lower one.
     pub(crate) level: u8,
     /// Sizes of windows.
     pub(crate) sizes: (usize, usize),
-    /// Every so many lines one begins.
+    /// Lines from the start of one window to the start of the next.
     pub(crate) stride: usize,
-    /// What is tried.
+    /// Engine to run, with its limits.
     pub(crate) work: Work,
 }
 
-/// What is tried on a window.
+/// Work on a window.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Work {
     /// Rules.
     Rules,
     /// Its neighbourhood.
     Shrink,
-    /// All sequences of so many instructions.
+    /// All sequences of up to so many instructions.
     Short(usize),
     /// Sketches.
     Sketches,
@@ -75,7 +75,7 @@ pub(crate) enum Work {
 }
 
 impl Work {
-    /// What does it.
+    /// The engine that does it.
     pub(crate) fn engine(self) -> Engine {
         match self {
             Work::Rules => Engine::Rules,
@@ -90,7 +90,7 @@ impl Work {
 /// Longest time for one window.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
-/// What comes before each first level.
+/// Pass over all windows before each first level.
 pub(crate) const RULES: Effort = Effort { level: 0, sizes: (1, LONGEST), stride: 1, work: Work::Rules };
 
 /// The first levels; after these, chains get longer and longer.
@@ -124,17 +124,17 @@ pub(crate) struct Task {
     pub(crate) window: Window,
     pub(crate) effort: Effort,
     pub(crate) seed: u64,
-    /// What was better elsewhere.
+    /// A better sequence found elsewhere.
     pub(crate) hint: Option<Vec<Step>>,
-    /// What rules make of it.
+    /// Right sides of matching rules, with the rules' numbers.
     pub(crate) rules: Vec<(usize, Vec<Step>)>,
 }
 
-/// What came of it.
+/// Result of the work on a window.
 #[derive(Default)]
 pub(crate) struct Outcome {
     pub(crate) better: Option<(Vec<Step>, Option<Engine>)>,
-    /// The rule that did it.
+    /// The rule that was applied.
     pub(crate) rule: Option<usize>,
     pub(crate) counts: Counts,
     pub(crate) by_form: u64,
@@ -183,7 +183,7 @@ fn attempt(
             enumerate::shrink(t, &pool, deadline);
         }
         Work::Short(most) => {
-            // What is no shorter is not worth it.
+            // A result that is no shorter is not worth the effort.
             enumerate::short(t, &pool, most.min(task.window.steps.len().saturating_sub(1)), deadline);
         }
         Work::Sketches => {
@@ -204,7 +204,7 @@ fn attempt(
     Some(engine)
 }
 
-/// What was found is made better by small changes.
+/// Improves the best candidate by small changes.
 fn polish(t: &mut Trial<'_>, pool: &Pool, options: &Options, deadline: Instant) {
     if t.best.is_some() && !options.leaves_out(Part::Engine(Engine::Neighbourhood)) {
         enumerate::shrink(t, pool, deadline);

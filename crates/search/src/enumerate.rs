@@ -1,9 +1,9 @@
 //! Enumeration: the neighbourhood of a window, and all short sequences.
 //!
-//! [`shrink`] leaves out one or two instructions and changes one other in every way, over and over while that finds
-//! something: windows of any length, exits included. [`short`] builds sequences of up to three instructions from the
-//! left, on all tests at once; two that leave the same behind on all tests count as one, and the last instruction is
-//! looked for backwards, from what is still wrong.
+//! [`shrink`] deletes one or two instructions and changes one other in every way, repeatedly while that finds
+//! something: windows of any length, exits included. [`short`] builds sequences of up to three instructions
+//! from the left, on all tests at once; two that leave the same state on all tests count as one, and the last
+//! instruction is chosen by the remaining differences.
 
 use std::hash::{Hash, Hasher};
 use std::time::Instant;
@@ -17,12 +17,12 @@ use crate::pool::{Pool, free, shift};
 use crate::trial::{Fate, Trial};
 use crate::valid::written;
 
-/// Instructions after which all sequences of three are too many.
+/// Most instructions for which sequences of three are enumerated.
 const MOST_FOR_THREE: usize = 420;
-/// Sequences of two that are followed by a third.
+/// Most sequences of two that are extended by a third.
 const MOST_PAIRS: usize = 60_000;
 
-/// Leaves out and changes instructions while that makes the window better.
+/// Deletes and changes instructions while that makes the window better.
 pub(crate) fn shrink(t: &mut Trial<'_>, pool: &Pool, deadline: Instant) {
     let mut now = t.window.steps.clone();
     for _ in 0..8 {
@@ -35,7 +35,7 @@ pub(crate) fn shrink(t: &mut Trial<'_>, pool: &Pool, deadline: Instant) {
     }
 }
 
-/// One round; whether it found something.
+/// One round; returns true if it found something.
 fn round(t: &mut Trial<'_>, pool: &Pool, now: &[Step], deadline: Instant) -> bool {
     let places: Vec<usize> = (0..now.len()).filter(|&n| free(&now[n]).is_some()).collect();
     let mut without: Vec<Vec<Step>> = Vec::new();
@@ -77,7 +77,7 @@ fn left_out(steps: &[Step], out: &[usize]) -> Vec<Step> {
     steps.iter().enumerate().filter(|(n, _)| !out.contains(n)).map(|(_, s)| *s).collect()
 }
 
-/// The ways to change one instruction a little: its operands, its width, its operation, its size.
+/// Small changes of one instruction: its operands, its width, its operation, its size.
 pub(crate) fn changes(step: Step, pool: &Pool) -> Vec<Step> {
     let mut out = Vec::new();
     let sources = || pool.sources.iter().map(|r| Operand::Reg(*r));
@@ -90,7 +90,8 @@ pub(crate) fn changes(step: Step, pool: &Pool) -> Vec<Step> {
             if matches!(src, Operand::Reg(_)) {
                 any().for_each(|o| push(width, cond, dst, o));
             }
-            // How often registers are equal or in order is guessed by the width in which they are compared: that stays.
+            // The estimate of how often registers are equal or in order depends on the width of the
+            // comparison: the width stays.
             if let Operand::Imm(k) = src {
                 let widths = [Width::W64, Width::W32].into_iter().filter(|w| *w == width || pool.narrow);
                 widths.for_each(|width| bounds(cond, k, |cond, k| push(width, cond, dst, Operand::Imm(k))));
@@ -103,7 +104,7 @@ pub(crate) fn changes(step: Step, pool: &Pool) -> Vec<Step> {
     out
 }
 
-/// The ways to say what a comparison with a constant says.
+/// Equivalent forms of a comparison with a constant.
 fn bounds(cond: Cond, k: i32, mut push: impl FnMut(Cond, i32)) {
     push(cond, k);
     let (other, by) = match cond {
@@ -193,16 +194,16 @@ fn changed_alu<I: Iterator<Item = Operand>>(
     }
 }
 
-/// A sequence that was begun, and the machines of all tests after it.
+/// A partial sequence, and the machines of all tests after it.
 struct Begun {
     steps: Vec<Step>,
     machines: Vec<Machine>,
-    /// The registers that hold what they should not, and whether memory does.
+    /// The registers with wrong values, and true if memory is wrong.
     wrong: u16,
     memory: bool,
 }
 
-/// Looks for all sequences of at most `most` instructions, for windows without exits.
+/// Enumerates all sequences of at most `most` instructions, for windows without exits.
 pub(crate) fn short(t: &mut Trial<'_>, pool: &Pool, most: usize, deadline: Instant) {
     if !t.window.place.exits.is_empty() || t.window.steps.iter().any(|s| free(s).is_none()) {
         return;
@@ -227,7 +228,7 @@ pub(crate) fn short(t: &mut Trial<'_>, pool: &Pool, most: usize, deadline: Insta
                 continue;
             }
             for &insn in &insns {
-                // The last one has to mend what is wrong.
+                // The last one has to correct all differences.
                 if left == 0 && !mends(insn, b) {
                     continue;
                 }
@@ -264,7 +265,7 @@ fn begin(t: &Trial<'_>) -> Begun {
     begun
 }
 
-/// What is wrong after the steps so far.
+/// Updates the differences after the steps so far.
 fn look(t: &Trial<'_>, b: &mut Begun) {
     let live = &t.window.place.end;
     (b.wrong, b.memory) = (0, false);
@@ -276,7 +277,7 @@ fn look(t: &Trial<'_>, b: &mut Begun) {
 }
 
 fn extend(t: &Trial<'_>, b: &Begun, insn: Insn, left: usize) -> Option<Begun> {
-    // Registers that hold nothing are not read.
+    // Undefined registers are not read.
     let undefined = |r: &Reg| {
         t.window.place.entry.regs[r.index()] == millstream_prove::window::Known::Nothing
             && !b.steps.iter().any(|s| matches!(s, Step::Do(i) if written(*i) == Some(*r)))
@@ -303,7 +304,7 @@ fn extend(t: &Trial<'_>, b: &Begun, insn: Insn, left: usize) -> Option<Begun> {
     Some(new)
 }
 
-/// What a sequence leaves behind on all tests.
+/// Fingerprint of the states that a sequence leaves on all tests.
 fn print(b: &Begun) -> u64 {
     let mut h = FxHasher::default();
     for m in &b.machines {

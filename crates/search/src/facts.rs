@@ -1,9 +1,10 @@
-//! What is known of registers and stack at each instruction: a forward dataflow over the blocks of a function.
+//! Facts about registers and stack at each instruction: a forward dataflow analysis over the blocks of a
+//! function.
 //!
-//! Numbers are [`Scalar`]s, which the kernel's verifier tracks too, so that what is proven from them it can see as well.
-//! Addresses say into which space they point. Two registers with one `id` hold the same value (numbers) or count from the
-//! same base (addresses); where paths meet, ids that differ are replaced by a new one, so that an id never outlives
-//! a round of a loop.
+//! Numbers are [`Scalar`]s, which the kernel's verifier tracks, too, so that it can see the facts on which
+//! proofs rest. Addresses have the space into which they point. Two registers with one `id` hold the same
+//! value (numbers) or count from the same base (addresses). At a merge point, ids that differ are replaced by
+//! a new one, so that an id never outlives a round of a loop.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,16 +31,16 @@ pub(crate) const FRAME: usize = 512;
 /// Visits of a block after which ranges are widened.
 const PATIENCE: usize = 6;
 
-/// What a register holds.
+/// Abstract value of a register.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Kind {
-    /// Nothing that may be read.
+    /// Uninitialised: must not be read.
     Uninit,
     /// A number.
     Number(Scalar),
-    /// An address: so many bytes from the base that the id names, or from the upper end of the frame.
+    /// An address: the distance in bytes from the base that the id names, or from the upper end of the frame.
     Address(Space, i64),
-    /// An address in the frame, it is not known which.
+    /// An unknown address in the frame.
     Frame,
     /// The address of a value of a space, or null.
     Maybe(Space),
@@ -67,7 +68,7 @@ pub(crate) enum Cell {
     Byte(u8),
 }
 
-/// What is known at one place.
+/// Facts at one place.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct State {
     pub(crate) regs: [Fact; 11],
@@ -76,7 +77,7 @@ pub(crate) struct State {
     pub(crate) spills: BTreeMap<i16, Fact>,
 }
 
-/// What a context's fields are.
+/// Kind of a context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Context {
     Xdp,
@@ -92,16 +93,16 @@ pub(crate) struct Map {
     pub(crate) value: u32,
 }
 
-/// What the dataflow needs to know beside the function.
+/// Facts from outside the function that the analysis needs.
 #[derive(Clone, Debug)]
 pub(crate) struct World {
     pub(crate) context: Context,
-    /// Whether the function is a program, which gets the context and returns 32 bits.
+    /// True if the function is a program, which gets the context and returns 32 bits.
     pub(crate) program: bool,
     /// The maps.
     pub(crate) maps: Vec<Map>,
-    /// Look-ups whose results are used without a test for null, by the ids of their results: the kernel knows that
-    /// these are not null, for it took the function.
+    /// Look-ups whose results are used without a test for null, by the ids of their results: they are not
+    /// null, since the kernel has accepted the function.
     pub(crate) found: BTreeSet<u32>,
 }
 
@@ -133,7 +134,7 @@ fn context(kind: ProgramType) -> Context {
 }
 
 impl State {
-    /// At the entry of a function.
+    /// The state at the entry of a function.
     pub(crate) fn entry(world: &World) -> State {
         let mut regs = [Fact { kind: Kind::Uninit, id: 0 }; 11];
         for (n, fact) in regs.iter_mut().enumerate() {
@@ -152,7 +153,7 @@ impl State {
         self.regs[r.index()]
     }
 
-    /// The state of two paths that meet at a block. `widen` makes ranges that move go to their ends.
+    /// Joins the state of another path to a block. `widen` widens ranges that grow.
     fn join(&mut self, other: &State, block: usize, widen: bool) -> bool {
         let before = self.clone();
         for (n, (a, b)) in self.regs.iter_mut().zip(&other.regs).enumerate() {
@@ -173,7 +174,7 @@ impl State {
     }
 }
 
-/// The id of what paths meet in.
+/// The id of a value at a merge point.
 fn joined(block: usize, place: usize) -> u32 {
     1 << 31 | (block as u32 & 0xff_ffff) << 7 | place as u32
 }
@@ -198,8 +199,8 @@ fn join(a: Fact, b: Fact, id: u32, widen: bool) -> Fact {
     Fact { kind, id }
 }
 
-/// What is known at the beginning of each block; [`None`] where nothing leads. Says in `world` which look-ups always
-/// find something.
+/// Facts at the beginning of each block; [`None`] if it is unreachable. Records in `world` the look-ups that
+/// always succeed.
 pub(crate) fn analyze(code: &Code, world: &mut World) -> Vec<Option<State>> {
     world.found.clear();
     loop {

@@ -1,4 +1,4 @@
-//! What is looked at after each instruction: bits of registers, bytes of the stack. A backward dataflow.
+//! Liveness after each instruction: bits of registers, bytes of the stack. A backward dataflow analysis.
 
 use millstream_isa::{AluOp, AtomicOp, Callee, Insn, LegacyMode, Operand, Reg, Size, Width};
 use millstream_prove::window::Live;
@@ -10,7 +10,7 @@ use crate::transfer;
 const ALL: u64 = u64::MAX;
 const LOW: u64 = 0xffff_ffff;
 
-/// What is looked at from one place on.
+/// Live values at one place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Looked {
     pub(crate) regs: [u64; 11],
@@ -36,7 +36,7 @@ impl Looked {
         }
     }
 
-    /// What was looked at of a register that is written.
+    /// Removes and returns the live bits of a register that is written.
     fn take(&mut self, r: Reg) -> u64 {
         std::mem::take(&mut self.regs[r.index()])
     }
@@ -49,19 +49,19 @@ impl Looked {
         }
     }
 
-    /// Bytes of the stack, by their offset from its upper end.
+    /// As live registers and bytes of the stack, by their offset from its upper end.
     pub(crate) fn live(&self) -> Live {
         let set = |n: &usize| self.stack[n / 64] >> (n % 64) & 1 == 1;
         Live { regs: self.regs, stack: (0..FRAME).filter(set).map(|n| n as i16 - FRAME as i16).collect() }
     }
 }
 
-/// The bits up to the highest of these: what sums and products depend on.
+/// The bits up to the highest of these: sums and products depend on them.
 fn below(bits: u64) -> u64 {
     if bits == 0 { 0 } else { ALL >> bits.leading_zeros() }
 }
 
-/// What is looked at before an instruction, from what is after it and the state before it.
+/// Live values before an instruction, from those after it and the state before it.
 fn before(insn: Insn, l: &mut Looked, s: &State, world: &World) {
     match insn {
         Insn::Alu { width, op, dst, src } => alu(width, op, dst, src, l),
@@ -129,7 +129,7 @@ fn access(insn: Insn, l: &mut Looked, s: &State) {
             let live = writes(l, s, dst, off, size);
             l.see(dst, ALL);
             let bits = if size == Size::Dw { ALL } else { ALL >> (64 - size.bits()) };
-            // A store is not taken away by this analysis: what it stores must be defined.
+            // This analysis never removes a store: the stored value must be defined.
             l.see_operand(src, if live { bits } else { 1 });
         }
         Insn::StoreRelease { dst, src, .. } => {
@@ -152,7 +152,7 @@ fn alu(width: Width, op: AluOp, dst: Reg, src: Operand, l: &mut Looked) {
     let whole = if width == Width::W32 { LOW } else { ALL };
     let seen = l.take(dst) & whole;
     if seen == 0 {
-        // It is computed all the same, of what must be defined.
+        // It is computed all the same, from operands that must be defined.
         l.see(dst, 1);
         return l.see_operand(src, 1);
     }
@@ -177,7 +177,7 @@ fn reads(l: &mut Looked, s: &State, base: Reg, off: i16, size: Size) {
     }
 }
 
-/// Whether a store is to what is looked at.
+/// Returns true if a store writes live bytes.
 fn writes(l: &mut Looked, s: &State, base: Reg, off: i16, size: Size) -> bool {
     let Ok(Some(at)) = transfer::in_frame(s.get(base).kind, off) else { return true };
     let was = l.stack;
@@ -196,7 +196,7 @@ fn call(l: &mut Looked, s: &State, callee: Callee, world: &World) {
         _ => 5,
     };
     for (n, slot) in l.regs.iter_mut().enumerate().take(arguments + 1).skip(1) {
-        // What the verifier would refuse to read is no argument.
+        // A register that the verifier would refuse to read is no argument.
         if s.regs[n].kind != crate::facts::Kind::Uninit {
             *slot = ALL;
         }
@@ -207,7 +207,7 @@ fn call(l: &mut Looked, s: &State, callee: Callee, world: &World) {
     }
 }
 
-/// What is looked at before each instruction, and after the last, of each block.
+/// Live values before each instruction, and after the last, of each block.
 pub(crate) fn analyze(code: &Code, facts: &[Option<State>], world: &World) -> Vec<Vec<Looked>> {
     let mut states: Vec<Vec<State>> = Vec::with_capacity(code.blocks.len());
     for (n, block) in code.blocks.iter().enumerate() {

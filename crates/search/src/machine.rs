@@ -1,8 +1,8 @@
-//! Runs windows on plain integers: tests that tell most wrong candidates from right ones at once.
+//! Runs windows on plain integers: tests that reject most wrong candidates at once.
 //!
-//! A test gives the registers values that agree with what is known, addresses of one space in some tests close together.
-//! Memory that nobody wrote holds what a hash of its address says. Exits are passed whether taken or not, and everything
-//! that is looked at there is compared, as the prover does.
+//! A test gives the registers values that agree with the known facts, in some tests with the addresses of one
+//! space close together. Memory that nobody wrote holds bytes from a hash of the address. Execution continues
+//! after an exit whether it is taken or not, and all live values there are compared, as in the prover.
 
 use std::hash::{Hash, Hasher};
 
@@ -29,12 +29,12 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// Below `n`.
+    /// A random number below `n`.
     pub(crate) fn below(&mut self, n: usize) -> usize {
         ((self.next() >> 32) as usize * n) >> 32
     }
 
-    /// From 0 to 1.
+    /// A random number from 0 to 1.
     pub(crate) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
@@ -43,20 +43,21 @@ impl Random {
 /// The upper end of the frame in tests.
 const FRAME: u64 = 0x7fff_0000_1000;
 
-/// Where a window is begun.
+/// Initial state of a window.
 #[derive(Clone, Debug)]
 pub(crate) struct Test {
     regs: [u64; 11],
     seed: u64,
-    /// Bytes of memory that are given, by address.
+    /// Given bytes of memory, by address.
     given: Vec<(u64, u8)>,
 }
 
-/// What a register is where it is looked at.
+/// Value of an undefined register.
 const UNDEFINED: u64 = 0x5bad_5bad_5bad_5bad;
 
 impl Test {
-    /// A test that agrees with what is known; every fourth one has addresses of one space close together.
+    /// A random test that agrees with the known facts; every fourth one has addresses of one space close
+    /// together.
     pub(crate) fn random(window: &Window, number: usize, random: &mut Random) -> Test {
         let mut test = Test { regs: [UNDEFINED; 11], seed: random.next(), given: Vec::new() };
         let salt = random.next();
@@ -73,7 +74,7 @@ impl Test {
         test
     }
 
-    /// The test that a solver's counterexample describes, over a random one.
+    /// The test that a solver's counterexample describes, completed by a random one.
     pub(crate) fn refuting(window: &Window, v: &Valuation, random: &mut Random) -> Test {
         let mut test = Test::random(window, 1, random);
         for (n, known) in window.place.entry.regs.iter().enumerate() {
@@ -96,8 +97,8 @@ impl Test {
         test
     }
 
-    /// What a window finds where it begins: its registers, and the bytes that it touches; [`None`] if it touches some
-    /// through what it only comes to hold.
+    /// Initial values of a window: its registers, and the bytes that it accesses; [`None`] if it accesses
+    /// some through an address that it only computes.
     pub(crate) fn valuation(&self, window: &Window) -> Option<Valuation> {
         let mut out = Valuation::default();
         let mut machine = Machine::default();
@@ -133,7 +134,7 @@ impl Test {
     }
 }
 
-/// A value of what is known, the same for the same name in one test.
+/// A value that agrees with a fact, the same for the same name in one test.
 fn value(known: &Known, salt: u64, number: usize) -> u64 {
     match known {
         Known::Nothing => UNDEFINED,
@@ -178,17 +179,17 @@ pub(crate) fn mix(a: u64, b: u64) -> u64 {
     x ^ x >> 31
 }
 
-/// What a machine is in at some point.
+/// State of a machine.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Machine {
     pub(crate) regs: [u64; 11],
     seed: u64,
-    /// Bytes written, the last first to be found; and those given.
+    /// Bytes written, searched from the last to the first, after the given ones.
     memory: Vec<(u64, u8)>,
     given: usize,
 }
 
-/// What is looked at at an exit or in the end.
+/// Live values at an exit or at the end.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Seen {
     taken: bool,
@@ -198,7 +199,7 @@ pub(crate) struct Seen {
 }
 
 impl Machine {
-    /// Begins a test.
+    /// Starts a test.
     pub(crate) fn start(&mut self, test: &Test) {
         self.regs = test.regs;
         self.seed = test.seed;
@@ -240,7 +241,7 @@ impl Machine {
         }
     }
 
-    /// Runs one instruction; whether a branch is taken.
+    /// Runs one instruction; returns true if a branch is taken.
     pub(crate) fn step(&mut self, step: &Step) -> bool {
         let at = |base: u64, off: i16| base.wrapping_add(off as i64 as u64);
         match *step {
@@ -285,12 +286,12 @@ impl Machine {
         false
     }
 
-    /// Whether an address is on the stack.
+    /// Returns true if an address is on the stack.
     fn on_stack(at: u64) -> bool {
         at.wrapping_sub(FRAME - 0x1000) < 0x1000
     }
 
-    /// What is looked at now.
+    /// Live values in the current state.
     pub(crate) fn see(&self, live: &Live, taken: bool) -> Seen {
         let mut seen = Seen { taken, ..Seen::default() };
         for n in 0..11 {
@@ -302,7 +303,8 @@ impl Machine {
         seen
     }
 
-    /// How far from what is wanted the machine is, by the numbers of bits (or their distance) that differ.
+    /// Distance of the state from the expected values, as the number of bits (or the size of the difference)
+    /// by which they differ.
     pub(crate) fn error(&self, live: &Live, taken: bool, want: &Seen, measure: Measure) -> u64 {
         let mut error = if taken == want.taken { 0 } else { 16 };
         for n in 0..10 {
@@ -323,7 +325,7 @@ impl Machine {
         error
     }
 
-    /// The registers that do not hold what is wanted, and whether memory does not.
+    /// The registers with wrong values, and true if memory is wrong.
     pub(crate) fn wrong(&self, live: &Live, want: &Seen) -> (u16, bool) {
         let differs = |n: &usize| self.regs[*n] & live.regs[*n] != want.regs[*n];
         let regs = (0..10).filter(differs).fold(0, |set, n| set | 1 << n);
@@ -340,13 +342,13 @@ impl Machine {
             .any(|(at, b)| *b != self.untouched(*at) && !want.memory.iter().any(|w| w.0 == *at))
     }
 
-    /// Puts what the machine is in into a hash.
+    /// Adds the state of the machine to a hash.
     pub(crate) fn print(&self, h: &mut impl Hasher) {
         self.regs.hash(h);
         self.memory.hash(h);
     }
 
-    /// Whether all that is looked at is as wanted.
+    /// Returns true if all live values are as expected.
     pub(crate) fn agrees(&self, live: &Live, taken: bool, want: &Seen) -> bool {
         taken == want.taken
             && (0..10).all(|n| self.regs[n] & live.regs[n] == want.regs[n])
@@ -354,7 +356,7 @@ impl Machine {
     }
 }
 
-/// How the distance of two values is measured (K2, section 3.2).
+/// Measure of the distance of two values (K2, section 3.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Measure {
     /// Bits that differ.
@@ -367,7 +369,7 @@ impl Measure {
     fn of(self, a: u64, b: u64) -> u64 {
         match self {
             Measure::Bits => u64::from((a ^ b).count_ones()),
-            // Not the difference itself: of two numbers far apart that would drown all else.
+            // Not the difference itself, which for two numbers far apart would dwarf all others.
             Measure::Distance => {
                 let d = a.abs_diff(b).min(a.wrapping_sub(b)).min(b.wrapping_sub(a));
                 u64::from(64 - d.leading_zeros())
@@ -376,7 +378,7 @@ impl Measure {
     }
 }
 
-/// Tests of a window, with what it does in each.
+/// Tests of a window, with its results in each.
 #[derive(Clone, Debug)]
 pub(crate) struct Suite {
     pub(crate) tests: Vec<(Test, Vec<Seen>)>,
@@ -406,7 +408,7 @@ impl Suite {
         self.tests.push((test, seen));
     }
 
-    /// Whether a candidate passes all tests.
+    /// Returns true if a candidate passes all tests.
     pub(crate) fn passes(&self, window: &Window, steps: &[Step], machine: &mut Machine) -> bool {
         self.failed(window, steps, machine).is_none()
     }
@@ -429,7 +431,8 @@ impl Suite {
         })
     }
 
-    /// The error of a candidate over all tests, and in how many it is wrong; above `most` it is not counted on.
+    /// The error of a candidate over all tests, and the number of tests that it fails; stops counting above
+    /// `most`.
     pub(crate) fn error(
         &self,
         window: &Window,

@@ -1,5 +1,5 @@
-//! The parts of the search, by name, so that one can be left out to see what it is worth. What is found without is as
-//! right as what is found with it.
+//! The parts of the search, by name, so that each can be switched off to measure its worth. Results found
+//! without one are as correct as results found with it.
 
 use crate::engines::Engine;
 

@@ -1,4 +1,4 @@
-//! What candidates of a window are made of: registers, constants, operations, places in memory.
+//! Building blocks for candidates of a window: registers, constants, operations, places in memory.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +12,10 @@ use millstream_prove::window::Space;
 
 /// Most constants.
 const MOST_CONSTANTS: usize = 28;
-/// Registers that the window does not mention and that may be used for a value on the way.
+/// Registers that the window does not mention and that may hold intermediate values.
 const SPARE: usize = 2;
 
-/// An access to memory, relative to what an entry register holds.
+/// An access to memory, relative to the value of an entry register.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Slot {
     pub(crate) base: Reg,
@@ -23,7 +23,7 @@ pub(crate) struct Slot {
     pub(crate) size: Size,
 }
 
-/// The parts.
+/// The building blocks.
 #[derive(Clone, Debug)]
 pub(crate) struct Pool {
     /// Registers that may be written.
@@ -36,10 +36,10 @@ pub(crate) struct Pool {
     pub(crate) swaps: Vec<(SwapKind, u8)>,
     pub(crate) loads: Vec<Slot>,
     pub(crate) stores: Vec<Slot>,
-    /// Places of which an atomic sum may be made.
+    /// Places for atomic additions.
     pub(crate) sums: Vec<Slot>,
     pub(crate) extensions: bool,
-    /// Whether halves of registers may be compared.
+    /// True if halves of registers may be compared.
     pub(crate) narrow: bool,
 }
 
@@ -77,7 +77,7 @@ impl Pool {
         }
     }
 
-    /// All instructions of these parts that write `targets` or memory.
+    /// All instructions from these parts that write `targets` or memory.
     pub(crate) fn instructions(&self, targets: &[Reg]) -> Vec<Insn> {
         let mut out = Vec::new();
         for &dst in targets {
@@ -134,7 +134,7 @@ impl Pool {
     }
 }
 
-/// Whether a constant means the same when it is stored at this size.
+/// Returns true if a constant has the same meaning when it is stored with this size.
 fn fits(k: i32, size: Size) -> bool {
     match size {
         Size::B => (-128..256).contains(&k),
@@ -172,7 +172,7 @@ fn swaps(insns: &[Insn]) -> Vec<(SwapKind, u8)> {
     out
 }
 
-/// Constants of the window and what may come of them; those that may be counts of shifts apart.
+/// Constants of the window and constants derived from them; possible shift counts are separate.
 fn constants(window: &Window, insns: &[Insn]) -> (Vec<i32>, Vec<i32>) {
     let mut own: Vec<i64> = Vec::new();
     for insn in insns {
@@ -255,12 +255,12 @@ fn accesses(window: &Window) -> (Vec<Slot>, Vec<Slot>) {
     (loads.into_iter().collect(), stores.into_iter().collect())
 }
 
-/// Whether the second operand is a count of bits.
+/// Returns true if the second operand is a count of bits.
 pub(crate) fn shift(op: AluOp) -> bool {
     matches!(op, AluOp::Lsh | AluOp::Rsh | AluOp::Arsh)
 }
 
-/// The instruction of a step that may be changed.
+/// The instruction of a step, if it may be changed.
 pub(crate) fn free(step: &Step) -> Option<Insn> {
     if let Step::Do(insn) = step { Some(*insn) } else { None }
 }

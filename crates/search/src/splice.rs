@@ -1,4 +1,4 @@
-//! A replacement in its function: how it is put in, and what it teaches.
+//! A replacement in its function: its insertion, and the lesson learnt from it.
 
 use millstream_isa::Insn;
 use millstream_prove::window::Step;
@@ -7,7 +7,7 @@ use crate::code::{Code, Line};
 use crate::rules::Lesson;
 use crate::window::{Analysis, Span, Window, chain, cut};
 
-/// A replacement, and the same without what both sides begin or end with.
+/// A replacement, and variants without the instructions with which both sides begin or end.
 pub(crate) fn lesson(f: &Analysis<'_>, window: &Window, steps: &[Step]) -> Lesson {
     let (mut window, mut steps) = (window.clone(), steps.to_vec());
     let mut out = Lesson::default();
@@ -59,7 +59,7 @@ pub(crate) fn replaced(code: &Code, window: &Window, steps: &[Step]) -> Code {
         let range: Vec<usize> = places.iter().filter(|p| p.0 == b).map(|p| p.1).collect();
         let (Some(&from), Some(&to)) = (range.first(), range.last()) else { continue };
         let mut lines = std::mem::take(&mut new[n]);
-        // The source line of what was there first stays.
+        // The source line of the first replaced instruction stays.
         let source = code.blocks[b].lines[from..=to].iter().find_map(|l| l.source);
         if let Some(first) = lines.first_mut() {
             first.source = first.source.or(source);

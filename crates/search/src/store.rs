@@ -1,9 +1,9 @@
-//! What was found, by canonical form, so that the same window elsewhere is free.
+//! Results by canonical form, so that the same window elsewhere is free.
 //!
-//! The canonical form of a window gives registers new names in the order in which they appear, numbers offsets in
-//! the frame from the window's own lowest place, and keeps of what is known and looked at only what concerns the
-//! registers that appear. A replacement from the store is put on trial like any candidate, proof included: a wrong entry
-//! costs time and nothing else.
+//! The canonical form of a window gives registers new names in the order in which they appear, counts offsets
+//! in the frame from the window's own lowest place, and keeps only the facts and live values about registers
+//! that appear. A replacement from the store is checked like any candidate, including the proof: a wrong
+//! entry costs time and nothing else.
 
 use std::collections::BTreeMap;
 
@@ -18,21 +18,21 @@ use crate::window::Window;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Form(String);
 
-/// The names that a window's registers have in its form, and how far its frame is moved.
+/// The names of a window's registers in its form, and the distance by which its frame is moved.
 #[derive(Clone, Debug)]
 pub(crate) struct Naming {
     to: [Option<Reg>; 11],
     frame: i16,
 }
 
-/// What is known of a form: a better sequence, or that none was found, and how hard it was looked for.
+/// Result for a form: a better sequence, or none, and the effort of the search.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) better: Option<Vec<Step>>,
     pub(crate) effort: u8,
 }
 
-/// The store, with how often it was asked and knew.
+/// The store, with counts of its look-ups and hits.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Store {
     forms: FxHashMap<Form, Entry>,
@@ -41,7 +41,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// What is known of a form, if it was looked for at least so hard.
+    /// Result for a form, if it was searched with at least this effort.
     pub(crate) fn get(&mut self, form: &Form, effort: u8) -> Option<Entry> {
         self.asked += 1;
         let entry = self.forms.get(form).filter(|e| e.better.is_some() || e.effort >= effort).cloned();
@@ -49,7 +49,7 @@ impl Store {
         entry
     }
 
-    /// Remembers.
+    /// Stores a result.
     pub(crate) fn put(&mut self, form: Form, entry: Entry) {
         let old = self.forms.get(&form);
         if old.is_none_or(|o| entry.better.is_some() || o.better.is_none() && o.effort < entry.effort) {
@@ -76,7 +76,7 @@ impl Naming {
             naming.to[r.index()] = Reg::new(next);
             next += 1;
         }
-        // What is spare gets the names after these.
+        // Spare registers get the names after these.
         for n in 0..10 {
             if naming.to[n].is_none() {
                 naming.to[n] = Reg::new(next);
@@ -142,7 +142,7 @@ impl Naming {
         self.to[r.index()].unwrap_or(r)
     }
 
-    /// A step in the form's names, or back from them.
+    /// A step in the form's names, or converted back.
     pub(crate) fn rename(&self, step: Step, to_form: bool) -> Step {
         let name = |r: Reg| match to_form {
             true => self.name(r),

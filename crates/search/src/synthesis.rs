@@ -1,9 +1,10 @@
-//! Synthesis guided by counterexamples: sketches whose operations, operands and constants a solver finds.
+//! Counterexample-guided synthesis: sketches whose operations, operands and constants a solver finds.
 //!
-//! A solver is asked for what agrees with the window on a few of its tests. What it finds goes the way of every candidate;
-//! the test that it fails, or the counterexample of its proof, is the next example, until the solver says that there is
-//! nothing, or a candidate is proven. So constants are found that stand nowhere in the window and follow from no two of its
-//! own: masks, counts of shifts, what several stores write together.
+//! A solver is asked for a completion that agrees with the window on a few of its tests. The completion is
+//! checked like every candidate; the test that it fails, or the counterexample of its proof, is the next
+//! example, until the solver finds no completion, or a candidate is proven. So constants are found that are
+//! not in the window and do not follow from two of its own: masks, shift counts, the combined value of
+//! several stores.
 //!
 //! Sketches are for straight windows that compute one register, or store constants.
 
@@ -23,15 +24,16 @@ use crate::window::Window;
 
 /// Tests that are examples from the beginning.
 const FIRST: usize = 3;
-/// Questions about one sketch, at most.
+/// Most questions about one sketch.
 const MOST_QUESTIONS: usize = 12;
-/// Lines of a sketch, at most.
+/// Most lines of a sketch.
 const MOST_LINES: usize = 3;
-/// Registers and places in memory that a sketch may read, at most: with them a line is one of fewer than 64.
+/// Most registers and places in memory that a sketch may read: with these a line has fewer than 64
+/// alternatives.
 const MOST_SOURCES: usize = 3;
 const MOST_LOADS: usize = 8;
 
-/// Looks for something better with the solver's help.
+/// Looks for a better sequence with the solver's help.
 pub(crate) fn synthesize(t: &mut Trial<'_>, pool: &Pool, deadline: Instant) {
     let sketches = sketches(t.window, pool);
     if sketches.is_empty() || !t.begin_synthesis() {
@@ -40,7 +42,7 @@ pub(crate) fn synthesize(t: &mut Trial<'_>, pool: &Pool, deadline: Instant) {
     let tests = t.suite.tests.iter().take(FIRST);
     let Some(mut examples) = tests.map(|(test, _)| test.valuation(t.window)).collect() else { return };
     for sketch in sketches {
-        // What the solver cannot say of a sketch it cannot say of longer ones.
+        // If the solver cannot decide a sketch, it cannot decide longer ones.
         match complete(t, &sketch, &mut examples, deadline) {
             Ok(Fate::Best) => return,
             Ok(_) => {}
@@ -49,7 +51,7 @@ pub(crate) fn synthesize(t: &mut Trial<'_>, pool: &Pool, deadline: Instant) {
     }
 }
 
-/// Completes a sketch, with one more example for each time that it was wrong.
+/// Completes a sketch, with one more example after each wrong completion.
 fn complete(
     t: &mut Trial<'_>,
     sketch: &Sketch,
@@ -64,7 +66,8 @@ fn complete(
         if t.consider(&steps) == Fate::Best {
             return Ok(Fate::Best);
         }
-        // One that was refuted left the test behind that it fails; one that fails none is refused for something else.
+        // A refuted completion has added the test that it fails; one that fails no test was refused for
+        // another reason.
         let failed = t.suite.failed(t.window, &steps, &mut t.machine);
         let Some(next) = failed.and_then(|n| t.suite.tests[n].0.valuation(t.window)) else { break };
         examples.push(next);
@@ -100,7 +103,7 @@ fn filled(sketch: &Sketch, done: &Completion) -> Option<Vec<Step>> {
 fn sketches(window: &Window, pool: &Pool) -> Vec<Sketch> {
     let insns: Vec<Insn> = window.steps.iter().filter_map(free).collect();
     let constants = insns.iter().filter(|i| imm(i).is_some()).count();
-    // What has not two constants has none that could become one.
+    // A window with fewer than two constants has none that could become one.
     if insns.len() < window.steps.len() || constants < 2 || !window.place.entry.spills.is_empty() {
         return Vec::new();
     }
@@ -119,14 +122,14 @@ fn sketches(window: &Window, pool: &Pool) -> Vec<Sketch> {
     }
 }
 
-/// Registers that the window does not mention, nor `others` are: they stand for constants.
+/// Registers that are neither in the window nor in `others`: they stand for constants.
 fn spare(insns: &[Insn], others: &[Reg]) -> impl Iterator<Item = Reg> {
     let mut taken: BTreeSet<Reg> = others.iter().copied().collect();
     taken.extend(insns.iter().flat_map(|i| named(*i).into_iter().chain(written(*i))));
     (0..10).rev().filter_map(Reg::new).filter(move |r| !taken.contains(r))
 }
 
-/// Sketches that compute a register: begun with a value at hand, then operations on it.
+/// Sketches that compute a register: they start with an available value and apply operations to it.
 fn computing(window: &Window, pool: &Pool, result: Reg, insns: &[Insn]) -> Vec<Sketch> {
     let mentioned: BTreeSet<Reg> = insns.iter().flat_map(|i| named(*i)).collect();
     let number = |r: &Reg| matches!(window.place.entry.regs[r.index()], Known::Number(..));
@@ -164,7 +167,7 @@ fn computing(window: &Window, pool: &Pool, result: Reg, insns: &[Insn]) -> Vec<S
     out
 }
 
-/// What a line may begin with.
+/// Instructions that may begin a sketch.
 fn begins(dst: Reg, sources: &[Reg], loads: &[Slot]) -> Vec<Insn> {
     let moves = sources
         .iter()
@@ -174,8 +177,8 @@ fn begins(dst: Reg, sources: &[Reg], loads: &[Slot]) -> Vec<Insn> {
     moves.chain(loads).collect()
 }
 
-/// What may be done to a register: with a constant, with itself or others, by itself; what a window does, and what
-/// that may become.
+/// Operations on a register: with a constant, with itself or others, unary ones; those of the window, and
+/// those that may replace them.
 fn operations(dst: Reg, constant: Reg, sources: &[Reg], insns: &[Insn], pool: &Pool) -> Vec<Insn> {
     let does = |of: &[AluOp]| insns.iter().any(|i| matches!(i, Insn::Alu { op, .. } if of.contains(op)));
     let moves_bits = does(&[AluOp::And, AluOp::Lsh, AluOp::Rsh, AluOp::Arsh]) || !pool.swaps.is_empty();
@@ -198,14 +201,14 @@ fn operations(dst: Reg, constant: Reg, sources: &[Reg], insns: &[Insn], pool: &P
     out
 }
 
-/// What one register may do to another.
+/// Operations that combine one register into another.
 fn onto(dst: Reg, src: Reg) -> impl Iterator<Item = Insn> {
     let ops = [AluOp::Add, AluOp::Sub, AluOp::And, AluOp::Or, AluOp::Xor];
     ops.into_iter().map(move |op| Insn::Alu { width: Width::W64, op, dst, src: Operand::Reg(src) })
 }
 
-/// Sketches that store constants to all that a window stores to: in as few stores as there can be, and a single one of eight
-/// bytes through a register.
+/// Sketches that store constants to all bytes that a window stores to: in as few stores as possible, and a
+/// single one of eight bytes through a register.
 fn storing(window: &Window, pool: &Pool, insns: &[Insn]) -> Vec<Sketch> {
     let slots = cover(window, pool);
     if slots.is_empty() || slots.len() > MOST_LINES || slots.len() >= insns.len() {
@@ -244,12 +247,12 @@ fn storable(size: Size) -> Scalar {
     }
 }
 
-/// Constants that instructions have room for.
+/// Constants that fit into instructions.
 fn short() -> Scalar {
     Scalar::signed_range(i64::from(i32::MIN), i64::from(i32::MAX))
 }
 
-/// Stores to all bytes that a window writes, each as large as can be; none if that is not possible.
+/// Stores to all bytes that a window writes, each as large as possible; none if that is impossible.
 fn cover(window: &Window, pool: &Pool) -> Vec<Slot> {
     let mut out = Vec::new();
     for (space, id, bytes, _) in window.accesses.iter().filter(|a| a.3) {

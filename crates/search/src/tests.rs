@@ -76,7 +76,7 @@ fn text(f: &NewFunction) -> Vec<String> {
     decode_all(&f.insns).expect("it decodes").into_iter().map(|(_, i)| i.to_string()).collect()
 }
 
-/// What a body becomes, in as many rounds.
+/// Result for a body after so many rounds.
 fn becomes(body: &str, goal: Goal, rounds: usize) -> (Vec<String>, Improved) {
     let improved = improve(&code(body), goal, rounds);
     let lines = text(&improved.function);
@@ -95,7 +95,7 @@ fn a_constant_is_stored_without_a_register() {
 fn neighbouring_stores_become_one() {
     let body = "r4 = *(u16 *)(r6 +30)\n*(u8 *)(r6 +4) = r4\nr4 >>= 8\n*(u8 *)(r6 +5) = r4\nr0 = 1";
     let (body, _) = becomes(body, Goal::Balanced, 3);
-    // What comes before may become shorter, too, where the search addresses the packet by its end.
+    // The code before it may become shorter, too, if the search addresses the packet by its end.
     assert!(body.len() <= 3, "{body:?}");
 }
 
@@ -111,7 +111,7 @@ fn a_copy_of_six_bytes_takes_two_loads_and_two_stores() {
     assert!(body.len() <= 7, "{body:?}");
 }
 
-/// K2, section 9: what is known of `r3` makes a mask a truncation.
+/// K2, section 9: the known range of `r3` makes a mask a truncation.
 #[test]
 fn a_mask_that_is_known_goes() {
     let body = "r2 = *(u64 *)(r6 +0)\nr3 = 0xffe00000\nr0 = r2\nr0 &= r3\nr0 >>= 21";
@@ -167,7 +167,7 @@ fn packets_are_not_summed_into_atomically() {
 
 #[test]
 fn no_byte_is_read_that_was_not() {
-    // One load of eight bytes would do, were the ninth byte on the way known to be there.
+    // One load of eight bytes would do, if the ninth byte on the way were known to be there.
     let body = "r1 = *(u8 *)(r6 +0)\nr2 = *(u8 *)(r6 +2)\nr2 <<= 16\nr1 |= r2\nr0 = r1";
     let (body, _) = becomes(body, Goal::Size, 6);
     assert!(body.iter().all(|l| !l.contains("u32") && !l.contains("u64")), "{body:?}");
@@ -228,7 +228,7 @@ fn the_same_seed_gives_the_same_result_with_any_number_of_threads() {
     assert_eq!(run(2, 3), run(2, 3));
 }
 
-/// What is found by which engine where some parts are left out.
+/// Engines that find something when some parts are switched off.
 fn found_without(without: &[&str], body: &str, rounds: usize) -> Vec<Engine> {
     let without = without.iter().map(|name| name.parse().expect("a part")).collect();
     let mut search = Search::new(Options { without, ..options(Goal::Size, 2) });
@@ -321,8 +321,8 @@ fn run(insns: &[millstream_isa::Raw], packet: &[u8]) -> (u64, Vec<u8>) {
     (result & 0xffff_ffff, bytes)
 }
 
-/// 100,000 runs of random code before and after, by an interpreter that shares nothing with the search but the
-/// description of instructions.
+/// 100,000 runs of random code before and after, by an interpreter that shares nothing with the search except
+/// the description of instructions.
 #[test]
 fn random_code_does_what_it_did() {
     let mut r = Random::new(99);
@@ -371,7 +371,7 @@ fn the_control_block_of_a_socket_buffer_is_cleared_in_wide_stores() {
     }
 }
 
-/// Rules as they are written by hand.
+/// A store of rules written by hand.
 fn store(rules: &str) -> Rules {
     Rules::parse_unsealed("s", &format!("; millstream window rules, format 1\n{rules}\n")).expect("rules")
 }
@@ -389,7 +389,7 @@ fn by_rules(rules: &str, body: &str) -> (Vec<String>, Vec<String>) {
     (lines[5..lines.len() - 3].to_vec(), improved.found.into_iter().filter_map(|f| f.rule).collect())
 }
 
-/// Two stores of one number become one of twice the size, wherever and with whatever constant.
+/// Two stores of one number become one of twice the size, at any place and with any constant.
 const PAIR: &str = "*(u32 *)(r0 +0) = {a}; *(u32 *)(r0 +4) = 0 => *(u64 *)(r0 +0) = {a} @ a:[0x0,0x7fffffff] r0:p0.0+0 @ r0 @ here, fires 0";
 
 #[test]
@@ -463,12 +463,12 @@ fn window(code: &Code, (block, line): (usize, usize), count: usize) -> Option<Wi
     cut(&analysis, Span { block, line, count, exact: true })
 }
 
-/// The bytes of the stack that are looked at after a window of all lines of a body but the last.
+/// The live bytes of the stack after a window of all lines of a body but the last.
 fn looked_at_on_the_stack(body: &str) -> Vec<i16> {
     window(&code(body), (1, 0), body.lines().count() - 1).expect("a window").place.end.stack
 }
 
-/// A place that was right before its block became shorter.
+/// A place that was valid before its block became shorter.
 #[test]
 fn a_window_behind_the_end_of_its_block_begins_where_the_chain_goes_on() {
     let code = code("r0 = 1\nif r3 == 7 goto out\nr0 = 2\nr4 = 3 ll\nr0 += r4");
@@ -493,7 +493,8 @@ fn what_is_stored_through_computed_and_reloaded_addresses_of_the_stack_is_looked
     }
 }
 
-/// What is found once is learnt for all registers, displacements and constants, with as little as is needed of what is known.
+/// A replacement found once is learnt for all registers, displacements and constants, with as few required
+/// facts as possible.
 #[test]
 fn a_rule_is_learnt_from_what_is_found() {
     let mut search = Search::new(Options { learn: true, ..options(Goal::Balanced, 1) });
@@ -526,7 +527,7 @@ fn with_solver(without: &[Part], body: &str) -> (Vec<String>, Vec<Engine>) {
     (lines[5..lines.len() - 3].to_vec(), improved.found.iter().map(|f| f.engine).collect())
 }
 
-/// What a sketch makes of a body, and that nothing else does.
+/// Checks that a sketch turns a body into these lines, and that no other engine does.
 fn by_a_sketch_only(body: &str, wants: &[&str]) {
     let cegis = Part::Engine(Engine::Cegis);
     let others: Vec<Part> = Part::all().filter(|p| *p != cegis).collect();
@@ -554,7 +555,7 @@ fn sketches_are_completed_under_what_is_known_and_not_beyond() {
     let others: Vec<Part> = Part::all().filter(|p| *p != cegis).collect();
     let body = "r0 = *(u8 *)(r6 +0)\nr0 <<= 56\nr0 >>= 52";
     assert_eq!(with_solver(&others, body).0, ["r0 = *(u8 *)(r6 +0)", "r0 <<= 4"]);
-    // Of a field of the context no less than all is read.
+    // A field of the context is read as a whole, never in part.
     let field = "r0 = *(u32 *)(r1 +12)\nr0 <<= 56\nr0 >>= 52";
     assert!(with_solver(&others, field).1.is_empty(), "what is above the byte is shifted out");
 }

@@ -1,4 +1,4 @@
-//! What an instruction makes of what is known.
+//! Transfer functions of instructions on facts.
 
 use millstream_isa::absint::{Abstract, Scalar};
 use millstream_isa::helpers::{ArgKind, Effects, Helper, RetKind};
@@ -10,7 +10,7 @@ use millstream_prove::window::Space;
 use crate::code::{Code, Line};
 use crate::facts::{CONTEXT, Cell, Context, FRAME, Fact, Kind, PACKET, State, World, values_of};
 
-/// The state after an instruction; `id` is a name for what it makes.
+/// The state after an instruction; `id` is a name for its result.
 pub(crate) fn step(s: &mut State, line: &Line, world: &World, id: u32) {
     let number = |x: Scalar| Fact { kind: Kind::Number(x), id };
     match line.insn {
@@ -81,12 +81,12 @@ fn numeric(f: Fact) -> Scalar {
     if let Kind::Number(x) = f.kind { x } else { Scalar::UNKNOWN }
 }
 
-/// What a load of unknown memory gives: 8 bytes may be a pointer.
+/// Kind of a value loaded from unknown memory: 8 bytes may be a pointer.
 fn wide(size: Size) -> Kind {
     if size == Size::Dw { Kind::Other } else { Kind::Number(Scalar::of_width(size.bits())) }
 }
 
-/// The result of an operation on what may be addresses.
+/// The result of an operation on values that may be addresses.
 pub(crate) fn alu(width: Width, op: AluOp, a: Fact, b: Fact, id: u32) -> Fact {
     let sum = width == Width::W64 && matches!(op, AluOp::Add | AluOp::Sub);
     let kind = match (a.kind, b.kind) {
@@ -101,7 +101,7 @@ pub(crate) fn alu(width: Width, op: AluOp, a: Fact, b: Fact, id: u32) -> Fact {
         (Kind::Address(x, _), Kind::Address(y, _)) if x == y && op == AluOp::Sub && sum => {
             Kind::Number(Scalar::UNKNOWN)
         }
-        // An end of the packet less its begin, or the like.
+        // An end of the packet minus its beginning, or the like.
         _ if op == AluOp::Sub && sum => Kind::Other,
         _ => Kind::Other,
     };
@@ -190,7 +190,7 @@ fn stack_load(s: &State, at: i64, size: Size, sext: bool, plain: Kind, id: u32) 
     Fact { kind: Kind::Number(Scalar::constant(value)), id }
 }
 
-/// The place in the frame that an access is to: [`Err`] if it may be any.
+/// The offset in the frame of an access: [`Err`] if it may be any.
 pub(crate) fn in_frame(base: Kind, off: i16) -> Result<Option<i64>, ()> {
     match base {
         Kind::Address(Space::Stack, at) => Ok(Some(at + i64::from(off))),
@@ -220,7 +220,7 @@ fn store(s: &mut State, base: Kind, off: i16, size: Size, value: Fact) {
     }
 }
 
-/// Memory holds something else now.
+/// Forgets the contents of memory after a store.
 fn forget(s: &mut State, base: Kind, off: i16, size: Size) {
     match in_frame(base, off) {
         Ok(None) => {}
@@ -291,7 +291,7 @@ pub(crate) fn returned(s: &mut State, result: Fact) {
     s.regs[0] = if own { result } else { Fact { kind: Kind::Other, ..result } };
 }
 
-/// The state on the way from one block to another; [`None`] if it cannot go there.
+/// The state on the edge from one block to another; [`None`] if the edge cannot be taken.
 pub(crate) fn along(s: &State, code: &Code, from: usize, to: usize) -> Option<State> {
     let mut s = s.clone();
     if let Some(Line { insn, target: Some(goal), .. }) = code.blocks[from].lines.last()
@@ -303,7 +303,7 @@ pub(crate) fn along(s: &State, code: &Code, from: usize, to: usize) -> Option<St
     Some(s)
 }
 
-/// What a branch that is taken, or not, teaches.
+/// Facts learnt from a branch that is taken, or not.
 pub(crate) fn branch(s: &mut State, insn: &Insn, taken: bool) -> Option<()> {
     let Insn::Branch { width, cond, dst, src, .. } = *insn else { return Some(()) };
     let (a, b) = (s.get(dst), operand(s, src));
@@ -329,7 +329,7 @@ pub(crate) fn branch(s: &mut State, insn: &Insn, taken: bool) -> Option<()> {
     Some(())
 }
 
-/// All that holds the value of this id is of this kind.
+/// Sets the kind of all registers and spills that hold the value of this id.
 fn learn(s: &mut State, id: u32, kind: Kind, was: Kind) {
     let same = |x: Kind| std::mem::discriminant(&x) == std::mem::discriminant(&was);
     for f in s.regs.iter_mut().chain(s.spills.values_mut()) {
@@ -357,7 +357,7 @@ pub(crate) fn read_by_call(s: &State, callee: Callee, world: &World) -> Option<V
             Kind::Frame | Kind::Other => return None,
             _ => continue,
         };
-        // What is only written is looked at by no one; but if the call fails it is as it was.
+        // Nobody reads memory that is only written; but if the call fails it keeps its contents.
         let size = match arg {
             ArgKind::MapKey => sizes.map(|s| i64::from(s.0)),
             ArgKind::MapValue | ArgKind::MapValueOrNull | ArgKind::MapValueOut => {

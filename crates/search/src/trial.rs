@@ -1,4 +1,4 @@
-//! The way of a candidate: tests, then the verifier's rules, then its cost, then the proof.
+//! Checks of a candidate: tests, then the verifier's rules, then its cost, then the proof.
 
 use millstream_bpf::cost::{Cost, Goal, window_cycles};
 use millstream_bpf::jit::jited_bytes;
@@ -9,12 +9,12 @@ use crate::machine::{Machine, Random, Suite, Test};
 use crate::valid::Rules;
 use crate::window::{Window, insns};
 
-/// Tests that a window begins with.
+/// Initial tests of a window.
 const TESTS: usize = 16;
-/// Questions to the solver about one window, at most.
+/// Most questions to the solver about one window.
 const QUESTIONS: usize = 6;
 
-/// How often what was done.
+/// Numbers of candidates, by result.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) candidates: u64,
@@ -23,12 +23,12 @@ pub(crate) struct Counts {
     pub(crate) unknown: u64,
 }
 
-/// What comes of a candidate.
+/// Result for a candidate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fate {
     /// Wrong, not allowed, or not proven.
     Wrong,
-    /// Right by all tests, and no better than what there is.
+    /// Correct on all tests, and no better than the best so far.
     NoBetter,
     /// Proven, and the best so far.
     Best,
@@ -49,7 +49,7 @@ pub(crate) struct Trial<'a> {
     questions: usize,
 }
 
-/// The cost of straight-line code by itself.
+/// The cost of straight-line code on its own.
 pub(crate) fn cost(steps: &[Step]) -> Cost {
     let insns = insns(steps);
     let mut symbols = Vec::new();
@@ -78,7 +78,7 @@ impl<'a> Trial<'a> {
         seed: u64,
     ) -> Option<Trial<'a>> {
         let rules = Rules::new(window)?;
-        // What the rules refuse of the window itself they do not understand.
+        // If the rules refuse the window itself, they do not model it.
         if !rules.allow(&window.steps) {
             return None;
         }
@@ -105,12 +105,13 @@ impl<'a> Trial<'a> {
         self.best.as_ref().map_or(self.base, |b| b.0)
     }
 
-    /// Whether there is a solver to complete sketches; it forgets other windows.
+    /// Returns true if there is a solver to complete sketches, which then forgets other windows.
     pub(crate) fn begin_synthesis(&mut self) -> bool {
         self.prover.begin_synthesis()
     }
 
-    /// A sketch completed so that it agrees with the window on examples; an error where the solver cannot say.
+    /// A sketch completed so that it agrees with the window on examples; an error if the solver cannot
+    /// decide.
     pub(crate) fn complete(
         &mut self,
         sketch: &Sketch,
@@ -119,7 +120,7 @@ impl<'a> Trial<'a> {
         self.prover.complete(&self.window.place, &self.window.steps, sketch, examples)
     }
 
-    /// Puts a candidate on trial.
+    /// Checks a candidate.
     pub(crate) fn consider(&mut self, steps: &[Step]) -> Fate {
         self.counts.candidates += 1;
         if !self.suite.passes(self.window, steps, &mut self.machine) {
@@ -128,7 +129,7 @@ impl<'a> Trial<'a> {
         self.judge(steps)
     }
 
-    /// The same for one that has passed the tests.
+    /// Checks a candidate that has passed the tests.
     pub(crate) fn judge(&mut self, steps: &[Step]) -> Fate {
         let cost = cost(steps);
         if !self.goal.improves(cost, self.to_beat()) {

@@ -1,9 +1,9 @@
-//! Whether the kernel's verifier would take a candidate where it took the window: K2's section 6.
+//! Predicts if the kernel's verifier accepts a candidate, given that it accepted the window: K2's section 6.
 //!
-//! A candidate is walked with what is known at the window's beginning. It may read what is defined; it may touch
-//! bytes outside of the stack only where the window has touched them by then (so that the check before it stands); it may
-//! do with addresses what the window did with them, and add constants; what it knows of numbers in the end must be no
-//! less than what was known.
+//! A candidate is walked with the facts at the window's beginning. It may read defined values. It may access
+//! bytes outside of the stack only after the point where the window has accessed them (so that the check
+//! before the access stands). It may use addresses as the window did, and add constants. At the end it must
+//! know no less about numbers than the window.
 
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
@@ -17,22 +17,23 @@ use crate::facts::{CONTEXT, Cell, Context, FRAME, Fact, Kind, State, World};
 use crate::transfer;
 use crate::window::Window;
 
-/// An atomic operation: space, base, offset, and what is done.
+/// An atomic operation: space, base, offset, operation and size.
 type Atomic = (Space, u32, i64, AtomicOp, Size);
 
-/// What a window does that a candidate may do too.
+/// Accesses and operations of a window that a candidate may have, too.
 pub(crate) struct Rules<'a> {
     window: &'a Window,
     world: &'a World,
     /// Its instructions.
     own: BTreeSet<u64>,
-    /// Bytes touched outside of the stack: space, base, offset, and how many exits were passed; whether written.
+    /// Bytes accessed outside of the stack: space, base, offset, number of exits passed; true if written.
     touched: Vec<(Space, u32, i64, usize, bool)>,
-    /// Accesses to the context: offset, size, and whether written.
+    /// Accesses to the context: offset, size, number of exits passed; true if written.
     fields: Vec<(i64, Size, usize, bool)>,
-    /// Atomic operations, which stay: space, base, offset, and the instruction without its registers and displacement.
+    /// Atomic operations, which stay: space, base, offset, and the instruction without its registers and
+    /// displacement.
     atomics: Vec<Atomic>,
-    /// Whether it stores constants to the context: not every kernel takes that.
+    /// True if it stores constants to the context, which not every kernel accepts.
     constants: bool,
     /// The states at the exits and in the end.
     states: Vec<State>,
@@ -44,7 +45,8 @@ fn name(insn: &Insn) -> u64 {
     h.finish()
 }
 
-/// A name for what an instruction makes of its operands: the same for the same, wherever it stands.
+/// A name for the result of an instruction on its operands: the same for the same operation, wherever it
+/// stands.
 fn made(s: &State, insn: Insn) -> u32 {
     let mut h = FxHasher::default();
     let mut plain = insn;
@@ -148,7 +150,7 @@ impl<'a> Rules<'a> {
         advance(self.window, self.world, s, step, passed)
     }
 
-    /// Whether a candidate is valid.
+    /// Returns true if a candidate is valid.
     pub(crate) fn allow(&self, steps: &[Step]) -> bool {
         let behind = self.window.closed() && !matches!(steps.last(), Some(Step::Exit(..)));
         !behind && self.walk(steps).is_some()
@@ -180,13 +182,13 @@ impl<'a> Rules<'a> {
         self.knows(&s, self.states.last()?, self.window.place.end.regs)
     }
 
-    /// Whether a field of the context is memory like any other: `cb` of packets' buffers.
+    /// Returns true if a field of the context is plain memory: `cb` of packets' buffers.
     fn is_scratch(&self, at: i64, size: Size) -> bool {
         let n = i64::from(size.bytes());
         self.world.context == Context::Skb && at >= 48 && at + n <= 68 && at % n == 0
     }
 
-    /// Pointers are compared as they were.
+    /// Pointers are compared as in the window.
     fn exit(&self, s: &State, n: usize, insn: Insn) -> Option<()> {
         let own = self.window.steps.iter().find_map(|w| match w {
             Step::Exit(m, own) if *m as usize == n => Some(*own),
@@ -208,14 +210,14 @@ impl<'a> Rules<'a> {
         let (mut mine, mut theirs) = (s.clone(), state.clone());
         let taken = (transfer::branch(&mut mine, &insn, true), transfer::branch(&mut theirs, &own, true));
         match taken {
-            // What cannot be knows everything.
+            // Every fact holds in a branch that cannot be taken.
             (None, _) => Some(()),
             (Some(()), None) => None,
             _ => self.knows(&mine, &theirs, self.window.place.exits.get(n)?.regs),
         }
     }
 
-    /// Whether as much is known of live registers as was.
+    /// Checks that as much is known about live registers as before.
     fn knows(&self, s: &State, was: &State, live: [u64; 11]) -> Option<()> {
         for (n, _) in live.iter().enumerate().filter(|(_, bits)| **bits != 0) {
             let (mine, theirs) = (s.regs[n], was.regs[n]);
@@ -342,13 +344,13 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// Only bytes of the stack that the window itself writes are written.
+    /// Returns true if the window itself writes all these bytes of the stack.
     fn in_reach(&self, at: i64, n: i64) -> bool {
         (at..at + n).all(|b| self.window.writes.contains(&(b as i16)))
     }
 }
 
-/// The atomic operation that an instruction is.
+/// The atomic operation of an instruction.
 fn atomic(s: &State, insn: Insn) -> Option<Atomic> {
     let Insn::Atomic { op, size, dst, off, .. } = insn else { return None };
     let fact = s.get(dst);
@@ -356,12 +358,12 @@ fn atomic(s: &State, insn: Insn) -> Option<Atomic> {
     Some((space, fact.id, at + i64::from(off), op, size))
 }
 
-/// Registers of which few bits are looked at are no index or size.
+/// Registers with at most one live bit are no index or size.
 fn loose(bits: u64) -> bool {
     bits.count_ones() <= 1
 }
 
-/// Whether one register holds the kind of thing that the other does.
+/// Returns true if two registers hold the same kind of value.
 fn matches(a: Fact, b: Fact) -> bool {
     match (a.kind, b.kind) {
         (Kind::Address(s, x), Kind::Address(t, y)) => s == t && x == y && (a.id == b.id || s == Space::Stack),

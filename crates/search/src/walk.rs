@@ -1,11 +1,12 @@
-//! Estimate of the effort that the kernel's verifier takes for a program.
+//! Estimate of the effort of the kernel's verifier for a program.
 //!
-//! The program is walked path by path as the verifier does it: what falls through first, static functions in the context of
-//! each caller, global ones once. A path ends early where a state that was walked to its end covers the new one. Numbers count
-//! in that only where an address, a size or a decided branch depends on them: where that is so is found in rounds.
+//! The program is walked path by path as in the verifier: the fall-through successor first, static functions
+//! in the context of each caller, global ones once. A path ends early if an explored state covers the new
+//! one. For that, numbers count only if an address, a size or a decided branch depends on them; these places
+//! are found in rounds.
 //!
-//! The walk knows less than the verifier (bounds of the packet, types of kernel objects, callbacks), so the number is no
-//! prediction. It is made to be compared with that of another form of the same program.
+//! The walk knows less than the verifier (bounds of the packet, types of kernel objects, callbacks), so the
+//! number is not a prediction. It is meant for comparison with that of another form of the same program.
 //!
 //! Source: `is_state_visited`, `states_equal` and `mark_chain_precision` of `kernel/bpf/verifier.c`.
 
@@ -23,9 +24,9 @@ use crate::code::{Code, Line};
 use crate::facts::{Fact, Kind, State, World};
 use crate::transfer;
 
-/// Rounds in which it is found what numbers matter.
+/// Rounds in which the numbers that matter are found.
 const ROUNDS: usize = 3;
-/// Frames that calls may nest.
+/// Most nested frames of calls.
 const FRAMES: usize = 8;
 /// Jumps and instructions after which a state is kept, outside of loops and in them.
 const SPACING: [(u64, u64); 2] = [(2, 8), (20, 100)];
@@ -36,13 +37,14 @@ const SCRATCH: [Reg; 6] = [Reg::R0, Reg::R1, Reg::R2, Reg::R3, Reg::R4, Reg::R5]
 /// Effort of verification.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Effort {
-    /// Instructions that are looked at, at least, if the estimate is not certain.
+    /// Instructions visited; at least, if the estimate is not certain.
     pub instructions: u64,
-    /// Whether the walk came to its end and met nothing that it does not follow.
+    /// True if the walk was complete and met nothing that it does not model.
     pub certain: bool,
 }
 
-/// Estimates the effort of verifying a program and all that it calls, giving up after `most` instructions.
+/// Estimates the effort of verifying a program and all functions that it calls; gives up after `most`
+/// instructions.
 pub fn verification_effort(object: &Object, program: FuncId, most: u64) -> Effort {
     let mut walker = Walker {
         object,
@@ -63,7 +65,7 @@ pub fn verification_effort(object: &Object, program: FuncId, most: u64) -> Effor
     effort
 }
 
-/// Registers and stack slots that are looked at later, one bit each, and those of which the exact number counts.
+/// Live registers and stack slots, one bit each, and those whose exact number counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Needs {
     regs: u16,
@@ -91,7 +93,7 @@ impl Needs {
         }
     }
 
-    /// Forgets a register that is written; whether its exact number counted.
+    /// Forgets a register that is written; returns true if its exact number counted.
     fn write(&mut self, r: Reg) -> bool {
         let bit = 1 << r.index();
         let exact = self.exact_regs & bit != 0;
@@ -106,17 +108,17 @@ fn slot_bit(off: i64) -> u64 {
     if (-512..0).contains(&off) { 1 << ((-off - 1) / 8) } else { 0 }
 }
 
-/// A function that is walked.
+/// A function of the program.
 struct Body {
     code: Code,
     world: World,
     /// Needs at the beginning of each block.
     needs: Vec<Needs>,
-    /// Whether it passes functions to others, which call them back.
+    /// True if it passes functions to others, which call them back.
     callbacks: bool,
 }
 
-/// A function on a path, with the place that is next.
+/// A function on a path, with the place of its next instruction.
 #[derive(Clone)]
 struct Frame {
     func: u32,
@@ -125,23 +127,23 @@ struct Frame {
     state: State,
 }
 
-/// A path, and the state that was kept on it last.
+/// A path, and the last state that was kept on it.
 struct Path {
     frames: Vec<Frame>,
     parent: Option<usize>,
 }
 
-/// A state that was kept.
+/// A kept state.
 struct Kept {
     frames: Vec<Frame>,
     parent: Option<usize>,
-    /// Paths from it that have not come to their end.
+    /// Unfinished paths from it.
     branches: u32,
     hits: u32,
     misses: u32,
 }
 
-/// Where a state is kept: the functions on the path and where they stand.
+/// Location of a kept state: the functions on the path and the places in them.
 type Place = Vec<(u32, usize, usize)>;
 
 /// One walk.
@@ -152,7 +154,7 @@ struct Run {
     pending: Vec<Path>,
     instructions: u64,
     jumps: u64,
-    /// Instructions and jumps when a state was kept last.
+    /// Numbers of instructions and jumps when the last state was kept.
     last: (u64, u64),
     names: u32,
     uncertain: bool,
@@ -170,7 +172,7 @@ struct Walker<'a> {
 }
 
 impl Walker<'_> {
-    /// The effort for one function with what it calls, once it is known what numbers matter.
+    /// The effort for one function with its callees, after the numbers that matter have been found.
     fn settled(&mut self, func: u32) -> Effort {
         let mut effort = Effort { instructions: 0, certain: false };
         for _ in 0..ROUNDS {
@@ -319,7 +321,7 @@ impl Walker<'_> {
         true
     }
 
-    /// What operations make of numbers of which nothing is known, and which numbers move addresses.
+    /// Treats operands of unknown kind as numbers, and marks the numbers that are added to addresses.
     fn arithmetic(&mut self, state: &mut State, line: &Line, func: u32, number: u32) {
         let Insn::Alu { width, op, dst, src } = line.insn else { return };
         let sum = width == Width::W64 && matches!(op, AluOp::Add | AluOp::Sub);
@@ -339,7 +341,7 @@ impl Walker<'_> {
         }
     }
 
-    /// Goes on behind a branch, and leaves its other side for later; `false` if there is no way on.
+    /// Continues after a branch, and queues its other successor; `false` if neither can be taken.
     fn branch(&mut self, path: &mut Path, line: &Line, number: u32) -> bool {
         let Some(frame) = path.frames.last_mut() else { return false };
         let target = line.target.unwrap_or(usize::MAX);
@@ -350,7 +352,7 @@ impl Walker<'_> {
             let equality = matches!(cond, Cond::Eq | Cond::Ne);
             let is_address = matches!(a.kind, Kind::Address(..) | Kind::Frame);
             if is_address && constant == Some(0) && equality && width == Width::W64 {
-                // What is no null pointer decides the test for one.
+                // An address is not null, which decides the test.
                 sides[usize::from(cond == Cond::Ne)] = None;
             } else {
                 for (n, side) in sides.iter_mut().enumerate() {
@@ -397,7 +399,7 @@ impl Walker<'_> {
         true
     }
 
-    /// Whether a state that was walked to its end covers this one; if not, this one may be kept.
+    /// Returns true if an explored state covers this one; if not, this one may be kept.
     fn is_covered(&mut self, path: &mut Path) -> bool {
         let place: Place = path.frames.iter().map(|f| (f.func, f.block, f.line)).collect();
         let bodies: Vec<Rc<Body>> = path.frames.iter().filter_map(|f| self.body(f.func)).collect();
@@ -447,7 +449,7 @@ impl Walker<'_> {
 }
 
 impl Run {
-    /// A path that began at a kept state has come to its end.
+    /// Ends a path that began at a kept state.
     fn end(&mut self, parent: Option<usize>) {
         let mut at = parent;
         while let Some(n) = at {
@@ -460,7 +462,7 @@ impl Run {
     }
 }
 
-/// Takes a register that holds anything for a number.
+/// Treats a register of unknown kind as a number.
 fn as_number(state: &mut State, r: Reg) {
     let fact = &mut state.regs[r.index()];
     if fact.kind == Kind::Other {
@@ -468,14 +470,14 @@ fn as_number(state: &mut State, r: Reg) {
     }
 }
 
-/// Whether all that can happen from a state could happen from an older one at the same place.
+/// Returns true if everything that can happen from a state can happen from an older one at the same place.
 fn covers(old: &[Frame], new: &[Frame], bodies: &[Rc<Body>]) -> bool {
     let mut names: FxHashMap<u32, u32> = FxHashMap::default();
     let innermost = new.len() - 1;
     old.iter().zip(new).zip(bodies).enumerate().all(|(depth, ((old, new), body))| {
         let mut needs = body.needs[new.block.min(body.needs.len() - 1)];
         if depth < innermost {
-            // What is live behind a call is no more than what outlives it.
+            // Registers live after a call are at most those that outlive it.
             needs.regs = 0b111_1100_0000;
             needs.slots = u64::MAX;
         }
@@ -543,7 +545,7 @@ fn needs(code: &Code, func: u32, marks: &BTreeSet<(u32, u32, u8)>) -> Vec<Needs>
     }
 }
 
-/// Slots whose addresses go elsewhere, where they may be read.
+/// Slots whose addresses escape, so that they may be read elsewhere.
 fn escaping_slots(code: &Code) -> u64 {
     let mut slots = 0;
     for block in &code.blocks {
@@ -564,7 +566,7 @@ fn escaping_slots(code: &Code) -> u64 {
     slots
 }
 
-/// Needs before an instruction, from those behind it.
+/// Needs before an instruction, from those after it.
 fn before(insn: Insn, needs: &mut Needs) {
     match insn {
         Insn::Alu { dst, src, .. } => {
@@ -672,7 +674,8 @@ mod tests {
         assert!(!effort(endless).certain);
     }
 
-    /// Diamonds whose results nobody needs exactly are walked once; where an address depends on them, each way counts.
+    /// Diamonds whose results nobody needs exactly are walked once; if an address depends on them, each way
+    /// counts.
     #[test]
     fn ways_that_differ_in_nothing_that_matters_are_walked_once() {
         let diamond = |n: usize| {

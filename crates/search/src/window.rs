@@ -1,4 +1,4 @@
-//! Windows: where they may be, what is known before and what is looked at after them.
+//! Windows: their places, the facts before them and the live values after them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::facts::{Cell, FRAME, Kind, State, World};
 use crate::liveness::Looked;
 use crate::transfer;
 
-/// What a search needs to know of a function.
+/// A function with the analyses that a search needs.
 pub(crate) struct Analysis<'a> {
     pub(crate) code: &'a Code,
     pub(crate) world: &'a Arc<World>,
@@ -20,13 +20,13 @@ pub(crate) struct Analysis<'a> {
     pub(crate) looked: &'a [Vec<Looked>],
 }
 
-/// Where a window is: lines of a chain of blocks, each of which only the one before leads to.
+/// Location of a window: lines of a chain of blocks, each with the one before as its only predecessor.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Span {
     pub(crate) block: usize,
     pub(crate) line: usize,
     pub(crate) count: usize,
-    /// Whether it is that many lines or none; else it ends where it must.
+    /// True if the window must have exactly that many lines; otherwise it ends where it must.
     pub(crate) exact: bool,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Window {
     pub(crate) steps: Vec<Step>,
     pub(crate) place: Place,
     pub(crate) state: State,
-    /// What it reads and writes.
+    /// Bytes that it reads and writes.
     pub(crate) accesses: Vec<Touched>,
     /// Bytes of the stack that it writes.
     pub(crate) writes: BTreeSet<i16>,
@@ -59,7 +59,7 @@ pub(crate) fn chain(code: &Code, block: usize, line: usize, most: usize) -> Vec<
         let goes_on = next < code.blocks.len()
             && code.blocks[b].falls_through()
             && code.blocks[next].before.len() == 1
-            // A branch to what follows it anyway leads there twice.
+            // A branch to the next block counts as two edges.
             && code.blocks[b].lines.last().is_none_or(|l| l.target != Some(next));
         if !goes_on {
             break;
@@ -69,7 +69,7 @@ pub(crate) fn chain(code: &Code, block: usize, line: usize, most: usize) -> Vec<
     out
 }
 
-/// Whether a line may be in a window: `s` is the state before it.
+/// Returns true if a line may be in a window: `s` is the state before it.
 fn admitted(line: &Line, s: &State) -> bool {
     let address = |r: Reg| matches!(s.get(r).kind, Kind::Address(..));
     let on_stack = |r: Reg| matches!(s.get(r).kind, Kind::Address(Space::Stack, _));
@@ -83,15 +83,15 @@ fn admitted(line: &Line, s: &State) -> bool {
         Insn::LoadImm64 { .. } => true,
         Insn::Load { src, .. } => address(src),
         Insn::Store { dst, .. } => address(dst),
-        // Atomic operations on the stack are nobody's business but the verifier's.
+        // Atomic operations on the stack matter only to the verifier.
         Insn::Atomic { fetch: false, dst, .. } => address(dst) && !on_stack(dst),
         Insn::Branch { .. } => true,
         _ => false,
     }
 }
 
-/// The window at a place, if there is one. Where the block has become shorter since the span was laid, so that it lies behind
-/// the end, the window begins where the chain goes on, and its own span says so.
+/// The window at a place, if there is one. If the block has become shorter since, so that the place lies
+/// behind its end, the window begins further along the chain, and its own span says so.
 pub(crate) fn cut(f: &Analysis<'_>, span: Span) -> Option<Window> {
     let mut places = chain(f.code, span.block, span.line, span.count);
     let &(block, line) = places.first()?;
@@ -121,7 +121,7 @@ pub(crate) fn cut(f: &Analysis<'_>, span: Span) -> Option<Window> {
         lines.push(line);
         steps.push(step);
     }
-    // Behind a branch that ends it only what is not jumped to comes.
+    // After a branch that ends the window only the fall-through successor follows.
     let behind = match steps.last() {
         Some(Step::Exit(..)) => f.looked.get(last + 1)?.first()?,
         _ => f.looked[last].get(at + 1)?,
@@ -148,7 +148,7 @@ fn state_at(f: &Analysis<'_>, block: usize, line: usize) -> Option<State> {
     Some(state)
 }
 
-/// How many lines from the first on may be in a window.
+/// Number of lines from the first on that may be in a window.
 fn admitted_lines(f: &Analysis<'_>, places: &[(usize, usize)], first: &State) -> usize {
     let mut state = first.clone();
     let mut count = 0;
@@ -167,7 +167,7 @@ fn admitted_lines(f: &Analysis<'_>, places: &[(usize, usize)], first: &State) ->
     count
 }
 
-/// Names of what a window itself makes begin here.
+/// First name for values that a window itself computes.
 const MADE: u32 = 0x2000_0000;
 
 /// The bytes that lines read or write, and those that they write, by space and base.
@@ -203,7 +203,7 @@ fn accesses(first: &State, lines: &[Line], world: &World) -> Vec<Touched> {
     out.into_iter().map(|((space, id, write), bytes)| (space, id, bytes, write)).collect()
 }
 
-/// The bytes of the stack among these: that are read or written, or only those that are written.
+/// The bytes of the stack among these: those read or written, or only those written.
 fn on_stack(accesses: &[Touched], written: bool) -> BTreeSet<i16> {
     let stack = accesses.iter().filter(|t| t.0 == Space::Stack && t.3 == written);
     stack.flat_map(|t| &t.2).filter_map(|at| i16::try_from(*at).ok()).collect()
@@ -218,8 +218,9 @@ fn known(kind: Kind, id: u32) -> Known {
     }
 }
 
-/// What is known where a window begins. Ids are numbered anew in order of register, so that the same window elsewhere
-/// looks the same; names of numbers with different ranges (which the kernel may know of one copy only) stay apart.
+/// Facts at the beginning of a window. Ids are renumbered in order of register, so that the same window
+/// elsewhere looks the same; names of numbers with different ranges (which the kernel may know of one copy
+/// only) stay distinct.
 fn entry(s: &State, touched: &BTreeSet<i16>) -> Entry {
     let mut names: BTreeMap<u32, (u32, Option<Scalar>)> = BTreeMap::new();
     let mut name = |kind: Kind, id: u32| {
@@ -229,7 +230,7 @@ fn entry(s: &State, touched: &BTreeSet<i16>) -> Entry {
         if known.1 == range {
             known.0
         } else {
-            // Another name: the two are not known to be equal then.
+            // Another name: the two are then not known to be equal.
             let fresh = names.len() as u32;
             names.entry(id ^ 0x5555_0000 ^ fresh << 4).or_insert((fresh, range)).0
         }
@@ -254,17 +255,17 @@ fn entry(s: &State, touched: &BTreeSet<i16>) -> Entry {
 }
 
 impl Window {
-    /// All that is looked at, exit by exit, the end last.
+    /// All live values, exit by exit, the end last.
     pub(crate) fn looks(&self) -> impl Iterator<Item = &Live> {
         self.place.exits.iter().chain([&self.place.end])
     }
 
-    /// The bits of a register that somebody looks at, wherever.
+    /// The bits of a register that are live at any exit or at the end.
     pub(crate) fn live(&self, r: usize) -> u64 {
         self.looks().fold(0, |all, l| all | l.regs[r])
     }
 
-    /// Whether it ends with a branch: nothing may come behind that.
+    /// Returns true if it ends with a branch: nothing may follow that.
     pub(crate) fn closed(&self) -> bool {
         matches!(self.steps.last(), Some(Step::Exit(..)))
     }
@@ -285,5 +286,5 @@ pub(crate) fn insns(steps: &[Step]) -> Vec<Insn> {
         .collect()
 }
 
-/// Bytes of one space and base that a window touches: space, base, offsets, and whether it writes them.
+/// Bytes of one space and base that a window accesses: space, base, offsets; true if it writes them.
 pub(crate) type Touched = (Space, u32, BTreeSet<i64>, bool);

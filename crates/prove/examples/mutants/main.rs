@@ -3,8 +3,9 @@
 //!     mutants list COUNT OBJECT... >LIST          # so many of each program, that the kernel accepts
 //!     mutants judge LIST SECONDS MINUTES OBJECT...    # what the prover says of them, in SECONDS each, as JSON
 //!
-//! After MINUTES no more are begun; they are taken in random order. Programs are those that the kernel accepts and the prover models. The exit code of `judge` is 1 if one was proven equivalent that
-//! a packet tells apart, or if a counterexample does not show its difference again.
+//! After MINUTES no new mutant is begun; mutants are taken in random order. Programs are those that the
+//! kernel accepts and the prover models. The exit code of `judge` is 1 if a mutant was proven equivalent
+//! although a packet tells it apart, or if a counterexample does not reproduce its difference.
 
 #[path = "../../tests/mutants/judge.rs"]
 mod judge;
@@ -22,15 +23,15 @@ use millstream_loader::{Loader, Session};
 use millstream_object::{FuncId, Object};
 use millstream_prove::{Limits, Solver, Verdict, prove};
 
-/// Packets that a mutant said to be equivalent is tried on.
+/// Packets tried on a mutant that is said to be equivalent.
 const TRIES: usize = 4000;
-/// Where tallies are printed on the way.
+/// Mutants between two progress reports.
 const EVERY: usize = 250;
 /// Slots below which a program has too few mutants.
 const SHORTEST: usize = 8;
-/// Changes that are tried for one mutant.
+/// Changes tried for one mutant.
 const ATTEMPTS: u64 = 240;
-/// Mutants in a row that come to nothing, before no more are looked for.
+/// Mutants in a row that fail before the search for more is given up.
 const IN_VAIN: usize = 40;
 
 fn main() -> ExitCode {
@@ -100,7 +101,7 @@ fn list(count: usize, objects: &[Object]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// So many mutants of a program, and how many the kernel has rejected.
+/// Makes `count` mutants of a program; also returns the number of mutants that the kernel has rejected.
 fn mutants(subject: &Subject<'_>, count: usize) -> (usize, usize) {
     let (mut made, mut rejected, mut in_vain) = (0, 0, 0);
     let mut seen = HashSet::new();
@@ -126,12 +127,13 @@ fn mutants(subject: &Subject<'_>, count: usize) -> (usize, usize) {
     (made, rejected)
 }
 
-/// Whether the kernel takes this form of a program.
+/// Returns true if the kernel accepts this form of a program.
 fn accepted(subject: &Subject<'_>, object: &Object) -> bool {
     object.link(subject.func).is_ok_and(|linked| subject.session.load(subject.func, &linked).is_ok())
 }
 
-/// Whether a program is modelled, so that its mutants can be judged: it is proven to do what it does.
+/// Returns true if a program is modelled, so that its mutants can be judged: it is proven equivalent to
+/// itself.
 fn is_modelled(object: &Object, func: FuncId) -> bool {
     let limits = Limits { time: Duration::from_secs(1), terms: 200_000, ..Limits::default() };
     prove((object, func), (object, func), None, &limits).verdict == Verdict::Equivalent

@@ -1,9 +1,11 @@
-//! Answers in a file: one a line, added at the end.
+//! Answers in a file: one per line, appended.
 //!
-//! Several processes may add at once, for a line is written with one call. A line that was cut off or changed is ignored.
+//! Several processes may append at once, for a line is written with one call. A truncated or changed line is
+//! ignored.
 //!
-//! Invariants: an answer counts as the user's own only if it has the tag of the user's key and nobody else may write to the
-//! file or its folder. The file is opened without following links, and never a device or a pipe.
+//! Invariants: an answer counts as the user's own only if it has the tag of the user's key and nobody else
+//! may write to the file or its folder. The file is opened without following links, and is never a device or
+//! a pipe.
 
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -25,7 +27,7 @@ const LARGEST: u64 = 64 << 20;
 pub(super) struct File {
     file: std::fs::File,
     key: Option<StoreKey>,
-    /// The user's own answers that were there at the beginning.
+    /// The user's own answers that were in the file when it was opened.
     had: FxHashSet<Key>,
     failed: bool,
 }
@@ -39,7 +41,7 @@ pub(super) struct Opened {
 }
 
 impl File {
-    /// Opens the file of a folder; both are made if need be.
+    /// Opens the file of a folder; creates both if need be.
     pub(super) fn open(directory: &Path, keys: &Keys) -> io::Result<Opened> {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         let path = directory.join(NAME);
@@ -88,7 +90,7 @@ impl File {
             file = open()?;
         }
         if bytes.last().is_some_and(|b| *b != b'\n') {
-            // What was cut off must not take the next line with it.
+            // A truncated line must not swallow the next one.
             file.write_all(b"\n")?;
         }
         let key = keys.user.clone();
@@ -100,7 +102,7 @@ impl File {
         self.had.contains(key)
     }
 
-    /// Adds an answer of this process's.
+    /// Appends an answer of this process.
     pub(super) fn append(&mut self, key: &Key, entry: &super::Entry) {
         let Some(line) = Line::text(key, entry, self.key.as_ref()) else { return };
         let written = self.file.write_all(format!("{line}\n").as_bytes());
@@ -112,7 +114,7 @@ impl File {
     }
 }
 
-/// Whole lines of a file, as many as may be kept, the newest; and whether there are more.
+/// The newest whole lines of a file, as many as may be kept; also returns true if there are more.
 fn newest(file: &mut std::fs::File, length: u64) -> io::Result<(Vec<u8>, bool)> {
     let cut = length > LARGEST;
     let mut bytes = Vec::new();

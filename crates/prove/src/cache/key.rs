@@ -1,6 +1,7 @@
-//! Keys that answers are signed with: the user's own, which nobody else has, and one that a team shares.
+//! Keys for signing answers: the user's own, which nobody else has, and one that a team shares.
 //!
-//! A tag is an HMAC-SHA256 over a text that begins with what the text is, so that no tag of one thing is one of another.
+//! A tag is an HMAC-SHA256 of a text that begins with its purpose, so that a tag for one purpose is never
+//! valid for another.
 
 use std::fmt;
 use std::io::{self, Read as _, Write as _};

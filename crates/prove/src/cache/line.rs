@@ -1,7 +1,7 @@
-//! An answer as a line of text: a checksum, a tag, and what both are over: format, version, question, answer, milliseconds,
-//! values, solver.
+//! An answer as a line of text: a checksum, a tag, and the text that both cover: format, version, question,
+//! answer, milliseconds, values, solver.
 //!
-//! The checksum tells a damaged line. The tag, if there is one, tells who wrote the line.
+//! The checksum detects a damaged line. The tag, if there is one, identifies the author of the line.
 
 use std::time::Duration;
 
@@ -11,11 +11,12 @@ use super::{Entry, Key, Said, StoreKey};
 
 /// Number of the format.
 const FORMAT: &str = "2";
-/// Version of the prover that asks: a later one may put a question differently, or know that an earlier one was wrong.
+/// Version of the prover that asks: a later one may encode a question differently, or know that an earlier
+/// one was wrong.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// What a tag is over besides the line.
+/// Purpose in front of the line, which the tag covers, too.
 const PURPOSE: &str = "millstream answer\n";
-/// Tag of a line that nobody signed.
+/// Tag of an unsigned line.
 const UNSIGNED: &str = "-";
 /// Most values in an answer.
 const MOST_VALUES: usize = 1 << 16;
@@ -27,7 +28,7 @@ pub(super) struct Keys {
     pub(super) user: Option<StoreKey>,
     /// The team's.
     pub(super) team: Option<StoreKey>,
-    /// Whether what the team signed may replace a proof.
+    /// True if answers signed by the team may replace a proof.
     pub(super) trust: bool,
 }
 

@@ -1,13 +1,14 @@
-//! What solvers have answered: in memory, in a file, and, for a team, on a Redis server.
+//! Cache of solver answers: in memory, in a file, and, for a team, on a Redis server.
 //!
-//! An answer is found by its question's canonical form (a SHA-256, [`Key`]): the question itself up to names, and nothing
-//! but the question, so that whoever asks it again may take the answer, whatever program it came of. Each answer
-//! says which solver gave it.
+//! An answer is found by the canonical form of its question (a SHA-256, [`Key`]): the question itself up to
+//! names, and nothing but the question, so that anybody who asks it again may use the answer, whatever
+//! program it comes from. Each answer names the solver that gave it.
 //!
-//! Invariants: an answer from outside this process replaces a question only if it is known who gave it: this user, by a key of
-//! the user's own and a file that nobody else may write, or a team, by its key, if that is trusted. It counts only as the answer
-//! that it was written as: the tag is over the question, too. Any other answer is a hint, which says in what order solvers are
-//! asked. That something outside is missing, full, damaged or away costs time, never an answer.
+//! Invariants: an answer from outside this process replaces a question only if its author is known: this
+//! user, by a key of the user's own and a file that nobody else may write, or a team, by its key, if that is
+//! trusted. It counts only for the question for which it was written: the tag covers the question, too. Any
+//! other answer is a hint, which only changes the order in which solvers are asked. An outside store that is
+//! missing, full, damaged or away costs time, never correctness.
 
 mod file;
 mod key;
@@ -27,9 +28,10 @@ use line::{Keys, Line, Signer};
 use redis::Redis;
 pub use redis::Shared;
 
-/// Answers that one process remembers; then it begins anew.
+/// Most answers that one process remembers; beyond that it starts afresh.
 const MOST: usize = 1 << 20;
-/// What took less than this is asked again faster than it is fetched.
+/// Least solving time of an answer that is stored outside this process: cheaper ones are solved again faster
+/// than fetched.
 const WORTH_KEEPING: Duration = Duration::from_millis(2);
 
 /// The canonical form of a question.
@@ -63,12 +65,12 @@ impl std::str::FromStr for Key {
     }
 }
 
-/// What was said of a claim.
+/// Result of a claim.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Said {
     /// It always holds.
     Valid,
-    /// It can fail, where terms, by their places in the canonical form, have these values.
+    /// It can fail: for these values of terms, which are given by their places in the canonical form.
     Refuted(Vec<(u32, u64)>),
 }
 
@@ -77,20 +79,20 @@ pub enum Said {
 pub struct Entry {
     /// The answer.
     pub said: Said,
-    /// Who gave it: name and version.
+    /// Solver that gave it: name and version.
     pub solver: String,
-    /// How long it took.
+    /// Time that it took.
     pub time: Duration,
 }
 
-/// How far an answer may be believed.
+/// Trust in an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Standing {
     /// This process, or another one of this user's, asked a solver.
     Own,
     /// Somebody with the team's key asked a solver, and the team's store is trusted.
     Trusted,
-    /// Somebody says so: it orders the work and proves nothing.
+    /// An answer by an unknown author: it orders the work and proves nothing.
     Hint,
 }
 
@@ -99,11 +101,11 @@ pub enum Standing {
 pub struct Found {
     /// The answer.
     pub entry: Entry,
-    /// How far it may be believed.
+    /// Trust in it.
     pub standing: Standing,
 }
 
-/// What the cache was asked, and where it found the answers.
+/// Look-ups of the cache, and the places of the answers found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CacheStats {
     /// Look-ups.
@@ -153,8 +155,8 @@ impl Cache {
         Cache(Arc::new(Mutex::new(inner)))
     }
 
-    /// With a team's key, which answers on the server are signed with. If it is trusted, answers that others signed replace
-    /// proofs. To be called before places of answers are added.
+    /// Adds a team's key, with which answers on the server are signed. If `trust`, answers signed with it by
+    /// others replace proofs. Must be called before stores are added.
     #[must_use]
     pub fn signed_by_team(self, key: StoreKey, trust: bool) -> Cache {
         let mut inner = self.lock();
@@ -163,8 +165,8 @@ impl Cache {
         self
     }
 
-    /// Beside memory a file in this directory, which is made if need be. Several processes may use it at once. What was
-    /// signed with this key and could be written by nobody else are the user's own answers.
+    /// Adds a file in this directory, which is created if need be. Several processes may use it at once.
+    /// Answers signed with this key, in a file that nobody else could write, count as the user's own.
     ///
     /// # Errors
     /// If it can be neither read nor made.
@@ -179,15 +181,15 @@ impl Cache {
         Ok(self)
     }
 
-    /// Where a user's cache is: `$XDG_CACHE_HOME/millstream`, or `~/.cache/millstream`.
+    /// Directory of a user's cache: `$XDG_CACHE_HOME/millstream`, or `~/.cache/millstream`.
     pub fn default_directory() -> Option<PathBuf> {
         let named = |n: &str| std::env::var_os(n).filter(|v| !v.is_empty()).map(PathBuf::from);
         let base = named("XDG_CACHE_HOME").or_else(|| Some(named("HOME")?.join(".cache")))?;
         Some(base.join("millstream"))
     }
 
-    /// Also on a Redis server, `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]`, or `rediss://` for TLS. One that is away is
-    /// done without, which is said once.
+    /// Adds a Redis server, `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]`, or `rediss://` for TLS. If
+    /// the server is away, the cache works without it and reports this once.
     ///
     /// # Errors
     /// If it is no such address.
@@ -196,7 +198,8 @@ impl Cache {
         Ok(self)
     }
 
-    /// Returns true if nobody on the way to a server can read or change what is said: by TLS, or on this machine.
+    /// Returns true if nobody on the way to a server can read or change the traffic: it uses TLS, or the
+    /// server is on this machine.
     ///
     /// # Errors
     /// If it is no address of a Redis server.
@@ -204,7 +207,7 @@ impl Cache {
         Ok(Redis::new(url)?.is_private())
     }
 
-    /// The answer to a question, if there is one, and how far it may be believed.
+    /// The answer to a question, if there is one, and the trust in it.
     pub fn get(&self, key: &Key) -> Option<Found> {
         let mut inner = self.lock();
         inner.stats.asked += 1;
@@ -250,19 +253,19 @@ impl Cache {
         inner.remember(key, Found { entry, standing: Standing::Own });
     }
 
-    /// What it was asked so far.
+    /// Statistics of all look-ups so far.
     pub fn stats(&self) -> CacheStats {
         self.lock().stats
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Whoever panicked left it whole: there is one insertion at a time.
+        // Insertions are single operations, so a panic elsewhere leaves the cache consistent.
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
 impl Inner {
-    /// Counts an answer that was found: a hint, or one from a place.
+    /// Counts an answer that was found: as a hint, or for the store that had it.
     fn count(&mut self, standing: Standing, place: fn(&mut CacheStats) -> &mut u64) {
         if standing == Standing::Hint {
             self.stats.hints += 1;
@@ -280,7 +283,7 @@ impl Inner {
     }
 }
 
-/// Why an address is not a Redis server's.
+/// Reason why an address is not a Redis server's.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0:?} is no address of a Redis server: redis[s]://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]")]
 pub struct RedisError(pub(crate) String);

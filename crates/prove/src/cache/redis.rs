@@ -1,11 +1,11 @@
 //! A client of Redis that can set and get.
 //!
-//! The crate `redis` reads addresses, writes commands and reads answers; `rustls` encrypts. The stream below them is ours:
-//! one deadline holds for a whole exchange, from the look-up of the host to the last byte of the answer, however slowly
-//! bytes come in, and one limit for all that is read.
+//! The crate `redis` parses addresses, writes commands and parses replies; `rustls` encrypts. The stream
+//! below them is our own: one deadline holds for a whole exchange, from the look-up of the host to the last
+//! byte of the reply, however slowly bytes come in, and one limit for all bytes read.
 //!
-//! Invariant: nobody waits for a server longer than [`PATIENCE`] at a time, or [`SLOW_TOTAL`] in all; after the first
-//! failure it is not asked again.
+//! Invariant: nobody waits for a server longer than [`PATIENCE`] at a time, or [`SLOW_TOTAL`] in all; after
+//! the first failure it is not asked again.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -19,15 +19,15 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use super::{Key, RedisError};
 
-/// Time that an exchange may take, with all that belongs to it.
+/// Time limit of a whole exchange.
 const PATIENCE: Duration = Duration::from_millis(1000);
-/// An exchange that takes longer is slow.
+/// Duration above which an exchange counts as slow.
 const SLOW: Duration = Duration::from_millis(100);
-/// Time that slow exchanges may take together.
+/// Time limit of all slow exchanges together.
 const SLOW_TOTAL: Duration = Duration::from_millis(2000);
-/// Longest answer that is read, in bytes.
+/// Longest reply that is read, in bytes.
 const LONGEST: usize = 4 << 20;
-/// Bytes of an exchange around the answer: the handshake, and what encryption adds.
+/// Bytes of an exchange besides the reply: the handshake, and the overhead of encryption.
 const AROUND: usize = 1 << 20;
 
 /// A server.
@@ -41,11 +41,11 @@ pub(super) struct Redis {
 
 impl Redis {
     /// # Errors
-    /// If this is no address of one.
+    /// If this is not the address of one.
     pub(super) fn new(url: &str) -> Result<Redis, RedisError> {
         let wrong = || RedisError(without_secret(url));
         let scheme = url.starts_with("redis://") || url.starts_with("rediss://");
-        // What stands behind these would be ignored.
+        // Whatever follows these would be ignored.
         if !scheme || url.contains(['?', '#']) || url.contains(char::is_whitespace) {
             return Err(wrong());
         }
@@ -59,7 +59,8 @@ impl Redis {
         Ok(Redis { place, connection: None, slow: Duration::ZERO, away: false })
     }
 
-    /// Returns true if nobody on the way can read or change what is said: by TLS, or on this machine.
+    /// Returns true if nobody on the way can read or change the traffic: it uses TLS, or the server is on
+    /// this machine.
     pub(super) fn is_private(&self) -> bool {
         match self.place.addr() {
             ConnectionAddr::TcpTls { .. } => true,
@@ -101,7 +102,8 @@ impl Redis {
         answer.ok()
     }
 
-    /// Sends a command; gives the string that comes back, if one does. All of it has one deadline.
+    /// Sends a command; returns the string in the reply, if there is one. The whole exchange has one
+    /// deadline.
     fn exchange(&mut self, command: &Cmd) -> io::Result<Option<String>> {
         let until = Instant::now() + PATIENCE;
         if self.connection.is_none() {
@@ -157,7 +159,7 @@ impl Connection {
             Value::BulkString(bytes) if bytes.len() > LONGEST => {
                 Err(io::Error::other(format!("an answer of {} bytes", bytes.len())))
             }
-            // What is no text is damaged, and so found to be.
+            // Bytes that are no text are damaged, and are found to be.
             Value::BulkString(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
             Value::Nil | Value::Okay | Value::Int(_) | Value::SimpleString(_) => Ok(None),
             Value::ServerError(e) => Err(io::Error::other(format!("it said {:?}", e.to_string()))),
@@ -166,7 +168,7 @@ impl Connection {
     }
 }
 
-/// A stream with a deadline for all that is done, and a limit for all that is read.
+/// A stream with a deadline for all operations, and a limit for all bytes read.
 struct Timed {
     stream: TcpStream,
     until: Instant,
@@ -204,13 +206,13 @@ impl Write for Timed {
     }
 }
 
-/// Time until a moment, which is not over.
+/// Time until a deadline, which must not have passed.
 fn remaining(until: Instant) -> io::Result<Duration> {
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
-/// A system call that ran out of time says that it would block.
+/// A system call that timed out reports that it would block.
 fn late(error: io::Error) -> io::Error {
     if error.kind() == io::ErrorKind::WouldBlock { io::ErrorKind::TimedOut.into() } else { error }
 }
@@ -255,7 +257,7 @@ impl Write for Link {
     }
 }
 
-/// Connects to the first of a host's addresses that takes it.
+/// Connects to the first of a host's addresses that accepts.
 fn connected(host: &str, port: u16, until: Instant) -> io::Result<TcpStream> {
     let mut last = io::Error::other("it has no address");
     for address in resolved(host, port, until)? {
@@ -267,19 +269,20 @@ fn connected(host: &str, port: u16, until: Instant) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// Addresses of a host. The resolver knows no deadline, so it has a thread that nobody waits for.
+/// Addresses of a host. The resolver has no deadline, so it runs in a thread that nobody waits for.
 fn resolved(host: &str, port: u16, until: Instant) -> io::Result<Vec<SocketAddr>> {
     let (tell, told) = mpsc::channel();
     let host = host.to_owned();
     std::thread::Builder::new().spawn(move || {
         let found = (host.as_str(), port).to_socket_addrs().map(Iterator::collect);
-        // Nobody may be there any more.
+        // The receiver may be gone.
         let _ = tell.send(found);
     })?;
     told.recv_timeout(remaining(until)?).map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
-/// Encrypts a stream to a host, whose certificate must be good by the system's roots (or those of `SSL_CERT_FILE`).
+/// Encrypts a stream to a host, whose certificate must be valid by the system's roots (or those of
+/// `SSL_CERT_FILE`).
 fn encrypt(host: &str, timed: Timed) -> io::Result<StreamOwned<ClientConnection, Timed>> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -302,7 +305,7 @@ pub struct Shared {
 
 impl Shared {
     /// # Errors
-    /// If this is no address of one.
+    /// If this is not the address of one.
     pub fn new(url: &str) -> Result<Shared, RedisError> {
         let wrong = || RedisError(without_secret(url));
         let (server, name) = url.split_once('#').ok_or_else(wrong)?;
@@ -318,7 +321,7 @@ impl Shared {
         self.redis.exchange(cmd("GET").arg(&self.name))
     }
 
-    /// Puts a text in the place of the one of that name.
+    /// Replaces the text of that name.
     ///
     /// # Errors
     /// If the server is away or refuses.
@@ -340,7 +343,7 @@ fn name(key: &Key) -> String {
     format!("millstream:proof:{key}")
 }
 
-/// An address as it may be shown: without what stands between `//` and `@`.
+/// An address as it may be shown: without the part between `//` and `@`.
 fn without_secret(url: &str) -> String {
     match (url.find("//"), url.rfind('@')) {
         (Some(start), Some(end)) if start + 2 <= end => format!("{}...{}", &url[..start + 2], &url[end..]),

@@ -25,7 +25,7 @@ fn directory(name: &str) -> PathBuf {
     path
 }
 
-/// An answer of this process's or this user's.
+/// An answer of this process or this user.
 fn own(entry: Entry) -> Option<Found> {
     Some(Found { entry, standing: Standing::Own })
 }
@@ -78,7 +78,8 @@ fn no_changed_line_is_taken() {
     }
 }
 
-/// Whoever can write somewhere knows the checksum and no key: nothing that he changes in a signed line keeps its author.
+/// Anybody who can write to the store knows the checksum but no key: no change to a signed line keeps its
+/// author.
 #[test]
 fn a_signature_is_over_question_answer_solver_and_version() {
     let team = secret("signed");
@@ -111,7 +112,7 @@ fn a_file_outlives_the_process_and_damage() {
     assert_eq!(cache.get(&key(1)), own(entry(Said::Valid)));
     assert_eq!(cache.stats().memory, 1);
 
-    // One answer is made a lie, and the end is cut off.
+    // One answer is made a lie, and the end is truncated.
     let file = directory.join("proofs.txt");
     let text = std::fs::read_to_string(&file).expect("the file");
     let lie = text.replacen(" refuted 7 4=9", " valid 7 -", 1) + "0123";
@@ -122,7 +123,7 @@ fn a_file_outlives_the_process_and_damage() {
     assert_eq!(again.stats().damaged, 2);
     assert_eq!(again.get(&key(1)), own(entry(Said::Valid)));
     assert_eq!(again.get(&key(2)), None);
-    // What was answered at once is not worth a line.
+    // An answer that took no time is not worth a line.
     assert_eq!(again.get(&key(3)), None);
     again.put(key(2), entry(Said::Refuted(vec![(4, 9)])));
     let stats = again.stats();
@@ -151,7 +152,7 @@ fn what_others_wrote_or_could_have_written_into_the_folder_is_a_hint() {
         let cache = Cache::in_memory().in_directory(&directory, key_of).expect("a cache");
         assert_eq!(cache.get(&key(1)), hint(entry(Said::Valid)));
     }
-    // A folder, or a file, that others may write.
+    // A folder, or a file, that others may write to.
     let mode = |path: &Path, mode| {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("changed");
     };
@@ -214,7 +215,7 @@ fn what_is_no_directory_is_an_error() {
     std::fs::remove_file(&path).expect("gone");
 }
 
-/// A server of our own, if there is one to start.
+/// A server of our own, if one can be started.
 struct Server {
     child: Child,
     port: u16,
@@ -268,7 +269,7 @@ fn machines_share_answers_over_redis() {
     one.put(key(1), old.clone());
     one.put(key(2), entry(Said::Refuted(vec![(1, 2)])));
     let trusted = |entry: Entry| Some(Found { entry, standing: Standing::Trusted });
-    // Another machine, with another solver: it learns whose answer it is.
+    // Another machine, with another solver: it learns which solver gave the answer.
     let two = machine(Some((&team, true)));
     assert_eq!(two.get(&key(1)), trusted(old.clone()));
     assert_eq!(two.get(&key(2)), trusted(entry(Said::Refuted(vec![(1, 2)]))));
@@ -282,13 +283,13 @@ fn machines_share_answers_over_redis() {
         assert_eq!(three.get(&key(1)), hint(old.clone()), "{key_of:?}");
         let stats = three.stats();
         assert_eq!((stats.redis, stats.trusted, stats.hints), (0, 0, 1), "{key_of:?}");
-        // What a solver here says then counts.
+        // An answer of a solver here then counts.
         three.put(key(1), entry(Said::Valid));
         assert_eq!(three.get(&key(1)), own(entry(Said::Valid)));
         one.put(key(1), old.clone());
     }
 
-    // What somebody else wrote there is no answer: neither an answer to another question nor a word.
+    // An entry that somebody else wrote there is no answer: neither an answer to another question nor a word.
     let stolen = Line::text(&key(1), &entry(Said::Valid), Some(&team)).expect("a line");
     let mut raw = std::net::TcpStream::connect(("127.0.0.1", server.port)).expect("a connection");
     let set = |key: Key, text: &str| {
@@ -321,7 +322,7 @@ fn a_server_that_goes_away_is_done_without() {
     assert_eq!(cache.get(&key(3)), None);
 }
 
-/// A server that answers each connection by this.
+/// A server that handles each connection with this function.
 fn speaker(speak: impl Fn(std::net::TcpStream) + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port();
@@ -329,8 +330,8 @@ fn speaker(speak: impl Fn(std::net::TcpStream) + Send + 'static) -> String {
     format!("redis://127.0.0.1:{port}")
 }
 
-/// A server is given up after its patience, in whatever way it does not answer: one deadline holds for a whole exchange. It
-/// is not asked again. (The bound is many times what is allowed, for busy machines.)
+/// A server is given up after the patience is over, in whatever way it fails to answer: one deadline holds
+/// for a whole exchange. It is not asked again. (The bound is many times the limit, for busy machines.)
 fn is_given_up(url: &str) {
     let cache = Cache::in_memory().on_redis(url).expect("an address");
     let start = std::time::Instant::now();
@@ -385,7 +386,7 @@ fn a_server_that_floods_is_given_up_in_bounded_memory() {
             }
         });
         is_given_up(&url);
-        // What is read, and what the system holds for both sides.
+        // The bytes read, and those that the system buffers for both sides.
         let taken = sent.load(Ordering::Relaxed);
         assert!(taken < 64 << 20, "{head:?}: {taken} bytes were taken");
     }

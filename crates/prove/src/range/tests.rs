@@ -6,7 +6,7 @@ use crate::term::{Sort, signed};
 const BITS: u32 = 6;
 const ALL: u64 = mask(BITS);
 
-/// Comparisons of what is made of a number with constants, and what each says of all values of the number.
+/// Comparisons of terms over a number with constants, and the result of each for all values of the number.
 fn tests(terms: &mut Terms, x: T) -> Vec<(Test, Vec<bool>)> {
     let mut out = Vec::new();
     for cond in [
@@ -111,7 +111,8 @@ fn what_comes_again_is_an_instance_only_within_the_ranges() {
 fn conditions_are_settled_by_what_is_known_of_other_slices_as_all_values_that_are_left_agree() {
     let mut terms = Terms::new(1 << 16);
     let x = terms.var("x", Sort::Bits(BITS as u8));
-    // Comparisons of slices of the number, and of the number itself less a constant, as conditions; and where they hold.
+    // Comparisons of slices of the number, and of the number itself minus a constant, as conditions, and the
+    // values for which they hold.
     let mut conditions: Vec<(T, Vec<bool>)> = Vec::new();
     for (by, hi, lo) in [(0, 5, 0), (0, 3, 0), (0, 5, 2), (0, 4, 3), (0, 1, 1), (20, 5, 0), (20, 5, 1)] {
         let c = terms.constant(BITS, by);

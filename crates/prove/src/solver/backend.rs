@@ -1,4 +1,4 @@
-//! One solver: how it is started, what it says it is, and whether it answers as a solver does.
+//! One solver: its start, its identity, and a check that it answers as a solver does.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -9,10 +9,10 @@ use super::SolverError;
 use super::process::{Process, spawn};
 use super::session::Question;
 
-/// How long a solver may take to say its version, or to answer what every solver can.
+/// Time limit for a solver to report its version, or to answer questions that every solver can.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Whose flags a solver takes.
+/// Command line flags of a family of solvers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Dialect {
     /// Those of z3.
@@ -26,13 +26,13 @@ pub(super) enum Dialect {
 pub(super) struct Backend {
     pub(super) program: PathBuf,
     pub(super) dialect: Dialect,
-    /// What it is, once it was started and has answered as it should.
+    /// Its identity, once it was started and has answered correctly.
     identity: Arc<OnceLock<String>>,
 }
 
 impl Backend {
-    /// The program at this path, or of this name on the path. One whose name begins with `cvc` is given cvc5's flags, any
-    /// other z3's.
+    /// The program at this path, or of this name on the path. If the name begins with `cvc`, it gets cvc5's
+    /// flags, otherwise z3's.
     pub(super) fn new(program: PathBuf) -> Backend {
         let name = program.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
         let dialect = if name.starts_with("cvc") { Dialect::Cvc5 } else { Dialect::Z3 };
@@ -44,12 +44,12 @@ impl Backend {
         self.program.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned())
     }
 
-    /// What it is, if it has been asked.
+    /// Its identity, if it is known.
     pub(super) fn identity(&self) -> Option<&str> {
         self.identity.get().map(String::as_str)
     }
 
-    /// The file that would be started.
+    /// The executable that would be started.
     pub(super) fn file(&self) -> Option<PathBuf> {
         let executable = |p: &Path| {
             use std::os::unix::fs::PermissionsExt as _;
@@ -66,7 +66,7 @@ impl Backend {
         SolverError::Process { program: self.program.clone(), source }
     }
 
-    /// What sets the time of a question, if that can be said to one that runs.
+    /// Command that sets the time limit of a question, if a running solver takes one.
     pub(super) fn limit(&self, time: Duration) -> String {
         match self.dialect {
             Dialect::Z3 => format!("(set-option :timeout {})\n", time.as_millis().max(1)),
@@ -74,7 +74,7 @@ impl Backend {
         }
     }
 
-    /// What asks it.
+    /// Commands that ask a question.
     pub(super) fn check(&self, q: &Question<'_>) -> String {
         match self.dialect {
             Dialect::Z3 if q.alone => {
@@ -84,13 +84,13 @@ impl Backend {
         }
     }
 
-    /// What `--version` says, all of it.
+    /// The whole output of `--version`.
     pub(super) fn version(&self) -> Result<String, SolverError> {
         let mut child =
             spawn(&self.program, &["--version".into()], Stdio::null(), None).map_err(|e| self.error(e))?;
         let deadline = Instant::now() + PATIENCE;
         let mut said = String::new();
-        // It may say much, but not for long.
+        // The output may be long, but must not take long.
         while let Some(line) = child.line(deadline) {
             said.push_str(&line);
             said.push('\n');
@@ -101,7 +101,7 @@ impl Backend {
         Ok(said.trim().to_owned())
     }
 
-    /// Starts it, for questions; the first time also finds out what it is.
+    /// Starts it for questions; the first time it also finds out its identity.
     ///
     /// # Errors
     /// If it cannot be started, or does not answer as a solver does.
@@ -112,7 +112,7 @@ impl Backend {
                 "--lang=smt2".into(),
                 "--incremental".into(),
                 "--produce-models".into(),
-                // Should this process not be there any more to end it.
+                // In case this process is gone and cannot end it.
                 format!("--tlimit-per={}", time.as_millis().max(1000)),
             ],
         };
@@ -128,7 +128,7 @@ impl Backend {
         Ok(process)
     }
 
-    /// What it is told before all else.
+    /// Commands before all others.
     fn opening(&self) -> String {
         let logic = match self.dialect {
             Dialect::Z3 => "",
@@ -137,12 +137,12 @@ impl Backend {
         format!("(set-option :print-success false)\n{logic}")
     }
 
-    /// What it is told before questions.
+    /// Commands before questions.
     pub(super) fn greeting(&self) -> String {
         self.opening() + super::smt::PRELUDE
     }
 
-    /// Asks a solver what it is, and two questions of which the answers are known.
+    /// Asks a solver for its identity, and two questions with known answers.
     fn examine(&self, process: &mut Process) -> Result<String, SolverError> {
         process.send(EXAMINATION);
         let deadline = Instant::now() + PATIENCE;
@@ -176,7 +176,7 @@ impl Backend {
     }
 }
 
-/// Three times what is fifteen, modulo 256? And is it anything but five?
+/// Is there a number whose triple is fifteen, modulo 256? And is it anything but five?
 const EXAMINATION: &str = "(get-info :name)
 (get-info :version)
 (push 1)

@@ -1,8 +1,9 @@
-//! The canonical form of a question: what it is apart from names.
+//! The canonical form of a question: its content without names.
 //!
-//! Terms in the order in which they are first needed, each by what it is made of, and these by their places in that
-//! order; functions by the order of their first use. Two questions of one form are the same up to names, to which no solver
-//! attaches a meaning. The form names everything that the solver is told, so that equal forms have equal answers.
+//! Terms come in the order in which they are first needed, each by its operation and the places of its parts
+//! in that order; functions by the order of their first use. Two questions of one form are the same up to
+//! names, to which no solver attaches a meaning. The form covers everything that the solver is told, so that
+//! equal forms have equal answers.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use sha2::{Digest as _, Sha256};
@@ -11,7 +12,8 @@ use super::smt;
 use crate::cache::Key;
 use crate::term::{Node, Sort, Symbol, T, Terms};
 
-/// Most terms of a question that is worth a look: it takes as long as some thousand terms take a solver to read.
+/// Most terms of a question that is worth a look-up: it takes as long as a solver needs to read some thousand
+/// terms.
 const MOST: usize = 100_000;
 
 /// A question's form, and its terms in order.
@@ -20,7 +22,7 @@ pub(super) struct Canonical {
     pub(super) order: Vec<T>,
 }
 
-/// The form of the question whether a claim always holds, and which values these terms have where it does not.
+/// The form of the question whether a claim always holds, and for which values of these terms it does not.
 pub(super) fn canonical(terms: &Terms, claim: T, wanted: &[T]) -> Option<Canonical> {
     let mut form =
         Form { terms, order: Vec::new(), places: FxHashMap::default(), symbols: FxHashMap::default() };
@@ -68,7 +70,7 @@ impl Form<'_> {
     }
 
     fn part(&self, t: T, out: &mut Vec<u8>) {
-        // A part without a place is beyond the limit, and then nothing comes of it.
+        // A part without a place is beyond the limit, and then there is no form.
         out.extend(self.places.get(&t).copied().unwrap_or(u32::MAX).to_le_bytes());
     }
 
@@ -81,7 +83,7 @@ impl Form<'_> {
             Sort::Memory => 254,
             Sort::Token => 255,
         });
-        // Each kind has a word and a number of its own, so that no two terms are written alike.
+        // Each kind has a distinct word and number, so that no two terms are written alike.
         let (kind, number) = match terms.node(t) {
             Node::Truth(b) => ("truth", u64::from(*b)),
             Node::Const(v) => ("constant", *v),

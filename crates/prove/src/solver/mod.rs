@@ -1,12 +1,13 @@
 //! Solvers: child processes that are asked in SMT-LIB, side by side, and killed when their time is up.
 //!
-//! A question goes to the first solver; if it has not answered within a head start, the next is asked as well, and so on. The
-//! first answer counts and the others are ended. So small questions, which are most, cost one process, and those that
-//! one solver finds hard may be easy for another. What was answered is remembered ([`Cache`]).
+//! A question goes to the first solver; if it has not answered within a head start, the next is asked as
+//! well, and so on. The first answer counts and the other processes are ended. So small questions, which are
+//! most, cost one process, and a question that is hard for one solver may be easy for another. Answers are
+//! cached ([`Cache`]).
 //!
-//! Invariants: an answer is taken only from a program that has answered two questions of known answers as it should and is
-//! of the version that it says. Two that contradict each other give [`Answer::Unknown`], and the question is kept in a
-//! file. What goes wrong in a solver never is an answer.
+//! Invariants: an answer is taken only from a program that has answered two questions with known answers
+//! correctly and has the version that it reports. Two contradictory answers give [`Answer::Unknown`], and the
+//! question is kept in a file. A failure of a solver is never an answer.
 
 mod backend;
 mod canonical;
@@ -26,67 +27,67 @@ use crate::term::{T, Terms};
 use backend::Backend;
 pub(crate) use session::Session;
 
-/// How long the first solver has a question for itself.
+/// Time that the first solver has a question for itself.
 const HEAD_START: Duration = Duration::from_millis(150);
-/// The solvers that are looked for if none is named, the one that mostly is the faster first.
+/// Solvers that are looked for if none is named, the one that is mostly faster first.
 const KNOWN: [&str; 2] = ["z3", "cvc5"];
 
-/// Why a solver did not answer.
+/// Reason why a solver did not answer.
 #[derive(Debug, thiserror::Error)]
 pub enum SolverError {
     /// It could not be started.
     #[error("the solver {program:?}: {source}")]
     Process {
-        /// What was started.
+        /// Program that was started.
         program: PathBuf,
-        /// What went wrong.
+        /// The system's reason.
         source: std::io::Error,
     },
-    /// It said something else.
+    /// It printed something else than an answer.
     #[error("the solver said {0:?}")]
     Strange(String),
-    /// It is wrong in what everybody knows.
+    /// It answered the two easy questions wrongly.
     #[error(
         "{name} is no solver to rely on: to two easy questions it said {answers:?}, and not \"sat, unsat\""
     )]
     Wrong {
-        /// What it calls itself.
+        /// Name that it reports.
         name: String,
-        /// What it answered.
+        /// Answers that it gave.
         answers: String,
     },
-    /// It says that it is of one version, and then of another.
+    /// It reports one version, and then another.
     #[error("the solver says that it is {told:?}, and when asked again that it is {version}")]
     Version {
-        /// What it says first.
+        /// Version that it reported first.
         told: String,
-        /// The version when asked again.
+        /// Version that it reported when asked again.
         version: String,
     },
     /// The question is too large to ask.
     #[error("the question is too large")]
     TooLarge,
-    /// None of those that there are can be used any more.
+    /// None of the solvers can be used any more.
     #[error("{0}")]
     NoneLeft(String),
 }
 
-/// What is said of a claim.
+/// Result of a claim.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Answer {
     /// It always holds.
     Valid,
-    /// It can fail, for example where terms have these values.
+    /// It can fail, for example for these values of terms.
     Refuted(Model),
-    /// Not known, and why.
+    /// Not decided, with the reason.
     Unknown(String),
 }
 
 /// Values of terms.
 pub(crate) type Model = FxHashMap<T, u64>;
 
-/// Who is asked: programs that speak SMT-LIB 2 on standard input, the one that is asked first at the head, and what they have
-/// answered before.
+/// Solvers to ask: programs that speak SMT-LIB 2 on standard input, in the order in which they are asked, and
+/// their earlier answers.
 #[derive(Clone, Debug)]
 pub struct Solver {
     backends: Vec<Backend>,
@@ -97,13 +98,13 @@ pub struct Solver {
 }
 
 impl Solver {
-    /// The solver at this path, or of this name on the path: z3 or cvc5, or one that takes the flags of either (cvc5's if its
-    /// name begins with `cvc`).
+    /// The solver at this path, or of this name on the path: z3 or cvc5, or one that takes the flags of
+    /// either (cvc5's if its name begins with `cvc`).
     pub fn new(program: impl Into<PathBuf>) -> Solver {
         Solver::of([program.into()])
     }
 
-    /// Several, asked side by side.
+    /// Several solvers, asked side by side.
     pub fn of(programs: impl IntoIterator<Item = PathBuf>) -> Solver {
         Solver {
             backends: programs.into_iter().map(Backend::new).collect(),
@@ -114,14 +115,14 @@ impl Solver {
         }
     }
 
-    /// All that are known and on the path: z3, cvc5. [`None`] if there are none.
+    /// All known solvers on the path: z3, cvc5. [`None`] if there are none.
     pub fn found() -> Option<Solver> {
         let mut solver = Solver::of(KNOWN.map(PathBuf::from));
         solver.backends.retain(|b| b.file().is_some());
         (!solver.backends.is_empty()).then_some(solver)
     }
 
-    /// Those that cannot be started, for there is no such file: they are left out.
+    /// Removes the solvers whose executables do not exist, and returns them.
     pub fn drop_missing(&mut self) -> Vec<PathBuf> {
         let missing = |b: &&Backend| b.file().is_none();
         let gone: Vec<PathBuf> = self.backends.iter().filter(missing).map(|b| b.program.clone()).collect();
@@ -129,48 +130,48 @@ impl Solver {
         gone
     }
 
-    /// Whether there is none.
+    /// Returns true if there is no solver.
     pub fn is_empty(&self) -> bool {
         self.backends.is_empty()
     }
 
-    /// Only the one that is asked first: what it answers does not depend on who is faster.
+    /// Only the solver that is asked first: its answers do not depend on which solver is faster.
     #[must_use]
     pub(crate) fn first(&self) -> Solver {
         let backends = self.backends.iter().take(1).cloned().collect();
         Solver { backends, ..self.clone() }
     }
 
-    /// With what was answered before. Clones of a solver share it.
+    /// Uses this cache of answers. Clones of a solver share it.
     #[must_use]
     pub fn with_cache(self, cache: Cache) -> Solver {
         Solver { cache, ..self }
     }
 
-    /// What was answered before.
+    /// The cache of answers.
     pub fn cache(&self) -> &Cache {
         &self.cache
     }
 
-    /// Asks all of them every question and waits for all, so that one which is wrong is contradicted by another.
+    /// Asks all solvers every question and waits for all, so that a wrong one is contradicted by another.
     #[must_use]
     pub fn agreeing(self, agree: bool) -> Solver {
         Solver { agree, ..self }
     }
 
-    /// How long each has a question for itself before the next is asked.
+    /// Sets the time that each solver has a question for itself before the next is asked.
     #[must_use]
     pub fn with_head_start(self, head_start: Duration) -> Solver {
         Solver { head_start, ..self }
     }
 
-    /// Where questions are kept to which two solvers gave contrary answers.
+    /// Sets the folder for questions to which two solvers gave contradictory answers.
     #[must_use]
     pub fn keeping_in(self, keep: impl Into<PathBuf>) -> Solver {
         Solver { keep: keep.into(), ..self }
     }
 
-    /// What they say their versions are, in the order in which they are asked.
+    /// Versions that the solvers report, in the order in which they are asked.
     ///
     /// # Errors
     /// If one cannot be started.
@@ -180,7 +181,7 @@ impl Solver {
         Ok(versions?.iter().map(first).collect::<Vec<_>>().join(", "))
     }
 
-    /// A session, which starts them when they are asked.
+    /// A session, which starts the solvers when they are asked.
     pub(crate) fn start(&self, limits: &crate::Limits) -> Result<Session, SolverError> {
         Ok(Session::new(self, limits))
     }
@@ -194,42 +195,43 @@ pub(crate) fn question(terms: &Terms, claim: T) -> String {
     out
 }
 
-/// What was asked in a proof, and who answered.
+/// Questions of a proof, and the solvers that answered them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Answers {
     /// Questions.
     pub asked: usize,
-    /// Answers that were known from before, by the solver that gave them.
+    /// Answers from the cache, by the solver that gave them.
     pub cached: Vec<(String, usize)>,
-    /// Of these, answers of others that were believed since their store is trusted: nothing here has proven them.
+    /// Of these, answers by others that were believed because their store is trusted: nothing here has proven
+    /// them.
     pub trusted: usize,
-    /// Each solver's part.
+    /// Each solver's share.
     pub solvers: Vec<Part>,
 }
 
-/// What one solver did.
+/// Share of one solver.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Part {
     /// Name and version, if it was ever started.
     pub name: String,
-    /// Questions that it was given.
+    /// Questions that it was asked.
     pub asked: usize,
-    /// Its answers that counted: that a claim holds.
+    /// Its answers that counted: the claim holds.
     pub valid: usize,
-    /// That it can fail.
+    /// Its answers that counted: the claim can fail.
     pub refuted: usize,
-    /// Questions that it gave up, or had no time left for.
+    /// Questions that it gave up, or that timed out.
     pub gave_up: usize,
-    /// Questions in which another was faster.
+    /// Questions that another solver answered first.
     pub slower: usize,
-    /// The time that it was asked for.
+    /// Total time that it worked on questions.
     pub time: Duration,
-    /// What went wrong with it last.
+    /// Its last failure.
     pub trouble: Option<String>,
 }
 
 impl Answers {
-    /// Adds those of another proof.
+    /// Adds the answers of another proof.
     pub fn add(&mut self, other: &Answers) {
         self.asked += other.asked;
         self.trusted += other.trusted;

@@ -1,7 +1,7 @@
 //! A child process with limits, whose lines are read in time or not at all.
 //!
-//! Invariants: it is killed when dropped; what it prints is held in bounded memory, whatever it prints; nobody waits for it to
-//! read what it is told.
+//! Invariants: it is killed when dropped; its output is held in bounded memory, whatever it prints; nobody
+//! waits for it to read its input.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
@@ -13,9 +13,9 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 /// Longest line that is read, in bytes: all the values of a large model.
 const LONGEST_LINE: u64 = 16 << 20;
-/// Lines that wait to be read.
+/// Lines waiting to be read.
 const WAITING: usize = 16;
-/// What a solver may map beyond the memory that it counts itself, in MiB: code, stacks, what its allocator holds.
+/// Memory that a solver may map beyond its own limit, in MiB: code, stacks, free memory of its allocator.
 const OVERHEAD: u64 = 512;
 
 /// A running child.
@@ -26,7 +26,7 @@ pub(super) struct Process {
     lines: Receiver<String>,
 }
 
-/// Starts a program with so much memory, in MiB.
+/// Starts a program with a limit of memory, in MiB.
 pub(super) fn spawn(
     program: &Path,
     flags: &[String],
@@ -44,13 +44,13 @@ pub(super) fn spawn(
     {
         let bytes = memory.saturating_add(OVERHEAD).saturating_mul(1 << 20);
         let limit = Rlimit { current: Some(bytes), maximum: Some(bytes) };
-        // Where it may not be set the solver's own limit is what there is.
+        // If it cannot be set, the solver's own limit remains.
         let _ = prlimit(Pid::from_raw(pid), Resource::As, limit);
     }
     let input = child.stdin.take().map(|mut stdin| {
         let (tell, told) = channel::<String>();
         std::thread::spawn(move || {
-            // It ends when the child or its owner is gone.
+            // The thread ends when the child or its owner is gone.
             while let Ok(text) = told.recv()
                 && stdin.write_all(text.as_bytes()).and_then(|()| stdin.flush()).is_ok()
             {}
@@ -75,19 +75,20 @@ pub(super) fn spawn(
     Ok(Process { child, input, lines })
 }
 
-/// What came of waiting.
+/// Result of waiting for output.
 #[derive(Debug)]
 pub(super) enum Heard {
     /// A line.
     Line(String),
-    /// Nothing yet.
+    /// No line yet.
     Nothing,
     /// It has ended, or closed its output.
     End,
 }
 
 impl Process {
-    /// Tells it something. One that has ended is not told: its end is seen where its answer is read.
+    /// Sends text to the process. If it has ended, the text is dropped: its end shows when its answer is
+    /// read.
     pub(super) fn send(&mut self, text: impl Into<String>) {
         if let Some(input) = &self.input {
             let _ = input.send(text.into());
@@ -99,7 +100,7 @@ impl Process {
         self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok()
     }
 
-    /// Its next line, if it comes in time, or that none will.
+    /// Its next line, if it comes in time, or the end of its output.
     pub(super) fn wait(&mut self, deadline: Instant) -> Heard {
         match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(line) => Heard::Line(line),
@@ -108,7 +109,7 @@ impl Process {
         }
     }
 
-    /// Its next line, if it is there.
+    /// Its next line, if it is there already.
     pub(super) fn poll(&mut self) -> Heard {
         match self.lines.try_recv() {
             Ok(line) => Heard::Line(line),
@@ -117,10 +118,10 @@ impl Process {
         }
     }
 
-    /// How it ended, for people.
+    /// The way it ended, for people.
     pub(super) fn ending(&mut self) -> String {
         use std::os::unix::process::ExitStatusExt as _;
-        // Its output is closed before it is gone.
+        // Its output is closed before the process is gone.
         for _ in 0..50 {
             match self.child.try_wait() {
                 Ok(Some(status)) => {

@@ -15,13 +15,13 @@ use crate::term::{T, Terms};
 
 /// Longest question, in bytes of SMT-LIB.
 const LONGEST: usize = 64 << 20;
-/// How much longer than its limit a solver that keeps its own may take to answer before it is killed.
+/// Extra time for a solver that keeps a time limit itself, before it is killed.
 const GRACE: Duration = Duration::from_millis(1000);
-/// How long it may take to say values.
+/// Time limit for the values of a model.
 const MODEL_TIME: Duration = Duration::from_secs(2);
-/// How often several solvers are looked at.
+/// Interval at which several solvers are polled.
 const TICK: Duration = Duration::from_micros(500);
-/// Failures after which a solver is asked no more.
+/// Failures after which a solver is not asked any more.
 const MOST_FAILURES: usize = 3;
 
 /// A question.
@@ -30,7 +30,7 @@ pub(super) struct Question<'a> {
     claim: T,
     wanted: &'a [T],
     pub(super) time: Duration,
-    /// Whether it is solved for itself, with nothing learnt from those before.
+    /// True if it is solved on its own, without lemmas learnt from earlier questions.
     pub(super) alone: bool,
 }
 
@@ -42,11 +42,11 @@ struct Lane {
     defined: Defined,
     failures: usize,
     part: Part,
-    /// When it was given what it has not answered.
+    /// Time at which it was given the question that it has not yet answered.
     since: Option<Instant>,
 }
 
-/// What one solver says.
+/// Answer of one solver.
 enum Word {
     Valid,
     Refuted(Model),
@@ -54,13 +54,13 @@ enum Word {
     Failed(SolverError),
 }
 
-/// Solvers that run and remember what they were told.
+/// Running solvers, which remember the definitions sent to them.
 #[derive(Debug)]
 pub(crate) struct Session {
     lanes: Vec<Lane>,
     pub(super) cache: Cache,
     memory: u64,
-    /// The most that a question may take.
+    /// Longest time for a question.
     longest: Duration,
     head_start: Duration,
     agree: bool,
@@ -96,13 +96,13 @@ impl Session {
         }
     }
 
-    /// One whose questions have little in common: each is solved for itself, which is many times as fast where values are
-    /// looked for.
+    /// A session for questions that have little in common: each is solved on its own, which is many times as
+    /// fast if values are looked for.
     pub(crate) fn for_values(self) -> Session {
         Session { alone: true, ..self }
     }
 
-    /// Forgets all terms that it was told, as a new session would.
+    /// Forgets all terms that were sent, as a new session would.
     pub(crate) fn reset(&mut self) {
         for lane in &mut self.lanes {
             lane.defined = Defined::default();
@@ -113,7 +113,7 @@ impl Session {
         }
     }
 
-    /// What was asked so far, and who answered.
+    /// Questions so far, and the solvers that answered them.
     pub(crate) fn answers(&self) -> Answers {
         Answers {
             asked: self.asked,
@@ -123,7 +123,7 @@ impl Session {
         }
     }
 
-    /// Whether a claim always holds. If not, asks for the values of `wanted` where it fails.
+    /// Decides if a claim always holds. If not, asks for the values of `wanted` for which it fails.
     pub(crate) fn valid(
         &mut self,
         terms: &Terms,
@@ -155,8 +155,8 @@ impl Session {
         Ok(answer)
     }
 
-    /// Asks one after the other until one answers; gives the answer and whose it is. The solver of this name, which is said to
-    /// have answered before, is asked first.
+    /// Asks one solver after the other until one answers; returns the answer and the solver's index. The
+    /// solver named by the hint, which is said to have answered before, is asked first.
     fn race(&mut self, q: &Question<'_>, hint: Option<&str>) -> Result<(Answer, Option<usize>), SolverError> {
         let mut deadline = Instant::now() + q.time;
         let mut waiting: Vec<usize> =
@@ -179,7 +179,7 @@ impl Session {
                 if let Err(e) = self.lanes[lane].ask(q, self.memory, self.longest) {
                     said.push((lane, Word::Failed(e)));
                 }
-                // The time is for the question: not for starting who is asked.
+                // The time limit is for the question, not for the start of the solver.
                 deadline += before.elapsed();
                 next_start = Instant::now() + self.head_start;
                 continue;
@@ -205,13 +205,13 @@ impl Session {
         (0..self.lanes.len()).filter(|l| self.lanes[*l].since.is_some()).collect()
     }
 
-    /// Ends those that have not answered, and gives the answer.
+    /// Ends the solvers that have not answered, and returns the answer.
     fn conclude(
         &mut self,
         q: &Question<'_>,
         mut said: Vec<(usize, Word)>,
     ) -> Result<(Answer, Option<usize>), SolverError> {
-        // What has just been said by others may contradict.
+        // Another solver may just have given a contradictory answer.
         for lane in self.pending() {
             let word = self.lanes[lane].hear(q, Instant::now());
             said.extend(word.map(|w| (lane, w)));
@@ -246,7 +246,7 @@ impl Session {
         self.nothing(said)
     }
 
-    /// What there is to say if nobody has answered.
+    /// Result if no solver has answered.
     fn nothing(&self, said: Vec<(usize, Word)>) -> Result<(Answer, Option<usize>), SolverError> {
         let (mut reasons, mut failed) = (Vec::new(), None);
         for (lane, word) in said {
@@ -269,7 +269,7 @@ impl Session {
         }
     }
 
-    /// Keeps a question to which there are two answers.
+    /// Keeps a question with two contradictory answers.
     fn contradiction(&self, q: &Question<'_>, a: usize, b: usize, a_holds: bool) -> String {
         let (holds, fails) = if a_holds { (a, b) } else { (b, a) };
         let (holds, fails) = (&self.lanes[holds].part.name, &self.lanes[fails].part.name);
@@ -287,7 +287,8 @@ impl Session {
     }
 }
 
-/// Writes a file whose name anybody may know: what stands there, a link say, is replaced and never followed.
+/// Writes a file with a predictable name: an existing file, for example a link, is replaced and never
+/// followed.
 fn keep(folder: &Path, file: &Path, text: &str) -> std::io::Result<()> {
     std::fs::create_dir_all(folder)?;
     let mut new = tempfile::NamedTempFile::new_in(folder)?;
@@ -296,12 +297,12 @@ fn keep(folder: &Path, file: &Path, text: &str) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Whether there is no need to wait.
+/// Returns true if there is no need to wait.
 fn decided(said: &[(usize, Word)], all: bool, agree: bool) -> bool {
     all || !agree && said.iter().any(|(_, w)| matches!(w, Word::Valid | Word::Refuted(_)))
 }
 
-/// What a remembered answer says of this question.
+/// Answer of a cache entry to this question.
 fn remembered(entry: &Entry, form: &Canonical) -> Option<Answer> {
     Some(match &entry.said {
         Said::Valid => Answer::Valid,
@@ -324,7 +325,7 @@ fn worth_remembering(answer: &Answer, form: &Canonical) -> Option<Said> {
 }
 
 impl Lane {
-    /// Returns true if it is of the same make as a solver of this name and version.
+    /// Returns true if it is the same kind of solver as one of this name and version.
     fn is_called(&self, solver: &str) -> bool {
         let make = |name: &str| name.split_whitespace().next().unwrap_or_default().to_ascii_lowercase();
         make(&self.part.name) == make(solver)
@@ -334,14 +335,14 @@ impl Lane {
         self.failures < MOST_FAILURES
     }
 
-    /// Puts a question to it.
+    /// Sends a question to the solver.
     fn ask(&mut self, q: &Question<'_>, memory: u64, longest: Duration) -> Result<(), SolverError> {
         if self.process.is_none() {
             self.defined = Defined::default();
             match self.backend.start(memory, longest.max(q.time)) {
                 Ok(process) => self.process = Some(process),
                 Err(e) => {
-                    // It will be no better the next time.
+                    // It would fail again.
                     self.failures = MOST_FAILURES;
                     self.part.asked += 1;
                     self.part.trouble = Some(e.to_string());
@@ -371,7 +372,7 @@ impl Lane {
         Ok(())
     }
 
-    /// What it says, if it says something by then.
+    /// Answer of the solver, if it comes before the deadline.
     fn hear(&mut self, q: &Question<'_>, until: Instant) -> Option<Word> {
         let process = self.process.as_mut()?;
         let heard = if until <= Instant::now() { process.poll() } else { process.wait(until) };
@@ -413,7 +414,7 @@ impl Lane {
         }
     }
 
-    /// Ends it in the middle of its work.
+    /// Kills the solver while it works.
     fn cancel(&mut self, beaten: bool) {
         self.stop();
         self.process = None;
@@ -424,7 +425,7 @@ impl Lane {
         }
     }
 
-    /// Values of terms under the assignment found last.
+    /// Values of terms under the last assignment found.
     fn model(&mut self, wanted: &[T]) -> Word {
         let Some(process) = self.process.as_mut().filter(|_| !wanted.is_empty()) else {
             return Word::Refuted(Model::default());

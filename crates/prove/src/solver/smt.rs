@@ -8,26 +8,27 @@ use rustc_hash::FxHashSet;
 use crate::solver::Model;
 use crate::term::{Node, Sort, Symbol, T, Terms};
 
-/// What a solver has been told.
+/// Definitions sent to a solver.
 #[derive(Debug, Default)]
 pub(super) struct Defined {
     terms: FxHashSet<T>,
     functions: FxHashSet<String>,
 }
 
-/// Names the translation in this file: changed with it, so that nothing is taken for answered that would be asked otherwise now.
+/// Version of the translation in this file: changed along with it, so that no cached answer is used for a
+/// question that would be translated differently now.
 pub(super) const TRANSLATION: &str = "millstream 1\n";
 
-/// What the solver is told first. Memories and tokens are numbers: of each there are fewer than terms, so that a claim
-/// that fails for some fails for these. Reads of stores are resolved before the solver sees them, so that both are
-/// functions without a meaning to it.
+/// Declarations sent to a solver first. Memories and tokens are numbers: there are fewer terms of each sort
+/// than numbers, so that a claim that fails for some memories fails for numbers, too. Reads of stores are
+/// resolved before, so that both are uninterpreted functions to the solver.
 pub(super) const PRELUDE: &str = "(define-sort Token () (_ BitVec 24))
 (define-sort Memory () (_ BitVec 24))
 (declare-fun select_ (Memory (_ BitVec 64) (_ BitVec 64)) (_ BitVec 8))
 (declare-fun store_ (Memory (_ BitVec 64) (_ BitVec 64) (_ BitVec 8)) Memory)
 ";
 
-/// Writes the definitions of all that a claim is made of, as far as they are new.
+/// Writes the definitions of all subterms of a claim that are not yet defined.
 pub(super) fn define(terms: &Terms, claim: T, defined: &mut Defined, out: &mut String) {
     for t in order(terms, claim, &defined.terms) {
         defined.terms.insert(t);
@@ -42,7 +43,7 @@ pub(super) fn define(terms: &Terms, claim: T, defined: &mut Defined, out: &mut S
     }
 }
 
-/// All terms that a term is made of, each after its parts.
+/// All subterms of a term, each after its parts.
 pub(super) fn order(terms: &Terms, root: T, known: &FxHashSet<T>) -> Vec<T> {
     let mut out = Vec::new();
     let mut seen: FxHashSet<T> = FxHashSet::default();
@@ -62,7 +63,7 @@ pub(super) fn name(t: T) -> String {
     format!("t{}", t.index())
 }
 
-/// A function's name: with the sort of its result, for a name may stand for several.
+/// Name of a function, with the sort of its result, because one name may stand for several functions.
 fn function(terms: &Terms, f: Symbol, t: T) -> String {
     let clean: String = terms.name(f).chars().map(|c| if c == '|' || c == '\\' { '_' } else { c }).collect();
     format!("|{clean} #{} {}|", f.index(), tag(terms.sort(t)))
@@ -86,7 +87,7 @@ fn sort(sort: Sort) -> String {
     }
 }
 
-/// The values of terms in what a solver says of them.
+/// The values of terms in the reply of a solver.
 pub(super) fn values(text: &str) -> Model {
     let word = |c: char| c.is_whitespace() || "()".contains(c);
     let words: Vec<&str> = text.split(word).filter(|w| !w.is_empty()).collect();
@@ -94,7 +95,7 @@ pub(super) fn values(text: &str) -> Model {
     words.windows(2).filter_map(|pair| Some((term(pair[0])?, number(pair[1])?))).collect()
 }
 
-/// A value as the solver writes it.
+/// A value in the notation of solvers.
 fn number(word: &str) -> Option<u64> {
     match word {
         "true" => Some(1),

@@ -1,4 +1,4 @@
-//! Solvers as they are and as they should not be. Those that misbehave are scripts that pass the examination first.
+//! Solvers that work, and solvers that misbehave: scripts that pass the examination first.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -13,7 +13,8 @@ use crate::Limits;
 use crate::cache::Cache;
 use crate::term::{Sort, T, Terms};
 
-/// A program that takes and gives lines as z3 does, answers the examination, and then does `then` at each `check-sat`.
+/// A script that reads and writes lines as z3 does, answers the examination, and then runs `then` at each
+/// `check-sat`.
 fn fake(name: &str, then: &str) -> PathBuf {
     script(
         name,
@@ -51,7 +52,7 @@ fn script(name: &str, text: &str) -> PathBuf {
     path
 }
 
-/// A real one, if it is there.
+/// A real solver, if it is installed.
 fn real(name: &str) -> Option<Solver> {
     let mut solver = Solver::new(name);
     if solver.drop_missing().is_empty() {
@@ -115,7 +116,7 @@ fn a_session_asks_again_and_again() {
         let (holds, fails, x) = claims(&mut terms);
         let mut session = solver.start(&Limits::default()).expect("a session");
         for _ in 0..3 {
-            // Without its memory.
+            // Without the cache.
             session.cache = Cache::in_memory();
             assert_eq!(session.valid(&terms, holds, &[], SOON).expect("an answer"), Answer::Valid);
             assert!(matches!(session.valid(&terms, fails, &[x], SOON), Ok(Answer::Refuted(_))));
@@ -177,7 +178,7 @@ fn endless_output_does_not_fill_memory() {
 
 #[test]
 fn one_that_takes_too_much_memory_is_stopped() {
-    // `tail` keeps a line that has no end.
+    // `tail` keeps a line without an end.
     let solver = Solver::new(fake("hungry", "tail -n 1 /dev/zero; exit 9"));
     let mut terms = Terms::new(1000);
     let (holds, _, _) = claims(&mut terms);
@@ -185,7 +186,7 @@ fn one_that_takes_too_much_memory_is_stopped() {
     let mut session = solver.start(&limits).expect("a session");
     let why = reason(session.valid(&terms, holds, &[], SOON));
     assert!(why.contains("code 9"), "{why}");
-    // The real one says so itself.
+    // The real one reports it itself.
     let Some(_) = real("z3") else { return };
     let z3 = Solver::new("z3");
     let mut session = z3.start(&Limits { memory: 1, ..Limits::default() }).expect("a session");
@@ -241,7 +242,7 @@ fn one_that_is_no_solver_or_not_there_is_said() {
 fn contradictions_are_kept_and_are_no_answer() {
     let Some(_) = real("z3") else { return };
     let keep = std::env::temp_dir().join(format!("millstream-kept-{}", std::process::id()));
-    // It says that a claim holds which does not.
+    // It says that a claim holds although it does not.
     let wrong = fake("wrong", "echo unsat");
     let solver = Solver::of([wrong, "z3".into()]).agreeing(true).keeping_in(&keep);
     let why = reason(ask(&solver, 1, SOON));
@@ -253,7 +254,7 @@ fn contradictions_are_kept_and_are_no_answer() {
     let out = std::process::Command::new("z3").arg(file).output().expect("z3");
     assert_eq!(String::from_utf8_lossy(&out.stdout).trim(), "sat");
     std::fs::remove_dir_all(&keep).expect("gone");
-    // Nothing of it is remembered.
+    // None of it is cached.
     assert_eq!(solver.cache().stats().memory, 0);
     reason(ask(&solver, 1, SOON));
     assert_eq!(solver.cache().stats().memory, 0);

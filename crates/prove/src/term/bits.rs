@@ -4,7 +4,7 @@ use super::choice::Lift;
 use super::{Node, Sort, T, Terms, mask, signed};
 use millstream_isa::semantics::{Concrete, Domain, Prim};
 
-/// Above this many slices a bitwise operation stays whole.
+/// Most slices of a bitwise operation that is split.
 const MOST_SLICES: usize = 17;
 
 impl Terms {
@@ -35,7 +35,7 @@ impl Terms {
         self.vector(bits, Node::Concat(out.into()))
     }
 
-    /// A concatenation of which some parts are choices, two by two.
+    /// A concatenation in which some parts are choices, two by two.
     fn concat_choices(&mut self, parts: &[T]) -> Option<T> {
         let (last, rest) = parts.split_last()?;
         let mut out = *last;
@@ -51,7 +51,7 @@ impl Terms {
         Some(out)
     }
 
-    /// Two neighbours as one, if they are constants or slices that touch.
+    /// Joins two neighbours, if they are constants or adjacent slices of one term.
     fn join(&mut self, high: T, low: T) -> Option<T> {
         let (n, m) = (self.bits(high), self.bits(low));
         if let (Some(h), Some(l)) = (self.value(high), self.value(low)) {
@@ -59,7 +59,7 @@ impl Terms {
         }
         if let Node::Extract(t, hi, lo) = *self.node(high) {
             let (hi, lo) = (u32::from(hi), u32::from(lo));
-            // The low bits of a sum are another sum: ask what they would be.
+            // The low bits of a sum are another sum: compute it.
             if lo >= m && self.extract(t, lo - 1, lo - m) == low {
                 return Some(self.extract(t, hi, lo - m));
             }
@@ -107,7 +107,7 @@ impl Terms {
         }
     }
 
-    /// A slice of what is not put together from parts; without bits that are never set, if these are to be seen.
+    /// A slice of a term that is not a concatenation; without bits that are never set, if `zeros` is on.
     fn extract_possible(&mut self, t: T, hi: u32, lo: u32) -> T {
         let width = hi - lo + 1;
         if !self.forms.zeros {
@@ -148,7 +148,7 @@ impl Terms {
         self.concat(&[zeros, t])
     }
 
-    /// A vector with so many zeros above it and below.
+    /// A vector with so many zeros above and below it.
     pub(crate) fn between_zeros(&mut self, high: u32, t: T, low: u32) -> T {
         let mut parts = Vec::with_capacity(3);
         if high > 0 {
@@ -182,7 +182,7 @@ impl Terms {
         }
     }
 
-    /// Bits that are known to be zero at the top.
+    /// Number of leading bits that are known to be zero.
     pub(crate) fn leading_zeros(&self, t: T) -> u32 {
         let bits = self.bits(t);
         match self.node(t) {
@@ -222,7 +222,8 @@ impl Terms {
         }
     }
 
-    /// Where a term's slices begin, from the top: offsets of cuts, and for constants where runs of equal bits end.
+    /// Offsets of the slices of a term, from the top: the seams of concatenations, and for constants the ends
+    /// of runs of equal bits.
     fn cuts(&self, t: T, out: &mut Vec<u32>) {
         let bits = self.bits(t);
         match self.node(t) {
@@ -245,7 +246,7 @@ impl Terms {
         }
     }
 
-    /// And, or, exclusive or: slice by slice where that decides something.
+    /// And, or, exclusive or: slice by slice if that simplifies something.
     pub(super) fn bitwise(&mut self, op: Prim, bits: u32, a: T, b: T) -> T {
         let (a, b) = if a <= b { (a, b) } else { (b, a) };
         if let Some(t) = self.bitwise_known(op, bits, a, b) {

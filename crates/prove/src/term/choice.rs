@@ -1,9 +1,10 @@
 //! Truth values and choices: decision diagrams over atoms.
 //!
-//! An atom is a truth value that is not made of others: a comparison, an answer. What depends on atoms tests them in the
-//! order of their making, each at most once on a way, and nothing in vain: so equal functions of the same atoms are
-//! one term, however the paths of two programs were cut. Truth values end in `true` and `false`; vectors, memories and
-//! tokens end in terms that are no choices.
+//! An atom is a truth value that is not composed of others: a comparison, or an uninterpreted one. A term
+//! that depends on atoms tests them in the order in which they were made, each at most once on a path, and
+//! never redundantly: so equal functions of the same atoms are one term, however the paths of two programs
+//! were divided. Diagrams of truth values end in `true` and `false`; those of vectors, memories and tokens
+//! end in terms that are not choices.
 
 use std::rc::Rc;
 
@@ -11,7 +12,7 @@ use millstream_isa::semantics::{Pred, Prim};
 
 use super::{Node, Sort, T, Terms};
 
-/// Choices between more terms than this are not carried through operations.
+/// Most terms of a choice that is carried through operations.
 const MOST_LEAVES: usize = 16;
 
 /// An operation that is carried into choices.
@@ -25,7 +26,7 @@ pub(crate) enum Lift {
 }
 
 impl Terms {
-    /// The atom that a term depends on first.
+    /// The first atom that a term depends on.
     fn top(&self, t: T) -> Option<T> {
         match self.node(t) {
             Node::Ite(x, ..) => Some(*x),
@@ -34,7 +35,8 @@ impl Terms {
         }
     }
 
-    /// What a term is where an atom holds, and where it does not; the atom is not after its first.
+    /// The two cofactors of a term: its values if an atom holds and if not. The atom must not come after the
+    /// term's first.
     pub(super) fn cofactors(&mut self, t: T, x: T) -> (T, T) {
         match *self.node(t) {
             Node::Ite(y, a, b) if y == x => (a, b),
@@ -43,7 +45,7 @@ impl Terms {
         }
     }
 
-    /// `a` where `c` holds, else `b`.
+    /// `a` if `c` holds, else `b`.
     pub(crate) fn ite(&mut self, c: T, a: T, b: T) -> T {
         match self.known(c) {
             Some(true) => return a,
@@ -71,7 +73,7 @@ impl Terms {
         t
     }
 
-    /// One where an atom holds, the other where not; both test later atoms only.
+    /// One term if an atom holds, the other if not; both test later atoms only.
     fn decide(&mut self, x: T, high: T, low: T) -> T {
         if high == low {
             return high;
@@ -88,13 +90,13 @@ impl Terms {
         self.make(Node::Ite(x, high, low), sort)
     }
 
-    /// The opposite.
+    /// The negation.
     pub(crate) fn not(&mut self, t: T) -> T {
         let (yes, no) = (self.truth(true), self.truth(false));
         self.ite(t, no, yes)
     }
 
-    /// All of these.
+    /// The conjunction.
     pub(crate) fn and(&mut self, parts: &[T]) -> T {
         let no = self.truth(false);
         let mut all = self.truth(true);
@@ -104,7 +106,7 @@ impl Terms {
         all
     }
 
-    /// Any of these.
+    /// The disjunction.
     pub(crate) fn or(&mut self, parts: &[T]) -> T {
         let yes = self.truth(true);
         let mut any = self.truth(false);
@@ -114,8 +116,8 @@ impl Terms {
         any
     }
 
-    /// A term that is the same wherever `care` holds, and elsewhere whatever makes it simple. Depends on nothing but
-    /// what the term is where `care` holds, and on `care`.
+    /// A term that equals `t` wherever `care` holds; elsewhere it has whatever value makes it simple. Depends
+    /// only on the values of the term where `care` holds, and on `care`.
     ///
     /// Source: the generalised cofactor of O. Coudert and J. C. Madre.
     pub(crate) fn under(&mut self, t: T, care: T) -> T {
@@ -143,7 +145,7 @@ impl Terms {
         out
     }
 
-    /// What a term may be, if that is few.
+    /// Possible leaves of a term, if they are few.
     fn leaves(&mut self, t: T) -> Option<Rc<[T]>> {
         let Node::Ite(_, a, b) = *self.node(t) else { return Some([t].into()) };
         if let Some(known) = self.leaves.get(&t) {
@@ -162,13 +164,13 @@ impl Terms {
         out
     }
 
-    /// Whether a term depends on an atom, and is none.
+    /// Returns true if a term depends on an atom and is not itself an atom.
     pub(crate) fn is_choice(&self, t: T) -> bool {
         matches!(self.node(t), Node::Ite(..))
     }
 
-    /// Carries an operation of one or two vectors into the choices that they are; [`None`] if they are none, or
-    /// between too many.
+    /// Carries an operation on one or two vectors into the choices that they are; [`None`] if neither is one,
+    /// or there are too many leaves.
     pub(super) fn lift(&mut self, op: Lift, a: T, b: T) -> Option<T> {
         if self.is_full() || !self.forms.choices || !self.is_choice(a) && !self.is_choice(b) {
             return None;

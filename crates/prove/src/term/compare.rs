@@ -4,18 +4,18 @@ use super::choice::Lift;
 use super::{Node, Sort, T, Terms, mask, signed};
 use millstream_isa::semantics::{Concrete, Domain, Pred, Prim};
 
-/// How names of functions begin that give the entry of a map for a state of its entries and a key: they are injective
-/// in the key.
+/// Prefix of the names of functions that return the entry of a map for a state of its entries and a key: they
+/// are injective in the key.
 pub(crate) const ENTRY: &str = "entry of ";
-/// The same for maps in which several keys find one entry.
+/// The same prefix for maps in which several keys find one entry.
 pub(crate) const MATCH: &str = "match in ";
-/// How names of functions begin that say whether there is an entry.
+/// Prefix of the names of functions that tell if there is an entry.
 pub(crate) const FOUND: &str = "found in ";
-/// How names of addresses begin.
+/// Prefix of the names of addresses.
 pub(crate) const ADDRESS: &str = "address of ";
 
 impl Terms {
-    /// `a` and `b` are equal; of any kind.
+    /// Equality of `a` and `b`, of any sort.
     pub(crate) fn equal(&mut self, a: T, b: T) -> T {
         if a == b {
             return self.truth(true);
@@ -81,7 +81,7 @@ impl Terms {
         self.make(Node::Compare(Pred::Eq, a, b), Sort::Bool)
     }
 
-    /// Entries of a map at one time are the same if their keys are.
+    /// Entries of a map at one time are equal if their keys are.
     fn eq_entries(&mut self, a: T, b: T) -> Option<T> {
         let (Node::App(f, x), Node::App(g, y)) = (self.node(a), self.node(b)) else { return None };
         if f != g || x.len() < 2 || x[0] != y[0] || !self.name(*f).starts_with(ENTRY) {
@@ -99,7 +99,7 @@ impl Terms {
                 let k = self.constant(bits, k.wrapping_sub(l));
                 Some(self.eq(bits, rest, k))
             }
-            // A difference: the order of the two does not matter.
+            // A difference: the order of the operands does not matter.
             Node::Sum(terms, 0)
                 if k == 0
                     && terms.len() == 2
@@ -162,7 +162,7 @@ impl Terms {
         for pair in cuts.windows(2) {
             let (p, q) = (self.extract(a, pair[0] - 1, pair[1]), self.extract(b, pair[0] - 1, pair[1]));
             let n = pair[0] - pair[1];
-            // A slice of something whole is not taken apart again.
+            // A slice of an indivisible term is not split again.
             let same = match (self.value(p), self.value(q)) {
                 (Some(v), Some(w)) => self.truth(v == w),
                 _ => self.eq(n, p, q),
@@ -193,7 +193,7 @@ impl Terms {
             return match k {
                 0 => Some(self.truth(false)),
                 1 => Some(self.eq(bits, a, zero)),
-                // All that fits is less.
+                // All possible values are less.
                 k if spare > 0 && spare < bits && k > mask(bits - spare) => Some(self.truth(true)),
                 k if spare == bits => Some(self.truth(k > 0)),
                 // The upper bits decide alone.

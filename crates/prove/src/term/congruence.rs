@@ -1,14 +1,15 @@
-//! When memories and chains of calls are equal: a condition on vectors and truth values that is enough for it.
+//! Sufficient conditions for memories and chains of calls to be equal, on vectors and truth values.
 //!
-//! Choices are compared alternative by alternative, calls argument by argument, memories byte by byte above what both
-//! are made from. What has no such reason to be equal gives the plain equation, which nothing proves.
+//! Choices are compared alternative by alternative, calls argument by argument, memories byte by byte above
+//! their common base. If there is no such reason for equality, the result is the plain equation, which
+//! nothing proves.
 
 use rustc_hash::FxHashMap;
 
 use super::{Node, Sort, T, Terms};
 
 impl Terms {
-    /// Where this holds `a` and `b` are equal.
+    /// A condition under which `a` and `b` are equal.
     pub(crate) fn congruent(&mut self, a: T, b: T) -> T {
         self.congruent_with(a, b, &mut FxHashMap::default())
     }
@@ -50,7 +51,7 @@ impl Terms {
         }
     }
 
-    /// Memories above which there are stores: equal if what is below is, and every byte stored in either.
+    /// Memories with stores above a base: equal if the bases are, and every byte stored in either.
     fn congruent_stores(&mut self, a: T, b: T, known: &mut FxHashMap<(T, T), T>) -> T {
         let (x, y) = (self.base(a), self.base(b));
         let mut places = self.places_above(a, x);

@@ -1,12 +1,12 @@
-//! The value of a term, given those of its parts.
+//! The value of a term, given the values of its parts.
 
 use millstream_isa::semantics::{Concrete, Domain};
 
 use super::{Node, T, Terms, mask, signed};
 
 impl Terms {
-    /// The value of `t` where its parts have these values: truth values are 0 and 1, memories and tokens any numbers.
-    /// [`None`] for what has no meaning of its own.
+    /// The value of `t` for these values of its parts: truth values are 0 and 1, memories and tokens any
+    /// numbers. [`None`] for a term without a meaning of its own.
     pub(crate) fn combine(&self, t: T, v: impl Fn(T) -> u64) -> Option<u64> {
         let bits = self.bits(t);
         Some(match self.node(t) {

@@ -1,4 +1,4 @@
-//! What is known of terms without a solver: bits that are always zero, and what a condition implies.
+//! Facts about terms without a solver: bits that are always zero, and the literals that a condition implies.
 
 use std::collections::BTreeSet;
 
@@ -7,10 +7,10 @@ use rustc_hash::FxHashMap;
 
 use super::{Node, Sort, T, Terms, mask};
 
-/// Literals of a condition above which no more are looked for.
+/// Most literals of a condition that are collected.
 pub(crate) const MOST_LITERALS: usize = 64;
 
-/// An atom, and whether it holds.
+/// An atom, and true if it holds.
 pub(crate) type Literal = (T, bool);
 
 impl Terms {
@@ -36,7 +36,7 @@ impl Terms {
         self.possible[&root]
     }
 
-    /// The same, once it is known of the parts.
+    /// The same for a term whose parts are known.
     fn possible_now(&self, t: T) -> u64 {
         let Sort::Bits(bits) = self.sort(t) else { return 0 };
         let all = mask(u32::from(bits));
@@ -50,7 +50,7 @@ impl Terms {
             }),
             Node::Extract(a, hi, lo) => of(*a) >> lo & mask(u32::from(hi - lo) + 1),
             Node::Sum(list, k) => {
-                // As long as nothing wraps around the sum is no larger than the sum of the bounds.
+                // As long as nothing overflows, the sum is no larger than the sum of the bounds.
                 let bound = list.iter().try_fold(*k, |sum, (t, c)| of(*t).checked_mul(*c)?.checked_add(sum));
                 match bound {
                     Some(bound) if bound <= all => all_below(bound),
@@ -66,12 +66,12 @@ impl Terms {
         }
     }
 
-    /// Atoms that hold, or do not hold, wherever a condition does.
+    /// Literals that a condition implies.
     pub(crate) fn implied(&self, condition: T) -> BTreeSet<Literal> {
         self.implied_by(condition, &mut FxHashMap::default()).unwrap_or_default()
     }
 
-    /// [`None`] of what never holds: that implies everything.
+    /// [`None`] if the condition never holds: it implies everything.
     fn implied_by(
         &self,
         c: T,

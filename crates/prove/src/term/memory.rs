@@ -4,12 +4,12 @@ use millstream_isa::semantics::Pred;
 
 use super::{Node, Sort, T, Terms};
 
-/// How names of memories begin in which a call has left some bytes in a row: of the call, the memory before it, object, offset
-/// and number of the bytes.
+/// Prefix of the names of memories in which a call has left some bytes in a row. Arguments: the call, the
+/// memory before it, object, offset and number of the bytes.
 pub(crate) const FILLED: &str = "filled ";
 
 impl Terms {
-    /// Whether two places are the same: [`None`] if that depends.
+    /// Decides if two places are the same: [`None`] if that depends on the assignment.
     fn same_place(&mut self, a: (T, T), b: (T, T)) -> Option<bool> {
         let objects = self.same_object(a.0, b.0);
         let offsets = match self.forms.offsets {
@@ -37,7 +37,7 @@ impl Terms {
         if self.is_full() {
             return self.make(Node::Select(memory, object, offset), Sort::Bits(8));
         }
-        // Down the chain of stores that are elsewhere, without recursion.
+        // Walks down the chain of stores elsewhere, without recursion.
         let mut at = memory;
         let found = loop {
             match *self.node(at) {
@@ -67,7 +67,7 @@ impl Terms {
         found
     }
 
-    /// The memory before a call has left bytes in it, if this place is none of them.
+    /// The memory before a call left bytes in it, if this place is none of them.
     fn beside(&mut self, memory: T, object: T, offset: T) -> Option<T> {
         let Node::App(f, args) = self.node(memory) else { return None };
         if !self.name(*f).starts_with(FILLED) {
@@ -89,7 +89,7 @@ impl Terms {
         self.and(&[objects, offsets])
     }
 
-    /// A memory with one byte replaced. Stores at places that are certainly apart stand in one order.
+    /// A memory with one byte replaced. Stores at places that are certainly distinct have a canonical order.
     pub(crate) fn store(&mut self, memory: T, object: T, offset: T, byte: T) -> T {
         if let Node::Store(below, o, f, value) = *self.node(memory)
             && !self.is_full()
@@ -103,14 +103,15 @@ impl Terms {
                 _ => {}
             }
         }
-        // What is there already changes nothing.
+        // A store of the byte that is there already changes nothing.
         if self.select(memory, object, offset) == byte {
             return memory;
         }
         self.make(Node::Store(memory, object, offset, byte), Sort::Memory)
     }
 
-    /// Of two memories that differ by a few stores on top of one, one with the bytes chosen.
+    /// Merges a choice between two memories that differ by a few stores on top of one base: one memory with
+    /// choices of bytes.
     pub(super) fn decide_memory(&mut self, x: T, a: T, b: T) -> Option<T> {
         if self.is_full() {
             return None;
@@ -120,7 +121,7 @@ impl Terms {
         places.extend(self.places_above(b, base));
         places.sort_unstable();
         places.dedup();
-        // With places that may coincide the order of stores counts: leave those.
+        // If places may coincide, the order of stores counts: those are left alone.
         for (i, p) in places.iter().enumerate() {
             for q in &places[i + 1..] {
                 if self.same_place(*p, *q) != Some(false) {
@@ -137,7 +138,7 @@ impl Terms {
         Some(out)
     }
 
-    /// The memory both are made from by stores alone.
+    /// The memory that both are built on by stores alone.
     fn common_base(&self, a: T, b: T) -> Option<T> {
         let (x, y) = (self.base(a), self.base(b));
         (x == y).then_some(x)

@@ -1,12 +1,14 @@
-//! Terms: bit vectors, truth values, memories and tokens, each distinct one stored once.
+//! Terms: bit vectors, truth values, memories and tokens. Each distinct term is stored once.
 //!
-//! A term is built by the constructors of [`Terms`] only, and these bring it into a normal form: sums are lists of
-//! coefficients, everything that merely moves bits is a concatenation of slices, comparisons of concatenations are
-//! comparisons of their pieces, and whatever depends on truth values is a decision diagram over atoms. Two programs that compute the same by other instructions mostly end in the same
+//! A term is built by the constructors of [`Terms`] only, and these bring it into a normal form: sums are
+//! lists of coefficients, everything that merely moves bits is a concatenation of slices, comparisons of
+//! concatenations are comparisons of their pieces, and every term that depends on truth values is a decision
+//! diagram over atoms. Two programs that compute the same by different instructions mostly end in the same
 //! term, and then no solver is asked.
 //!
-//! Architecture Invariant: a constructor gives a term that is equal to what was asked for under every assignment. What
-//! is true on some path only is the business of the executor. The one exception is [`Terms::is_full`].
+//! Architecture Invariant: a constructor returns a term that is equal to the requested one under every
+//! assignment. Facts that hold on some path only are the business of the executor. The one exception is
+//! [`Terms::is_full`].
 
 mod bits;
 mod choice;
@@ -54,11 +56,11 @@ pub(crate) enum Sort {
     Bits(u8),
     /// Bytes, by object and offset, both 64 bits.
     Memory,
-    /// What has happened so far; only equality counts.
+    /// The history of events; only equality counts.
     Token,
 }
 
-/// A function or constant without a meaning of its own.
+/// An uninterpreted function or constant.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Symbol(u32);
 
@@ -69,14 +71,14 @@ impl Symbol {
     }
 }
 
-/// What a term is made of.
+/// Operation of a term, with its parts.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Node {
     /// `true` or `false`.
     Truth(bool),
     /// A bit vector; the bits above its width are zero.
     Const(u64),
-    /// A symbol applied to arguments; a constant without a meaning if there are none.
+    /// A symbol applied to arguments; an uninterpreted constant if there are none.
     App(Symbol, Box<[T]>),
     /// A primitive operation that none of the others express.
     Prim(Prim, T, T),
@@ -90,7 +92,8 @@ pub(crate) enum Node {
     SignExtend(T),
     /// A comparison.
     Compare(Pred, T, T),
-    /// The second where the first, an atom, holds, else the third. Atoms stand in order of index from the root down.
+    /// The second if the first, an atom, holds, else the third. Atoms stand in order of index from the root
+    /// down.
     Ite(T, T, T),
     /// The byte of a memory at an object and an offset.
     Select(T, T, T),
@@ -98,20 +101,20 @@ pub(crate) enum Node {
     Store(T, T, T, T),
 }
 
-/// What is done to bring terms into one form.
+/// Rules that bring terms into normal form.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Forms {
     /// Operations have a normal form.
     pub(crate) normal: bool,
-    /// They are carried into choices.
+    /// Operations are carried into choices.
     pub(crate) choices: bool,
-    /// Places at offsets that differ by a constant are apart.
+    /// Places at offsets that differ by a constant are distinct.
     pub(crate) offsets: bool,
-    /// A byte that one of several stores may have left is a choice between them; else it is what is found there, whatever
-    /// that is.
+    /// A byte that one of several stores may have written is a choice between them; otherwise it is a plain
+    /// read of the memory.
     pub(crate) aliases: bool,
-    /// Slices of what never has certain bits are zeros: seen at once, but all slices side by side are then not the whole
-    /// any more.
+    /// Slices of bits that are never set are zeros at once; but the concatenation of all slices is then no
+    /// longer the whole.
     pub(crate) zeros: bool,
 }
 
@@ -121,7 +124,7 @@ impl Default for Forms {
     }
 }
 
-/// Terms that are made between two looks at the clock.
+/// Terms made between two checks of the deadline.
 const LOOKS: usize = 1 << 10;
 
 /// All terms of one proof.
@@ -131,56 +134,57 @@ pub(crate) struct Terms {
     index: FxHashMap<(Node, Sort), T>,
     symbols: Vec<String>,
     by_name: FxHashMap<String, Symbol>,
-    /// Bytes already looked for, by memory, object, offset.
+    /// Cached reads, by memory, object, offset.
     selected: FxHashMap<(T, T, T), T>,
-    /// Choices already made.
+    /// Cached choices.
     chosen: FxHashMap<(T, T, T), T>,
-    /// Terms already looked at under an assumption.
+    /// Cached terms under an assumption.
     restricted: FxHashMap<(T, T), T>,
-    /// What each choice is between, if that is little.
+    /// Leaves of each choice, if they are few.
     leaves: FxHashMap<T, Option<Rc<[T]>>>,
-    /// Whether a term depends on the address of something.
+    /// True if the term depends on an address.
     addresses: FxHashMap<T, bool>,
     /// Bits that may be set in a term.
     possible: FxHashMap<T, u64>,
-    /// What is done to bring terms into one form.
+    /// Rules that bring terms into normal form.
     forms: Forms,
-    /// When to stop making terms.
+    /// Time after which no more terms are made.
     deadline: Option<Instant>,
     /// Most terms.
     limit: usize,
-    /// Operations already carried into choices.
+    /// Cached operations on choices.
     lifted: FxHashMap<(Lift, T, T), T>,
 }
 
 impl Terms {
-    /// No terms yet, and at most `limit` of them, or little more.
+    /// An empty collection of at most `limit` terms, or little more.
     pub(crate) fn new(limit: usize) -> Terms {
         Terms { limit, ..Terms::default() }
     }
 
-    /// The same, brought into form as far as `forms` says.
+    /// The same with only the rules in `forms`.
     pub(crate) fn of(limit: usize, forms: Forms) -> Terms {
         Terms { limit, forms, ..Terms::default() }
     }
 
-    /// Makes no more terms after this, as if there were too many.
+    /// Makes no more terms after this time, as if there were too many.
     pub(crate) fn until(&mut self, deadline: Instant) {
         self.deadline = Some(deadline);
     }
 
-    /// How terms are brought into form.
+    /// Rules that bring terms into normal form.
     pub(crate) fn forms(&self) -> Forms {
         self.forms
     }
 
-    /// Whether there are too many terms. From then on constructors give anything, so that those that would make many
-    /// more come to an end: whoever looks at a term afterwards asks here first.
+    /// Returns true if there are too many terms. From then on constructors return arbitrary terms, so that
+    /// loops that would make many more come to an end: check this before using a term.
     pub(crate) fn is_full(&self) -> bool {
         self.nodes.len() > self.limit
     }
 
-    /// Makes room for that many more terms. What was made while there was none is forgotten, for it may be anything.
+    /// Makes room for that many more terms. Terms cached while there was no room are forgotten, for they may
+    /// be arbitrary.
     pub(crate) fn allow(&mut self, more: usize) {
         if self.is_full() {
             self.selected.clear();
@@ -198,7 +202,7 @@ impl Terms {
         self.nodes.len()
     }
 
-    /// What a term is made of.
+    /// Operation of a term, with its parts.
     pub(crate) fn node(&self, t: T) -> &Node {
         &self.nodes[t.0 as usize].0
     }
@@ -224,7 +228,7 @@ impl Terms {
         s
     }
 
-    /// Width of a bit vector; 0 of anything else.
+    /// Width of a bit vector; 0 for other sorts.
     pub(crate) fn bits(&self, t: T) -> u32 {
         match self.sort(t) {
             Sort::Bits(n) => u32::from(n),
@@ -258,7 +262,7 @@ impl Terms {
         self.make(Node::App(symbol, args.into()), sort)
     }
 
-    /// A constant without a meaning.
+    /// An uninterpreted constant.
     pub(crate) fn var(&mut self, name: &str, sort: Sort) -> T {
         self.app(name, &[], sort)
     }
@@ -281,7 +285,7 @@ impl Terms {
         self.make(Node::Truth(b), Sort::Bool)
     }
 
-    /// The terms that a term is made of directly.
+    /// The direct parts of a term.
     pub(crate) fn parts_of(&self, t: T) -> Vec<T> {
         match self.node(t) {
             Node::Truth(_) | Node::Const(_) => Vec::new(),
@@ -294,7 +298,7 @@ impl Terms {
         }
     }
 
-    /// Whether a number depends on the address of an object: then it may point there.
+    /// Returns true if a number depends on the address of an object and so may point there.
     pub(crate) fn has_address(&mut self, t: T) -> bool {
         let mut stack = vec![(t, false)];
         while let Some((t, done)) = stack.pop() {
@@ -302,7 +306,7 @@ impl Terms {
                 continue;
             }
             let (here, parts) = match self.node(t) {
-                // What a call gives does not depend on where its arguments lie.
+                // The result of a call does not depend on the addresses of its arguments.
                 Node::App(f, _) => (self.name(*f).starts_with(ADDRESS), Vec::new()),
                 _ => (false, self.parts_of(t)),
             };
@@ -317,7 +321,7 @@ impl Terms {
         self.addresses[&t]
     }
 
-    /// Whether a truth value is known.
+    /// Value of a truth value, if it is constant.
     pub(crate) fn known(&self, t: T) -> Option<bool> {
         match self.node(t) {
             Node::Truth(b) => Some(*b),
@@ -327,7 +331,7 @@ impl Terms {
 }
 
 impl Terms {
-    /// The same term over other parts, in normal form.
+    /// The same operation over other parts, in normal form.
     pub(crate) fn rebuild(&mut self, t: T, image: impl Fn(T) -> T) -> T {
         let (node, sort) = self.nodes[t.0 as usize].clone();
         match node {

@@ -1,11 +1,11 @@
-//! Quotients of numbers by constants: compilers make products of them, of which the upper bits are the quotient.
+//! Quotients of numbers by constants: compilers turn them into products, whose upper bits are the quotient.
 
 use millstream_isa::semantics::Prim;
 
 use super::{Node, T, Terms, mask};
 
 impl Terms {
-    /// The quotient of a number and a constant, of as few bits as the number may have.
+    /// The quotient of a number and a constant, of as few bits as the number may have set.
     pub(super) fn quotient(&mut self, bits: u32, t: T, by: u64) -> T {
         let used = 64 - self.possible(t).leading_zeros();
         if by > self.possible(t) {
@@ -21,8 +21,8 @@ impl Terms {
 
     /// The bits from `lo` up to `hi` of a product with a constant, if they are those of a quotient.
     ///
-    /// With `c * d = 2^lo + e` the product `c * t`, divided by `2^lo`, is `t / d + e * t / (d * 2^lo)`: as long as `e * t` is
-    /// less than `2^lo` this has the same whole part as `t / d`.
+    /// With `c * d = 2^lo + e` the product `c * t`, divided by `2^lo`, is `t / d + e * t / (d * 2^lo)`: as
+    /// long as `e * t` is less than `2^lo` this has the same integer part as `t / d`.
     pub(super) fn product_as_quotient(&mut self, t: T, hi: u32, lo: u32) -> Option<T> {
         let Node::Sum(list, 0) = self.node(t) else { return None };
         let [(number, factor)] = list[..] else { return None };

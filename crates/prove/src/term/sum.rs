@@ -11,7 +11,7 @@ impl Terms {
         match self.node(t) {
             Node::Const(k) => (Vec::new(), *k),
             Node::Sum(terms, k) => (terms.to_vec(), *k),
-            // One that was narrowed is a sum of what is as wide as it was.
+            // A narrowed sum is a sum of its original width here.
             Node::Concat(list) if list.len() == 2 && self.value(list[0]) == Some(0) => {
                 let Node::Sum(terms, k) = self.node(list[1]) else { return whole };
                 let (inner, terms, k) = (self.bits(list[1]), terms.to_vec(), *k);
@@ -24,12 +24,13 @@ impl Terms {
         }
     }
 
-    /// What a sum is at most, if that is less than 2^64: no coefficient is seen as negative.
+    /// Upper bound of a sum, if it is less than 2^64; no coefficient counts as negative.
     fn bound(&mut self, terms: &[(T, u64)], k: u64) -> Option<u64> {
         terms.iter().try_fold(k, |sum, (t, c)| self.possible(*t).checked_mul(*c)?.checked_add(sum))
     }
 
-    /// A sum of few bits as one that has no more, so that it is the same however wide it was computed.
+    /// A sum with few possible bits as a sum of just that width, so that it is the same in whatever width it
+    /// was computed.
     fn narrowed(&mut self, bits: u32, terms: &[(T, u64)], k: u64) -> Option<T> {
         let width = 64 - self.bound(terms, k)?.leading_zeros();
         if width == 0 || width >= bits || terms.iter().any(|(t, _)| self.leading_zeros(*t) < bits - width) {
@@ -67,7 +68,7 @@ impl Terms {
         match out[..] {
             [] => self.constant(bits, k),
             [(t, 1)] if k == 0 => t,
-            // Powers of two move bits only.
+            // Multiplications by powers of two only move bits.
             [(t, c)] if k == 0 && c.is_power_of_two() => self.shl_const(bits, t, c.trailing_zeros()),
             _ => match self.narrowed(bits, &out, k) {
                 Some(narrow) => narrow,

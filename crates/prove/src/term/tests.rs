@@ -53,7 +53,7 @@ const BOUNDARIES: [u64; 14] = [
     0x8000_0000_0000_0000,
     u64::MAX,
 ];
-/// Assignments that each term is evaluated under.
+/// Assignments under which each term is evaluated.
 const WORLDS: usize = 12;
 
 /// A value in all worlds, and the term that should have it.
@@ -101,7 +101,7 @@ impl Bench {
         }
     }
 
-    /// A number from what there is: mostly a recent one, sometimes a constant.
+    /// An existing number: mostly a recent one, sometimes a constant.
     fn operand(&mut self) -> Pair {
         if self.rng.below(3) == 0 {
             let k = self.number();
@@ -220,7 +220,7 @@ impl Bench {
         self.add(format!("{name} {width:?}"), Pair { term, values });
     }
 
-    /// A choice, and what becomes of one of the two where the condition holds.
+    /// A choice, and the simplification of one of the two under the condition.
     fn choice(&mut self, a: Pair, b: Pair) {
         if self.truths.is_empty() {
             return;
@@ -261,7 +261,7 @@ fn terms_are_what_the_instructions_compute() {
         let mut bench = Bench::new(seed);
         for _ in 0..60 {
             bench.step();
-            // What is built on huge choices takes long and shows nothing new.
+            // Terms on top of huge choices take long and show nothing new.
             if bench.terms.len() > 6000 {
                 break;
             }
@@ -276,7 +276,7 @@ fn memories_are_what_was_stored() {
         let mut bench = Bench::new(seed);
         let start = bench.terms.var("memory", Sort::Memory);
         let mut memory = start;
-        // In each world what is known of bytes, by object and offset.
+        // The known bytes in each world, by object and offset.
         let mut tables: [FxHashMap<(u64, u64), u64>; WORLDS] = Default::default();
         for _ in 0..12 {
             let (object, base) = (bench.numbers[2], bench.numbers[3 * bench.rng.below(2)]);
@@ -320,7 +320,7 @@ fn at(terms: &Terms, t: T, x: T, value: u64) -> u64 {
     terms.combine(t, |part| at(terms, part, x, value)).expect("a term of the variable alone")
 }
 
-/// Whether a term is made of a quotient.
+/// Returns true if a term contains a quotient.
 fn divides(terms: &Terms, t: T) -> bool {
     let here = matches!(terms.node(t), Node::Prim(semantics::Prim::UDiv, ..));
     here || terms.parts_of(t).into_iter().any(|part| divides(terms, part))

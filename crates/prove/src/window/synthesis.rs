@@ -1,15 +1,17 @@
-//! The solver as a searcher: of what a sketch leaves open, it finds what agrees with a window on examples.
+//! The solver as a search engine: it fills the open places of a sketch so that it agrees with a window on
+//! examples.
 //!
-//! A sketch is a sequence of lines, each one of several instructions, in which some registers stand for constants. An
-//! example says all that there is where the window begins, so that what is asked is about the choices and the constants
-//! alone. What is found agrees on the examples; whether it does so elsewhere, [`Windows::judge`] has to say.
+//! A sketch is a sequence of lines, each one of several instructions, in which some registers stand for
+//! constants. An example gives all values at the beginning of the window, so that the question is about the
+//! choices and the constants alone. The result agrees on the examples; [`Windows::judge`] has to decide if it
+//! does so elsewhere.
 
 use super::*;
 
-/// Names of numbers from here on are the constants of a sketch.
+/// First name of the numbers that are constants of a sketch.
 const UNKNOWN: u32 = 0x4000_0000;
 
-/// Time of one question: short ones take a hundredth of it.
+/// Time limit of one question; short ones take a hundredth of it.
 const TIME: Duration = Duration::from_secs(2);
 
 /// A line of a sketch.
@@ -21,25 +23,26 @@ pub enum Blank {
     OneOf(Reg, Vec<Insn>),
 }
 
-/// Instructions of which not all is known.
+/// Instructions with open places.
 #[derive(Clone, Debug, Default)]
 pub struct Sketch {
     /// Its lines.
     pub lines: Vec<Blank>,
-    /// Registers that stand for constants in these, and out of which set each is. The window does not mention them.
+    /// Registers that stand for constants in these, and the set of possible values of each. The window does
+    /// not mention them.
     pub constants: Vec<(Reg, Scalar)>,
 }
 
-/// What a sketch becomes.
+/// A completed sketch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Completion {
-    /// The instruction that each line is.
+    /// Instruction of each line.
     pub lines: Vec<Insn>,
     /// The constants.
     pub constants: Vec<u64>,
 }
 
-/// Terms and a solver of their own, so that what is found does not depend on what was proven before.
+/// Terms and a solver of their own, so that the result does not depend on earlier proofs.
 #[derive(Debug)]
 pub(super) struct Synthesis {
     terms: Terms,
@@ -47,7 +50,7 @@ pub(super) struct Synthesis {
 }
 
 impl Windows {
-    /// Forgets what was asked of the solver for other windows; whether there is a solver.
+    /// Forgets the questions about other windows; returns true if there is a solver.
     pub fn begin_synthesis(&mut self) -> bool {
         let terms = Terms::new(MOST_TERMS);
         match (&mut self.synthesis, &self.solver) {
@@ -65,10 +68,11 @@ impl Windows {
         self.synthesis.is_some()
     }
 
-    /// Completes a sketch so that it does what a window without exits does, on these examples; [`None`] if nothing does.
+    /// Completes a sketch so that it agrees with a window without exits on these examples; [`None`] if that
+    /// is impossible.
     ///
     /// # Errors
-    /// What is not understood, or why the solver cannot say.
+    /// If part of the window is not modelled, or the solver fails, with the reason.
     pub fn complete(
         &mut self,
         place: &Place,
@@ -102,7 +106,7 @@ impl Windows {
 }
 
 impl Synthesis {
-    /// That a sketch does something else in one of the examples; and what is to be found, choices before constants.
+    /// Condition that a sketch differs in one of the examples, and the unknowns, choices before constants.
     fn question(
         &mut self,
         place: &Place,
@@ -150,14 +154,14 @@ impl Synthesis {
     }
 }
 
-/// That a choice is this one: of its bits only one is set.
+/// Condition that a choice is the `n`-th alternative: only one of its bits is set.
 fn is_choice(terms: &mut Terms, choice: T, n: usize) -> T {
     let bit = terms.constant(terms.bits(choice), 1 << n);
     terms.equal(choice, bit)
 }
 
 impl Run<'_> {
-    /// Puts bytes that are given where they stand.
+    /// Writes given bytes to their places.
     pub(super) fn fill(&mut self, values: &Valuation) {
         for (&at, &byte) in &values.stack {
             let t = self.terms.constant(8, u64::from(byte));
@@ -172,7 +176,8 @@ impl Run<'_> {
         }
     }
 
-    /// Does one of several instructions: what each makes, under a mask that is all ones for the one that is chosen.
+    /// Runs one of several instructions: the results of all are combined under masks, which are all ones for
+    /// the chosen one.
     fn choose(&mut self, dst: Reg, of: &[Insn], choice: T) -> Result<(), &'static str> {
         let before = self.regs;
         let mut made = self.terms.constant(64, 0);

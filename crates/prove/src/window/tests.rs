@@ -62,7 +62,8 @@ fn narrow_copies_are_one_wide_copy() {
     assert_eq!(judge(&place(), a, b), Judgement::Equal);
 }
 
-/// What a sketch becomes whose one register stands for a constant, given what a window makes of each of some numbers.
+/// Completion of a sketch whose one register stands for a constant, given the results of a window for some
+/// numbers.
 fn completed(window: &str, lines: &[Blank], numbers: &[u64]) -> Option<Completion> {
     let mut prover = Windows::new(Some(Solver::new("z3")), Duration::from_secs(1));
     assert!(prover.begin_synthesis());
@@ -89,7 +90,8 @@ fn a_sketch_is_completed_with_what_agrees_on_the_examples() {
     let window = "r0 = r1\nr0 *= 3\nr0 *= 7";
     let found = completed(window, &lines, &[1, 10, 1 << 60]).expect("there is one");
     assert_eq!((found.lines[1], found.constants.as_slice()), (insn("r0 *= r9"), &[21][..]));
-    // One example says too little; of what is no multiple the solver says that there is none.
+    // One example says too little; for a number that is no multiple the solver says that there is no
+    // completion.
     assert!(completed(window, &lines, &[1]).is_some());
     assert_eq!(completed("r0 = r1\nr0 *= 3\nr0 += 1", &lines, &[1, 10, 1 << 60]), None);
 }

@@ -1,4 +1,4 @@
-//! Between values at the beginning of windows and the variables that stand for them.
+//! Conversion between initial values of windows and the variables that stand for them.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::sweep::cone;
 use crate::term::Node;
 
-/// The terms whose values say where two windows differ.
+/// The terms whose values show a difference of two windows.
 pub(super) fn wanted(terms: &Terms, claim: T) -> Vec<T> {
     let mut out = Vec::new();
     for t in cone(terms, &[claim]) {
@@ -75,7 +75,7 @@ impl fmt::Display for Valuation {
     }
 }
 
-/// The values of variables that an example says.
+/// The values of variables in an example.
 pub(super) fn given(place: &Place, values: &Valuation) -> BTreeMap<String, u64> {
     let named = place.entry.regs.iter().zip(values.regs).filter_map(|(known, value)| match (known, value?) {
         (Known::Number(_, n), v) => Some((format!("number {n}"), v)),

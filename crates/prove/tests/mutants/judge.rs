@@ -1,4 +1,4 @@
-//! What becomes of a mutant: refuted, proven to be the same, or undecided; and whether that stands up to a second look.
+//! Verdict on a mutant: refuted, proven to be the same, or undecided; and a check of that verdict.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -8,36 +8,36 @@ use millstream_prove::{Limits, Origin, Solver, Verdict, differ, prove};
 
 use crate::mutate::{CLASSES, Rng, mutant};
 
-/// What is asked of each mutant.
+/// Checks for each mutant.
 pub(crate) struct Plan<'a> {
     pub(crate) solver: Option<&'a Solver>,
     pub(crate) limits: Limits,
-    /// Packets that one said to be equivalent is tried on.
+    /// Packets tried on a mutant that is said to be equivalent.
     pub(crate) tries: usize,
 }
 
-/// What became of mutants.
+/// Verdicts on mutants.
 #[derive(Default, Debug)]
 pub(crate) struct Tally {
     pub(crate) made: usize,
     /// Refuted by a packet that was made up.
     pub(crate) by_run: usize,
-    /// Refuted by what a solver found.
+    /// Refuted by a solver's scene.
     pub(crate) by_solver: usize,
     pub(crate) equivalent: usize,
     /// Undecided, by reason.
     pub(crate) undecided: BTreeMap<String, usize>,
-    /// Made of each class, and refuted, equivalent, undecided.
+    /// Mutants made of each class, and refuted, equivalent, undecided.
     pub(crate) classes: BTreeMap<String, [usize; 4]>,
-    /// Counterexamples that did not show the difference again.
+    /// Counterexamples that did not reproduce the difference.
     pub(crate) not_replayed: Vec<String>,
-    /// Said to be equivalent, and told apart by a packet.
+    /// Mutants said to be equivalent although a packet tells them apart.
     pub(crate) wrong: Vec<String>,
     pub(crate) seconds: f64,
 }
 
 impl Tally {
-    /// Adds another.
+    /// Adds another tally.
     pub(crate) fn add(&mut self, other: Tally) {
         self.made += other.made;
         self.by_run += other.by_run;
@@ -56,7 +56,7 @@ impl Tally {
     }
 }
 
-/// A change to a program: made again by whoever has the program.
+/// A change to a program, which can be reproduced by anybody who has the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Change {
     /// A number of [`CLASSES`].
@@ -65,14 +65,15 @@ pub(crate) struct Change {
 }
 
 impl Change {
-    /// The `attempt`th that is tried for mutant `number`; another class is tried where one suits nothing in a program.
+    /// The `attempt`th change tried for mutant `number`; another class is tried if one fits nothing in a
+    /// program.
     pub(crate) fn new(number: u64, attempt: u64) -> Change {
         let class = ((number + attempt / 20) % CLASSES.len() as u64) as usize;
         let mixed = (number << 16 | attempt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Change { class, seed: mixed ^ mixed >> 29 }
     }
 
-    /// The object with the change, and what it is.
+    /// The object with the change, and a description of it.
     pub(crate) fn made(self, object: &Object, func: FuncId) -> Option<(Object, String)> {
         mutant(object, func, CLASSES[self.class], &mut Rng::new(self.seed))
     }
@@ -118,7 +119,7 @@ pub(crate) fn judge(object: &Object, func: FuncId, change: Change, plan: &Plan<'
     tally
 }
 
-/// A reason without what is particular to one program.
+/// A reason without the details of one program.
 fn summary(reason: &str) -> String {
     for common in [
         "the solver sees a difference that no run of the two has shown",

@@ -1,8 +1,9 @@
-//! Real programs, changed in one place at random. A change that is proven to be none must be none: no packet and no
-//! table, of many that are made up, may tell the two apart; and what is said to tell two apart does so again.
+//! Real programs, changed in one place at random. A change that is proven to have no effect must have none:
+//! no packet and no table, of many that are made up, may tell the two apart; and every counterexample must
+//! reproduce the difference.
 //!
-//! These are the few that always run; `examples/mutants` makes as many as are wanted, of those that the kernel accepts
-//! (`bench/run.sh mutants`).
+//! These are the few that always run; `examples/mutants` makes as many as are wanted, of those that the
+//! kernel accepts (`bench/run.sh mutants`).
 
 #[path = "../../../object/tests/objects/common.rs"]
 mod common;
@@ -16,7 +17,7 @@ use millstream_object::{FuncId, Object};
 use millstream_programs as programs;
 use millstream_prove::{Acceleration, Limits, Solver};
 
-/// The solvers, if they are there: without one only equal terms are proven.
+/// The solvers, if they are installed: without one only equal terms are proven.
 fn solver() -> Option<Solver> {
     let solver = Solver::found();
     if solver.is_none() {
@@ -49,7 +50,7 @@ fn mutants_of_a_small_program() {
     let tally = try_mutants(&object, object.programs[0].func, 120, &[]);
     println!("{tally:?}");
     assert_eq!(tally.made, 120);
-    // How many depends on how fast the machine is; none at all would mean that nothing was tried.
+    // Their number depends on the speed of the machine; none at all would mean that nothing was tried.
     assert!(tally.by_run > 0 && tally.equivalent > 0, "{tally:?}");
 }
 

@@ -1,4 +1,4 @@
-//! Changes a program in one place, in a way that usually changes what it does.
+//! Changes a program in one place, in a way that usually changes its behaviour.
 
 use millstream_isa::{
     AluOp, AtomicOp, Cond, Insn, Operand, Pseudo, Raw, Reg, Size, SwapKind, Width, decode_all,
@@ -21,7 +21,7 @@ impl Rng {
     }
 }
 
-/// What is done to a program.
+/// Kind of change to a program.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Class {
     /// Another register or immediate is read or written.
@@ -36,15 +36,15 @@ pub(crate) enum Class {
     Offset,
     /// A branch to a neighbour of its target.
     Target,
-    /// The two ways of a branch change places.
+    /// The two successors of a branch are swapped.
     Branches,
-    /// An instruction is left out.
+    /// An instruction is dropped.
     Dropped,
-    /// A store is left out.
+    /// A store is dropped.
     DroppedStore,
-    /// Two instructions change places.
+    /// Two instructions are swapped.
     Order,
-    /// A call is given something else.
+    /// A call gets another argument.
     Argument,
     /// Another map of the same shape.
     Map,
@@ -73,8 +73,8 @@ struct Code<'a> {
     insns: Vec<(usize, Insn)>,
 }
 
-/// The object with one change of this class to a program, or to what it calls, and what was done; [`None`] if the
-/// change comes to nothing.
+/// The object with one change of this class to a program, or to a function that it calls, and a description
+/// of the change; [`None`] if there is no such change.
 pub(crate) fn mutant(object: &Object, func: FuncId, class: Class, rng: &mut Rng) -> Option<(Object, String)> {
     let functions = object.link(func).ok()?.functions;
     let function = functions[rng.below(functions.len())].1.0 as usize;
@@ -144,7 +144,7 @@ impl Code<'_> {
         self.changed(out, format!("{slot}: {insn:?} dropped"))
     }
 
-    /// Changes what was put last into a register that a call reads.
+    /// Changes the last value put into a register that a call reads.
     fn argument(&self, rng: &mut Rng) -> Option<(Object, String)> {
         let calls: Vec<usize> =
             (0..self.insns.len()).filter(|i| matches!(self.insns[*i].1, Insn::Call(_))).collect();

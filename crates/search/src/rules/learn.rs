@@ -1,5 +1,6 @@
-//! From a replacement that was found to a rule: what stays is taken away, names replace registers and constants, and of what is
-//! known and looked at only what the proof needs is kept. Each step is proven; one that is not is not made.
+//! Turns a replacement into a rule: the common parts of both sides are removed, names replace registers and
+//! constants, and only those facts and live values are kept that the proof needs. Each step is proven; one
+//! that is not proven is not made.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +11,14 @@ use millstream_prove::window::{Judgement, Known, Place, Space, Step, Windows};
 use super::{Arg, CONSTANT, Expr, Item, LONGEST, Rule, imm, insn_of, registers, with_imm, with_insn};
 use crate::valid::named;
 
-/// A replacement at its place, and with more and more of what both sides share at their ends taken away.
+/// A replacement in its place, and variants with more and more of the instructions that both sides share at
+/// their ends removed.
 #[derive(Clone, Debug, Default)]
 pub struct Lesson {
     pub(crate) variants: Vec<(Place, Vec<Step>, Vec<Step>)>,
 }
 
-/// Ranges of constants and numbers that are tried, the widest first.
+/// Ranges that are tried for constants and numbers, the widest first.
 fn ranges(of: u64, constant: bool) -> Vec<Scalar> {
     let mut out = Vec::new();
     if !constant {
@@ -33,7 +35,7 @@ fn ranges(of: u64, constant: bool) -> Vec<Scalar> {
 }
 
 impl Lesson {
-    /// The rule behind it, if there is one that can be proven.
+    /// The rule behind it, if one can be proven.
     pub fn rule(&self, origin: &str, prover: &mut Windows) -> Option<Rule> {
         let short = self.variants.iter().rev().filter(|v| v.1.len() <= LONGEST);
         let mut rule = short.filter_map(|v| named_rule(v, origin)).find(|rule| holds(rule, prover))?;
@@ -48,7 +50,7 @@ fn holds(rule: &Rule, prover: &mut Windows) -> bool {
     rule.prove(prover) == Judgement::Equal
 }
 
-/// The replacement with registers named in the order in which they appear.
+/// The replacement as a rule, with registers named in the order in which they appear.
 fn named_rule((place, left, right): &(Place, Vec<Step>, Vec<Step>), origin: &str) -> Option<Rule> {
     if left.is_empty() || left.iter().chain(right).any(|s| matches!(s, Step::Opaque(..))) {
         return None;
@@ -116,7 +118,7 @@ fn renumbered(known: Known, spaces: &mut BTreeMap<u32, u32>, ids: &mut BTreeMap<
     }
 }
 
-/// Knows less of registers.
+/// Weakens the facts about registers.
 fn widen(rule: &mut Rule, prover: &mut Windows) {
     for n in 0..10 {
         let Known::Number(s, _) = rule.regs[n] else { continue };
@@ -143,7 +145,7 @@ fn widen(rule: &mut Rule, prover: &mut Windows) {
     }
 }
 
-/// Replaces constants by names, as many as can be.
+/// Replaces constants by names, as many as possible.
 fn constants(rule: &mut Rule, prover: &mut Windows) {
     let mut values: Vec<u64> = rule.left.iter().filter_map(|i| imm(&insn_of(&i.step))).collect();
     let registers = rule.regs.iter().filter_map(|k| match k {
@@ -154,7 +156,7 @@ fn constants(rule: &mut Rule, prover: &mut Windows) {
     values.sort_unstable();
     values.dedup();
     values.truncate(4);
-    // All at once where one follows from another, else one by one.
+    // All at once if one follows from another, else one by one.
     let mut tries = vec![values.clone()];
     if values.len() > 1 {
         tries.extend(values.iter().map(|v| vec![*v]));
@@ -179,7 +181,8 @@ fn named_already(rule: &Rule, value: u64) -> bool {
             .any(|k| matches!(k, Known::Number(s, id) if *id < CONSTANT && s.as_constant() == Some(value)))
 }
 
-/// The rule with these constants named, in all ways: by range, and by what follows from them on the right.
+/// The rule with these constants named, in all ways: by range, and by the constants on the right that can be
+/// computed from them.
 fn forms(rule: &Rule, values: &[u64]) -> Vec<Rule> {
     let first = rule.consts.len();
     let mut base = rule.clone();
@@ -221,13 +224,13 @@ fn forms(rule: &Rule, values: &[u64]) -> Vec<Rule> {
     out
 }
 
-/// An instruction with a constant of the rule in place of its own, which no longer matters.
+/// An instruction whose constant is replaced by one of the rule's.
 fn open(item: &Item, expr: Expr) -> Item {
     let insn = insn_of(&item.step);
     Item { step: with_insn(item.step, with_imm(insn, 0).unwrap_or(insn)), imm: Some(expr) }
 }
 
-/// What gives a value, of constants and small numbers.
+/// Expressions with a given value, over constants and small numbers.
 fn following(values: &[u64], first: usize, wanted: u64) -> Vec<Expr> {
     let ops = [AluOp::Add, AluOp::Sub, AluOp::And, AluOp::Or, AluOp::Xor, AluOp::Lsh, AluOp::Rsh, AluOp::Mul];
     let mut args: Vec<Arg> = (0..values.len()).map(|n| Arg::Const(first + n)).collect();
@@ -244,7 +247,7 @@ fn following(values: &[u64], first: usize, wanted: u64) -> Vec<Expr> {
     out
 }
 
-/// Looks at more bits of registers.
+/// Makes more bits of registers live.
 fn look_more(rule: &mut Rule, prover: &mut Windows) {
     let steps = rule.left.iter().chain(&rule.right).flat_map(|i| registers(&i.step));
     let steps: Vec<usize> = steps.map(Reg::index).collect();

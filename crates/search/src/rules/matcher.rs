@@ -1,4 +1,5 @@
-//! Where a rule can be applied, and what it makes there: one pass over the window, no search.
+//! Matches rules: finds those that apply to a window, and their right sides there, in one pass over the
+//! window, without a search.
 
 use millstream_isa::{Insn, Reg};
 use millstream_prove::window::{Known, Space, Step};
@@ -9,7 +10,7 @@ use crate::window::Window;
 /// A space and the name of a base in it.
 type Base = (Space, u32);
 
-/// What a rule's names stand for.
+/// Bindings of a rule's names.
 struct Bindings<'a> {
     rule: &'a Rule,
     window: &'a Window,
@@ -17,14 +18,15 @@ struct Bindings<'a> {
     consts: Vec<Option<u64>>,
     /// Names of values, as pairs of the rule's and the window's.
     names: Vec<(u32, u32)>,
-    /// Bases: space and name in the rule, in the window, and how much farther entry registers point.
+    /// Bases: space and name in the rule and in the window, and the number of bytes by which entry registers
+    /// point farther.
     bases: Vec<(Base, Base, i64)>,
-    /// How much greater displacements are, by base.
+    /// Number by which displacements are greater, by base.
     shifts: Vec<(Base, i16)>,
 }
 
 impl Rules {
-    /// What the rules make of a window, with the number of each.
+    /// Right sides of all rules that match a window, with the rules' numbers.
     pub(crate) fn of(&self, window: &Window) -> Vec<(usize, Vec<Step>)> {
         let like = self.like(&window.steps).iter();
         like.filter_map(|&n| Some((n, self.rules[n].applied(window)?))).collect()
@@ -32,7 +34,7 @@ impl Rules {
 }
 
 impl Rule {
-    /// The right side for a window that is an instance of the left one.
+    /// The right side, if the window is an instance of the left one.
     fn applied(&self, window: &Window) -> Option<Vec<Step>> {
         let mut b = Bindings {
             rule: self,
@@ -85,7 +87,7 @@ impl Bindings<'_> {
         }
     }
 
-    /// Registers and constants of an instruction; its form is known to fit.
+    /// Binds the registers and constants of an instruction; its form is known to match.
     fn instruction(&mut self, item: &Item, step: &Step) -> Option<()> {
         registers(&item.step).zip(registers(step)).try_for_each(|(name, to)| self.bind(name, to))?;
         let own = insn_of(step);
@@ -95,7 +97,7 @@ impl Bindings<'_> {
         }
     }
 
-    /// Whether as much is known of a register as the rule wants.
+    /// Checks that as much is known about a register as the rule requires.
     fn knows(&mut self, n: usize) -> Option<()> {
         let known = self.window.place.entry.regs[self.regs[n]?.index()];
         match (self.rule.regs[n], known) {
@@ -126,12 +128,12 @@ impl Bindings<'_> {
         }
     }
 
-    /// One name in the rule, one in the window; two that the rule keeps apart may be equal.
+    /// Binds a name of the rule to a name of the window; two different names of the rule may be bound to one.
     fn name(&mut self, id: u32, own: u32) -> Option<()> {
         self.names.iter().all(|(a, b)| *a != id || *b == own).then(|| self.names.push((id, own)))
     }
 
-    /// Registers that only the right side reads: the first that hold what they should.
+    /// Binds registers that only the right side reads: to the first that hold the required values.
     fn others(&mut self) -> Option<()> {
         for n in 0..10 {
             if self.regs[n].is_some() || self.rule.regs[n] == Known::Nothing {
@@ -176,7 +178,7 @@ impl Bindings<'_> {
         }
     }
 
-    /// Whether nothing is looked at but what the rule keeps.
+    /// Checks that only values that the rule preserves are live.
     fn looked_at(&self) -> Option<()> {
         let mut looks = self.rule.looks.iter().zip(self.window.looks());
         let enough = |(keeps, live): (&[u64; 11], &millstream_prove::window::Live)| {
@@ -214,7 +216,7 @@ impl Bindings<'_> {
     }
 }
 
-/// Which base each register counts from, along one side.
+/// Base of each register, along one side.
 struct Tracked {
     regs: [Option<Base>; 11],
 }

@@ -1,19 +1,23 @@
-//! Rules of windows: rewrites of bytecode whose registers, constants and displacements are open, with what must be known
-//! where they begin and what may be looked at after them. The search tries them before all else.
+//! Rules for windows: rewrites of bytecode with variable registers, constants and displacements, with the
+//! facts required before them and the values that may be live after them. The search tries them before all
+//! else.
 //!
-//! A rule is proven by itself ([`Rule::prove`]): for all values of its registers and all constants of their ranges. Where it
-//! is applied the replacement is put on trial like any candidate, so a wrong rule costs time and nothing else.
+//! A rule is proven on its own ([`Rule::prove`]): for all values of its registers and all constants of their
+//! ranges. Its replacement is checked like any candidate wherever it is applied, so a wrong rule costs time
+//! and nothing else.
 //!
-//! A store of them has a checksum, as those of rules of terms. One rule a line: left side, right side, what is known, what is looked at (at each exit, and in the end), and where it comes from.
+//! A store of them has a checksum, like those of rules for terms. One rule per line: left side, right side,
+//! required facts, live values (at each exit, and at the end), and origin.
 //!
 //! ```text
 //! r0 <<= {a} => w0 <<= {a} @ a:[0x0,0xf] r0:n0[0x0,0xffff] @ r0 @ katran, fires 3
 //! ```
 //!
-//! `r0:n0[min,max]` is a number of this range (two of one number are equal), `r0={a}` the constant of that name, `r0:v0` something that
-//! may be read, `r0:p1.0+4` an address in space 1, 4 bytes behind base 0, `r0:s-16` one in the frame. Registers that are
-//! not named after the second `@` must not be looked at where the rule is applied. Displacements of one base may all be others by the
-//! same number, which is a claim about another base and needs no other proof.
+//! `r0:n0[min,max]` is a number of this range (two with one number are equal), `r0={a}` the constant of that
+//! name, `r0:v0` a value that may be read, `r0:p1.0+4` an address in space 1, 4 bytes behind base 0,
+//! `r0:s-16` one in the frame. Registers that are not named after the second `@` must not be live where the
+//! rule is applied. All displacements from one base may be shifted by the same number, which is a claim about
+//! another base and needs no other proof.
 
 mod learn;
 mod matcher;
@@ -31,7 +35,7 @@ pub use learn::Lesson;
 use crate::facts::FRAME;
 use crate::valid::{named, written};
 
-/// Names of numbers from here on are constants of the rule.
+/// First name of the numbers that are constants of the rule.
 const CONSTANT: u32 = 1000;
 /// Most instructions of a left side.
 pub(crate) const LONGEST: usize = 6;
@@ -43,7 +47,7 @@ enum Arg {
     Literal(i32),
 }
 
-/// A constant of an instruction: one of the rule's, or computed from these.
+/// A constant of an instruction: one of the rule's, or computed from one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Expr {
     of: usize,
@@ -61,7 +65,7 @@ impl Expr {
     }
 }
 
-/// An instruction of a rule, with the constant that stands in place of its own.
+/// An instruction of a rule, with the constant that replaces its own.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Item {
     step: Step,
@@ -71,19 +75,19 @@ struct Item {
 /// A rule.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Rule {
-    /// Where it stands: store and line; nothing for one that was just found.
+    /// Location: store and line; empty for one that was just found.
     pub name: String,
     left: Vec<Item>,
     right: Vec<Item>,
     /// The range of each constant.
     consts: Vec<Scalar>,
-    /// What must be known of each register.
+    /// Facts required of each register.
     regs: [Known; 11],
-    /// The bits of each register that may be looked at: at the exits, then in the end.
+    /// The bits of each register that may be live: at the exits, then at the end.
     looks: Vec<[u64; 11]>,
-    /// Where it was found.
+    /// Place where it was found.
     pub origin: String,
-    /// How often it was applied on the corpus that was looked at last.
+    /// Applications in the last corpus.
     pub fires: u64,
 }
 
@@ -99,7 +103,7 @@ pub(crate) fn imm(insn: &Insn) -> Option<u64> {
     }
 }
 
-/// The same with another constant; [`None`] if that does not fit.
+/// The instruction with another constant; [`None`] if that does not fit.
 pub(crate) fn with_imm(mut insn: Insn, value: u64) -> Option<Insn> {
     let short = i32::try_from(value as i64).ok();
     match &mut insn {
@@ -114,7 +118,7 @@ pub(crate) fn with_imm(mut insn: Insn, value: u64) -> Option<Insn> {
     Some(insn)
 }
 
-/// The same with the constant taken from a register.
+/// The instruction with its constant taken from a register.
 fn from_register(mut insn: Insn, r: Reg) -> Insn {
     match &mut insn {
         Insn::Alu { src, .. }
@@ -152,7 +156,7 @@ fn registers(step: &Step) -> impl Iterator<Item = Reg> + use<> {
     named(insn).into_iter().chain(written(insn))
 }
 
-/// A rule as two windows at a place, constants being registers; [`None`] if there are not enough of these.
+/// A rule as two windows at a place, constants being registers; [`None`] if there are too few registers.
 struct Claim {
     place: Place,
     left: Vec<Step>,
@@ -219,7 +223,7 @@ impl Rule {
         Some(Claim { place: Place { entry, exits: lives.collect(), end }, left, right })
     }
 
-    /// The bytes of the frame that are looked at: all, where either side has an address in it.
+    /// The live bytes of the frame: all, if either side has an address in it.
     fn stack(&self) -> Vec<i16> {
         let in_frame = |r: Reg| matches!(self.regs[r.index()], Known::Address(Space::Stack, ..));
         let mut registers = self.left.iter().chain(&self.right).flat_map(|i| registers(&i.step));
@@ -260,7 +264,7 @@ fn skeleton(step: &Step) -> Insn {
     insn
 }
 
-/// Rules by what their left sides look like.
+/// Rules, indexed by the shape of their left sides.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     rules: Vec<Rule>,
@@ -268,7 +272,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// These rules; of equal ones the first.
+    /// These rules without duplicates; of equal ones the first.
     pub fn new(rules: Vec<Rule>) -> Rules {
         let mut out = Rules::default();
         for rule in rules {
@@ -295,13 +299,13 @@ impl Rules {
         &self.rules
     }
 
-    /// The rules whose left sides may look like these instructions.
+    /// The rules whose left sides may match these instructions.
     fn like(&self, steps: &[Step]) -> &[usize] {
         let key: Vec<Insn> = steps.iter().map(skeleton).collect();
         self.index.get(&key).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether there are rules for instructions like these.
+    /// Returns true if there are rules for instructions like these.
     pub(crate) fn may_match(&self, insns: impl Iterator<Item = Insn>) -> bool {
         let key: Vec<Insn> = insns.map(|i| skeleton(&Step::Do(i))).collect();
         self.index.contains_key(&key)
@@ -309,7 +313,7 @@ impl Rules {
 }
 
 impl Rule {
-    /// Whether two rules are the same but for where they come from.
+    /// Returns true if two rules are the same except for their origins.
     fn says(&self, other: &Rule) -> bool {
         let part = |r: &Rule| Rule { name: String::new(), origin: String::new(), fires: 0, ..r.clone() };
         part(self) == part(other)

@@ -10,9 +10,9 @@ use millstream_prove::window::{Known, Space, Step};
 
 use super::{Arg, CONSTANT, Expr, Item, Rule, Rules, imm, insn_of, with_imm, with_insn};
 
-/// Stores of rules of windows.
+/// Header of stores of rules for windows.
 const WINDOWS: Seal = Seal { title: "; millstream window rules, format ", format: 1 };
-/// Stands in place of a constant while an instruction is text.
+/// Placeholder for a constant while an instruction is text.
 const MARK: u64 = 0x5eed_0a7e;
 /// Names of constants.
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
@@ -113,7 +113,7 @@ impl Rules {
         WINDOWS.sealed("", &body)
     }
 
-    /// Whether a text says that it is such a store.
+    /// Returns true if a text claims to be such a store.
     pub fn is_one(text: &str) -> bool {
         text.starts_with(WINDOWS.title)
     }
@@ -121,12 +121,12 @@ impl Rules {
     /// Reads a store.
     ///
     /// # Errors
-    /// [`StoreError`] if it is damaged, or for the first line that is no rule.
+    /// [`StoreError`] if it is damaged, or for the first line that is not a rule.
     pub fn parse(name: &str, text: &str) -> Result<Rules, StoreError> {
         Rules::read(name, WINDOWS.opened(name, text)?.1, 3)
     }
 
-    /// Reads a store whatever its checksum says, to prove it and write it anew.
+    /// Reads a store regardless of its checksum, to prove it and write it again.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -177,7 +177,7 @@ fn parse_rule(line: &str) -> Option<Rule> {
         [e.of, arg]
     });
     let complete = named.max().is_none_or(|n| n < rule.consts.len());
-    // Constants of a left side are read off a window: computed ones could not be.
+    // Constants of a left side are read from a window, so they cannot be computed.
     let plain = rule.left.iter().all(|i| i.imm.is_none_or(|e| e.then.is_none()));
     let exits = rule.left.iter().filter(|i| matches!(i.step, Step::Exit(..))).count();
     (complete && plain && rule.looks.len() == exits + 1 && !rule.left.is_empty()).then_some(rule)
