@@ -1,8 +1,9 @@
-//! What a specialised variant gains on live traffic: `gain builtin:router:2592 high thorough 10`.
+//! Measures the gain of a specialised variant on live traffic: `gain builtin:router:2592 high thorough 10`.
 //!
-//! Runs one of our data planes on the laboratory's rig, profiles it with the instrumented variant, makes the variant
-//! that a session would make (`quick`, `thorough`, or either with `-plain`: without twins, or `-uncached`), and measures
-//! original and variant against one another. A fifth argument names a file of prefixes, one a line, for the router.
+//! Runs one of our data planes on the laboratory's rig, profiles it with the instrumented variant, makes the
+//! variant that a session would make (`quick`, `thorough`, or either with `-plain`: without twins, or
+//! `-uncached`), and measures original and variant against one another. A fifth argument names a file of
+//! prefixes, one a line, for the router.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -80,7 +81,7 @@ fn prefixes(text: &str, port: u32, locality: Locality) -> Outcome<Workload> {
     Ok(Workload { entries: config.entries()?, flows, description })
 }
 
-/// What a session would make for this traffic: the object, and its twins.
+/// The object that a session would compile for this traffic, and its twins.
 fn specialised(
     compiler: &Compiler,
     original: &Subject<'_>,
@@ -89,7 +90,7 @@ fn specialised(
 ) -> Outcome<(Object, Twins, Caches)> {
     let (sources, refused) = sources(compiler, original.session(), &BTreeSet::new());
     println!("not specialised on: {refused:?}");
-    // Beside the original, which writes without counting itself in them: what they gain is right, what they hold is not.
+    // The original runs beside it and does not maintain its caches: their gain is right, their contents are not.
     let cached: BTreeSet<_> = match mode.contains("-uncached") {
         true => BTreeSet::new(),
         false => cacheable(compiler, original.session()).into_keys().collect(),

@@ -20,7 +20,7 @@ struct Entry {
     value: Vec<String>,
 }
 
-/// What was written, as it is printed.
+/// Description of the written files, as printed.
 #[derive(Serialize)]
 struct Written {
     schema: u32,

@@ -1,12 +1,12 @@
-//! One of our data planes beside a public program of its kind, on the same live frames with the same tables, each in the
-//! layout of its own maps.
+//! Compares one of our data planes with a public program of its kind, on the same live frames with the same
+//! tables, each in the layout of its own maps.
 //!
-//! `peers COMPARISON OBJECT [--prog NAME] [--seconds N]` measures by the protocol of docs/measuring.md, 10,000 flows of high
-//! locality, and prints JSON. Exit code 1 says that our time is above [`BAR`] of the peer's, 3 that the machine was too
-//! busy to tell. With `--specialised LOCALITY` the public program is measured beside what a session makes of it
-//! (`specialised.rs`). With `--files DIRECTORY` nothing is measured: its tables and the frames are written there, for
-//! `millstream native` (`files.rs`). `bench/README.md` says which programs these are and where they are published; `tables.rs` knows their
-//! maps. None of their code is part of this repository.
+//! `peers COMPARISON OBJECT [--prog NAME] [--seconds N]` measures by the protocol of docs/measuring.md,
+//! 10,000 flows of high locality, and prints JSON. Exit code 1: our time is above [`BAR`] of the peer's; 3:
+//! the machine was too busy to tell. With `--specialised LOCALITY` the public program is measured beside what
+//! a session makes of it (`specialised.rs`). With `--files DIRECTORY` nothing is measured: its tables and the
+//! frames are written there, for `millstream native` (`files.rs`). `bench/README.md` names the programs and
+//! where they are published; `tables.rs` describes their maps. None of their code is part of this repository.
 
 mod files;
 mod specialised;
@@ -37,7 +37,7 @@ const SEED: u64 = 44;
 /// Packets of the traffic on which instructions are counted.
 const SAMPLE: usize = 256;
 
-/// What our time may be of the peer's, the harness deducted.
+/// Greatest ratio of our time to the peer's, without the harness.
 const BAR: f64 = 1.10;
 
 #[derive(Serialize)]
@@ -57,7 +57,7 @@ struct Document {
     doubts: Vec<String>,
 }
 
-/// What both answer to each flow.
+/// Answers of both for each flow.
 #[derive(Clone, Copy, Serialize)]
 struct Answers {
     flows: usize,
@@ -74,7 +74,7 @@ struct Arguments {
     seconds: f64,
     /// The locality of the traffic to which it is to be specialised.
     specialised: Option<String>,
-    /// Where its tables and the frames are to be written.
+    /// Folder for its tables and the frames.
     files: Option<PathBuf>,
 }
 
@@ -206,7 +206,7 @@ fn fill_kernel(lines: &[String]) -> std::io::Result<()> {
     }
 }
 
-/// Our time by the peer's without the harness, which is in the ratio that was measured and in both ends of its interval.
+/// Ratio of our time to the peer's without the harness, which is part of the measured ratio and its interval.
 fn net(report: &Report) -> Result<(f64, [f64; 2]), Error> {
     let (peer, harness) = (report.sides[0].ns, report.empty_ns);
     let ratio = report.sides[1].against_first.ok_or("no ratio")?;
@@ -214,7 +214,7 @@ fn net(report: &Report) -> Result<(f64, [f64; 2]), Error> {
     Ok((net(ratio.ratio), ratio.interval.map(net)))
 }
 
-/// What both answer to each flow, and our verdict; refused unless nearly all are alike.
+/// Compares the answers of both for each flow, and gives our verdicts; an error unless nearly all are equal.
 fn compare_answers(
     rig: &Rig,
     ours: &Subject<'_>,

@@ -19,7 +19,7 @@ use serde::Serialize;
 use super::tables::Workload;
 use super::{Arguments, DRAWS, Error, SAMPLE, SEED, described, fill_kernel, inner_maps};
 
-/// How long the session has to find its form.
+/// Time that the session has to find its form.
 const SETTLE: Duration = Duration::from_secs(6);
 
 #[derive(Serialize)]
@@ -29,7 +29,7 @@ pub(super) struct Document {
     program: &'static str,
     locality: String,
     workload: String,
-    /// What the session said, but for its status.
+    /// Reports of the session, without those of its status.
     said: Vec<Report>,
     /// Of each lookup that was made: the map, and how it is answered.
     lookups: Vec<(String, How)>,
@@ -80,7 +80,7 @@ struct Found {
     speed: Option<Speed>,
 }
 
-/// What may leave the namespace's thread.
+/// Handles that may leave the namespace's thread.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 fn session(

@@ -18,7 +18,7 @@ const SEED: u64 = 42;
 
 /// A public program, and how it is fed.
 pub(crate) struct Peer {
-    /// What the comparison is called.
+    /// Name of the comparison.
     pub(crate) id: &'static str,
     /// Our program of its kind.
     pub(crate) plane: Program,
