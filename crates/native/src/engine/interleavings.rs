@@ -173,6 +173,8 @@ extern "C" fn trapped(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut lib
 /// Runs a closure step by step.
 fn stepped(stepper: &mut Stepper, act: impl FnOnce()) {
     STEPPER.store(stepper, Ordering::Relaxed);
+    let mut breakpoint = stepper.entry.map(Breakpoint::set);
+    BREAKPOINT.store(breakpoint.as_mut().map_or(null_mut(), |b| b), Ordering::Relaxed);
     // SAFETY: the handler accesses only the stepper; the flag is cleared below.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
