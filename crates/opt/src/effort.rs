@@ -15,7 +15,7 @@ const FEW: u64 = 1_000;
 
 /// Instructions after which an estimate is given up: a constant, and a number for each slot of a program.
 /// This keeps the time for estimates proportional to the time of the passes.
-const MOST: (u64, u64) = (100_000, 100);
+const MOST: (u64, u64) = (20_000, 100);
 
 /// Greatest effort of a new form, in thousandths of the original's.
 const GROWTH: u64 = 1_020;
