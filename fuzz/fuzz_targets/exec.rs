@@ -1,4 +1,4 @@
-//! What `millstream exec` does with bytes that somebody else wrote: run them, lift and lower them, and run that.
+//! Treats hostile bytes as `millstream exec` does: runs them, lifts and lowers them, and runs the result.
 
 #![no_main]
 
