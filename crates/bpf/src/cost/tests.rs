@@ -235,6 +235,7 @@ fn lookups_cost_what_their_map_costs() {
 fn a_table_says_where_it_is_wrong_and_the_built_in_one_is_not() {
     let at = |text| Table::parse(text).map_err(|e| e.line);
     assert_eq!(at(include_str!("built-in.costs")).as_ref(), Ok(Table::built_in()));
+    assert_eq!(at(include_str!("thunks.costs")).as_ref(), Ok(Table::with_thunks()));
     assert_eq!(at("# only a remark\n\nalu 1.0 0.2 # scatter\nspeed 5"), Err(4));
     assert_eq!(at("mul many"), Err(1));
     assert_eq!(at("mul -1"), Err(1));
@@ -282,5 +283,17 @@ fn waits_are_those_of_an_independent_analyser_within_a_quarter_or_a_cycle_and_a_
         let block = Code { insns: &insns, symbols: &[], maps: &[] }.blocks(&waiting, &Weights::Static)[0];
         let off = block.cycles.abs_diff(recorded * 1000);
         assert!(off <= (recorded * 250).max(1500), "{} against {recorded} cycles: {text}", block.cycles);
+    }
+}
+
+#[test]
+fn the_table_follows_the_mitigations_of_the_kernel() {
+    let thunks = Table::with_thunks();
+    assert_ne!(thunks, Table::built_in());
+    for text in ["spectre_v2: Mitigation: Retpolines; spec_rstack_overflow: Mitigation: Safe RET", "spectre_v2: Mitigation: Retpolines"] {
+        assert_eq!(Table::of_mitigations(text), thunks);
+    }
+    for text in ["", "spectre_v2: Mitigation: Enhanced / Automatic IBRS"] {
+        assert_eq!(Table::of_mitigations(text), Table::built_in());
     }
 }
