@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use miette::{IntoDiagnostic, WrapErr, miette};
 use millstream_bpf::cost::Table as CycleTable;
-use millstream_lab::environment::mitigations;
 use millstream_isa::generation::{Generation, KernelRange, VersionError};
+use millstream_lab::environment::mitigations;
 use millstream_object::Object;
 use millstream_opt::{
     Check, Costs, FunctionReport, Goal, Host, Measure, Optimized, Options, Outcome, PassReport, ProgramCosts,

@@ -290,7 +290,10 @@ fn waits_are_those_of_an_independent_analyser_within_a_quarter_or_a_cycle_and_a_
 fn the_table_follows_the_mitigations_of_the_kernel() {
     let thunks = Table::with_thunks();
     assert_ne!(thunks, Table::built_in());
-    for text in ["spectre_v2: Mitigation: Retpolines; spec_rstack_overflow: Mitigation: Safe RET", "spectre_v2: Mitigation: Retpolines"] {
+    for text in [
+        "spectre_v2: Mitigation: Retpolines; spec_rstack_overflow: Mitigation: Safe RET",
+        "spectre_v2: Mitigation: Retpolines",
+    ] {
         assert_eq!(Table::of_mitigations(text), thunks);
     }
     for text in ["", "spectre_v2: Mitigation: Enhanced / Automatic IBRS"] {
