@@ -187,8 +187,8 @@ impl Table {
         &TABLE
     }
 
-    /// Built-in table of a machine whose kernel works around speculation in calls, returns and indirect jumps: AMD Zen 3 with
-    /// retpolines and safe returns.
+    /// Built-in table of a machine whose kernel works around speculation in calls, returns and indirect jumps:
+    /// AMD Zen 3 with retpolines and safe returns.
     pub fn with_thunks() -> &'static Table {
         static TABLE: LazyLock<Table> = LazyLock::new(|| {
             let mut table = Table::built_in().clone();
