@@ -114,8 +114,11 @@ fn what_definitions_multiply_to_is_limited() {
     // Each is tried with two inputs first, so that all below it is made twice.
     let nested: String = (1..60)
         .map(|n| {
-            let (inner, one, two) = (n - 1, "output; input[1] -> Discard", "output");
-            format!("elementclass C{n} {{ input -> C{inner} -> {one} || input -> C{inner} -> {two} }}")
+            let inner = n - 1;
+            format!(
+                "elementclass C{n} {{ input -> C{inner} -> output; input[1] -> Discard \
+                 || input -> C{inner} -> output }}"
+            )
         })
         .collect();
     let text = format!("elementclass C0 {{ input -> Null -> output }} {nested} Idle -> C59 -> Discard");
