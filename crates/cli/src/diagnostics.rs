@@ -18,11 +18,8 @@ const MOST: usize = 160;
 /// pipe, a line break inside a message would keep people and scripts from finding it.
 pub(crate) fn install() {
     if !std::io::stderr().is_terminal() {
-        let whole = |_: &dyn miette::Diagnostic| -> Box<dyn miette::ReportHandler> {
-            Box::new(MietteHandlerOpts::new().wrap_lines(false).build())
-        };
         // It fails if a hook is there already, which wraps its messages.
-        let _ = miette::set_hook(Box::new(whole));
+        let _ = miette::set_hook(Box::new(|_| Box::new(MietteHandlerOpts::new().wrap_lines(false).build())));
     }
 }
 
