@@ -88,7 +88,7 @@ def main():
             found, sent, report = compare(args, conf, trace, folder)
             bad += bool(found)
             ms, ns = report.get("compiled", {"total_ms": 0})["total_ms"], report["ns_per_packet"]
-            print(f"{conf.stem:20} {'differs' if found else 'same':8} {sent:8} packets out, {ms:6.1f} ms to compile, {ns:6.2f} ns a packet")
+            print(f"{conf.stem:20} {'differs' if found else 'same':8} {sent:8} packets out, {ms:6.1f} ms to compile, {ns:6.2f} ns per packet")
             for line in found:
                 print(f"    {line}")
     print(f"{len(confs) - bad} of {len(confs)} configurations give the same packets")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Click configurations on DPDK's virtual devices beside DPDK's own programs: millions of packets a second of the worker's processor time.
+"""Click configurations on DPDK's virtual devices beside DPDK's own programs: millions of packets per second of the worker's processor time.
 
     bench/dpdk.py [--millstream PATH] [--case NAME ...] [--rounds N] [--seconds S] [--output FILE]
 
@@ -44,7 +44,7 @@ class Side:
         self.said = folder / f"{name}.txt"
 
     def run(self, prefix):
-        """Millions of packets a second of the processor, and what part of them leaves."""
+        """Millions of packets per second of the processor, and what part of them leaves."""
         words = [word.replace("{prefix}", prefix).replace("{cpu}", str(self.args.cpu)) for word in self.command]
         with self.said.open("wb") as said:
             process = subprocess.Popen(["taskset", "-c", str(self.args.cpu), *words], stdin=subprocess.PIPE, stdout=said, stderr=said)

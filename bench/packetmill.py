@@ -8,9 +8,9 @@ import statistics
 
 from axes import COLOURS, Picture, bars, labels
 
-# Millions of packets a second at 3 GHz.
+# Millions of packets per second at 3 GHz.
 TABLE_1 = {"vanilla": 8.66, "devirtualised": 9.05, "constants": 9.12, "static graph": 10.16, "all": 10.41}
-# Millions of packets a second offered, microseconds of the 99th percentile, at 2.3 GHz.
+# Millions of packets per second offered, microseconds of the 99th percentile, at 2.3 GHz.
 FIGURE_1 = {
     "FastClick": [(1.26, 74), (2.53, 60.5), (3.79, 184), (5.03, 328.75), (6.01, 360.5), (6.17, 455.25)],
     "PacketMill": [(1.26, 64), (2.53, 48.75), (3.8, 45.25), (5.05, 56.75), (6.29, 161.25), (7.61, 236), (8.83, 288.25), (9.97, 321.25), (10.46, 347.75)],
@@ -80,7 +80,7 @@ def stages(load):
         rows.append(dict(stage=stage, instructions=side.get("instructions"), mpps=side.get("mpps"), gain=gain or None, paper_mpps=TABLE_1[stage], paper_gain=paper))
         groups.append((stage, [(gain or None, paper)]))
     title = "Table 1: what the compiler may know of the configuration, one by one (router)"
-    return rows, bars(title, "packets a second, over those of the general form", groups, ["ours"])
+    return rows, bars(title, "packets per second, over those of the general form", groups, ["ours"])
 
 
 def ablation(load):
@@ -107,7 +107,7 @@ def metadata(load):
         gain = ours and ours / found["copy"]
         rows.append(dict(model=model, mpps=ours, gain=gain, paper_mpps=paper, paper_gain=paper / FIGURE_5["copy"]))
         groups.append((model, [(gain, paper / FIGURE_5["copy"])]))
-    return rows, bars("Figure 5: metadata models, forwarding on DPDK's virtual devices", "packets a second, over those of copying", groups, ["ours"])
+    return rows, bars("Figure 5: metadata models, forwarding on DPDK's virtual devices", "packets per second, over those of copying", groups, ["ours"])
 
 
 def sizes(load):
@@ -118,7 +118,7 @@ def sizes(load):
         ns, ratio = case["ns"], case["ratio"]
         rows.append(dict(bytes=size, ours_mpps=mpps(ns["ours"]), peer_mpps=mpps(ns.get("peer")), ratio=ratio, paper_mpps=[vanilla, paper], paper_ratio=paper / vanilla))
         groups.append((f"{size} bytes", [(ratio, paper / vanilla)]))
-    return rows, bars("Figure 6: the router by size of packets", "packets a second, over FastClick's", groups, ["ours"])
+    return rows, bars("Figure 6: the router by size of packets", "packets per second, over FastClick's", groups, ["ours"])
 
 
 def works(found):
@@ -139,7 +139,7 @@ def work(load):
     if not groups:
         row(load("userspace"), "work, S 1 N 1 W 0")
     title = "Figure 7: memory and computing (the paper: gains shrink the more there is of either)"
-    return rows, bars(title, "packets a second, over FastClick's", list(groups.items()), ["1 MB", "16 MB"])
+    return rows, bars(title, "packets per second, over FastClick's", list(groups.items()), ["1 MB", "16 MB"])
 
 
 def memory(load):
@@ -149,7 +149,7 @@ def memory(load):
         row(load("userspace"), "work, S 1 N 1 W 4")
     rows = [dict(megabytes=m, ours_mpps=mpps(case["ns"]["ours"]), peer_mpps=mpps(case["ns"].get("peer")), ratio=case["ratio"]) for m, case in chosen]
     groups = [(f"{r['megabytes']} MB", [(r["ours_mpps"], None), (r["peer_mpps"], None)]) for r in rows]
-    return rows, bars("Figure 9: one read in a memory of so many megabytes, four random numbers", "million packets a second", groups, ["ours", "FastClick"])
+    return rows, bars("Figure 9: one read in a memory of so many megabytes, four random numbers", "million packets per second", groups, ["ours", "FastClick"])
 
 
 def ids(load):
@@ -157,7 +157,7 @@ def ids(load):
     ns, paper = case["ns"], FIGURE_8[1] / FIGURE_8[0]
     rows = [dict(ours_mpps=mpps(ns["ours"]), peer_mpps=mpps(ns.get("peer")), ratio=case["ratio"], ratio_net=case["ratio_net"], paper_mpps=list(FIGURE_8), paper_ratio=paper)]
     groups = [("IDS and router", [(case["ratio"], paper)]), ("I/O deducted", [(case["ratio_net"], None)])]
-    return rows, bars("Figure 8: IDS and router", "packets a second, over FastClick's", groups, ["ours"])
+    return rows, bars("Figure 8: IDS and router", "packets per second, over FastClick's", groups, ["ours"])
 
 
 def cores(load):
@@ -167,7 +167,7 @@ def cores(load):
         ours, peer = (mpps(case["ns"].get(f"{side}, {number}")) for side in ("ours", "peer"))
         rows.append(dict(cores=number, ours_mpps=ours, peer_mpps=peer, paper_mpps=[vanilla, paper]))
         groups.append((f"{number} cores", [(ours, paper), (peer, vanilla)]))
-    return rows, bars("Figure 10: NAT", "million packets a second", groups, ["ours (the paper: PacketMill)", "FastClick"])
+    return rows, bars("Figure 10: NAT", "million packets per second", groups, ["ours (the paper: PacketMill)", "FastClick"])
 
 
 def frameworks(load):
@@ -177,7 +177,7 @@ def frameworks(load):
     scale = found.get("FastClick") and found["FastClick"] / FIGURE_11["FastClick"]
     groups = [(r["side"], [(r["mpps"], scale and r["paper_mpps"] and r["paper_mpps"] * scale)]) for r in rows]
     title = "Figure 11: forwarding by others (the paper's, its FastClick as fast as ours; `overlay` is ours, there PacketMill)"
-    return rows, bars(title, "million packets a second of the worker's processor", groups, ["here"])
+    return rows, bars(title, "million packets per second of the worker's processor", groups, ["here"])
 
 
 FIGURES = {

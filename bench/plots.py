@@ -74,7 +74,7 @@ def throughput(read):
         pairs.append((gain(point), THROUGHPUT[program][2]))
         groups.append((program, pairs))
     title = "Figure 4: throughput by locality"
-    return rows, bars(title, "packets a second, over the original's", groups, [*LOCALITIES, "tables only (as ESwitch)"])
+    return rows, bars(title, "packets per second, over the original's", groups, [*LOCALITIES, "tables only (as ESwitch)"])
 
 
 def code(read):
@@ -135,7 +135,7 @@ def recording(read):
         rows.append(dict(program="router", recording="adaptive", cost_percent=cost, paper=RECORDING["adaptive"]))
         groups.append(("router, in bursts", [(cost, sum(RECORDING["adaptive"]) / 2)]))
     title = "Figure 7: what writing lookups down costs"
-    return rows, bars(title, "per cent of the packets a second; of the paper's ranges the middle", groups, ["ours"])
+    return rows, bars(title, "per cent of the packets per second; of the paper's ranges the middle", groups, ["ours"])
 
 
 def times(read):
@@ -166,7 +166,7 @@ def model(read):
             if point["knows"] != "tables":
                 groups.append((name, [(judged["gained_ns"], None), (judged["predicted_ns"], None)]))
     title = "What variants of new shapes gain, as the judge measured it and as the model predicted it"
-    return rows, bars(title, "nanoseconds a packet", groups, ["measured", "predicted"])
+    return rows, bars(title, "nanoseconds per packet", groups, ["measured", "predicted"])
 
 
 def over_time(read, name, what):
@@ -176,7 +176,7 @@ def over_time(read, name, what):
     longest = max((s for points in sides.values() for s, _ in points), default=1)
     picture = Picture(
         f"Figure {what}",
-        f"million packets a second; {figures['each']:.0f} s each",
+        f"million packets per second; {figures['each']:.0f} s each",
         1.08 * max((y for points in sides.values() for _, y in points), default=1),
     )
     for points, colour in zip(sides.values(), COLOURS):
@@ -187,7 +187,7 @@ def over_time(read, name, what):
 
 
 def paired(figure):
-    """The median of the pairs' packets a second with a session, over those without."""
+    """The median of the pairs' packets per second with a session, over those without."""
     return statistics.median(without / with_ for without, with_ in figure["pairs"])
 
 
@@ -199,7 +199,7 @@ def profiling(read):
         groups.setdefault(point["program"], []).append((gain, None))
     names = [f"{row['recorded_percent']:g} % recorded" for row in rows if row["program"] == rows[0]["program"]]
     title = "Figure 8: throughput by how much is recorded, low locality, without twins (the paper: best at 5 to 25 %)"
-    return rows, bars(title, "packets a second, over the original's", list(groups.items()), names)
+    return rows, bars(title, "packets per second, over the original's", list(groups.items()), names)
 
 
 def cores(read):
@@ -208,7 +208,7 @@ def cores(read):
         sides = [statistics.median(1e3 / pair[side] for pair in point["pairs"]) for side in (0, 1)]
         rows.append(dict(cores=point["cores"], original_mpps=sides[0], specialised_mpps=sides[1], gain=paired(point), pairs=len(point["pairs"])))
         groups.append((f"{point['cores']} cores", [(side, None) for side in sides]))
-    return rows, bars("Figure 10: the router on several cores, low locality", "million packets a second", groups, ["original", "specialised"])
+    return rows, bars("Figure 10: the router on several cores, low locality", "million packets per second", groups, ["original", "specialised"])
 
 
 def churn(read):
@@ -218,7 +218,7 @@ def churn(read):
     row = dict(connections=figure["connections"], forgotten_a_packet=share, time_ratio=ratio["ratio"], interval=ratio["interval"], generations=figure["generations"], paper=1 / 0.94)
     slices = [(str(n + 1), [(a, None), (b, None)]) for n, (a, b) in enumerate(figure["slices"])]
     title = f"Section 6.5: a NAT that forgets {share:.2f} connections a packet: {ratio['ratio']:.3f} of the time (the paper: 1 / 0.94, low locality)"
-    return [row], bars(title, "nanoseconds a packet, slice by slice", slices, ["original", "with a session"])
+    return [row], bars(title, "nanoseconds per packet, slice by slice", slices, ["original", "with a session"])
 
 
 FIGURES = {

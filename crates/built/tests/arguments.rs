@@ -242,7 +242,7 @@ fn rates_have_units_wherever_they_are_bandwidths() {
     let passed: u64 = run.read("c.count").parse().expect("a number");
     assert!(
         (4..=6).contains(&passed),
-        "{passed} of 20 packets of 100 bytes in two seconds at 200 bytes a second"
+        "{passed} of 20 packets of 100 bytes in two seconds at 200 bytes per second"
     );
     for rate in ["200Bps", "1600bps", "1.6kbps", "0.2kB/s", "200"] {
         reads(

@@ -299,7 +299,7 @@ fn meters_choose_by_what_came_lately() {
     let mut bed =
         Bed::new("FromDump(a) -> m :: BandwidthMeter(100KBps); m[0] -> ToDump(slow); m[1] -> ToDump(fast)");
     bed.run(&(0..1_000).map(|at| at * MS / 4).collect::<Vec<_>>(), &frames(1_000, 50));
-    // 200,000 bytes a second.
+    // 200,000 bytes per second.
     assert_eq!(bed.sent.iter().find(|sent| sent.2 == 1).map(|sent| sent.0 / MS), Some(11));
 }
 

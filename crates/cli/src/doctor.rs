@@ -216,7 +216,7 @@ fn settings() -> Vec<Check> {
     let mut out = vec![
         sysctl("net.core.bpf_jit_enable", 1, Status::Missing, "speed: without the JIT nothing is fast"),
         sysctl("net.core.bpf_jit_harden", 0, Status::Limited, "speed: hardening blinds every constant"),
-        sysctl("kernel.bpf_stats_enabled", 0, Status::Limited, "speed: statistics cost 45 ns a packet"),
+        sysctl("kernel.bpf_stats_enabled", 0, Status::Limited, "speed: statistics cost 45 ns per packet"),
     ];
     out.push(Check {
         name: "lockdown",

@@ -310,12 +310,12 @@ pub(crate) fn text(report: &Report) -> String {
         }
         Report::Shifted { usual, now, .. } => {
             format!(
-                "the traffic has shifted: {now:.2} lookups a packet miss the hot keys, where {usual:.2} did"
+                "the traffic has shifted: {now:.2} lookups per packet miss the hot keys, where {usual:.2} did"
             )
         }
         Report::Judged { outcome, packets, ratio, gained_ns, predicted_ns, ms, reason, file, .. } => {
             let model = gained_ns.zip(*predicted_ns).map_or(String::new(), |(gained, predicted)| {
-                format!("; {gained:.1} ns a packet gained, {predicted:.1} predicted")
+                format!("; {gained:.1} ns per packet gained, {predicted:.1} predicted")
             });
             judged(*outcome, *packets, *ratio, *ms, reason.as_deref(), file.as_deref()) + &model
         }
@@ -324,7 +324,7 @@ pub(crate) fn text(report: &Report) -> String {
         Report::Status { pps, before_ns, now_ns, generation, guard, writes, chain, .. } => {
             // Unknown while the traffic is not examined.
             let times = (before_ns.or(*now_ns))
-                .map_or(String::new(), |_| format!("{} -> {} ns a packet   ", ns(before_ns), ns(now_ns)));
+                .map_or(String::new(), |_| format!("{} -> {} ns per packet   ", ns(before_ns), ns(now_ns)));
             let rate = pps / 1e6;
             let of = |runs: Runs| chain.iter().filter(|slot| slot.runs == runs).count();
             let slots = match chain.len() {
@@ -364,7 +364,7 @@ fn specialised(report: &Report) -> String {
         (compile, load) => format!("compiled {:.1} ms, loaded {:.1} ms", ms(compile), ms(load)),
     };
     format!(
-        "generation {generation} ({reason}): {entries}{slots} slots, {} ns a packet; {made}, swapped {:.1} ms{}",
+        "generation {generation} ({reason}): {entries}{slots} slots, {} ns per packet; {made}, swapped {:.1} ms{}",
         ns(time),
         ms(*swap_us),
         after_the_write(*latency_us)

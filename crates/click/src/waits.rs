@@ -85,7 +85,7 @@ pub struct Sender {
 /// Times between packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Beat {
-    /// So many packets a second at first, which its gate may change; 0 is never.
+    /// So many packets per second at first, which its gate may change; 0 is never.
     Rate(u64),
     /// One after each of so many nanoseconds.
     Every(u64),

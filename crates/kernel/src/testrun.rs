@@ -45,7 +45,7 @@ impl<'a> TestRun<'a> {
 pub struct TestOutput {
     /// The program's return value, of the last repeat.
     pub retval: u32,
-    /// Mean nanoseconds a run as the kernel measured them, rounded down.
+    /// Mean nanoseconds per run as the kernel measured them, rounded down.
     pub duration_ns: u32,
     /// The packet afterwards.
     pub data: Vec<u8>,

@@ -28,7 +28,7 @@ pub enum Mode {
 pub struct SideReport {
     /// Its name.
     pub name: String,
-    /// Median time, nanoseconds a packet, harness included.
+    /// Median time, nanoseconds per packet, harness included.
     pub ns: f64,
     /// Without the empty program's time; for orientation, since execution overlaps.
     pub net_ns: f64,

@@ -72,7 +72,7 @@ fn named(read: impl Fn(&str) -> String) -> String {
     kept.collect::<Vec<_>>().join("; ")
 }
 
-/// Refuses to measure while the kernel counts the run time of each program, which costs 44 ns a packet.
+/// Refuses to measure while the kernel counts the run time of each program, which costs 44 ns per packet.
 ///
 /// # Errors
 /// If it does.

@@ -25,7 +25,7 @@ use crate::error::Result;
 /// Ways through one stretch are followed no deeper than this; stretches are a few dozen instructions long.
 const DEEPEST: usize = 4_096;
 
-/// Machine instructions a packet, at least and at most.
+/// Machine instructions per packet, at least and at most.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Executed {
     /// By the shortest way through every stretch.

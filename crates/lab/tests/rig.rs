@@ -115,7 +115,7 @@ fn a_hundred_thousand_frames_and_none_lost() {
         1_000,
         "an interface without a program takes no frame, and that shows as loss"
     );
-    println!("{:.1} ns a frame", sent.ns_per_packet());
+    println!("{:.1} ns per frame", sent.ns_per_packet());
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn a_loop_sends_at_a_rate_until_told() {
         };
         // A machine that is busy with other work is too slow, by as much as it likes, but never too fast.
         let share = share();
-        assert!(share > 0.0 && share < 1.05, "{share} of {wanted} frames a second, urgent: {urgent}");
+        assert!(share > 0.0 && share < 1.05, "{share} of {wanted} frames per second, urgent: {urgent}");
         // Afterwards all is as before: as many as go.
         assert_eq!(rig.send(10_000).unwrap().packets, 10_000);
     }

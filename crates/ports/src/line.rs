@@ -235,7 +235,7 @@ impl Line {
             return Ok(());
         }
         queue.send.publish();
-        // If the kernel copies, it sends a few dozen packets a call.
+        // If the kernel copies, it sends a few dozen packets per call.
         let mut pending = queue.send.pending();
         while pending > 0 && queue.send.needs_wakeup() {
             let more = queue.socket.wake_sender()?;

@@ -361,7 +361,7 @@ impl Socket {
         options.is_ok_and(|options| options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0)
     }
 
-    /// Makes the receiving thread poll the driver, for up to so many microseconds and packets a call, in
+    /// Makes the receiving thread poll the driver, for up to so many microseconds and packets per call, in
     /// place of interrupts.
     pub(crate) fn poll_busily(&self, microseconds: u32, budget: u32) -> io::Result<()> {
         self.set(libc::SOL_SOCKET, PREFER_BUSY_POLL, &1u32)?;

@@ -127,7 +127,7 @@ pub fn keys(map: &Map, profile: &SiteProfile) -> Result<Vec<Vec<u8>>, Error> {
     Ok(keys)
 }
 
-/// Predicts the gain of a plan over the original, in nanoseconds a packet. `packets` were profiled; `lookups`
+/// Predicts the gain of a plan over the original, in nanoseconds per packet. `packets` were profiled; `lookups`
 /// has the cost of lookups.
 pub fn gain_ns(
     plan: &Plan,

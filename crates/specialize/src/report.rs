@@ -118,7 +118,7 @@ pub enum Report {
         /// Its time over the original's, if that was measured, and the 99 % interval.
         #[serde(skip_serializing_if = "Option::is_none")]
         ratio: Option<(f64, [f64; 2])>,
-        /// Measured gain, in nanoseconds a packet.
+        /// Measured gain, in nanoseconds per packet.
         #[serde(skip_serializing_if = "Option::is_none")]
         gained_ns: Option<f64>,
         /// Predicted gain, from the cost of lookups in the maps as they are: the difference is the model's
@@ -139,9 +139,9 @@ pub enum Report {
     Shifted {
         /// The generation that runs.
         generation: u32,
-        /// Usual lookups a packet that hot keys did not answer.
+        /// Usual lookups per packet that hot keys did not answer.
         usual: f64,
-        /// Current lookups a packet that hot keys do not answer.
+        /// Current lookups per packet that hot keys do not answer.
         now: f64,
     },
     /// A variant was not made, or not accepted.

@@ -1,6 +1,6 @@
 //! Nanoseconds a packet of an active program, by the kernel's own clock around it.
 //!
-//! The kernel measures programs only while somebody asks it to, at some 45 ns a packet, so it is asked for
+//! The kernel measures programs only while somebody asks it to, at some 45 ns per packet, so it is asked for
 //! milliseconds only, and by a descriptor, which ends with the process. Its result includes the reading of
 //! its clock; the result for an empty program is deducted.
 
@@ -50,7 +50,7 @@ impl Clock {
         Clock { overhead: measure().unwrap_or(0.0) }
     }
 
-    /// Measures the nanoseconds a packet of an attached program, without the clock: the least of some short
+    /// Measures the nanoseconds per packet of an attached program, without the clock: the least of some short
     /// windows within `time`, or of fewer and longer ones if packets are rare. `None` if hardly any packet
     /// came, or `wait`, which lets time pass, says that it is not to go on.
     ///

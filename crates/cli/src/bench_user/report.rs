@@ -193,7 +193,7 @@ impl Document {
             }
         }
         if let Some(instructions) = self.instructions_per_packet {
-            let _ = writeln!(out, "\n{instructions:.1} instructions a packet in the program");
+            let _ = writeln!(out, "\n{instructions:.1} instructions per packet in the program");
         }
         for LeftOut { part, why } in &self.left_out {
             let _ = writeln!(out, "\n{part} left out: {why}");

@@ -222,7 +222,7 @@ impl Document {
             self.ns_per_packet_p10.map_or(String::new(), |ns| format!(", {ns:.2} at the 10th percentile"));
         let _ = writeln!(
             out,
-            "{:.2} ns a packet in the program{low}; {:.2} Mpps with copying in and out",
+            "{:.2} ns per packet in the program{low}; {:.2} Mpps with copying in and out",
             self.ns_per_packet, self.mpps
         );
         for row in &self.handlers {

@@ -254,7 +254,7 @@ pub(crate) fn pace(p: &ProgramStatus) -> String {
     let gain = p.before_ns.zip(p.now_ns).filter(|(b, n)| *b > 0.0 && b != n);
     let gain = gain.map_or(String::new(), |(b, n)| format!(" ({:+.0} %)", 100.0 * (n / b - 1.0)));
     format!(
-        "{:.3} Mpps, {} packets{}; {} -> {} ns a packet{gain}",
+        "{:.3} Mpps, {} packets{}; {} -> {} ns per packet{gain}",
         p.pps / 1e6,
         p.packets,
         p.specialised.map_or(String::new(), share),

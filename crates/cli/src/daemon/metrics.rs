@@ -172,8 +172,8 @@ const METRICS: &[Metric] = &[
         p.guard.map(|_| p.writes)
     }),
     count("millstream_packets_specialised", "Packets that specialised code took", |p| p.specialised),
-    time("millstream_original_packet", "Time a packet of the original, when last measured", |p| p.before_ns),
-    time("millstream_current_packet", "Time a packet of what runs, when last measured", |p| p.now_ns),
+    time("millstream_original_packet", "Time per packet of the original, when last measured", |p| p.before_ns),
+    time("millstream_current_packet", "Time per packet of what runs, when last measured", |p| p.now_ns),
     level("millstream_gain_ratio", "Part of the original's time that is saved", |p| {
         p.before_ns.zip(p.now_ns).filter(|(before, _)| *before > 0.0).map(|(before, now)| 1.0 - now / before)
     }),

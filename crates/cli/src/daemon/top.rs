@@ -299,7 +299,7 @@ impl View {
         let of = |n: usize| Constraint::Length(n as u16);
         let others = OTHERS.map(Constraint::Length);
         let widths = [of(name), Constraint::Length(STATE), of(interfaces)].into_iter().chain(others);
-        let header = ["program", "state", "interfaces", "Mpps", "ns a packet", "time", "gen", "guard"];
+        let header = ["program", "state", "interfaces", "Mpps", "ns per packet", "time", "gen", "guard"];
         let table = Table::new(self.status.programs.iter().map(row), widths)
             .header(Row::new(header).style(Style::new().add_modifier(Modifier::BOLD)))
             .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED))

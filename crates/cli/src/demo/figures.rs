@@ -267,7 +267,7 @@ impl Figures {
         let (before, after) = self.live_pps;
         let _ = writeln!(
             out,
-            "while it ran: {:.3} M packets a second, specialised {:.3} M",
+            "while it ran: {:.3} M packets per second, specialised {:.3} M",
             before / 1e6,
             after / 1e6
         );

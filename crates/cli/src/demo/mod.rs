@@ -56,7 +56,7 @@ pub(crate) struct Args {
     /// Seconds of each of the two measurements; up to six times as many on a disturbed machine
     #[arg(long, value_name = "S", default_value_t = 10, value_parser = crate::lengths::seconds())]
     measure: u64,
-    /// Route updates a second in the last act
+    /// Route updates per second in the last act
     #[arg(long, value_name = "N", default_value_t = 10)]
     updates: u64,
     /// Route updates after that, several thousand a second
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     say("1. The original for two seconds, then Millstream.");
     let mut figures = Figures::new(args.updates);
     speed_act(args, &say, &mut figures)?;
-    say(&format!("\n3. {} route updates a second, under load; frames carry the time.", args.updates));
+    say(&format!("\n3. {} route updates per second, under load; frames carry the time.", args.updates));
     update_act(args, &say, &mut figures)?;
     if args.json {
         outln!("{}", figures.json());

@@ -85,7 +85,7 @@ pub(super) struct Document {
     /// The most frequent verdict, that of the empty program.
     pub(super) verdict: &'static str,
     pub(super) verification: Verification,
-    /// Whole path, one CPU, in millions of packets a second.
+    /// Whole path, one CPU, in millions of packets per second.
     pub(super) mpps: f64,
     pub(super) throughput: Report,
     /// Of the throughput run.

@@ -140,7 +140,7 @@ fn stats_text(stats: &Value) -> String {
     }
     let _ = writeln!(
         out,
-        "{:.2} ns a packet in the program",
+        "{:.2} ns per packet in the program",
         stats["ns_per_packet"].as_f64().unwrap_or_default()
     );
     let latency = &stats["latency_ns"];

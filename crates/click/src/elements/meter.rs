@@ -36,7 +36,7 @@ const FRACTION: i64 = 16;
 const SHARE: i64 = 4;
 /// Ticks after which nothing is left of an average, as a number of bits.
 const FORGOTTEN: u32 = 9;
-/// Packets or bytes a second, at most: so that no product of an average is too large.
+/// Packets or bytes per second, at most: so that no product of an average is too large.
 const MOST_RATE: u64 = 1 << 34;
 
 struct Meter {
@@ -54,7 +54,7 @@ fn meter(setup: &mut Setup<'_>, bytes: bool) -> Made {
     for text in setup.arguments.rest() {
         let rate = if bytes { bandwidth(&text)? } else { unsigned(&text, MOST_RATE)? };
         if rate > MOST_RATE {
-            return Err(Error::new(text.span, format!("a rate is {MOST_RATE} bytes a second at most")));
+            return Err(Error::new(text.span, format!("a rate is {MOST_RATE} bytes per second at most")));
         }
         let average = (rate * ONE) as i64;
         if from.last().is_some_and(|last| *last >= average) {

@@ -74,7 +74,7 @@ const STRIDE: u64 = 1 << 16;
 const MOST_TICKETS: u64 = 1 << 15;
 /// A bucket holds the tokens of so many nanoseconds, unless said otherwise.
 const USUAL_BURST: u64 = SECOND / 50;
-/// Maximum rate in packets or bytes a second: the tokens of a full bucket, in nanoseconds, must fit into a
+/// Maximum rate in packets or bytes per second: the tokens of a full bucket, in nanoseconds, must fit into a
 /// number.
 const MOST_RATE: u64 = 1 << 40;
 
@@ -255,7 +255,7 @@ impl Behaviour for Suppressor {
     }
 }
 
-/// Passes so many packets or bytes a second to output 0, by a token bucket, and the others to output 1.
+/// Passes so many packets or bytes per second to output 0, by a token bucket, and the others to output 1.
 struct Splitter {
     /// Tokens a second: a token is a packet or a byte. The bucket counts nanoseconds of these.
     rate: Setting,

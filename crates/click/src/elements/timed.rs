@@ -77,13 +77,13 @@ pub(super) const CLASSES: &[Class] = &[
 /// Two arguments that say the same.
 pub(super) const BURST_TWICE: &str = "what a bucket holds is said by a duration or by a size, not by both";
 
-/// Packets or bytes a second, at most.
+/// Packets or bytes per second, at most.
 const MOST_RATE: u64 = 1 << 40;
 /// A bucket holds the tokens of so many nanoseconds, unless said otherwise.
 const USUAL_BURST: u64 = SECOND / 50;
 /// Nanoseconds between the packets of a sink, unless said otherwise.
 const USUAL_INTERVAL: u64 = SECOND / 2;
-/// Units of bandwidth, by their names, in bytes a second, the first that fits; and the prefixes in front of
+/// Units of bandwidth, by their names, in bytes per second, the first that fits; and the prefixes in front of
 /// them.
 const UNITS: &[(&str, f64)] =
     &[("Bps", 1.0), ("B/s", 1.0), ("bps", 0.125), ("b/s", 0.125), ("baud", 0.125), ("", 1.0)];
@@ -123,7 +123,7 @@ fn waits(setup: &mut Setup<'_>, pace: Pace) {
     }
 }
 
-/// A rate in bytes a second: a number of these, or with a unit.
+/// A rate in bytes per second: a number of these, or with a unit.
 pub(super) fn bandwidth(text: &Text) -> Result<u64, Error> {
     let read = || {
         let (text, unit) =
@@ -137,7 +137,7 @@ pub(super) fn bandwidth(text: &Text) -> Result<u64, Error> {
     rate.filter(|rate| *rate <= MOST_RATE as f64).map(|rate| rate as u64).ok_or_else(|| {
         Error::new(
             text.span,
-            format!("`{}` is no bandwidth like 125000 (bytes a second), 1MBps or 8Mbps", text.text),
+            format!("`{}` is no bandwidth like 125000 (bytes per second), 1MBps or 8Mbps", text.text),
         )
     })
 }

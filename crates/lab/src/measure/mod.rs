@@ -84,7 +84,7 @@ fn seed() -> u64 {
 /// Result of a measurement.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measured {
-    /// Per generation, the time of each side in the order given, in nanoseconds a packet.
+    /// Per generation, the time of each side in the order given, in nanoseconds per packet.
     pub generations: Vec<Vec<f64>>,
     /// Generations in which frames were lost.
     pub dropped: usize,
@@ -122,7 +122,7 @@ impl Measured {
 pub trait Timer {
     /// Makes the trampoline call this copy.
     fn select(&mut self, slot: usize);
-    /// Runs it on this many packets and gives nanoseconds a packet.
+    /// Runs it on this many packets and gives nanoseconds per packet.
     ///
     /// # Errors
     /// If the kernel refuses the run.

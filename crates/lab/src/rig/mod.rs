@@ -65,7 +65,7 @@ pub struct RigConfig {
     pub lanes: usize,
     /// Frames a batch, 1 to 256. Latency is the place in the batch.
     pub batch: u32,
-    /// Put the time into each frame's metadata, for latencies. Costs about 45 ns a frame.
+    /// Put the time into each frame's metadata, for latencies. Costs about 45 ns per frame.
     pub stamps: bool,
     /// Send before all other work of the machine (nice -20), and receive so where a thread does; keep to a
     /// rate by waiting in the kernel, not by the clock of a process.
@@ -380,7 +380,7 @@ impl Rig {
         sent
     }
 
-    /// Sends until `stop`, as many frames as go on all lanes, or `rate` frames a second on the first. For a
+    /// Sends until `stop`, as many frames as go on all lanes, or `rate` frames per second on the first. For a
     /// thread of its own.
     ///
     /// # Errors
@@ -579,12 +579,12 @@ impl Sender<'_> {
     /// At a rate: by the paced generator, or in calls that are made when they are due.
     fn send_paced(&mut self, stop: &AtomicBool, rate: f64) -> Result<Sent> {
         if !(rate.is_finite() && rate > 0.0) {
-            return Err(Error::Unusable(format!("a rate of {rate} frames a second")));
+            return Err(Error::Unusable(format!("a rate of {rate} frames per second")));
         }
         let generator = self.generator()?;
         let Some(paced) = &generator.paced else { return self.send_by_clock(stop, rate) };
         let batch = self.rig.config.batch;
-        // Some calls a second, so that `stop` is noticed; each of whole bursts.
+        // Some calls per second, so that `stop` is noticed; each of whole bursts.
         let bursts = (CALL * rate / f64::from(batch)).clamp(1.0, f64::from(CHUNK / batch)) as u32;
         generator.set_gap((f64::from(batch) / rate * 1e9) as u64);
         self.rig.put_on_loopback(paced)?;

@@ -80,13 +80,13 @@ pub(super) enum Admission {
 /// Result of judging a variant.
 pub(super) struct Judged {
     judgement: Result<Judgement, Unjudged>,
-    /// Predicted gain of its plan, in nanoseconds a packet.
+    /// Predicted gain of its plan, in nanoseconds per packet.
     predicted: Option<f64>,
     time: Duration,
 }
 
 impl Judged {
-    /// Measured gain, in nanoseconds a packet.
+    /// Measured gain, in nanoseconds per packet.
     fn gained(&self) -> Option<f64> {
         match &self.judgement {
             Ok(Judgement { finding: Finding::Same(Some(ratio)), .. }) => Some(-ratio.difference_ns),
@@ -191,7 +191,7 @@ impl Workshop<'_> {
         judged
     }
 
-    /// Predicts the gain of a plan, in nanoseconds a packet, from the cost of lookups in the maps as they
+    /// Predicts the gain of a plan, in nanoseconds per packet, from the cost of lookups in the maps as they
     /// are.
     fn predicted(&self, plan: &Plan, profiles: &[SiteProfile], ours: &mut dyn FnMut(u32)) -> f64 {
         let mut lookups = FxHashMap::default();

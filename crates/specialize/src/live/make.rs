@@ -387,7 +387,7 @@ impl Live<'_> {
         }
         let why = match (least_before, least_now) {
             (Some(before), Some(now)) => {
-                format!("{now:.1} ns a packet, where the original takes {before:.1}")
+                format!("{now:.1} ns per packet, where the original takes {before:.1}")
             }
             _ if self.unjudged < UNJUDGED && !self.is_on_trial() => {
                 self.unjudged += 1;

@@ -12,7 +12,7 @@ use super::{Live, LiveError};
 /// Times of original and variant on the same traffic, by the laboratory's protocol.
 #[derive(Clone, Debug, Serialize)]
 pub struct Speed {
-    /// Median, nanoseconds a packet, with the harness in it.
+    /// Median, nanoseconds per packet, with the harness in it.
     pub original_ns: f64,
     /// As `original_ns`, for the variant.
     pub specialised_ns: f64,
@@ -20,7 +20,7 @@ pub struct Speed {
     pub empty_ns: f64,
     /// Specialised to original, the harness deducted: program time.
     pub program_time: Ratio,
-    /// As `program_time`, with the harness: its inverse is the ratio of packets a second.
+    /// As `program_time`, with the harness: its inverse is the ratio of packets per second.
     pub plain: Ratio,
     /// Generations measured.
     pub generations: usize,

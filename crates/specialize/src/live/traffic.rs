@@ -114,7 +114,7 @@ impl Live<'_> {
         self.active.as_ref().is_some_and(|a| self.guard.approved() == Some(a.token()))
     }
 
-    /// Measures the nanoseconds a packet of the original and of the variant on the current traffic. Meanwhile
+    /// Measures the nanoseconds per packet of the original and of the variant on the current traffic. Meanwhile
     /// the guard turns packets away from the variant for a moment, so that they take the original in it.
     pub(super) fn weigh(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<Weighed, LiveError> {
         let now = self.variant_ns(tell)?;
@@ -142,7 +142,7 @@ impl Live<'_> {
         })
     }
 
-    /// Measures the nanoseconds a packet of the program on the hook, with its caches as full as they are in
+    /// Measures the nanoseconds per packet of the program on the hook, with its caches as full as they are in
     /// use: each write and each measurement empties them.
     pub(super) fn variant_ns(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<Option<f64>, LiveError> {
         let cold = self.active.as_ref().map_or(Duration::ZERO, |active| active.caches.cold());
@@ -152,7 +152,7 @@ impl Live<'_> {
         self.measured(tell)
     }
 
-    /// Measures the nanoseconds a packet of the program on the hook. `None` if too few packets came, or a
+    /// Measures the nanoseconds per packet of the program on the hook. `None` if too few packets came, or a
     /// write must be answered first.
     pub(super) fn measured(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<Option<f64>, LiveError> {
         let (clock, program) = (self.clock, self.current().try_clone()?);

@@ -55,7 +55,7 @@ fn a_router_that_looks_up_less_passes() {
     assert!(judged.packets >= 512 && judged.varies.is_empty(), "{judged:?}");
     assert!(matches!(judged.finding, Finding::Same(Some(_))), "{judged:?}");
     let [before, now] = plane.map_calls(&made, &frames[..1_000]);
-    assert!(now < before, "{now} calls a packet, {before} before");
+    assert!(now < before, "{now} calls per packet, {before} before");
 }
 
 #[test]

@@ -27,7 +27,7 @@ enum Change {
     Nothing,
     /// Other flows are hot.
     Traffic,
-    /// Entries of a table go and come back, twenty times a second.
+    /// Entries of a table go and come back, twenty times per second.
     Tables,
 }
 

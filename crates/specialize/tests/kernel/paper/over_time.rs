@@ -1,4 +1,4 @@
-//! Figures 9a and 9b: packets a second while the traffic changes, with a session and without. All flows
+//! Figures 9a and 9b: packets per second while the traffic changes, with a session and without. All flows
 //! alike, then some hot, then others; and a capture (`MILLSTREAM_TRACE`, or the plane's own packets), part
 //! after part.
 
@@ -85,7 +85,7 @@ fn over_time(file: &str, course: impl Fn(&Placed<'_>) -> Course + Sync) {
     assert!(!found.specialised.is_empty() && judged.into_inner() > 0, "{found:?}");
 }
 
-/// Samples the rate ten times a second; with nothing to specialise on if it is to stay the original. Counts
+/// Samples the rate ten times per second; with nothing to specialise on if it is to stay the original. Counts
 /// judgements.
 fn run(
     course: &(impl Fn(&Placed<'_>) -> Course + Sync),

@@ -1,4 +1,4 @@
-//! Figure 8: packets a second by the share of time in which lookups are recorded.
+//! Figure 8: packets per second by the share of time in which lookups are recorded.
 //!
 //! A packet is recorded while the instrumented variant runs; Morpheus samples packets, here it is bursts. A
 //! burst in every 2 seconds, the default, is 0.2 per cent of the packets.
