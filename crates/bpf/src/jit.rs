@@ -25,16 +25,16 @@ pub fn jited_bytes(insns: &[Insn], symbols: &[u32]) -> u32 {
     let index = |s: i64| slot.partition_point(|&x| x < s).min(insns.len());
     let first_exit = insns.iter().position(|i| matches!(i, Insn::Exit));
     let pieces = insns.iter().zip(&slot).enumerate().map(|(n, (&insn, &s))| match insn {
-        Insn::Exit if first_exit == Some(n) => Piece::plain(EXIT),
-        Insn::Exit => Piece { bytes: 0, jump: Some(Jump { to: first_exit.unwrap_or(n), plain: true }) },
+        Insn::Exit if first_exit == Some(n) => CodeFragment::plain(EXIT),
+        Insn::Exit => CodeFragment { bytes: 0, jump: Some(FragmentJump { to: first_exit.unwrap_or(n), plain: true }) },
         _ => {
             let plain = matches!(insn, Insn::Jump { .. });
-            let to = |off| Jump { to: index(s + 1 + off), plain };
+            let to = |off| FragmentJump { to: index(s + 1 + off), plain };
             let symbol = symbols.binary_search(&(s as u32)).is_ok();
-            Piece { bytes: if symbol { relocated(insn) } else { body(insn) }, jump: jump(insn).map(to) }
+            CodeFragment { bytes: if symbol { relocated(insn) } else { body(insn) }, jump: jump(insn).map(to) }
         }
     });
-    let pieces: Vec<Piece> = pieces.collect();
+    let pieces: Vec<CodeFragment> = pieces.collect();
     relaxed(&pieces) + frame(insns.iter().fold(0, |set, &i| set | mentioned(i)))
 }
 
@@ -43,27 +43,27 @@ pub(crate) const EXIT: u32 = 6;
 
 /// Machine code of fixed length, and the jump that ends it.
 #[derive(Clone, Copy)]
-pub(crate) struct Piece {
+pub(crate) struct CodeFragment {
     pub(crate) bytes: u32,
-    pub(crate) jump: Option<Jump>,
+    pub(crate) jump: Option<FragmentJump>,
 }
 
 /// A jump to the start of a piece.
 #[derive(Clone, Copy)]
-pub(crate) struct Jump {
+pub(crate) struct FragmentJump {
     pub(crate) to: usize,
     /// Unconditional.
     pub(crate) plain: bool,
 }
 
-impl Piece {
-    pub(crate) fn plain(bytes: u32) -> Piece {
-        Piece { bytes, jump: None }
+impl CodeFragment {
+    pub(crate) fn plain(bytes: u32) -> CodeFragment {
+        CodeFragment { bytes, jump: None }
     }
 }
 
 /// The length of pieces one after the other. Jumps start long and are shortened until nothing changes, as the JIT does.
-pub(crate) fn relaxed(pieces: &[Piece]) -> u32 {
+pub(crate) fn relaxed(pieces: &[CodeFragment]) -> u32 {
     // Pieces with their jumps, and the jumps that are long: the piece, and where they go.
     let mut bytes = Vec::with_capacity(pieces.len());
     let mut long = Vec::with_capacity(pieces.len());

@@ -10,13 +10,13 @@ use millstream_object::{MapOrigin, NewFunction, Object, RelocKind};
 use rustc_hash::FxHashMap;
 
 use crate::jit::TAIL_CALL;
-use crate::lift::{self, Left, LiftError, Signature, Source, Sym};
-use crate::lower::Lowered;
+use crate::lift::{self, UnliftedFunctions, LiftError, Signature, BytecodeFunction, RelocTarget};
+use crate::lower::LoweredFunction;
 
 /// A module with the tables that tie it to its object. Functions, maps and externs have the object's numbers; maps
 /// beyond those of the object are templates of inner maps.
 #[derive(Clone, Debug, Default)]
-pub struct Lifted {
+pub struct LiftedModule {
     /// The module.
     pub module: ir::Module,
     /// Line records that `loc` of an instruction points into, with the function they come from.
@@ -24,7 +24,7 @@ pub struct Lifted {
     /// CO-RE relocations by the module's numbers.
     pub cores: Vec<obj::CoreRelo>,
     /// Functions that have no body because they, or functions that they refer to, are not understood.
-    pub left: Left,
+    pub left: UnliftedFunctions,
 }
 
 /// The module's number of a function of the object.
@@ -41,8 +41,8 @@ pub fn map(id: obj::MapId) -> ir::Map {
 ///
 /// # Errors
 /// [`LiftError`] for bytecode that no verifier would accept, and for code that is not understood.
-pub fn lift_object(object: &Object) -> Result<Lifted, LiftError> {
-    let lifted = lift_understood(object);
+pub fn lift_object(object: &Object) -> Result<LiftedModule, LiftError> {
+    let lifted = lift_supported(object);
     let own = lifted.left.values().find(|why| !why.dependent);
     own.cloned().map_or(Ok(lifted), Err)
 }
@@ -53,8 +53,8 @@ pub fn lift_object(object: &Object) -> Result<Lifted, LiftError> {
 /// # Errors
 /// [`LiftError`] if the program, a function that it calls, or a program that it may reach by a tail call
 /// cannot be lifted.
-pub fn lift_program(object: &Object, program: ir::Func) -> Result<Lifted, LiftError> {
-    let lifted = lift_understood(object);
+pub fn lift_program(object: &Object, program: ir::Func) -> Result<LiftedModule, LiftError> {
+    let lifted = lift_supported(object);
     let has_tail_calls = lifted.module.funcs.values().any(makes_tail_calls);
     let is_needed =
         |f: ir::Func| f == program || has_tail_calls && object.programs.iter().any(|p| func(p.func) == f);
@@ -69,8 +69,8 @@ pub fn makes_tail_calls(function: &ir::Function) -> bool {
 }
 
 /// Lifts the functions of an object that can be, but for those that depend on others: see [`Lifted::left`].
-pub fn lift_understood(object: &Object) -> Lifted {
-    let mut lifted = Lifted::default();
+pub fn lift_supported(object: &Object) -> LiftedModule {
+    let mut lifted = LiftedModule::default();
     lifted.module.name = object.name.clone();
     declare_maps(object, &mut lifted.module);
     for e in &object.externs {
@@ -99,7 +99,7 @@ pub fn lift_understood(object: &Object) -> Lifted {
             (ir::Func::new(i), LiftError { function, slot: 0, what: what.clone(), dependent: false })
         }));
     }
-    lift::lift_understood(&mut sources, &mut lifted.module, &extern_args, &mut lifted.left);
+    lift::lift_supported_functions(&mut sources, &mut lifted.module, &extern_args, &mut lifted.left);
     lifted
 }
 
@@ -126,7 +126,7 @@ fn declare_maps(object: &Object, module: &mut ir::Module) {
     }
 }
 
-fn declaration(name: &str, spec: &obj::MapSpec) -> ir::MapDecl {
+fn declaration(name: &str, spec: &obj::MapDefinition) -> ir::MapDecl {
     ir::MapDecl {
         name: name.to_string(),
         kind: spec.map_type.0,
@@ -153,7 +153,7 @@ fn addresses_taken(object: &Object) -> Vec<bool> {
     taken
 }
 
-fn source(object: &Object, f: &obj::Function, address_taken: bool, lifted: &mut Lifted) -> Source {
+fn source(object: &Object, f: &obj::ObjectFunction, address_taken: bool, lifted: &mut LiftedModule) -> BytecodeFunction {
     let base = lifted.lines.len() as u32;
     lifted.lines.extend_from_slice(&f.line_info);
     let lines: BTreeMap<u32, u32> =
@@ -170,7 +170,7 @@ fn source(object: &Object, f: &obj::Function, address_taken: bool, lifted: &mut 
         ir::Linkage::Global => f.type_id.and_then(|id| prototype_args(object, id)),
         _ => None,
     };
-    Source {
+    BytecodeFunction {
         name: f.name.clone(),
         linkage,
         insns: f.insns.clone(),
@@ -182,16 +182,16 @@ fn source(object: &Object, f: &obj::Function, address_taken: bool, lifted: &mut 
     }
 }
 
-fn symbol(kind: RelocKind) -> Sym {
+fn symbol(kind: RelocKind) -> RelocTarget {
     match kind {
-        RelocKind::Map(id) => Sym::Map(map(id)),
-        RelocKind::MapValue { map: id, offset } => Sym::MapValue(map(id), offset),
-        RelocKind::Call(id) | RelocKind::FuncAddr(id) => Sym::Func(func(id)),
-        RelocKind::Extern(id) => Sym::Extern(ir::Extern::new(id.index())),
+        RelocKind::Map(id) => RelocTarget::Map(map(id)),
+        RelocKind::MapValue { map: id, offset } => RelocTarget::MapValue(map(id), offset),
+        RelocKind::Call(id) | RelocKind::FuncAddr(id) => RelocTarget::Func(func(id)),
+        RelocKind::Extern(id) => RelocTarget::Extern(ir::Extern::new(id.index())),
     }
 }
 
-fn linkage(object: &Object, f: &obj::Function) -> ir::Linkage {
+fn linkage(object: &Object, f: &obj::ObjectFunction) -> ir::Linkage {
     if !f.subprogram {
         let program = object.programs.iter().find(|p| object.functions.get(p.func.index()) == Some(f));
         return ir::Linkage::Program { prog_type: program.map_or(0, |p| p.kind.program_type.0) };
@@ -219,7 +219,7 @@ fn extern_args(object: &Object, index: usize) -> u8 {
 }
 
 /// A lowered function in the form that [`Object::replace_function`] takes.
-pub fn new_function(lifted: &Lifted, code: &Lowered) -> NewFunction {
+pub fn new_function(lifted: &LiftedModule, code: &LoweredFunction) -> NewFunction {
     let relocs = code.syms.iter().map(|&(insn, sym)| obj::Reloc { insn, kind: reloc_kind(code, insn, sym) });
     let core_relos = code.cores.iter().map(|&(insn, core)| {
         let index = lifted.module.cores[core].index as usize;
@@ -237,13 +237,13 @@ pub fn new_function(lifted: &Lifted, code: &Lowered) -> NewFunction {
     }
 }
 
-fn reloc_kind(code: &Lowered, slot: u32, sym: Sym) -> RelocKind {
+fn reloc_kind(code: &LoweredFunction, slot: u32, sym: RelocTarget) -> RelocKind {
     let id = |n: usize| n as u32;
     match sym {
-        Sym::Map(m) => RelocKind::Map(obj::MapId(id(m.index()))),
-        Sym::MapValue(m, offset) => RelocKind::MapValue { map: obj::MapId(id(m.index())), offset },
-        Sym::Extern(e) => RelocKind::Extern(obj::ExternId(id(e.index()))),
-        Sym::Func(f) => {
+        RelocTarget::Map(m) => RelocKind::Map(obj::MapId(id(m.index()))),
+        RelocTarget::MapValue(m, offset) => RelocKind::MapValue { map: obj::MapId(id(m.index())), offset },
+        RelocTarget::Extern(e) => RelocKind::Extern(obj::ExternId(id(e.index()))),
+        RelocTarget::Func(f) => {
             let f = obj::FuncId(id(f.index()));
             if code.is_call(slot) { RelocKind::Call(f) } else { RelocKind::FuncAddr(f) }
         }

@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 
 use cranelift_entity::{EntityRef, PrimaryMap};
 use millstream_ir::{Func, Linkage, Module};
-use millstream_isa::{Callee, Insn, Pseudo, Raw, decode_all, encode_all};
+use millstream_isa::{Callee, Insn, Pseudo, RawInsn, decode_all, encode_all};
 use rustc_hash::FxHashMap;
 
-use crate::lift::{LiftError, Signature, Source, Sym, lift_functions};
-use crate::lower::{LowerError, Lowered, lower_func};
+use crate::lift::{LiftError, Signature, BytecodeFunction, RelocTarget, lift_functions};
+use crate::lower::{LowerError, LoweredFunction, lower_func};
 
 /// Splits a program at the functions that it calls or takes the address of, and lifts it. The first function is the
 /// program, of type `prog_type` (`enum bpf_prog_type`); without one, it takes what arguments it reads.
 ///
 /// # Errors
 /// [`LiftError`] for bytecode that no verifier would accept.
-pub fn lift_raw(insns: &[Raw], prog_type: Option<u32>) -> Result<Module, LiftError> {
+pub fn lift_raw(insns: &[RawInsn], prog_type: Option<u32>) -> Result<Module, LiftError> {
     let error =
         |slot: usize, what: String| LiftError { function: "main".into(), slot, what, dependent: false };
     let decoded = decode_all(insns).map_err(|e| error(0, e.to_string()))?;
@@ -36,17 +36,17 @@ pub fn lift_raw(insns: &[Raw], prog_type: Option<u32>) -> Result<Module, LiftErr
         *f = Func::new(i);
     }
     let bounds: Vec<usize> = starts.keys().copied().chain([insns.len()]).collect();
-    let mut sources: PrimaryMap<Func, Source> = PrimaryMap::new();
+    let mut sources: PrimaryMap<Func, BytecodeFunction> = PrimaryMap::new();
     for (&start, &f) in &starts {
         let end = bounds[f.index() + 1];
         let inside = calls.iter().filter(|c| (start..end).contains(&c.0));
-        let syms: FxHashMap<u32, Sym> =
-            inside.map(|c| ((c.0 - start) as u32, Sym::Func(starts[&c.1]))).collect();
+        let syms: FxHashMap<u32, RelocTarget> =
+            inside.map(|c| ((c.0 - start) as u32, RelocTarget::Func(starts[&c.1]))).collect();
         let linkage = match prog_type {
             Some(prog_type) if start == 0 => Linkage::Program { prog_type },
             _ => Linkage::Static,
         };
-        sources.push(Source {
+        sources.push(BytecodeFunction {
             name: if start == 0 { "main".into() } else { format!("function_{start}") },
             linkage,
             insns: insns[start..end].to_vec(),
@@ -66,8 +66,8 @@ pub fn lift_raw(insns: &[Raw], prog_type: Option<u32>) -> Result<Module, LiftErr
 ///
 /// # Errors
 /// [`LowerError`].
-pub fn lower_raw(module: &Module) -> Result<Vec<Raw>, LowerError> {
-    let mut codes: Vec<Lowered> = Vec::new();
+pub fn lower_raw(module: &Module) -> Result<Vec<RawInsn>, LowerError> {
+    let mut codes: Vec<LoweredFunction> = Vec::new();
     let mut starts: PrimaryMap<Func, usize> = PrimaryMap::new();
     let mut at = 0;
     for f in module.funcs.keys() {
@@ -80,7 +80,7 @@ pub fn lower_raw(module: &Module) -> Result<Vec<Raw>, LowerError> {
     for (f, code) in codes.iter().enumerate() {
         let mut slots = encode_all(&code.insns);
         for &(slot, sym) in &code.syms {
-            let Sym::Func(callee) = sym else { continue };
+            let RelocTarget::Func(callee) = sym else { continue };
             let rel = starts[callee] as i64 - (starts[Func::new(f)] as i64 + i64::from(slot) + 1);
             let insn = &mut slots[slot as usize];
             insn.imm = rel as i32;

@@ -57,21 +57,21 @@ fn fnv1a(bytes: &[u8]) -> u64 {
 
 /// Title with the format, and checksum, of stores of one kind.
 #[derive(Clone, Copy, Debug)]
-pub struct Seal {
+pub struct StoreFormat {
     /// Prefix of the first line, up to the number of the format.
     pub title: &'static str,
     /// The format that is read and written.
     pub format: u32,
 }
 
-impl Seal {
+impl StoreFormat {
     /// The rest of the first line behind the format, and all text behind the checksum, from line 3 on. The
     /// checksum must be right.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn opened<'t>(self, name: &str, text: &'t str) -> Result<(&'t str, &'t str), StoreError> {
-        let (fields, body) = self.titled(name, text)?;
+    pub fn read_verified<'t>(self, name: &str, text: &'t str) -> Result<(&'t str, &'t str), StoreError> {
+        let (fields, body) = self.read_unverified(name, text)?;
         let (checksum, rest) = body.split_once('\n').unwrap_or((body, ""));
         let expected = checksum.strip_prefix(CHECKSUM).unwrap_or_default().trim();
         let found = format!("{:016x}", fnv1a(rest.as_bytes()));
@@ -85,7 +85,7 @@ impl Seal {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn titled<'t>(self, name: &str, text: &'t str) -> Result<(&'t str, &'t str), StoreError> {
+    pub fn read_unverified<'t>(self, name: &str, text: &'t str) -> Result<(&'t str, &'t str), StoreError> {
         let (first, body) = text.split_once('\n').unwrap_or((text, ""));
         let fields = first
             .strip_prefix(self.title)
@@ -98,7 +98,7 @@ impl Seal {
     }
 
     /// A store with this behind the format, and these rules.
-    pub fn sealed(self, fields: &str, body: &str) -> String {
+    pub fn with_checksum(self, fields: &str, body: &str) -> String {
         format!("{}{}{fields}\n{CHECKSUM}{:016x}\n{body}", self.title, self.format, fnv1a(body.as_bytes()))
     }
 }

@@ -20,12 +20,12 @@ pub fn both<A: Send, B>(first: impl Fn() -> A + Sync, second: impl FnOnce() -> B
 
 /// A thread that does one thing after another. It keeps the memory that it has used, which a new thread would
 /// have to be given anew.
-pub(crate) struct Helper<Q, A> {
+pub(crate) struct WorkerThread<Q, A> {
     questions: Sender<Q>,
     answers: Receiver<A>,
 }
 
-impl<Q: Copy, A> Helper<Q, A> {
+impl<Q: Copy, A> WorkerThread<Q, A> {
     /// Has something done by the thread, and something here meanwhile.
     pub(crate) fn both<B>(&self, question: Q, here: impl FnOnce() -> B) -> (Option<A>, B) {
         // Whoever does not take a question has panicked, which the scope tells.
@@ -36,9 +36,9 @@ impl<Q: Copy, A> Helper<Q, A> {
 }
 
 /// Gives a helper that does one thing; none where there is no thread to be had.
-pub(crate) fn helped<Q: Send, A: Send, R>(
+pub(crate) fn with_worker_thread<Q: Send, A: Send, R>(
     work: impl Fn(Q) -> A + Sync,
-    body: impl FnOnce(Option<&Helper<Q, A>>) -> R,
+    body: impl FnOnce(Option<&WorkerThread<Q, A>>) -> R,
 ) -> R {
     scope(|scope| {
         let (questions, asked) = channel();
@@ -46,7 +46,7 @@ pub(crate) fn helped<Q: Send, A: Send, R>(
         let work = &work;
         let answer_all = move || asked.into_iter().all(|question| answered.send(work(question)).is_ok());
         let thread = Builder::new().stack_size(STACK).spawn_scoped(scope, answer_all);
-        let helper = thread.is_ok().then_some(Helper { questions, answers });
+        let helper = thread.is_ok().then_some(WorkerThread { questions, answers });
         body(helper.as_ref())
     })
 }
@@ -55,11 +55,11 @@ pub(crate) fn helped<Q: Send, A: Send, R>(
 mod tests {
     use std::hint::black_box;
 
-    use super::{both, helped};
+    use super::{both, with_worker_thread};
 
     #[test]
     fn a_helper_answers_in_order_and_is_gone_in_the_end() {
-        let sum = helped(
+        let sum = with_worker_thread(
             |n: u32| n * 2,
             |helper| {
                 let helper = helper.expect("a thread");
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn what_goes_wrong_in_a_helper_is_not_waited_for() {
         let ran = std::panic::catch_unwind(|| {
-            helped(|n: u32| assert_ne!(n, 1), |helper| helper.map(|h| [1, 2].map(|n| h.both(n, || ()).0)))
+            with_worker_thread(|n: u32| assert_ne!(n, 1), |helper| helper.map(|h| [1, 2].map(|n| h.both(n, || ()).0)))
         });
         assert!(ran.is_err());
     }

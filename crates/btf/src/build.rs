@@ -2,7 +2,7 @@
 
 use crate::parse::HEADER_WITH_LAYOUT;
 use crate::{
-    Btf, BtfError, Composite, Enum, FuncLinkage, Int, Kind, Member, StrOff, Type, TypeId, VarLinkage,
+    Btf, BtfError, Composite, Enum, FuncLinkage, Int, TypeKind, Member, StrOff, Type, TypeId, VarLinkage,
 };
 use rustc_hash::FxHashMap;
 
@@ -49,7 +49,7 @@ impl BtfBuilder {
     }
 
     /// Adds a type.
-    pub fn add(&mut self, name: &str, kind: Kind) -> TypeId {
+    pub fn add(&mut self, name: &str, kind: TypeKind) -> TypeId {
         let name = self.string(name);
         self.types.push(Type { name, kind });
         TypeId(self.types.len() as u32)
@@ -68,7 +68,7 @@ impl BtfBuilder {
     /// Adds an integer type of `size` bytes.
     pub fn int(&mut self, name: &str, size: u32, signed: bool) -> TypeId {
         let bits = u8::try_from(size * 8).unwrap_or(u8::MAX);
-        self.add(name, Kind::Int(Int { size, signed, character: false, boolean: false, offset: 0, bits }))
+        self.add(name, TypeKind::Int(Int { size, signed, character: false, boolean: false, offset: 0, bits }))
     }
 
     /// The `.BTF` section.
@@ -106,23 +106,23 @@ fn vlen(n: usize) -> Result<u32, BtfError> {
 fn write_type(ty: &Type, out: &mut Vec<u8>) -> Result<(), BtfError> {
     let (count, flag, third) = head(&ty.kind)?;
     let info = match &ty.kind {
-        Kind::Unknown(unknown) => unknown.info,
+        TypeKind::Unknown(unknown) => unknown.info,
         kind => count | (kind.tag() as u32) << 24 | u32::from(flag) << 31,
     };
     let mut put = |words: &[u32]| out.extend(words.iter().flat_map(|w| w.to_le_bytes()));
     put(&[ty.name.0, info, third]);
     match &ty.kind {
-        Kind::Int(i) => {
+        TypeKind::Int(i) => {
             let encoding = u32::from(i.signed) | u32::from(i.character) << 1 | u32::from(i.boolean) << 2;
             put(&[encoding << 24 | u32::from(i.offset) << 16 | u32::from(i.bits)]);
         }
-        Kind::Array(a) => put(&[a.element.0, a.index.0, a.len]),
-        Kind::Struct(c) | Kind::Union(c) => {
+        TypeKind::Array(a) => put(&[a.element.0, a.index.0, a.len]),
+        TypeKind::Struct(c) | TypeKind::Union(c) => {
             for m in &c.members {
                 put(&[m.name.0, m.ty.0, member_offset(c, m)?]);
             }
         }
-        Kind::Enum(e) => {
+        TypeKind::Enum(e) => {
             for v in &e.values {
                 put(&[v.name.0, v.value as u32]);
                 if e.wide {
@@ -130,35 +130,35 @@ fn write_type(ty: &Type, out: &mut Vec<u8>) -> Result<(), BtfError> {
                 }
             }
         }
-        Kind::FuncProto(p) => p.params.iter().for_each(|p| put(&[p.name.0, p.ty.0])),
-        Kind::Var { linkage, .. } => put(&[match linkage {
+        TypeKind::FuncProto(p) => p.params.iter().for_each(|p| put(&[p.name.0, p.ty.0])),
+        TypeKind::Var { linkage, .. } => put(&[match linkage {
             VarLinkage::Static => 0,
             VarLinkage::Global => 1,
             VarLinkage::Extern => 2,
         }]),
-        Kind::Datasec(d) => d.vars.iter().for_each(|v| put(&[v.ty.0, v.offset, v.size])),
-        Kind::DeclTag { component, .. } => put(&[*component as u32]),
-        Kind::Unknown(unknown) => out.extend(&unknown.body),
+        TypeKind::Datasec(d) => d.vars.iter().for_each(|v| put(&[v.ty.0, v.offset, v.size])),
+        TypeKind::DeclTag { component, .. } => put(&[*component as u32]),
+        TypeKind::Unknown(unknown) => out.extend(&unknown.body),
         _ => {}
     }
     Ok(())
 }
 
 /// A type's number of parts, flag and third word.
-fn head(kind: &Kind) -> Result<(u32, bool, u32), BtfError> {
+fn head(kind: &TypeKind) -> Result<(u32, bool, u32), BtfError> {
     Ok(match kind {
-        Kind::Void => return Err(BtfError::Unwritable("void cannot be added: it is type 0")),
-        Kind::Int(i) => (0, false, i.size),
-        Kind::Ptr(t) | Kind::Typedef(t) | Kind::Volatile(t) | Kind::Const(t) | Kind::Restrict(t) => {
+        TypeKind::Void => return Err(BtfError::Unwritable("void cannot be added: it is type 0")),
+        TypeKind::Int(i) => (0, false, i.size),
+        TypeKind::Ptr(t) | TypeKind::Typedef(t) | TypeKind::Volatile(t) | TypeKind::Const(t) | TypeKind::Restrict(t) => {
             (0, false, t.0)
         }
-        Kind::Var { ty, .. } => (0, false, ty.0),
-        Kind::TypeTag { ty, attribute } | Kind::DeclTag { ty, attribute, .. } => (0, *attribute, ty.0),
-        Kind::Array(_) => (0, false, 0),
-        Kind::Struct(c) | Kind::Union(c) => (vlen(c.members.len())?, c.bit_fields, c.size),
-        Kind::Enum(Enum { values, signed, size, .. }) => (vlen(values.len())?, *signed, *size),
-        Kind::Fwd { union } => (0, *union, 0),
-        Kind::Func { proto, linkage } => {
+        TypeKind::Var { ty, .. } => (0, false, ty.0),
+        TypeKind::TypeTag { ty, attribute } | TypeKind::DeclTag { ty, attribute, .. } => (0, *attribute, ty.0),
+        TypeKind::Array(_) => (0, false, 0),
+        TypeKind::Struct(c) | TypeKind::Union(c) => (vlen(c.members.len())?, c.bit_fields, c.size),
+        TypeKind::Enum(Enum { values, signed, size, .. }) => (vlen(values.len())?, *signed, *size),
+        TypeKind::Fwd { union } => (0, *union, 0),
+        TypeKind::Func { proto, linkage } => {
             let linkage = match linkage {
                 FuncLinkage::Static => 0,
                 FuncLinkage::Global => 1,
@@ -166,10 +166,10 @@ fn head(kind: &Kind) -> Result<(u32, bool, u32), BtfError> {
             };
             (linkage, false, proto.0)
         }
-        Kind::FuncProto(p) => (vlen(p.params.len())?, false, p.ret.0),
-        Kind::Datasec(d) => (vlen(d.vars.len())?, false, d.size),
-        Kind::Float { size } => (0, false, *size),
-        Kind::Unknown(unknown) => (0, false, unknown.third),
+        TypeKind::FuncProto(p) => (vlen(p.params.len())?, false, p.ret.0),
+        TypeKind::Datasec(d) => (vlen(d.vars.len())?, false, d.size),
+        TypeKind::Float { size } => (0, false, *size),
+        TypeKind::Unknown(unknown) => (0, false, unknown.third),
     })
 }
 

@@ -1,6 +1,6 @@
 //! Types as C writes them.
 
-use crate::{Btf, Kind, TypeId};
+use crate::{Btf, TypeKind, TypeId};
 
 /// Types nested deeper, or beyond this number of types, are shown as `...`: names are for people, and hostile
 /// types would have names of unlimited length.
@@ -8,14 +8,14 @@ const MAX_DEPTH: usize = 16;
 const MAX_VISITS: usize = 256;
 
 /// Remaining limits on a name.
-struct Limit {
+struct NameLimits {
     depth: usize,
     visits: usize,
 }
 
-impl Limit {
-    fn new() -> Limit {
-        Limit { depth: MAX_DEPTH, visits: MAX_VISITS }
+impl NameLimits {
+    fn new() -> NameLimits {
+        NameLimits { depth: MAX_DEPTH, visits: MAX_VISITS }
     }
 }
 
@@ -23,16 +23,16 @@ impl Btf {
     /// The type's name as in C: `struct task_struct *`, `const char *`, `unsigned int[4]`, `int (*)(void *)`.
     /// Never fails: a type without a name in C is shown as `?` or `...`.
     pub fn c_name(&self, id: TypeId) -> String {
-        self.declare(id, String::new(), &mut Limit::new())
+        self.declare(id, String::new(), &mut NameLimits::new())
     }
 
     /// The declaration of something called `name` of this type: `char buf[16]`.
     pub fn c_declaration(&self, id: TypeId, name: &str) -> String {
-        self.declare(id, name.to_owned(), &mut Limit::new())
+        self.declare(id, name.to_owned(), &mut NameLimits::new())
     }
 
     /// `inner` is the declarator built so far, which C wraps from the inside out.
-    fn declare(&self, id: TypeId, inner: String, limit: &mut Limit) -> String {
+    fn declare(&self, id: TypeId, inner: String, limit: &mut NameLimits) -> String {
         if limit.depth == 0 || limit.visits == 0 {
             return join("...", &inner);
         }
@@ -43,7 +43,7 @@ impl Btf {
         text
     }
 
-    fn declare_one(&self, id: TypeId, inner: String, limit: &mut Limit) -> String {
+    fn declare_one(&self, id: TypeId, inner: String, limit: &mut NameLimits) -> String {
         let Ok(ty) = self.ty(id) else { return join("?", &inner) };
         let name = self.str(ty.name);
         let tagged = |keyword: &str| {
@@ -51,21 +51,21 @@ impl Btf {
             join(&format!("{keyword} {name}"), &inner)
         };
         match ty.kind {
-            Kind::Unknown(_) => join("?", &inner),
-            Kind::Void => join("void", &inner),
-            Kind::Int(_) | Kind::Float { .. } | Kind::Typedef(_) | Kind::Datasec(_) => join(name, &inner),
-            Kind::Struct(_) | Kind::Fwd { union: false } => tagged("struct"),
-            Kind::Union(_) | Kind::Fwd { union: true } => tagged("union"),
-            Kind::Enum(_) => tagged("enum"),
-            Kind::Ptr(to) => self.declare(to, format!("*{inner}"), limit),
-            Kind::Array(a) => self.declare(a.element, format!("{}[{}]", wrap(inner), a.len), limit),
-            Kind::Const(to) => self.qualify("const", to, inner, limit),
-            Kind::Volatile(to) => self.qualify("volatile", to, inner, limit),
-            Kind::Restrict(to) => self.qualify("restrict", to, inner, limit),
-            Kind::TypeTag { ty, .. } | Kind::DeclTag { ty, .. } => self.declare(ty, inner, limit),
-            Kind::Var { ty, .. } => self.declare(ty, name.to_owned(), limit),
-            Kind::Func { proto, .. } => self.declare(proto, name.to_owned(), limit),
-            Kind::FuncProto(p) => {
+            TypeKind::Unknown(_) => join("?", &inner),
+            TypeKind::Void => join("void", &inner),
+            TypeKind::Int(_) | TypeKind::Float { .. } | TypeKind::Typedef(_) | TypeKind::Datasec(_) => join(name, &inner),
+            TypeKind::Struct(_) | TypeKind::Fwd { union: false } => tagged("struct"),
+            TypeKind::Union(_) | TypeKind::Fwd { union: true } => tagged("union"),
+            TypeKind::Enum(_) => tagged("enum"),
+            TypeKind::Ptr(to) => self.declare(to, format!("*{inner}"), limit),
+            TypeKind::Array(a) => self.declare(a.element, format!("{}[{}]", wrap(inner), a.len), limit),
+            TypeKind::Const(to) => self.qualify("const", to, inner, limit),
+            TypeKind::Volatile(to) => self.qualify("volatile", to, inner, limit),
+            TypeKind::Restrict(to) => self.qualify("restrict", to, inner, limit),
+            TypeKind::TypeTag { ty, .. } | TypeKind::DeclTag { ty, .. } => self.declare(ty, inner, limit),
+            TypeKind::Var { ty, .. } => self.declare(ty, name.to_owned(), limit),
+            TypeKind::Func { proto, .. } => self.declare(proto, name.to_owned(), limit),
+            TypeKind::FuncProto(p) => {
                 let params: Vec<String> = p
                     .params
                     .iter()
@@ -81,9 +81,9 @@ impl Btf {
     }
 
     /// A qualifier stands before a plain type, but after the star of a pointer.
-    fn qualify(&self, word: &str, to: TypeId, inner: String, limit: &mut Limit) -> String {
+    fn qualify(&self, word: &str, to: TypeId, inner: String, limit: &mut NameLimits) -> String {
         match self.ty(to).map(|t| t.kind) {
-            Ok(Kind::Ptr(_)) => self.declare(to, join(word, &inner), limit),
+            Ok(TypeKind::Ptr(_)) => self.declare(to, join(word, &inner), limit),
             _ => format!("{word} {}", self.declare(to, inner, limit)),
         }
     }

@@ -141,13 +141,13 @@ const HEADER: usize = 24;
 const HEADER_WITH_CORE: usize = 32;
 
 /// A record of fixed size, as the format has it.
-trait Record: Sized {
+trait ExtRecord: Sized {
     const WORDS: usize;
     fn from_words(words: &[u32], at: usize) -> Result<Self, BtfError>;
     fn to_words(&self) -> [u32; 4];
 }
 
-impl Record for FuncInfo {
+impl ExtRecord for FuncInfo {
     const WORDS: usize = 2;
     fn from_words(w: &[u32], _at: usize) -> Result<Self, BtfError> {
         Ok(FuncInfo { insn_off: w[0], type_id: TypeId(w[1]) })
@@ -157,7 +157,7 @@ impl Record for FuncInfo {
     }
 }
 
-impl Record for LineInfo {
+impl ExtRecord for LineInfo {
     const WORDS: usize = 4;
     fn from_words(w: &[u32], _at: usize) -> Result<Self, BtfError> {
         Ok(LineInfo {
@@ -181,7 +181,7 @@ enum AnyCore {
     Strange(StrangeCore),
 }
 
-impl Record for AnyCore {
+impl ExtRecord for AnyCore {
     const WORDS: usize = 4;
     fn from_words(w: &[u32], _at: usize) -> Result<Self, BtfError> {
         Ok(match CoreKind::from_code(w[3]) {
@@ -210,12 +210,12 @@ fn picked<T>(all: &[SectionRecords<AnyCore>], pick: fn(&AnyCore) -> Option<T>) -
 
 /// A part of the section, with its place for messages.
 #[derive(Clone, Copy)]
-struct Cursor<'a> {
+struct ExtCursor<'a> {
     data: &'a [u8],
     at: usize,
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> ExtCursor<'a> {
     fn take(&mut self, n: usize, what: &'static str) -> Result<&'a [u8], BtfError> {
         let short = BtfError::Truncated { what, at: self.at, need: n, have: self.data.len() };
         let (head, tail) = self.data.split_at_checked(n).ok_or(short)?;
@@ -237,7 +237,7 @@ fn word(b: &[u8]) -> u32 {
 impl BtfExt {
     /// Reads a `.BTF.ext` section. `btf` is the object's `.BTF`, in which the records' types and strings must exist.
     pub fn parse(data: &[u8], btf: &Btf) -> Result<BtfExt, BtfError> {
-        let mut head = Cursor { data, at: 0 };
+        let mut head = ExtCursor { data, at: 0 };
         let prefix = head.take(HEADER, "the header")?;
         let magic = u16::from_le_bytes([prefix[0], prefix[1]]);
         match magic {
@@ -257,12 +257,12 @@ impl BtfExt {
             return Err(BtfError::BadHeader("it has parts that are not known"));
         }
         let field = |n: usize| word(&data[8 + 4 * n..]) as usize;
-        let part = |n: usize| -> Result<Cursor<'_>, BtfError> {
+        let part = |n: usize| -> Result<ExtCursor<'_>, BtfError> {
             let start = header_len.checked_add(field(n)).filter(|s| *s <= data.len());
             let start = start.ok_or(BtfError::BadHeader("a part lies outside the section"))?;
             let end = start.checked_add(field(n + 1)).filter(|e| *e <= data.len());
             let end = end.ok_or(BtfError::BadHeader("a part ends outside the section"))?;
-            Ok(Cursor { data: &data[start..end], at: start })
+            Ok(ExtCursor { data: &data[start..end], at: start })
         };
         let core = if header_len >= HEADER_WITH_CORE { read_part(part(4)?, btf)? } else { Vec::new() };
         let ext = BtfExt {
@@ -348,7 +348,7 @@ fn length(n: usize) -> Result<u32, BtfError> {
     u32::try_from(n).map_err(|_| TOO_LARGE)
 }
 
-fn read_part<T: Record>(mut c: Cursor<'_>, btf: &Btf) -> Result<Vec<SectionRecords<T>>, BtfError> {
+fn read_part<T: ExtRecord>(mut c: ExtCursor<'_>, btf: &Btf) -> Result<Vec<SectionRecords<T>>, BtfError> {
     let mut sections = Vec::new();
     if c.data.is_empty() {
         return Ok(sections);
@@ -388,7 +388,7 @@ fn read_part<T: Record>(mut c: Cursor<'_>, btf: &Btf) -> Result<Vec<SectionRecor
     Ok(sections)
 }
 
-fn write_part<T: Record>(sections: &[SectionRecords<T>]) -> Result<Vec<u8>, BtfError> {
+fn write_part<T: ExtRecord>(sections: &[SectionRecords<T>]) -> Result<Vec<u8>, BtfError> {
     let mut out = Vec::new();
     if sections.is_empty() {
         return Ok(out);

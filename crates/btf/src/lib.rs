@@ -33,5 +33,5 @@ pub use build::BtfBuilder;
 pub use error::BtfError;
 pub use ext::{BtfExt, CoreKind, CoreRelo, FuncInfo, LineInfo, SectionRecords, StrangeCore};
 pub use parse::Btf;
-pub use query::{Field, essential_name};
+pub use query::{StructField, essential_name};
 pub use types::*;

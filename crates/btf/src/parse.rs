@@ -4,7 +4,7 @@
 //! and every name exists. Decoding relies on it.
 
 use crate::{
-    Array, BtfError, Composite, Datasec, Enum, Enumerator, FuncLinkage, FuncProto, Int, Kind, KindTag,
+    Array, BtfError, Composite, Datasec, Enum, Enumerator, FuncLinkage, FuncProto, Int, TypeKind, KindTag,
     Member, Param, SectionVar, StrOff, Type, TypeId, UnknownType, VarLinkage,
 };
 use std::sync::OnceLock;
@@ -43,16 +43,16 @@ fn word_at(data: &[u8], at: usize) -> u32 {
 
 /// The three words that start every type.
 #[derive(Clone, Copy)]
-struct Head {
+struct TypeHeader {
     name: u32,
     info: u32,
     /// A size or a type, by kind.
     third: u32,
 }
 
-impl Head {
-    fn at(types: &[u8], at: usize) -> Head {
-        Head { name: word_at(types, at), info: word_at(types, at + 4), third: word_at(types, at + 8) }
+impl TypeHeader {
+    fn at(types: &[u8], at: usize) -> TypeHeader {
+        TypeHeader { name: word_at(types, at), info: word_at(types, at + 4), third: word_at(types, at + 8) }
     }
     fn code(self) -> u8 {
         (self.info >> 24 & 0x7f) as u8
@@ -118,7 +118,7 @@ impl Btf {
     }
 
     /// Bytes that follow the head; `None` if neither the kind nor the layout section gives their number.
-    fn tail_len(&self, head: Head) -> Option<usize> {
+    fn tail_len(&self, head: TypeHeader) -> Option<usize> {
         match KindTag::from_code(head.code()) {
             Some(KindTag::Void) => None,
             Some(kind) => Some(tail_len(kind, head.vlen())),
@@ -165,7 +165,7 @@ impl Btf {
             if types.len() - at < 12 {
                 return Err(short(12));
             }
-            let head = Head::at(types, at);
+            let head = TypeHeader::at(types, at);
             let tail = self.tail_len(head).ok_or(BtfError::UnknownKind { id, at, kind: head.code() })?;
             let len = 12 + tail;
             if types.len() - at < len {
@@ -184,7 +184,7 @@ impl Btf {
         let count = self.len();
         for id in 1..count {
             let at = self.offsets[id as usize] as usize;
-            let head = Head::at(types, at);
+            let head = TypeHeader::at(types, at);
             let mut name_ok = head.name < strings;
             let mut type_ok = true;
             let body = at + 12;
@@ -223,13 +223,13 @@ impl Btf {
     }
 
     /// The head of a type, and all bytes behind it.
-    fn head(&self, id: TypeId) -> Option<(Head, &[u8])> {
+    fn head(&self, id: TypeId) -> Option<(TypeHeader, &[u8])> {
         if id.is_void() {
             return None;
         }
         let at = *self.offsets.get(id.0 as usize)? as usize;
         let types = self.type_data();
-        Some((Head::at(types, at), &types[at + 12..]))
+        Some((TypeHeader::at(types, at), &types[at + 12..]))
     }
 
     /// The kind of a type, without decoding it.
@@ -272,19 +272,19 @@ impl Btf {
             }
             Some((head, body)) => {
                 let body = body.get(..self.tail_len(head).unwrap_or(0)).unwrap_or_default().to_vec();
-                let kind = Kind::Unknown(UnknownType { info: head.info, third: head.third, body });
+                let kind = TypeKind::Unknown(UnknownType { info: head.info, third: head.third, body });
                 Ok(Type { name: StrOff(head.name), kind })
             }
-            None if id.is_void() => Ok(Type { name: StrOff(0), kind: Kind::Void }),
+            None if id.is_void() => Ok(Type { name: StrOff(0), kind: TypeKind::Void }),
             None => Err(BtfError::NoSuchType(id.0)),
         }
     }
 }
 
-type Range = (usize, usize);
+type SectionRange = (usize, usize);
 
 /// The ranges of types, strings and layout.
-fn read_header(data: &[u8]) -> Result<[Range; 3], BtfError> {
+fn read_header(data: &[u8]) -> Result<[SectionRange; 3], BtfError> {
     if data.len() < HEADER {
         return Err(BtfError::Truncated { what: "the header", at: 0, need: HEADER, have: data.len() });
     }
@@ -348,27 +348,27 @@ fn records(body: &[u8], vlen: usize, size: usize) -> impl Iterator<Item = &[u8]>
     body.chunks_exact(size).take(vlen)
 }
 
-fn decode(head: Head, body: &[u8]) -> Kind {
+fn decode(head: TypeHeader, body: &[u8]) -> TypeKind {
     let target = TypeId(head.third);
     match KindTag::from_code(head.code()).unwrap_or(KindTag::Void) {
-        KindTag::Void | KindTag::Unknown => Kind::Void,
-        KindTag::Int => Kind::Int(decode_int(head.third, word_at(body, 0))),
-        KindTag::Ptr => Kind::Ptr(target),
-        KindTag::Array => Kind::Array(Array {
+        KindTag::Void | KindTag::Unknown => TypeKind::Void,
+        KindTag::Int => TypeKind::Int(decode_int(head.third, word_at(body, 0))),
+        KindTag::Ptr => TypeKind::Ptr(target),
+        KindTag::Array => TypeKind::Array(Array {
             element: TypeId(word_at(body, 0)),
             index: TypeId(word_at(body, 4)),
             len: word_at(body, 8),
         }),
-        KindTag::Struct => Kind::Struct(decode_composite(head, body)),
-        KindTag::Union => Kind::Union(decode_composite(head, body)),
-        KindTag::Enum => Kind::Enum(decode_enum(head, body)),
-        KindTag::Enum64 => Kind::Enum(decode_enum64(head, body)),
-        KindTag::Fwd => Kind::Fwd { union: head.flag() },
-        KindTag::Typedef => Kind::Typedef(target),
-        KindTag::Volatile => Kind::Volatile(target),
-        KindTag::Const => Kind::Const(target),
-        KindTag::Restrict => Kind::Restrict(target),
-        KindTag::Func => Kind::Func {
+        KindTag::Struct => TypeKind::Struct(decode_composite(head, body)),
+        KindTag::Union => TypeKind::Union(decode_composite(head, body)),
+        KindTag::Enum => TypeKind::Enum(decode_enum(head, body)),
+        KindTag::Enum64 => TypeKind::Enum(decode_enum64(head, body)),
+        KindTag::Fwd => TypeKind::Fwd { union: head.flag() },
+        KindTag::Typedef => TypeKind::Typedef(target),
+        KindTag::Volatile => TypeKind::Volatile(target),
+        KindTag::Const => TypeKind::Const(target),
+        KindTag::Restrict => TypeKind::Restrict(target),
+        KindTag::Func => TypeKind::Func {
             proto: target,
             linkage: match head.vlen() {
                 0 => FuncLinkage::Static,
@@ -380,9 +380,9 @@ fn decode(head: Head, body: &[u8]) -> Kind {
             let params = records(body, head.vlen(), 8)
                 .map(|r| Param { name: StrOff(word_at(r, 0)), ty: TypeId(word_at(r, 4)) })
                 .collect();
-            Kind::FuncProto(FuncProto { ret: target, params })
+            TypeKind::FuncProto(FuncProto { ret: target, params })
         }
-        KindTag::Var => Kind::Var {
+        KindTag::Var => TypeKind::Var {
             ty: target,
             linkage: match word_at(body, 0) {
                 0 => VarLinkage::Static,
@@ -394,13 +394,13 @@ fn decode(head: Head, body: &[u8]) -> Kind {
             let vars = records(body, head.vlen(), 12)
                 .map(|r| SectionVar { ty: TypeId(word_at(r, 0)), offset: word_at(r, 4), size: word_at(r, 8) })
                 .collect();
-            Kind::Datasec(Datasec { size: head.third, vars })
+            TypeKind::Datasec(Datasec { size: head.third, vars })
         }
-        KindTag::Float => Kind::Float { size: head.third },
+        KindTag::Float => TypeKind::Float { size: head.third },
         KindTag::DeclTag => {
-            Kind::DeclTag { ty: target, component: word_at(body, 0) as i32, attribute: head.flag() }
+            TypeKind::DeclTag { ty: target, component: word_at(body, 0) as i32, attribute: head.flag() }
         }
-        KindTag::TypeTag => Kind::TypeTag { ty: target, attribute: head.flag() },
+        KindTag::TypeTag => TypeKind::TypeTag { ty: target, attribute: head.flag() },
     }
 }
 
@@ -415,7 +415,7 @@ fn decode_int(size: u32, word: u32) -> Int {
     }
 }
 
-fn decode_composite(head: Head, body: &[u8]) -> Composite {
+fn decode_composite(head: TypeHeader, body: &[u8]) -> Composite {
     let bit_fields = head.flag();
     let members = records(body, head.vlen(), 12)
         .map(|r| {
@@ -428,7 +428,7 @@ fn decode_composite(head: Head, body: &[u8]) -> Composite {
     Composite { size: head.third, bit_fields, members }
 }
 
-fn decode_enum(head: Head, body: &[u8]) -> Enum {
+fn decode_enum(head: TypeHeader, body: &[u8]) -> Enum {
     let signed = head.flag();
     let values = records(body, head.vlen(), 8)
         .map(|r| {
@@ -440,7 +440,7 @@ fn decode_enum(head: Head, body: &[u8]) -> Enum {
     Enum { size: head.third, signed, wide: false, values }
 }
 
-fn decode_enum64(head: Head, body: &[u8]) -> Enum {
+fn decode_enum64(head: TypeHeader, body: &[u8]) -> Enum {
     let values = records(body, head.vlen(), 12)
         .map(|r| {
             let value = u64::from(word_at(r, 4)) | u64::from(word_at(r, 8)) << 32;

@@ -5,7 +5,7 @@
 //! is limited too ([`Walk`]): types that share members would else take time exponential in the depth.
 
 use crate::parse::NameIndex;
-use crate::{Btf, BtfError, Composite, FuncProto, Kind, KindTag, Type, TypeId};
+use crate::{Btf, BtfError, Composite, FuncProto, TypeKind, KindTag, Type, TypeId};
 use rustc_hash::FxHasher;
 use std::hash::Hasher;
 
@@ -16,21 +16,21 @@ const MAX_VISITS: u32 = 1 << 18;
 
 /// The limits of one query that follows types as a tree.
 #[derive(Clone, Copy)]
-pub(crate) struct Walk {
+pub(crate) struct TypeWalk {
     root: TypeId,
     visits: u32,
     depth: usize,
 }
 
-impl Walk {
-    pub(crate) fn new(root: TypeId) -> Walk {
-        Walk { root, visits: MAX_VISITS, depth: MAX_DEPTH }
+impl TypeWalk {
+    pub(crate) fn new(root: TypeId) -> TypeWalk {
+        TypeWalk { root, visits: MAX_VISITS, depth: MAX_DEPTH }
     }
 
     /// Enters a type; `body` runs one level deeper.
     pub(crate) fn enter<T>(
         &mut self,
-        body: impl FnOnce(&mut Walk) -> Result<T, BtfError>,
+        body: impl FnOnce(&mut TypeWalk) -> Result<T, BtfError>,
     ) -> Result<T, BtfError> {
         let too_deep = BtfError::TooDeep(self.root.0);
         self.visits = self.visits.checked_sub(1).ok_or(too_deep.clone())?;
@@ -50,7 +50,7 @@ impl Walk {
 
 /// A member found in a structure, also inside its anonymous structures and unions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Field {
+pub struct StructField {
     /// Its type.
     pub ty: TypeId,
     /// Offset from the start of the outermost structure, in bits.
@@ -144,18 +144,18 @@ impl Btf {
         let mut at = id;
         for _ in 0..=MAX_DEPTH {
             let size = match self.resolved(at)?.kind {
-                Kind::Int(i) => i.size,
-                Kind::Float { size } => size,
-                Kind::Enum(e) => e.size,
-                Kind::Struct(c) | Kind::Union(c) => c.size,
-                Kind::Datasec(d) => d.size,
-                Kind::Ptr(_) => POINTER_SIZE,
-                Kind::Array(a) => {
+                TypeKind::Int(i) => i.size,
+                TypeKind::Float { size } => size,
+                TypeKind::Enum(e) => e.size,
+                TypeKind::Struct(c) | TypeKind::Union(c) => c.size,
+                TypeKind::Datasec(d) => d.size,
+                TypeKind::Ptr(_) => POINTER_SIZE,
+                TypeKind::Array(a) => {
                     count = count.checked_mul(u64::from(a.len)).ok_or(BtfError::SizeOverflow(id.0))?;
                     at = a.element;
                     continue;
                 }
-                Kind::Var { ty, .. } => {
+                TypeKind::Var { ty, .. } => {
                     at = ty;
                     continue;
                 }
@@ -168,23 +168,23 @@ impl Btf {
 
     /// Alignment of a value of the type, in bytes, as the C compiler has it; 1 for a packed structure.
     pub fn align_of(&self, id: TypeId) -> Result<u32, BtfError> {
-        self.align_in(id, &mut Walk::new(id))
+        self.align_in(id, &mut TypeWalk::new(id))
     }
 
-    fn align_in(&self, id: TypeId, walk: &mut Walk) -> Result<u32, BtfError> {
+    fn align_in(&self, id: TypeId, walk: &mut TypeWalk) -> Result<u32, BtfError> {
         walk.enter(|walk| match self.resolved(id)?.kind {
-            Kind::Int(i) => Ok(i.size.clamp(1, 16)),
-            Kind::Float { size } => Ok(size.clamp(1, 8)),
-            Kind::Enum(e) => Ok(e.size.clamp(1, 8)),
-            Kind::Ptr(_) => Ok(POINTER_SIZE),
-            Kind::Array(a) => self.align_in(a.element, walk),
-            Kind::Var { ty, .. } => self.align_in(ty, walk),
-            Kind::Struct(c) | Kind::Union(c) => self.align_of_members(&c, walk),
+            TypeKind::Int(i) => Ok(i.size.clamp(1, 16)),
+            TypeKind::Float { size } => Ok(size.clamp(1, 8)),
+            TypeKind::Enum(e) => Ok(e.size.clamp(1, 8)),
+            TypeKind::Ptr(_) => Ok(POINTER_SIZE),
+            TypeKind::Array(a) => self.align_in(a.element, walk),
+            TypeKind::Var { ty, .. } => self.align_in(ty, walk),
+            TypeKind::Struct(c) | TypeKind::Union(c) => self.align_of_members(&c, walk),
             _ => Err(BtfError::NoSize(id.0)),
         })
     }
 
-    fn align_of_members(&self, c: &Composite, walk: &mut Walk) -> Result<u32, BtfError> {
+    fn align_of_members(&self, c: &Composite, walk: &mut TypeWalk) -> Result<u32, BtfError> {
         walk.visit(c.members.len())?;
         let (mut align, mut packed) = (1, false);
         for m in &c.members {
@@ -198,30 +198,30 @@ impl Btf {
     /// The structure or union that the type resolves to.
     pub fn composite(&self, id: TypeId) -> Result<Composite, BtfError> {
         match self.resolved(id)?.kind {
-            Kind::Struct(c) | Kind::Union(c) => Ok(c),
+            TypeKind::Struct(c) | TypeKind::Union(c) => Ok(c),
             _ => Err(BtfError::WrongKind { id: id.0, want: "a structure or union" }),
         }
     }
 
     /// The field called `name` of a structure or union, looked for also inside its anonymous members.
-    pub fn field(&self, id: TypeId, name: &str) -> Result<Option<Field>, BtfError> {
-        self.field_in(id, name, &mut Walk::new(id))
+    pub fn field(&self, id: TypeId, name: &str) -> Result<Option<StructField>, BtfError> {
+        self.field_in(id, name, &mut TypeWalk::new(id))
     }
 
-    fn field_in(&self, id: TypeId, name: &str, walk: &mut Walk) -> Result<Option<Field>, BtfError> {
+    fn field_in(&self, id: TypeId, name: &str, walk: &mut TypeWalk) -> Result<Option<StructField>, BtfError> {
         walk.enter(|walk| {
             let members = self.composite(id)?.members;
             walk.visit(members.len())?;
             for m in members {
                 let found = if self.str(m.name) == name {
-                    Some(Field { ty: m.ty, bit_offset: 0, bit_size: m.bit_size })
+                    Some(StructField { ty: m.ty, bit_offset: 0, bit_size: m.bit_size })
                 } else if m.name.0 == 0 && self.is_composite(m.ty)? {
                     self.field_in(m.ty, name, walk)?
                 } else {
                     None
                 };
                 if let Some(f) = found {
-                    return Ok(Some(Field { bit_offset: f.bit_offset.wrapping_add(m.bit_offset), ..f }));
+                    return Ok(Some(StructField { bit_offset: f.bit_offset.wrapping_add(m.bit_offset), ..f }));
                 }
             }
             Ok(None)
@@ -237,9 +237,9 @@ impl Btf {
         let mut at = id;
         for _ in 0..=MAX_DEPTH {
             at = match self.resolved(at)?.kind {
-                Kind::FuncProto(p) => return Ok(p),
-                Kind::Func { proto, .. } => proto,
-                Kind::Ptr(to) => to,
+                TypeKind::FuncProto(p) => return Ok(p),
+                TypeKind::Func { proto, .. } => proto,
+                TypeKind::Ptr(to) => to,
                 _ => return Err(BtfError::WrongKind { id: id.0, want: "a function" }),
             };
         }

@@ -29,12 +29,12 @@ pub struct Type {
     /// The name, [`StrOff`]`(0)` if it has none.
     pub name: StrOff,
     /// Its kind.
-    pub kind: Kind,
+    pub kind: TypeKind,
 }
 
 /// Kind of a type, with its contents. Sizes are in bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum TypeKind {
     /// No type: id 0.
     Void,
     /// An integer.
@@ -308,39 +308,39 @@ impl KindTag {
     }
 }
 
-impl Kind {
+impl TypeKind {
     /// The kind's number.
     pub fn tag(&self) -> KindTag {
         match self {
-            Kind::Void => KindTag::Void,
-            Kind::Unknown(_) => KindTag::Unknown,
-            Kind::Int(_) => KindTag::Int,
-            Kind::Ptr(_) => KindTag::Ptr,
-            Kind::Array(_) => KindTag::Array,
-            Kind::Struct(_) => KindTag::Struct,
-            Kind::Union(_) => KindTag::Union,
-            Kind::Enum(e) if e.wide => KindTag::Enum64,
-            Kind::Enum(_) => KindTag::Enum,
-            Kind::Fwd { .. } => KindTag::Fwd,
-            Kind::Typedef(_) => KindTag::Typedef,
-            Kind::Volatile(_) => KindTag::Volatile,
-            Kind::Const(_) => KindTag::Const,
-            Kind::Restrict(_) => KindTag::Restrict,
-            Kind::Func { .. } => KindTag::Func,
-            Kind::FuncProto(_) => KindTag::FuncProto,
-            Kind::Var { .. } => KindTag::Var,
-            Kind::Datasec(_) => KindTag::Datasec,
-            Kind::Float { .. } => KindTag::Float,
-            Kind::DeclTag { .. } => KindTag::DeclTag,
-            Kind::TypeTag { .. } => KindTag::TypeTag,
+            TypeKind::Void => KindTag::Void,
+            TypeKind::Unknown(_) => KindTag::Unknown,
+            TypeKind::Int(_) => KindTag::Int,
+            TypeKind::Ptr(_) => KindTag::Ptr,
+            TypeKind::Array(_) => KindTag::Array,
+            TypeKind::Struct(_) => KindTag::Struct,
+            TypeKind::Union(_) => KindTag::Union,
+            TypeKind::Enum(e) if e.wide => KindTag::Enum64,
+            TypeKind::Enum(_) => KindTag::Enum,
+            TypeKind::Fwd { .. } => KindTag::Fwd,
+            TypeKind::Typedef(_) => KindTag::Typedef,
+            TypeKind::Volatile(_) => KindTag::Volatile,
+            TypeKind::Const(_) => KindTag::Const,
+            TypeKind::Restrict(_) => KindTag::Restrict,
+            TypeKind::Func { .. } => KindTag::Func,
+            TypeKind::FuncProto(_) => KindTag::FuncProto,
+            TypeKind::Var { .. } => KindTag::Var,
+            TypeKind::Datasec(_) => KindTag::Datasec,
+            TypeKind::Float { .. } => KindTag::Float,
+            TypeKind::DeclTag { .. } => KindTag::DeclTag,
+            TypeKind::TypeTag { .. } => KindTag::TypeTag,
         }
     }
 
     /// The type that this one qualifies, renames or tags: skipped on the way to the type of a value.
     pub fn modifies(&self) -> Option<TypeId> {
         match *self {
-            Kind::Typedef(t) | Kind::Volatile(t) | Kind::Const(t) | Kind::Restrict(t) => Some(t),
-            Kind::TypeTag { ty, .. } => Some(ty),
+            TypeKind::Typedef(t) | TypeKind::Volatile(t) | TypeKind::Const(t) | TypeKind::Restrict(t) => Some(t),
+            TypeKind::TypeTag { ty, .. } => Some(ty),
             _ => None,
         }
     }

@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::{Btf, Composite, Kind, TypeId};
+use crate::{Btf, Composite, TypeKind, TypeId};
 
 /// Values nested deeper, or beyond this number of values, are shown as `...`: types may be hostile.
 const MAX_DEPTH: usize = 8;
@@ -32,9 +32,9 @@ impl Btf {
             return out.push_str(&text);
         }
         match ty.kind {
-            Kind::Int(int) if int.boolean => out.push_str(if bytes == [0] { "false" } else { "true" }),
-            Kind::Int(int) => integer(bytes, int.signed, out),
-            Kind::Enum(e) => {
+            TypeKind::Int(int) if int.boolean => out.push_str(if bytes == [0] { "false" } else { "true" }),
+            TypeKind::Int(int) => integer(bytes, int.signed, out),
+            TypeKind::Enum(e) => {
                 let number = unsigned(bytes);
                 let named = e.values.iter().find(|v| mask(v.value, bytes.len()) == number.unwrap_or(0));
                 match named {
@@ -42,11 +42,11 @@ impl Btf {
                     None => integer(bytes, e.signed, out),
                 }
             }
-            Kind::Array(array) => match address(bytes).filter(|_| self.size_of(array.element) == Ok(1)) {
+            TypeKind::Array(array) => match address(bytes).filter(|_| self.size_of(array.element) == Ok(1)) {
                 Some(text) => out.push_str(&text),
                 None => self.elements(array.element, bytes, depth, visits, out),
             },
-            Kind::Struct(fields) => self.fields(&fields, bytes, depth, visits, out),
+            TypeKind::Struct(fields) => self.fields(&fields, bytes, depth, visits, out),
             // The member that is meant is not known.
             _ => hex(bytes, out),
         }
@@ -106,7 +106,7 @@ impl Btf {
                 _ => {}
             }
             at = match self.ty(at).ok()?.kind {
-                Kind::Typedef(to) | Kind::Const(to) | Kind::Volatile(to) | Kind::TypeTag { ty: to, .. } => to,
+                TypeKind::Typedef(to) | TypeKind::Const(to) | TypeKind::Volatile(to) | TypeKind::TypeTag { ty: to, .. } => to,
                 _ => return None,
             };
         }
@@ -168,13 +168,13 @@ mod tests {
         let mut b = BtfBuilder::new();
         let (byte, word) = (b.int("unsigned char", 1, false), b.int("unsigned int", 4, false));
         let (half, short) = (b.int("unsigned short", 2, false), b.int("short", 2, true));
-        let be32 = b.add("__be32", Kind::Typedef(word));
-        let be16 = b.add("__be16", Kind::Typedef(half));
-        let mac = b.add("", Kind::Array(Array { element: byte, index: word, len: 6 }));
-        let words = b.add("", Kind::Array(Array { element: word, index: word, len: 2 }));
+        let be32 = b.add("__be32", TypeKind::Typedef(word));
+        let be16 = b.add("__be16", TypeKind::Typedef(half));
+        let mac = b.add("", TypeKind::Array(Array { element: byte, index: word, len: 6 }));
+        let words = b.add("", TypeKind::Array(Array { element: word, index: word, len: 2 }));
         let (allow, deny) = (b.string("ALLOW"), b.string("DENY"));
         let values = vec![Enumerator { name: allow, value: 0 }, Enumerator { name: deny, value: 7 }];
-        let action = b.add("action", Kind::Enum(Enum { size: 4, signed: false, wide: false, values }));
+        let action = b.add("action", TypeKind::Enum(Enum { size: 4, signed: false, wide: false, values }));
         let fields =
             [("source", be32, 0), ("port", be16, 32), ("pad", half, 48), ("mac", mac, 64), ("n", short, 112)];
         let members = fields.map(|(name, ty, bit_offset)| {
@@ -182,7 +182,7 @@ mod tests {
             Member { name, ty, bit_offset, bit_size: 0 }
         });
         let composite = Composite { size: 16, bit_fields: false, members: members.to_vec() };
-        let key = b.add("key", Kind::Struct(composite));
+        let key = b.add("key", TypeKind::Struct(composite));
         let btf = Btf::parse(&b.write().unwrap()).unwrap();
         Types { btf, key, action, short, words }
     }
@@ -217,7 +217,7 @@ mod tests {
         let mut b = BtfBuilder::new();
         let word = b.int("unsigned int", 4, false);
         let next = b.next_id();
-        b.add("ring", Kind::Array(Array { element: next, index: word, len: 1 }));
+        b.add("ring", TypeKind::Array(Array { element: next, index: word, len: 1 }));
         let btf = Btf::parse(&b.write().unwrap()).unwrap();
         assert!(btf.value_text(next, &[1, 2, 3, 4]).starts_with("0x"));
     }

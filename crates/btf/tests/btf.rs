@@ -1,7 +1,7 @@
 //! Reading, writing and queries.
 
 use millstream_btf::{
-    Array, Btf, BtfBuilder, BtfError, Composite, Datasec, Enum, Enumerator, FuncLinkage, FuncProto, Kind,
+    Array, Btf, BtfBuilder, BtfError, Composite, Datasec, Enum, Enumerator, FuncLinkage, FuncProto, TypeKind,
     KindTag, Member, Param, SectionVar, TypeId, VarLinkage, essential_name,
 };
 use proptest::prelude::*;
@@ -15,44 +15,44 @@ fn everything() -> BtfBuilder {
     let mut b = BtfBuilder::new();
     let int = b.int("int", 4, true);
     let byte = b.int("u8", 1, false);
-    let double = b.add("double", Kind::Float { size: 8 });
-    let bytes = b.add("", Kind::Array(Array { element: byte, index: int, len: 6 }));
+    let double = b.add("double", TypeKind::Float { size: 8 });
+    let bytes = b.add("", TypeKind::Array(Array { element: byte, index: int, len: 6 }));
     let inner_members = vec![member(&mut b, "deep", int, 0, 0), member(&mut b, "addr", bytes, 32, 0)];
-    let inner = b.add("", Kind::Struct(Composite { size: 12, bit_fields: false, members: inner_members }));
-    let forward = b.add("later", Kind::Fwd { union: true });
-    let pointer = b.add("", Kind::Ptr(forward));
-    let constant = b.add("", Kind::Const(pointer));
-    let name = b.add("handle_t", Kind::Typedef(constant));
-    let volatile = b.add("", Kind::Volatile(int));
-    let restrict = b.add("", Kind::Restrict(pointer));
-    let tag = b.add("user", Kind::TypeTag { ty: volatile, attribute: false });
+    let inner = b.add("", TypeKind::Struct(Composite { size: 12, bit_fields: false, members: inner_members }));
+    let forward = b.add("later", TypeKind::Fwd { union: true });
+    let pointer = b.add("", TypeKind::Ptr(forward));
+    let constant = b.add("", TypeKind::Const(pointer));
+    let name = b.add("handle_t", TypeKind::Typedef(constant));
+    let volatile = b.add("", TypeKind::Volatile(int));
+    let restrict = b.add("", TypeKind::Restrict(pointer));
+    let tag = b.add("user", TypeKind::TypeTag { ty: volatile, attribute: false });
     let members = vec![
         member(&mut b, "first", name, 0, 0),
         member(&mut b, "", inner, 64, 0),
         member(&mut b, "low", int, 160, 3),
         member(&mut b, "high", int, 163, 29),
     ];
-    let outer = b.add("outer", Kind::Struct(Composite { size: 24, bit_fields: true, members }));
-    b.add("both", Kind::Union(Composite { size: 24, bit_fields: false, members: vec![] }));
+    let outer = b.add("outer", TypeKind::Struct(Composite { size: 24, bit_fields: true, members }));
+    b.add("both", TypeKind::Union(Composite { size: 24, bit_fields: false, members: vec![] }));
     let values = [("MINUS", -1i64 as u64), ("ONE", 1)];
     for wide in [false, true] {
         let values = values.iter().map(|(n, v)| Enumerator { name: b.string(n), value: *v }).collect();
         b.add(
             if wide { "wide" } else { "narrow" },
-            Kind::Enum(Enum { size: if wide { 8 } else { 4 }, signed: true, wide, values }),
+            TypeKind::Enum(Enum { size: if wide { 8 } else { 4 }, signed: true, wide, values }),
         );
     }
     let params =
         vec![Param { name: b.string("o"), ty: outer }, Param { name: b.string(""), ty: TypeId::VOID }];
-    let proto = b.add("", Kind::FuncProto(FuncProto { ret: tag, params }));
-    let func = b.add("f", Kind::Func { proto, linkage: FuncLinkage::Global });
-    b.add("note", Kind::DeclTag { ty: func, component: 0, attribute: false });
-    let var = b.add("v", Kind::Var { ty: double, linkage: VarLinkage::Static });
+    let proto = b.add("", TypeKind::FuncProto(FuncProto { ret: tag, params }));
+    let func = b.add("f", TypeKind::Func { proto, linkage: FuncLinkage::Global });
+    b.add("note", TypeKind::DeclTag { ty: func, component: 0, attribute: false });
+    let var = b.add("v", TypeKind::Var { ty: double, linkage: VarLinkage::Static });
     b.add(
         ".data",
-        Kind::Datasec(Datasec { size: 8, vars: vec![SectionVar { ty: var, offset: 0, size: 8 }] }),
+        TypeKind::Datasec(Datasec { size: 8, vars: vec![SectionVar { ty: var, offset: 0, size: 8 }] }),
     );
-    b.add("", Kind::Ptr(restrict));
+    b.add("", TypeKind::Ptr(restrict));
     b
 }
 
@@ -88,7 +88,7 @@ fn sizes_fields_and_names() {
     assert_eq!(btf.c_name(f), "volatile int f(struct outer o, ...)");
     assert_eq!(btf.prototype(f).expect("a function").params.len(), 2);
     let narrow = btf.ty(btf.find(KindTag::Enum, "narrow").expect("narrow")).expect("decodes").kind;
-    assert!(matches!(narrow, Kind::Enum(e) if e.values[0].value == u64::MAX));
+    assert!(matches!(narrow, TypeKind::Enum(e) if e.values[0].value == u64::MAX));
     assert_eq!(btf.size_of(f), Err(BtfError::NoSize(f.0)));
 }
 
@@ -105,12 +105,12 @@ fn flavours_end_a_name() {
 fn cycles_are_errors() {
     let mut b = BtfBuilder::new();
     let me = b.next_id();
-    b.add("t", Kind::Typedef(me));
+    b.add("t", TypeKind::Typedef(me));
     let own = b.next_id();
-    b.add("", Kind::Array(Array { element: own, index: own, len: 2 }));
+    b.add("", TypeKind::Array(Array { element: own, index: own, len: 2 }));
     let s = b.next_id();
     let m = Member { name: b.string(""), ty: s, bit_offset: 0, bit_size: 0 };
-    b.add("s", Kind::Struct(Composite { size: 8, bit_fields: false, members: vec![m, m] }));
+    b.add("s", TypeKind::Struct(Composite { size: 8, bit_fields: false, members: vec![m, m] }));
     let btf = Btf::from_vec(b.write().expect("can be written")).expect("can be read");
     assert_eq!(btf.resolve(me), Err(BtfError::TooDeep(me.0)));
     assert_eq!(btf.size_of(own), Err(BtfError::TooDeep(own.0)));

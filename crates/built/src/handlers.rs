@@ -4,14 +4,14 @@
 //! copy, and reads return the sum. Values that handlers set are one value of another map, `click.settings`,
 //! which all workers share.
 
-use millstream_click::{Access, Flow, Handler, Program, SETTINGS, STATE, Sketch, nearest};
-use millstream_native::Engine;
+use millstream_click::{HandlerAccess, FlowKey, Handler, ClickProgram, SETTINGS, STATE, FlowSketch, nearest};
+use millstream_native::NativeEngine;
 
 use crate::tables;
 
 /// Reasons why a handler cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum HandlerError {
     /// No handler has this name.
     #[error("there is no handler {name:?}{}; there are {}", near_text(.near), .there.join(" "))]
     Unknown {
@@ -57,7 +57,7 @@ fn near_text(near: &Option<String>) -> String {
 }
 
 /// The state of all elements: sums over workers.
-pub fn state(engine: &mut Engine) -> Vec<u8> {
+pub fn state(engine: &mut NativeEngine) -> Vec<u8> {
     let Some(map) = engine.map(STATE) else { return Vec::new() };
     let size = map.spec().value_size as usize;
     let mut all = map.get(&0u32.to_ne_bytes()).unwrap_or_default();
@@ -71,7 +71,7 @@ pub fn state(engine: &mut Engine) -> Vec<u8> {
 }
 
 /// Sets the state. With several workers the first worker gets it, and that of the others is zero.
-pub fn set_state(engine: &mut Engine, state: &[u8]) {
+pub fn set_state(engine: &mut NativeEngine, state: &[u8]) {
     let workers = engine.workers();
     let Some(map) = engine.map(STATE) else { return };
     let none = vec![0; state.len()];
@@ -88,22 +88,22 @@ pub fn number(state: &[u8], offset: u32) -> u64 {
 }
 
 /// Packets that an element has dropped.
-pub fn drops_of(program: &Program, state: &[u8], element: &str) -> u64 {
+pub fn drops_of(program: &ClickProgram, state: &[u8], element: &str) -> u64 {
     program.drops.iter().filter(|d| d.element == element).map(|d| number(state, d.offset)).sum()
 }
 
 /// The settings.
-fn settings(engine: &mut Engine) -> Vec<u8> {
+fn settings(engine: &mut NativeEngine) -> Vec<u8> {
     engine.map(SETTINGS).and_then(|map| map.get(&0u32.to_ne_bytes())).unwrap_or_default()
 }
 
 /// A number of the settings, which may be negative.
-pub fn setting(engine: &mut Engine, offset: u32) -> i64 {
+pub fn setting(engine: &mut NativeEngine, offset: u32) -> i64 {
     number(&settings(engine), offset) as i64
 }
 
 /// Sets a number of the settings.
-pub fn set_setting(engine: &mut Engine, offset: u32, value: i64) {
+pub fn set_setting(engine: &mut NativeEngine, offset: u32, value: i64) {
     let mut all = settings(engine);
     let at = offset as usize;
     if let (Some(word), Some(map)) = (all.get_mut(at..at + 8), engine.map(SETTINGS)) {
@@ -114,7 +114,7 @@ pub fn set_setting(engine: &mut Engine, offset: u32, value: i64) {
 }
 
 /// The handler `ELEMENT.NAME`, or `NAME` of the configuration.
-fn handler<'p>(program: &'p Program, name: &str) -> Result<&'p Handler, Error> {
+fn handler<'p>(program: &'p ClickProgram, name: &str) -> Result<&'p Handler, HandlerError> {
     let (element, own) = name.rsplit_once('.').unwrap_or(("", name));
     let of_element = || program.handlers.iter().filter(|h| h.element == element);
     if let Some(found) = of_element().find(|h| h.name == own) {
@@ -124,26 +124,26 @@ fn handler<'p>(program: &'p Program, name: &str) -> Result<&'p Handler, Error> {
     if there.is_empty() || (element.is_empty() && program.handlers.iter().any(|h| h.element == own)) {
         let asked = if element.is_empty() { own } else { element };
         let near = nearest(asked, program.handlers.iter().map(|h| h.element.as_str()));
-        return Err(Error::NoElement { name: asked.to_owned(), near: near.map(str::to_owned) });
+        return Err(HandlerError::NoElement { name: asked.to_owned(), near: near.map(str::to_owned) });
     }
     let near = nearest(own, there.iter().map(String::as_str)).map(str::to_owned);
-    Err(Error::Unknown { name: name.to_owned(), near, there })
+    Err(HandlerError::Unknown { name: name.to_owned(), near, there })
 }
 
 /// Returns the table that a command for [`write()`] changes, if any.
-pub fn table_of<'p>(program: &'p Program, text: &str) -> Option<&'p str> {
+pub fn table_of<'p>(program: &'p ClickProgram, text: &str) -> Option<&'p str> {
     let name = text.split_once(char::is_whitespace).map_or(text, |(name, _)| name);
     match &handler(program, name).ok()?.access {
-        Access::Table { map, verb, .. } if verb.writes() => Some(map),
+        HandlerAccess::Table { map, verb, .. } if verb.writes() => Some(map),
         _ => None,
     }
 }
 
 /// Handlers of an element, one a line: the name, and `r`, `w`, or `+` for one that takes an argument when it
 /// is read.
-fn listing(program: &Program, element: &str) -> String {
+fn listing(program: &ClickProgram, element: &str) -> String {
     let line = |handler: &Handler| {
-        let (reads, writes) = handler.access.ways();
+        let (reads, writes) = handler.access.access_modes();
         let flags = [(reads, "r"), (writes, "w"), (handler.access.takes_argument(), "+")];
         let flags: String = flags.iter().filter(|(has, _)| *has).map(|(_, flag)| *flag).collect();
         format!("{}\t{flags}\n", handler.name)
@@ -155,13 +155,13 @@ fn listing(program: &Program, element: &str) -> String {
 ///
 /// # Errors
 /// If not, and why.
-pub fn check(program: &Program, name: &str, write: bool) -> Result<(), Error> {
+pub fn check(program: &ClickProgram, name: &str, write: bool) -> Result<(), HandlerError> {
     let name = name.trim();
     let access = &handler(program, name)?.access;
-    match (access, write, access.ways()) {
-        (Access::Constant(_), true, _) => Err(Error::Constant(name.to_owned())),
-        (_, true, (_, false)) => Err(Error::Unwritable(name.to_owned())),
-        (_, false, (false, _)) => Err(Error::Unreadable(name.to_owned())),
+    match (access, write, access.access_modes()) {
+        (HandlerAccess::Constant(_), true, _) => Err(HandlerError::Constant(name.to_owned())),
+        (_, true, (_, false)) => Err(HandlerError::Unwritable(name.to_owned())),
+        (_, false, (false, _)) => Err(HandlerError::Unreadable(name.to_owned())),
         _ => Ok(()),
     }
 }
@@ -170,40 +170,40 @@ pub fn check(program: &Program, name: &str, write: bool) -> Result<(), Error> {
 ///
 /// # Errors
 /// If there is none, or none that is read, or it takes no such argument.
-pub fn read(program: &Program, engine: &mut Engine, text: &str) -> Result<String, Error> {
+pub fn read(program: &ClickProgram, engine: &mut NativeEngine, text: &str) -> Result<String, HandlerError> {
     let (name, argument) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
     let handler = handler(program, name)?;
-    let unfit = |why: String| Error::Unfit { name: name.to_owned(), why };
+    let unfit = |why: String| HandlerError::Unfit { name: name.to_owned(), why };
     Ok(match &handler.access {
-        Access::Number(offset) => number(&state(engine), *offset).to_string(),
-        Access::Text(text) | Access::Constant(text) => text.clone(),
-        Access::Ratio(ratio) => {
+        HandlerAccess::Number(offset) => number(&state(engine), *offset).to_string(),
+        HandlerAccess::Text(text) | HandlerAccess::Constant(text) => text.clone(),
+        HandlerAccess::Ratio(ratio) => {
             let state = state(engine);
             let by = ratio.by.map_or(1, |by| number(&state, by)).max(1) * u64::from(ratio.divisor.max(1));
             format!("{:.3}", number(&state, ratio.of) as f64 / by as f64)
         }
-        Access::Drops => drops_of(program, &state(engine), &handler.element).to_string(),
-        Access::DropsByReason => {
+        HandlerAccess::Drops => drops_of(program, &state(engine), &handler.element).to_string(),
+        HandlerAccess::DropsByReason => {
             let state = state(engine);
             let own = program.drops.iter().filter(|d| d.element == handler.element);
             own.map(|d| format!("{:<14}{}\n", number(&state, d.offset), d.reason)).collect()
         }
-        Access::Setting(offset, takes) => takes.text(setting(engine, *offset)),
-        Access::Bits(bits) => bits.get(setting(engine, bits.of)).to_string(),
-        Access::Listing => listing(program, &handler.element),
-        Access::Table { verb, .. } if verb.writes() => return Err(Error::Unreadable(name.to_owned())),
-        Access::Table { map, form, verb } => {
+        HandlerAccess::Setting(offset, takes) => takes.text(setting(engine, *offset)),
+        HandlerAccess::Bits(bits) => bits.get(setting(engine, bits.of)).to_string(),
+        HandlerAccess::Listing => listing(program, &handler.element),
+        HandlerAccess::Table { verb, .. } if verb.writes() => return Err(HandlerError::Unreadable(name.to_owned())),
+        HandlerAccess::Table { map, form, verb } => {
             tables::read(engine, map, *form, *verb, argument).map_err(unfit)?
         }
-        Access::Zero { .. } | Access::Sets(_) | Access::Restart { .. } => {
-            return Err(Error::Unreadable(name.to_owned()));
+        HandlerAccess::Zero { .. } | HandlerAccess::Sets(_) | HandlerAccess::Restart { .. } => {
+            return Err(HandlerError::Unreadable(name.to_owned()));
         }
-        Access::Estimate(sketch) => {
+        HandlerAccess::Estimate(sketch) => {
             let takes = "it takes a flow like `10.0.0.1 1234 10.0.0.2 80 tcp`";
-            let flow = Flow::parse(argument).ok_or_else(|| unfit(takes.to_owned()))?;
+            let flow = FlowKey::parse(argument).ok_or_else(|| unfit(takes.to_owned()))?;
             sketch.estimate(flow, |at| counter(engine, sketch, at)).to_string()
         }
-        Access::Largest(sketch) => {
+        HandlerAccess::Largest(sketch) => {
             let candidates = candidates(engine, sketch);
             let largest = sketch.largest(candidates, |at| counter(engine, sketch, at));
             let line = |(estimate, flow)| format!("{estimate} {flow}\n");
@@ -213,20 +213,20 @@ pub fn read(program: &Program, engine: &mut Engine, text: &str) -> Result<String
 }
 
 /// A counter of a sketch: the sum over workers.
-fn counter(engine: &mut Engine, sketch: &Sketch, at: u32) -> i64 {
+fn counter(engine: &mut NativeEngine, sketch: &FlowSketch, at: u32) -> i64 {
     let all = engine.map(&sketch.counters).and_then(|map| map.get(&at.to_ne_bytes())).unwrap_or_default();
     all.chunks_exact(8).fold(0, |sum, copy| sum.wrapping_add(number(copy, 0) as i64))
 }
 
 /// Flows that are candidates of some worker.
-fn candidates(engine: &mut Engine, sketch: &Sketch) -> Vec<Flow> {
+fn candidates(engine: &mut NativeEngine, sketch: &FlowSketch) -> Vec<FlowKey> {
     let Some(map) = engine.map(&sketch.candidates) else { return Vec::new() };
     let size = map.spec().value_size as usize;
     let mut flows = Vec::new();
     for at in 0..map.spec().max_entries {
         let all = map.get(&at.to_ne_bytes()).unwrap_or_default();
         let there = all.chunks_exact(size).filter(|copy| number(copy, 16) != 0);
-        flows.extend(there.map(|copy| Flow { addresses: number(copy, 0), rest: number(copy, 8) }));
+        flows.extend(there.map(|copy| FlowKey { addresses: number(copy, 0), rest: number(copy, 8) }));
     }
     flows
 }
@@ -235,25 +235,25 @@ fn candidates(engine: &mut Engine, sketch: &Sketch) -> Vec<Flow> {
 ///
 /// # Errors
 /// If there is none, or none that is written, or it takes no such value; nothing has changed then.
-pub fn write(program: &Program, engine: &mut Engine, text: &str) -> Result<(), Error> {
+pub fn write(program: &ClickProgram, engine: &mut NativeEngine, text: &str) -> Result<(), HandlerError> {
     let (name, value) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
     let handler = handler(program, name)?;
-    let unfit = |why: String| Error::Unfit { name: name.to_owned(), why };
+    let unfit = |why: String| HandlerError::Unfit { name: name.to_owned(), why };
     match &handler.access {
-        Access::Zero { words, arrays } => zero(engine, words, arrays),
-        Access::Sets(all) => all.iter().for_each(|(offset, value)| set_setting(engine, *offset, *value)),
-        Access::Restart { count, base } => {
+        HandlerAccess::Zero { words, arrays } => zero(engine, words, arrays),
+        HandlerAccess::Sets(all) => all.iter().for_each(|(offset, value)| set_setting(engine, *offset, *value)),
+        HandlerAccess::Restart { count, base } => {
             let sent = setting(engine, *base) + number(&state(engine), *count) as i64;
             set_setting(engine, *base, sent);
             zero(engine, &[*count], &[]);
         }
-        Access::Setting(offset, takes) => {
+        HandlerAccess::Setting(offset, takes) => {
             let value = takes
                 .parse(value)
                 .ok_or_else(|| unfit(format!("{value:?} does not fit: it takes {takes}")))?;
             set_setting(engine, *offset, value);
         }
-        Access::Bits(bits) => {
+        HandlerAccess::Bits(bits) => {
             let takes = bits.takes();
             let value = takes
                 .parse(value)
@@ -261,17 +261,17 @@ pub fn write(program: &Program, engine: &mut Engine, text: &str) -> Result<(), E
             let all = setting(engine, bits.of);
             set_setting(engine, bits.of, bits.set(all, value));
         }
-        Access::Table { map, form, verb } if verb.writes() => {
+        HandlerAccess::Table { map, form, verb } if verb.writes() => {
             tables::write(engine, map, *form, *verb, value).map_err(unfit)?;
         }
-        Access::Constant(_) => return Err(Error::Constant(name.to_owned())),
-        _ => return Err(Error::Unwritable(name.to_owned())),
+        HandlerAccess::Constant(_) => return Err(HandlerError::Constant(name.to_owned())),
+        _ => return Err(HandlerError::Unwritable(name.to_owned())),
     }
     Ok(())
 }
 
 /// Sets words of the state and the contents of arrays to zero.
-fn zero(engine: &mut Engine, words: &[u32], arrays: &[String]) {
+fn zero(engine: &mut NativeEngine, words: &[u32], arrays: &[String]) {
     let mut state = state(engine);
     for &at in words {
         if let Some(word) = state.get_mut(at as usize..at as usize + 8) {
@@ -285,7 +285,7 @@ fn zero(engine: &mut Engine, words: &[u32], arrays: &[String]) {
 }
 
 /// Sets the contents of an array to zero, for all workers.
-fn clear(engine: &mut Engine, array: &str) {
+fn clear(engine: &mut NativeEngine, array: &str) {
     let Some(map) = engine.map(array) else { return };
     let (none, entries) = (vec![0; map.spec().value_size as usize], map.spec().max_entries);
     for at in 0..entries {

@@ -3,10 +3,10 @@
 
 use std::fmt::Write as _;
 
-use millstream_click::{Access, Handler, Source, Target};
+use millstream_click::{HandlerAccess, Handler, GraphSource, GraphSink};
 use millstream_native::{LONGEST, MapShape};
 
-use crate::{Kind, Payload};
+use crate::{PayloadKind, ProgramPayload};
 
 /// Interface that all object files share.
 pub const COMMON: &str = include_str!("millstream.h");
@@ -21,13 +21,13 @@ pub fn symbol(stem: &str) -> String {
 }
 
 /// The header of a program with this symbol.
-pub fn header(symbol: &str, payload: &Payload) -> String {
+pub fn header(symbol: &str, payload: &ProgramPayload) -> String {
     let mut out = String::new();
     let name = symbol.to_uppercase();
     let guard = format!("{name}_H");
     let from = match &payload.kind {
-        Kind::Click { configuration, .. } => configuration,
-        Kind::Native { object } => object,
+        PayloadKind::Click { configuration, .. } => configuration,
+        PayloadKind::Native { object } => object,
     };
     // Writing to a string does not fail.
     let _ = write!(
@@ -41,23 +41,23 @@ pub fn header(symbol: &str, payload: &Payload) -> String {
         "\n#ifndef {guard}\n#define {guard}\n\n#ifdef __cplusplus\nextern \"C\"\n#endif\n\
          extern const struct millstream_program {symbol};\n\n"
     );
-    if let Kind::Click { program, .. } = &payload.kind {
+    if let PayloadKind::Click { program, .. } = &payload.kind {
         let sources = program.sources.iter().map(|source| match source {
-            Source::Device(name) | Source::File(name) => name.clone(),
-            Source::Constant(..) => "one packet, over and over".to_owned(),
-            Source::Frames(frames, _) => format!("{} packets, over and over", frames.len()),
+            GraphSource::Device(name) | GraphSource::File(name) => name.clone(),
+            GraphSource::Constant(..) => "one packet, over and over".to_owned(),
+            GraphSource::Frames(frames, _) => format!("{} packets, over and over", frames.len()),
         });
         ports(&mut out, "Where packets come from", &format!("{name}_FROM"), sources, 1);
         let targets =
-            program.targets.iter().map(|(Target::Device(name) | Target::File(name, _))| name.clone());
+            program.targets.iter().map(|(GraphSink::Device(name) | GraphSink::File(name, _))| name.clone());
         ports(&mut out, "Where packets go", &format!("{name}_TO"), targets, 0);
-        let said = |h: &&Handler| !matches!(h.access, Access::Text(_) | Access::Drops | Access::Listing);
+        let said = |h: &&Handler| !matches!(h.access, HandlerAccess::Text(_) | HandlerAccess::Drops | HandlerAccess::Listing);
         let _ = writeln!(
             out,
             "/* Handlers, beside class, name, config, ports, handlers and drops of each element:"
         );
         for handler in program.handlers.iter().filter(said) {
-            let how = match handler.access.ways() {
+            let how = match handler.access.access_modes() {
                 (true, true) => "read, write",
                 (false, true) => "write",
                 _ => "read",

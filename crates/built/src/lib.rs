@@ -9,11 +9,11 @@
 
 pub mod handlers;
 pub mod header;
-pub mod keep;
+pub mod hot_swap;
 mod payload;
 pub mod printing;
-pub mod room;
+pub mod queueing;
 pub mod script;
 mod tables;
 
-pub use payload::{Kind, Payload, Refused, fill};
+pub use payload::{PayloadKind, ProgramPayload, TableFillError, fill};

@@ -6,8 +6,8 @@
 use std::fs::File;
 use std::io::{self, Cursor, Error, ErrorKind, Read, Seek, SeekFrom};
 
-use millstream_click::{Entry, Program};
-use millstream_native::{Engine, Image};
+use millstream_click::{InitialEntry, ClickProgram};
+use millstream_native::{NativeEngine, NativeImage};
 use serde::{Deserialize, Serialize};
 
 /// Marks the end of the file.
@@ -16,24 +16,24 @@ const MAGIC: &[u8; 16] = b"millstream built";
 const TRAILER: usize = 3 * 8 + MAGIC.len();
 
 /// A program, compiled ahead of time.
-pub struct Payload {
+pub struct ProgramPayload {
     /// Source that it was built from.
-    pub kind: Kind,
+    pub kind: PayloadKind,
     /// Its code and maps.
-    pub image: Image,
+    pub image: NativeImage,
     /// Initial contents of a configuration's tables.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<InitialEntry>,
 }
 
 /// Source that a program was built from.
 #[derive(Serialize, Deserialize)]
-pub enum Kind {
+pub enum PayloadKind {
     /// A configuration.
     Click {
         /// Its name.
         configuration: String,
         /// Description of the compiled configuration.
-        program: Box<Program>,
+        program: Box<ClickProgram>,
     },
     /// An XDP program.
     Native {
@@ -44,7 +44,7 @@ pub enum Kind {
 
 /// A program whose tables refuse their initial contents.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum TableFillError {
     /// No table has this name.
     #[error("there is no map {0:?}")]
     NoMap(String),
@@ -62,12 +62,12 @@ pub enum Refused {
 ///
 /// # Errors
 /// If a table is missing, or too small.
-pub fn fill(engine: &mut Engine, entries: &[Entry]) -> Result<(), Refused> {
+pub fn fill(engine: &mut NativeEngine, entries: &[InitialEntry]) -> Result<(), TableFillError> {
     for entry in entries {
-        let map = engine.map(&entry.map).ok_or_else(|| Refused::NoMap(entry.map.clone()))?;
+        let map = engine.map(&entry.map).ok_or_else(|| TableFillError::NoMap(entry.map.clone()))?;
         let errno = map.update(&entry.key, &entry.value, 0, None);
         if errno != 0 {
-            return Err(Refused::Entry { map: entry.map.clone(), errno });
+            return Err(TableFillError::Entry { map: entry.map.clone(), errno });
         }
     }
     Ok(())
@@ -75,14 +75,14 @@ pub fn fill(engine: &mut Engine, entries: &[Entry]) -> Result<(), Refused> {
 
 /// Description, as JSON. `K` is [`Kind`], by reference for serialization.
 #[derive(Serialize, Deserialize)]
-struct Description<K, I> {
+struct PayloadMetadata<K, I> {
     kind: K,
     image: I,
     /// Names of the tables that the entries belong to.
     tables: Vec<String>,
 }
 
-impl Payload {
+impl ProgramPayload {
     /// Serializes the program.
     ///
     /// # Errors
@@ -100,7 +100,7 @@ impl Payload {
             }
             entries.extend(entry.key.iter().chain(&entry.value));
         }
-        let description = Description { kind: &self.kind, image: &self.image, tables };
+        let description = PayloadMetadata { kind: &self.kind, image: &self.image, tables };
         let description = serde_json::to_vec(&description)?;
         let parts = [self.image.code(), &entries, &description];
         let mut out = parts.concat();
@@ -113,19 +113,19 @@ impl Payload {
     ///
     /// # Errors
     /// If it is cut off.
-    pub fn of_bytes(bytes: &[u8]) -> io::Result<Payload> {
-        Payload::at_end(&mut Cursor::new(bytes))?.ok_or_else(cut)
+    pub fn of_bytes(bytes: &[u8]) -> io::Result<ProgramPayload> {
+        ProgramPayload::at_end(&mut Cursor::new(bytes))?.ok_or_else(cut)
     }
 
     /// Reads the payload behind the end of this executable; `None` if there is none.
     ///
     /// # Errors
     /// If it cannot be read, or is cut off.
-    pub fn of_this_executable() -> io::Result<Option<Payload>> {
-        Payload::at_end(&mut File::open("/proc/self/exe")?)
+    pub fn of_this_executable() -> io::Result<Option<ProgramPayload>> {
+        ProgramPayload::at_end(&mut File::open("/proc/self/exe")?)
     }
 
-    fn at_end(file: &mut (impl Read + Seek)) -> io::Result<Option<Payload>> {
+    fn at_end(file: &mut (impl Read + Seek)) -> io::Result<Option<ProgramPayload>> {
         let end = file.seek(SeekFrom::End(0))?;
         let mut trailer = [0; TRAILER];
         if end < TRAILER as u64 {
@@ -149,19 +149,19 @@ impl Payload {
         file.read_exact(&mut bytes)?;
         let (code, rest) = bytes.split_at(code as usize);
         let (entries, description) = rest.split_at(entries as usize);
-        Payload::read(code, entries, description).map(Some)
+        ProgramPayload::read(code, entries, description).map(Some)
     }
 
-    fn read(code: &[u8], mut entries: &[u8], description: &[u8]) -> io::Result<Payload> {
-        let Description::<Kind, Image> { kind, image, tables } = serde_json::from_slice(description)?;
+    fn read(code: &[u8], mut entries: &[u8], description: &[u8]) -> io::Result<ProgramPayload> {
+        let PayloadMetadata::<PayloadKind, NativeImage> { kind, image, tables } = serde_json::from_slice(description)?;
         let mut all = Vec::new();
         while !entries.is_empty() {
             let [table, key, value] = [(); 3].map(|()| number(&mut entries));
             let map = tables.get(table? as usize).ok_or_else(cut)?.clone();
             let (key, value) = (take(&mut entries, key?)?, take(&mut entries, value?)?);
-            all.push(Entry { map, key, value });
+            all.push(InitialEntry { map, key, value });
         }
-        Ok(Payload { kind, image: image.with_code(code.to_vec()), entries: all })
+        Ok(ProgramPayload { kind, image: image.with_code(code.to_vec()), entries: all })
     }
 }
 

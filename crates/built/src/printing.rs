@@ -8,26 +8,26 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::sync::{Arc, Mutex, RwLock};
 
-use millstream_click::{PRINTS, Printer, Program, chatter, printed};
-use millstream_native::Listener;
+use millstream_click::{PRINTS, PacketPrinter, ClickProgram, chatter, printed};
+use millstream_native::RecordListener;
 
 /// Outputs of a configuration's printing elements.
 #[derive(Default)]
-pub struct Printing(RwLock<Open>);
+pub struct PrintOutput(RwLock<OpenOutputs>);
 
 #[derive(Default)]
-struct Open {
-    printers: Vec<Printer>,
+struct OpenOutputs {
+    printers: Vec<PacketPrinter>,
     files: BTreeMap<String, Mutex<BufWriter<File>>>,
 }
 
-impl Printing {
+impl PrintOutput {
     /// Opens the files that elements print to.
     ///
     /// # Errors
     /// If one cannot be written, with its name.
-    pub fn open(program: &Program) -> io::Result<Arc<Printing>> {
-        let printing = Arc::new(Printing::default());
+    pub fn open(program: &ClickProgram) -> io::Result<Arc<PrintOutput>> {
+        let printing = Arc::new(PrintOutput::default());
         printing.replace(program)?;
         Ok(printing)
     }
@@ -36,7 +36,7 @@ impl Printing {
     ///
     /// # Errors
     /// As for [`Printing::open`].
-    pub fn replace(&self, program: &Program) -> io::Result<()> {
+    pub fn replace(&self, program: &ClickProgram) -> io::Result<()> {
         let mut open = self.0.write().map_err(|_| failed())?;
         for name in program.printers.iter().filter_map(|printer| printer.file.as_ref()) {
             if !open.files.contains_key(name) {
@@ -50,9 +50,9 @@ impl Printing {
     }
 
     /// Listener for the records of an engine.
-    pub fn listener(self: &Arc<Self>) -> Listener {
+    pub fn listener(self: &Arc<Self>) -> RecordListener {
         let this = Arc::clone(self);
-        Listener { map: PRINTS.to_owned(), take: Arc::new(move |record, time| this.print(record, time)) }
+        RecordListener { map: PRINTS.to_owned(), take: Arc::new(move |record, time| this.print(record, time)) }
     }
 
     fn print(&self, record: &[u8], time: u64) {

@@ -7,17 +7,17 @@
 //! Invariant: a script that does not block for 1,000 jumps is ended, so that packets are never held up for
 //! long. A script that loops without end while no packet comes is ended, too.
 
-mod words;
+mod expressions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::time::Duration;
 
-use millstream_click::{Goal, Program, Script, ScriptKind, Step, unquoted};
-use millstream_native::Engine;
+use millstream_click::{JumpTarget, ClickProgram, Script, ScriptKind, ScriptStep, unquoted};
+use millstream_native::NativeEngine;
 
 use crate::handlers;
-use words::{compute, is_true, split};
+use expressions::{compute, is_true, split};
 
 /// Jumps without a pause after which a script is ended, as in Click.
 const MOST_JUMPS: u32 = 1000;
@@ -26,7 +26,7 @@ const DEEPEST: u32 = 16;
 
 /// Execution state of a script.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum ScriptState {
     Runs,
     /// Until this time.
     Waits(Duration),
@@ -36,10 +36,10 @@ enum State {
 }
 
 /// A script under way.
-struct Run {
+struct ScriptRun {
     script: Script,
     at: usize,
-    state: State,
+    state: ScriptState,
     variables: BTreeMap<String, String>,
     /// Run-once instructions that have been executed.
     begun: BTreeSet<usize>,
@@ -54,8 +54,8 @@ struct Run {
 
 /// All scripts of a configuration.
 #[derive(Default)]
-pub struct Scripts {
-    all: Vec<Run>,
+pub struct ScriptRunner {
+    all: Vec<ScriptRun>,
     /// Requests to stop that no script has handled.
     stops: u64,
     /// True if the run is to end.
@@ -66,11 +66,11 @@ pub struct Scripts {
     leapt: Duration,
     depth: u32,
     /// Scripts that code calls.
-    calls: Vec<Calls>,
+    calls: Vec<CallCounter>,
 }
 
 /// A script that code calls, and its number of runs so far.
-struct Calls {
+struct CallCounter {
     /// Offset, in the state, of the counter of its calls.
     due: u32,
     script: usize,
@@ -79,7 +79,7 @@ struct Calls {
 
 /// Result of [`Scripts::idle`], when only scripts can go on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Idle {
+pub enum IdleOutcome {
     /// Scripts have gone on, or will at their time: there may be packets again.
     Again,
     /// Nothing: no script waits for anything that comes by itself.
@@ -87,11 +87,11 @@ pub enum Idle {
 }
 
 /// Environment of scripts.
-pub struct Surroundings<'s> {
+pub struct ScriptEnvironment<'s> {
     /// The configuration that runs.
-    pub program: &'s Program,
+    pub program: &'s ClickProgram,
     /// Its engine.
-    pub engine: &'s mut Engine,
+    pub engine: &'s mut NativeEngine,
     /// The time, since 1970.
     pub now: Duration,
     /// Output of scripts.
@@ -100,12 +100,12 @@ pub struct Surroundings<'s> {
     pub errors: &'s mut dyn Write,
 }
 
-impl Scripts {
+impl ScriptRunner {
     /// Scripts of a program, each at its first instruction.
-    pub fn new(program: &Program) -> Scripts {
-        let run = |script: &Script| Run {
+    pub fn new(program: &ClickProgram) -> ScriptRunner {
+        let run = |script: &Script| ScriptRun {
             at: 0,
-            state: if script.kind == ScriptKind::Passive { State::Done } else { State::Runs },
+            state: if script.kind == ScriptKind::Passive { ScriptState::Done } else { ScriptState::Runs },
             variables: BTreeMap::new(),
             begun: BTreeSet::new(),
             told: BTreeSet::new(),
@@ -114,9 +114,9 @@ impl Scripts {
             rounds: 0,
             script: script.clone(),
         };
-        let calls = program.calls.iter().map(|call| Calls { due: call.due, script: call.script, done: 0 });
+        let calls = program.calls.iter().map(|call| CallCounter { due: call.due, script: call.script, done: 0 });
         let all = program.scripts.iter().map(run).collect();
-        Scripts { all, calls: calls.collect(), ..Scripts::default() }
+        ScriptRunner { all, calls: calls.collect(), ..ScriptRunner::default() }
     }
 
     /// Returns true if there are no scripts.
@@ -128,21 +128,21 @@ impl Scripts {
     ///
     /// # Errors
     /// If what they print cannot be written.
-    pub fn serve(&mut self, around: &mut Surroundings<'_>) -> io::Result<bool> {
+    pub fn run_due(&mut self, around: &mut ScriptEnvironment<'_>) -> io::Result<bool> {
         self.called(around)?;
         for at in 0..self.all.len() {
             match self.all[at].state {
-                State::Waits(until) if until <= self.now(around) => self.all[at].state = State::Runs,
+                ScriptState::Waits(until) if until <= self.now(around) => self.all[at].state = ScriptState::Runs,
                 // A request to stop ends a wait for a time, too.
-                State::Pauses(_) | State::Waits(_)
+                ScriptState::Pauses(_) | ScriptState::Waits(_)
                     if self.all[at].script.kind == ScriptKind::Driver && self.stops > 0 =>
                 {
                     self.stops -= 1;
-                    self.all[at].state = State::Runs;
+                    self.all[at].state = ScriptState::Runs;
                 }
                 _ => {}
             }
-            if self.all[at].state == State::Runs {
+            if self.all[at].state == ScriptState::Runs {
                 self.go(at, around)?;
             }
         }
@@ -150,25 +150,25 @@ impl Scripts {
     }
 
     /// The time that scripts see.
-    fn now(&self, around: &Surroundings<'_>) -> Duration {
+    fn now(&self, around: &ScriptEnvironment<'_>) -> Duration {
         around.now + self.leapt
     }
 
     /// Earliest time at which a waiting script goes on.
-    pub fn due(&self) -> Option<Duration> {
-        let until = |run: &Run| if let State::Waits(until) = run.state { Some(until) } else { None };
+    pub fn next_deadline(&self) -> Option<Duration> {
+        let until = |run: &ScriptRun| if let ScriptState::Waits(until) = run.state { Some(until) } else { None };
         self.all.iter().filter_map(until).min()
     }
 
     /// Notes that packets come, or may come by themselves.
-    pub fn busy(&mut self) {
+    pub fn mark_busy(&mut self) {
         if std::mem::take(&mut self.is_idle) {
             self.all.iter_mut().for_each(|run| run.rounds = 0);
         }
     }
 
     /// Notes that only scripts can go on.
-    pub fn rest(&mut self) {
+    pub fn mark_idle(&mut self) {
         self.is_idle = true;
     }
 
@@ -178,32 +178,32 @@ impl Scripts {
     ///
     /// # Errors
     /// If what they print cannot be written.
-    pub fn idle(&mut self, around: &mut Surroundings<'_>, leaps: bool) -> io::Result<Idle> {
+    pub fn idle(&mut self, around: &mut ScriptEnvironment<'_>, leaps: bool) -> io::Result<IdleOutcome> {
         self.is_idle = true;
         if self.ended {
-            return Ok(Idle::Over);
+            return Ok(IdleOutcome::Over);
         }
         let now = self.now(around);
-        match self.due() {
+        match self.next_deadline() {
             Some(due) if leaps => self.leapt += due.saturating_sub(now),
-            Some(due) if due > now => return Ok(Idle::Again),
+            Some(due) if due > now => return Ok(IdleOutcome::Again),
             Some(_) => {}
             None => {
-                let pauses = |run: &Run| {
-                    run.script.kind == ScriptKind::Driver && matches!(run.state, State::Pauses(_))
+                let pauses = |run: &ScriptRun| {
+                    run.script.kind == ScriptKind::Driver && matches!(run.state, ScriptState::Pauses(_))
                 };
                 if !self.all.iter().any(pauses) {
-                    return Ok(Idle::Over);
+                    return Ok(IdleOutcome::Over);
                 }
                 self.stops += 1;
             }
         }
-        self.serve(around)?;
-        Ok(Idle::Again)
+        self.run_due(around)?;
+        Ok(IdleOutcome::Again)
     }
 
     /// Runs scripts that code has called.
-    fn called(&mut self, around: &mut Surroundings<'_>) -> io::Result<()> {
+    fn called(&mut self, around: &mut ScriptEnvironment<'_>) -> io::Result<()> {
         if self.calls.is_empty() {
             return Ok(());
         }
@@ -222,11 +222,11 @@ impl Scripts {
     ///
     /// # Errors
     /// If what they print cannot be written.
-    pub fn finish(&mut self, around: &mut Surroundings<'_>) -> io::Result<()> {
+    pub fn finish(&mut self, around: &mut ScriptEnvironment<'_>) -> io::Result<()> {
         if !self.ended {
             self.is_idle = true;
             self.ask_to_stop(around)?;
-            while self.idle(around, true)? == Idle::Again {}
+            while self.idle(around, true)? == IdleOutcome::Again {}
         }
         Ok(())
     }
@@ -240,21 +240,21 @@ impl Scripts {
     ///
     /// # Errors
     /// If what they print cannot be written.
-    pub fn ask_to_stop(&mut self, around: &mut Surroundings<'_>) -> io::Result<()> {
+    pub fn ask_to_stop(&mut self, around: &mut ScriptEnvironment<'_>) -> io::Result<()> {
         self.stop();
-        self.serve(around).map(|_| ())
+        self.run_due(around).map(|_| ())
     }
 
     /// Runs the script with this number from its beginning, for another script or an element.
     ///
     /// # Errors
     /// If what it prints cannot be written.
-    pub fn begin(&mut self, script: usize, around: &mut Surroundings<'_>) -> io::Result<()> {
+    pub fn run_script(&mut self, script: usize, around: &mut ScriptEnvironment<'_>) -> io::Result<()> {
         if script < self.all.len() { self.run(script, &[], around) } else { Ok(()) }
     }
 
     /// Carries out a script until it blocks or ends.
-    fn go(&mut self, at: usize, around: &mut Surroundings<'_>) -> io::Result<()> {
+    fn go(&mut self, at: usize, around: &mut ScriptEnvironment<'_>) -> io::Result<()> {
         if self.depth == DEEPEST {
             return writeln!(
                 around.errors,
@@ -264,7 +264,7 @@ impl Scripts {
         }
         self.depth += 1;
         let mut jumps = 0;
-        while self.all[at].state == State::Runs {
+        while self.all[at].state == ScriptState::Runs {
             let place = self.all[at].at;
             let Some(step) = self.all[at].script.steps.get(place).cloned() else {
                 self.done(at);
@@ -272,7 +272,7 @@ impl Scripts {
             };
             self.all[at].at += 1;
             self.step(at, place, step, around)?;
-            if self.all[at].at <= place && self.all[at].state == State::Runs {
+            if self.all[at].at <= place && self.all[at].state == ScriptState::Runs {
                 jumps += 1;
                 if self.is_idle && !self.goes_round(at, place) {
                     self.done(at);
@@ -295,7 +295,7 @@ impl Scripts {
     /// has changed, and the loop has an exit.
     fn goes_round(&mut self, at: usize, place: usize) -> bool {
         let run = &mut self.all[at];
-        let ways_out = |step: &Step| matches!(step, Step::Goto(_, Some(_)));
+        let ways_out = |step: &ScriptStep| matches!(step, ScriptStep::Goto(_, Some(_)));
         let way_out = run.script.steps.get(run.at..=place).is_some_and(|round| round.iter().any(ways_out));
         run.rounds += 1;
         std::mem::take(&mut run.changed) && way_out && run.rounds < MOST_JUMPS
@@ -303,13 +303,13 @@ impl Scripts {
 
     /// Ends a script. The run ends with one of the type `DRIVER`.
     fn done(&mut self, at: usize) {
-        self.all[at].state = State::Done;
+        self.all[at].state = ScriptState::Done;
         self.ended |= self.all[at].script.kind == ScriptKind::Driver;
     }
 
     /// Requests the end of the run: scripts of the type `DRIVER` decide, if there are any.
     fn stop(&mut self) {
-        let driver = |run: &Run| run.script.kind == ScriptKind::Driver && run.state != State::Done;
+        let driver = |run: &ScriptRun| run.script.kind == ScriptKind::Driver && run.state != ScriptState::Done;
         if self.all.iter().any(driver) {
             self.stops += 1;
         } else {
@@ -318,9 +318,9 @@ impl Scripts {
     }
 
     /// Executes the instruction at a place.
-    fn step(&mut self, at: usize, place: usize, step: Step, around: &mut Surroundings<'_>) -> io::Result<()> {
+    fn step(&mut self, at: usize, place: usize, step: ScriptStep, around: &mut ScriptEnvironment<'_>) -> io::Result<()> {
         match step {
-            Step::Set { name, text, unquoted: plain, once } => {
+            ScriptStep::Set { name, text, unquoted: plain, once } => {
                 if !once || self.all[at].begun.insert(place) {
                     let value = self.expand(at, place, &text, around)?;
                     let value = if plain { unquoted(&value) } else { value };
@@ -329,7 +329,7 @@ impl Scripts {
                     run.variables.insert(name, value);
                 }
             }
-            Step::Print { text, line, file } => {
+            ScriptStep::Print { text, line, file } => {
                 let handler = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_' || c == '@');
                 let expanded = self.expand(at, place, &text, around)?;
                 let said = match handler {
@@ -349,36 +349,36 @@ impl Scripts {
                     }
                 }
             }
-            Step::Read(text) => {
+            ScriptStep::Read(text) => {
                 let name = self.expand(at, place, &text, around)?;
                 if let Some(value) = self.read(at, place, &name, around)? {
                     writeln!(around.errors, "{name}:\n{value}")?;
                 }
             }
-            Step::Write(text) => {
+            ScriptStep::Write(text) => {
                 let text = self.expand(at, place, &text, around)?;
                 self.write(at, place, &text, around)?;
             }
-            Step::Wait(text) => {
+            ScriptStep::Wait(text) => {
                 let text = self.expand(at, place, &text, around)?;
                 match millstream_click::time(&text) {
                     Some(nanoseconds) => {
                         let until = self.now(around) + Duration::from_nanos(nanoseconds);
-                        self.all[at].state = State::Waits(until);
+                        self.all[at].state = ScriptState::Waits(until);
                     }
                     None => self.mistake(at, place, &format!("`{text}` is no time"), around)?,
                 }
             }
-            Step::Pause(text) => {
+            ScriptStep::Pause(text) => {
                 let count = self.expand(at, place, &text, around)?.parse().unwrap_or(1);
                 let driver = self.all[at].script.kind == ScriptKind::Driver;
                 let taken = if driver { count.min(self.stops) } else { 0 };
                 self.stops -= taken;
                 if count > taken {
-                    self.all[at].state = State::Pauses(count - taken);
+                    self.all[at].state = ScriptState::Pauses(count - taken);
                 }
             }
-            Step::Goto(goal, condition) => {
+            ScriptStep::Goto(goal, condition) => {
                 let goes = match condition {
                     Some(text) => is_true(&self.expand(at, place, &text, around)?),
                     None => true,
@@ -387,12 +387,12 @@ impl Scripts {
                     self.leap(at, goal, around)?;
                 }
             }
-            Step::Return(text) => {
+            ScriptStep::Return(text) => {
                 let value = self.expand(at, place, &text, around)?;
                 self.all[at].value = value;
                 self.done(at);
             }
-            Step::Error(message) => {
+            ScriptStep::Error(message) => {
                 writeln!(around.errors, "{}: {message}", self.all[at].script.element)?;
                 self.done(at);
             }
@@ -408,19 +408,19 @@ impl Scripts {
         options.open(name).and_then(|mut file| file.write_all(text.as_bytes())).map_err(named)
     }
 
-    fn leap(&mut self, at: usize, goal: Goal, around: &mut Surroundings<'_>) -> io::Result<()> {
+    fn leap(&mut self, at: usize, goal: JumpTarget, around: &mut ScriptEnvironment<'_>) -> io::Result<()> {
         match goal {
-            Goal::Step(to) => {
+            JumpTarget::Step(to) => {
                 self.all[at].at = to;
                 return Ok(());
             }
-            Goal::Stop => {
+            JumpTarget::Stop => {
                 // The script that asks ends, whatever its type.
-                self.all[at].state = State::Done;
+                self.all[at].state = ScriptState::Done;
                 self.stop();
             }
-            Goal::Error => writeln!(around.errors, "{}: ends with an error", self.all[at].script.element)?,
-            Goal::End => {}
+            JumpTarget::Error => writeln!(around.errors, "{}: ends with an error", self.all[at].script.element)?,
+            JumpTarget::End => {}
         }
         self.done(at);
         Ok(())
@@ -432,7 +432,7 @@ impl Scripts {
         at: usize,
         place: usize,
         what: &str,
-        around: &mut Surroundings<'_>,
+        around: &mut ScriptEnvironment<'_>,
     ) -> io::Result<()> {
         match self.all[at].told.insert(place) {
             true => writeln!(around.errors, "{}: {what}", self.all[at].script.element),
@@ -456,9 +456,9 @@ impl Scripts {
         at: usize,
         place: usize,
         text: &str,
-        around: &mut Surroundings<'_>,
+        around: &mut ScriptEnvironment<'_>,
     ) -> io::Result<Option<String>> {
-        let (name, arguments) = words::first(text);
+        let (name, arguments) = expressions::first(text);
         let arguments = split(arguments);
         if name == "now" {
             let now = self.now(around);
@@ -497,9 +497,9 @@ impl Scripts {
         at: usize,
         place: usize,
         text: &str,
-        around: &mut Surroundings<'_>,
+        around: &mut ScriptEnvironment<'_>,
     ) -> io::Result<()> {
-        let (name, rest) = words::first(text);
+        let (name, rest) = expressions::first(text);
         let mut status = 0;
         if name == "stop" {
             self.stop();
@@ -530,12 +530,12 @@ impl Scripts {
     }
 
     /// Runs a script from its beginning, unless it is under way.
-    fn run(&mut self, at: usize, arguments: &[String], around: &mut Surroundings<'_>) -> io::Result<()> {
+    fn run(&mut self, at: usize, arguments: &[String], around: &mut ScriptEnvironment<'_>) -> io::Result<()> {
         let run = &mut self.all[at];
-        if run.state != State::Done {
+        if run.state != ScriptState::Done {
             return Ok(());
         }
-        (run.at, run.state) = (0, State::Runs);
+        (run.at, run.state) = (0, ScriptState::Runs);
         run.variables.insert("args".to_owned(), arguments.join(" "));
         run.variables.insert("#".to_owned(), arguments.len().to_string());
         for (number, argument) in (1..).zip(arguments) {
@@ -548,8 +548,8 @@ impl Scripts {
     fn advance(&mut self, at: usize, count: u64) {
         let run = &mut self.all[at];
         run.state = match run.state {
-            State::Pauses(left) if left > count => State::Pauses(left - count),
-            State::Pauses(_) | State::Waits(_) => State::Runs,
+            ScriptState::Pauses(left) if left > count => ScriptState::Pauses(left - count),
+            ScriptState::Pauses(_) | ScriptState::Waits(_) => ScriptState::Runs,
             other => other,
         };
     }
@@ -560,7 +560,7 @@ impl Scripts {
         at: usize,
         place: usize,
         text: &str,
-        around: &mut Surroundings<'_>,
+        around: &mut ScriptEnvironment<'_>,
     ) -> io::Result<String> {
         if self.depth == DEEPEST {
             return Ok(String::new());
@@ -573,11 +573,11 @@ impl Scripts {
             let (length, value) = if let Some(quoted) = rest.strip_prefix('\'') {
                 let length = quoted.find('\'').map_or(rest.len(), |end| end + 2);
                 (length, rest[..length].to_owned())
-            } else if let Some(inner) = words::parenthesized(&rest[1..]) {
+            } else if let Some(inner) = expressions::parenthesized(&rest[1..]) {
                 let name = self.expand(at, place, inner, around)?;
                 (inner.len() + 3, self.read(at, place, &name, around)?.unwrap_or_default())
             } else {
-                let (name, length) = words::variable(&rest[1..]);
+                let (name, length) = expressions::variable(&rest[1..]);
                 let value = self.all[at].variables.get(name).cloned();
                 (length + 1, value.unwrap_or_else(|| rest[..=length].to_owned()))
             };
@@ -591,10 +591,10 @@ impl Scripts {
 }
 
 /// Returns true if no element has this name.
-fn is_nowhere(error: &handlers::Error, name: &str) -> bool {
+fn is_nowhere(error: &handlers::HandlerError, name: &str) -> bool {
     match error {
-        handlers::Error::NoElement { .. } => true,
-        handlers::Error::Unknown { .. } => !name.contains('.'),
+        handlers::HandlerError::NoElement { .. } => true,
+        handlers::HandlerError::Unknown { .. } => !name.contains('.'),
         _ => false,
     }
 }

@@ -7,8 +7,8 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use millstream_click::{Form, Verb, bridge_text, ether_text, ip_text, ip6_text, prefix_text, prefix6_text};
-use millstream_native::{Engine, Map};
+use millstream_click::{TableFormat, TableOperation, bridge_text, ether_text, ip_text, ip6_text, prefix_text, prefix6_text};
+use millstream_native::{NativeEngine, NativeMap};
 
 /// Nanoseconds in a second.
 const SECOND: u64 = 1_000_000_000;
@@ -17,29 +17,29 @@ const SECOND: u64 = 1_000_000_000;
 const GONE: &str = "the table is not there";
 
 /// A map's entry: key and value.
-type Entry = (Vec<u8>, Vec<u8>);
+type RawEntry = (Vec<u8>, Vec<u8>);
 /// Parsed entry: a key, and its value, or `None` to remove it.
-type Said = (Vec<u8>, Option<Vec<u8>>);
+type EntryUpdate = (Vec<u8>, Option<Vec<u8>>);
 
 /// A change of one entry, with its previous value.
-struct Change {
+struct EntryChange {
     key: Vec<u8>,
     before: Option<Vec<u8>>,
 }
 
 /// Reads a handler of a table: its value, or an error in the argument.
 pub(crate) fn read(
-    engine: &mut Engine,
+    engine: &mut NativeEngine,
     map: &str,
-    form: Form,
-    verb: Verb,
+    form: TableFormat,
+    verb: TableOperation,
     argument: &str,
 ) -> Result<String, String> {
     let now = engine.now();
     let map = engine.map(map).ok_or(GONE)?;
     match verb {
-        Verb::Count => Ok(map.len().to_string()),
-        Verb::Find => find(map, form, argument, now),
+        TableOperation::Count => Ok(map.len().to_string()),
+        TableOperation::Find => find(map, form, argument, now),
         _ => {
             let mut entries = entries(map);
             entries.sort_unstable_by_key(|entry| order(form, entry));
@@ -53,36 +53,36 @@ pub(crate) fn read(
 /// # Errors
 /// If the value is wrong, or the table does not take it; nothing has changed then.
 pub(crate) fn write(
-    engine: &mut Engine,
+    engine: &mut NativeEngine,
     map: &str,
-    form: Form,
-    verb: Verb,
+    form: TableFormat,
+    verb: TableOperation,
     value: &str,
 ) -> Result<(), String> {
     let now = engine.now();
     let map = engine.map(map).ok_or(GONE)?;
     match verb {
-        Verb::Clear => {
+        TableOperation::Clear => {
             for key in map.keys() {
                 map.delete(&key);
             }
             Ok(())
         }
-        Verb::Several => several(map, form, value, now),
+        TableOperation::Several => several(map, form, value, now),
         _ => change(map, form, verb, value, now).map(|_| ()),
     }
 }
 
 /// Executes one command per line: all of them, or none.
-fn several(map: &mut Map, form: Form, text: &str, now: u64) -> Result<(), String> {
-    let mut done: Vec<Change> = Vec::new();
+fn several(map: &mut NativeMap, form: TableFormat, text: &str, now: u64) -> Result<(), String> {
+    let mut done: Vec<EntryChange> = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         let (command, rest) = line.trim().split_once(char::is_whitespace).unwrap_or((line.trim(), ""));
         let verb = match command {
             "" => continue,
-            "add" => Verb::Add,
-            "set" => Verb::Set,
-            "remove" => Verb::Remove,
+            "add" => TableOperation::Add,
+            "set" => TableOperation::Set,
+            "remove" => TableOperation::Remove,
             other => {
                 undo(map, done);
                 return Err(format!("line {number}: there is no command `{other}`: add, set, remove"));
@@ -100,8 +100,8 @@ fn several(map: &mut Map, form: Form, text: &str, now: u64) -> Result<(), String
 }
 
 /// Undoes changes, the last one first.
-fn undo(map: &mut Map, done: Vec<Change>) {
-    for Change { key, before } in done.into_iter().rev() {
+fn undo(map: &mut NativeMap, done: Vec<EntryChange>) {
+    for EntryChange { key, before } in done.into_iter().rev() {
         // The entry existed a moment ago, so there is room for it.
         match before {
             Some(value) => drop(map.update(&key, &value, 0, None)),
@@ -111,17 +111,17 @@ fn undo(map: &mut Map, done: Vec<Change>) {
 }
 
 /// Inserts entries, or removes one.
-fn change(map: &mut Map, form: Form, verb: Verb, text: &str, now: u64) -> Result<Vec<Change>, String> {
+fn change(map: &mut NativeMap, form: TableFormat, verb: TableOperation, text: &str, now: u64) -> Result<Vec<EntryChange>, String> {
     let mut done = Vec::new();
     for (key, value) in parsed(form, verb, text, now)? {
         let before = map.get(&key);
         let refused = match (verb, &before, value) {
-            (Verb::Remove, None, _) => Some(format!("there is no entry `{}`", text.trim())),
-            (Verb::Remove, Some(_), _) => {
+            (TableOperation::Remove, None, _) => Some(format!("there is no entry `{}`", text.trim())),
+            (TableOperation::Remove, Some(_), _) => {
                 map.delete(&key);
                 None
             }
-            (Verb::Add, Some(old), _) => {
+            (TableOperation::Add, Some(old), _) => {
                 Some(format!("there is one already: {}", line(form, &(key.clone(), old.clone()), now)))
             }
             (_, _, Some(mut value)) => {
@@ -136,33 +136,33 @@ fn change(map: &mut Map, form: Form, verb: Verb, text: &str, now: u64) -> Result
                 undo(map, done);
                 return Err(why);
             }
-            None => done.push(Change { key, before }),
+            None => done.push(EntryChange { key, before }),
         }
     }
     Ok(done)
 }
 
 /// Message for a table that did not take an entry, from the error number.
-fn full(errno: i64, map: &Map) -> Option<String> {
+fn full(errno: i64, map: &NativeMap) -> Option<String> {
     (errno != 0).then(|| format!("the table has no room for more than {} entries", map.spec().max_entries))
 }
 
 /// The entries in a text: keys, and values unless they are to be removed.
-fn parsed(form: Form, verb: Verb, text: &str, now: u64) -> Result<Vec<Said>, String> {
+fn parsed(form: TableFormat, verb: TableOperation, text: &str, now: u64) -> Result<Vec<EntryUpdate>, String> {
     let words: Vec<&str> = text.split_whitespace().collect();
-    let removes = verb == Verb::Remove;
+    let removes = verb == TableOperation::Remove;
     match form {
-        Form::Routes { last, bytes } => route(&words, removes, last, bytes).map(|entry| vec![entry]),
-        Form::Hops { bytes, .. } => hop(&words, removes, bytes, now).map(|entry| vec![entry]),
-        Form::Answers => answers(&words, removes),
-        Form::Stations { .. } | Form::Bridge { .. } | Form::Flows => {
+        TableFormat::Routes { last, bytes } => route(&words, removes, last, bytes).map(|entry| vec![entry]),
+        TableFormat::Hops { bytes, .. } => hop(&words, removes, bytes, now).map(|entry| vec![entry]),
+        TableFormat::Answers => answers(&words, removes),
+        TableFormat::Stations { .. } | TableFormat::Bridge { .. } | TableFormat::Flows => {
             Err("entries of this table are not written one by one".into())
         }
     }
 }
 
 /// `PREFIX [GATEWAY] OUTPUT`, or only `PREFIX` to remove it.
-fn route(words: &[&str], removes: bool, last: u32, bytes: u32) -> Result<Said, String> {
+fn route(words: &[&str], removes: bool, last: u32, bytes: u32) -> Result<EntryUpdate, String> {
     let form = if removes { "ADDRESS/MASK" } else { "ADDRESS/MASK [GATEWAY] OUTPUT" };
     let expected = || format!("expected {form}");
     let (to, gateway, output) = match *words {
@@ -207,7 +207,7 @@ fn prefix_key(text: &str, bytes: u32) -> Result<Vec<u8>, String> {
 }
 
 /// `ADDRESS ETHER`, or only the address to remove it.
-fn hop(words: &[&str], removes: bool, bytes: u32, now: u64) -> Result<Said, String> {
+fn hop(words: &[&str], removes: bool, bytes: u32, now: u64) -> Result<EntryUpdate, String> {
     let (address, ether) = match *words {
         [address] if removes => (address, None),
         [address, text] if !removes => (address, Some(ether(text)?)),
@@ -231,7 +231,7 @@ fn hop_key(address: &str, bytes: u32) -> Result<Vec<u8>, String> {
 }
 
 /// `PREFIX... ETHER`, or a prefix that is to be removed.
-fn answers(words: &[&str], removes: bool) -> Result<Vec<Said>, String> {
+fn answers(words: &[&str], removes: bool) -> Result<Vec<EntryUpdate>, String> {
     if removes {
         let [prefix] = words else { return Err("expected ADDRESS/MASK".into()) };
         return Ok(vec![(prefix_key(prefix, 4)?, None)]);
@@ -270,31 +270,31 @@ fn of_words(words: &[u8]) -> Ipv6Addr {
 }
 
 /// Result of looking up an address in a table.
-fn find(map: &mut Map, form: Form, argument: &str, now: u64) -> Result<String, String> {
+fn find(map: &mut NativeMap, form: TableFormat, argument: &str, now: u64) -> Result<String, String> {
     let argument = argument.trim();
     match form {
-        Form::Routes { bytes, .. } => {
+        TableFormat::Routes { bytes, .. } => {
             let none = "-1".to_owned();
             Ok(longest(map, argument, bytes)?.map_or(none, |(_, value)| {
                 let (gateway, output) = route_value(&value, bytes);
                 format!("{output}{}", gateway.map_or(String::new(), |gateway| format!(" {gateway}")))
             }))
         }
-        Form::Answers => {
+        TableFormat::Answers => {
             Ok(longest(map, argument, 4)?.map_or(String::new(), |(_, value)| ether_line(&value)))
         }
-        Form::Hops { bytes, .. } => {
+        TableFormat::Hops { bytes, .. } => {
             let key = hop_key(argument, bytes)?;
             Ok(map.get(&key).map_or(String::new(), |value| line(form, &(key, value), now)))
         }
-        Form::Stations { .. } | Form::Bridge { .. } | Form::Flows => {
+        TableFormat::Stations { .. } | TableFormat::Bridge { .. } | TableFormat::Flows => {
             Err("this table is read as a whole".into())
         }
     }
 }
 
 /// The entry of the longest prefix of an address.
-fn longest(map: &mut Map, address: &str, bytes: u32) -> Result<Option<Entry>, String> {
+fn longest(map: &mut NativeMap, address: &str, bytes: u32) -> Result<Option<RawEntry>, String> {
     let whole = match bytes {
         4 => ip(address)?.to_be_bytes().to_vec(),
         _ => ip6(address)?.to_be_bytes().to_vec(),
@@ -315,23 +315,23 @@ fn longest(map: &mut Map, address: &str, bytes: u32) -> Result<Option<Entry>, St
     Ok(None)
 }
 
-fn entries(map: &mut Map) -> Vec<Entry> {
+fn entries(map: &mut NativeMap) -> Vec<RawEntry> {
     let keys = map.keys();
     keys.into_iter().filter_map(|key| map.get(&key).map(|value| (key, value))).collect()
 }
 
 /// Sort key of a table's entries.
-fn order(form: Form, (key, value): &Entry) -> Vec<u8> {
+fn order(form: TableFormat, (key, value): &RawEntry) -> Vec<u8> {
     match form {
         // By address, the longer prefix last.
-        Form::Routes { .. } | Form::Answers => {
+        TableFormat::Routes { .. } | TableFormat::Answers => {
             key[4..].iter().copied().chain(key[..4].iter().rev().copied()).collect()
         }
-        Form::Hops { bytes: 16, .. } => of_words(key).octets().to_vec(),
-        Form::Hops { .. } | Form::Stations { .. } | Form::Bridge { .. } => {
+        TableFormat::Hops { bytes: 16, .. } => of_words(key).octets().to_vec(),
+        TableFormat::Hops { .. } | TableFormat::Stations { .. } | TableFormat::Bridge { .. } => {
             key.iter().rev().copied().collect()
         }
-        Form::Flows => [&key[12..16], &key[..12], value].concat(),
+        TableFormat::Flows => [&key[12..16], &key[..12], value].concat(),
     }
 }
 
@@ -375,14 +375,14 @@ fn since(now: u64, then: u64) -> String {
 }
 
 /// An entry as text.
-fn line(form: Form, (key, value): &Entry, now: u64) -> String {
+fn line(form: TableFormat, (key, value): &RawEntry, now: u64) -> String {
     match form {
-        Form::Routes { bytes, .. } => {
+        TableFormat::Routes { bytes, .. } => {
             let (gateway, output) = route_value(value, bytes);
             format!("{}\t{}\t{output}", prefix_line(key), gateway.unwrap_or("-".into()))
         }
-        Form::Answers => format!("{} {}", prefix_line(key), ether_line(value)),
-        Form::Hops { timeout, bytes } => {
+        TableFormat::Answers => format!("{} {}", prefix_line(key), ether_line(value)),
+        TableFormat::Hops { timeout, bytes } => {
             let address = match bytes {
                 4 => Ipv4Addr::from(half(key, 0)).to_string(),
                 _ => of_words(key).to_string(),
@@ -391,12 +391,12 @@ fn line(form: Form, (key, value): &Entry, now: u64) -> String {
             let known = answered != 0 && now.saturating_sub(answered) <= timeout;
             format!("{address} {} {} {}", u8::from(known), ether_line(value), since(now, answered.min(now)))
         }
-        Form::Stations { .. } => {
+        TableFormat::Stations { .. } => {
             let bytes: Vec<u8> = key.iter().take(6).rev().copied().collect();
             format!("{} {}", ether_line(&bytes), wide(value, 0))
         }
-        Form::Bridge { ports } => bridge_text(value, ports),
-        Form::Flows => {
+        TableFormat::Bridge { ports } => bridge_text(value, ports),
+        TableFormat::Flows => {
             let protocol = match half(key, 12) {
                 1 => "icmp".to_owned(),
                 6 => "tcp".to_owned(),

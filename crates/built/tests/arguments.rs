@@ -3,72 +3,72 @@
 
 use std::time::Duration;
 
-use millstream_built::script::{Scripts, Surroundings};
-use millstream_built::{fill, handlers, room};
-use millstream_click::{Beat, General, Program, Source, Writers, compile_for, flatten, parse};
-use millstream_native::io::graph::{Feed, GraphRan, Sources};
-use millstream_native::io::timed::{self, Room, Timetable, run_graph_timed};
-use millstream_native::{Engine, Options};
+use millstream_built::script::{ScriptRunner, ScriptEnvironment};
+use millstream_built::{fill, handlers, queueing};
+use millstream_click::{SourceSchedule, Ablations, ClickProgram, GraphSource, HandlerWriters, compile_for, flatten, parse};
+use millstream_native::io::graph::{SourceFrames, GraphRunStats, GraphSources};
+use millstream_native::io::timed::{self, TimedQueues, ArrivalTimes, run_graph_timed};
+use millstream_native::{NativeEngine, NativeOptions};
 
 /// A run of a configuration on captures of these frames.
 struct Run {
-    program: Program,
-    engine: Engine,
-    ran: GraphRan,
+    program: ClickProgram,
+    engine: NativeEngine,
+    ran: GraphRunStats,
     /// Output and bytes of each packet.
     sent: Vec<(usize, Vec<u8>)>,
 }
 
 /// Times at which a source sends.
-fn beat(program: &Program, source: usize) -> (timed::Beat, bool) {
+fn beat(program: &ClickProgram, source: usize) -> (timed::SendSchedule, bool) {
     let sender = program.waits.senders.iter().find(|sender| sender.source == source);
     match sender.map(|sender| sender.beat) {
-        Some(Beat::Rate(rate)) => (timed::Beat::Rate(rate), true),
-        Some(Beat::Every(time)) => (timed::Beat::Every(time), true),
-        None => (timed::Beat::Rate(1_000_000), false),
+        Some(SourceSchedule::Rate(rate)) => (timed::SendSchedule::Rate(rate), true),
+        Some(SourceSchedule::Every(time)) => (timed::SendSchedule::Every(time), true),
+        None => (timed::SendSchedule::Rate(1_000_000), false),
     }
 }
 
 fn run(text: &str, frames: &[Vec<u8>]) -> Run {
     let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
     let none = |_: &str, _: Option<&str>| Err("no objects".to_owned());
-    let general = General { time: true, ..General::default() };
+    let general = Ablations { time: true, ..Ablations::default() };
     let program =
-        compile_for(&graph, &none, Writers::Scripts, general).unwrap_or_else(|e| panic!("{text}: {e:?}"));
-    let options = Options { copies: program.copies, ..Options::default() };
-    let mut engine = Engine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
+        compile_for(&graph, &none, HandlerWriters::Scripts, general).unwrap_or_else(|e| panic!("{text}: {e:?}"));
+    let options = NativeOptions { copies: program.copies, ..NativeOptions::default() };
+    let mut engine = NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
     fill(&mut engine, &program.entries).expect("filled");
     let packets: Vec<(Vec<Vec<u8>>, u64)> = program
         .sources
         .iter()
         .map(|source| match source {
-            Source::Constant(bytes, limit) => (vec![bytes.clone()], limit.unwrap_or(10_000)),
-            Source::Frames(frames, limit) => (frames.clone(), limit.unwrap_or(10_000)),
-            Source::File(_) | Source::Device(_) => (frames.to_vec(), frames.len() as u64),
+            GraphSource::Constant(bytes, limit) => (vec![bytes.clone()], limit.unwrap_or(10_000)),
+            GraphSource::Frames(frames, limit) => (frames.clone(), limit.unwrap_or(10_000)),
+            GraphSource::File(_) | GraphSource::Device(_) => (frames.to_vec(), frames.len() as u64),
         })
         .collect();
-    let feeds: Vec<Feed<'_>> = packets.iter().map(|(frames, count)| Feed { frames, count: *count }).collect();
-    let tables: Vec<Timetable<'_>> = (0..feeds.len())
+    let feeds: Vec<SourceFrames<'_>> = packets.iter().map(|(frames, count)| SourceFrames { frames, count: *count }).collect();
+    let tables: Vec<ArrivalTimes<'_>> = (0..feeds.len())
         .map(|source| {
             let (beat, paced) = beat(&program, source);
-            Timetable { stamps: &[], beat, paced }
+            ArrivalTimes { stamps: &[], beat, paced }
         })
         .collect();
-    let (pulls, mut sent) = (room::pulls(&program), Vec::new());
-    let sources = Sources { pulls: &pulls, ..Sources::from(&feeds) };
-    let mut place = Room::new(&room::spec(&program, &mut engine));
-    let mut scripts = Scripts::new(&program);
-    let take = |p: millstream_native::io::graph::Departure<'_>, _: u64| {
+    let (pulls, mut sent) = (queueing::pull_schedulers(&program), Vec::new());
+    let sources = GraphSources { pulls: &pulls, ..GraphSources::from(&feeds) };
+    let mut place = TimedQueues::new(&queueing::queue_spec(&program, &mut engine));
+    let mut scripts = ScriptRunner::new(&program);
+    let take = |p: millstream_native::io::graph::SentPacket<'_>, _: u64| {
         sent.push((p.output, p.bytes.to_vec()));
         Ok(())
     };
     let (mut out, mut errors) = (Vec::new(), Vec::new());
-    let on = |engine: &mut Engine, place: &mut Room| {
-        room::tell(&program, engine, place);
+    let on = |engine: &mut NativeEngine, place: &mut TimedQueues| {
+        queueing::publish_stats(&program, engine, place);
         let now = Duration::from_secs(1);
-        let mut around = Surroundings { program: &program, engine, now, out: &mut out, errors: &mut errors };
-        let on = scripts.serve(&mut around).expect("memory");
-        room::renew(&program, engine, place);
+        let mut around = ScriptEnvironment { program: &program, engine, now, out: &mut out, errors: &mut errors };
+        let on = scripts.run_due(&mut around).expect("memory");
+        queueing::apply_settings(&program, engine, place);
         on
     };
     let ran = run_graph_timed(
@@ -81,7 +81,7 @@ fn run(text: &str, frames: &[Vec<u8>]) -> Run {
         on,
     )
     .expect("memory");
-    room::tell(&program, &mut engine, &mut place);
+    queueing::publish_stats(&program, &mut engine, &mut place);
     assert_eq!(String::from_utf8_lossy(&errors), "", "{text}");
     Run { program, engine, ran, sent }
 }
@@ -263,10 +263,10 @@ fn there_are_buffers_for_all_copies() {
         let graph = flatten(&parse(&text).expect("parsed"), &[]).expect("flattened");
         let program = millstream_click::compile(&graph).expect("compiled");
         assert_eq!(program.copies, 23);
-        let options = Options { copies: program.copies, ..Options::default() };
+        let options = NativeOptions { copies: program.copies, ..NativeOptions::default() };
         let mut engine =
-            Engine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
-        let feeds = [Feed { frames: &frames, count: 64 }];
+            NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
+        let feeds = [SourceFrames { frames: &frames, count: 64 }];
         millstream_native::io::graph::run_graph(&mut engine, &feeds, 0, batch, |_| Ok(())).expect("memory");
         assert_eq!(handlers::read(&program, &mut engine, "d.count").expect("a handler"), "1536");
     }

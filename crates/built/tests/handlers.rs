@@ -1,31 +1,31 @@
 //! Handlers of elements as they are read and written between batches.
 
 use millstream_built::fill;
-use millstream_built::handlers::{self, Error};
-use millstream_click::{General, Program, Writers, compile_for, flatten, parse};
-use millstream_native::io::graph::{Feed, run_graph};
-use millstream_native::{Clock, Engine, Options};
+use millstream_built::handlers::{self, HandlerError};
+use millstream_click::{Ablations, ClickProgram, HandlerWriters, compile_for, flatten, parse};
+use millstream_native::io::graph::{SourceFrames, run_graph};
+use millstream_native::{ClockSource, NativeEngine, NativeOptions};
 
 const SECOND: u64 = 1_000_000_000;
 
 struct Bed {
-    program: Program,
-    engine: Engine,
+    program: ClickProgram,
+    engine: NativeEngine,
 }
 
 impl Bed {
     fn new(text: &str) -> Bed {
-        Bed::by(text, Writers::Anybody)
+        Bed::by(text, HandlerWriters::Anybody)
     }
 
-    fn by(text: &str, writers: Writers) -> Bed {
+    fn by(text: &str, writers: HandlerWriters) -> Bed {
         let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
         let none = |_: &str, _: Option<&str>| Err("no objects".to_owned());
         let program =
-            compile_for(&graph, &none, writers, General::default()).unwrap_or_else(|e| panic!("{e:?}"));
-        let engine = Engine::of_module(program.module.clone(), program.entry, &Options::default());
+            compile_for(&graph, &none, writers, Ablations::default()).unwrap_or_else(|e| panic!("{e:?}"));
+        let engine = NativeEngine::of_module(program.module.clone(), program.entry, &NativeOptions::default());
         let mut engine = engine.expect("compiled");
-        engine.set_clock(Clock::Fixed(1000 * SECOND));
+        engine.set_clock(ClockSource::Fixed(1000 * SECOND));
         fill(&mut engine, &program.entries).expect("room");
         Bed { program, engine }
     }
@@ -45,7 +45,7 @@ impl Bed {
 
     /// Output and bytes of each frame sent.
     fn sent(&mut self, frames: &[Vec<u8>]) -> Vec<(usize, Vec<u8>)> {
-        let feeds = [Feed { frames, count: frames.len() as u64 }];
+        let feeds = [SourceFrames { frames, count: frames.len() as u64 }];
         let mut sent = Vec::new();
         run_graph(&mut self.engine, &feeds, self.program.targets.len(), 4, |p| {
             sent.push((p.output, p.bytes.to_vec()));
@@ -109,7 +109,7 @@ fn several_changes_of_routes_are_all_made_or_none() {
 
 #[test]
 fn a_table_that_is_full_says_so_and_stays_as_it_was() {
-    let mut bed = Bed::by(ROUTED, Writers::Scripts);
+    let mut bed = Bed::by(ROUTED, HandlerWriters::Scripts);
     let before = bed.read("r.table");
     assert!(bed.refused("r.add 11.0.0.0/8 2").contains("no room for more than 2 entries"));
     bed.write("r.set 10.0.0.0/8 2");
@@ -139,9 +139,9 @@ fn next_hops_are_put_in_and_taken_out() {
     bed.write("q.insert 10.0.0.9 2:0:0:0:0:9");
     let sent = bed.sent(&frames);
     assert_eq!((sent[0].0, &sent[0].1[..14]), (0, &[2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 1, 8, 0][..]));
-    bed.engine.set_clock(Clock::Fixed(1002 * SECOND));
+    bed.engine.set_clock(ClockSource::Fixed(1002 * SECOND));
     assert_eq!(bed.read("q.table"), "10.0.0.9 1 02-00-00-00-00-09 2.000\n");
-    bed.engine.set_clock(Clock::Fixed(2000 * SECOND));
+    bed.engine.set_clock(ClockSource::Fixed(2000 * SECOND));
     assert!(bed.read("q.table").starts_with("10.0.0.9 0 "), "it is too old");
     bed.write("q.delete 10.0.0.9");
     assert_eq!((bed.read("q.count"), bed.outputs(&frames)), ("0".into(), vec![1]));
@@ -163,7 +163,7 @@ fn addresses_that_are_answered_for_come_and_go_and_the_first_prefix_answers() {
     let text = "FromDump(a) -> r :: ARPResponder(10.1.0.0/16 2:2:2:2:2:2, 10.0.0.0/8 1:1:1:1:1:1, \
         10.0.0.0/8 3:3:3:3:3:3, 10.2.3.4 5:5:5:5:5:5) -> ToDump(0)";
     let answer = |bed: &mut Bed, address| bed.sent(&[request(address)]).first().map(|(_, bytes)| bytes[6]);
-    for writers in [Writers::Scripts, Writers::Anybody] {
+    for writers in [HandlerWriters::Scripts, HandlerWriters::Anybody] {
         let mut bed = Bed::by(text, writers);
         let asked = [[10, 1, 0, 1], [10, 2, 0, 1], [10, 2, 3, 4]].map(|address| answer(&mut bed, address));
         assert_eq!(asked, [Some(2), Some(1), Some(1)], "the first that matches: {writers:?}");
@@ -220,20 +220,20 @@ fn settings_are_loaded_where_somebody_may_write_them_and_constants_elsewhere() {
     assert!(bed.refused("s.switch 2").contains("it takes a number from -1 to 1"));
     assert_eq!(bed.read("s.switch"), "-1");
 
-    let fixed = Bed::by(text, Writers::Scripts);
+    let fixed = Bed::by(text, HandlerWriters::Scripts);
     let loads =
         |bed: &Bed| bed.program.module.maps.values().any(|map| map.name == millstream_click::SETTINGS);
     assert!(loads(&bed) && !loads(&fixed), "what nobody writes is in the code");
     let mut fixed = fixed;
     assert_eq!(fixed.read("s.switch"), "1");
     assert!(fixed.refused("s.switch 0").contains("a constant of the code"));
-    let script = Bed::by(&format!("{text}; Script(write s.switch 0)"), Writers::Scripts);
+    let script = Bed::by(&format!("{text}; Script(write s.switch 0)"), HandlerWriters::Scripts);
     assert!(loads(&script));
 }
 
 /// Frames that a graph of these elements sends for a frame of 60 bytes, after writes to handlers of `e`, the
 /// first element.
-fn sent_with(elements: &str, writers: Writers, writes: &[&str]) -> Vec<Vec<u8>> {
+fn sent_with(elements: &str, writers: HandlerWriters, writes: &[&str]) -> Vec<Vec<u8>> {
     let mut bed = Bed::by(&format!("FromDump(a) -> e :: {elements} -> ToDump(0)"), writers);
     writes.iter().for_each(|write| bed.write(&format!("e.{write}")));
     bed.sent(&[(0..60).collect()]).into_iter().map(|(_, bytes)| bytes).collect()
@@ -275,9 +275,9 @@ fn what_handlers_write_into_headers_is_what_arguments_would() {
             "SetIPAddress(250.6.7.8) -> IPEncap(udp, 1.1.1.1, DST_ANNO)",
         ),
     ] {
-        let fixed = |elements| sent_with(elements, Writers::Scripts, &[]);
-        assert_eq!(sent_with(before, Writers::Anybody, &[]), fixed(before), "{before}");
-        assert_eq!(sent_with(before, Writers::Anybody, writes), fixed(after), "{after}");
+        let fixed = |elements| sent_with(elements, HandlerWriters::Scripts, &[]);
+        assert_eq!(sent_with(before, HandlerWriters::Anybody, &[]), fixed(before), "{before}");
+        assert_eq!(sent_with(before, HandlerWriters::Anybody, writes), fixed(after), "{after}");
         assert_ne!(fixed(before), fixed(after), "{before}");
     }
 }
@@ -366,11 +366,11 @@ fn all_elements_say_what_they_are_and_unknown_names_have_a_nearest_one() {
     assert!(bed.read("version").starts_with(|c: char| c.is_ascii_digit()));
     let wrong =
         |bed: &mut Bed, text: &str| handlers::read(&bed.program, &mut bed.engine, text).expect_err(text);
-    let Error::Unknown { near, .. } = wrong(&mut bed, "c.cuont") else { panic!("known") };
+    let HandlerError::Unknown { near, .. } = wrong(&mut bed, "c.cuont") else { panic!("known") };
     assert_eq!(near.as_deref(), Some("count"));
     let message = wrong(&mut bed, "cc.count").to_string();
     assert!(message.starts_with("there is no element \"cc\" (the nearest name is \"c\")"), "{message}");
-    assert_eq!(wrong(&mut bed, "c.reset"), Error::Unreadable("c.reset".into()));
+    assert_eq!(wrong(&mut bed, "c.reset"), HandlerError::Unreadable("c.reset".into()));
     assert_eq!(handlers::check(&bed.program, "c.reset", true), Ok(()));
     assert!(handlers::check(&bed.program, "c.count", true).is_err());
 }

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use millstream_built::script::{Idle, Scripts, Surroundings};
-use millstream_click::{Program, compile, flatten, parse};
-use millstream_native::io::graph::{Feed, run_graph};
-use millstream_native::{Engine, Options};
+use millstream_built::script::{IdleOutcome, ScriptRunner, ScriptEnvironment};
+use millstream_click::{ClickProgram, compile, flatten, parse};
+use millstream_native::io::graph::{SourceFrames, run_graph};
+use millstream_native::{NativeEngine, NativeOptions};
 
 /// A configuration with its scripts and their output.
 struct Bed {
-    program: Program,
-    engine: Engine,
-    scripts: Scripts,
+    program: ClickProgram,
+    engine: NativeEngine,
+    scripts: ScriptRunner,
     out: Vec<u8>,
     errors: Vec<u8>,
 }
@@ -20,36 +20,36 @@ impl Bed {
     fn new(text: &str) -> Bed {
         let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
         let program = compile(&graph).unwrap_or_else(|e| panic!("{e:?}"));
-        let engine = Engine::of_module(program.module.clone(), program.entry, &Options::default());
-        let scripts = Scripts::new(&program);
+        let engine = NativeEngine::of_module(program.module.clone(), program.entry, &NativeOptions::default());
+        let scripts = ScriptRunner::new(&program);
         Bed { program, engine: engine.expect("compiled"), scripts, out: Vec::new(), errors: Vec::new() }
     }
 
     fn around<T>(
         &mut self,
         milliseconds: u64,
-        what: impl FnOnce(&mut Scripts, &mut Surroundings<'_>) -> std::io::Result<T>,
+        what: impl FnOnce(&mut ScriptRunner, &mut ScriptEnvironment<'_>) -> std::io::Result<T>,
     ) -> T {
         let now = Duration::from_millis(milliseconds);
         let Bed { program, engine, scripts, out, errors } = self;
-        let mut around = Surroundings { program, engine, now, out, errors };
+        let mut around = ScriptEnvironment { program, engine, now, out, errors };
         what(scripts, &mut around).expect("written to memory")
     }
 
     /// Output at a time, and `true` if the run goes on.
     fn at(&mut self, milliseconds: u64) -> (String, bool) {
-        let on = self.around(milliseconds, Scripts::serve);
+        let on = self.around(milliseconds, ScriptRunner::run_due);
         (self.said(), on)
     }
 
     fn finish(&mut self) -> String {
-        self.around(0, Scripts::finish);
+        self.around(0, ScriptRunner::finish);
         self.said()
     }
 
     /// Output if nothing but scripts can go on.
     fn idle(&mut self) -> String {
-        while self.around(0, |scripts, around| scripts.idle(around, true)) == Idle::Again {}
+        while self.around(0, |scripts, around| scripts.idle(around, true)) == IdleOutcome::Again {}
         self.said()
     }
 
@@ -68,7 +68,7 @@ impl Bed {
 
     /// Sends so many of these frames, in turns, through the first source.
     fn frames(&mut self, frames: &[Vec<u8>], count: u64) {
-        let feeds = [Feed { frames, count }];
+        let feeds = [SourceFrames { frames, count }];
         run_graph(&mut self.engine, &feeds, self.program.targets.len(), 8, |_| Ok(())).expect("memory");
     }
 }

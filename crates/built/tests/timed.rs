@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use millstream_built::{fill, handlers, room};
-use millstream_click::{General, Program, STATE, Writers, compile_for, flatten, parse};
-use millstream_native::io::graph::{Departure, Feed, Gate, GraphRan, Sources};
-use millstream_native::io::timed::{Beat, Room, Timetable, run_graph_timed};
-use millstream_native::{Engine, Options};
+use millstream_built::{fill, handlers, queueing};
+use millstream_click::{Ablations, ClickProgram, STATE, HandlerWriters, compile_for, flatten, parse};
+use millstream_native::io::graph::{SentPacket, SourceFrames, SourceGate, GraphRunStats, GraphSources};
+use millstream_native::io::timed::{SendSchedule, TimedQueues, ArrivalTimes, run_graph_timed};
+use millstream_native::{NativeEngine, NativeOptions};
 
 const MS: u64 = 1_000_000;
 /// Time at which the captures of these tests begin.
@@ -17,20 +17,20 @@ const START: u64 = 1_700_000_000_000_000_000;
 /// A configuration that packets run through, and the packets that were sent: time since the beginning,
 /// number, output, and bytes.
 struct Bed {
-    program: Program,
-    engine: Engine,
-    room: Room,
+    program: ClickProgram,
+    engine: NativeEngine,
+    room: TimedQueues,
     sent: Vec<(u64, u64, usize, Vec<u8>)>,
 }
 
-fn compiled(text: &str) -> (Program, Engine) {
+fn compiled(text: &str) -> (ClickProgram, NativeEngine) {
     let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
-    let general = General { time: true, ..General::default() };
+    let general = Ablations { time: true, ..Ablations::default() };
     let none = |_: &str, _: Option<&str>| Err(String::new());
-    let program = compile_for(&graph, &none, Writers::Anybody, general).unwrap_or_else(|e| panic!("{e:?}"));
+    let program = compile_for(&graph, &none, HandlerWriters::Anybody, general).unwrap_or_else(|e| panic!("{e:?}"));
     assert_eq!(millstream_ir::verify::verify_module(&program.module), []);
     let mut engine =
-        Engine::of_module(program.module.clone(), program.entry, &Options::default()).expect("compiled");
+        NativeEngine::of_module(program.module.clone(), program.entry, &NativeOptions::default()).expect("compiled");
     fill(&mut engine, &program.entries).expect("filled");
     (program, engine)
 }
@@ -38,8 +38,8 @@ fn compiled(text: &str) -> (Program, Engine) {
 impl Bed {
     fn new(text: &str) -> Bed {
         let (program, mut engine) = compiled(text);
-        let room = Room::new(&room::spec(&program, &mut engine));
-        Bed { program, engine, room, sent: Vec::new() }
+        let room = TimedQueues::new(&queueing::queue_spec(&program, &mut engine));
+        Bed { program, engine, queueing, sent: Vec::new() }
     }
 
     /// Runs frames that come at these times since the beginning. `between` is called after every batch, with
@@ -47,34 +47,34 @@ impl Bed {
     fn run_while(
         &mut self,
         (times, frames): (&[u64], &[Vec<u8>]),
-        mut between: impl FnMut(&mut Program, &mut Engine, &mut Room) -> bool,
-    ) -> GraphRan {
+        mut between: impl FnMut(&mut ClickProgram, &mut NativeEngine, &mut TimedQueues) -> bool,
+    ) -> GraphRunStats {
         let Bed { program, engine, room, sent } = self;
         let stamps: Vec<u64> = times.iter().map(|time| START + time).collect();
-        let feeds: Vec<Feed<'_>> =
-            program.sources.iter().map(|_| Feed { frames, count: times.len() as u64 }).collect();
+        let feeds: Vec<SourceFrames<'_>> =
+            program.sources.iter().map(|_| SourceFrames { frames, count: times.len() as u64 }).collect();
         let tables: Vec<_> =
-            feeds.iter().map(|_| Timetable { stamps: &stamps, beat: Beat::Rate(0), paced: true }).collect();
+            feeds.iter().map(|_| ArrivalTimes { stamps: &stamps, beat: SendSchedule::Rate(0), paced: true }).collect();
         let outputs = program.targets.len();
-        let take = |p: Departure<'_>, at: u64| {
+        let take = |p: SentPacket<'_>, at: u64| {
             sent.push((at - START, p.number, p.output, p.bytes.to_vec()));
             Ok(())
         };
-        let sources = Sources::from(&feeds);
-        let on = |engine: &mut Engine, room: &mut Room| {
-            room::tell(program, engine, room);
-            let on = between(program, engine, room);
-            room::renew(program, engine, room);
+        let sources = GraphSources::from(&feeds);
+        let on = |engine: &mut NativeEngine, room: &mut TimedQueues| {
+            queueing::publish_stats(program, engine, queueing);
+            let on = between(program, engine, queueing);
+            queueing::apply_settings(program, engine, queueing);
             on
         };
-        let ran = run_graph_timed(engine, (sources, &tables), room, (outputs, 32), false, take, on);
+        let ran = run_graph_timed(engine, (sources, &tables), queueing, (outputs, 32), false, take, on);
         let ran = ran.expect("memory");
-        room::tell(&self.program, &mut self.engine, &mut self.room);
+        queueing::publish_stats(&self.program, &mut self.engine, &mut self.room);
         ran
     }
 
     /// The same, to the end. Every packet received or copied was sent, dropped, or is held.
-    fn run(&mut self, times: &[u64], frames: &[Vec<u8>]) -> GraphRan {
+    fn run(&mut self, times: &[u64], frames: &[Vec<u8>]) -> GraphRunStats {
         let ran = self.run_while((times, frames), |_, _, _| true);
         let received: u64 = ran.received.iter().sum();
         let sent: u64 = ran.sent.iter().sum();
@@ -326,10 +326,10 @@ fn a_configuration_that_takes_anothers_place_has_its_packets() {
         {
             engine.adopt(old, &[STATE]);
             let mut state = handlers::state(&mut engine);
-            assert_eq!(next.carry(&mut state, program, &handlers::state(old)), []);
+            assert_eq!(next.import_state(&mut state, program, &handlers::state(old)), []);
             handlers::set_state(&mut engine, &state);
-            let spec = room::spec(&next, &mut engine);
-            assert_eq!(room.refurnish(&spec), []);
+            let spec = queueing::queue_spec(&next, &mut engine);
+            assert_eq!(room.reconfigure(&spec), []);
             (*program, *old) = (next, engine);
         }
         true
@@ -342,8 +342,8 @@ fn a_configuration_that_takes_anothers_place_has_its_packets() {
     bed.run(&[0; 4], &frames(4, 60));
     (_, engine) = compiled("FromDump(a) -> ToDump(o)");
     let (other, _) = compiled("FromDump(a) -> other :: Queue -> RatedUnqueue(1) -> ToDump(o)");
-    let spec = room::spec(&other, &mut engine);
-    assert_eq!(bed.room.refurnish(&spec), [("q".to_owned(), 3)]);
+    let spec = queueing::queue_spec(&other, &mut engine);
+    assert_eq!(bed.room.reconfigure(&spec), [("q".to_owned(), 3)]);
     assert_eq!(bed.room.held(), 0);
 }
 
@@ -352,11 +352,11 @@ fn a_source_whose_rate_is_set_or_that_rests_makes_nothing_up_for() {
     let mut bed = Bed::new("FromDump(a) -> ToDump(o)");
     let frames = frames(1, 60);
     // Beside it another one, whose packets let time go on.
-    let (own, clock) = (Feed { frames: &frames, count: 9 }, Feed { frames: &frames, count: 100 });
-    let gate = Arc::new(Gate::default());
-    let tables = [10, 20].map(|rate| Timetable { stamps: &[], beat: Beat::Rate(rate), paced: true });
+    let (own, clock) = (SourceFrames { frames: &frames, count: 9 }, SourceFrames { frames: &frames, count: 100 });
+    let gate = Arc::new(SourceGate::default());
+    let tables = [10, 20].map(|rate| ArrivalTimes { stamps: &[], beat: SendSchedule::Rate(rate), paced: true });
     let (mut sent, mut ran, mut beginning) = (Vec::new(), 0, None);
-    let take = |p: Departure<'_>, at: u64| {
+    let take = |p: SentPacket<'_>, at: u64| {
         let at = at - *beginning.get_or_insert(at);
         if p.source == 0 {
             sent.push(at / MS);
@@ -365,8 +365,8 @@ fn a_source_whose_rate_is_set_or_that_rests_makes_nothing_up_for() {
     };
     let gates = [Some(Arc::clone(&gate))];
     let feeds = [own, clock];
-    let sources = Sources { gates: &gates, ..Sources::from(&feeds) };
-    let on = |_: &mut Engine, _: &mut Room| {
+    let sources = GraphSources { gates: &gates, ..GraphSources::from(&feeds) };
+    let on = |_: &mut NativeEngine, _: &mut TimedQueues| {
         ran += 1;
         // Batches of one packet: by turns two of the clock's and one of its own, which come at one time.
         match ran {

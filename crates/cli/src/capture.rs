@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use miette::{IntoDiagnostic, Result, miette};
-use millstream_lab::pcap::{self, Capture, CaptureReader, ETHERNET};
-use millstream_native::Arrival;
-use millstream_native::io::supply::{Origin, Record, Stream};
+use millstream_lab::pcap::{self, PcapFrames, CaptureReader, ETHERNET};
+use millstream_native::ArrivalMetadata;
+use millstream_native::io::packet_source::{PacketStreamSource, PacketRecord, PacketStream};
 
 use crate::diagnostics;
 
@@ -57,21 +57,21 @@ impl CaptureFile {
     }
 }
 
-impl Origin for CaptureFile {
-    fn open(&self) -> io::Result<Box<dyn Stream>> {
+impl PacketStreamSource for CaptureFile {
+    fn open(&self) -> io::Result<Box<dyn PacketStream>> {
         let reader = CaptureReader::open(&self.path).map_err(io::Error::other)?;
-        Ok(Box::new(Reading { reader, told: Arc::clone(&self.told) }))
+        Ok(Box::new(CaptureStream { reader, told: Arc::clone(&self.told) }))
     }
 }
 
 /// A capture file that is being read.
-struct Reading {
+struct CaptureStream {
     reader: CaptureReader,
     told: Arc<AtomicBool>,
 }
 
-impl Stream for Reading {
-    fn next(&mut self) -> io::Result<Option<Record<'_>>> {
+impl PacketStream for CaptureStream {
+    fn next(&mut self) -> io::Result<Option<PacketRecord<'_>>> {
         // The borrow of a packet would last too long.
         if !self.reader.has_next() {
             if let Some(damage) = self.reader.damage()
@@ -83,14 +83,14 @@ impl Stream for Reading {
         }
         let found = self.reader.next_record();
         Ok(found.map(|record| {
-            let arrival = Arrival { time: record.time, cut: record.cut };
-            Record { bytes: record.bytes, arrival }
+            let arrival = ArrivalMetadata { time: record.time, cut: record.cut };
+            PacketRecord { bytes: record.bytes, arrival }
         }))
     }
 }
 
 /// Prints the warnings about a file that was read.
-pub(crate) fn warn(capture: &Capture) {
+pub(crate) fn warn(capture: &PcapFrames) {
     capture.warnings.iter().for_each(|warning| diagnostics::warn(warning));
 }
 

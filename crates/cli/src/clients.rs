@@ -19,7 +19,7 @@ const CHUNK: usize = 16 << 10;
 
 /// A line of a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Line {
+pub(crate) enum ClientLine {
     /// Includes its line end, unless the client closed the connection.
     Whole(Vec<u8>),
     /// Longer than allowed. Nothing more can be read from this client.
@@ -28,24 +28,24 @@ pub(crate) enum Line {
 
 /// A connected client.
 #[derive(Debug)]
-pub(crate) struct Client {
+pub(crate) struct ClientConnection {
     stream: UnixStream,
     /// Bytes read that are not a full line yet.
     buffer: Vec<u8>,
     /// Deadline of the request that is being read.
     until: Option<Instant>,
-    place: Arc<Place>,
+    place: Arc<ClientState>,
 }
 
 /// The shared part of a client's state.
 #[derive(Debug)]
-struct Place {
+struct ClientState {
     stream: UnixStream,
     /// Time of its last activity; [`None`] while a request is read or answered.
     silent_since: Mutex<Option<Instant>>,
 }
 
-impl Place {
+impl ClientState {
     fn silent_since(&self) -> Option<Instant> {
         *self.silent_since.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -59,10 +59,10 @@ impl Place {
 pub(crate) fn serve(
     listener: &UnixListener,
     refusal: &[u8],
-    talk: impl Fn(&mut Client) -> io::Result<()> + Send + Sync + 'static,
+    talk: impl Fn(&mut ClientConnection) -> io::Result<()> + Send + Sync + 'static,
 ) {
     let talk = Arc::new(talk);
-    let places: Arc<Mutex<Vec<Arc<Place>>>> = Arc::default();
+    let places: Arc<Mutex<Vec<Arc<ClientState>>>> = Arc::default();
     for stream in listener.incoming() {
         let stream = match stream {
             Ok(stream) => stream,
@@ -81,8 +81,8 @@ pub(crate) fn serve(
 
 fn admit(
     mut stream: UnixStream,
-    places: &Arc<Mutex<Vec<Arc<Place>>>>,
-    talk: &Arc<impl Fn(&mut Client) -> io::Result<()> + Send + Sync + 'static>,
+    places: &Arc<Mutex<Vec<Arc<ClientState>>>>,
+    talk: &Arc<impl Fn(&mut ClientConnection) -> io::Result<()> + Send + Sync + 'static>,
     refusal: &[u8],
 ) -> io::Result<()> {
     {
@@ -98,11 +98,11 @@ fn admit(
         }
     }
     let place =
-        Arc::new(Place { stream: stream.try_clone()?, silent_since: Mutex::new(Some(Instant::now())) });
-    let mut client = Client { stream, buffer: Vec::new(), until: None, place: Arc::clone(&place) };
+        Arc::new(ClientState { stream: stream.try_clone()?, silent_since: Mutex::new(Some(Instant::now())) });
+    let mut client = ClientConnection { stream, buffer: Vec::new(), until: None, place: Arc::clone(&place) };
     places.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&place));
     // Frees its place however the thread ends.
-    let leave = Leave { place, places: Arc::clone(places) };
+    let leave = ClientGuard { place, places: Arc::clone(places) };
     let talk = Arc::clone(talk);
     std::thread::Builder::new().spawn(move || {
         let _leave = leave;
@@ -113,32 +113,32 @@ fn admit(
     Ok(())
 }
 
-struct Leave {
-    place: Arc<Place>,
-    places: Arc<Mutex<Vec<Arc<Place>>>>,
+struct ClientGuard {
+    place: Arc<ClientState>,
+    places: Arc<Mutex<Vec<Arc<ClientState>>>>,
 }
 
-impl Drop for Leave {
+impl Drop for ClientGuard {
     fn drop(&mut self) {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         places.retain(|p| !Arc::ptr_eq(p, &self.place));
     }
 }
 
-impl Client {
+impl ClientConnection {
     /// The next line, of at most so many bytes; [`None`] if there is none.
-    pub(crate) fn line(&mut self, longest: u64) -> io::Result<Option<Line>> {
+    pub(crate) fn read_line(&mut self, longest: u64) -> io::Result<Option<ClientLine>> {
         let longest = usize::try_from(longest).unwrap_or(usize::MAX);
         self.until = (!self.buffer.is_empty()).then(|| Instant::now() + DEADLINE);
         let mut looked = 0;
         loop {
             if let Some(end) = self.buffer[looked..].iter().position(|b| *b == b'\n') {
                 let end = looked + end + 1;
-                return Ok(Some(if end > longest { Line::TooLong } else { self.taken(end) }));
+                return Ok(Some(if end > longest { ClientLine::TooLong } else { self.taken(end) }));
             }
             looked = self.buffer.len();
             if looked >= longest {
-                return Ok(Some(Line::TooLong));
+                return Ok(Some(ClientLine::TooLong));
             }
             if self.fill()? == 0 {
                 let left = self.buffer.len();
@@ -148,7 +148,7 @@ impl Client {
     }
 
     /// So many bytes after a line, by its deadline.
-    pub(crate) fn exactly(&mut self, length: usize) -> io::Result<Vec<u8>> {
+    pub(crate) fn read_exactly(&mut self, length: usize) -> io::Result<Vec<u8>> {
         while self.buffer.len() < length {
             if self.fill()? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
@@ -157,8 +157,8 @@ impl Client {
         Ok(self.buffer.drain(..length).collect())
     }
 
-    fn taken(&mut self, end: usize) -> Line {
-        Line::Whole(self.buffer.drain(..end).collect())
+    fn taken(&mut self, end: usize) -> ClientLine {
+        ClientLine::Whole(self.buffer.drain(..end).collect())
     }
 
     /// Reads available bytes. Waits for the first byte of a request without a limit, for more until the
@@ -180,7 +180,7 @@ impl Client {
     }
 }
 
-impl Write for Client {
+impl Write for ClientConnection {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write_all(bytes).map(|()| bytes.len())
     }
@@ -235,14 +235,14 @@ mod tests {
             let listener = UnixListener::bind(&path).expect("bound");
             std::thread::spawn(move || {
                 serve(&listener, b"full\n", |client| {
-                    while let Some(line) = client.line(LONGEST)? {
+                    while let Some(line) = client.read_line(LONGEST)? {
                         match line {
-                            Line::Whole(line) if line == b"three\n" => {
-                                let bytes = client.exactly(3)?;
+                            ClientLine::Whole(line) if line == b"three\n" => {
+                                let bytes = client.read_exactly(3)?;
                                 client.write_all(&bytes)?;
                             }
-                            Line::Whole(line) => client.write_all(&line)?,
-                            Line::TooLong => return client.write_all(b"too long\n"),
+                            ClientLine::Whole(line) => client.write_all(&line)?,
+                            ClientLine::TooLong => return client.write_all(b"too long\n"),
                         }
                     }
                     Ok(())

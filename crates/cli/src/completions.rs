@@ -9,13 +9,13 @@ use crate::exit::Exit;
 
 /// Flags of `millstream completions`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct CompletionsArgs {
     /// The shell to complete for
     shell: Shell,
 }
 
 /// Runs the command.
-pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
+pub(crate) fn run(args: &CompletionsArgs) -> Result<ExitCode, miette::Report> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut crate::Cli::command(), "millstream", &mut script);
     out!("{}", String::from_utf8_lossy(&script));

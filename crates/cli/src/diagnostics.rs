@@ -34,15 +34,15 @@ pub(crate) fn warn(text: &str) {
 
 /// A text and its name, of which only a part is shown.
 #[derive(Clone, Debug)]
-pub(crate) struct Excerpt {
+pub(crate) struct TextExcerpt {
     name: String,
     text: Arc<str>,
 }
 
-impl Excerpt {
+impl TextExcerpt {
     /// A text of a file with this name.
-    pub(crate) fn new(name: &str, text: &str) -> Excerpt {
-        Excerpt { name: name.to_owned(), text: text.into() }
+    pub(crate) fn new(name: &str, text: &str) -> TextExcerpt {
+        TextExcerpt { name: name.to_owned(), text: text.into() }
     }
 
     /// The span from one byte to another for the renderer: inside the text, not beyond the shown part of its
@@ -84,7 +84,7 @@ impl Excerpt {
     }
 }
 
-impl SourceCode for Excerpt {
+impl SourceCode for TextExcerpt {
     fn read_span<'a>(
         &'a self,
         span: &SourceSpan,
@@ -116,11 +116,11 @@ impl SourceCode for Excerpt {
 mod tests {
     use miette::{LabeledSpan, MietteDiagnostic, Report};
 
-    use super::{Excerpt, MOST};
+    use super::{TextExcerpt, MOST};
 
     /// Excerpt for a text whose bytes `from..to` are wrong.
     fn shown(text: &str, from: usize, to: usize) -> String {
-        let source = Excerpt::new("a.click", text);
+        let source = TextExcerpt::new("a.click", text);
         let label = LabeledSpan::new_with_span(Some("here".into()), source.place(from, to));
         let report = Report::new(MietteDiagnostic::new("wrong").with_label(label)).with_source_code(source);
         format!("{report:?}")

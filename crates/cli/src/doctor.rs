@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::process::{Command, ExitCode};
 
-use millstream_kernel::probe::{self, Outcome};
+use millstream_kernel::probe::{self, ProbeOutcome};
 use millstream_kernel::{MOUNT, possible_cpus};
 use millstream_specialize::guard::Guard;
 use serde::Serialize;
@@ -15,7 +15,7 @@ use crate::exit::Exit;
 
 /// Flags of `millstream doctor`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct DoctorArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -24,7 +24,7 @@ pub(crate) struct Args {
 /// Outcome of a check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Status {
+enum CheckStatus {
     /// As it should be.
     Ok,
     /// Something works less well, or by another mechanism, without it.
@@ -36,9 +36,9 @@ enum Status {
 }
 
 #[derive(Clone, Debug, Serialize)]
-struct Check {
+struct SystemCheck {
     name: &'static str,
-    status: Status,
+    status: CheckStatus,
     found: String,
     /// Features that need it.
     needed_for: &'static str,
@@ -47,48 +47,48 @@ struct Check {
     advice: Option<String>,
 }
 
-impl Check {
+impl SystemCheck {
     fn info(name: &'static str, found: impl Into<String>, needed_for: &'static str) -> Self {
-        Check { name, status: Status::Info, found: found.into(), needed_for, advice: None }
+        SystemCheck { name, status: CheckStatus::Info, found: found.into(), needed_for, advice: None }
     }
 
     /// A check by experiment; `status` and `advice` apply if it fails.
     fn probed(
         name: &'static str,
-        outcome: Outcome,
-        status: Status,
+        outcome: ProbeOutcome,
+        status: CheckStatus,
         needed_for: &'static str,
         advice: &str,
     ) -> Self {
         match outcome {
-            Outcome::Yes => {
-                Check { name, status: Status::Ok, found: "works".to_owned(), needed_for, advice: None }
+            ProbeOutcome::Yes => {
+                SystemCheck { name, status: CheckStatus::Ok, found: "works".to_owned(), needed_for, advice: None }
             }
-            Outcome::No(found) => Check { name, status, found, needed_for, advice: Some(advice.to_owned()) },
-            Outcome::Forbidden(found) => {
+            ProbeOutcome::No(found) => SystemCheck { name, status, found, needed_for, advice: Some(advice.to_owned()) },
+            ProbeOutcome::Forbidden(found) => {
                 let advice = if lacking().is_empty() { advice } else { "run as root, to be able to tell" };
-                Check { name, status, found, needed_for, advice: Some(advice.to_owned()) }
+                SystemCheck { name, status, found, needed_for, advice: Some(advice.to_owned()) }
             }
         }
     }
 }
 
 #[derive(Serialize)]
-struct Report {
+struct DoctorReport {
     schema: u32,
     ready: bool,
-    checks: Vec<Check>,
+    checks: Vec<SystemCheck>,
 }
 
 /// Runs the command.
-pub(crate) fn run(args: Args) -> Result<ExitCode, miette::Report> {
+pub(crate) fn run(args: DoctorArgs) -> Result<ExitCode, miette::Report> {
     let mut checks = machine();
     checks.extend(permissions());
     checks.extend(settings());
     checks.extend(hooks());
     checks.extend(tools());
-    let ready = checks.iter().all(|c| c.status != Status::Missing);
-    let report = Report { schema: 1, ready, checks };
+    let ready = checks.iter().all(|c| c.status != CheckStatus::Missing);
+    let report = DoctorReport { schema: 1, ready, checks };
     if args.json {
         outln!("{}", serde_json::to_string_pretty(&report).map_err(|e| miette::miette!("{e}"))?);
     } else {
@@ -97,15 +97,15 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, miette::Report> {
     Ok(if ready { Exit::Done } else { Exit::NotPermitted }.into())
 }
 
-fn text(report: &Report) -> String {
+fn text(report: &DoctorReport) -> String {
     let mut out = String::new();
     let width = report.checks.iter().map(|c| c.name.len()).max().unwrap_or(0);
     for c in &report.checks {
         let mark = match c.status {
-            Status::Ok => "ok     ",
-            Status::Limited => "limited",
-            Status::Missing => "MISSING",
-            Status::Info => "-      ",
+            CheckStatus::Ok => "ok     ",
+            CheckStatus::Limited => "limited",
+            CheckStatus::Missing => "MISSING",
+            CheckStatus::Info => "-      ",
         };
         let _ = writeln!(out, "{mark}  {:width$}  {}", c.name, c.found);
         if let Some(advice) = &c.advice {
@@ -123,18 +123,18 @@ fn read(path: &str) -> Option<String> {
     Some(std::fs::read_to_string(path).ok()?.trim().to_owned())
 }
 
-fn machine() -> Vec<Check> {
+fn machine() -> Vec<SystemCheck> {
     let release = read("/proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".to_owned());
     let cpus = possible_cpus().map_or_else(|e| e.to_string(), |n| n.to_string());
     let mut out = vec![
-        Check::info("kernel", release, "everything"),
-        Check::info("possible CPUs", cpus, "the size of per-CPU values"),
+        SystemCheck::info("kernel", release, "everything"),
+        SystemCheck::info("possible CPUs", cpus, "the size of per-CPU values"),
     ];
     let arch = std::env::consts::ARCH;
     let known = arch == "x86_64";
-    out.push(Check {
+    out.push(SystemCheck {
         name: "architecture",
-        status: if known { Status::Ok } else { Status::Limited },
+        status: if known { CheckStatus::Ok } else { CheckStatus::Limited },
         found: arch.to_owned(),
         needed_for: "the costs that the optimizer reckons with",
         advice: (!known).then(|| "results are right, but tuned for x86-64".to_owned()),
@@ -146,27 +146,27 @@ fn machine() -> Vec<Check> {
 const CAPABILITIES: [(&str, u32); 4] =
     [("CAP_NET_ADMIN", 12), ("CAP_SYS_ADMIN", 21), ("CAP_PERFMON", 38), ("CAP_BPF", 39)];
 
-fn permissions() -> Vec<Check> {
+fn permissions() -> Vec<SystemCheck> {
     vec![
         capabilities(),
-        Check::probed(
+        SystemCheck::probed(
             "BPF",
             probe::bpf(),
-            Status::Missing,
+            CheckStatus::Missing,
             "verify, run, lab",
             "run as root, outside of containers that filter bpf(2)",
         ),
-        Check::probed(
+        SystemCheck::probed(
             "objects by id",
             probe::enumeration(),
-            Status::Missing,
+            CheckStatus::Missing,
             "adopting attached programs, finding writers of maps",
             "run as root, or with CAP_SYS_ADMIN",
         ),
-        Check::probed(
+        SystemCheck::probed(
             "kernel BTF",
             probe::kernel_btf(),
-            Status::Missing,
+            CheckStatus::Missing,
             "CO-RE, kernel functions, the guard",
             "use a kernel built with CONFIG_DEBUG_INFO_BTF",
         ),
@@ -181,12 +181,12 @@ fn lacking() -> Vec<&'static str> {
     CAPABILITIES.iter().filter(|(_, bit)| held >> bit & 1 == 0).map(|(name, _)| *name).collect()
 }
 
-fn capabilities() -> Check {
+fn capabilities() -> SystemCheck {
     let lacking = lacking();
     let fine = lacking.is_empty();
-    Check {
+    SystemCheck {
         name: "capabilities",
-        status: if fine { Status::Ok } else { Status::Missing },
+        status: if fine { CheckStatus::Ok } else { CheckStatus::Missing },
         found: if fine { "all held".to_owned() } else { format!("lacking {}", lacking.join(", ")) },
         needed_for: "verify, run, lab",
         advice: (!fine).then(|| "run as root".to_owned()),
@@ -194,33 +194,33 @@ fn capabilities() -> Check {
 }
 
 /// A number of /proc/sys that should be `want`.
-fn sysctl(name: &'static str, want: i64, status: Status, needed_for: &'static str) -> Check {
+fn sysctl(name: &'static str, want: i64, status: CheckStatus, needed_for: &'static str) -> SystemCheck {
     let file = name.replace('.', "/");
     let (found, fine) = match probe::sysctl(&file) {
         Ok(n) => (n.to_string(), n == want),
         // Without the file, the kernel has the feature compiled in (or has none of that name): not wrong.
-        Err(e) => return Check::info(name, e.to_string(), needed_for),
+        Err(e) => return SystemCheck::info(name, e.to_string(), needed_for),
     };
-    Check {
+    SystemCheck {
         name,
-        status: if fine { Status::Ok } else { status },
+        status: if fine { CheckStatus::Ok } else { status },
         found,
         needed_for,
         advice: (!fine).then(|| format!("sysctl {name}={want}")),
     }
 }
 
-fn settings() -> Vec<Check> {
+fn settings() -> Vec<SystemCheck> {
     let lockdown = probe::lockdown();
     let mounted = probe::bpf_filesystems().unwrap_or_default();
     let mut out = vec![
-        sysctl("net.core.bpf_jit_enable", 1, Status::Missing, "speed: without the JIT nothing is fast"),
-        sysctl("net.core.bpf_jit_harden", 0, Status::Limited, "speed: hardening blinds every constant"),
-        sysctl("kernel.bpf_stats_enabled", 0, Status::Limited, "speed: statistics cost 45 ns per packet"),
+        sysctl("net.core.bpf_jit_enable", 1, CheckStatus::Missing, "speed: without the JIT nothing is fast"),
+        sysctl("net.core.bpf_jit_harden", 0, CheckStatus::Limited, "speed: hardening blinds every constant"),
+        sysctl("kernel.bpf_stats_enabled", 0, CheckStatus::Limited, "speed: statistics cost 45 ns per packet"),
     ];
-    out.push(Check {
+    out.push(SystemCheck {
         name: "lockdown",
-        status: if lockdown == "confidentiality" { Status::Missing } else { Status::Ok },
+        status: if lockdown == "confidentiality" { CheckStatus::Missing } else { CheckStatus::Ok },
         needed_for: "tracing programs, which guard specialised code",
         advice: (lockdown == "confidentiality").then(|| "boot with lockdown=integrity or none".to_owned()),
         found: lockdown,
@@ -229,12 +229,12 @@ fn settings() -> Vec<Check> {
     let limits = read("/proc/self/limits").unwrap_or_default();
     let memlock = limits.lines().find_map(|l| l.strip_prefix("Max locked memory"));
     let memlock = memlock.and_then(|l| l.split_whitespace().next()).unwrap_or("unknown");
-    out.push(Check::info("locked memory", memlock, "kernels before 5.11 only, which charge maps to it"));
+    out.push(SystemCheck::info("locked memory", memlock, "kernels before 5.11 only, which charge maps to it"));
     out
 }
 
 /// Checks for a place for pins, and that others cannot create directories there.
-fn bpf_filesystem(mounted: &[String]) -> Check {
+fn bpf_filesystem(mounted: &[String]) -> SystemCheck {
     let open = |at: &&String| std::fs::metadata(at).is_ok_and(|m| m.mode() & 0o022 != 0);
     let open: Vec<&str> = mounted.iter().filter(open).map(String::as_str).collect();
     let (found, advice) = match (mounted, open.as_slice()) {
@@ -245,9 +245,9 @@ fn bpf_filesystem(mounted: &[String]) -> Check {
             Some(format!("chmod 0700 {}; or mount it so: {MOUNT}", open.join(" "))),
         ),
     };
-    Check {
+    SystemCheck {
         name: "BPF file system",
-        status: if advice.is_some() { Status::Limited } else { Status::Ok },
+        status: if advice.is_some() { CheckStatus::Limited } else { CheckStatus::Ok },
         found,
         needed_for: "pinned maps, links that outlive the process",
         advice,
@@ -255,93 +255,93 @@ fn bpf_filesystem(mounted: &[String]) -> Check {
 }
 
 /// The guard itself, loaded, attached and removed again.
-fn guard() -> Outcome {
+fn guard() -> ProbeOutcome {
     match Guard::attach() {
-        Ok(_) => Outcome::Yes,
-        Err(e) if e.is_forbidden() => Outcome::Forbidden(e.to_string()),
-        Err(e) => Outcome::No(e.to_string()),
+        Ok(_) => ProbeOutcome::Yes,
+        Err(e) if e.is_forbidden() => ProbeOutcome::Forbidden(e.to_string()),
+        Err(e) => ProbeOutcome::No(e.to_string()),
     }
 }
 
 /// Mechanism by which TC programs are attached.
-fn tc() -> Check {
+fn tc() -> SystemCheck {
     let (name, needed_for) = ("TC programs", "run, daemon with TC programs");
     let (links, found) = (probe::tcx(), "works by filters of clsact");
-    let filters = if links.is_yes() { Outcome::Yes } else { probe::clsact() };
+    let filters = if links.is_yes() { ProbeOutcome::Yes } else { probe::clsact() };
     if !links.is_yes() && filters.is_yes() {
         let advice = "use Linux 6.6 or later, where programs are exchanged by compare and swap";
-        let status = Status::Limited;
-        return Check { name, status, found: found.to_owned(), needed_for, advice: Some(advice.to_owned()) };
+        let status = CheckStatus::Limited;
+        return SystemCheck { name, status, found: found.to_owned(), needed_for, advice: Some(advice.to_owned()) };
     }
-    Check::probed(name, filters, Status::Limited, needed_for, "use Linux 6.6 or later, or CONFIG_NET_CLS_BPF")
+    SystemCheck::probed(name, filters, CheckStatus::Limited, needed_for, "use Linux 6.6 or later, or CONFIG_NET_CLS_BPF")
 }
 
-fn hooks() -> Vec<Check> {
+fn hooks() -> Vec<SystemCheck> {
     vec![
-        Check::probed(
+        SystemCheck::probed(
             "native XDP on veth",
             probe::native_xdp_on_veth(),
-            Status::Missing,
+            CheckStatus::Missing,
             "lab, demo",
             "use a kernel with CONFIG_VETH, and namespaces permitted",
         ),
-        Check::probed(
+        SystemCheck::probed(
             "live frames",
             probe::live_frames(),
-            Status::Missing,
+            CheckStatus::Missing,
             "lab, demo",
             "use Linux 5.18 or later",
         ),
         tc(),
-        Check::probed(
+        SystemCheck::probed(
             "guard",
             guard(),
-            Status::Missing,
+            CheckStatus::Missing,
             "run, daemon, demo",
             "use Linux 5.10 or later with BTF and CONFIG_FTRACE_SYSCALLS",
         ),
-        Check::probed(
+        SystemCheck::probed(
             "atomic exchanges",
             probe::fetching_atomics(),
-            Status::Limited,
+            CheckStatus::Limited,
             "writes that leave specialised code of other tables running",
             "use Linux 5.12 or later; before, each write to a table stops all specialised code of its \
              program until that is approved again",
         ),
-        Check::probed(
+        SystemCheck::probed(
             "coarse clock",
             probe::coarse_clock(),
-            Status::Limited,
+            CheckStatus::Limited,
             "the speed of switch, nat and balancer",
             "use Linux 5.11 or later; before, the exact clock is read in its place",
         ),
-        Check::probed(
+        SystemCheck::probed(
             "hardware counters",
             probe::hardware_counters(),
-            Status::Limited,
+            CheckStatus::Limited,
             "counting instructions and misses",
             "executed instructions are counted in the interpreter in their place",
         ),
     ]
 }
 
-fn tools() -> Vec<Check> {
+fn tools() -> Vec<SystemCheck> {
     let version = |program: &str| {
         let out = Command::new(program).arg("--version").output().ok()?;
         Some(String::from_utf8_lossy(&out.stdout).lines().next().unwrap_or_default().to_owned())
     };
     let clang = ["clang-19", "clang"].into_iter().find_map(version);
-    let clang = Check {
+    let clang = SystemCheck {
         name: "clang",
-        status: if clang.is_some() { Status::Ok } else { Status::Limited },
+        status: if clang.is_some() { CheckStatus::Ok } else { CheckStatus::Limited },
         needed_for: "building the data planes under programs/; never at run time",
         advice: clang.is_none().then(|| "install clang-19".to_owned()),
         found: clang.unwrap_or_else(|| "not found".to_owned()),
     };
     // A build with DPDK does not start without it.
-    let dpdk = dpdk::version().map(|found| Check {
+    let dpdk = dpdk::version().map(|found| SystemCheck {
         name: "DPDK",
-        status: Status::Ok,
+        status: CheckStatus::Ok,
         found,
         needed_for: "--io dpdk:DEVICE",
         advice: None,

@@ -4,35 +4,35 @@ use std::io;
 use std::process::ExitCode;
 
 use miette::{IntoDiagnostic, Result, miette};
-use millstream_click::Program;
-use millstream_native::Engine;
-use millstream_native::io::dpdk::{self, Error};
-use millstream_native::io::floor::Floor;
-use millstream_native::io::graph::{Ends, GraphRan};
-use millstream_native::io::queues::{Metadata, Plan};
-use millstream_native::io::{Crew, Ran};
+use millstream_click::ClickProgram;
+use millstream_native::NativeEngine;
+use millstream_native::io::dpdk::{self, DpdkError};
+use millstream_native::io::safepoint::Safepoint;
+use millstream_native::io::graph::{GraphPortNumbers, GraphRunStats};
+use millstream_native::io::queues::{BufferMode, ServeConfig};
+use millstream_native::io::{WorkerHooks, RunStats};
 
-use crate::click::places::{Places, Said, device_of, places};
+use crate::click::device_ports::{DevicePorts, DevicePortSpec, device_of, assign_ports};
 use crate::exit::Exit;
 use crate::native::LostBefore;
-use crate::native::control::Control;
-use crate::native::live::Until;
-use crate::native::taken::Kept;
+use crate::native::control::MapControlSocket;
+use crate::native::live::StopCondition;
+use crate::native::port_options::MetadataMode;
 
 /// Batch size, and the buffers that packets are in.
-pub(crate) type Taking = (u32, Kept);
+pub(crate) type DpdkPortOptions = (u32, MetadataMode);
 
-fn taking((batch, kept): Taking) -> (usize, Metadata) {
+fn taking((batch, kept): DpdkPortOptions) -> (usize, BufferMode) {
     let metadata = match kept {
-        Kept::Copy => Metadata::Copy,
-        Kept::Overlay | Kept::Exchange => Metadata::InPlace,
+        MetadataMode::Copy => BufferMode::Copy,
+        MetadataMode::Overlay | MetadataMode::Exchange => BufferMode::InPlace,
     };
     (batch as usize, metadata)
 }
 
 /// Flags of builds with DPDK.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Flags {
+pub(crate) struct DpdkArgs {
     /// Arguments of DPDK's environment (EAL), with --io dpdk:...
     #[arg(
         long,
@@ -43,10 +43,10 @@ pub(crate) struct Flags {
     eal: String,
 }
 
-impl Flags {
-    fn open(&self, devices: &[String], workers: u32, first: u32) -> Result<Result<dpdk::Ports, ExitCode>> {
+impl DpdkArgs {
+    fn open(&self, devices: &[String], workers: u32, first: u32) -> Result<Result<dpdk::DpdkPortSet, ExitCode>> {
         let eal: Vec<String> = self.eal.split_whitespace().map(str::to_owned).collect();
-        match dpdk::Ports::open(&eal, devices, workers as u16, first) {
+        match dpdk::DpdkPortSet::open(&eal, devices, workers as u16, first) {
             Ok(ports) => Ok(Ok(ports)),
             Err(e) if e.is_input() => Err(miette!(help = help(&e), "--io dpdk:...: {e}")),
             Err(e) => {
@@ -57,13 +57,13 @@ impl Flags {
     }
 }
 
-fn help(error: &Error) -> &'static str {
+fn help(error: &DpdkError) -> &'static str {
     match error {
-        Error::NoPort(_) | Error::Eal { errno: libc::ENODEV, .. } => {
+        DpdkError::NoPort(_) | DpdkError::Eal { errno: libc::ENODEV, .. } => {
             "devices are virtual ones (net_pcap0,rx_pcap=FILE; net_null0; net_tap0) or PCI addresses, bound to a \
              driver that DPDK can use"
         }
-        Error::Eal { .. } => "what DPDK says of it is above; `--eal ARGUMENTS` has other arguments",
+        DpdkError::Eal { .. } => "what DPDK says of it is above; `--eal ARGUMENTS` has other arguments",
         _ => "what DPDK says of it may be above",
     }
 }
@@ -75,13 +75,13 @@ pub(crate) fn version() -> Option<String> {
 
 /// Opens ports for these devices; to XDP programs they are interfaces from `first` on.
 pub(crate) fn of_program(
-    flags: &Flags,
+    flags: &DpdkArgs,
     devices: &str,
     workers: u32,
     first: u32,
-) -> Result<Result<Ports, ExitCode>> {
+) -> Result<Result<DpdkDevicePorts, ExitCode>> {
     let opened = flags.open(&list(devices)?, workers, first)?;
-    Ok(opened.map(|ports| Ports { ports, sources: Vec::new(), outputs: Vec::new() }))
+    Ok(opened.map(|ports| DpdkDevicePorts { ports, sources: Vec::new(), outputs: Vec::new() }))
 }
 
 /// Splits devices at `;`: they contain commas.
@@ -94,19 +94,19 @@ fn list(devices: &str) -> Result<Vec<String>> {
 }
 
 /// Ports, and the port of each source and output of a configuration.
-pub(crate) struct Ports {
-    ports: dpdk::Ports,
+pub(crate) struct DpdkDevicePorts {
+    ports: dpdk::DpdkPortSet,
     sources: Vec<usize>,
     outputs: Vec<usize>,
 }
 
 /// Ports for the devices of a configuration, if they are DPDK's.
 pub(crate) fn of_graph(
-    flags: &Flags,
+    flags: &DpdkArgs,
     specs: &[String],
-    program: &Program,
+    program: &ClickProgram,
     workers: u32,
-) -> Result<Result<Option<Ports>, ExitCode>> {
+) -> Result<Result<Option<DpdkDevicePorts>, ExitCode>> {
     let found: Vec<_> = specs.iter().filter_map(|text| device_of(text, |word| word == "dpdk")).collect();
     if found.is_empty() {
         return Ok(Ok(None));
@@ -121,20 +121,20 @@ pub(crate) fn of_graph(
     }
     let said = |(device, what): (_, &str)| {
         let devices = what.split_once(':').map_or("", |(_, devices)| devices);
-        Ok(Said { device, ports: list(devices)? })
+        Ok(DevicePortSpec { device, ports: list(devices)? })
     };
     let said = found.into_iter().map(said).collect::<Result<_>>()?;
-    let Places { ports: devices, sources, outputs } = places(said, program, "devices of DPDK")?;
+    let DevicePorts { ports: devices, sources, outputs } = assign_ports(said, program, "devices of DPDK")?;
     let sources = sources.into_iter().collect::<Option<_>>().ok_or_else(|| {
         miette!("--io dpdk:...: the configuration has sources of packets that are no devices")
     })?;
     let outputs = outputs.into_iter().collect::<Option<_>>();
     let outputs = outputs.ok_or_else(|| miette!("--io dpdk:...: the configuration writes files"))?;
     let opened = flags.open(&devices, workers, 0)?;
-    Ok(opened.map(|ports| Some(Ports { ports, sources, outputs })))
+    Ok(opened.map(|ports| Some(DpdkDevicePorts { ports, sources, outputs })))
 }
 
-impl Ports {
+impl DpdkDevicePorts {
     /// Description of all ports.
     pub(crate) fn description(&self) -> String {
         self.ports.names().join(", ")
@@ -147,34 +147,34 @@ impl Ports {
 
     /// Packets lost before they arrived here.
     pub(crate) fn lost(&self) -> LostBefore {
-        let dpdk::Lost { no_room, unfit } = self.ports.lost();
+        let dpdk::DpdkDropCounts { no_room, unfit } = self.ports.lost();
         LostBefore { no_room, unfit }
     }
 
     /// Runs an XDP program on incoming packets, until the limit.
     pub(crate) fn run(
         &mut self,
-        engine: &mut Engine,
-        taken: Taking,
-        until: &Until,
-        control: Option<&Control>,
-    ) -> Result<Ran> {
-        let mut attend = |floor: &Floor<'_>| control.iter().for_each(|control| control.attend(floor));
-        let run = |plan: &Plan<'_>, crew: &Crew<'_>| self.ports.run(engine, plan, crew, Some(&mut attend));
-        until.during(taking(taken), run).into_diagnostic()
+        engine: &mut NativeEngine,
+        taken: DpdkPortOptions,
+        until: &StopCondition,
+        control: Option<&MapControlSocket>,
+    ) -> Result<RunStats> {
+        let mut attend = |floor: &Safepoint<'_>| control.iter().for_each(|control| control.serve_until_done(floor));
+        let run = |plan: &ServeConfig<'_>, crew: &WorkerHooks<'_>| self.ports.run(engine, plan, crew, Some(&mut attend));
+        until.run_until(taking(taken), run).into_diagnostic()
     }
 
     /// Runs a graph on incoming packets. `between` is called between batches; with several workers now and
     /// then, when all of them are between two.
     pub(crate) fn run_graph(
         &mut self,
-        engine: &mut Engine,
-        taken: Taking,
-        until: &Until,
-        between: Option<impl FnMut(&mut Engine) -> bool>,
-    ) -> io::Result<GraphRan> {
-        let Ports { ports, sources, outputs } = self;
-        let ends = Ends { sources, outputs };
-        until.during(taking(taken), |plan, crew| ports.run_graph(engine, &ends, plan, crew, between))
+        engine: &mut NativeEngine,
+        taken: DpdkPortOptions,
+        until: &StopCondition,
+        between: Option<impl FnMut(&mut NativeEngine) -> bool>,
+    ) -> io::Result<GraphRunStats> {
+        let DpdkDevicePorts { ports, sources, outputs } = self;
+        let ends = GraphPortNumbers { sources, outputs };
+        until.run_until(taking(taken), |plan, crew| ports.run_graph(engine, &ends, plan, crew, between))
     }
 }

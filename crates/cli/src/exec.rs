@@ -9,15 +9,15 @@ use std::time::Duration;
 
 use miette::{Context as _, IntoDiagnostic, Result, miette};
 use millstream_bpf::raw::{lift_raw, lower_raw};
-use millstream_interp::bytecode::{Interpreter, Program};
-use millstream_interp::{Context, Machine};
-use millstream_isa::{Raw, decode_all};
-use millstream_passes::{Pipeline, Session, Target};
-use millstream_prove::{Evaluator, Limits};
+use millstream_interp::bytecode::{BytecodeInterpreter, DecodedProgram};
+use millstream_interp::{ContextKind, MachineState};
+use millstream_isa::{RawInsn, decode_all};
+use millstream_passes::{PassPipeline, PassSession, TargetInfo};
+use millstream_prove::{SymbolicProgram, ProofLimits};
 
 /// Reads instructions as hexadecimal bytes from standard input and prints r0 in hexadecimal.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Args {
+pub(crate) struct ExecArgs {
     /// Memory as hexadecimal bytes: r1 is its address, r2 its length
     memory: Option<String>,
     /// Stop with an error after this many instructions
@@ -38,7 +38,7 @@ pub(crate) struct Args {
 }
 
 /// Runs the command.
-pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+pub(crate) fn run(args: &ExecArgs) -> Result<ExitCode> {
     let mut text = String::new();
     io::stdin()
         .read_to_string(&mut text)
@@ -46,20 +46,20 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         .wrap_err("cannot read the program from standard input")?;
     let code = bytes(&text).wrap_err("the program on standard input")?;
     let memory = bytes(args.memory.as_deref().unwrap_or_default()).wrap_err("the memory argument")?;
-    let slots = Raw::slice_from_bytes(&code)
+    let slots = RawInsn::slice_from_bytes(&code)
         .ok_or_else(|| miette!(help = "an instruction is 8 bytes", "the program has {} bytes", code.len()))?;
     let slots = if args.roundtrip || args.optimize { roundtrip(&slots, args.optimize)? } else { slots };
     if args.terms {
         outln!("{:x}", evaluated(&slots, &memory)?);
         return Ok(ExitCode::SUCCESS);
     }
-    let program = Program::new(&slots).into_diagnostic().wrap_err("the program on standard input")?;
+    let program = DecodedProgram::new(&slots).into_diagnostic().wrap_err("the program on standard input")?;
 
-    let mut machine = Machine::new(Context::Raw);
+    let mut machine = MachineState::new(ContextKind::Raw);
     machine.fuel = args.fuel;
     let length = memory.len() as u64;
     let address = if memory.is_empty() { 0 } else { machine.add_memory(memory) };
-    let result = Interpreter::new(&[program]).run(&mut machine, 0, [address, length, 0, 0, 0]);
+    let result = BytecodeInterpreter::new(&[program]).run(&mut machine, 0, [address, length, 0, 0, 0]);
     if args.count {
         errln!("{} instructions executed", machine.executed);
     }
@@ -70,23 +70,23 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 
 /// Value of the prover's term for `r0` on these bytes. If the program's behaviour on arbitrary bytes is not
 /// decided within the limits, as in loops over them, the term is built for these bytes.
-fn evaluated(slots: &[Raw], memory: &[u8]) -> Result<u64> {
+fn evaluated(slots: &[RawInsn], memory: &[u8]) -> Result<u64> {
     let insns: Vec<_> = decode_all(slots).into_diagnostic()?.into_iter().map(|(_, insn)| insn).collect();
-    let limits = Limits { time: Duration::from_secs(5), instructions: 20_000, ..Limits::default() };
-    let open = Evaluator::on_memory(&insns, memory.len(), None, &limits).and_then(|e| e.run(&[memory]));
+    let limits = ProofLimits { time: Duration::from_secs(5), instructions: 20_000, ..ProofLimits::default() };
+    let open = SymbolicProgram::on_memory(&insns, memory.len(), None, &limits).and_then(|e| e.run(&[memory]));
     let values = open.or_else(|_| {
-        let limits = Limits { time: Duration::from_secs(60), instructions: 10_000_000, ..limits };
-        Evaluator::on_memory(&insns, memory.len(), Some(memory), &limits)?.run(&[memory])
+        let limits = ProofLimits { time: Duration::from_secs(60), instructions: 10_000_000, ..limits };
+        SymbolicProgram::on_memory(&insns, memory.len(), Some(memory), &limits)?.run(&[memory])
     });
     values.into_diagnostic()?.first().map(|v| v.result).ok_or_else(|| miette!("nothing came of it"))
 }
 
 /// The program after lifting and lowering, with or without the passes.
-fn roundtrip(slots: &[Raw], optimize: bool) -> Result<Vec<Raw>> {
+fn roundtrip(slots: &[RawInsn], optimize: bool) -> Result<Vec<RawInsn>> {
     let mut module = lift_raw(slots, None).into_diagnostic()?;
     if optimize {
-        let mut session = Session::new(Target::bpf(4));
-        Pipeline::default_o2().run(&mut module, &mut session).into_diagnostic()?;
+        let mut session = PassSession::new(TargetInfo::bpf(4));
+        PassPipeline::default_o2().run(&mut module, &mut session).into_diagnostic()?;
     }
     lower_raw(&module).into_diagnostic()
 }

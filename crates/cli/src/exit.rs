@@ -31,37 +31,37 @@ impl From<Exit> for ExitCode {
 /// An error that ends a command with a code of its own, in place of that for unusable input.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
-pub(crate) struct Ended {
+pub(crate) struct ExitError {
     message: String,
     /// The code.
     pub(crate) exit: Exit,
 }
 
-impl miette::Diagnostic for Ended {}
+impl miette::Diagnostic for ExitError {}
 
 /// An error whose code is known.
-pub(crate) trait Classified: std::error::Error {
+pub(crate) trait WithExitCode: std::error::Error {
     /// The code of a command that ends with it.
     fn exit(&self) -> Exit;
 }
 
 /// The report of an error whose code is known.
-pub(crate) fn ended<E: Classified>(error: E) -> miette::Report {
+pub(crate) fn ended<E: WithExitCode>(error: E) -> miette::Report {
     let first: &dyn std::error::Error = &error;
     let all: Vec<String> =
         std::iter::successors(Some(first), |e| e.source()).map(ToString::to_string).collect();
-    Ended { message: all.join(": "), exit: error.exit() }.into()
+    ExitError { message: all.join(": "), exit: error.exit() }.into()
 }
 
 /// Exit code of a command that ends with a report: the report's own, or "not permitted" if an error of the
 /// kernel below it says so, or else "unusable input".
 pub(crate) fn of(report: &miette::Report) -> Exit {
-    if let Some(ended) = report.chain().find_map(|e| e.downcast_ref::<Ended>()) {
+    if let Some(ended) = report.chain().find_map(|e| e.downcast_ref::<ExitError>()) {
         return ended.exit;
     }
-    let errno = |error: &millstream_kernel::Error| match error {
+    let errno = |error: &millstream_kernel::KernelError| match error {
         // The map is frozen, for everybody.
-        millstream_kernel::Error::Call { call: "bpf(MAP_UPDATE_ELEM)", .. } => None,
+        millstream_kernel::KernelError::Call { call: "bpf(MAP_UPDATE_ELEM)", .. } => None,
         error => error.errno(),
     };
     let mut refused = report.chain().filter_map(|error| error.downcast_ref().and_then(errno));
@@ -69,11 +69,11 @@ pub(crate) fn of(report: &miette::Report) -> Exit {
     if refused.any(is_lacking) { Exit::NotPermitted } else { Exit::Input }
 }
 
-impl Classified for millstream_lab::Error {
+impl WithExitCode for millstream_lab::Error {
     fn exit(&self) -> Exit {
         use millstream_lab::Error as E;
         match self {
-            e if e.is_the_machines() => Exit::NotPermitted,
+            e if e.is_environment_error() => Exit::NotPermitted,
             e if e.is_no_answer() => Exit::Unknown,
             E::Kernel(_) | E::Load { .. } | E::Program { .. } => Exit::Negative,
             E::Loader(millstream_loader::Error::Kernel(_)) => Exit::Negative,
@@ -82,14 +82,14 @@ impl Classified for millstream_lab::Error {
     }
 }
 
-impl Classified for millstream_opt::OptError {
+impl WithExitCode for millstream_opt::OptError {
     fn exit(&self) -> Exit {
         // A lack of rights is the kernel's; any other error is the object's.
-        self.refusal().map_or(Exit::Input, Classified::exit)
+        self.kernel_error().map_or(Exit::Input, WithExitCode::exit)
     }
 }
 
-impl Classified for millstream_kernel::Error {
+impl WithExitCode for millstream_kernel::KernelError {
     fn exit(&self) -> Exit {
         match self.errno() {
             Some(libc::EPERM | libc::EACCES | libc::EOPNOTSUPP | libc::ENOSYS) => Exit::NotPermitted,
@@ -99,7 +99,7 @@ impl Classified for millstream_kernel::Error {
     }
 }
 
-impl Classified for millstream_specialize::LiveError {
+impl WithExitCode for millstream_specialize::LiveError {
     fn exit(&self) -> Exit {
         crate::run::advice::on("", std::path::Path::new(""), self).1
     }
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(code(LabError::Lost(5)), Exit::Unknown);
         assert_eq!(code(LabError::NoAnswer("too slow".to_owned())), Exit::Unknown);
         assert_eq!(code(LabError::Unusable("no packet".to_owned())), Exit::Input);
-        let refused = millstream_kernel::Map::create(&millstream_kernel::MapSpec::default());
+        let refused = millstream_kernel::KernelMap::create(&millstream_kernel::MapSpec::default());
         if let Err(e) = refused {
             assert!(matches!(e.exit(), Exit::Negative | Exit::NotPermitted), "{e}");
         }

@@ -7,21 +7,21 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use miette::Diagnostic;
-use millstream_lab::workload::Builtin;
+use millstream_lab::workload::BuiltinWorkload;
 use millstream_object::{Object, ObjectError, RawInput};
 
-use crate::limited;
+use crate::bounded_read;
 
 /// The flag of commands that read raw programs.
 #[derive(Debug, Default, clap::Args)]
-pub(crate) struct Section {
+pub(crate) struct SectionArgs {
     /// Section of a raw program (`X.insns`), which gives its type, as in an object: `xdp`, `tc`,
     /// `cgroup/recvmsg4`; default: by the end of the file's name, then by `X.desc`
     #[arg(long, value_name = "NAME")]
     section: Option<String>,
 }
 
-impl Section {
+impl SectionArgs {
     /// Reads an object or a raw program.
     pub(crate) fn read(&self, path: &Path) -> Result<Object, ReadError> {
         read_as(path, self.section.as_deref())
@@ -82,7 +82,7 @@ fn read_as(path: &Path, section: Option<&str>) -> Result<Object, ReadError> {
 /// One of our own data planes, if the path is `builtin:NAME`.
 fn builtin(path: &Path) -> Result<Option<Object>, ReadError> {
     let Some(spec) = path.to_str().filter(|p| p.starts_with("builtin:")) else { return Ok(None) };
-    let builtin: Builtin = spec.parse().map_err(ReadError::Builtin)?;
+    let builtin: BuiltinWorkload = spec.parse().map_err(ReadError::Builtin)?;
     let parsed = Object::parse(builtin.program.name, builtin.program.object);
     parsed.map(Some).map_err(|source| ReadError::Object { path: path.to_owned(), source })
 }
@@ -105,7 +105,7 @@ pub(crate) fn write(path: &Path, object: &Object) -> Result<(), ReadError> {
 
 /// Gives programs that correspond the same name. A raw program is named after its file, which means nothing,
 /// so if both objects have a single program, the second's gets the name of the first's.
-pub(crate) fn call_alike(first: &Object, second: &mut Object) {
+pub(crate) fn match_program_names(first: &Object, second: &mut Object) {
     if let ([a], [b]) = (first.programs.as_slice(), second.programs.as_mut_slice()) {
         second.functions[b.func.index()].name.clone_from(&a.name);
         b.name.clone_from(&a.name);
@@ -117,7 +117,7 @@ fn is_raw(path: &Path) -> bool {
 }
 
 fn bytes(path: &Path) -> Result<Vec<u8>, ReadError> {
-    limited::bytes(path).map_err(|source| ReadError::Io { verb: "read", path: path.to_owned(), source })
+    bounded_read::bytes(path).map_err(|source| ReadError::Io { verb: "read", path: path.to_owned(), source })
 }
 
 fn put(path: &Path, data: &[u8]) -> Result<(), ReadError> {

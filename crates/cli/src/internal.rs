@@ -17,7 +17,7 @@ use crate::exit::Exit;
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
 /// Runs a command, and returns its exit code: [`Exit::Internal`] if it, or a thread of it, panicked.
-pub(crate) fn contain(command: impl FnOnce() -> ExitCode) -> ExitCode {
+pub(crate) fn catch_panics(command: impl FnOnce() -> ExitCode) -> ExitCode {
     std::panic::set_hook(Box::new(|info| {
         OPEN.fetch_add(1, Ordering::SeqCst);
         let place = info.location().map_or(String::new(), |place| format!(" at {place}"));
@@ -41,7 +41,7 @@ pub(crate) fn contain(command: impl FnOnce() -> ExitCode) -> ExitCode {
 }
 
 /// Notes that a panic was caught and reported, and has disturbed nothing else.
-pub(crate) fn was_dealt_with() {
+pub(crate) fn mark_handled() {
     let _ = OPEN.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |open| open.checked_sub(1));
 }
 

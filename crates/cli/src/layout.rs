@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use miette::{IntoDiagnostic, Result};
-use millstream_click::{Annotation, General, Layout, Writers};
-use millstream_native::{Engine, Field, Layout as Descriptor, Options};
+use millstream_click::{AnnotationUsage, Ablations, MetadataUsage, HandlerWriters};
+use millstream_native::{NativeEngine, DescriptorField, DescriptorLayout as Descriptor, NativeOptions};
 use serde::Serialize;
 
 use crate::click;
@@ -14,9 +14,9 @@ use crate::exit::Exit;
 
 /// Flags of `millstream layout`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct LayoutArgs {
     #[command(flatten)]
-    configuration: click::Configuration,
+    configuration: click::ClickConfigArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -59,22 +59,22 @@ const LINE: u32 = 64;
 const BATCH: usize = 64;
 
 /// Writer of a field, for each packet: the receiver, or code.
-fn writer(field: Field) -> Option<&'static str> {
+fn writer(field: DescriptorField) -> Option<&'static str> {
     match field {
         _ if field.is_received() => Some("received"),
-        Field::Verdict => Some("code"),
+        DescriptorField::Verdict => Some("code"),
         _ => None,
     }
 }
 
 /// Fields of the descriptor, in order, and fields of the context that it does not have.
-fn fields(layout: &Layout, descriptor: &Descriptor) -> Vec<FieldRow> {
-    let of_context = |f: &millstream_click::Field| Some((Field::of_context(f.offset)?, f.reads));
-    let context: Vec<(Field, usize)> = layout.fields.iter().filter_map(of_context).collect();
+fn fields(layout: &MetadataUsage, descriptor: &Descriptor) -> Vec<FieldRow> {
+    let of_context = |f: &millstream_click::ContextField| Some((DescriptorField::of_context(f.offset)?, f.reads));
+    let context: Vec<(DescriptorField, usize)> = layout.fields.iter().filter_map(of_context).collect();
     let reads = |field| context.iter().find(|(known, _)| *known == field).map_or(0, |(_, reads)| *reads);
     let there = descriptor.places().map(|(field, offset)| (field, Some(offset)));
     let absent = context.iter().filter(|(field, _)| descriptor.offset(*field).is_none());
-    let row = |(field, offset): (Field, Option<usize>)| FieldRow {
+    let row = |(field, offset): (DescriptorField, Option<usize>)| FieldRow {
         field: field.name(),
         offset,
         bytes: WORD,
@@ -119,7 +119,7 @@ struct AnnotationRow {
 
 /// Data kept for a waiting packet, with a word for each annotation and with this configuration's layout.
 #[derive(Serialize)]
-struct Waiting {
+struct QueuedPacketLayout {
     /// Inputs at which packets go on that have waited.
     inputs: usize,
     /// Words for all annotations and the number of the input.
@@ -133,7 +133,7 @@ struct Waiting {
 }
 
 #[derive(Serialize)]
-struct Document {
+struct LayoutReport {
     schema: u32,
     configuration: String,
     /// Inputs of elements that packets can reach.
@@ -148,13 +148,13 @@ struct Document {
     kept_bytes: u32,
     /// Comparison with a layout that is not this configuration's own.
     #[serde(skip_serializing_if = "Option::is_none")]
-    waiting: Option<Waiting>,
+    waiting: Option<QueuedPacketLayout>,
 }
 
 /// Runs the command.
-pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let program = args.configuration.program(1, (Writers::Scripts, General::default()))?;
-    let descriptor = Engine::layout_of_module(program.module, program.entry, &Options::default());
+pub(crate) fn run(args: &LayoutArgs) -> Result<ExitCode> {
+    let program = args.configuration.program(1, (HandlerWriters::Scripts, Ablations::default()))?;
+    let descriptor = NativeEngine::layout_of_module(program.module, program.entry, &NativeOptions::default());
     let descriptor = descriptor.into_diagnostic()?;
     let document = document(args.configuration.conf.display().to_string(), &program.layout, &descriptor);
     match args.json {
@@ -164,10 +164,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(Exit::Done.into())
 }
 
-fn document(configuration: String, layout: &Layout, descriptor: &Descriptor) -> Document {
-    let (live, dead): (Vec<&Annotation>, Vec<&Annotation>) =
+fn document(configuration: String, layout: &MetadataUsage, descriptor: &Descriptor) -> LayoutReport {
+    let (live, dead): (Vec<&AnnotationUsage>, Vec<&AnnotationUsage>) =
         layout.annotations.iter().partition(|annotation| annotation.live > 0);
-    let row = |a: &Annotation| AnnotationRow {
+    let row = |a: &AnnotationUsage| AnnotationRow {
         annotation: a.name,
         bytes: a.bytes,
         uses: a.uses,
@@ -177,7 +177,7 @@ fn document(configuration: String, layout: &Layout, descriptor: &Descriptor) -> 
         kept_bytes: a.kept_at.map(|_| a.kept_bytes),
         kept_for: a.kept_at.map(|_| a.kept_for),
     };
-    Document {
+    LayoutReport {
         schema: 1,
         configuration,
         inputs: layout.inputs,
@@ -190,9 +190,9 @@ fn document(configuration: String, layout: &Layout, descriptor: &Descriptor) -> 
     }
 }
 
-fn waiting(layout: &Layout) -> Waiting {
+fn waiting(layout: &MetadataUsage) -> QueuedPacketLayout {
     let all = layout.annotations.len();
-    Waiting {
+    QueuedPacketLayout {
         inputs: layout.resumptions,
         unpacked_bytes: WORD * (all as u32 + 1),
         bytes: layout.kept,
@@ -202,7 +202,7 @@ fn waiting(layout: &Layout) -> Waiting {
     }
 }
 
-fn text(d: &Document) -> String {
+fn text(d: &LayoutReport) -> String {
     let mut out = String::new();
     // Writing to a string does not fail.
     let _ = writeln!(out, "{}: {} inputs of elements that packets can reach", d.configuration, d.inputs);
@@ -246,7 +246,7 @@ fn text(d: &Document) -> String {
     match &d.waiting {
         None => out.push_str("\nno packet waits: annotations are in registers\n"),
         Some(w) => {
-            let Waiting { inputs, unpacked_bytes, bytes, written, all_written, lines } = w;
+            let QueuedPacketLayout { inputs, unpacked_bytes, bytes, written, all_written, lines } = w;
             let _ = writeln!(
                 out,
                 "\n{bytes} bytes of the buffer of a packet that waits, cache lines: {lines}; \

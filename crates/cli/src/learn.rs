@@ -11,24 +11,24 @@ use std::time::{Duration, Instant};
 use miette::{IntoDiagnostic, WrapErr, miette};
 use millstream_lab::os;
 use millstream_object::Object;
-use millstream_opt::{Engine, Options, Part, SuperOptions, WindowRule, WindowRules, lessons, optimize};
-use millstream_passes::rules::{Entry, Origin, RuleSet, parse_rule};
+use millstream_opt::{SearchEngine, OptimizeOptions, SearchAblation, SuperOptions, WindowRule, WindowRules, lessons, optimize};
+use millstream_passes::rules::{StoredRule, RuleOrigin, RuleSet, parse_rule};
 use millstream_prove::Solver;
-use millstream_prove::window::Windows;
-use millstream_rules::learn::{Harvest, Search, Step, reduce, search};
-use millstream_rules::{admit, found};
+use millstream_prove::window::WindowProver;
+use millstream_rules::learn::{PatternHarvest, RuleSearch, GroupResult, reduce, search};
+use millstream_rules::{admit, unproven_entry};
 
 use crate::exit::Exit;
-use crate::privileges::Needs;
+use crate::privileges::RequiredPrivileges;
 use crate::progress::Progress;
-use crate::prove::Solving;
+use crate::prove::SolverArgs;
 use crate::rules::{jobs, new_store, object_files, store, write_store};
 
 /// Searches for rules among the arithmetic that the passes leave in programs, and among all small left sides;
 /// proves them, and writes those that existing rules do not cover, as a store. Intermediate results are kept
 /// beside the output: the same command goes on where it was interrupted.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct LearnArgs {
     /// Objects, and directories of objects, to harvest left sides from
     inputs: Vec<PathBuf>,
     /// The store to write
@@ -54,18 +54,18 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", value_parser = crate::superopt::duration)]
     windows: Option<Duration>,
     #[command(flatten)]
-    solving: Solving,
+    solving: SolverArgs,
 }
 
-impl Args {
+impl LearnArgs {
     /// Privileges that the command needs: the search asks the kernel.
-    pub(crate) fn needs(&self) -> Needs {
-        if self.windows.is_some() { Needs::Kernel } else { Needs::Files }
+    pub(crate) fn needs(&self) -> RequiredPrivileges {
+        if self.windows.is_some() { RequiredPrivileges::Kernel } else { RequiredPrivileges::Files }
     }
 }
 
 /// Runs the command.
-pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
+pub(crate) fn run(args: &LearnArgs) -> Result<ExitCode, miette::Report> {
     let Some(solver) = args.solving.solver()? else {
         errln!("rules are not learnt without a solver that proves them");
         return Ok(Exit::NotPermitted.into());
@@ -74,13 +74,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
         return windows(args, each, solver);
     }
     let kept = args.with.as_deref().map(store).transpose()?.map_or_else(Vec::new, |s| s.entries);
-    let mut harvest = Harvest::default();
+    let mut harvest = PatternHarvest::default();
     for path in object_files(&args.inputs)? {
         harvest.object(&crate::input::read(&path)?);
     }
     os::catch_interrupts();
-    let mut journal = Journal::open(&args.output, &title(args, &harvest))?;
-    let settings = Search {
+    let mut journal = SearchJournal::open(&args.output, &title(args, &harvest))?;
+    let settings = RuleSearch {
         seed: args.seed,
         jobs: args.jobs,
         depth: usize::from(args.depth),
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     };
     let bar = Progress::timed("left sides", settings.budget);
     let journal = Mutex::new(journal);
-    let tell = |step: &Step<'_>| {
+    let tell = |step: &GroupResult<'_>| {
         if let Ok(mut journal) = journal.lock() {
             journal.add(step);
         }
@@ -103,13 +103,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
         errln!("interrupted: the same command goes on from {}", journal.path.display());
     }
     let found = [kept, journal.entries.clone()].concat();
-    let candidates = found.len();
-    let rest = reduce(&RuleSet::written(), found, |_, _| {});
+    let candidates = unproven_entry.len();
+    let rest = reduce(&RuleSet::written(), unproven_entry, |_, _| {});
     let admitted = admit(rest, Some(&solver), &args.solving.limits(), args.jobs, || {}).into_diagnostic()?;
     let store = new_store(admitted.entries);
     write_store(&args.output, &store.text())?;
     outln!("{} rules of {candidates} found, in {}", store.entries.len(), args.output.display());
-    if let Some(words) = Solving::trusted(Some(&solver)) {
+    if let Some(words) = SolverArgs::trusted(Some(&solver)) {
         outln!("this {words}");
     }
     if !os::interrupted() && journal.groups.is_some_and(|(done, all)| done == all) {
@@ -120,7 +120,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
 }
 
 /// Learns rules of windows, and counts how often each is applied.
-fn windows(args: &Args, each: Duration, solver: Solver) -> Result<ExitCode, miette::Report> {
+fn windows(args: &LearnArgs, each: Duration, solver: Solver) -> Result<ExitCode, miette::Report> {
     os::catch_interrupts();
     let kept = args.with.as_deref().map(crate::rules::windows).transpose()?;
     let options = SuperOptions {
@@ -136,11 +136,11 @@ fn windows(args: &Args, each: Duration, solver: Solver) -> Result<ExitCode, miet
     let forms = forms(args, &options.options)?;
     let mut rules = options.rules.rules().to_vec();
     let mut bar = Progress::counted("objects, each in two forms", forms.len());
-    let mut prover = Windows::new(Some(solver), Duration::from_millis(500));
+    let mut prover = WindowProver::new(Some(solver), Duration::from_millis(500));
     let until = Instant::now() + Duration::from_secs(args.budget);
     for (name, object) in forms.iter().take_while(|_| !os::interrupted() && Instant::now() < until) {
-        let (_, lessons) = lessons(object, &options);
-        rules.extend(lessons.iter().filter_map(|lesson| lesson.rule(name, &mut prover)));
+        let (_, lessons) = mine_rules(object, &options);
+        rules.extend(mine_rules.iter().filter_map(|lesson| lesson.rule(name, &mut prover)));
         bar.step();
     }
     drop(bar);
@@ -154,7 +154,7 @@ fn windows(args: &Args, each: Duration, solver: Solver) -> Result<ExitCode, miet
 
 /// The objects with their names, each as it is and as the static passes leave it. Other files are reported
 /// and left out.
-fn forms(args: &Args, options: &Options) -> Result<Vec<(String, Object)>, miette::Report> {
+fn forms(args: &LearnArgs, options: &OptimizeOptions) -> Result<Vec<(String, Object)>, miette::Report> {
     let mut forms = Vec::new();
     for path in object_files(&args.inputs)? {
         let object = match crate::input::read(&path) {
@@ -174,18 +174,18 @@ fn forms(args: &Args, options: &Options) -> Result<Vec<(String, Object)>, miette
 /// The rules that match in these forms, with their counts, the most frequent first.
 fn counted(rules: Vec<WindowRule>, forms: &[(String, Object)], options: SuperOptions) -> Vec<WindowRule> {
     let found = Arc::new(WindowRules::new(rules));
-    let without = Part::all().filter(|p| *p != Part::Engine(Engine::Rules)).collect();
+    let without = SearchAblation::all().filter(|p| *p != SearchAblation::Engine(SearchEngine::Rules)).collect();
     let options =
-        SuperOptions { rules: Arc::clone(&found), learn: false, rounds: Some(1), without, ..options };
+        SuperOptions { rules: Arc::clone(&unproven_entry), learn: false, rounds: Some(1), without, ..options };
     let mut fires: HashMap<String, u64> = HashMap::new();
     let mut bar = Progress::counted("objects in which rules are counted", forms.len());
     for (_, object) in forms.iter().take_while(|_| !os::interrupted()) {
-        for rule in lessons(object, &options).0.into_iter().filter_map(|f| f.rule) {
+        for rule in mine_rules(object, &options).0.into_iter().filter_map(|f| f.rule) {
             *fires.entry(rule).or_default() += 1;
         }
         bar.step();
     }
-    let mut rules = found.rules().to_vec();
+    let mut rules = unproven_entry.rules().to_vec();
     rules.iter_mut().for_each(|r| r.fires = fires.get(&r.to_string()).copied().unwrap_or(0));
     // An interrupted count does not disqualify a rule.
     rules.retain(|r| r.fires > 0 || os::interrupted());
@@ -194,27 +194,27 @@ fn counted(rules: Vec<WindowRule>, forms: &[(String, Object)], options: SuperOpt
 }
 
 /// Parameters that identify a search.
-fn title(args: &Args, harvest: &Harvest) -> String {
+fn title(args: &LearnArgs, harvest: &PatternHarvest) -> String {
     format!("; seed {}, depth {}, {} left sides harvested", args.seed, args.depth, harvest.len())
 }
 
 /// Intermediate results, on disk.
-struct Journal {
+struct SearchJournal {
     path: PathBuf,
     file: std::fs::File,
     done: BTreeSet<usize>,
-    entries: Vec<Entry>,
+    entries: Vec<StoredRule>,
     groups: Option<(usize, usize)>,
 }
 
-impl Journal {
+impl SearchJournal {
     /// Continues the journal beside the output if it is of the same search, else begins one.
-    fn open(output: &Path, title: &str) -> Result<Journal, miette::Report> {
+    fn open(output: &Path, title: &str) -> Result<SearchJournal, miette::Report> {
         let mut name = output.as_os_str().to_owned();
         name.push(".part");
         let path = PathBuf::from(name);
         let shown = path.display().to_string();
-        let old = crate::limited::text(&path).unwrap_or_default();
+        let old = crate::bounded_read::text(&path).unwrap_or_default();
         let same = old.lines().next() == Some(title);
         let (mut done, mut entries) = (BTreeSet::new(), Vec::new());
         // A line that was cut off is searched for again with its group.
@@ -225,8 +225,8 @@ impl Journal {
                 entries.append(&mut pending);
             } else if let Some((rule, origin)) = line.split_once(';') {
                 let origin =
-                    if origin.trim() == "harvested" { Origin::Harvested } else { Origin::Enumerated };
-                pending.extend(parse_rule(rule).map(|rule| found(rule, origin)));
+                    if origin.trim() == "harvested" { RuleOrigin::Harvested } else { RuleOrigin::Enumerated };
+                pending.extend(parse_rule(rule).map(|rule| unproven_entry(rule, origin)));
             }
         }
         let mut file = std::fs::OpenOptions::new()
@@ -239,14 +239,14 @@ impl Journal {
             file.set_len(0).into_diagnostic()?;
             writeln!(file, "{title}").into_diagnostic()?;
         }
-        Ok(Journal { path, file, done, entries, groups: None })
+        Ok(SearchJournal { path, file, done, entries, groups: None })
     }
 
-    fn add(&mut self, step: &Step<'_>) {
+    fn add(&mut self, step: &GroupResult<'_>) {
         let mut text = String::new();
         for rule in step.rules {
             let _ = writeln!(text, "{rule}   ; {}", step.origin);
-            self.entries.push(found(rule.clone(), step.origin));
+            self.entries.push(unproven_entry(rule.clone(), step.origin));
         }
         let _ = writeln!(text, "; group {}", step.group);
         // Without a journal the search is as good, but cannot be continued.

@@ -37,8 +37,8 @@ mod internal;
 mod lab;
 mod layout;
 mod learn;
-mod lengths;
-mod limited;
+mod duration_args;
+mod bounded_read;
 mod log;
 mod man;
 mod metrics;
@@ -60,7 +60,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::privileges::Needs;
+use crate::privileges::RequiredPrivileges;
 use exit::Exit;
 
 /// Optimizing compiler and runtime for software data planes
@@ -70,41 +70,41 @@ struct Cli {
     #[command(flatten)]
     log: log::LogFlags,
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum CliCommand {
     /// Show the features that this machine permits, with advice on the rest
-    Doctor(doctor::Args),
+    Doctor(doctor::DoctorArgs),
     /// Run a raw program in the interpreter: hexadecimal in, r0 out
-    Exec(exec::Args),
+    Exec(exec::ExecArgs),
     /// Optimize an object: the same programs, smaller and faster
-    Opt(opt::Args),
+    Opt(opt::OptArgs),
     /// Show instructions, IR, control-flow graphs and maps of an object
-    Inspect(inspect::Args),
+    Inspect(inspect::InspectArgs),
     /// Run and compare programs without a NIC: traffic from the kernel, reliable times
-    Lab(lab::Args),
+    Lab(lab::LabArgs),
     /// Show the main use: a router made faster on live traffic, without a NIC
-    Demo(demo::Args),
+    Demo(demo::DemoArgs),
     /// Prove that the programs of two objects behave the same, or find a difference
-    Prove(prove::Args),
+    Prove(prove::ProveArgs),
     /// Search for new rewrite rules, and prove them
-    Learn(learn::Args),
+    Learn(learn::LearnArgs),
     /// Prove the rewrite rules anew, both the built-in ones and those of a store
-    Rules(rules::Args),
+    Rules(rules::RulesArgs),
     /// Show the differences between a program and its optimized form, side by side, with source lines and
     /// causes
-    Explain(explain::Args),
+    Explain(explain::ExplainArgs),
     /// Run a program on an interface, and keep it fast while it runs
-    Run(run::Args),
+    Run(run::RunArgs),
     /// Keep programs on many interfaces fast, in the background: one process, monitored and controlled over a
     /// socket
-    Daemon(daemon::Args),
+    Daemon(daemon::DaemonArgs),
     /// Show the status of the daemon's programs
     Status(daemon::client::StatusArgs),
     /// Follow the daemon's programs in a terminal: pace, gain, lookups by heat, the hottest keys
-    Top(daemon::top::Args),
+    Top(daemon::top::TopArgs),
     /// Show the recorded events of the daemon's programs
     History(daemon::client::HistoryArgs),
     /// Stop the daemon from making new code; specialised code runs until the first write that changes it
@@ -118,42 +118,42 @@ enum Command {
     /// Make the daemon read its configuration again
     Reload(daemon::client::ReloadArgs),
     /// Put one of our data planes on interfaces, change its tables, maintain it
-    Control(control::Args),
+    Control(control::ControlArgs),
     /// Run an XDP program in userspace, as native code: packets from memory or a capture file
     ///
     /// The code does not check accesses: ask the kernel's verifier first (`millstream verify`).
-    Native(native::Args),
+    Native(native::NativeArgs),
     /// Inspect and change the maps of a program that `millstream native --control` runs
     Map(native::client::MapArgs),
     /// Show the statistics of a program that `millstream native --control` runs
     Stats(native::client::StatsArgs),
     /// Run a Click configuration as one native program: packets from memory or capture files
-    Click(click::Args),
+    Click(click::ClickArgs),
     /// Measure a Click configuration or an XDP program in userspace: time per packet, latency by offered
     /// load, instructions
     ///
     /// Needs no peer, no NIC and no root: packets come from memory.
-    BenchUser(Box<bench_user::Args>),
+    BenchUser(Box<bench_user::BenchUserArgs>),
     /// Show the per-packet data of a compiled Click configuration: live annotations, their layout, dead
     /// annotations
-    Layout(layout::Args),
+    Layout(layout::LayoutArgs),
     /// Build a standalone executable from a Click configuration or an XDP program, compiled ahead of time
     ///
     /// It runs as `millstream click` and `millstream native` do, with the same flags for packets, and needs
     /// neither LLVM nor this command.
-    Build(build::Args),
+    Build(build::BuildArgs),
     /// Load every program of an object into the kernel, and report its answer
-    Verify(verify::Args),
+    Verify(verify::VerifyArgs),
     /// Print a completion script for a shell
-    Completions(completions::Args),
+    Completions(completions::CompletionsArgs),
     /// Print or write the manual pages
-    Man(man::Args),
+    Man(man::ManArgs),
 }
 
-impl Command {
+impl CliCommand {
     /// Returns true if the command can be ended at any moment and leaves nothing behind.
     fn only_prints(&self) -> bool {
-        use Command::{
+        use CliCommand::{
             Click, Completions, Doctor, Explain, History, Inspect, Layout, Man, Stats, Status, Verify,
         };
         match self {
@@ -174,7 +174,7 @@ pub fn definition() -> clap::Command {
 /// Runs the command line of this process, or the program that it was built from; returns its exit code.
 pub fn main() -> ExitCode {
     diagnostics::install();
-    let code = internal::contain(|| {
+    let code = internal::catch_panics(|| {
         build::run_if_built().unwrap_or_else(|| {
             with(std::env::args_os(), |command| {
                 let words: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -192,7 +192,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 /// Runs a command line; calls `before` between parsing and the command.
-fn with(arguments: impl IntoIterator<Item = OsString>, before: impl FnOnce(&Command)) -> ExitCode {
+fn with(arguments: impl IntoIterator<Item = OsString>, before: impl FnOnce(&CliCommand)) -> ExitCode {
     match parse::<Cli>(arguments) {
         Ok(Cli { log, command }) => {
             log::start(log, command.log_level());
@@ -223,10 +223,10 @@ fn unusable(report: &miette::Report) -> ExitCode {
     exit::of(report).into()
 }
 
-impl Command {
+impl CliCommand {
     /// Privileges that the command needs.
-    fn needs(&self) -> Needs {
-        use Command::{
+    fn needs(&self) -> RequiredPrivileges {
+        use CliCommand::{
             Click, Control, Daemon, Demo, Doctor, Explain, Lab, Learn, Native, Opt, Prove, Run, Verify,
         };
         match self {
@@ -237,55 +237,55 @@ impl Command {
             Lab(args) => args.needs(),
             Click(args) => args.needs(),
             Native(args) => args.needs(),
-            Verify(_) => Needs::Kernel,
-            Run(_) | Daemon(_) => Needs::Attach,
+            Verify(_) => RequiredPrivileges::Kernel,
+            Run(_) | Daemon(_) => RequiredPrivileges::Attach,
             // The switch's tender uses packet sockets.
-            Control(_) | Demo(_) | Doctor(_) => Needs::Measure,
-            _ => Needs::Files,
+            Control(_) | Demo(_) | Doctor(_) => RequiredPrivileges::Measure,
+            _ => RequiredPrivileges::Files,
         }
     }
 
     /// Default log level.
     fn log_level(&self) -> &'static str {
-        if matches!(self, Command::Daemon(_)) { "info" } else { "warn" }
+        if matches!(self, CliCommand::Daemon(_)) { "info" } else { "warn" }
     }
 
     fn run(self) -> ExitCode {
         if self.only_prints() {
-            millstream_lab::os::end_with_the_reader();
+            millstream_lab::os::restore_default_sigpipe();
         }
         let result = match self {
-            Command::Doctor(args) => doctor::run(args),
-            Command::Exec(args) => exec::run(&args),
-            Command::Opt(args) => opt::run(&args),
-            Command::Inspect(args) => inspect::run(&args),
-            Command::Lab(args) => lab::run(&args),
-            Command::Demo(args) => demo::run(&args),
-            Command::Prove(args) => prove::run(&args),
-            Command::Learn(args) => learn::run(&args),
-            Command::Rules(args) => rules::run(&args),
-            Command::Explain(args) => explain::run(&args),
-            Command::Run(args) => run::run(&args),
-            Command::Daemon(args) => daemon::run(&args),
-            Command::Status(args) => daemon::client::status(&args),
-            Command::Top(args) => daemon::top::run(&args),
-            Command::History(args) => daemon::client::history(&args),
-            Command::Pause(args) => daemon::client::pause(&args),
-            Command::Rollback(args) => daemon::client::roll_back(&args),
-            Command::Resume(args) => daemon::client::resume(&args),
-            Command::Stop(args) => daemon::client::stop(&args),
-            Command::Reload(args) => daemon::client::reload(&args),
-            Command::Control(args) => control::run(&args),
-            Command::Native(args) => native::run(&args),
-            Command::Map(args) => native::client::map(&args),
-            Command::Stats(args) => native::client::stats(&args),
-            Command::Click(args) => click::run(&args),
-            Command::BenchUser(args) => bench_user::run(&args),
-            Command::Layout(args) => layout::run(&args),
-            Command::Build(args) => build::run(&args),
-            Command::Verify(args) => verify::run(args),
-            Command::Completions(args) => completions::run(&args),
-            Command::Man(args) => man::run(&args),
+            CliCommand::Doctor(args) => doctor::run(args),
+            CliCommand::Exec(args) => exec::run(&args),
+            CliCommand::Opt(args) => opt::run(&args),
+            CliCommand::Inspect(args) => inspect::run(&args),
+            CliCommand::Lab(args) => lab::run(&args),
+            CliCommand::Demo(args) => demo::run(&args),
+            CliCommand::Prove(args) => prove::run(&args),
+            CliCommand::Learn(args) => learn::run(&args),
+            CliCommand::Rules(args) => rules::run(&args),
+            CliCommand::Explain(args) => explain::run(&args),
+            CliCommand::Run(args) => run::run(&args),
+            CliCommand::Daemon(args) => daemon::run(&args),
+            CliCommand::Status(args) => daemon::client::status(&args),
+            CliCommand::Top(args) => daemon::top::run(&args),
+            CliCommand::History(args) => daemon::client::history(&args),
+            CliCommand::Pause(args) => daemon::client::pause(&args),
+            CliCommand::Rollback(args) => daemon::client::roll_back(&args),
+            CliCommand::Resume(args) => daemon::client::resume(&args),
+            CliCommand::Stop(args) => daemon::client::stop(&args),
+            CliCommand::Reload(args) => daemon::client::reload(&args),
+            CliCommand::Control(args) => control::run(&args),
+            CliCommand::Native(args) => native::run(&args),
+            CliCommand::Map(args) => native::client::map(&args),
+            CliCommand::Stats(args) => native::client::stats(&args),
+            CliCommand::Click(args) => click::run(&args),
+            CliCommand::BenchUser(args) => bench_user::run(&args),
+            CliCommand::Layout(args) => layout::run(&args),
+            CliCommand::Build(args) => build::run(&args),
+            CliCommand::Verify(args) => verify::run(args),
+            CliCommand::Completions(args) => completions::run(&args),
+            CliCommand::Man(args) => man::run(&args),
         };
         result.unwrap_or_else(|report| unusable(&report))
     }

@@ -6,7 +6,7 @@ use std::io;
 
 use tracing_subscriber::EnvFilter;
 
-use crate::output::{self, Errors};
+use crate::output::{self, StderrWriter};
 
 /// Variables that choose the records to log; the first one that is set counts.
 const VARIABLES: [&str; 2] = ["MILLSTREAM_LOG", "RUST_LOG"];
@@ -27,12 +27,12 @@ pub(crate) struct LogFlags {
         global = true,
         help_heading = "Logging"
     )]
-    log_format: Format,
+    log_format: LogFormat,
 }
 
 /// Format of log records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-enum Format {
+enum LogFormat {
     /// Time, level, module and message; in colours on a terminal, unless NO_COLOR is set
     Text,
     /// One JSON object a line: `timestamp`, `level`, `target`, `message` and other fields
@@ -58,29 +58,29 @@ pub(crate) fn start(flags: LogFlags, level: &'static str) {
     let has_colours = output::are_errors_coloured();
     // A second call of one process, by a fuzzer, changes nothing.
     let _ = match flags.log_format {
-        Format::Text => builder.with_ansi(has_colours).with_writer(move || Lines { has_colours }).try_init(),
-        Format::Json => builder
+        LogFormat::Text => builder.with_ansi(has_colours).with_writer(move || LogLineWriter { has_colours }).try_init(),
+        LogFormat::Json => builder
             .json()
             .flatten_event(true)
             .with_ansi(false)
-            .with_writer(|| Lines { has_colours: false })
+            .with_writer(|| LogLineWriter { has_colours: false })
             .try_init(),
     };
 }
 
 /// Writes one record on one line: control characters in messages are escaped, except those for colours.
-struct Lines {
+struct LogLineWriter {
     has_colours: bool,
 }
 
-impl io::Write for Lines {
+impl io::Write for LogLineWriter {
     fn write(&mut self, record: &[u8]) -> io::Result<usize> {
-        Errors.write_all(one_line(record, self.has_colours).as_bytes())?;
+        StderrWriter.write_all(one_line(record, self.has_colours).as_bytes())?;
         Ok(record.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        Errors.flush()
+        StderrWriter.flush()
     }
 }
 

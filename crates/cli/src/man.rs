@@ -10,11 +10,11 @@ use clap::{Command, CommandFactory as _};
 use clap_mangen::Man;
 
 use crate::exit::{CODES, Exit};
-use crate::output::Output;
+use crate::output::StdoutWriter;
 
 /// Flags of `millstream man`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct ManArgs {
     /// Write a page for the command and one for each subcommand into this folder, which is created if needed;
     /// by default, print the command's own page
     #[arg(value_name = "DIR")]
@@ -22,11 +22,11 @@ pub(crate) struct Args {
 }
 
 /// Runs the command.
-pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
+pub(crate) fn run(args: &ManArgs) -> Result<ExitCode, miette::Report> {
     let mut command = crate::Cli::command().disable_help_subcommand(true);
     command.build();
     let Some(dir) = &args.dir else {
-        page(command, &mut Output).map_err(|e| miette::miette!("standard output: {e}"))?;
+        page(command, &mut StdoutWriter).map_err(|e| miette::miette!("standard output: {e}"))?;
         return Ok(Exit::Done.into());
     };
     std::fs::create_dir_all(dir).map_err(|e| miette::miette!("{}: {e}", dir.display()))?;

@@ -37,7 +37,7 @@ const CLIENTS: usize = 64;
 const WRITERS: usize = 4;
 
 /// Makes the text of an answer.
-pub(crate) type Text = Arc<dyn Fn() -> String + Send + Sync>;
+pub(crate) type MetricsRenderer = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// Listens at the metrics address; or returns the error and advice.
 pub(crate) fn listen(address: Option<SocketAddr>) -> Result<Option<TcpListener>, String> {
@@ -51,7 +51,7 @@ pub(crate) fn listen(address: Option<SocketAddr>) -> Result<Option<TcpListener>,
 /// All metrics of a collector, and the build's.
 pub(crate) fn text(collector: Box<dyn Collector>) -> String {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Build));
+    registry.register_collector(Box::new(BuildInfoCollector));
     registry.register_collector(collector);
     let mut text = String::new();
     match prometheus_client::encoding::text::encode(&mut text, &registry) {
@@ -62,9 +62,9 @@ pub(crate) fn text(collector: Box<dyn Collector>) -> String {
 
 /// `millstream_build_info`, whose labels identify this build.
 #[derive(Debug)]
-struct Build;
+struct BuildInfoCollector;
 
-impl Collector for Build {
+impl Collector for BuildInfoCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
         let help = "Build that answers: always 1";
         let mut family = encoder.encode_descriptor("millstream_build_info", help, None, MetricType::Gauge)?;
@@ -109,7 +109,7 @@ fn classic(open_metrics: &str) -> String {
 ///
 /// # Errors
 /// If the system does not let this thread wait for several connections.
-pub(crate) fn serve(listener: TcpListener, text: Text) -> io::Result<()> {
+pub(crate) fn serve(listener: TcpListener, text: MetricsRenderer) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_io().enable_time().max_blocking_threads(WRITERS).build()?;
@@ -144,7 +144,7 @@ pub(crate) fn serve(listener: TcpListener, text: Text) -> io::Result<()> {
     })
 }
 
-async fn answer(request: Request<Incoming>, text: Text) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn answer(request: Request<Incoming>, text: MetricsRenderer) -> Result<Response<Full<Bytes>>, Infallible> {
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     let is_there = request.uri().path() == "/metrics";
     drop(request);

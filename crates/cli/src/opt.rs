@@ -6,13 +6,13 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use miette::{IntoDiagnostic, WrapErr, miette};
-use millstream_bpf::cost::Table as CycleTable;
-use millstream_isa::generation::{Generation, KernelRange, VersionError};
+use millstream_bpf::cost::CostModel as CycleTable;
+use millstream_isa::generation::{VerifierGeneration, KernelRange, VersionError};
 use millstream_lab::environment::mitigations;
 use millstream_object::Object;
 use millstream_opt::{
-    Check, Costs, FunctionReport, Goal, Host, Measure, Optimized, Options, Outcome, PassReport, ProgramCosts,
-    ProgramReport, ProofReport, Proven, StepReport, Verdict,
+    CheckedObject, CostSummary, FunctionReport, OptimizationGoal, KernelFeatures, KernelMetrics, OptimizationResult, OptimizeOptions, FunctionOutcome, PassReport, ProgramCosts,
+    ProgramReport, ProofReport, ValidationResult, StepReport, KernelVerdict,
 };
 use millstream_passes::registry;
 use millstream_passes::rules::RuleSet;
@@ -20,15 +20,15 @@ use serde::Serialize;
 
 use crate::exit::{self, Exit};
 use crate::input;
-use crate::privileges::Needs;
+use crate::privileges::RequiredPrivileges;
 use crate::progress::Progress;
-use crate::superopt::{self, Common, Level};
+use crate::superopt::{self, CommonOptArgs, OptLevel};
 
 type Result<T, E = miette::Report> = std::result::Result<T, E>;
 
 /// Reads an object file, runs the passes over its programs and writes the same object with new instructions.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Args {
+pub(crate) struct OptArgs {
     /// The object file to read, a raw program (`X.insns`), or one of our data planes (`builtin:NAME`)
     #[arg(required_unless_present = "list_passes")]
     input: Option<PathBuf>,
@@ -54,7 +54,7 @@ pub(crate) struct Args {
     /// `6.1`, `6.12`, `6.18`, `7.2`; another version counts as the last of these before it), or this
     /// machine's, with maps as large as the object says (`here`)
     #[arg(long = "for", value_name = "KERNEL", default_value = "any")]
-    kernels: Kernels,
+    kernels: TargetKernels,
     /// Instruction set version that may be used, 1 to 4; by default that of the object, with `--for here`
     /// that of the kernel
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=4))]
@@ -62,7 +62,7 @@ pub(crate) struct Args {
     /// Goal of the optimization: few slots (`size`), time (`latency`), or short code that costs no time
     /// (`balanced`)
     #[arg(long, value_name = "GOAL", default_value_t)]
-    goal: Goal,
+    goal: OptimizationGoal,
     /// Predict cycles with this table, written by `millstream lab calibrate`; with `--for here` the built-in
     /// table for this kernel's mitigations is the default
     #[arg(long, value_name = "FILE")]
@@ -78,21 +78,21 @@ pub(crate) struct Args {
     /// aside
     #[arg(long, value_enum, value_name = "WHAT", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "whole")]
-    prove: Option<Prove>,
+    prove: Option<ProofScope>,
     #[command(flatten)]
-    common: Common,
+    common: CommonOptArgs,
 }
 
-impl Args {
+impl OptArgs {
     /// Privileges that the command needs.
-    pub(crate) fn needs(&self) -> Needs {
-        self.common.needs(self.stats || self.kernels == Kernels::Here)
+    pub(crate) fn needs(&self) -> RequiredPrivileges {
+        self.common.needs(self.stats || self.kernels == TargetKernels::Here)
     }
 }
 
 /// Scope of the proof.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-enum Prove {
+enum ProofScope {
     /// Each program, before and after all passes
     Whole,
     /// The same, and each pass by itself
@@ -100,48 +100,48 @@ enum Prove {
 }
 
 /// A team's rules.
-type Rules = Option<Arc<RuleSet>>;
+type CustomRuleSet = Option<Arc<RuleSet>>;
 
 /// Target kernels.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kernels {
+pub(crate) enum TargetKernels {
     /// All kernels that can load the original.
     Any,
     /// The kernel of this machine.
     Here,
     /// The kernels of one generation.
-    Version(Generation),
+    Version(VerifierGeneration),
 }
 
-impl FromStr for Kernels {
+impl FromStr for TargetKernels {
     type Err = VersionError;
 
-    fn from_str(text: &str) -> Result<Kernels, VersionError> {
+    fn from_str(text: &str) -> Result<TargetKernels, VersionError> {
         match text {
-            "any" => Ok(Kernels::Any),
-            "here" => Ok(Kernels::Here),
-            version => Ok(Kernels::Version(version.parse()?)),
+            "any" => Ok(TargetKernels::Any),
+            "here" => Ok(TargetKernels::Here),
+            version => Ok(TargetKernels::Version(version.parse()?)),
         }
     }
 }
 
-impl Kernels {
+impl TargetKernels {
     /// This machine's kernel, if it is the target.
-    pub(crate) fn host(self) -> Option<Host> {
-        (self == Kernels::Here).then(Host::probe)
+    pub(crate) fn host(self) -> Option<KernelFeatures> {
+        (self == TargetKernels::Here).then(KernelFeatures::probe)
     }
 
     /// The kernels of a version, if one is the target.
     pub(crate) fn range(self) -> Option<KernelRange> {
         match self {
-            Kernels::Version(generation) => Some(KernelRange::only(generation)),
-            Kernels::Any | Kernels::Here => None,
+            TargetKernels::Version(generation) => Some(KernelRange::only(generation)),
+            TargetKernels::Any | TargetKernels::Here => None,
         }
     }
 }
 
 #[derive(Serialize)]
-struct Report<'a> {
+struct OptReport<'a> {
     schema: u32,
     object: String,
     functions: &'a [FunctionReport],
@@ -157,7 +157,7 @@ struct Report<'a> {
 }
 
 /// Runs the command.
-pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+pub(crate) fn run(args: &OptArgs) -> Result<ExitCode> {
     let Some(input) = args.input.as_ref().filter(|_| !args.list_passes) else {
         return list_passes(args.common.json);
     };
@@ -169,15 +169,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     match &args.costs {
         Some(path) => install(path)?,
-        None if args.kernels == Kernels::Here => {
+        None if args.kernels == TargetKernels::Here => {
             CycleTable::install(CycleTable::of_mitigations(&mitigations()).clone());
         }
         None => {}
     }
     let object = args.common.section.read(input)?;
-    let team = crate::rules::admitted(&args.rules, &args.common.solving)?;
-    let rules: Rules = team.terms.clone();
-    if args.common.searching.level == Level::Super {
+    let team = crate::rules::prove_rule_files(&args.rules, &args.common.solving)?;
+    let rules: CustomRuleSet = team.terms.clone();
+    if args.common.searching.level == OptLevel::Super {
         let (object, code) = superopt::run(&object, options(args, &rules), team.windows, &args.common)
             .map_err(|e| e.wrap_err(format!("in {}", input.display())))?;
         if let Some(path) = &args.output {
@@ -189,12 +189,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         optimize(args, &rules, &object).map_err(|e| e.wrap_err(format!("in {}", input.display())))?;
     let proofs = if args.prove.is_some() { Some(validate(args, &rules, &object, &optimized)?) } else { None };
     let steps = match args.prove {
-        Some(Prove::Passes) => Some(validate_passes(args, &rules, input, &object, &optimized)?),
+        Some(ProofScope::Passes) => Some(validate_passes(args, &rules, input, &object, &optimized)?),
         _ => None,
     };
     warn_left_alone(&object, &optimized.functions);
-    let refuted = steps.iter().flatten().any(|s| matches!(s.verdict, Proven::Refuted { .. }));
-    let refuted = refuted || proofs.iter().flatten().any(|p| matches!(p.verdict, Proven::Refuted { .. }));
+    let refuted = steps.iter().flatten().any(|s| matches!(s.verdict, ValidationResult::Refuted { .. }));
+    let refuted = refuted || proofs.iter().flatten().any(|p| matches!(p.verdict, ValidationResult::Refuted { .. }));
     if refuted {
         let aside = aside(args.output.as_deref().unwrap_or(input));
         input::write(&aside, &optimized.object)?;
@@ -205,7 +205,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         input::write(path, &optimized.object)?;
     }
     let costs = millstream_opt::costs(&object, &optimized.object);
-    let report = Report {
+    let report = OptReport {
         schema: 1,
         object: object.name.clone(),
         functions: &optimized.functions,
@@ -232,12 +232,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 
 /// Warns about the parts of an object that are not understood, and therefore written as they were read.
 pub(crate) fn warn_left_alone(object: &Object, functions: &[FunctionReport]) {
-    for what in object.left_alone() {
+    for what in object.opaque_parts() {
         tracing::warn!("{what}");
     }
     let known = |n: usize| object.frozen.is_some() || object.functions[n].kept.is_some();
     for (_, function) in functions.iter().enumerate().filter(|(n, _)| !known(*n)) {
-        if let Outcome::NotUnderstood(why) = &function.outcome {
+        if let FunctionOutcome::NotUnderstood(why) = &function.outcome {
             tracing::warn!("function {} is left as it is: {why}", function.name);
         }
     }
@@ -246,7 +246,7 @@ pub(crate) fn warn_left_alone(object: &Object, functions: &[FunctionReport]) {
 /// Installs a cost table from a file.
 fn install(path: &Path) -> Result<()> {
     let named = || path.display().to_string();
-    let text = crate::limited::text(path).into_diagnostic().wrap_err_with(named)?;
+    let text = crate::bounded_read::text(path).into_diagnostic().wrap_err_with(named)?;
     let table = CycleTable::parse(&text).into_diagnostic().wrap_err_with(named)?;
     CycleTable::install(table);
     Ok(())
@@ -263,8 +263,8 @@ fn aside(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-fn options(args: &Args, rules: &Rules) -> Options {
-    Options {
+fn options(args: &OptArgs, rules: &CustomRuleSet) -> OptimizeOptions {
+    OptimizeOptions {
         rules: rules.clone(),
         passes: args.passes.clone(),
         isa: args.isa.unwrap_or_default(),
@@ -274,26 +274,26 @@ fn options(args: &Args, rules: &Rules) -> Options {
         goal: args.goal,
         keep_longer: args.keep_longer,
         dump_after: args.dump_after.clone(),
-        ..Options::default()
+        ..OptimizeOptions::default()
     }
 }
 
-fn validate(args: &Args, rules: &Rules, object: &Object, optimized: &Optimized) -> Result<Vec<ProofReport>> {
+fn validate(args: &OptArgs, rules: &CustomRuleSet, object: &Object, optimized: &OptimizationResult) -> Result<Vec<ProofReport>> {
     let solver = args.common.solving.solver()?;
-    let without_dumps = Options { dump_after: None, ..options(args, rules) };
+    let without_dumps = OptimizeOptions { dump_after: None, ..options(args, rules) };
     let limits = args.common.solving.limits();
     millstream_opt::validate(object, optimized, &without_dumps, solver.as_ref(), &limits).into_diagnostic()
 }
 
 fn validate_passes(
-    args: &Args,
-    rules: &Rules,
+    args: &OptArgs,
+    rules: &CustomRuleSet,
     input: &Path,
     object: &Object,
-    optimized: &Optimized,
+    optimized: &OptimizationResult,
 ) -> Result<Vec<StepReport>> {
     let solver = args.common.solving.solver()?;
-    let options = Options { dump_after: None, ..options(args, rules) };
+    let options = OptimizeOptions { dump_after: None, ..options(args, rules) };
     let limits = args.common.solving.limits();
     let aside = aside(args.output.as_deref().unwrap_or(input));
     let mut problem = None;
@@ -308,7 +308,7 @@ fn validate_passes(
 }
 
 /// The result, the kernel's answers, and `true` if no program fell back.
-fn optimize(args: &Args, rules: &Rules, object: &Object) -> Result<(Optimized, Vec<ProgramReport>, bool)> {
+fn optimize(args: &OptArgs, rules: &CustomRuleSet, object: &Object) -> Result<(OptimizationResult, Vec<ProgramReport>, bool)> {
     let options = options(args, rules);
     if !args.stats {
         return Ok((millstream_opt::optimize(object, &options).into_diagnostic()?, Vec::new(), true));
@@ -316,7 +316,7 @@ fn optimize(args: &Args, rules: &Rules, object: &Object) -> Result<(Optimized, V
     let mut bar = Progress::counted("programs", object.programs.len());
     let checked = millstream_opt::check_each(object, options, || bar.step()).map_err(exit::ended)?;
     let clean = checked.is_clean();
-    let Check { optimized, programs } = checked;
+    let CheckedObject { optimized, programs } = checked;
     Ok((optimized, programs, clean))
 }
 
@@ -341,15 +341,15 @@ fn list_passes(json: bool) -> Result<ExitCode> {
 
 /// Lines of cells; all columns but the first and the last are aligned to the right.
 #[derive(Default)]
-struct Table(Vec<Vec<String>>);
+struct TextTable(Vec<Vec<String>>);
 
-impl Table {
+impl TextTable {
     fn row(&mut self, cells: impl IntoIterator<Item = impl ToString>) {
         self.0.push(cells.into_iter().map(|cell| cell.to_string()).collect());
     }
 }
 
-impl std::fmt::Display for Table {
+impl std::fmt::Display for TextTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let columns = self.0.iter().map(Vec::len).max().unwrap_or(0);
         let width = |c: usize| self.0.iter().filter_map(|row| row.get(c)).map(|t| t.chars().count()).max();
@@ -367,11 +367,11 @@ impl std::fmt::Display for Table {
     }
 }
 
-fn text(optimized: &Optimized, programs: &[ProgramReport], costs: &[ProgramCosts], stats: bool) -> String {
+fn text(optimized: &OptimizationResult, programs: &[ProgramReport], costs: &[ProgramCosts], stats: bool) -> String {
     if optimized.functions.is_empty() {
         return "there are no programs in it\n".into();
     }
-    let mut functions = Table::default();
+    let mut functions = TextTable::default();
     functions.row(["function", "slots before", "after", "outcome"]);
     for f in &optimized.functions {
         functions.row([&f.name, &f.before.to_string(), &f.after.to_string(), &outcome(&f.outcome)]);
@@ -383,12 +383,12 @@ fn text(optimized: &Optimized, programs: &[ProgramReport], costs: &[ProgramCosts
     parts.map(|table| table.to_string()).join("\n")
 }
 
-fn program_table(programs: &[ProgramReport]) -> Table {
-    let mut table = Table::default();
+fn program_table(programs: &[ProgramReport]) -> TextTable {
+    let mut table = TextTable::default();
     table.row(["program", "slots", "jited bytes", "verified instructions", "kernel"]);
     for p in programs {
-        let pair = |get: fn(&Measure) -> usize| {
-            let text = |m: Option<Measure>| m.as_ref().map_or("-".to_string(), |m| get(m).to_string());
+        let pair = |get: fn(&KernelMetrics) -> usize| {
+            let text = |m: Option<KernelMetrics>| m.as_ref().map_or("-".to_string(), |m| get(m).to_string());
             format!("{} -> {}", text(p.before), text(p.after))
         };
         let (jited, verified) = (pair(|m| m.jited as usize), pair(|m| m.verified as usize));
@@ -397,11 +397,11 @@ fn program_table(programs: &[ProgramReport]) -> Table {
     table
 }
 
-fn cost_table(costs: &[ProgramCosts]) -> Table {
-    let mut table = Table::default();
+fn cost_table(costs: &[ProgramCosts]) -> TextTable {
+    let mut table = TextTable::default();
     table.row(["predicted", "slots", "jited bytes", "cycles", ""]);
     for p in costs {
-        let pair = |get: fn(&Costs) -> String| format!("{} -> {}", get(&p.before), get(&p.after));
+        let pair = |get: fn(&CostSummary) -> String| format!("{} -> {}", get(&p.before), get(&p.after));
         let (slots, jited) = (pair(|c| c.slots.to_string()), pair(|c| c.jited.to_string()));
         let cycles = pair(|c| format!("{}.{}", c.cycles / 1000, c.cycles % 1000 / 100));
         table.row([&p.name, &slots, &jited, &cycles, ""]);
@@ -409,8 +409,8 @@ fn cost_table(costs: &[ProgramCosts]) -> Table {
     table
 }
 
-fn pass_table(passes: &[PassReport]) -> Table {
-    let mut table = Table::default();
+fn pass_table(passes: &[PassReport]) -> TextTable {
+    let mut table = TextTable::default();
     table.row(["pass", "runs", "rewrites", "ms", ""]);
     for p in passes {
         let ms = format!("{:.2}", p.micros as f64 / 1000.0);
@@ -420,18 +420,18 @@ fn pass_table(passes: &[PassReport]) -> Table {
 }
 
 fn step_table(steps: &[StepReport]) -> String {
-    let mut table = Table::default();
+    let mut table = TextTable::default();
     table.row(["pass", "steps", "proven", "not known", "refuted", "ms", ""]);
     let mut passes: Vec<&str> = steps.iter().map(|s| s.pass).collect();
     passes.sort_unstable();
     passes.dedup();
     for pass in passes {
         let of = || steps.iter().filter(|s| s.pass == pass);
-        let count = |is: fn(&Proven) -> bool| of().filter(|s| is(&s.verdict)).count().to_string();
+        let count = |is: fn(&ValidationResult) -> bool| of().filter(|s| is(&s.verdict)).count().to_string();
         let ms: f64 = of().map(|s| s.milliseconds).sum();
-        let proven = count(|v| matches!(v, Proven::Equivalent));
-        let unknown = count(|v| matches!(v, Proven::Unknown(_)));
-        let refuted = count(|v| matches!(v, Proven::Refuted { .. }));
+        let proven = count(|v| matches!(v, ValidationResult::Equivalent));
+        let unknown = count(|v| matches!(v, ValidationResult::Unknown(_)));
+        let refuted = count(|v| matches!(v, ValidationResult::Refuted { .. }));
         table.row([pass, &of().count().to_string(), &proven, &unknown, &refuted, &format!("{ms:.1}"), ""]);
     }
     let trusted = steps.iter().map(|s| s.trusted as u64).sum();
@@ -440,21 +440,21 @@ fn step_table(steps: &[StepReport]) -> String {
 }
 
 fn proof_table(proofs: &[ProofReport]) -> String {
-    let mut table = Table::default();
+    let mut table = TextTable::default();
     table.row(["program", "ms", "proof"]);
     let mut unknown = 0;
     for p in proofs {
         let text = match &p.verdict {
-            Proven::Unchanged => "unchanged".into(),
-            Proven::Equivalent => match crate::prove::rests_on(p.trusted as u64) {
+            ValidationResult::Unchanged => "unchanged".into(),
+            ValidationResult::Equivalent => match crate::prove::rests_on(p.trusted as u64) {
                 Some(words) => format!("equivalent, {words}"),
                 None => "equivalent".into(),
             },
-            Proven::Unknown(why) => {
+            ValidationResult::Unknown(why) => {
                 unknown += 1;
                 format!("not known: {why}")
             }
-            Proven::Refuted { counterexample, blame } => {
+            ValidationResult::Refuted { counterexample, blame } => {
                 let pass = blame.as_ref().map_or("lowering".to_owned(), |(pass, n)| format!("{pass}#{n}"));
                 format!("REFUTED, {pass} is to blame: {counterexample}")
             }
@@ -464,31 +464,31 @@ fn proof_table(proofs: &[ProofReport]) -> String {
     format!("{table}{} programs, {unknown} not known\n", proofs.len())
 }
 
-fn outcome(outcome: &Outcome) -> String {
+fn outcome(outcome: &FunctionOutcome) -> String {
     match outcome {
-        Outcome::Rewritten => "rewritten".into(),
-        Outcome::NothingToDo => "nothing to do".into(),
-        Outcome::NoGain { would_be } => format!("kept: would be {would_be} slots"),
-        Outcome::Costlier => "kept: the verifier might take longer for another form".into(),
-        Outcome::Slower => "kept: every other form would be slower by prediction".into(),
-        Outcome::Marked => "kept: it says what a program that replaces it may do".into(),
-        Outcome::Removed => "removed: nothing calls it".into(),
-        Outcome::Unsupported(why) | Outcome::NotUnderstood(why) => format!("kept: {why}"),
-        Outcome::Rejected => "kept: the kernel rejected the result".into(),
+        FunctionOutcome::Rewritten => "rewritten".into(),
+        FunctionOutcome::NothingToDo => "nothing to do".into(),
+        FunctionOutcome::NoGain { would_be } => format!("kept: would be {would_be} slots"),
+        FunctionOutcome::Costlier => "kept: the verifier might take longer for another form".into(),
+        FunctionOutcome::Slower => "kept: every other form would be slower by prediction".into(),
+        FunctionOutcome::Marked => "kept: it says what a program that replaces it may do".into(),
+        FunctionOutcome::Removed => "removed: nothing calls it".into(),
+        FunctionOutcome::Unsupported(why) | FunctionOutcome::NotUnderstood(why) => format!("kept: {why}"),
+        FunctionOutcome::Rejected => "kept: the kernel rejected the result".into(),
     }
 }
 
-fn verdict(verdict: &Verdict) -> String {
+fn verdict(verdict: &KernelVerdict) -> String {
     match verdict {
-        Verdict::Accepted => "accepted".into(),
-        Verdict::NotSupported(why) => format!("not supported here: {}", first_line(why)),
-        Verdict::NotLoadable(why) => format!("original not accepted: {}", first_line(why)),
-        Verdict::Bisected(blamed) => {
+        KernelVerdict::Accepted => "accepted".into(),
+        KernelVerdict::NotSupported(why) => format!("not supported here: {}", first_line(why)),
+        KernelVerdict::NotLoadable(why) => format!("original not accepted: {}", first_line(why)),
+        KernelVerdict::Bisected(blamed) => {
             let names: Vec<String> = blamed.iter().map(|(pass, n)| format!("{pass}#{n}")).collect();
             format!("accepted without {}", names.join(", "))
         }
-        Verdict::Remade(why) => format!("accepted, made otherwise: {}", first_line(why)),
-        Verdict::Original(why) => format!("original kept: {}", first_line(why)),
+        KernelVerdict::Remade(why) => format!("accepted, made otherwise: {}", first_line(why)),
+        KernelVerdict::Original(why) => format!("original kept: {}", first_line(why)),
     }
 }
 

@@ -40,13 +40,13 @@ fn failure() -> MutexGuard<'static, Option<io::Error>> {
 
 /// Standard output as a writer whose calls never fail: see [`finish`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Output;
+pub(crate) struct StdoutWriter;
 
 /// Standard error as a writer whose calls never fail.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Errors;
+pub(crate) struct StderrWriter;
 
-impl Write for Output {
+impl Write for StdoutWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut failure = failure();
         if failure.is_none() {
@@ -64,7 +64,7 @@ impl Write for Output {
     }
 }
 
-impl Write for Errors {
+impl Write for StderrWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let _ = io::stderr().write_all(bytes);
         Ok(bytes.len())
@@ -81,7 +81,7 @@ pub(crate) fn write_out(text: fmt::Arguments<'_>) {
     let mut written = String::new();
     // A value whose formatting fails has written what it could.
     let _ = fmt::write(&mut written, text);
-    let _ = Output.write_all(escape(&written, is_coloured()).as_bytes());
+    let _ = StdoutWriter.write_all(escape(&written, is_coloured()).as_bytes());
 }
 
 /// Writes to standard error, with control characters escaped, in one write, so that lines of several threads
@@ -90,12 +90,12 @@ pub(crate) fn write_error(text: fmt::Arguments<'_>) {
     let mut line = String::new();
     // A value whose formatting fails has written what it could.
     let _ = fmt::write(&mut line, text);
-    let _ = Errors.write_all(escape(&line, are_errors_coloured()).as_bytes());
+    let _ = StderrWriter.write_all(escape(&line, are_errors_coloured()).as_bytes());
 }
 
 /// Flushes standard output.
 pub(crate) fn flush() {
-    let _ = Output.flush();
+    let _ = StdoutWriter.flush();
 }
 
 /// Returns true if standard output is a terminal that shows colours.

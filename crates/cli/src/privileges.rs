@@ -24,7 +24,7 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
 /// Privileges that a command needs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub(crate) enum Needs {
+pub(crate) enum RequiredPrivileges {
     /// Its user's files, and solvers as children.
     Files,
     /// bpf(2): to load programs and run them on test packets, in network namespaces of its own; solvers as children.
@@ -40,25 +40,25 @@ pub(crate) enum Needs {
     Devices,
 }
 
-impl Needs {
+impl RequiredPrivileges {
     /// Privileges for sources and sinks of packets: `mem`, `pcap:...`, `DEVICE=xdp:...`.
-    pub(crate) fn of_io<'s>(specs: impl IntoIterator<Item = &'s str>) -> Needs {
+    pub(crate) fn of_io<'s>(specs: impl IntoIterator<Item = &'s str>) -> RequiredPrivileges {
         let of = |spec: &str| {
             let way = spec.rsplit_once('=').map_or(spec, |(_, way)| way);
             match way.split(':').next().unwrap_or_default() {
-                "dpdk" => Needs::Devices,
-                "raw" | "tap" | "xdp" => Needs::Interfaces,
-                _ => Needs::Files,
+                "dpdk" => RequiredPrivileges::Devices,
+                "raw" | "tap" | "xdp" => RequiredPrivileges::Interfaces,
+                _ => RequiredPrivileges::Files,
             }
         };
-        specs.into_iter().map(of).max().unwrap_or(Needs::Files)
+        specs.into_iter().map(of).max().unwrap_or(RequiredPrivileges::Files)
     }
 }
 
 /// Capabilities to read and write other users' files.
 const OTHERS_FILES: CapabilitySet = CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::DAC_READ_SEARCH);
 
-impl Needs {
+impl RequiredPrivileges {
     /// Capabilities that are kept where the process has them.
     pub(crate) fn capabilities(self) -> CapabilitySet {
         // Access by id to kernel objects, and namespaces, take SYS_ADMIN; it includes BPF and PERFMON, which
@@ -71,26 +71,26 @@ impl Needs {
             | CapabilitySet::SYSLOG;
         let sockets = CapabilitySet::NET_RAW | CapabilitySet::IPC_LOCK | CapabilitySet::SYS_NICE;
         match self {
-            Needs::Files => CapabilitySet::empty(),
-            Needs::Kernel | Needs::Attach => kernel,
-            Needs::Measure | Needs::Interfaces => kernel | sockets,
-            Needs::Devices => CapabilitySet::all(),
+            RequiredPrivileges::Files => CapabilitySet::empty(),
+            RequiredPrivileges::Kernel | RequiredPrivileges::Attach => kernel,
+            RequiredPrivileges::Measure | RequiredPrivileges::Interfaces => kernel | sockets,
+            RequiredPrivileges::Devices => CapabilitySet::all(),
         }
     }
 
     /// System calls that are refused.
     pub(crate) fn refused(self) -> Vec<SystemCall> {
         match self {
-            Needs::Files => [NEVER, WITHOUT_KERNEL].concat(),
-            Needs::Kernel | Needs::Attach | Needs::Measure | Needs::Interfaces => NEVER.to_vec(),
-            Needs::Devices => Vec::new(),
+            RequiredPrivileges::Files => [NEVER, WITHOUT_KERNEL].concat(),
+            RequiredPrivileges::Kernel | RequiredPrivileges::Attach | RequiredPrivileges::Measure | RequiredPrivileges::Interfaces => NEVER.to_vec(),
+            RequiredPrivileges::Devices => Vec::new(),
         }
     }
 
     /// Returns true if programs that the command starts get no capabilities, whoever the user is. Supervised
     /// processes are the command again, and get those that it keeps.
     fn has_weak_children(self) -> bool {
-        !matches!(self, Needs::Interfaces | Needs::Devices)
+        !matches!(self, RequiredPrivileges::Interfaces | RequiredPrivileges::Devices)
     }
 }
 
@@ -119,8 +119,8 @@ const WITHOUT_KERNEL: &[SystemCall] = system_calls! {
 
 /// Gives up unneeded privileges. A failure is logged, and the privilege is kept: a command is no worse off
 /// than without.
-pub(crate) fn reduce(needs: Needs, arguments: &[OsString]) {
-    if needs == Needs::Devices {
+pub(crate) fn reduce(needs: RequiredPrivileges, arguments: &[OsString]) {
+    if needs == RequiredPrivileges::Devices {
         return;
     }
     let given = give_up(needs, arguments);
@@ -136,7 +136,7 @@ pub(crate) fn reduce(needs: Needs, arguments: &[OsString]) {
 }
 
 /// Gives up capabilities for this process and its children.
-fn give_up(needs: Needs, arguments: &[OsString]) -> Result<(), Errno> {
+fn give_up(needs: RequiredPrivileges, arguments: &[OsString]) -> Result<(), Errno> {
     let has = capabilities(None)?;
     let mut keeps = needs.capabilities();
     if geteuid().is_root()
@@ -195,7 +195,7 @@ fn is_reachable(path: &Path) -> bool {
 }
 
 /// The filter of system calls. Refused calls fail as if the kernel did not permit them.
-fn filter(needs: Needs) -> Result<BpfProgram, String> {
+fn filter(needs: RequiredPrivileges) -> Result<BpfProgram, String> {
     let rules: BTreeMap<i64, Vec<seccompiler::SeccompRule>> =
         needs.refused().into_iter().map(|(_, number)| (number, Vec::new())).collect();
     let arch = std::env::consts::ARCH.try_into().map_err(|e: seccompiler::BackendError| e.to_string())?;
@@ -210,17 +210,17 @@ mod tests {
 
     #[test]
     fn files_need_nothing_and_nobody_needs_what_changes_the_system() {
-        assert_eq!(Needs::Files.capabilities(), CapabilitySet::empty());
+        assert_eq!(RequiredPrivileges::Files.capabilities(), CapabilitySet::empty());
         let changes = CapabilitySet::SYS_MODULE
             | CapabilitySet::SYS_PTRACE
             | CapabilitySet::SETUID
             | CapabilitySet::SYS_TIME
             | OTHERS_FILES;
-        for needs in [Needs::Files, Needs::Kernel, Needs::Attach, Needs::Measure, Needs::Interfaces] {
+        for needs in [RequiredPrivileges::Files, RequiredPrivileges::Kernel, RequiredPrivileges::Attach, RequiredPrivileges::Measure, RequiredPrivileges::Interfaces] {
             assert_eq!(needs.capabilities() & changes, CapabilitySet::empty(), "{needs:?}");
             let refused: Vec<&str> = needs.refused().iter().map(|c| c.0).collect();
             assert!(refused.contains(&"SYS_ptrace") && refused.contains(&"SYS_init_module"), "{needs:?}");
-            assert_eq!(refused.contains(&"SYS_bpf"), needs == Needs::Files, "{needs:?}");
+            assert_eq!(refused.contains(&"SYS_bpf"), needs == RequiredPrivileges::Files, "{needs:?}");
             filter(needs).expect("a filter");
         }
     }
@@ -228,13 +228,13 @@ mod tests {
     #[test]
     fn interfaces_and_devices_need_more_than_files() {
         for (specs, needs) in [
-            (&["mem"][..], Needs::Files),
-            (&["a=pcap:in.pcap,out.pcap", "b=mem"], Needs::Files),
-            (&["raw"], Needs::Interfaces),
-            (&["mem", "eth0=xdp:eth0"], Needs::Interfaces),
-            (&["tap:t0", "x=dpdk:net_ring0"], Needs::Devices),
+            (&["mem"][..], RequiredPrivileges::Files),
+            (&["a=pcap:in.pcap,out.pcap", "b=mem"], RequiredPrivileges::Files),
+            (&["raw"], RequiredPrivileges::Interfaces),
+            (&["mem", "eth0=xdp:eth0"], RequiredPrivileges::Interfaces),
+            (&["tap:t0", "x=dpdk:net_ring0"], RequiredPrivileges::Devices),
         ] {
-            assert_eq!(Needs::of_io(specs.iter().copied()), needs, "{specs:?}");
+            assert_eq!(RequiredPrivileges::of_io(specs.iter().copied()), needs, "{specs:?}");
         }
     }
 

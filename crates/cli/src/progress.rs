@@ -59,8 +59,8 @@ impl Progress {
     }
 
     /// A bar for so many steps; it appears after two seconds.
-    pub(crate) fn counted(what: &'static str, things: usize) -> Counted {
-        Counted { progress: None, what, things, done: 0, start: Instant::now() }
+    pub(crate) fn counted(what: &'static str, things: usize) -> ProgressCounter {
+        ProgressCounter { progress: None, what, things, done: 0, start: Instant::now() }
     }
 }
 
@@ -77,7 +77,7 @@ impl Drop for Progress {
 
 /// A bar that counts.
 #[derive(Debug)]
-pub(crate) struct Counted {
+pub(crate) struct ProgressCounter {
     progress: Option<Progress>,
     what: &'static str,
     things: usize,
@@ -85,7 +85,7 @@ pub(crate) struct Counted {
     start: Instant,
 }
 
-impl Counted {
+impl ProgressCounter {
     /// Counts one more step.
     pub(crate) fn step(&mut self) {
         self.done += 1;

@@ -7,21 +7,21 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use miette::{IntoDiagnostic, miette};
-use millstream_lab::equal::{Bytes, Observable, Replayed, Scene, replay};
+use millstream_lab::differential::{ByteDifference, ObservedDifference, KernelReplay, TestRunInput, replay};
 use millstream_object::{FuncId, Object};
 use millstream_prove::{
-    Acceleration, Answers, Cache, CacheStats, Counterexample, Entry, Limits, Proof, RedisError, Solver,
-    StoreKey, StoreKeyError, Verdict, hold, prove,
+    ProofAblation, SolverUsage, ProofCache, CacheStats, Counterexample, MapKeyValue, ProofLimits, ProofResult, RedisError, Solver,
+    StoreKey, StoreKeyError, ProofVerdict, compare_instructions, prove,
 };
 use serde::Serialize;
 
 use crate::exit::Exit;
-use crate::input::{self, Section};
-use crate::privileges::Needs;
+use crate::input::{self, SectionArgs};
+use crate::privileges::RequiredPrivileges;
 
 /// Flags of `millstream prove`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct ProveArgs {
     /// An object file, or a raw program (`X.insns`)
     a: PathBuf,
     /// Object to compare with, with programs of the same names; names do not matter where both have one
@@ -36,24 +36,24 @@ pub(crate) struct Args {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    solving: Solving,
+    solving: SolverArgs,
     #[command(flatten)]
-    section: Section,
+    section: SectionArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-impl Args {
+impl ProveArgs {
     /// Privileges that the command needs.
-    pub(crate) fn needs(&self) -> Needs {
-        if self.replay { Needs::Kernel } else { Needs::Files }
+    pub(crate) fn needs(&self) -> RequiredPrivileges {
+        if self.replay { RequiredPrivileges::Kernel } else { RequiredPrivileges::Files }
     }
 }
 
 /// Flags of all commands that prove.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Solving {
+pub(crate) struct SolverArgs {
     /// Seconds for the proof of one program
     #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = crate::lengths::seconds())]
     proof_time: u64,
@@ -62,7 +62,7 @@ pub(crate) struct Solving {
     solver_memory: u64,
     /// Leave an acceleration out, to measure its benefit; may be repeated
     #[arg(long, value_name = "NAME", hide = true)]
-    without: Vec<Acceleration>,
+    without: Vec<ProofAblation>,
     /// Solvers, asked side by side, in order: z3, cvc5, or programs that take the flags of one of them; by
     /// default those of the two that are installed
     #[arg(long, value_name = "PROGRAM", value_delimiter = ',', env = "MILLSTREAM_SOLVER")]
@@ -93,17 +93,17 @@ fn store_key(path: &str) -> Result<StoreKey, StoreKeyError> {
 
 /// Checks an address.
 fn redis(url: &str) -> Result<String, RedisError> {
-    Cache::in_memory().on_redis(url).map(|_| url.to_owned())
+    ProofCache::in_memory().on_redis(url).map(|_| url.to_owned())
 }
 
-impl Solving {
+impl SolverArgs {
     /// The solvers to ask; `None`, with a warning, if none is installed: much is proven without.
     ///
     /// # Errors
     /// If answers are to be trusted that somebody on the way could read or change.
     pub(crate) fn solver(&self) -> Result<Option<Solver>, miette::Report> {
         if let (true, Some(url)) = (self.trust_store, &self.redis)
-            && !Cache::is_private_address(url).into_diagnostic()?
+            && !ProofCache::is_private_address(url).into_diagnostic()?
         {
             return Err(miette!(
                 help = "give --redis an address that begins with rediss://",
@@ -111,7 +111,7 @@ impl Solving {
             ));
         }
         let mut solver = match self.solver.as_slice() {
-            [] => Solver::found().unwrap_or_else(|| Solver::of([])),
+            [] => Solver::discover().unwrap_or_else(|| Solver::of([])),
             named => Solver::of(named.iter().cloned()),
         };
         for missing in solver.drop_missing() {
@@ -121,19 +121,19 @@ impl Solving {
             tracing::warn!("no solver (z3 or cvc5) is there; only what needs none is proven");
             return Ok(None);
         }
-        let directory = Cache::default_directory().unwrap_or_else(std::env::temp_dir);
-        Ok(Some(solver.agreeing(self.agree).keeping_in(directory).with_cache(self.cache())))
+        let directory = ProofCache::default_directory().unwrap_or_else(std::env::temp_dir);
+        Ok(Some(solver.agreeing(self.agree).with_disagreement_dir(directory).with_cache(self.cache())))
     }
 
-    fn cache(&self) -> Cache {
-        let mut cache = Cache::in_memory();
+    fn cache(&self) -> ProofCache {
+        let mut cache = ProofCache::in_memory();
         if let Some(key) = &self.store_key {
             cache = cache.signed_by_team(key.clone(), self.trust_store);
         }
         let directory = match &self.cache {
             Some(off) if off.as_os_str() == "off" => None,
             Some(directory) => Some(directory.clone()),
-            None => Cache::default_directory(),
+            None => ProofCache::default_directory(),
         };
         if let Some(directory) = directory {
             let key = StoreKey::of_user()
@@ -159,12 +159,12 @@ impl Solving {
     }
 
     /// Limits for one program.
-    pub(crate) fn limits(&self) -> Limits {
-        Limits {
+    pub(crate) fn limits(&self) -> ProofLimits {
+        ProofLimits {
             time: Duration::from_secs(self.proof_time),
             memory: self.solver_memory,
             without: self.without.clone(),
-            ..Limits::default()
+            ..ProofLimits::default()
         }
     }
 }
@@ -179,7 +179,7 @@ pub(crate) fn rests_on(answers: u64) -> Option<String> {
 }
 
 #[derive(Debug, Serialize)]
-struct Row {
+struct ProveRow {
     name: String,
     verdict: &'static str,
     /// Answers of a trusted store that the verdict rests on and that were not proven here.
@@ -199,24 +199,24 @@ struct Row {
     milliseconds: f64,
     /// Result of the kernel's test run for a difference.
     #[serde(skip_serializing_if = "Option::is_none")]
-    kernel: Option<Replayed>,
-    solvers: Solvers,
+    kernel: Option<KernelReplay>,
+    solvers: QueryStats,
 }
 
 /// Answers of solvers.
 #[derive(Debug, Default, Serialize)]
-struct Solvers {
+struct QueryStats {
     asked: usize,
     /// Answers from the cache, by the solver that gave them.
     cached: BTreeMap<String, usize>,
     /// Of these, answers of others, whose store is trusted.
     trusted: usize,
-    parts: Vec<Part>,
+    parts: Vec<SolverStats>,
 }
 
 /// Work of one solver.
 #[derive(Debug, Serialize)]
-struct Part {
+struct SolverStats {
     solver: String,
     asked: usize,
     valid: usize,
@@ -229,9 +229,9 @@ struct Part {
     trouble: Option<String>,
 }
 
-impl From<&Answers> for Solvers {
-    fn from(answers: &Answers) -> Solvers {
-        let part = |p: &millstream_prove::Part| Part {
+impl From<&SolverUsage> for QueryStats {
+    fn from(answers: &SolverUsage) -> QueryStats {
+        let part = |p: &millstream_prove::BackendStats| SolverStats {
             solver: p.name.clone(),
             asked: p.asked,
             valid: p.valid,
@@ -241,7 +241,7 @@ impl From<&Answers> for Solvers {
             milliseconds: p.time.as_secs_f64() * 1e3,
             trouble: p.trouble.clone(),
         };
-        Solvers {
+        QueryStats {
             asked: answers.asked,
             cached: answers.cached.iter().cloned().collect(),
             trusted: answers.trusted,
@@ -252,7 +252,7 @@ impl From<&Answers> for Solvers {
 
 /// Cache hits by storage.
 #[derive(Debug, Serialize)]
-struct Hits {
+struct CacheHits {
     asked: u64,
     memory: u64,
     file: u64,
@@ -266,11 +266,11 @@ struct Hits {
     rate: f64,
 }
 
-impl From<CacheStats> for Hits {
-    fn from(s: CacheStats) -> Hits {
+impl From<CacheStats> for CacheHits {
+    fn from(s: CacheStats) -> CacheHits {
         let found = s.memory + s.file + s.redis;
         let rate = found as f64 / s.asked.max(1) as f64;
-        Hits {
+        CacheHits {
             asked: s.asked,
             memory: s.memory,
             file: s.file,
@@ -284,15 +284,15 @@ impl From<CacheStats> for Hits {
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
+struct ProveReport {
     schema: u32,
     a: String,
     b: String,
     /// Assumptions of the proofs.
     assumptions: &'static [&'static str],
-    programs: Vec<Row>,
+    programs: Vec<ProveRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    cache: Option<Hits>,
+    cache: Option<CacheHits>,
 }
 
 const ASSUMPTIONS: &[&str] = &[
@@ -304,25 +304,25 @@ const ASSUMPTIONS: &[&str] = &[
 ];
 
 /// Runs the command.
-pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
+pub(crate) fn run(args: &ProveArgs) -> Result<ExitCode, miette::Report> {
     let (a, mut b) = (args.section.read(&args.a)?, args.section.read(&args.b)?);
-    input::call_alike(&a, &mut b);
+    input::match_program_names(&a, &mut b);
     let solver = args.solving.solver()?;
     let limits = args.solving.limits();
     let mut programs = Vec::new();
     for (name, f, g) in pairs(&a, &b, &args.prog)? {
         let proof = if args.dry_run {
-            hold((&a, f), (&b, g))
+            compare_instructions((&a, f), (&b, g))
         } else {
             prove((&a, f), (&b, g), solver.as_ref(), &limits)
         };
         let kernel = match &proof.verdict {
-            Verdict::Differs(found) if args.replay => Some(replayed(&a, &b, &name, found)),
+            ProofVerdict::Differs(found) if args.replay => Some(replayed(&a, &b, &name, found)),
             _ => None,
         };
         programs.push(row(name, &proof, kernel));
     }
-    let report = Report {
+    let report = ProveReport {
         schema: 1,
         a: args.a.display().to_string(),
         b: args.b.display().to_string(),
@@ -366,24 +366,24 @@ fn pairs(a: &Object, b: &Object, only: &[String]) -> Result<Vec<(String, FuncId,
 }
 
 /// Runs a difference that the interpreter has shown in the kernel, too.
-fn replayed(a: &Object, b: &Object, name: &str, found: &Counterexample) -> Replayed {
-    let entry = |(map, (key, value)): &(String, Entry)| (map.clone(), key.clone(), value.clone());
-    let scene = Scene {
+fn replayed(a: &Object, b: &Object, name: &str, found: &Counterexample) -> KernelReplay {
+    let entry = |(map, (key, value)): &(String, MapKeyValue)| (map.clone(), key.clone(), value.clone());
+    let scene = TestRunInput {
         packet: found.packet.clone(),
         context: found.context.clone(),
         entries: found.entries.iter().map(entry).collect(),
     };
-    replay(a, b, name, &scene).unwrap_or_else(|e| Replayed::NotTried { reason: e.in_full() })
+    replay(a, b, name, &scene).unwrap_or_else(|e| KernelReplay::NotTried { reason: e.error_chain() })
 }
 
-fn row(name: String, proof: &Proof, kernel: Option<Replayed>) -> Row {
+fn row(name: String, proof: &ProofResult, kernel: Option<KernelReplay>) -> ProveRow {
     let (verdict, reason) = match &proof.verdict {
-        Verdict::Equivalent => ("equivalent", None),
-        Verdict::Differs(found) => ("differs", Some(found.to_string())),
-        Verdict::Unknown { reason } => ("unknown", Some(reason.clone())),
+        ProofVerdict::Equivalent => ("equivalent", None),
+        ProofVerdict::Differs(found) => ("differs", Some(found.to_string())),
+        ProofVerdict::Unknown { reason } => ("unknown", Some(reason.clone())),
     };
     let milliseconds = proof.time.as_secs_f64() * 1e3;
-    Row {
+    ProveRow {
         name,
         verdict,
         trusted: proof.answers.trusted,
@@ -399,7 +399,7 @@ fn row(name: String, proof: &Proof, kernel: Option<Replayed>) -> Row {
     }
 }
 
-fn text(report: &Report) -> String {
+fn text(report: &ProveReport) -> String {
     let mut out = String::new();
     let width = report.programs.iter().map(|r| r.name.len()).max().unwrap_or(0);
     for r in &report.programs {
@@ -420,28 +420,28 @@ fn text(report: &Report) -> String {
 }
 
 /// Description of the kernel's test run.
-fn in_words(kernel: &Replayed) -> String {
-    let bytes = |what: &str, b: &Bytes| {
+fn in_words(kernel: &KernelReplay) -> String {
+    let bytes = |what: &str, b: &ByteDifference| {
         format!("different, {what} from byte {}: {} and {}", b.offset, b.first, b.second)
     };
     match kernel {
-        Replayed::NotTried { reason } => format!("not tried: {reason}"),
-        Replayed::Same { unset } if unset.is_empty() => "no difference in a test run".to_owned(),
-        Replayed::Same { unset } => {
+        KernelReplay::NotTried { reason } => format!("not tried: {reason}"),
+        KernelReplay::Same { unset } if unset.is_empty() => "no difference in a test run".to_owned(),
+        KernelReplay::Same { unset } => {
             format!("no difference in a test run, which cannot set bytes {unset:?} of the context")
         }
-        Replayed::Different(observable) => match observable {
-            Observable::Rejected { message } => format!("it accepts only the first: {message}"),
-            Observable::Run { first } => {
+        KernelReplay::Different(observable) => match observable {
+            ObservedDifference::Rejected { message } => format!("it accepts only the first: {message}"),
+            ObservedDifference::Run { first } => {
                 format!("it runs only the {} on this packet", if *first { "first" } else { "second" })
             }
-            Observable::ReturnValue { first, second } => {
+            ObservedDifference::ReturnValue { first, second } => {
                 format!("different, return value {first} and {second}")
             }
-            Observable::Packet(b) => bytes("packet", b),
-            Observable::Context(b) => bytes("context", b),
-            Observable::Told(b) => bytes("what it tells", b),
-            Observable::Map { map, key, first, second } => {
+            ObservedDifference::Packet(b) => bytes("packet", b),
+            ObservedDifference::Context(b) => bytes("context", b),
+            ObservedDifference::Told(b) => bytes("what it tells", b),
+            ObservedDifference::Map { map, key, first, second } => {
                 let shown = |v: &Option<String>| v.clone().unwrap_or_else(|| "nothing".to_owned());
                 format!("different, map {map:?} at {key}: {} and {}", shown(first), shown(second))
             }
@@ -450,7 +450,7 @@ fn in_words(kernel: &Replayed) -> String {
 }
 
 /// Description of the solvers' answers and failures.
-fn who(solvers: &Solvers) -> String {
+fn who(solvers: &QueryStats) -> String {
     let mut words = Vec::new();
     for (solver, count) in &solvers.cached {
         words.push(format!("{count} answers of {solver} known from before"));

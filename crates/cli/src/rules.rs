@@ -7,36 +7,36 @@ use std::time::{Duration, Instant};
 
 use miette::{IntoDiagnostic, WrapErr, miette};
 use millstream_opt::{WindowRule, WindowRules};
-use millstream_passes::Target;
-use millstream_passes::rules::{Entry, Origin, Rule, RuleSet, Store, parse};
-use millstream_prove::window::{Judgement, Windows};
-use millstream_prove::{Shared, Solver};
-use millstream_rules::{Checked, Outcome, check_all, questions};
+use millstream_passes::TargetInfo;
+use millstream_passes::rules::{StoredRule, RuleOrigin, RewriteRule, RuleSet, RuleStore, parse};
+use millstream_prove::window::{WindowVerdict, WindowProver};
+use millstream_prove::{RedisValue, Solver};
+use millstream_rules::{CheckedRule, RuleVerdict, check_all, questions};
 use serde::Serialize;
 
 use crate::exit::Exit;
-use crate::prove::Solving;
+use crate::prove::SolverArgs;
 
 /// Flags of `millstream rules`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct RulesArgs {
     #[command(subcommand)]
-    command: Command,
+    command: RulesCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+enum RulesCommand {
     /// Prove every rule anew: the built-in ones and those of the store, or those of a file
-    Check(Check),
+    Check(RulesCheckArgs),
     /// Count the uses of each rule in the objects of a directory
-    Stats(Stats),
+    Stats(RulesStatsArgs),
     /// Prove the rules of a file and write them as a store, without those that cannot be proven
-    Seal(Seal),
+    Seal(RulesSealArgs),
 }
 
 /// Flags of `millstream rules stats`.
 #[derive(Debug, clap::Args)]
-struct Stats {
+struct RulesStatsArgs {
     /// Directories of objects, and objects
     #[arg(required = true)]
     inputs: Vec<PathBuf>,
@@ -53,7 +53,7 @@ struct Stats {
 
 /// Flags of `millstream rules seal`.
 #[derive(Debug, clap::Args)]
-struct Seal {
+struct RulesSealArgs {
     /// File of rules, one per line, with or without the header of a store; rules of windows with its first
     /// line
     input: PathBuf,
@@ -67,12 +67,12 @@ struct Seal {
     #[arg(long, value_name = "N", default_value_t = jobs())]
     jobs: usize,
     #[command(flatten)]
-    solving: Solving,
+    solving: SolverArgs,
 }
 
 /// Flags of `millstream rules check`.
 #[derive(Debug, clap::Args)]
-struct Check {
+struct RulesCheckArgs {
     /// Prove the rules of this file instead of the built-in ones
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
@@ -84,7 +84,7 @@ struct Check {
     #[arg(long, value_name = "N", default_value_t = jobs())]
     jobs: usize,
     #[command(flatten)]
-    solving: Solving,
+    solving: SolverArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -97,7 +97,7 @@ pub(crate) fn jobs() -> usize {
 }
 
 #[derive(Debug, Serialize)]
-struct Row {
+struct RuleRow {
     name: String,
     rule: String,
     verdict: &'static str,
@@ -109,30 +109,30 @@ struct Row {
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
+struct RulesCheckReport {
     schema: u32,
     proven: usize,
     refuted: usize,
     undecided: usize,
     /// Answers of a trusted store that the verdicts rest on and that were not proven here.
     trusted: u64,
-    rules: Vec<Row>,
+    rules: Vec<RuleRow>,
 }
 
 /// Runs the command.
-pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
+pub(crate) fn run(args: &RulesArgs) -> Result<ExitCode, miette::Report> {
     match &args.command {
-        Command::Check(args) => check(args),
-        Command::Stats(args) => stats(args),
-        Command::Seal(args) => seal(args),
+        RulesCommand::Check(args) => check(args),
+        RulesCommand::Stats(args) => stats(args),
+        RulesCommand::Seal(args) => seal(args),
     }
 }
 
-fn check(args: &Check) -> Result<ExitCode, miette::Report> {
+fn check(args: &RulesCheckArgs) -> Result<ExitCode, miette::Report> {
     let (rules, windows) = match &args.file {
         Some(file) if WindowRules::is_one(&text_of(file)?) => (Vec::new(), windows(file)?),
         Some(file) => (read(file)?, WindowRules::default()),
-        None => (RuleSet::shipped().rules().to_vec(), WindowRules::shipped().into_diagnostic()?),
+        None => (RuleSet::shipped().rules().to_vec(), WindowRules::builtin().into_diagnostic()?),
     };
     if let Some(directory) = &args.smt {
         return write_questions(&rules, directory);
@@ -174,8 +174,8 @@ fn check(args: &Check) -> Result<ExitCode, miette::Report> {
 fn judged<'r>(
     rules: &'r WindowRules,
     solver: Option<&Solver>,
-) -> impl Iterator<Item = (&'r WindowRule, Judgement, bool, Duration)> {
-    let mut prover = Windows::new(solver.cloned(), Duration::from_secs(10));
+) -> impl Iterator<Item = (&'r WindowRule, WindowVerdict, bool, Duration)> {
+    let mut prover = WindowProver::new(solver.cloned(), Duration::from_secs(10));
     rules.rules().iter().map(move |rule| {
         let (start, asked) = (Instant::now(), prover.asked);
         let judgement = rule.prove(&mut prover);
@@ -184,24 +184,24 @@ fn judged<'r>(
 }
 
 /// Reason why a rule of windows must not be applied.
-fn refusal(judgement: Judgement) -> Option<String> {
+fn refusal(judgement: WindowVerdict) -> Option<String> {
     match judgement {
-        Judgement::Equal => None,
-        Judgement::Differs(found) => Some(format!("wrong, for example where {found}")),
-        Judgement::Unknown(why) => Some(format!("not proven: {why}")),
+        WindowVerdict::Equal => None,
+        WindowVerdict::Differs(found) => Some(format!("wrong, for example where {found}")),
+        WindowVerdict::Unknown(why) => Some(format!("not proven: {why}")),
     }
 }
 
 /// Proves rules of windows for the report.
-fn check_windows(rules: &WindowRules, solver: Option<&Solver>, report: &mut Report) {
+fn check_windows(rules: &WindowRules, solver: Option<&Solver>, report: &mut RulesCheckReport) {
     for (rule, judgement, solver, time) in judged(rules, solver) {
         let (verdict, count) = match judgement {
-            Judgement::Equal => ("proven", &mut report.proven),
-            Judgement::Differs(_) => ("refuted", &mut report.refuted),
-            Judgement::Unknown(_) => ("undecided", &mut report.undecided),
+            WindowVerdict::Equal => ("proven", &mut report.proven),
+            WindowVerdict::Differs(_) => ("refuted", &mut report.refuted),
+            WindowVerdict::Unknown(_) => ("undecided", &mut report.undecided),
         };
         *count += 1;
-        report.rules.push(Row {
+        report.rules.push(RuleRow {
             name: rule.name.clone(),
             rule: rule.to_string(),
             verdict,
@@ -232,10 +232,10 @@ fn admitted_windows(
 }
 
 /// The rules of a store, or of a file of rules.
-fn read(file: &Path) -> Result<Vec<Rule>, miette::Report> {
+fn read(file: &Path) -> Result<Vec<RewriteRule>, miette::Report> {
     let (shown, text) = (shown(file), text_of(file)?);
-    if Store::is_one(&text) {
-        return Ok(Store::parse(&shown, &text).into_diagnostic()?.rules());
+    if RuleStore::is_store_text(&text) {
+        return Ok(RuleStore::parse(&shown, &text).into_diagnostic()?.rules());
     }
     parse(&shown, &text).map_err(|e| miette!("{e}"))
 }
@@ -246,10 +246,10 @@ pub(crate) fn windows(file: &Path) -> Result<WindowRules, miette::Report> {
 }
 
 /// A team's rules on a Redis server, if the path is a server's address.
-fn shared(file: &Path) -> Option<Result<Shared, miette::Report>> {
+fn shared(file: &Path) -> Option<Result<RedisValue, miette::Report>> {
     let url = file.to_str().filter(|f| f.starts_with("redis://") || f.starts_with("rediss://"))?;
     Some(
-        Shared::new(url)
+        RedisValue::new(url)
             .map_err(|_| miette!("a store on a Redis server is `redis://HOST[:PORT][/DATABASE]#NAME`")),
     )
 }
@@ -268,12 +268,12 @@ fn text_of(file: &Path) -> Result<String, miette::Report> {
         let text = shared?.read().into_diagnostic().wrap_err_with(|| format!("reading {shown}"))?;
         return text.ok_or_else(|| miette!("there is no {shown}"));
     }
-    crate::limited::text(file).into_diagnostic().wrap_err_with(|| format!("reading {shown}"))
+    crate::bounded_read::text(file).into_diagnostic().wrap_err_with(|| format!("reading {shown}"))
 }
 
 /// A store, read whole.
-pub(crate) fn store(file: &Path) -> Result<Store, miette::Report> {
-    Store::parse(&shown(file), &text_of(file)?).into_diagnostic()
+pub(crate) fn store(file: &Path) -> Result<RuleStore, miette::Report> {
+    RuleStore::parse(&shown(file), &text_of(file)?).into_diagnostic()
 }
 
 /// Writes a store.
@@ -286,10 +286,10 @@ pub(crate) fn write_store(file: &Path, text: &str) -> Result<(), miette::Report>
 }
 
 /// A store of these rules, made today.
-pub(crate) fn new_store(entries: Vec<Entry>) -> Store {
+pub(crate) fn new_store(entries: Vec<StoredRule>) -> RuleStore {
     let seconds =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs());
-    Store { isa: "bpf v4".into(), made: date(seconds / 86_400), entries }
+    RuleStore { isa: "bpf v4".into(), made: date(seconds / 86_400), entries }
 }
 
 /// The date of a day since 1970-01-01, by Hinnant's algorithm for the proleptic Gregorian calendar.
@@ -307,7 +307,7 @@ fn date(days: u64) -> String {
 
 /// A team's rules in place of the built-in ones.
 #[derive(Clone, Default)]
-pub(crate) struct Team {
+pub(crate) struct CustomRules {
     /// Rules of terms, behind the built-in ones.
     pub(crate) terms: Option<Arc<RuleSet>>,
     /// Rules of windows.
@@ -315,12 +315,12 @@ pub(crate) struct Team {
 }
 
 /// Proves the rules of a team's stores, of either kind. Unproven rules are reported and not applied.
-pub(crate) fn admitted(files: &[PathBuf], solving: &Solving) -> Result<Team, miette::Report> {
+pub(crate) fn prove_rule_files(files: &[PathBuf], solving: &SolverArgs) -> Result<CustomRules, miette::Report> {
     if files.is_empty() {
         // Does not start a solver: its cache may take long to read.
-        return Ok(Team::default());
+        return Ok(CustomRules::default());
     }
-    let (mut team, solver) = (Team::default(), solving.solver()?);
+    let (mut team, solver) = (CustomRules::default(), solving.solver()?);
     for file in files {
         if WindowRules::is_one(&text_of(file)?) {
             let tell = |rule: &WindowRule, why: &str| errln!("{}: not applied, {why}: {rule}", rule.name);
@@ -331,16 +331,16 @@ pub(crate) fn admitted(files: &[PathBuf], solving: &Solving) -> Result<Team, mie
             team.terms = Some(Arc::new(admitted_terms(store(file)?, solver.as_ref(), solving)?));
         }
     }
-    if let Some(words) = Solving::trusted(solver.as_ref()) {
+    if let Some(words) = SolverArgs::trusted(solver.as_ref()) {
         errln!("that the rules hold {words}");
     }
     Ok(team)
 }
 
 fn admitted_terms(
-    store: Store,
+    store: RuleStore,
     solver: Option<&Solver>,
-    solving: &Solving,
+    solving: &SolverArgs,
 ) -> Result<RuleSet, miette::Report> {
     let admitted = millstream_rules::admit(store.entries, solver, &solving.limits(), jobs(), || {});
     let admitted = admitted.into_diagnostic()?;
@@ -350,16 +350,16 @@ fn admitted_terms(
     Ok(millstream_rules::rule_set(&new_store(admitted.entries)))
 }
 
-fn seal(args: &Seal) -> Result<ExitCode, miette::Report> {
+fn seal(args: &RulesSealArgs) -> Result<ExitCode, miette::Report> {
     let (shown, text) = (shown(&args.input), text_of(&args.input)?);
     if WindowRules::is_one(&text) {
         return seal_windows(args, &WindowRules::parse_unsealed(&shown, &text).into_diagnostic()?);
     }
-    let mut entries = if Store::is_one(&text) {
-        Store::parse_unsealed(&shown, &text).into_diagnostic()?.entries
+    let mut entries = if RuleStore::is_store_text(&text) {
+        RuleStore::parse_unverified(&shown, &text).into_diagnostic()?.entries
     } else {
         let rules = parse(&shown, &text).map_err(|e| miette!("{e}"))?;
-        rules.into_iter().map(|rule| millstream_rules::found(rule, Origin::Enumerated)).collect()
+        rules.into_iter().map(|rule| millstream_rules::unproven_entry(rule, RuleOrigin::Enumerated)).collect()
     };
     if args.reduce {
         entries = millstream_rules::learn::reduce(&RuleSet::written(), entries, |_, _| {});
@@ -372,20 +372,20 @@ fn seal(args: &Seal) -> Result<ExitCode, miette::Report> {
         outln!("{}: left out, {outcome}: {rule}", rule.name);
     }
     let store = new_store(admitted.entries);
-    let trusted = Solving::trusted(solver.as_ref());
+    let trusted = SolverArgs::trusted(solver.as_ref());
     sealed(args, &store.text(), store.entries.len(), admitted.refused.len(), trusted)
 }
 
-fn seal_windows(args: &Seal, rules: &WindowRules) -> Result<ExitCode, miette::Report> {
+fn seal_windows(args: &RulesSealArgs, rules: &WindowRules) -> Result<ExitCode, miette::Report> {
     let tell = |rule: &WindowRule, why: &str| outln!("{}: left out, {why}: {rule}", rule.name);
     let solver = args.solving.solver()?;
     let (proven, refused) = admitted_windows(rules, solver.as_ref(), tell);
-    let trusted = Solving::trusted(solver.as_ref());
+    let trusted = SolverArgs::trusted(solver.as_ref());
     sealed(args, &proven.text(), proven.rules().len(), refused, trusted)
 }
 
 fn sealed(
-    args: &Seal,
+    args: &RulesSealArgs,
     text: &str,
     kept: usize,
     refused: usize,
@@ -400,21 +400,21 @@ fn sealed(
 }
 
 #[derive(Debug, Serialize)]
-struct Fired {
+struct RuleUsageRow {
     name: String,
     rule: String,
     fires: u64,
 }
 
 #[derive(Debug, Serialize)]
-struct Firings {
+struct RuleUsageReport {
     schema: u32,
     objects: usize,
     /// Rules that were applied, the most frequent first.
-    rules: Vec<Fired>,
+    rules: Vec<RuleUsageRow>,
 }
 
-fn stats(args: &Stats) -> Result<ExitCode, miette::Report> {
+fn stats(args: &RulesStatsArgs) -> Result<ExitCode, miette::Report> {
     let mut store = args.rules.as_deref().map(store).transpose()?;
     let set = match &store {
         Some(store) => Arc::new(millstream_rules::rule_set(store)),
@@ -424,8 +424,8 @@ fn stats(args: &Stats) -> Result<ExitCode, miette::Report> {
     for path in object_files(&args.inputs)? {
         // A file that is not an object of BPF programs has nothing to count.
         let Ok(object) = crate::input::read(&path) else { continue };
-        let target = Target::bpf(millstream_opt::isa_version(&object));
-        if let Some(fired) = millstream_rules::firings(&object, &set, &target) {
+        let target = TargetInfo::bpf(millstream_opt::isa_version(&object));
+        if let Some(fired) = millstream_rules::application_counts(&object, &set, &target) {
             objects += 1;
             counts.iter_mut().zip(fired).for_each(|(c, f)| *c += f);
         }
@@ -436,16 +436,16 @@ fn stats(args: &Stats) -> Result<ExitCode, miette::Report> {
         store.entries.sort_by_key(|e| std::cmp::Reverse(e.fires));
         write_store(file, &store.text())?;
     }
-    let mut rules: Vec<Fired> = set
+    let mut rules: Vec<RuleUsageRow> = set
         .rules()
         .iter()
         .zip(&counts)
         .filter(|(_, n)| **n > 0)
-        .map(|(r, n)| Fired { name: r.name.clone(), rule: r.to_string(), fires: *n })
+        .map(|(r, n)| RuleUsageRow { name: r.name.clone(), rule: r.to_string(), fires: *n })
         .collect();
     rules.sort_by(|a, b| b.fires.cmp(&a.fires).then_with(|| a.rule.cmp(&b.rule)));
     if args.json {
-        let report = Firings { schema: 1, objects, rules };
+        let report = RuleUsageReport { schema: 1, objects, rules };
         outln!("{}", serde_json::to_string_pretty(&report).into_diagnostic()?);
     } else {
         for r in &rules {
@@ -478,19 +478,19 @@ pub(crate) fn object_files(inputs: &[PathBuf]) -> Result<Vec<PathBuf>, miette::R
     Ok(out)
 }
 
-fn report(rules: &[Rule], checked: &[Checked]) -> Report {
+fn report(rules: &[RewriteRule], checked: &[CheckedRule]) -> RulesCheckReport {
     let rows = rules.iter().zip(checked).map(|(rule, checked)| {
         let (verdict, reason, solver) = match &checked.outcome {
-            Outcome::Proven { form } => ("proven", None, !form),
-            wrong @ Outcome::Refuted { .. } => ("refuted", Some(wrong.to_string()), true),
-            other @ Outcome::Undecided(_) => ("undecided", Some(other.to_string()), true),
+            RuleVerdict::Proven { form } => ("proven", None, !form),
+            wrong @ RuleVerdict::Refuted { .. } => ("refuted", Some(wrong.to_string()), true),
+            other @ RuleVerdict::Undecided(_) => ("undecided", Some(other.to_string()), true),
         };
         let milliseconds = checked.time.as_secs_f64() * 1e3;
-        Row { name: rule.name.clone(), rule: rule.to_string(), verdict, reason, solver, milliseconds }
+        RuleRow { name: rule.name.clone(), rule: rule.to_string(), verdict, reason, solver, milliseconds }
     });
-    let rules: Vec<Row> = rows.collect();
+    let rules: Vec<RuleRow> = rows.collect();
     let count = |verdict| rules.iter().filter(|r| r.verdict == verdict).count();
-    Report {
+    RulesCheckReport {
         schema: 1,
         proven: count("proven"),
         refuted: count("refuted"),
@@ -501,7 +501,7 @@ fn report(rules: &[Rule], checked: &[Checked]) -> Report {
 }
 
 /// Writes one file per question, named after the rule and its width.
-fn write_questions(rules: &[Rule], directory: &Path) -> Result<ExitCode, miette::Report> {
+fn write_questions(rules: &[RewriteRule], directory: &Path) -> Result<ExitCode, miette::Report> {
     let shown = directory.display();
     std::fs::create_dir_all(directory).into_diagnostic().wrap_err_with(|| format!("making {shown}"))?;
     let mut files = 0;

@@ -10,19 +10,19 @@ use std::time::{Duration, Instant};
 use miette::miette;
 use millstream_kernel::{interface, interface_index};
 use millstream_lab::os;
-use millstream_object::{Map, MapType, Object};
-use millstream_specialize::adopt::{self, Adopt};
-use millstream_specialize::live::details::Runs;
-use millstream_specialize::report::{Attachment, Outcome, Report};
-use millstream_specialize::{Compiler, Leave, Live, LiveError, Settings};
+use millstream_object::{ObjectMap, MapType, Object};
+use millstream_specialize::adopt::{self, AdoptionScope};
+use millstream_specialize::live::details::SlotTarget;
+use millstream_specialize::report::{AttachedInterface, VariantVerdict, SessionReport};
+use millstream_specialize::{VariantCompiler, DetachPolicy, LiveSession, LiveError, SessionSettings};
 
 use crate::exit::Exit;
-use crate::xdp::Mode;
+use crate::xdp::AttachMode;
 use crate::{input, output};
 
 /// Flags of `millstream run`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct RunArgs {
     /// The object file
     object: PathBuf,
     /// The interface; may be given several times, for one program with one set of maps on all of them
@@ -33,11 +33,11 @@ pub(crate) struct Args {
     prog: Option<String>,
     /// Place in the receive path for an XDP program
     #[arg(long, value_name = "MODE", default_value = "any")]
-    mode: Mode,
+    mode: AttachMode,
     /// Replace the attached program (XDP, tcx, or a filter of clsact), keep its maps, and give it back at the
     /// end; it must be the object's program, unless `any` may be replaced
     #[arg(long, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "same")]
-    adopt: Option<Adopted>,
+    adopt: Option<AdoptArg>,
     /// Attach a TC program to egress instead of ingress
     #[arg(long)]
     egress: bool,
@@ -66,7 +66,7 @@ pub(crate) struct Args {
 }
 
 /// Runs the command.
-pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
+pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, miette::Report> {
     let path = args.object.display().to_string();
     let mut object = input::read(&args.object)?;
     let interfaces = args.dev.iter().map(|dev| index(dev)).collect::<Result<Vec<_>, _>>()?;
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     {
         return Ok(ended(args, &error).into());
     }
-    let compiler = Compiler::new(&object, args.prog.as_deref()).map_err(|e| {
+    let compiler = VariantCompiler::new(&object, args.prog.as_deref()).map_err(|e| {
         miette!(help = "name one with --prog; `millstream inspect` shows them", "{path}: {e}")
     })?;
     check_maps(&object, &args.exclude, &args.approximate_lru)
@@ -95,11 +95,11 @@ pub(crate) fn check_maps(
     exclude: &[String],
     approximate: &[String],
 ) -> Result<(), (String, String)> {
-    let list = |maps: &mut dyn Iterator<Item = &Map>| {
+    let list = |maps: &mut dyn Iterator<Item = &ObjectMap>| {
         let names: Vec<&str> = maps.map(|m| m.name.as_str()).collect();
         if names.is_empty() { "none".to_owned() } else { names.join(", ") }
     };
-    let is_lru = |m: &&Map| m.spec.map_type == MapType::LRU_HASH;
+    let is_lru = |m: &&ObjectMap| m.spec.map_type == MapType::LRU_HASH;
     for name in exclude.iter().chain(approximate) {
         if !object.maps.iter().any(|m| m.name == *name) {
             let help = format!("its maps: {}", list(&mut object.maps.iter()));
@@ -117,7 +117,7 @@ pub(crate) fn check_maps(
 }
 
 /// Prints why the session ended, or did not begin, with advice.
-fn ended(args: &Args, error: &LiveError) -> Exit {
+fn ended(args: &RunArgs, error: &LiveError) -> Exit {
     let dev = args.dev.join(", ");
     let (lines, exit) = advice::on(&dev, &pins(args), error);
     errln!("{dev}: {error}");
@@ -128,18 +128,18 @@ fn ended(args: &Args, error: &LiveError) -> Exit {
 /// Attached programs that the object's program may replace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Adopted {
+pub(crate) enum AdoptArg {
     /// The object's own, whoever has loaded it
     Same,
     /// Any program
     Any,
 }
 
-impl From<Adopted> for Adopt {
-    fn from(adopted: Adopted) -> Adopt {
+impl From<AdoptArg> for AdoptionScope {
+    fn from(adopted: AdoptArg) -> AdoptionScope {
         match adopted {
-            Adopted::Same => Adopt::Same,
-            Adopted::Any => Adopt::Any,
+            AdoptArg::Same => AdoptionScope::Same,
+            AdoptArg::Any => AdoptionScope::Any,
         }
     }
 }
@@ -150,8 +150,8 @@ pub(crate) fn index(dev: &str) -> Result<u32, miette::Report> {
         .map_err(|e| miette!(help = e.hint().unwrap_or("`ip link` lists the interfaces"), "{e}"))
 }
 
-fn session(args: &Args, compiler: &Compiler, interfaces: &[u32]) -> Result<(), LiveError> {
-    let mut settings = Settings::new(pins(args));
+fn session(args: &RunArgs, compiler: &VariantCompiler, interfaces: &[u32]) -> Result<(), LiveError> {
+    let mut settings = SessionSettings::new(pins(args));
     settings.interval = Duration::from_millis(args.interval.max(10));
     settings.mode = args.mode.into();
     settings.egress = args.egress;
@@ -161,8 +161,8 @@ fn session(args: &Args, compiler: &Compiler, interfaces: &[u32]) -> Result<(), L
         (settings.adopt, settings.which) = (interfaces.to_vec(), which.into());
     }
     let live = output::is_error_terminal();
-    let mut printer = Printer { json: args.json, live, open: false, story: Story::new() };
-    let mut live = Live::load(compiler, settings)?;
+    let mut printer = ReportPrinter { json: args.json, live, open: false, story: EventLog::new() };
+    let mut live = LiveSession::load(compiler, settings)?;
     printer.print(&live.attach(interfaces)?);
     for (dev, ifindex) in args.dev.iter().zip(interfaces) {
         if interface(*ifindex).is_ok_and(|i| !i.up) {
@@ -170,12 +170,12 @@ fn session(args: &Args, compiler: &Compiler, interfaces: &[u32]) -> Result<(), L
         }
     }
     live.run(os::interruption(), &mut |report| printer.print(report))?;
-    let report = live.finish(if args.keep { Leave::Original } else { Leave::Restored })?;
+    let report = live.finish(if args.keep { DetachPolicy::Original } else { DetachPolicy::Restored })?;
     printer.print(&report);
     Ok(())
 }
 
-fn pins(args: &Args) -> PathBuf {
+fn pins(args: &RunArgs) -> PathBuf {
     args.pin.clone().unwrap_or_else(|| default_pins(Path::new(PINS), &args.dev.join("+")))
 }
 
@@ -189,18 +189,18 @@ pub(crate) fn default_pins(parent: &Path, name: &str) -> PathBuf {
 }
 
 /// Prints reports: JSON lines, or text with a status line that stays in place on a terminal.
-struct Printer {
+struct ReportPrinter {
     json: bool,
     live: bool,
     /// True while the status line is not ended.
     open: bool,
-    story: Story,
+    story: EventLog,
 }
 
 /// Reports as text, each with the seconds since the start. Repetitions are left out, and answers to writes
 /// are summarized with the next status.
 #[derive(Debug)]
-pub(crate) struct Story {
+pub(crate) struct EventLog {
     start: Instant,
     dropped: Option<String>,
     /// Answers that were not reported yet, each as microseconds to the first packet that found the write, if
@@ -208,28 +208,28 @@ pub(crate) struct Story {
     answers: Vec<Option<u64>>,
 }
 
-impl Story {
+impl EventLog {
     /// A story that starts now.
-    pub(crate) fn new() -> Story {
-        Story { start: Instant::now(), dropped: None, answers: Vec::new() }
+    pub(crate) fn new() -> EventLog {
+        EventLog { start: Instant::now(), dropped: None, answers: Vec::new() }
     }
 
     /// The report's line; `None` if it only repeats that a generation could not be made, and why, or is
     /// reported later.
-    pub(crate) fn line(&mut self, report: &Report) -> Option<String> {
+    pub(crate) fn line(&mut self, report: &SessionReport) -> Option<String> {
         let mut more = String::new();
         match report {
-            Report::Refreshed { latency_us, .. } => {
+            SessionReport::Refreshed { latency_us, .. } => {
                 self.answers.push(*latency_us);
                 return None;
             }
-            Report::Confirmed { .. } => {
+            SessionReport::Confirmed { .. } => {
                 self.answers.push(None);
                 return None;
             }
-            Report::Dropped { reason } if self.dropped.as_ref() == Some(reason) => return None,
-            Report::Dropped { reason } => self.dropped = Some(reason.clone()),
-            Report::Status { .. } => more = self.answered(),
+            SessionReport::Dropped { reason } if self.dropped.as_ref() == Some(reason) => return None,
+            SessionReport::Dropped { reason } => self.dropped = Some(reason.clone()),
+            SessionReport::Status { .. } => more = self.answered(),
             _ => self.dropped = None,
         }
         Some(format!("{:7.3} s  {}{more}", self.start.elapsed().as_secs_f64(), text(report)))
@@ -247,15 +247,15 @@ impl Story {
     }
 }
 
-impl Printer {
-    fn print(&mut self, report: &Report) {
+impl ReportPrinter {
+    fn print(&mut self, report: &SessionReport) {
         if self.json {
             outln!("{}", report.json());
             output::flush();
             return;
         }
         let Some(text) = self.story.line(report) else { return };
-        let status = matches!(report, Report::Status { .. });
+        let status = matches!(report, SessionReport::Status { .. });
         match (self.live, status) {
             (true, true) => output::write_error(format_args!("\r{text}\x1b[K")),
             (true, false) if self.open => errln!("\r\x1b[K{text}"),
@@ -266,8 +266,8 @@ impl Printer {
 }
 
 /// Interfaces as text.
-pub(crate) fn places(interfaces: &[Attachment]) -> String {
-    let place = |a: &Attachment| {
+pub(crate) fn interfaces_text(interfaces: &[AttachedInterface]) -> String {
+    let place = |a: &AttachedInterface| {
         let mode = a.mode.as_ref().map_or(String::new(), |m| format!(" ({m} XDP)"));
         format!("{}{mode}", a.interface)
     };
@@ -275,11 +275,11 @@ pub(crate) fn places(interfaces: &[Attachment]) -> String {
 }
 
 /// A report as text.
-pub(crate) fn text(report: &Report) -> String {
+pub(crate) fn text(report: &SessionReport) -> String {
     match report {
-        Report::Attached { program, interfaces, took_over, watched, refused } => {
+        SessionReport::Attached { program, interfaces, took_over, watched, refused } => {
             let how = if *took_over { ", in the place of an earlier session" } else { "" };
-            let mut text = format!("{program} on {}{how}", places(interfaces));
+            let mut text = format!("{program} on {}{how}", interfaces_text(interfaces));
             if !watched.is_empty() {
                 text += &format!("; may specialise on: {}", watched.join(", "));
             }
@@ -288,19 +288,19 @@ pub(crate) fn text(report: &Report) -> String {
             }
             text
         }
-        Report::Moved { interfaces } if interfaces.is_empty() => "on no interface".to_owned(),
-        Report::Moved { interfaces } => format!("now on {}", places(interfaces)),
-        Report::Specialised { .. } => specialised(report),
-        Report::StandsBy { generation, compile_us, load_us, slots } => format!(
+        SessionReport::Moved { interfaces } if interfaces.is_empty() => "on no interface".to_owned(),
+        SessionReport::Moved { interfaces } => format!("now on {}", interfaces_text(interfaces)),
+        SessionReport::Specialised { .. } => specialised(report),
+        SessionReport::StandsBy { generation, compile_us, load_us, slots } => format!(
             "generation {generation} stands by, with no table in code: {slots} slots; \
              compiled {:.1} ms, loaded {:.1} ms",
             ms(*compile_us),
             ms(*load_us)
         ),
-        Report::Confirmed { generation, latency_us, .. } => {
+        SessionReport::Confirmed { generation, latency_us, .. } => {
             format!("generation {generation} holds after a write ({latency_us} us)")
         }
-        Report::Refreshed { generation, latency_us, read_us, write_us, bytes, .. } => {
+        SessionReport::Refreshed { generation, latency_us, read_us, write_us, bytes, .. } => {
             let latency = after_the_write(*latency_us);
             format!(
                 "generation {generation} follows a write: read {:.1} ms, {bytes} B of twins in {:.1} ms{latency}",
@@ -308,40 +308,40 @@ pub(crate) fn text(report: &Report) -> String {
                 ms(*write_us)
             )
         }
-        Report::Shifted { usual, now, .. } => {
+        SessionReport::Shifted { usual, now, .. } => {
             format!(
                 "the traffic has shifted: {now:.2} lookups per packet miss the hot keys, where {usual:.2} did"
             )
         }
-        Report::Judged { outcome, packets, ratio, gained_ns, predicted_ns, ms, reason, file, .. } => {
+        SessionReport::Judged { outcome, packets, ratio, gained_ns, predicted_ns, ms, reason, file, .. } => {
             let model = gained_ns.zip(*predicted_ns).map_or(String::new(), |(gained, predicted)| {
                 format!("; {gained:.1} ns per packet gained, {predicted:.1} predicted")
             });
             judged(*outcome, *packets, *ratio, *ms, reason.as_deref(), file.as_deref()) + &model
         }
-        Report::Withdrawn { generation, reason } => format!("generation {generation} withdrawn: {reason}"),
-        Report::Dropped { reason } => format!("no new generation: {reason}"),
-        Report::Status { pps, before_ns, now_ns, generation, guard, writes, chain, .. } => {
+        SessionReport::Withdrawn { generation, reason } => format!("generation {generation} withdrawn: {reason}"),
+        SessionReport::Dropped { reason } => format!("no new generation: {reason}"),
+        SessionReport::Status { pps, before_ns, now_ns, generation, guard, writes, chain, .. } => {
             // Unknown while the traffic is not examined.
             let times = (before_ns.or(*now_ns))
                 .map_or(String::new(), |_| format!("{} -> {} ns per packet   ", ns(before_ns), ns(now_ns)));
             let rate = pps / 1e6;
-            let of = |runs: Runs| chain.iter().filter(|slot| slot.runs == runs).count();
+            let of = |runs: SlotTarget| chain.iter().filter(|slot| slot.runs == runs).count();
             let slots = match chain.len() {
                 0 => String::new(),
-                all => format!("   {} of {all} slots specialised", of(Runs::Variant) + of(Runs::Joined)),
+                all => format!("   {} of {all} slots specialised", of(SlotTarget::Variant) + of(SlotTarget::Joined)),
             };
             format!(
                 "{rate:8.3} Mpps   {times}generation {generation}   guard {guard}   {writes} writes seen{slots}"
             )
         }
-        Report::Stopped { left } => format!("stopped; on the interface is left: {left}"),
+        SessionReport::Stopped { left } => format!("stopped; on the interface is left: {left}"),
     }
 }
 
 /// A new generation as text.
-fn specialised(report: &Report) -> String {
-    let Report::Specialised {
+fn specialised(report: &SessionReport) -> String {
+    let SessionReport::Specialised {
         generation,
         reason,
         latency_us,
@@ -381,7 +381,7 @@ fn ns(time: &Option<f64>) -> String {
 
 /// The judge's verdict on a variant, as text.
 fn judged(
-    outcome: Outcome,
+    outcome: VariantVerdict,
     packets: usize,
     ratio: Option<(f64, [f64; 2])>,
     ms: u64,
@@ -394,16 +394,16 @@ fn judged(
     let replayed = format!("{packets} packets replayed in {ms} ms");
     let (reason, file) = (reason.unwrap_or("?"), file.map_or(String::new(), |f| format!("; see {f}")));
     match outcome {
-        Outcome::Faster => format!("judged: {replayed}, no difference{time}"),
-        Outcome::Same => format!("judged: {replayed}, no difference; live traffic will tell what it gains"),
-        Outcome::Trial => {
+        VariantVerdict::Faster => format!("judged: {replayed}, no difference{time}"),
+        VariantVerdict::Same => format!("judged: {replayed}, no difference; live traffic will tell what it gains"),
+        VariantVerdict::Trial => {
             format!("judged: {replayed}, no difference{time}; on trial: kept if live traffic shows it faster")
         }
-        Outcome::NotFaster => format!("no new generation: {replayed}, no difference, but not faster{time}"),
-        Outcome::Different => {
+        VariantVerdict::NotFaster => format!("no new generation: {replayed}, no difference, but not faster{time}"),
+        VariantVerdict::Different => {
             format!("no new generation: the variant differs in {reason}{file}. Please report this")
         }
-        Outcome::Unjudged => format!("not judged by replay: {reason}"),
+        VariantVerdict::Unjudged => format!("not judged by replay: {reason}"),
     }
 }
 
@@ -418,20 +418,20 @@ mod tests {
 
     #[test]
     fn what_repeats_is_said_once() {
-        let mut story = Story::new();
-        let dropped = |reason: &str| Report::Dropped { reason: reason.to_owned() };
+        let mut story = EventLog::new();
+        let dropped = |reason: &str| SessionReport::Dropped { reason: reason.to_owned() };
         assert!(story.line(&dropped("a")).is_some_and(|l| l.ends_with("no new generation: a")));
         assert_eq!(story.line(&dropped("a")), None);
         assert!(story.line(&dropped("b")).is_some() && story.line(&dropped("a")).is_some());
-        let withdrawn = Report::Withdrawn { generation: 1, reason: String::new() };
+        let withdrawn = SessionReport::Withdrawn { generation: 1, reason: String::new() };
         assert!(story.line(&withdrawn).is_some() && story.line(&dropped("a")).is_some());
     }
 
     #[test]
     fn answers_to_writes_are_told_with_the_next_status() {
-        let mut story = Story::new();
-        let confirmed = Report::Confirmed { generation: 1, write_ns: 0, latency_us: 9 };
-        let refreshed = |latency_us| Report::Refreshed {
+        let mut story = EventLog::new();
+        let confirmed = SessionReport::Confirmed { generation: 1, write_ns: 0, latency_us: 9 };
+        let refreshed = |latency_us| SessionReport::Refreshed {
             generation: 1,
             write_ns: Some(0),
             in_step_us: Some(5),
@@ -443,7 +443,7 @@ mod tests {
         let answers = [confirmed, refreshed(Some(100)), refreshed(Some(2500)), refreshed(None)];
         assert!(answers.iter().all(|answer| story.line(answer).is_none()));
         let mut status = || {
-            let report = Report::Status {
+            let report = SessionReport::Status {
                 pps: 1e6,
                 packets: 1,
                 received: Vec::new(),

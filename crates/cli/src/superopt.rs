@@ -9,20 +9,20 @@ use miette::{IntoDiagnostic, Result};
 use millstream_lab::os;
 use millstream_object::Object;
 use millstream_opt::{
-    Certainty, Goal, Kernel, Options, SuperOptions, SuperReport, Superoptimized, WindowRules,
+    EquivalenceEvidence, OptimizationGoal, KernelAcceptance, OptimizeOptions, SuperOptions, SuperReport, SuperoptimizedObject, WindowRules,
 };
 use serde::Serialize;
 
 use crate::exit::Exit;
-use crate::fastest::{BEST, Timed};
-use crate::input::Section;
-use crate::privileges::Needs;
-use crate::prove::Solving;
+use crate::fastest::{BEST, CandidateTimings};
+use crate::input::SectionArgs;
+use crate::privileges::RequiredPrivileges;
+use crate::prove::SolverArgs;
 use crate::rules::jobs;
 
 /// Optimization level.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Level {
+pub(crate) enum OptLevel {
     /// Static passes: milliseconds
     #[default]
     #[value(name = "2")]
@@ -33,31 +33,31 @@ pub(crate) enum Level {
 
 /// Flags of all commands that optimize: search, solvers, raw programs, output.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Common {
+pub(crate) struct CommonOptArgs {
     #[command(flatten)]
-    pub(crate) searching: Searching,
+    pub(crate) searching: SearchArgs,
     #[command(flatten)]
-    pub(crate) solving: Solving,
+    pub(crate) solving: SolverArgs,
     #[command(flatten)]
-    pub(crate) section: Section,
+    pub(crate) section: SectionArgs,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-impl Common {
+impl CommonOptArgs {
     /// Privileges that the command needs, for these kernels.
-    pub(crate) fn needs(&self, asks: bool) -> Needs {
-        if asks || self.searching.level == Level::Super { Needs::Kernel } else { Needs::Files }
+    pub(crate) fn needs(&self, asks: bool) -> RequiredPrivileges {
+        if asks || self.searching.level == OptLevel::Super { RequiredPrivileges::Kernel } else { RequiredPrivileges::Files }
     }
 }
 
 /// Flags of the search.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Searching {
+pub(crate) struct SearchArgs {
     /// Optimization level: `2` for static passes, `super` for a search on top of them
     #[arg(short = 'O', value_name = "LEVEL", default_value = "2")]
-    pub(crate) level: Level,
+    pub(crate) level: OptLevel,
     /// Time to search each program for, as `10s` or `500ms`; 0 for static forms only; by default 4 to 60
     /// seconds, by its size (with `-O super`)
     #[arg(long, value_name = "TIME", value_parser = duration)]
@@ -73,7 +73,7 @@ pub(crate) struct Searching {
     rounds: Option<usize>,
     /// Leave a part of the search out, to measure its benefit; may be repeated
     #[arg(long, value_name = "PART", hide = true)]
-    leave_out: Vec<millstream_opt::Part>,
+    leave_out: Vec<millstream_opt::SearchAblation>,
 }
 
 /// Parses a time with its unit.
@@ -93,7 +93,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 #[derive(Serialize)]
-struct Report<'a> {
+struct SuperoptReport<'a> {
     schema: u32,
     object: String,
     goal: String,
@@ -103,7 +103,7 @@ struct Report<'a> {
     interrupted: bool,
     /// Under `--goal latency`: the measurements, and the form that is returned.
     #[serde(skip_serializing_if = "Option::is_none")]
-    measured: Option<&'a Timed>,
+    measured: Option<&'a CandidateTimings>,
     functions: &'a [millstream_opt::FunctionReport],
     programs: &'a [SuperReport],
     /// Answers of a trusted store that the proofs rest on and that were not proven here.
@@ -113,17 +113,17 @@ struct Report<'a> {
 /// Superoptimizes; returns the object and the exit code.
 pub(crate) fn run(
     object: &Object,
-    options: Options,
+    options: OptimizeOptions,
     rules: Option<Arc<WindowRules>>,
-    common: &Common,
+    common: &CommonOptArgs,
 ) -> Result<(Object, ExitCode)> {
     let (goal, searching) = (options.goal, &common.searching);
-    let measured = goal == Goal::Latency && searching.budget != Some(Duration::ZERO);
+    let measured = goal == OptimizationGoal::Latency && searching.budget != Some(Duration::ZERO);
     let done = superoptimize(object, options, rules, common, if measured { BEST - 1 } else { 0 })?;
     let interrupted = os::interrupted();
-    let timed = (measured && !interrupted).then(|| Timed::measure(object, &done));
+    let timed = (measured && !interrupted).then(|| CandidateTimings::measure(object, &done));
     if common.json {
-        let report = Report {
+        let report = SuperoptReport {
             schema: 1,
             object: object.name.clone(),
             goal: goal.to_string(),
@@ -142,7 +142,7 @@ pub(crate) fn run(
             outln!("{timed}");
         }
     }
-    let refuted = done.programs.iter().any(|p| matches!(p.proof, Certainty::Refuted(_)));
+    let refuted = done.programs.iter().any(|p| matches!(p.proof, EquivalenceEvidence::Refuted(_)));
     let code = if refuted { Exit::Negative.into() } else { ExitCode::SUCCESS };
     let object = match timed {
         Some(timed) => timed.returned.of(object, done),
@@ -155,15 +155,15 @@ pub(crate) fn run(
 /// beside the result; Ctrl-C ends the search with the best form so far.
 pub(crate) fn superoptimize(
     object: &Object,
-    options: Options,
+    options: OptimizeOptions,
     rules: Option<Arc<WindowRules>>,
-    common: &Common,
+    common: &CommonOptArgs,
     others: usize,
-) -> Result<Superoptimized> {
+) -> Result<SuperoptimizedObject> {
     let (searching, solving) = (&common.searching, &common.solving);
     let rules = match rules {
         Some(rules) => rules,
-        None => Arc::new(WindowRules::shipped().into_diagnostic()?),
+        None => Arc::new(WindowRules::builtin().into_diagnostic()?),
     };
     // A second signal ends the process at once.
     os::catch_interrupts();
@@ -184,7 +184,7 @@ pub(crate) fn superoptimize(
     millstream_opt::superoptimize(object, &wanted).into_diagnostic()
 }
 
-fn text(done: &Superoptimized, interrupted: bool) -> String {
+fn text(done: &SuperoptimizedObject, interrupted: bool) -> String {
     let mut out = String::new();
     for p in &done.programs {
         let cycles = |c: u64| format!("{:.1}", c as f64 / 1000.0);
@@ -237,36 +237,36 @@ fn text(done: &Superoptimized, interrupted: bool) -> String {
     out
 }
 
-pub(crate) fn engine(e: millstream_opt::Engine) -> &'static str {
-    use millstream_opt::Engine;
+pub(crate) fn engine(e: millstream_opt::SearchEngine) -> &'static str {
+    use millstream_opt::SearchEngine;
     match e {
-        Engine::Rules => "a rule",
-        Engine::Store => "the store",
-        Engine::Neighbourhood => "its neighbourhood",
-        Engine::Enumeration => "enumeration",
-        Engine::Cegis => "a sketch that a solver completed",
-        Engine::Chain => "Metropolis-Hastings",
+        SearchEngine::Rules => "a rule",
+        SearchEngine::Store => "the store",
+        SearchEngine::Neighbourhood => "its neighbourhood",
+        SearchEngine::Enumeration => "enumeration",
+        SearchEngine::Cegis => "a sketch that a solver completed",
+        SearchEngine::Chain => "Metropolis-Hastings",
     }
 }
 
-fn kernel(k: &Kernel) -> String {
+fn kernel(k: &KernelAcceptance) -> String {
     match k {
-        Kernel::Accepted => "accepted".into(),
-        Kernel::NotLoadable(why) => format!("original not accepted: {}", first_line(why)),
-        Kernel::NotAsked(why) => format!("not asked: {}", first_line(why)),
+        KernelAcceptance::Accepted => "accepted".into(),
+        KernelAcceptance::NotLoadable(why) => format!("original not accepted: {}", first_line(why)),
+        KernelAcceptance::NotAsked(why) => format!("not asked: {}", first_line(why)),
     }
 }
 
-pub(crate) fn certainty(c: &Certainty) -> String {
+pub(crate) fn certainty(c: &EquivalenceEvidence) -> String {
     match c {
-        Certainty::Unchanged => "unchanged".into(),
-        Certainty::Whole => "equivalent, as a whole".into(),
-        Certainty::Composed(why) => {
+        EquivalenceEvidence::Unchanged => "unchanged".into(),
+        EquivalenceEvidence::Whole => "equivalent, as a whole".into(),
+        EquivalenceEvidence::Composed(why) => {
             format!("static form and each window proven; as a whole not known: {why}")
         }
-        Certainty::Windows(why) => format!("original with proven windows; no static form was proven: {why}"),
-        Certainty::Original(why) => format!("original kept; no static form was proven: {why}"),
-        Certainty::Refuted(why) => format!("REFUTED, the static form is kept; this is a bug of ours: {why}"),
+        EquivalenceEvidence::Windows(why) => format!("original with proven windows; no static form was proven: {why}"),
+        EquivalenceEvidence::Original(why) => format!("original kept; no static form was proven: {why}"),
+        EquivalenceEvidence::Refuted(why) => format!("REFUTED, the static form is kept; this is a bug of ours: {why}"),
     }
 }
 

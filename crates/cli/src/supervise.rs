@@ -12,7 +12,7 @@ use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
 use miette::{IntoDiagnostic, Result, WrapErr};
-use millstream_lab::os::Signals;
+use millstream_lab::os::SignalSet;
 use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
 
 use crate::exit::Exit;
@@ -20,7 +20,7 @@ use crate::native::seconds;
 
 /// Options for crashes of the program.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Watch {
+pub(crate) struct SuperviseArgs {
     /// Run in a process of its own, which is restarted, with empty tables, when the program crashes
     #[arg(long)]
     supervise: bool,
@@ -49,7 +49,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Base of exit codes of processes that a signal ended, as in shells.
 const BY_SIGNAL: i32 = 128;
 
-impl Watch {
+impl SuperviseArgs {
     /// Runs before anything else. Either supervises, and returns the exit code, or turns on crash reports for
     /// this process, and goes on.
     pub(crate) fn begin(&self) -> Result<Option<ExitCode>> {
@@ -63,7 +63,7 @@ impl Watch {
             if getppid() != before {
                 return Ok(Some(Exit::Crashed.into()));
             }
-            Signals::let_all_through();
+            SignalSet::unblock_all();
         }
         let present = self.crashed.map(|_| Path::new("."));
         millstream_native::report_crashes(Exit::Crashed as u8, self.keep_crashes.as_deref().or(present))
@@ -79,7 +79,7 @@ impl Watch {
     fn supervise(&self) -> Result<ExitCode> {
         let mut all = PASSED.to_vec();
         all.push(libc::SIGCHLD);
-        let signals = Signals::hold(&all).into_diagnostic()?;
+        let signals = SignalSet::block(&all).into_diagnostic()?;
         let within = Duration::from_secs_f64(self.crashes_within);
         let (mut count, mut recent) = (0, VecDeque::new());
         loop {
@@ -135,7 +135,7 @@ fn start(crashes: u32) -> std::io::Result<Child> {
 
 /// Waits for a process, and passes signals on to it. Returns its status, and `true` if there were any
 /// signals.
-fn wait(worker: &mut Child, signals: &Signals) -> std::io::Result<(ExitStatus, bool)> {
+fn wait(worker: &mut Child, signals: &SignalSet) -> std::io::Result<(ExitStatus, bool)> {
     let mut told = false;
     loop {
         if let Some(status) = worker.try_wait()? {

@@ -5,18 +5,18 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use miette::IntoDiagnostic;
-use millstream_kernel::{AttachType, LoadError, Program, ProgramType, Rejection, errno_name};
-use millstream_loader::{Error, Loader, Poisoned, ProgramError, Session};
+use millstream_kernel::{AttachType, LoadError, KernelProgram, ProgramType, Rejection, errno_name};
+use millstream_loader::{Error, ObjectLoader, PoisonedRelocation, ProgramError, Session};
 use millstream_object::{ExternKind, FuncId, LinkedProgram, Object, ObjectError, RelocKind};
 use serde::Serialize;
 
 use crate::exit::Exit;
-use crate::input::{ReadError, Section};
+use crate::input::{ReadError, SectionArgs};
 use crate::progress::Progress;
 
 /// Flags of `millstream verify`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct VerifyArgs {
     /// The object files, raw programs (`X.insns`), or our data planes (`builtin:NAME`)
     #[arg(required = true, value_name = "OBJECT")]
     objects: Vec<PathBuf>,
@@ -28,9 +28,9 @@ pub(crate) struct Args {
     all: bool,
     /// Load the programs as this type, whatever their sections
     #[arg(long = "type", value_name = "TYPE")]
-    program_type: Option<Kind>,
+    program_type: Option<ProgramTypeArg>,
     #[command(flatten)]
-    section: Section,
+    section: SectionArgs,
     /// Lines of the verifier's log to show for each rejection
     #[arg(long, value_name = "N", default_value_t = 12)]
     log_lines: usize,
@@ -41,7 +41,7 @@ pub(crate) struct Args {
 
 /// Types of programs whose sections have arbitrary names, as other loaders name them.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Kind {
+enum ProgramTypeArg {
     /// XDP
     Xdp,
     /// TC classifier
@@ -50,19 +50,19 @@ enum Kind {
     Socket,
 }
 
-impl Kind {
+impl ProgramTypeArg {
     fn types(self) -> (ProgramType, AttachType) {
         match self {
-            Kind::Xdp => (ProgramType::XDP, AttachType::XDP),
-            Kind::Tc => (ProgramType::SCHED_CLS, AttachType::NONE),
-            Kind::Socket => (ProgramType::SOCKET_FILTER, AttachType::NONE),
+            ProgramTypeArg::Xdp => (ProgramType::XDP, AttachType::XDP),
+            ProgramTypeArg::Tc => (ProgramType::SCHED_CLS, AttachType::NONE),
+            ProgramTypeArg::Socket => (ProgramType::SOCKET_FILTER, AttachType::NONE),
         }
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Verdict {
+enum LoadVerdict {
     /// The program was loaded.
     Accepted,
     /// The verifier rejected the program.
@@ -76,10 +76,10 @@ enum Verdict {
 }
 
 #[derive(Debug, Serialize)]
-struct Row {
+struct VerifyRow {
     name: String,
     section: String,
-    verdict: Verdict,
+    verdict: LoadVerdict,
     /// Slots of the program and all its subprograms.
     slots: usize,
     /// Instructions that the verifier walked.
@@ -95,7 +95,7 @@ struct Row {
     errno: Option<String>,
     /// Place at which verification stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
-    place: Option<Place>,
+    place: Option<CodeLocation>,
     /// The relevant part of the verifier's log.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     log: Vec<String>,
@@ -110,7 +110,7 @@ struct Row {
 
 /// A slot, and its function and source line.
 #[derive(Debug, Serialize)]
-struct Place {
+struct CodeLocation {
     slot: usize,
     function: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -122,7 +122,7 @@ struct Place {
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
+struct VerifyReport {
     schema: u32,
     object: String,
     accepted: usize,
@@ -132,23 +132,23 @@ struct Report {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     skipped: Vec<String>,
     notes: Vec<String>,
-    programs: Vec<Row>,
+    programs: Vec<VerifyRow>,
 }
 
 /// The reports of several objects.
 #[derive(Debug, Serialize)]
-struct Reports {
+struct VerifySummary {
     schema: u32,
     accepted: usize,
     failed: usize,
-    objects: Vec<Report>,
+    objects: Vec<VerifyReport>,
     /// Objects of which no program could be tried, with reasons.
-    errors: Vec<Unusable>,
+    errors: Vec<UnusableObject>,
 }
 
 /// An object of which no program could be tried.
 #[derive(Debug, Serialize)]
-struct Unusable {
+struct UnusableObject {
     object: String,
     reason: String,
     /// Advice to the user.
@@ -159,9 +159,9 @@ struct Unusable {
 }
 
 /// Runs the command.
-pub(crate) fn run(args: Args) -> Result<ExitCode, miette::Report> {
+pub(crate) fn run(args: VerifyArgs) -> Result<ExitCode, miette::Report> {
     let many = args.objects.len() > 1;
-    let mut all = Reports { schema: 1, accepted: 0, failed: 0, objects: Vec::new(), errors: Vec::new() };
+    let mut all = VerifySummary { schema: 1, accepted: 0, failed: 0, objects: Vec::new(), errors: Vec::new() };
     let mut bar = many.then(|| Progress::counted("objects", args.objects.len()));
     for path in &args.objects {
         match object(path, &args, many) {
@@ -188,7 +188,7 @@ fn worst(exits: impl Iterator<Item = Exit>) -> Exit {
     exits.max_by_key(|e| ORDER.iter().position(|o| o == e)).unwrap_or(Exit::Done)
 }
 
-fn print(all: &Reports, many: bool, json: bool) -> Result<(), miette::Report> {
+fn print(all: &VerifySummary, many: bool, json: bool) -> Result<(), miette::Report> {
     let one = all.objects.first().filter(|_| !many);
     match one {
         Some(report) if json => outln!("{}", serde_json::to_string_pretty(report).into_diagnostic()?),
@@ -217,13 +217,13 @@ fn print(all: &Reports, many: bool, json: bool) -> Result<(), miette::Report> {
 }
 
 /// Reads an object, and tries each of its programs.
-fn object(path: &Path, args: &Args, many: bool) -> Result<Report, Unusable> {
+fn object(path: &Path, args: &VerifyArgs, many: bool) -> Result<VerifyReport, UnusableObject> {
     let shown = path.display().to_string();
-    let unusable = |reason: String| Unusable { object: shown.clone(), reason, hint: None, exit: Exit::Input };
+    let unusable = |reason: String| UnusableObject { object: shown.clone(), reason, hint: None, exit: Exit::Input };
     let object = args.section.read(path).map_err(|e| match e {
         ReadError::Io { source, .. } => unusable(format!("cannot be read: {source}")),
         ReadError::Object { source: e @ ObjectError::Unsupported(_), .. } => {
-            Unusable { exit: Exit::NotPermitted, ..unusable(e.to_string()) }
+            UnusableObject { exit: Exit::NotPermitted, ..unusable(e.to_string()) }
         }
         ReadError::Object { source, .. } => unusable(source.to_string()),
         ReadError::Builtin(source) => unusable(source.to_string()),
@@ -235,22 +235,22 @@ fn object(path: &Path, args: &Args, many: bool) -> Result<Report, Unusable> {
         .and_then(|l| l.without_impossible_maps().prepare())
         .map_err(|e| unprepared(&shown, &e))?;
     let mut bar = (!many).then(|| Progress::counted("programs", chosen.len()));
-    let step = |_: &Row| {
+    let step = |_: &VerifyRow| {
         if let Some(bar) = &mut bar {
             bar.step();
         }
     };
-    let rows: Vec<Row> = chosen.iter().map(|f| verify(&session, *f, args.log_lines)).inspect(step).collect();
-    let accepted = rows.iter().filter(|r| r.verdict == Verdict::Accepted).count();
-    let notes = object.notes.iter().chain(session.notes()).cloned().chain(object.left_alone()).collect();
+    let rows: Vec<VerifyRow> = chosen.iter().map(|f| verify(&session, *f, args.log_lines)).inspect(step).collect();
+    let accepted = rows.iter().filter(|r| r.verdict == LoadVerdict::Accepted).count();
+    let notes = object.notes.iter().chain(session.notes()).cloned().chain(object.opaque_parts()).collect();
     let failed = rows.len() - accepted;
     let left_out = object.programs.iter().filter(|p| !p.kind.autoload && !chosen.contains(&p.func));
     let skipped = left_out.filter(|_| args.prog.is_empty()).map(|p| p.name.clone()).collect();
-    Ok(Report { schema: 1, object: shown, accepted, failed, skipped, notes, programs: rows })
+    Ok(VerifyReport { schema: 1, object: shown, accepted, failed, skipped, notes, programs: rows })
 }
 
-fn loader<'a>(object: &'a Object, args: &Args) -> Result<Loader<'a>, Error> {
-    let mut loader = Loader::new(object);
+fn loader<'a>(object: &'a Object, args: &VerifyArgs) -> Result<ObjectLoader<'a>, Error> {
+    let mut loader = ObjectLoader::new(object);
     for name in &args.prog {
         loader = loader.only(name)?;
     }
@@ -268,10 +268,10 @@ fn loader<'a>(object: &'a Object, args: &Args) -> Result<Loader<'a>, Error> {
 }
 
 /// The object's maps could not be created: no program can be tried.
-fn unprepared(path: &str, error: &Error) -> Unusable {
+fn unprepared(path: &str, error: &Error) -> UnusableObject {
     let kernel = if let Error::Kernel(kernel) = error { Some(kernel) } else { None };
     let forbidden = kernel.is_some_and(|e| e.errno() == Some(libc::EPERM));
-    Unusable {
+    UnusableObject {
         object: path.to_owned(),
         reason: error.to_string(),
         hint: kernel.and_then(|e| e.hint()),
@@ -279,28 +279,28 @@ fn unprepared(path: &str, error: &Error) -> Unusable {
     }
 }
 
-fn exit(report: &Report) -> Exit {
+fn exit(report: &VerifyReport) -> Exit {
     let forbidden = errno_name(libc::EPERM);
-    let refused = |r: &Row| match r.verdict {
-        Verdict::Refused => r.errno.as_ref() == Some(&forbidden),
-        verdict => verdict == Verdict::Unsupported,
+    let refused = |r: &VerifyRow| match r.verdict {
+        LoadVerdict::Refused => r.errno.as_ref() == Some(&forbidden),
+        verdict => verdict == LoadVerdict::Unsupported,
     };
     if report.failed == 0 {
         Exit::Done
-    } else if report.programs.iter().filter(|r| r.verdict != Verdict::Accepted).all(refused) {
+    } else if report.programs.iter().filter(|r| r.verdict != LoadVerdict::Accepted).all(refused) {
         Exit::NotPermitted
     } else {
         Exit::Negative
     }
 }
 
-fn verify(session: &Session<'_>, func: FuncId, log_lines: usize) -> Row {
+fn verify(session: &Session<'_>, func: FuncId, log_lines: usize) -> VerifyRow {
     let object = session.object();
     let section = object.programs.iter().find(|p| p.func == func).map(|p| p.section.clone());
-    let mut row = Row {
+    let mut row = VerifyRow {
         name: object.functions[func.index()].name.clone(),
         section: section.unwrap_or_default(),
-        verdict: Verdict::Unprepared,
+        verdict: LoadVerdict::Unprepared,
         slots: 0,
         verified_insns: None,
         jited_bytes: None,
@@ -316,7 +316,7 @@ fn verify(session: &Session<'_>, func: FuncId, log_lines: usize) -> Row {
         Err(e) => {
             row.reason = Some(e.to_string());
             if let ObjectError::NotUnderstood { .. } = e {
-                row.verdict = Verdict::Unsupported;
+                row.verdict = LoadVerdict::Unsupported;
             }
             return row;
         }
@@ -329,8 +329,8 @@ fn verify(session: &Session<'_>, func: FuncId, log_lines: usize) -> Row {
     row
 }
 
-fn accepted(row: &mut Row, program: &Program) {
-    row.verdict = Verdict::Accepted;
+fn accepted(row: &mut VerifyRow, program: &KernelProgram) {
+    row.verdict = LoadVerdict::Accepted;
     if let Ok(info) = program.info() {
         // Kernels before 5.16 report it in the log only.
         let logged = program.stats().map_or(0, |stats| stats.processed);
@@ -339,39 +339,39 @@ fn accepted(row: &mut Row, program: &Program) {
     }
 }
 
-fn failed(row: &mut Row, session: &Session<'_>, linked: &LinkedProgram, e: &ProgramError, log_lines: usize) {
+fn failed(row: &mut VerifyRow, session: &Session<'_>, linked: &LinkedProgram, e: &ProgramError, log_lines: usize) {
     row.reason = Some(e.to_string());
     match e {
         ProgramError::Load(LoadError::Rejected(r)) => {
-            row.verdict = Verdict::Rejected;
+            row.verdict = LoadVerdict::Rejected;
             row.reason = Some(r.reason().to_owned());
             row.errno = Some(errno_name(r.errno.0));
             row.verified_insns = r.stats.map(|s| s.processed);
             row.place = place(session.object(), linked, r);
-            row.log = r.telling(log_lines).into_iter().map(str::to_owned).collect();
+            row.log = r.log_tail(log_lines).into_iter().map(str::to_owned).collect();
             if let Ok((_, poisoned)) = session.slots(linked) {
                 row.unanswered = poisoned.iter().map(unanswered).collect();
             }
             row.unanswered.extend(missing_function(session.object(), linked, r));
         }
         ProgramError::Load(LoadError::Refused(e)) => {
-            row.verdict = Verdict::Refused;
+            row.verdict = LoadVerdict::Refused;
             row.errno = e.errno().map(errno_name);
             row.hint = e.hint();
         }
         ProgramError::Prepare(Error::Read { path, .. }) if path.starts_with("/sys/kernel/btf") => {
-            row.verdict = Verdict::Unsupported;
+            row.verdict = LoadVerdict::Unsupported;
             row.hint = Some(
                 "it needs the types of a kernel built with CONFIG_DEBUG_INFO_BTF; `millstream doctor` says \
                  what this machine permits",
             );
         }
-        e if e.is_the_machines() => row.verdict = Verdict::Unsupported,
+        e if e.is_environment_error() => row.verdict = LoadVerdict::Unsupported,
         _ => {}
     }
 }
 
-fn unanswered(p: &Poisoned) -> String {
+fn unanswered(p: &PoisonedRelocation) -> String {
     format!("slot {}: {} (path {})", p.insn, p.type_name, p.access)
 }
 
@@ -387,13 +387,13 @@ fn missing_function(object: &Object, linked: &LinkedProgram, rejection: &Rejecti
 }
 
 /// The function and source line of the slot at which verification stopped.
-fn place(object: &Object, linked: &LinkedProgram, rejection: &Rejection) -> Option<Place> {
+fn place(object: &Object, linked: &LinkedProgram, rejection: &Rejection) -> Option<CodeLocation> {
     let slot = rejection.slot()?;
     let before = |start: &u32| *start as usize <= slot;
     let function = linked.functions.iter().take_while(|(s, _)| before(s)).last()?.1;
     let line = linked.line_info.iter().take_while(|l| before(&l.insn)).last();
     let string = |s| object.btf.as_ref().map(|b| b.str(s).trim().to_owned());
-    Some(Place {
+    Some(CodeLocation {
         slot,
         function: object.functions[function.index()].name.clone(),
         file: line.and_then(|l| string(l.file)),
@@ -402,7 +402,7 @@ fn place(object: &Object, linked: &LinkedProgram, rejection: &Rejection) -> Opti
     })
 }
 
-fn text(report: &Report) -> String {
+fn text(report: &VerifyReport) -> String {
     let mut out = String::new();
     for note in &report.notes {
         let _ = writeln!(out, "note: {note}");
@@ -427,7 +427,7 @@ fn text(report: &Report) -> String {
     out
 }
 
-fn explain(out: &mut String, r: &Row) {
+fn explain(out: &mut String, r: &VerifyRow) {
     if let Some(reason) = &r.reason {
         let errno = r.errno.as_ref().map(|e| format!("{e}: ")).unwrap_or_default();
         let _ = writeln!(out, "  {errno}{reason}");

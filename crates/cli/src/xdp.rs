@@ -5,7 +5,7 @@ use millstream_kernel::XdpMode;
 /// Place in the receive path for an XDP program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Mode {
+pub(crate) enum AttachMode {
     /// In the driver if it supports that, else in the stack
     Any,
     /// In the driver
@@ -14,12 +14,12 @@ pub(crate) enum Mode {
     Generic,
 }
 
-impl From<Mode> for XdpMode {
-    fn from(mode: Mode) -> XdpMode {
+impl From<AttachMode> for XdpMode {
+    fn from(mode: AttachMode) -> XdpMode {
         match mode {
-            Mode::Any => XdpMode::Any,
-            Mode::Native => XdpMode::Native,
-            Mode::Generic => XdpMode::Generic,
+            AttachMode::Any => XdpMode::Any,
+            AttachMode::Native => XdpMode::Native,
+            AttachMode::Generic => XdpMode::Generic,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use millstream_kernel::{Namespace, PacketSocket, create_veth, set_up_pair, testing};
-use millstream_programs::packet::{Frame, Mac, Transport};
+use millstream_programs::packet::{EthernetFrame, MacAddress, TransportHeader};
 use serde_json::{Value, json};
 
 /// Time limit for a frame.
@@ -140,11 +140,11 @@ impl Drop for Tender {
     }
 }
 
-fn mac(n: u8) -> Mac {
+fn mac(n: u8) -> MacAddress {
     [2, 0, 0, 0, 0, n]
 }
 
-fn text(mac: Mac) -> String {
+fn text(mac: MacAddress) -> String {
     mac.map(|octet| format!("{octet:02x}")).join(":")
 }
 
@@ -181,7 +181,7 @@ fn a_router_is_put_up_changed_and_taken_down() {
     let again = bench.run(&["up", bench.config.to_str().unwrap()]);
     assert_eq!(again.status.code(), Some(2), "it is up");
 
-    let frame = Frame::default().to_bytes();
+    let frame = EthernetFrame::default().to_bytes();
     for via in [7, 8] {
         bench.send(0, &frame);
         let back = bench.receive(0, PATIENCE).expect("forwarded");
@@ -189,7 +189,7 @@ fn a_router_is_put_up_changed_and_taken_down() {
         // The same again with the other next hop, under way between the two.
         bench.configure(&["set"], &config(8));
     }
-    bench.send(0, &Frame { dst: [10, 0, 0, 1].into(), ..Frame::default() }.to_bytes());
+    bench.send(0, &EthernetFrame { dst: [10, 0, 0, 1].into(), ..EthernetFrame::default() }.to_bytes());
     assert_eq!(bench.receive(0, SILENCE), None, "a blackhole");
     let report = bench.show();
     assert_eq!(report["tables"], json!({"routes": 2, "next_hops": 2}), "{report:#}");
@@ -226,7 +226,7 @@ fn a_switch_floods_learns_and_forgets() {
     let tagged = |frame: &[u8]| [&frame[..12], &[0x81, 0, 0, 10], &frame[12..]].concat();
 
     // Until the tender listens, a frame to all is lost.
-    let hello = Frame { dst_mac: [0xff; 6], src_mac: mac(1), ..Frame::default() }.to_bytes();
+    let hello = EthernetFrame { dst_mac: [0xff; 6], src_mac: mac(1), ..EthernetFrame::default() }.to_bytes();
     let deadline = Instant::now() + PATIENCE;
     let first = loop {
         bench.send(0, &hello);
@@ -241,11 +241,11 @@ fn a_switch_floods_learns_and_forgets() {
     while bench.receive(1, SILENCE).is_some() || bench.receive(3, SILENCE).is_some() {}
 
     // Nobody knows the second station yet; its answer to the first goes straight there.
-    let question = Frame { dst_mac: mac(2), src_mac: mac(1), ..Frame::default() }.to_bytes();
+    let question = EthernetFrame { dst_mac: mac(2), src_mac: mac(1), ..EthernetFrame::default() }.to_bytes();
     bench.send(0, &question);
     assert_eq!(bench.receive(1, PATIENCE), Some(question.clone()));
     assert_eq!(bench.receive(3, PATIENCE), Some(tagged(&question)));
-    let answer = tagged(&Frame { dst_mac: mac(1), src_mac: mac(2), ..Frame::default() }.to_bytes());
+    let answer = tagged(&EthernetFrame { dst_mac: mac(1), src_mac: mac(2), ..EthernetFrame::default() }.to_bytes());
     bench.send(3, &answer);
     assert_eq!(bench.receive(0, PATIENCE), Some([&answer[..12], &answer[16..]].concat()), "without its tag");
     assert_eq!(bench.receive(1, SILENCE), None);
@@ -280,7 +280,7 @@ fn a_firewalls_rules_are_swapped_as_a_whole() {
         json!({"ports": ["in0"], "rules": rules, "default": "drop", "forward": {"in0": "in0"}})
     };
     bench.up(&config("drop"));
-    let frame = Frame::default().to_bytes();
+    let frame = EthernetFrame::default().to_bytes();
     bench.send(0, &frame);
     assert_eq!(bench.receive(0, SILENCE), None);
     assert_eq!(bench.show()["busiest"][0], json!({"what": "rule", "index": 0, "packets": 1, "bytes": 64}));
@@ -309,15 +309,15 @@ fn a_nat_translates_and_forgets_what_is_idle() {
             "from": text(mac(9))}],
         "timeouts": {"udp": 0}}),
     );
-    let inside = Frame { src: [10, 0, 0, 1].into(), ..Frame::default() };
+    let inside = EthernetFrame { src: [10, 0, 0, 1].into(), ..EthernetFrame::default() };
     bench.send(0, &inside.to_bytes());
     let outside = bench.receive(1, PATIENCE).expect("translated");
     assert_eq!((&outside[26..30], &outside[34..36]), (&[203, 0, 113, 1][..], &5000u16.to_be_bytes()[..]));
-    let back = Frame {
+    let back = EthernetFrame {
         src: inside.dst,
         dst: [203, 0, 113, 1].into(),
-        transport: Transport::Udp { src: 9, dst: 5000 },
-        ..Frame::default()
+        transport: TransportHeader::Udp { src: 9, dst: 5000 },
+        ..EthernetFrame::default()
     };
     bench.send(1, &back.to_bytes());
     let returned = bench.receive(0, PATIENCE).expect("translated back");
@@ -342,7 +342,7 @@ fn a_balancer_follows_its_configuration() {
     };
     bench.up(&config("192.0.2.1"));
     for real in [1, 2] {
-        bench.send(0, &Frame::default().to_bytes());
+        bench.send(0, &EthernetFrame::default().to_bytes());
         let outer = bench.receive(0, PATIENCE).expect("balanced");
         assert_eq!((&outer[..6], outer[23], &outer[30..34]), (&mac(7)[..], 4, &[192, 0, 2, real][..]));
         bench.configure(&["set"], &config("192.0.2.2"));

@@ -11,8 +11,8 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use millstream_lab::pcap;
-use millstream_lab::workload::Builtin;
-use millstream_programs::traffic::Locality;
+use millstream_lab::workload::BuiltinWorkload;
+use millstream_programs::traffic::FlowLocality;
 use serde_json::Value;
 
 use common::Files;
@@ -62,8 +62,8 @@ const LONG: [usize; 2] = [3521, 5000];
 
 /// Frames of a data plane's own traffic and others, and the same in a file.
 fn traffic(files: &Files, plane: &str, count: usize) -> (String, Vec<Vec<u8>>) {
-    let plane: Builtin = plane.parse().unwrap();
-    let load = plane.workload([1, 2], count, Locality::Pareto { alpha: 1.0, beta: 0.0 }).unwrap();
+    let plane: BuiltinWorkload = plane.parse().unwrap();
+    let load = plane.workload([1, 2], count, FlowLocality::Pareto { alpha: 1.0, beta: 0.0 }).unwrap();
     let mut frames = load.flows.packets;
     frames.extend([60, 3000, LONG[0], 1500, LONG[1], 61].map(|len| vec![0x77; len]));
     let path = files.path("in.pcap");

@@ -14,20 +14,20 @@ use common::Files;
 use flat::flat;
 use millstream_kernel::{TestRun, UpdateMode, testing};
 use millstream_lab::pcap;
-use millstream_lab::workload::{Builtin, Workload};
-use millstream_loader::Loader;
-use millstream_native::io::pcap::{Form, Writer};
+use millstream_lab::workload::{BuiltinWorkload, Workload};
+use millstream_loader::ObjectLoader;
+use millstream_native::io::pcap::{PcapHeader, PcapWriter};
 use millstream_object::Object;
-use millstream_programs::traffic::Locality;
+use millstream_programs::traffic::FlowLocality;
 
 /// The loopback: an interface that every machine has.
 const LOOPBACK: u32 = 1;
 const PACKETS: usize = 2000;
 
 /// Verdict and frame of each packet, as the kernel has them.
-fn in_the_kernel(builtin: &Builtin, load: &Workload) -> Vec<(u32, Vec<u8>)> {
+fn in_the_kernel(builtin: &BuiltinWorkload, load: &Workload) -> Vec<(u32, Vec<u8>)> {
     let object = Object::parse(builtin.program.name, builtin.program.object).expect("our own");
-    let loaded = Loader::new(&object).load().expect("the verifier accepts it");
+    let loaded = ObjectLoader::new(&object).load().expect("the verifier accepts it");
     let program = loaded.program(builtin.program.function).expect("the program");
     for entry in &load.entries {
         let map = loaded.session.map_by_name(entry.map).expect("the object's map");
@@ -66,12 +66,12 @@ fn data_planes_between_elements_do_what_they_do_in_the_kernel() {
         return;
     }
     for name in ["router", "balancer", "firewall"] {
-        let builtin: Builtin = format!("builtin:{name}").parse().expect("ours");
-        let load = builtin.workload([LOOPBACK, 2], PACKETS, Locality::NONE).expect("fits");
+        let builtin: BuiltinWorkload = format!("builtin:{name}").parse().expect("ours");
+        let load = builtin.workload([LOOPBACK, 2], PACKETS, FlowLocality::NONE).expect("fits");
         let files = Files::new(&format!("element-{name}"));
         let trace = files.path("in.pcap");
         let mut writer =
-            Writer::new(File::create(&trace).expect("a file"), Form::default()).expect("a header");
+            PcapWriter::new(File::create(&trace).expect("a file"), PcapHeader::default()).expect("a header");
         for frame in &load.flows.packets {
             writer.write(frame, 0, 0).expect("written");
         }

@@ -12,13 +12,13 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use millstream_kernel::{
-    Map, MapSpec, MapType, Namespace, PacketSocket, UpdateMode, create_veth, map_flags, query_xdp,
+    KernelMap, MapSpec, MapType, Namespace, PacketSocket, UpdateMode, create_veth, map_flags, query_xdp,
     set_up_pair, testing,
 };
-use millstream_lab::workload::Builtin;
+use millstream_lab::workload::BuiltinWorkload;
 use millstream_object::Object;
 use millstream_programs::ROUTER;
-use millstream_programs::traffic::Locality;
+use millstream_programs::traffic::FlowLocality;
 use serde_json::Value;
 
 use common::Files;
@@ -229,7 +229,7 @@ fn maps_of_a_program_that_runs_are_looked_at_and_changed() {
 }
 
 /// An array of the kernel like the router's next hops.
-fn next_hops(flags: u32, more: u32) -> Map {
+fn next_hops(flags: u32, more: u32) -> KernelMap {
     let object = Object::parse(ROUTER.name, ROUTER.object).expect("ours");
     let declared =
         object.maps.iter().find(|map| map.name == "next_hops").expect("it has next hops").spec.clone();
@@ -242,7 +242,7 @@ fn next_hops(flags: u32, more: u32) -> Map {
         flags,
         ..MapSpec::default()
     };
-    Map::create(&spec).expect("an array")
+    KernelMap::create(&spec).expect("an array")
 }
 
 #[test]
@@ -308,8 +308,8 @@ fn an_array_of_the_kernels_is_the_programs_at_once() {
         0,
         "there is no next hop: generated ones are not put into a map that others have"
     );
-    let router: Builtin = "builtin:router:100".parse().expect("a name");
-    let load = router.workload([1, 2], 64, Locality::Pareto { alpha: 1.0, beta: 0.0 }).expect("tables");
+    let router: BuiltinWorkload = "builtin:router:100".parse().expect("a name");
+    let load = router.workload([1, 2], 64, FlowLocality::Pareto { alpha: 1.0, beta: 0.0 }).expect("tables");
     for entry in load.entries.iter().filter(|entry| entry.map == "next_hops") {
         shared.update(&entry.key, &entry.value, UpdateMode::Any).expect("the kernel takes it");
     }
@@ -374,8 +374,8 @@ fn serve(way: &str, queues: u32, more: &[&str]) -> (Value, u64) {
                 *port = ours;
             }
         }
-        let router: Builtin = "builtin:router:100".parse().expect("a name");
-        let load = router.workload(ports, 64, Locality::Pareto { alpha: 1.0, beta: 0.0 }).expect("tables");
+        let router: BuiltinWorkload = "builtin:router:100".parse().expect("a name");
+        let load = router.workload(ports, 64, FlowLocality::Pareto { alpha: 1.0, beta: 0.0 }).expect("tables");
         let io = format!("{way}:msn0,msn1");
         let command = Command::new(env!("CARGO_BIN_EXE_millstream"))
             .args(["native", "builtin:router:100", "--io", &io, "--packets", "400", "--json"])

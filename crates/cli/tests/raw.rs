@@ -6,7 +6,7 @@ mod common;
 use std::process::{Command, Output};
 
 use millstream_isa::asm::assemble;
-use millstream_isa::{Raw, encode_all};
+use millstream_isa::{RawInsn, encode_all};
 
 use common::Files;
 
@@ -20,7 +20,7 @@ fn with_program(name: &str) -> Files {
     let folder = Files::new(&format!("raw-{name}"));
     let mut slots = encode_all(&assemble(SOURCE).unwrap());
     (slots[5].src, slots[5].imm) = (1, 3);
-    let bytes: Vec<u8> = slots.into_iter().flat_map(Raw::to_bytes).collect();
+    let bytes: Vec<u8> = slots.into_iter().flat_map(RawInsn::to_bytes).collect();
     let put = |name: &str, data: &[u8]| std::fs::write(folder.0.join(name), data).unwrap();
     put("count.insns", &bytes);
     put("count.maps", MAPS.as_bytes());

@@ -13,11 +13,11 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
-use millstream_click::{Program, compile, flatten, parse};
-use millstream_native::{Batch, Classifier, Engine, Options};
-use millstream_programs::firewall::{self, Action, Config, Flavour, PortRange, Rule};
+use millstream_click::{ClickProgram, compile, flatten, parse};
+use millstream_native::{PacketBatch, ClassifierTemplate, NativeEngine, NativeOptions};
+use millstream_programs::firewall::{self, RuleAction, FirewallConfig, RuleSetKind, PortRange, FirewallRule};
 use millstream_programs::rng::Rng;
-use millstream_programs::traffic::{Flows, Locality};
+use millstream_programs::traffic::{WeightedFlows, FlowLocality};
 
 const BATCH: usize = 64;
 const BATCHES: usize = 1_000;
@@ -28,23 +28,23 @@ const MOST_LINEAR: usize = 1_000;
 
 /// Code generated for the rules.
 #[derive(Clone, Copy)]
-enum Variant {
+enum ClassifierVariant {
     /// As they would without tables: a chain of elements.
     Chain,
-    Table(Option<Classifier>),
+    Table(Option<ClassifierTemplate>),
 }
 
-const VARIANTS: [(&str, Variant); 6] = [
-    ("control flow", Variant::Chain),
-    ("linear", Variant::Table(Some(Classifier::Linear))),
-    ("tree", Variant::Table(Some(Classifier::Tree))),
-    ("cuts", Variant::Table(Some(Classifier::Cuts))),
-    ("tuples", Variant::Table(Some(Classifier::Tuples))),
-    ("by default", Variant::Table(None)),
+const VARIANTS: [(&str, ClassifierVariant); 6] = [
+    ("control flow", ClassifierVariant::Chain),
+    ("linear", ClassifierVariant::Table(Some(ClassifierTemplate::Linear))),
+    ("tree", ClassifierVariant::Table(Some(ClassifierTemplate::Tree))),
+    ("cuts", ClassifierVariant::Table(Some(ClassifierTemplate::Cuts))),
+    ("tuples", ClassifierVariant::Table(Some(ClassifierTemplate::Tuples))),
+    ("by default", ClassifierVariant::Table(None)),
 ];
 
 /// A rule in Click's words.
-fn rule(rule: &Rule) -> String {
+fn rule(rule: &FirewallRule) -> String {
     let mut words = vec![format!("src net {} and dst net {}", rule.src, rule.dst)];
     words.extend(rule.protocol.map(|protocol| format!("ip proto {protocol}")));
     for (side, PortRange { first, last }) in [("src", rule.src_ports), ("dst", rule.dst_ports)] {
@@ -58,8 +58,8 @@ fn rule(rule: &Rule) -> String {
 }
 
 /// Rules with one source, one destination, one protocol and two ports each.
-fn exact(count: usize) -> Result<Config, String> {
-    let mut config = firewall::generate(Flavour::AccessList, 1, 1);
+fn exact(count: usize) -> Result<FirewallConfig, String> {
+    let mut config = firewall::generate(RuleSetKind::AccessList, 1, 1);
     config.rules.clear();
     let mut rng = Rng::new(7);
     for _ in 0..count {
@@ -80,17 +80,17 @@ fn exact(count: usize) -> Result<Config, String> {
     Ok(config)
 }
 
-fn program(config: &Config, variant: Variant) -> Result<Program, String> {
-    let output = |rule: &Rule| if rule.action == Action::Accept { "allow" } else { "deny" };
+fn program(config: &FirewallConfig, variant: ClassifierVariant) -> Result<ClickProgram, String> {
+    let output = |rule: &FirewallRule| if rule.action == RuleAction::Accept { "allow" } else { "deny" };
     let text = match variant {
-        Variant::Table(_) => {
+        ClassifierVariant::Table(_) => {
             let rules: Vec<String> =
                 config.rules.iter().map(|r| format!("{} {}", output(r), rule(r))).collect();
             format!("FromDump(a) -> MarkIPHeader(14) -> f :: IPFilter({}) -> ToDump(b);", rules.join(",\n"))
         }
-        Variant::Chain => {
-            let element = |(at, r): (usize, &Rule)| {
-                let to = if r.action == Action::Accept { "o" } else { "Discard" };
+        ClassifierVariant::Chain => {
+            let element = |(at, r): (usize, &FirewallRule)| {
+                let to = if r.action == RuleAction::Accept { "o" } else { "Discard" };
                 format!("c{at} :: IPClassifier({}, -); c{at}[0] -> {to}; c{at}[1] -> c{};\n", rule(r), at + 1)
             };
             let all: String = config.rules.iter().enumerate().map(element).collect();
@@ -104,18 +104,18 @@ fn program(config: &Config, variant: Variant) -> Result<Program, String> {
     compile(&graph).map_err(|e| format!("{e:?}"))
 }
 
-fn engine(config: &Config, variant: Variant) -> Result<Engine, String> {
+fn engine(config: &FirewallConfig, variant: ClassifierVariant) -> Result<NativeEngine, String> {
     let classifiers = match variant {
-        Variant::Table(Some(template)) if config.rules.len() > 16 => vec![("f".to_owned(), template)],
+        ClassifierVariant::Table(Some(template)) if config.rules.len() > 16 => vec![("f".to_owned(), template)],
         _ => Vec::new(),
     };
     let program = program(config, variant)?;
-    let options = Options { classifiers, ..Options::default() };
-    Engine::of_module(program.module, program.entry, &options).map_err(|e| e.to_string())
+    let options = NativeOptions { classifiers, ..NativeOptions::default() };
+    NativeEngine::of_module(program.module, program.entry, &options).map_err(|e| e.to_string())
 }
 
 /// Nanoseconds a packet: the median of the batches.
-fn round(engine: &mut Engine, batch: &mut Batch, flows: &Flows, batches: usize, seed: u64) -> (f64, usize) {
+fn round(engine: &mut NativeEngine, batch: &mut PacketBatch, flows: &WeightedFlows, batches: usize, seed: u64) -> (f64, usize) {
     let (mut times, mut sent) = (Vec::with_capacity(batches), 0);
     for order in flows.sequence(seed, batches * BATCH).chunks(BATCH) {
         batch.clear();
@@ -135,8 +135,8 @@ fn median(times: &mut [f64]) -> f64 {
     times[times.len() / 2]
 }
 
-fn measure(config: &Config, flows: &Flows) -> Result<(), String> {
-    let mut batch = Batch::with_copies(BATCH, BATCH).map_err(|e| e.to_string())?;
+fn measure(config: &FirewallConfig, flows: &WeightedFlows) -> Result<(), String> {
+    let mut batch = PacketBatch::with_copies(BATCH, BATCH).map_err(|e| e.to_string())?;
     let mut engines = Vec::new();
     for (name, variant) in VARIANTS {
         if config.rules.len() > MOST_LINEAR && matches!(name, "control flow" | "linear") {
@@ -150,7 +150,7 @@ fn measure(config: &Config, flows: &Flows) -> Result<(), String> {
             Err(why) => eprintln!("{name}: {why}"),
         }
     }
-    let skewed = flows.reweighted(Locality::HIGH, 3);
+    let skewed = flows.reweighted(FlowLocality::HIGH, 3);
     for turn in 0..ROUNDS {
         let mut sent = [None; 2];
         for step in 0..engines.len() {
@@ -197,18 +197,18 @@ fn run(args: &[String]) -> Result<(), String> {
     };
     let count: usize = count.parse().map_err(|e| format!("{count}: {e}"))?;
     let config = match kind.as_str() {
-        "access" => firewall::generate(Flavour::AccessList, count, 1),
-        "firewall" => firewall::generate(Flavour::Firewall, count, 1),
+        "access" => firewall::generate(RuleSetKind::AccessList, count, 1),
+        "firewall" => firewall::generate(RuleSetKind::Firewall, count, 1),
         "exact" => exact(count)?,
         other => return Err(format!("`{other}` is not access, firewall or exact")),
     };
-    let flows = firewall::flows(&config, FLOWS, Locality::NONE, 2, |_| true);
+    let flows = firewall::flows(&config, FLOWS, FlowLocality::NONE, 2, |_| true);
     let [variant, batches] = rest else { return measure(&config, &flows) };
     let found = VARIANTS.iter().find(|(name, _)| name == variant);
     let (_, variant) = found.ok_or_else(|| format!("there is no variant `{variant}`"))?;
     let batches = batches.parse().map_err(|e| format!("{batches}: {e}"))?;
     let mut engine = engine(&config, *variant)?;
-    let mut batch = Batch::with_copies(BATCH, BATCH).map_err(|e| e.to_string())?;
+    let mut batch = PacketBatch::with_copies(BATCH, BATCH).map_err(|e| e.to_string())?;
     round(&mut engine, &mut batch, &flows, batches, 1);
     Ok(())
 }

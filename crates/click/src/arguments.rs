@@ -8,29 +8,29 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use rustc_hash::FxHashMap;
 
-use crate::class::Class;
-use crate::config::{Text, unquote, words};
-use crate::error::{Error, Span};
-use crate::graph::{Element, Interface};
-use crate::keyword::Argument;
+use crate::class::ElementClass;
+use crate::config::{SpannedText, unquote, words};
+use crate::error::{Error, ConfigSpan};
+use crate::graph::{Element, HostInterface};
+use crate::keyword::ArgumentSpec;
 
 /// Words by the name that stands in front of them.
-pub(crate) type Said = FxHashMap<String, Vec<Text>>;
+pub(crate) type NameTable = FxHashMap<String, Vec<SpannedText>>;
 
 /// Addresses of names: those that `AddressInfo` declares, else those of the interface of that name,
 /// separately for each kind of address. Source: AddressInfo(n).
-pub(crate) struct Names {
-    pub(crate) said: Said,
-    pub(crate) interfaces: Vec<Interface>,
+pub(crate) struct AddressNames {
+    pub(crate) said: NameTable,
+    pub(crate) interfaces: Vec<HostInterface>,
 }
 
-impl Names {
+impl AddressNames {
     /// Returns true if a name has any address.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.said.contains_key(name) || self.interface(name).is_some()
     }
 
-    fn interface(&self, name: &str) -> Option<&Interface> {
+    fn interface(&self, name: &str) -> Option<&HostInterface> {
         self.interfaces.iter().find(|interface| interface.name == name)
     }
 
@@ -90,20 +90,20 @@ fn kind<'t>(text: &'t str, usual: &str) -> (&'t str, String) {
 }
 
 /// Arguments of an element that have not been read yet.
-pub(crate) struct Arguments<'e> {
+pub(crate) struct ElementArguments<'e> {
     element: &'e Element,
-    positional: VecDeque<Text>,
-    keywords: Vec<(&'static str, Text)>,
-    class: &'static Class,
+    positional: VecDeque<SpannedText>,
+    keywords: Vec<(&'static str, SpannedText)>,
+    class: &'static ElementClass,
     /// The first error of an argument that no element asks for.
     refused: Option<Error>,
-    pub(crate) names: &'e Names,
+    pub(crate) names: &'e AddressNames,
 }
 
-impl<'e> Arguments<'e> {
+impl<'e> ElementArguments<'e> {
     /// Those of an element of a class.
-    pub(crate) fn new(element: &'e Element, class: &'static Class, names: &'e Names) -> Self {
-        let mut this = Arguments {
+    pub(crate) fn new(element: &'e Element, class: &'static ElementClass, names: &'e AddressNames) -> Self {
+        let mut this = ElementArguments {
             element,
             positional: VecDeque::new(),
             keywords: Vec::new(),
@@ -117,9 +117,9 @@ impl<'e> Arguments<'e> {
             let keyword = known.map(|k| k.name).find(|k| all.first().is_some_and(|w| w.text == *k));
             match keyword {
                 Some(keyword) if all.len() > 1 => {
-                    let span = Span { start: all[1].span.start, end: argument.span.end };
+                    let span = ConfigSpan { start: all[1].span.start, end: argument.span.end };
                     let text = argument.text[keyword.len()..].trim().to_owned();
-                    this.keywords.push((keyword, Text { text, span }));
+                    this.keywords.push((keyword, SpannedText { text, span }));
                 }
                 _ => {
                     this.refused = this.refused.take().or_else(|| this.unknown(argument, &all));
@@ -149,17 +149,17 @@ impl<'e> Arguments<'e> {
         let class = &self.element.class;
         self.keywords.retain(|(name, text)| {
             let argument = self.class.arguments.iter().find(|argument| argument.name == *name);
-            errors.extend(argument.and_then(|argument| argument.judge(class, text).err()));
-            argument.is_some_and(Argument::is_implemented)
+            errors.extend(argument.and_then(|argument| argument.check_value(class, text).err()));
+            argument.is_some_and(ArgumentSpec::is_implemented)
         });
         if let Some(rest) = self.class.rest.as_ref().filter(|rest| !rest.is_implemented()) {
-            errors.extend(self.positional.drain(..).filter_map(|text| rest.judge(class, &text).err()));
+            errors.extend(self.positional.drain(..).filter_map(|text| rest.check_value(class, &text).err()));
         }
         self.refused = self.refused.take().or_else(|| errors.into_iter().next());
     }
 
     /// The error of an argument that looks like a keyword's. (Classes without keywords take anything.)
-    fn unknown(&self, argument: &Text, words: &[Text]) -> Option<Error> {
+    fn unknown(&self, argument: &SpannedText, words: &[SpannedText]) -> Option<Error> {
         let [first, _, ..] = words else { return None };
         let like = first.text.len() > 2 && first.text.bytes().all(|b| b.is_ascii_uppercase() || b == b'_');
         if !like || self.class.arguments.is_empty() || self.names.has(&first.text) {
@@ -171,28 +171,28 @@ impl<'e> Arguments<'e> {
     }
 
     /// The element's class.
-    pub(crate) fn class(&self) -> &'static Class {
+    pub(crate) fn class(&self) -> &'static ElementClass {
         self.class
     }
 
     /// Position of the element's declaration.
-    pub(crate) fn span(&self) -> Span {
+    pub(crate) fn span(&self) -> ConfigSpan {
         self.element.span
     }
 
     /// An argument that is given by keyword only.
-    pub(crate) fn keyword(&mut self, name: &str) -> Option<Text> {
+    pub(crate) fn keyword(&mut self, name: &str) -> Option<SpannedText> {
         let at = self.keywords.iter().position(|(k, _)| *k == name)?;
         Some(self.keywords.remove(at).1)
     }
 
     /// The next argument by position, or the one of this name.
-    pub(crate) fn next(&mut self, name: &str) -> Option<Text> {
+    pub(crate) fn next(&mut self, name: &str) -> Option<SpannedText> {
         self.keyword(name).or_else(|| self.positional.pop_front())
     }
 
     /// As [`Self::next`], where there must be one.
-    pub(crate) fn need(&mut self, name: &str) -> Result<Text, Error> {
+    pub(crate) fn need(&mut self, name: &str) -> Result<SpannedText, Error> {
         let span = self.span();
         let missing = || {
             let class = &self.element.class;
@@ -207,7 +207,7 @@ impl<'e> Arguments<'e> {
     }
 
     /// All that are left by position.
-    pub(crate) fn rest(&mut self) -> Vec<Text> {
+    pub(crate) fn rest(&mut self) -> Vec<SpannedText> {
         self.positional.drain(..).collect()
     }
 
@@ -216,7 +216,7 @@ impl<'e> Arguments<'e> {
         &mut self,
         name: &str,
         default: T,
-        read: impl FnOnce(&Text) -> Result<T, Error>,
+        read: impl FnOnce(&SpannedText) -> Result<T, Error>,
     ) -> Result<T, Error> {
         self.next(name).map_or(Ok(default), |text| read(&text))
     }
@@ -226,7 +226,7 @@ impl<'e> Arguments<'e> {
         &mut self,
         name: &str,
         default: T,
-        read: impl FnOnce(&Text) -> Result<T, Error>,
+        read: impl FnOnce(&SpannedText) -> Result<T, Error>,
     ) -> Result<T, Error> {
         self.keyword(name).map_or(Ok(default), |text| read(&text))
     }
@@ -247,12 +247,12 @@ impl<'e> Arguments<'e> {
     }
 }
 
-fn wrong(text: &Text, what: &str) -> Error {
+fn wrong(text: &SpannedText, what: &str) -> Error {
     Error::new(text.span, format!("`{}` is not {what}", text.text))
 }
 
 /// An unsigned integer up to a bound: decimal, octal with a leading zero, hexadecimal.
-pub(crate) fn unsigned(text: &Text, most: u64) -> Result<u64, Error> {
+pub(crate) fn unsigned(text: &SpannedText, most: u64) -> Result<u64, Error> {
     let digits = text.text.strip_prefix('+').unwrap_or(&text.text);
     let value = match (digits.strip_prefix("0x").or(digits.strip_prefix("0X")), digits.strip_prefix('0')) {
         (Some(hex), _) => u64::from_str_radix(hex, 16).ok(),
@@ -263,7 +263,7 @@ pub(crate) fn unsigned(text: &Text, most: u64) -> Result<u64, Error> {
 }
 
 /// A number of megabytes (of 2^20 bytes), fractions allowed: bytes.
-pub(crate) fn megabytes(text: &Text) -> Result<u64, Error> {
+pub(crate) fn megabytes(text: &SpannedText) -> Result<u64, Error> {
     const MOST: f64 = 4096.0;
     let number = text.text.parse().ok().filter(|n: &f64| (0.0..=MOST).contains(n));
     let number = number.ok_or_else(|| wrong(text, &format!("a number of megabytes from 0 to {MOST}")))?;
@@ -271,12 +271,12 @@ pub(crate) fn megabytes(text: &Text) -> Result<u64, Error> {
 }
 
 /// A byte.
-pub(crate) fn byte(text: &Text) -> Result<u64, Error> {
+pub(crate) fn byte(text: &SpannedText) -> Result<u64, Error> {
     unsigned(text, 255)
 }
 
 /// A truth value.
-pub(crate) fn boolean(text: &Text) -> Result<bool, Error> {
+pub(crate) fn boolean(text: &SpannedText) -> Result<bool, Error> {
     match text.text.to_ascii_lowercase().as_str() {
         "1" | "true" | "yes" | "t" | "y" => Ok(true),
         "0" | "false" | "no" | "f" | "n" => Ok(false),
@@ -289,14 +289,14 @@ const NAMES: &str =
     "a name is what `AddressInfo` says it is, or an interface of this machine that has such an address";
 
 /// An error about an address; it explains which names are accepted if the text is a name.
-fn no_name(text: &Text, error: Error) -> Error {
+fn no_name(text: &SpannedText, error: Error) -> Error {
     let hexadecimal = |part: &str| part.bytes().all(|byte| byte.is_ascii_hexdigit());
     let written = text.text.split([':', '.', '-', '/']).all(hexadecimal);
     if written { error } else { error.help(NAMES) }
 }
 
 /// A string, without its quotes.
-pub(crate) fn string(text: &Text) -> String {
+pub(crate) fn string(text: &SpannedText) -> String {
     String::from_utf8_lossy(&unquote(&text.text)).into_owned()
 }
 
@@ -317,7 +317,7 @@ fn net_text(text: &str) -> Option<(u32, u32)> {
 }
 
 /// An IPv4 address, or a name for one.
-pub(crate) fn ip(text: &Text, names: &Names) -> Result<u32, Error> {
+pub(crate) fn ip(text: &SpannedText, names: &AddressNames) -> Result<u32, Error> {
     let found = ip_text(&text.text).or_else(|| names.ip(&text.text));
     found.ok_or_else(|| no_name(text, wrong(text, "an IP address")))
 }
@@ -326,13 +326,13 @@ const PREFIX: &str = "an IP prefix like 18.26.4.0/24";
 
 /// Address and mask of a prefix: `18.26.4/24`, `18.26.4.0/255.255.255.0`, or an address alone. A name is read
 /// as an address first.
-pub(crate) fn prefix(text: &Text, names: &Names) -> Result<(u32, u32), Error> {
+pub(crate) fn prefix(text: &SpannedText, names: &AddressNames) -> Result<(u32, u32), Error> {
     let found = prefix_text(&text.text).or_else(|| Some((names.ip(&text.text)?, u32::MAX)));
     found.or_else(|| names.net(&text.text)).ok_or_else(|| no_name(text, wrong(text, PREFIX)))
 }
 
 /// As [`prefix`], but a name is read as a prefix first.
-pub(crate) fn net(text: &Text, names: &Names) -> Result<(u32, u32), Error> {
+pub(crate) fn net(text: &SpannedText, names: &AddressNames) -> Result<(u32, u32), Error> {
     names.net(&text.text).map_or_else(|| prefix(text, names), Ok)
 }
 
@@ -367,14 +367,14 @@ fn net6_text(text: &str) -> Option<(u128, u32)> {
 }
 
 /// An IPv6 address, or a name for one.
-pub(crate) fn ip6(text: &Text, names: &Names) -> Result<u128, Error> {
+pub(crate) fn ip6(text: &SpannedText, names: &AddressNames) -> Result<u128, Error> {
     let found = ip6_text(&text.text).or_else(|| names.ip6(&text.text));
     found.ok_or_else(|| wrong(text, "an IPv6 address"))
 }
 
 /// Address and length of a prefix of IPv6: `3ffe:1ce1:2::/80`, or an address alone. A name is read as an
 /// address first.
-pub(crate) fn prefix6(text: &Text, names: &Names) -> Result<(u128, u32), Error> {
+pub(crate) fn prefix6(text: &SpannedText, names: &AddressNames) -> Result<(u128, u32), Error> {
     let found = prefix6_text(&text.text).or_else(|| Some((names.ip6(&text.text)?, 128)));
     found
         .or_else(|| names.net6(&text.text))
@@ -399,7 +399,7 @@ pub(crate) fn mask6(bits: u32) -> u128 {
 }
 
 /// An Ethernet address, or a name for one.
-pub(crate) fn ether(text: &Text, names: &Names) -> Result<[u8; 6], Error> {
+pub(crate) fn ether(text: &SpannedText, names: &AddressNames) -> Result<[u8; 6], Error> {
     let found = ether_text(&text.text).or_else(|| names.ether(&text.text));
     found.ok_or_else(|| no_name(text, wrong(text, "an Ethernet address like 0:1:2:3:4:5")))
 }
@@ -417,7 +417,7 @@ pub fn ether_text(text: &str) -> Option<[u8; 6]> {
 #[cfg(test)]
 mod tests {
     use super::{ether_text, prefix_text, unsigned};
-    use crate::config::Text;
+    use crate::config::SpannedText;
 
     #[test]
     fn prefixes_have_many_forms() {
@@ -433,7 +433,7 @@ mod tests {
 
     #[test]
     fn numbers_and_addresses_are_as_documented() {
-        let number = |t: &str| unsigned(&Text { text: t.into(), ..Text::default() }, 100).ok();
+        let number = |t: &str| unsigned(&SpannedText { text: t.into(), ..SpannedText::default() }, 100).ok();
         assert_eq!(
             [number("0x10"), number("010"), number("+7"), number("0")],
             [Some(16), Some(8), Some(7), Some(0)]

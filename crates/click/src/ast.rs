@@ -2,24 +2,24 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use crate::error::Span;
+use crate::error::ConfigSpan;
 
 /// A word with its place. Equality is of the word alone.
 #[derive(Clone, Debug, Default)]
-pub struct Name {
+pub struct SpannedName {
     /// The word.
     pub text: String,
     /// Position in the configuration.
-    pub span: Span,
+    pub span: ConfigSpan,
 }
 
-impl PartialEq for Name {
-    fn eq(&self, other: &Name) -> bool {
+impl PartialEq for SpannedName {
+    fn eq(&self, other: &SpannedName) -> bool {
         self.text == other.text
     }
 }
 
-impl Eq for Name {}
+impl Eq for SpannedName {}
 
 /// A statement. Configuration strings are kept as they were written, as a [`Name`].
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -27,28 +27,28 @@ pub enum Statement {
     /// Declarations and connections: groups of endpoints and the arrows between them.
     Connection {
         /// The first endpoints.
-        first: Vec<Endpoint>,
+        first: Vec<ConnectionEndpoint>,
         /// Arrow and endpoints, in order.
-        rest: Vec<(Arrow, Vec<Endpoint>)>,
+        rest: Vec<(ArrowKind, Vec<ConnectionEndpoint>)>,
     },
     /// `elementclass NAME { ... }`, or `elementclass NAME OTHER`.
     Class {
         /// The new name.
-        name: Name,
+        name: SpannedName,
         /// The class it names.
-        class: Class,
+        class: ClassExpr,
     },
     /// `define(...)`.
-    Define(Name),
+    Define(SpannedName),
     /// `require(...)`.
-    Require(Name),
+    Require(SpannedName),
     /// `provide ...`.
-    Provide(Name),
+    Provide(SpannedName),
 }
 
 /// Matching of the two sides of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Arrow {
+pub enum ArrowKind {
     /// `->`: one to one, many to one, one to many.
     One,
     /// `=>`: port by port.
@@ -57,62 +57,62 @@ pub enum Arrow {
 
 /// An element in a connection with the ports that are used.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Endpoint {
+pub struct ConnectionEndpoint {
     /// In front.
     pub inputs: Option<Vec<u32>>,
     /// The element.
-    pub what: What,
+    pub what: ElementRef,
     /// Behind.
     pub outputs: Option<Vec<u32>>,
     /// Position in the configuration.
-    pub span: Where,
+    pub span: IgnoredSpan,
 }
 
 /// A place that equality does not look at.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Where(pub Span);
+pub struct IgnoredSpan(pub ConfigSpan);
 
-impl PartialEq for Where {
-    fn eq(&self, _: &Where) -> bool {
+impl PartialEq for IgnoredSpan {
+    fn eq(&self, _: &IgnoredSpan) -> bool {
         true
     }
 }
 
-impl Eq for Where {}
+impl Eq for IgnoredSpan {}
 
 /// An element at an end of a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum What {
+pub enum ElementRef {
     /// Nothing: `input` at a connection's beginning, `output` at its end.
     Implied,
     /// An element that was declared, or a class without configuration.
-    Word(Name),
+    Word(SpannedName),
     /// `NAME :: CLASS`.
-    Declared(Name, Class),
+    Declared(SpannedName, ClassExpr),
     /// A class with configuration or a compound element, without a name.
-    Anonymous(Class),
+    Anonymous(ClassExpr),
     /// `( ... )`.
     Group(Vec<Statement>),
 }
 
 /// A class of elements.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Class {
+pub enum ClassExpr {
     /// By name.
-    Named(Name, Option<Name>),
+    Named(SpannedName, Option<SpannedName>),
     /// In braces.
-    Compound(Vec<Alternative>, Option<Name>),
+    Compound(Vec<CompoundOverload>, Option<SpannedName>),
 }
 
 /// One definition of an overloaded compound element.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Alternative {
+pub enum CompoundOverload {
     /// `...`: the previous meaning of the name.
     Before,
     /// Parameters and statements.
     Body {
         /// Parameters in order.
-        parameters: Vec<Parameter>,
+        parameters: Vec<FormalParameter>,
         /// Contents.
         statements: Vec<Statement>,
     },
@@ -120,11 +120,11 @@ pub enum Alternative {
 
 /// A parameter of a compound element.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Parameter {
+pub struct FormalParameter {
     /// The keyword, `__REST__` among them, or none for one by position.
     pub keyword: Option<String>,
     /// The variable, without dollar sign.
-    pub variable: Name,
+    pub variable: SpannedName,
 }
 
 fn list<T>(f: &mut Formatter<'_>, items: &[T], between: &str, each: impl Fn(&T) -> String) -> fmt::Result {
@@ -136,7 +136,7 @@ pub fn print(statements: &[Statement]) -> String {
     statements.iter().map(|s| format!("{s};\n")).collect()
 }
 
-fn config(f: &mut Formatter<'_>, config: &Option<Name>) -> fmt::Result {
+fn config(f: &mut Formatter<'_>, config: &Option<SpannedName>) -> fmt::Result {
     config.as_ref().map_or(Ok(()), |c| write!(f, "({})", c.text))
 }
 
@@ -146,7 +146,7 @@ impl Display for Statement {
             Statement::Connection { first, rest } => {
                 list(f, first, ", ", ToString::to_string)?;
                 for (arrow, endpoints) in rest {
-                    f.write_str(if *arrow == Arrow::One { " -> " } else { " => " })?;
+                    f.write_str(if *arrow == ArrowKind::One { " -> " } else { " => " })?;
                     list(f, endpoints, ", ", ToString::to_string)?;
                 }
                 Ok(())
@@ -159,7 +159,7 @@ impl Display for Statement {
     }
 }
 
-impl Display for Endpoint {
+impl Display for ConnectionEndpoint {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let ports = |ports: &Option<Vec<u32>>| {
             let list = |ports: &Vec<u32>| {
@@ -171,14 +171,14 @@ impl Display for Endpoint {
     }
 }
 
-impl Display for What {
+impl Display for ElementRef {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            What::Implied => Ok(()),
-            What::Word(name) => f.write_str(&name.text),
-            What::Declared(name, class) => write!(f, "{} :: {class}", name.text),
-            What::Anonymous(class) => write!(f, "{class}"),
-            What::Group(statements) => {
+            ElementRef::Implied => Ok(()),
+            ElementRef::Word(name) => f.write_str(&name.text),
+            ElementRef::Declared(name, class) => write!(f, "{} :: {class}", name.text),
+            ElementRef::Anonymous(class) => write!(f, "{class}"),
+            ElementRef::Group(statements) => {
                 f.write_str("(")?;
                 list(f, statements, "; ", ToString::to_string)?;
                 f.write_str(")")
@@ -187,14 +187,14 @@ impl Display for What {
     }
 }
 
-impl Display for Class {
+impl Display for ClassExpr {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Class::Named(name, arguments) => {
+            ClassExpr::Named(name, arguments) => {
                 f.write_str(&name.text)?;
                 config(f, arguments)
             }
-            Class::Compound(alternatives, arguments) => {
+            ClassExpr::Compound(alternatives, arguments) => {
                 f.write_str("{ ")?;
                 list(f, alternatives, " || ", ToString::to_string)?;
                 f.write_str(" }")?;
@@ -204,11 +204,11 @@ impl Display for Class {
     }
 }
 
-impl Display for Alternative {
+impl Display for CompoundOverload {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Alternative::Before => f.write_str("..."),
-            Alternative::Body { parameters, statements } => {
+            CompoundOverload::Before => f.write_str("..."),
+            CompoundOverload::Body { parameters, statements } => {
                 list(f, parameters, ", ", |p| {
                     let keyword = p.keyword.as_ref().map_or(String::new(), |k| format!("{k} "));
                     format!("{keyword}${}", p.variable.text)

@@ -4,19 +4,19 @@
 //! terminate it. Numbers are in host order: loads and stores of packet fields change the byte order.
 
 use millstream_ir::{
-    AluOp, Block, BlockCall, Cond, Cursor, End, Func, Map, MemFlags, Op, Piece, Prov, Size, SwapKind,
-    TableDecl, Type, Value, Verdict, Width,
+    AluOp, Block, BlockCall, Cond, FuncCursor, QueueEnd, Func, Map, MemFlags, Op, KeyPiece, Prov, Size, SwapKind,
+    TableDecl, Type, Value, PacketVerdict, Width,
 };
 
-use crate::compile::{Compiler, QUEUE};
-use crate::elements::span_tree::Tree;
-use crate::graph::Port;
-use crate::handlers::{Access, Setting};
-use crate::layout::Kept;
-use crate::packet::{FIRST_NOTE, NOTES, Note, Packet, TYPES};
+use crate::compile::{GraphCompiler, QUEUE};
+use crate::elements::span_tree::SpanTreeState;
+use crate::graph::ElementPort;
+use crate::handlers::{HandlerAccess, SettingValue};
+use crate::layout::MetadataLayout;
+use crate::packet::{FIRST_NOTE, NOTES, Annotation, PacketValues, TYPES};
 
 /// The one annotation that is an address; it is kept as the distance from the packet's first byte.
-const NETWORK: usize = Note::Network as usize;
+const NETWORK: usize = Annotation::Network as usize;
 
 /// Rounds through the graph that a packet may make. (One whose time to live counts down makes at most 255.)
 const MOST_ROUNDS: i64 = 1 << 16;
@@ -41,17 +41,17 @@ pub(crate) const EEXIST: i64 = -17;
 
 /// A hash table, with the pieces that its keys and values consist of, one behind the other.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Table {
+pub(crate) struct ElementHashTable {
     pub(crate) map: Map,
     pub(crate) key: &'static [Size],
     pub(crate) value: &'static [Size],
 }
 
 /// Pieces one behind the other.
-fn layout(sizes: &[Size]) -> millstream_ir::Layout {
+fn layout(sizes: &[Size]) -> millstream_ir::KeyLayout {
     let mut offset = 0;
     let piece = |size: &Size| {
-        let piece = Piece { offset, size: *size };
+        let piece = KeyPiece { offset, size: *size };
         offset += size.bytes() as u16;
         piece
     };
@@ -59,23 +59,23 @@ fn layout(sizes: &[Size]) -> millstream_ir::Layout {
 }
 
 /// Code of one element.
-pub(crate) struct Code<'c, 'g> {
-    pub(crate) compiler: &'c mut Compiler<'g>,
+pub(crate) struct ElementBuilder<'c, 'g> {
+    pub(crate) compiler: &'c mut GraphCompiler<'g>,
     pub(crate) element: usize,
     at: Block,
 }
 
-impl<'c, 'g> Code<'c, 'g> {
-    pub(crate) fn new(compiler: &'c mut Compiler<'g>, element: usize, at: Block) -> Self {
-        Code { compiler, element, at }
+impl<'c, 'g> ElementBuilder<'c, 'g> {
+    pub(crate) fn new(compiler: &'c mut GraphCompiler<'g>, element: usize, at: Block) -> Self {
+        ElementBuilder { compiler, element, at }
     }
 
     /// The block that is being written.
-    pub(crate) fn place(&self) -> Block {
+    pub(crate) fn current_block(&self) -> Block {
         self.at
     }
 
-    fn cursor(&mut self) -> Cursor<'_> {
+    fn cursor(&mut self) -> FuncCursor<'_> {
         self.compiler.func.at_end(self.at)
     }
 
@@ -168,7 +168,7 @@ impl<'c, 'g> Code<'c, 'g> {
     }
 
     /// Makes room in front of the packet, or drops it: the new first byte.
-    pub(crate) fn push(&mut self, packet: Packet, base: Value, bytes: i64) -> Value {
+    pub(crate) fn push(&mut self, packet: PacketValues, base: Value, bytes: i64) -> Value {
         let data = self.at(base, -bytes);
         let room = self.bound(packet.handle, 8, Type::Ptr(Prov::Packet));
         self.check(Cond::Ge, data, room, |code| code.drop(packet, "no_headroom"));
@@ -309,7 +309,7 @@ impl<'c, 'g> Code<'c, 'g> {
     }
 
     /// Goes on writing in another block.
-    pub(crate) fn go(&mut self, block: Block) {
+    pub(crate) fn switch_to_block(&mut self, block: Block) {
         self.at = block;
     }
 
@@ -341,9 +341,9 @@ impl<'c, 'g> Code<'c, 'g> {
     pub(crate) fn check(&mut self, cond: Cond, a: Value, b: Value, otherwise: impl FnOnce(&mut Self)) {
         let (yes, no) = (self.block(), self.block());
         self.branch(cond, a, b, yes, no);
-        self.go(no);
+        self.switch_to_block(no);
         otherwise(self);
-        self.go(yes);
+        self.switch_to_block(yes);
     }
 
     /// As [`Self::check`], with a constant.
@@ -366,16 +366,16 @@ impl<'c, 'g> Code<'c, 'g> {
         let params = types.iter().map(|&ty| self.compiler.func.add_param(on, ty)).collect();
         let targets = [BlockCall::new(yes), BlockCall::with(on, other.iter().copied())];
         self.cursor().effect(Op::Branch { cond, width: Width::W64 }, [a, b], targets);
-        self.go(yes);
+        self.switch_to_block(yes);
         let values = then(self);
         self.jump(on, &values);
-        self.go(on);
+        self.switch_to_block(on);
         params
     }
 
     /// Adds zeros behind the packet, or drops it.
-    pub(crate) fn lengthened(&mut self, packet: Packet, bytes: Value) -> Packet {
-        let distance = self.sub(packet.note(Note::Network), packet.data);
+    pub(crate) fn lengthened(&mut self, packet: PacketValues, bytes: Value) -> PacketValues {
+        let distance = self.sub(packet.note(Annotation::Network), packet.data);
         self.publish(packet);
         let error = self.value(Op::Helper { id: ADJUST_TAIL }, &[packet.handle, bytes], Type::I64);
         self.check_int(Cond::Eq, error, 0, |code| code.drop(packet, "no_tailroom"));
@@ -384,21 +384,21 @@ impl<'c, 'g> Code<'c, 'g> {
 
     /// A packet whose bytes may have moved: reads its bounds from the descriptor again, and sets the network
     /// header to this distance.
-    fn found_again(&mut self, handle: Value, distance: Value, packet: Packet) -> Packet {
+    fn found_again(&mut self, handle: Value, distance: Value, packet: PacketValues) -> PacketValues {
         let data = self.bound(handle, 0, Type::Ptr(Prov::Packet));
         let end = self.bound(handle, 4, Type::Ptr(Prov::PacketEnd));
         let network = self.plus(data, distance);
-        Packet { handle, ..packet.bounded(data, end).with(Note::Network, network) }
+        PacketValues { handle, ..packet.bounded(data, end).with(Annotation::Network, network) }
     }
 
     /// Drops the packet unless it has `bytes` bytes from `base` on.
-    pub(crate) fn need(&mut self, packet: Packet, base: Value, bytes: i64, reason: &'static str) {
+    pub(crate) fn need(&mut self, packet: PacketValues, base: Value, bytes: i64, reason: &'static str) {
         let beyond = self.at(base, bytes);
         self.check(Cond::Le, beyond, packet.end, |code| code.drop(packet, reason));
     }
 
     /// The packet's length.
-    pub(crate) fn length(&mut self, packet: Packet) -> Value {
+    pub(crate) fn length(&mut self, packet: PacketValues) -> Value {
         self.sub(packet.end, packet.data)
     }
 
@@ -414,19 +414,19 @@ impl<'c, 'g> Code<'c, 'g> {
     }
 
     /// The spanning tree that the element goes by.
-    pub(crate) fn tree(&self) -> Option<Tree> {
+    pub(crate) fn tree(&self) -> Option<SpanTreeState> {
         self.compiler.trees.get(&self.compiler.element_name(self.element)).copied()
     }
 
     /// A setting of the element.
-    pub(crate) fn setting(&mut self, setting: Setting) -> Value {
+    pub(crate) fn setting(&mut self, setting: SettingValue) -> Value {
         match (setting, self.compiler.settings) {
-            (Setting::Live(offset), Some(map)) => {
+            (SettingValue::Live(offset), Some(map)) => {
                 let address = self.cell(map, offset);
                 self.load(Size::Dw, address, 0)
             }
-            (Setting::Live(_), None) => self.int(0),
-            (Setting::Fixed(value), _) => self.int(value),
+            (SettingValue::Live(_), None) => self.int(0),
+            (SettingValue::Fixed(value), _) => self.int(value),
         }
     }
 
@@ -434,12 +434,12 @@ impl<'c, 'g> Code<'c, 'g> {
     pub(crate) fn write_handler(&mut self, handler: &str, value: &str) -> bool {
         let Some(access) = self.compiler.writable.get(handler).cloned() else { return false };
         match access {
-            Access::Setting(at, takes) => {
+            HandlerAccess::Setting(at, takes) => {
                 let Some(value) = takes.parse(value) else { return false };
                 self.set_setting(at, value);
             }
-            Access::Sets(all) => all.iter().for_each(|(at, value)| self.set_setting(*at, *value)),
-            Access::Zero { words, .. } => {
+            HandlerAccess::Sets(all) => all.iter().for_each(|(at, value)| self.set_setting(*at, *value)),
+            HandlerAccess::Zero { words, .. } => {
                 for word in words {
                     let zero = self.int(0);
                     self.set(word, zero);
@@ -491,7 +491,7 @@ impl<'c, 'g> Code<'c, 'g> {
 
     /// Looks up the longest prefix of an address in a table: the address of gateway and output, or null.
     pub(crate) fn longest(&mut self, map: Map, address: Value) -> Value {
-        let key = [Piece { offset: 0, size: Size::W }, Piece { offset: 4, size: Size::W }];
+        let key = [KeyPiece { offset: 0, size: Size::W }, KeyPiece { offset: 4, size: Size::W }];
         let (bits, raw) = (self.int(32), self.swap(32, address));
         let op = Op::MapLookup { map, key: key.into_iter().collect() };
         self.value(op, &[bits, raw], Type::Ptr(Prov::MapValueOrNull(map)))
@@ -507,22 +507,22 @@ impl<'c, 'g> Code<'c, 'g> {
     }
 
     /// Looks up in a table: the entry's address, or null.
-    pub(crate) fn find(&mut self, table: &Table, key: &[Value]) -> Value {
+    pub(crate) fn find(&mut self, table: &ElementHashTable, key: &[Value]) -> Value {
         let op = Op::MapLookup { map: table.map, key: layout(table.key) };
         self.value(op, key, Type::Ptr(Prov::MapValueOrNull(table.map)))
     }
 
     /// Puts an entry into a table. Gives 0 or an error.
-    pub(crate) fn remember(&mut self, table: &Table, key: &[Value], value: &[Value]) -> Value {
+    pub(crate) fn update_entry(&mut self, table: &ElementHashTable, key: &[Value], value: &[Value]) -> Value {
         self.put(table, key, value, 0)
     }
 
     /// As [`Self::remember`], unless another worker has been there: [`EEXIST`] then.
-    pub(crate) fn claim(&mut self, table: &Table, key: &[Value], value: &[Value]) -> Value {
+    pub(crate) fn insert_if_absent(&mut self, table: &ElementHashTable, key: &[Value], value: &[Value]) -> Value {
         self.put(table, key, value, NOEXIST)
     }
 
-    fn put(&mut self, table: &Table, key: &[Value], value: &[Value], flags: i64) -> Value {
+    fn put(&mut self, table: &ElementHashTable, key: &[Value], value: &[Value], flags: i64) -> Value {
         let op = Op::MapUpdate { map: table.map, key: layout(table.key), value: layout(table.value) };
         let flags = self.int(flags);
         let args: Vec<Value> = key.iter().chain(value).copied().chain([flags]).collect();
@@ -530,7 +530,7 @@ impl<'c, 'g> Code<'c, 'g> {
     }
 
     /// Removes an entry from a table.
-    pub(crate) fn forget(&mut self, table: &Table, key: &[Value]) {
+    pub(crate) fn delete_entry(&mut self, table: &ElementHashTable, key: &[Value]) {
         let op = Op::MapDelete { map: table.map, key: layout(table.key) };
         self.value(op, key, Type::I64);
     }
@@ -566,7 +566,7 @@ impl<'c, 'g> Code<'c, 'g> {
         &mut self,
         map: Map,
         (scratch, words): (u32, &[Value]),
-        packet: Packet,
+        packet: PacketValues,
         (from, bytes): (Value, Value),
     ) {
         for (at, word) in words.iter().enumerate() {
@@ -605,10 +605,10 @@ impl<'c, 'g> Code<'c, 'g> {
             let (head, body, done) = (self.block(), self.block(), self.block());
             let at = self.number_param(head);
             self.jump(head, &[start]);
-            self.go(head);
+            self.switch_to_block(head);
             let next = self.with(AluOp::Add, at, step);
             self.branch(Cond::Le, next, bytes, body, done);
-            self.go(body);
+            self.switch_to_block(body);
             let [source, target] = [from, to].map(|base| {
                 let ty = self.compiler.func.types[base];
                 self.value(Op::Alu { op: AluOp::Add, width: Width::W64 }, &[base, at], ty)
@@ -616,7 +616,7 @@ impl<'c, 'g> Code<'c, 'g> {
             let piece = self.load(size, source, 0);
             self.store(size, target, 0, piece);
             self.jump(head, &[next]);
-            self.go(done);
+            self.switch_to_block(done);
             start = at;
         }
     }
@@ -645,19 +645,19 @@ impl<'c, 'g> Code<'c, 'g> {
     }
 
     /// Calls a function that takes a packet's descriptor, which is up to date then.
-    pub(crate) fn call(&mut self, func: Func, packet: Packet) -> Value {
+    pub(crate) fn call(&mut self, func: Func, packet: PacketValues) -> Value {
         self.publish(packet);
         self.value(Op::Call { func }, &[packet.handle], Type::I64)
     }
 
     /// The packet as the rest of the world sees it: its descriptor is brought up to date.
-    fn publish(&mut self, packet: Packet) {
+    fn publish(&mut self, packet: PacketValues) {
         self.effect(Op::SetBounds {}, &[packet.handle, packet.data, packet.end]);
     }
 
     /// Ends with the packet on an output. An output that is not connected drops it.
-    pub(crate) fn out(&mut self, port: u32, packet: Packet) {
-        let from = Port { element: self.element, port };
+    pub(crate) fn out(&mut self, port: u32, packet: PacketValues) {
+        let from = ElementPort { element: self.element, port };
         if let Some((pullers, turn)) = self.compiler.pullers(from) {
             let packet = self.rounded(from, packet);
             return self.by_turns(&pullers, turn, packet);
@@ -690,7 +690,7 @@ impl<'c, 'g> Code<'c, 'g> {
     }
 
     /// Ends with the packet at the input whose turn it is to pull.
-    fn by_turns(&mut self, inputs: &[Port], noted: u32, packet: Packet) {
+    fn by_turns(&mut self, inputs: &[ElementPort], noted: u32, packet: PacketValues) {
         let turn = self.get(noted);
         let next = self.with(AluOp::Add, turn, 1);
         let next = self.with(AluOp::Mod, next, inputs.len() as i64);
@@ -701,7 +701,7 @@ impl<'c, 'g> Code<'c, 'g> {
                 Some(output) => {
                     let own = self.block();
                     self.branch(Cond::Eq, turn, at, own, on);
-                    self.go(own);
+                    self.switch_to_block(own);
                     self.leave_for(output, *input, packet);
                 }
                 None => {
@@ -709,7 +709,7 @@ impl<'c, 'g> Code<'c, 'g> {
                     self.branch_with(Cond::Eq, turn, at, (block, &packet.values()), (on, &[]));
                 }
             }
-            self.go(on);
+            self.switch_to_block(on);
         }
         // The turn is always one of these inputs.
         self.drop(packet, "unconnected");
@@ -717,39 +717,39 @@ impl<'c, 'g> Code<'c, 'g> {
 
     /// Counts a round if an output leads back, and drops packets that go round for ever. (Copies need no
     /// count: each takes one of a batch's buffers, which are limited.)
-    fn rounded(&mut self, from: Port, packet: Packet) -> Packet {
-        if !self.compiler.returns(from) {
+    fn rounded(&mut self, from: ElementPort, packet: PacketValues) -> PacketValues {
+        if !self.compiler.is_back_edge(from) {
             return packet;
         }
-        let rounds = self.with(AluOp::Add, packet.note(Note::Rounds), 1);
+        let rounds = self.with(AluOp::Add, packet.note(Annotation::Rounds), 1);
         self.check_int(Cond::Lt, rounds, MOST_ROUNDS, |code| code.drop(packet, "endless"));
-        packet.with(Note::Rounds, rounds)
+        packet.with(Annotation::Rounds, rounds)
     }
 
     /// The input that output 0 leads to, if the elements behind it belong to another stage.
-    pub(crate) fn next_stage(&mut self) -> Option<Port> {
-        let from = Port { element: self.element, port: 0 };
+    pub(crate) fn next_stage(&mut self) -> Option<ElementPort> {
+        let from = ElementPort { element: self.element, port: 0 };
         let alone = self.compiler.general.stages
-            && !self.compiler.returns(from)
+            && !self.compiler.is_back_edge(from)
             && self.compiler.pullers(from).is_none();
         self.compiler.target(from).filter(|_| alone)
     }
 
     /// Returns true if an output is connected.
     pub(crate) fn connected(&self, port: u32) -> bool {
-        self.compiler.target(Port { element: self.element, port }).is_some()
+        self.compiler.target(ElementPort { element: self.element, port }).is_some()
     }
 
     /// Ends with the packet dropped, and counted.
-    pub(crate) fn drop(&mut self, _packet: Packet, reason: &'static str) {
-        let offset = self.compiler.reason(self.element, reason);
+    pub(crate) fn drop(&mut self, _packet: PacketValues, reason: &'static str) {
+        let offset = self.compiler.drop_counter(self.element, reason);
         let one = self.int(1);
         self.count(offset, one);
         self.finish();
     }
 
     /// Ends with the packet sent out of an output of the program.
-    pub(crate) fn send(&mut self, output: u32, packet: Packet) {
+    pub(crate) fn send(&mut self, output: u32, packet: PacketValues) {
         self.publish(packet);
         let output = self.int(i64::from(output));
         self.effect(Op::Emit {}, &[packet.handle, output]);
@@ -762,8 +762,8 @@ impl<'c, 'g> Code<'c, 'g> {
     }
 
     /// A copy of the packet, to be worked on after this one on output `port`; those that are copied last come first.
-    pub(crate) fn fork(&mut self, port: u32, packet: Packet) {
-        let from = Port { element: self.element, port };
+    pub(crate) fn fork(&mut self, port: u32, packet: PacketValues) {
+        let from = ElementPort { element: self.element, port };
         // Outputs that packets are copied to are connected: `resolve` sees to that.
         if let Some(target) = self.compiler.target(from) {
             self.fork_to(target, packet, |_, copy| copy);
@@ -774,38 +774,38 @@ impl<'c, 'g> Code<'c, 'g> {
     /// not terminate the block.
     pub(crate) fn fork_to(
         &mut self,
-        target: Port,
-        packet: Packet,
-        change: impl FnOnce(&mut Self, Packet) -> Packet,
+        target: ElementPort,
+        packet: PacketValues,
+        change: impl FnOnce(&mut Self, PacketValues) -> PacketValues,
     ) {
         self.publish(packet);
-        self.compiler.flow.forks(target);
+        self.compiler.flow.record_copy(target);
         let copy = self.value(Op::ClonePacket {}, &[packet.handle], Type::Ptr(Prov::Ctx));
         let zero = self.int(0);
         let (held, none, on) = (self.block(), self.block(), self.block());
         self.branch(Cond::Eq, copy, zero, none, held);
-        self.go(none);
-        let offset = self.compiler.reason(self.element, "no_buffer");
+        self.switch_to_block(none);
+        let offset = self.compiler.drop_counter(self.element, "no_buffer");
         let uncloned = self.compiler.uncloned;
         let one = self.int(1);
         self.count(offset, one);
         self.count(uncloned, one);
         self.jump(on, &[]);
-        self.go(held);
-        let distance = self.sub(packet.note(Note::Network), packet.data);
+        self.switch_to_block(held);
+        let distance = self.sub(packet.note(Annotation::Network), packet.data);
         let own = self.found_again(copy, distance, packet);
         let changed = change(self, own);
         self.hold(changed, target);
         self.jump(on, &[]);
-        self.go(on);
+        self.switch_to_block(on);
     }
 
     /// Puts a packet in front of those that wait, with the annotations that are looked at behind that.
-    fn hold(&mut self, packet: Packet, target: Port) {
+    fn hold(&mut self, packet: PacketValues, target: ElementPort) {
         self.publish(packet);
         self.keep_for(target, packet);
         let queue = self.cursor().iconst(QUEUE);
-        self.effect(Op::Hold { end: End::Front }, &[packet.handle, queue]);
+        self.effect(Op::Hold { end: QueueEnd::Front }, &[packet.handle, queue]);
     }
 
     /// Address of a packet's saved annotations: at the beginning of its buffer, in front of the headroom.
@@ -816,7 +816,7 @@ impl<'c, 'g> Code<'c, 'g> {
     }
 
     /// Writes annotations down, those that are kept and that `is_kept` says. Gives the place.
-    fn keep(&mut self, packet: Packet, is_kept: impl Fn(&Kept, usize) -> bool) -> Value {
+    fn keep(&mut self, packet: PacketValues, is_kept: impl Fn(&MetadataLayout, usize) -> bool) -> Value {
         let base = self.kept_at(packet.handle);
         let kept = self.compiler.kept.clone();
         for &(note, size, offset) in kept.notes.iter().filter(|(note, ..)| is_kept(&kept, *note)) {
@@ -830,16 +830,16 @@ impl<'c, 'g> Code<'c, 'g> {
     }
 
     /// Writes down where a packet goes on that is to wait, and the annotations that are looked at there.
-    fn keep_for(&mut self, target: Port, packet: Packet) {
+    fn keep_for(&mut self, target: ElementPort, packet: PacketValues) {
         self.compiler.held.push((target, packet.notes));
-        let base = self.keep(packet, |kept, note| kept.is_for(target, note));
-        let number = i64::from(self.compiler.resumption(target));
+        let base = self.keep(packet, |kept, note| kept.is_live_at(target, note));
+        let number = i64::from(self.compiler.resume_point(target));
         let (number, (size, offset)) = (self.cursor().iconst(number), self.compiler.kept.number);
         self.store(size, base, offset, number);
     }
 
     /// Ends with the packet for the stage behind queues, where it goes on at an input.
-    pub(crate) fn pass_on(&mut self, target: Port, packet: Packet) {
+    pub(crate) fn send_to_stage(&mut self, target: ElementPort, packet: PacketValues) {
         let output = self.compiler.queues;
         self.compiler.passing_on.insert(self.element);
         self.leave_for(output, target, packet);
@@ -847,7 +847,7 @@ impl<'c, 'g> Code<'c, 'g> {
 
     /// Ends with the packet sent out of an output behind those of the program, from which it comes in again
     /// and goes on at an input.
-    fn leave_for(&mut self, output: u32, target: Port, packet: Packet) {
+    fn leave_for(&mut self, output: u32, target: ElementPort, packet: PacketValues) {
         self.keep_for(target, packet);
         self.send(output, packet);
     }
@@ -859,12 +859,12 @@ impl<'c, 'g> Code<'c, 'g> {
         let zero = self.int(0);
         let some = self.block();
         self.branch(Cond::Eq, handle, zero, none, some);
-        self.go(some);
+        self.switch_to_block(some);
         handle
     }
 
     /// A packet that was held or passed on: where to go on, and the packet.
-    pub(crate) fn resumed(&mut self, handle: Value) -> (Value, Packet) {
+    pub(crate) fn resumed(&mut self, handle: Value) -> (Value, PacketValues) {
         let zero = self.int(0);
         let data = self.bound(handle, 0, Type::Ptr(Prov::Packet));
         let end = self.bound(handle, 4, Type::Ptr(Prov::PacketEnd));
@@ -891,7 +891,7 @@ impl<'c, 'g> Code<'c, 'g> {
                 _ => raw,
             };
         }
-        (number, Packet { handle, data, end, notes })
+        (number, PacketValues { handle, data, end, notes })
     }
 
     /// A bound of a packet as its descriptor has it.
@@ -901,8 +901,8 @@ impl<'c, 'g> Code<'c, 'g> {
     }
 
     /// Ends the program.
-    pub(crate) fn leave(&mut self) {
-        let verdict = self.value(Op::Verdict { verdict: Verdict::Drop }, &[], Type::I64);
+    pub(crate) fn emit_return(&mut self) {
+        let verdict = self.value(Op::Verdict { verdict: PacketVerdict::Drop }, &[], Type::I64);
         self.effect(Op::Return {}, &[verdict]);
     }
 }

@@ -1,23 +1,23 @@
 //! Descriptions of element classes, and the list of all classes.
 
-use crate::build::Code;
-use crate::compile::Setup;
+use crate::build::ElementBuilder;
+use crate::compile::ElementSetup;
 use crate::elements;
 use crate::error::Error;
-use crate::keyword::Argument;
-use crate::packet::Packet;
+use crate::keyword::ArgumentSpec;
+use crate::packet::PacketValues;
 
 /// Code generation for an element.
-pub(crate) trait Behaviour {
+pub(crate) trait ElementCodegen {
     /// Writes the code for a packet that arrives at input `port`. The code must end: in outputs or drops.
-    fn build(&self, code: &mut Code<'_, '_>, port: u32, packet: Packet);
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, port: u32, packet: PacketValues);
 }
 
 /// The result of reading an element's arguments: its behaviour.
-pub(crate) type Made = Result<Box<dyn Behaviour>, Error>;
+pub(crate) type ElementResult = Result<Box<dyn ElementCodegen>, Error>;
 
 /// A class of elements.
-pub(crate) struct Class {
+pub(crate) struct ElementClass {
     pub(crate) name: &'static str,
     /// A line for readers who look for a class.
     pub(crate) about: &'static str,
@@ -26,59 +26,59 @@ pub(crate) struct Class {
     /// Push, pull or agnostic, a letter a port, the last one of all further ports: `a/ah`.
     pub(crate) processing: &'static str,
     /// Its arguments, those by position in their order.
-    pub(crate) arguments: &'static [Argument],
+    pub(crate) arguments: &'static [ArgumentSpec],
     /// Arguments by position behind those, any number of them.
-    pub(crate) rest: Option<Argument>,
+    pub(crate) rest: Option<ArgumentSpec>,
     /// True if packets of some kind always leave by an output, so that they never stop in a cycle of such
     /// classes.
     pub(crate) passes_all: bool,
-    pub(crate) make: fn(&mut Setup<'_>) -> Made,
+    pub(crate) make: fn(&mut ElementSetup<'_>) -> ElementResult,
 }
 
-impl Class {
+impl ElementClass {
     /// A class with one input and one output, push or pull, that may drop packets.
     pub(crate) const fn filter(
         name: &'static str,
         about: &'static str,
-        arguments: &'static [Argument],
-        make: fn(&mut Setup<'_>) -> Made,
-    ) -> Class {
-        Class { name, about, ports: "1/1", processing: "a/a", arguments, rest: None, passes_all: false, make }
+        arguments: &'static [ArgumentSpec],
+        make: fn(&mut ElementSetup<'_>) -> ElementResult,
+    ) -> ElementClass {
+        ElementClass { name, about, ports: "1/1", processing: "a/a", arguments, rest: None, passes_all: false, make }
     }
 
     /// As [`Class::filter`], with a second output for packets that are not in order.
     pub(crate) const fn check(
         name: &'static str,
         about: &'static str,
-        arguments: &'static [Argument],
-        make: fn(&mut Setup<'_>) -> Made,
-    ) -> Class {
-        Class { ports: "1/1-2", processing: "a/ah", ..Class::filter(name, about, arguments, make) }
+        arguments: &'static [ArgumentSpec],
+        make: fn(&mut ElementSetup<'_>) -> ElementResult,
+    ) -> ElementClass {
+        ElementClass { ports: "1/1-2", processing: "a/ah", ..ElementClass::filter(name, about, arguments, make) }
     }
 
     /// A class that takes any number of further arguments by position.
-    pub(crate) const fn and(self, rest: Argument) -> Class {
-        Class { rest: Some(rest), ..self }
+    pub(crate) const fn and(self, rest: ArgumentSpec) -> ElementClass {
+        ElementClass { rest: Some(rest), ..self }
     }
 
     /// A class whose packets never stop if its output leads back to its input.
-    pub(crate) const fn passing(self) -> Class {
-        Class { passes_all: true, ..self }
+    pub(crate) const fn passing(self) -> ElementClass {
+        ElementClass { passes_all: true, ..self }
     }
 }
 
 /// All classes.
-pub(crate) fn all() -> impl Iterator<Item = &'static Class> {
+pub(crate) fn all() -> impl Iterator<Item = &'static ElementClass> {
     elements::TABLES.iter().flat_map(|table| table.iter())
 }
 
 /// The class of this name.
-pub(crate) fn find(name: &str) -> Option<&'static Class> {
+pub(crate) fn find(name: &str) -> Option<&'static ElementClass> {
     all().find(|class| class.name == name)
 }
 
 /// Numbers of ports that a class may have: minimum and maximum of inputs, then of outputs.
-pub(crate) fn port_range(class: &Class) -> [(u32, u32); 2] {
+pub(crate) fn port_range(class: &ElementClass) -> [(u32, u32); 2] {
     let (inputs, outputs) = class.ports.split_once('/').unwrap_or((class.ports, class.ports));
     [inputs, outputs].map(|text| match text.split_once('-') {
         _ if text == "-" => (0, u32::MAX),
@@ -90,20 +90,20 @@ pub(crate) fn port_range(class: &Class) -> [(u32, u32); 2] {
 
 /// Direction in which a port passes packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Processing {
+pub(crate) enum PortProcessing {
     Push,
     Pull,
     Agnostic,
 }
 
 /// Direction in which port `port` of a class passes packets.
-pub(crate) fn processing(class: &Class, output: bool, port: u32) -> Processing {
+pub(crate) fn processing(class: &ElementClass, output: bool, port: u32) -> PortProcessing {
     let (inputs, outputs) = class.processing.split_once('/').unwrap_or((class.processing, class.processing));
     let letters = if output { outputs } else { inputs }.as_bytes();
     let at = (port as usize).min(letters.len().saturating_sub(1));
     match letters.get(at) {
-        Some(b'h') => Processing::Push,
-        Some(b'l') => Processing::Pull,
-        _ => Processing::Agnostic,
+        Some(b'h') => PortProcessing::Push,
+        Some(b'l') => PortProcessing::Pull,
+        _ => PortProcessing::Agnostic,
     }
 }

@@ -18,28 +18,28 @@ use millstream_ir::{
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 
-use crate::about;
-use crate::arguments::{Arguments, Names, Said};
-use crate::build::Code;
-use crate::class::{Behaviour, Class};
-use crate::copies::Flow;
-use crate::elements::rewrite::{Flows, Rewriter};
-use crate::elements::span_tree::Tree;
-use crate::error::{Error, Span};
-use crate::foreign::ReadObject;
-use crate::general::{General, Numbers};
-use crate::graph::{Element, Graph, Port};
-use crate::handlers::{Access, Handler, SETTINGS, Writers};
-use crate::layout::{self, Held, Kept, Layout};
-use crate::packet::{HOST, NOTES, Packet, TYPES};
-use crate::printing::Printer;
+use crate::default_handlers;
+use crate::arguments::{ElementArguments, AddressNames, NameTable};
+use crate::build::ElementBuilder;
+use crate::class::{ElementCodegen, ElementClass};
+use crate::copy_bound::CopyGraph;
+use crate::elements::rewrite::{RewriterFlows, IpRewriter};
+use crate::elements::span_tree::SpanTreeState;
+use crate::error::{Error, ConfigSpan};
+use crate::bpf_program::ReadObject;
+use crate::ablation::{Ablations, AblationConstants};
+use crate::graph::{Element, Graph, ElementPort};
+use crate::handlers::{HandlerAccess, Handler, SETTINGS, HandlerWriters};
+use crate::layout::{self, HeldPacket, MetadataLayout, MetadataUsage};
+use crate::packet::{HOST, NOTES, PacketValues, TYPES};
+use crate::printing::PacketPrinter;
 use crate::resolve;
-use crate::script::{Call, Script, Step};
-use crate::waits::{self, Lane, Part, Waits};
+use crate::script::{ScriptCall, Script, ScriptStep};
+use crate::queueing::{self, ElementQueue, ByteRange, QueueingNetwork};
 
 mod setup;
 
-pub(crate) use setup::{Setup, Shared};
+pub(crate) use setup::{ElementSetup, SharedSetup};
 
 /// The queue of packets that wait for the one at hand.
 pub const QUEUE: i64 = 0;
@@ -57,7 +57,7 @@ const XDP: u32 = 6;
 
 /// Origin of the packets of a program.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Source {
+pub enum GraphSource {
     /// A device, by name.
     Device(String),
     /// A capture file.
@@ -68,20 +68,20 @@ pub enum Source {
     Frames(Vec<Vec<u8>>, Option<u64>),
 }
 
-impl Source {
+impl GraphSource {
     /// Maximum number of packets, if it is known.
     pub(crate) fn limit(&self) -> Option<u64> {
         match self {
-            Source::Constant(_, limit) | Source::Frames(_, limit) => *limit,
-            Source::Device(_) | Source::File(_) => None,
+            GraphSource::Constant(_, limit) | GraphSource::Frames(_, limit) => *limit,
+            GraphSource::Device(_) | GraphSource::File(_) => None,
         }
     }
 
     /// The same, or no packets of it.
-    pub(crate) fn active(self, active: bool) -> Source {
+    pub(crate) fn active(self, active: bool) -> GraphSource {
         match self {
-            Source::Constant(bytes, _) if !active => Source::Constant(bytes, Some(0)),
-            Source::Frames(frames, _) if !active => Source::Frames(frames, Some(0)),
+            GraphSource::Constant(bytes, _) if !active => GraphSource::Constant(bytes, Some(0)),
+            GraphSource::Frames(frames, _) if !active => GraphSource::Frames(frames, Some(0)),
             other => other,
         }
     }
@@ -89,16 +89,16 @@ impl Source {
 
 /// Destination of the packets of a program.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Target {
+pub enum GraphSink {
     /// A device, by name.
     Device(String),
     /// A capture file, and the parts of packets that it keeps.
-    File(String, Recording),
+    File(String, CaptureOptions),
 }
 
 /// Parts of packets that a capture file keeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Recording {
+pub struct CaptureOptions {
     /// Bytes of each.
     pub most: u32,
     /// Their link type.
@@ -109,7 +109,7 @@ pub struct Recording {
 
 /// Settings that tell a source when to send. Each is the offset of a 64-bit number in the array of settings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Gate {
+pub struct SourceControl {
     /// The source's place in [`Program::sources`].
     pub source: usize,
     /// Packets it sends from its beginning on; negative for no limit.
@@ -133,7 +133,7 @@ pub struct SourceEnd {
 
 /// An entry that a table holds at first.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Entry {
+pub struct InitialEntry {
     /// The map's name.
     pub map: String,
     /// Its key.
@@ -144,7 +144,7 @@ pub struct Entry {
 
 /// Why an element drops packets, and where they are counted.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Drop {
+pub struct DropCounter {
     /// The element's name.
     pub element: String,
     /// The reason.
@@ -156,7 +156,7 @@ pub struct Drop {
 /// A compiled configuration. In the form that `serde` writes, it describes a program whose code exists
 /// already: without the IR, entries of tables, and warnings.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Program {
+pub struct ClickProgram {
     /// The IR.
     #[serde(skip)]
     pub module: Module,
@@ -164,30 +164,30 @@ pub struct Program {
     #[serde(skip, default = "first")]
     pub entry: Func,
     /// Sources of packets; ingress 1 is the first.
-    pub sources: Vec<Source>,
+    pub sources: Vec<GraphSource>,
     /// Destinations of packets; output 0 is the first.
-    pub targets: Vec<Target>,
+    pub targets: Vec<GraphSink>,
     /// Stages that it may be run in. More than 1 if packets leave by a further output, behind these, for the
     /// stage behind a queue; they come in again by a source behind all others. The number is one more than
     /// that of such queues one behind another.
     pub stages: u32,
     /// Which of the sources handlers tell when to send.
-    pub gates: Vec<Gate>,
+    pub gates: Vec<SourceControl>,
     /// Reasons to drop.
-    pub drops: Vec<Drop>,
+    pub drops: Vec<DropCounter>,
     /// Handlers.
     pub handlers: Vec<Handler>,
     /// Initial entries of tables.
     #[serde(skip)]
-    pub entries: Vec<Entry>,
+    pub entries: Vec<InitialEntry>,
     /// Scripts that run between batches.
     pub scripts: Vec<Script>,
     /// Actions when sources have sent all their packets.
     pub ends: Vec<SourceEnd>,
     /// Elements that print: records of packets name them by number.
-    pub printers: Vec<Printer>,
+    pub printers: Vec<PacketPrinter>,
     /// Which of them run when code says so.
-    pub calls: Vec<Call>,
+    pub calls: Vec<ScriptCall>,
     /// Copies that a packet becomes, at most; but for packets that go round.
     pub copies: u32,
     /// Devices whose packets have no Ethernet header.
@@ -201,40 +201,40 @@ pub struct Program {
     pub warnings: Vec<Error>,
     /// Data that it keeps of a packet beside its bytes.
     #[serde(skip)]
-    pub layout: Layout,
+    pub layout: MetadataUsage,
     /// Packets that wait for their time: the outputs behind all others lead to lanes, and packets that are
     /// due come in by a source behind all others.
-    pub waits: Waits,
+    pub waits: QueueingNetwork,
     /// Why one worker must run it all.
     #[serde(skip)]
     pub alone: Vec<Error>,
     /// The elements; instructions name them as their source lines.
     #[serde(skip)]
-    pub elements: Vec<Named>,
+    pub elements: Vec<ElementInfo>,
 }
 
 /// An element that code stems from.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Named {
+pub struct ElementInfo {
     /// Its name and class.
     pub name: String,
     /// Position of its declaration.
-    pub span: Span,
+    pub span: ConfigSpan,
 }
 
-impl Program {
+impl ClickProgram {
     /// The same program for several workers. Each counts for itself, in sketches, too, and has its own
     /// numbers that elements continue from (the next port of a pattern, the next identification). Tables are
     /// shared.
     ///
     /// # Errors
     /// If an element is for one worker only.
-    pub fn for_workers(mut self) -> Result<Program, Vec<Error>> {
+    pub fn for_workers(mut self) -> Result<ClickProgram, Vec<Error>> {
         if !self.alone.is_empty() {
             return Err(self.alone);
         }
         let sketches = self.handlers.iter().filter_map(|handler| match &handler.access {
-            Access::Estimate(sketch) => Some([&sketch.counters, &sketch.candidates]),
+            HandlerAccess::Estimate(sketch) => Some([&sketch.counters, &sketch.candidates]),
             _ => None,
         });
         let own: Vec<&str> = sketches.flatten().map(String::as_str).chain([STATE]).collect();
@@ -257,15 +257,15 @@ pub const STATE: &str = "click.state";
 type ByName<T> = FxHashMap<String, T>;
 
 /// State of the compilation.
-pub(crate) struct Compiler<'g> {
+pub(crate) struct GraphCompiler<'g> {
     pub(crate) graph: &'g Graph,
-    behaviours: Vec<Option<Box<dyn Behaviour>>>,
+    behaviours: Vec<Option<Box<dyn ElementCodegen>>>,
     /// Inputs that outputs are connected to: several only where these pull.
-    outputs: FxHashMap<Port, Vec<Port>>,
+    outputs: FxHashMap<ElementPort, Vec<ElementPort>>,
     /// Offsets in the state of the turns of pullers.
-    turns: FxHashMap<Port, u32>,
+    turns: FxHashMap<ElementPort, u32>,
     /// Outputs that lead back to an element on the way to them.
-    returns: FxHashSet<Port>,
+    returns: FxHashSet<ElementPort>,
     pub(crate) func: Function,
     pub(crate) module: Module,
     pub(crate) state: Map,
@@ -275,18 +275,18 @@ pub(crate) struct Compiler<'g> {
     /// Block at which the processing of a packet ends.
     pub(crate) finish: Block,
     state_bytes: u32,
-    blocks: FxHashMap<Port, Block>,
-    open: Vec<Port>,
+    blocks: FxHashMap<ElementPort, Block>,
+    open: Vec<ElementPort>,
     drops: BTreeMap<(usize, &'static str), u32>,
     /// Inputs at which held packets go on, by number.
-    resumptions: Vec<Port>,
+    resumptions: Vec<ElementPort>,
     /// Annotations that are kept while a packet waits.
-    pub(crate) kept: Kept,
+    pub(crate) kept: MetadataLayout,
     /// Held packets: the input each goes on at, and its annotations.
-    pub(crate) held: Vec<Held>,
+    pub(crate) held: Vec<HeldPacket>,
     /// Flows of rewriters, by their names.
-    pub(crate) rewriters: ByName<Flows>,
-    pub(crate) general: General,
+    pub(crate) rewriters: ByName<RewriterFlows>,
+    pub(crate) general: Ablations,
     /// The output that leads queued packets to the next stage, if there are stages; and the elements that
     /// pass packets on there.
     pub(crate) queues: u32,
@@ -294,24 +294,24 @@ pub(crate) struct Compiler<'g> {
     /// Block at which these packets come in again.
     passed_on: Option<Block>,
     /// Inputs that packets wait at, in the order of the outputs that they wait behind.
-    lanes: Vec<Port>,
+    lanes: Vec<ElementPort>,
     /// Numbers that general code reads from memory.
-    pub(crate) numbers: Numbers,
+    pub(crate) numbers: AblationConstants,
     /// Rewriters in which others begin flows.
-    pub(crate) mapped: ByName<Rewriter>,
+    pub(crate) mapped: ByName<IpRewriter>,
     /// Spanning trees that suppressors and switches go by, by the names of these.
-    pub(crate) trees: ByName<Tree>,
+    pub(crate) trees: ByName<SpanTreeState>,
     /// Inputs to which packets of each input are copied.
-    pub(crate) flow: Flow,
+    pub(crate) flow: CopyGraph,
     /// Handlers that code writes by itself, by their whole names: settings, and numbers of the state that become zero.
-    pub(crate) writable: ByName<Access>,
+    pub(crate) writable: ByName<HandlerAccess>,
 }
 
 /// Handlers that code may write, by their whole names; none if no code writes any.
-fn writable(handlers: &[Handler], calls: &[Call]) -> ByName<Access> {
+fn writable(handlers: &[Handler], calls: &[ScriptCall]) -> ByName<HandlerAccess> {
     let is_simple = |handler: &&Handler| match &handler.access {
-        Access::Setting(..) | Access::Sets(_) => true,
-        Access::Zero { arrays, .. } => arrays.is_empty(),
+        HandlerAccess::Setting(..) | HandlerAccess::Sets(_) => true,
+        HandlerAccess::Zero { arrays, .. } => arrays.is_empty(),
         _ => false,
     };
     let simple = handlers.iter().filter(|_| !calls.is_empty()).filter(is_simple);
@@ -322,7 +322,7 @@ fn writable(handlers: &[Handler], calls: &[Call]) -> ByName<Access> {
 ///
 /// # Errors
 /// As for [`compile_with`].
-pub fn compile(graph: &Graph) -> Result<Program, Vec<Error>> {
+pub fn compile(graph: &Graph) -> Result<ClickProgram, Vec<Error>> {
     compile_with(graph, &|_, _| Err("object files are not read here".into()))
 }
 
@@ -331,8 +331,8 @@ pub fn compile(graph: &Graph) -> Result<Program, Vec<Error>> {
 ///
 /// # Errors
 /// As for [`compile_for`].
-pub fn compile_with(graph: &Graph, objects: &ReadObject<'_>) -> Result<Program, Vec<Error>> {
-    compile_for(graph, objects, Writers::Scripts, General::default())
+pub fn compile_with(graph: &Graph, objects: &ReadObject<'_>) -> Result<ClickProgram, Vec<Error>> {
+    compile_for(graph, objects, HandlerWriters::Scripts, Ablations::default())
 }
 
 /// Compiles a graph. `objects` reads the object files that elements name, `writers` tells who may write
@@ -343,18 +343,18 @@ pub fn compile_with(graph: &Graph, objects: &ReadObject<'_>) -> Result<Program, 
 pub fn compile_for(
     graph: &Graph,
     objects: &ReadObject<'_>,
-    writers: Writers,
-    general: General,
-) -> Result<Program, Vec<Error>> {
+    writers: HandlerWriters,
+    general: Ablations,
+) -> Result<ClickProgram, Vec<Error>> {
     let classes = resolve::classes(graph)?;
     resolve::ports(graph, &classes)?;
-    let mut shared = Shared { timed: general.time, ..Shared::default() };
+    let mut shared = SharedSetup { timed: general.time, ..SharedSetup::default() };
     shared.declared.timed = general.time;
     let behaviours = behaviours(graph, &classes, (objects, writers), &mut shared)?;
-    shared.handlers.extend(about::handlers(graph, &classes));
+    shared.handlers.extend(default_handlers::handlers(graph, &classes));
     known_calls(graph, &shared)?;
-    shared.settle();
-    let Shared {
+    shared.emit_settings_map();
+    let SharedSetup {
         module,
         state_bytes,
         sources,
@@ -377,7 +377,7 @@ pub fn compile_for(
         ..
     } = shared;
     let places: Vec<usize> = sources.iter().map(|(port, _)| port.element).collect();
-    let (mut waits, inputs) = waits::find(graph, &classes, &declared, &places);
+    let (mut waits, inputs) = queueing::find(graph, &classes, &declared, &places);
     if let Some(first) = graph.elements.first().filter(|_| !waits.pulls.is_empty()) {
         alone.push(Error::new(first.span, "sources that are pulled by turns are for one worker"));
     }
@@ -385,7 +385,7 @@ pub fn compile_for(
     if !early.is_empty() {
         return Err(early);
     }
-    let mut compiler = Compiler::written(
+    let mut compiler = GraphCompiler::written(
         graph,
         behaviours,
         (module, state_bytes),
@@ -396,16 +396,16 @@ pub fn compile_for(
     entries.extend(compiler.numbers());
     let layout = compiler.layout();
     let drops = std::mem::take(&mut compiler.drops);
-    let drop = |((element, reason), offset): ((usize, _), _)| Drop {
+    let drop = |((element, reason), offset): ((usize, _), _)| DropCounter {
         element: graph.elements.get(element).map_or_else(String::new, |e| e.name.clone()),
         reason: Cow::Borrowed(reason),
         offset,
     };
     let uncloned = compiler.uncloned;
-    let copies = compiler.flow.most(&compiler.outputs, sources.iter().map(|(port, _)| *port));
-    let stages = 1 + resolve::ranks(graph, &compiler.returns, &compiler.passing_on);
+    let copies = compiler.flow.copy_bound(&compiler.outputs, sources.iter().map(|(port, _)| *port));
+    let stages = 1 + resolve::longest_chain(graph, &compiler.returns, &compiler.passing_on);
     let (module, entry) = compiler.finish();
-    Ok(Program {
+    Ok(ClickProgram {
         module,
         entry,
         sources: sources.into_iter().map(|(_, source)| source).collect(),
@@ -432,17 +432,17 @@ pub fn compile_for(
 }
 
 /// Checks that the handlers that code writes exist.
-fn known_calls(graph: &Graph, shared: &Shared) -> Result<(), Vec<Error>> {
+fn known_calls(graph: &Graph, shared: &SharedSetup) -> Result<(), Vec<Error>> {
     let mut errors = Vec::new();
     for call in &shared.calls {
         let Some(script) = shared.scripts.get(call.script) else { continue };
-        let Some(Step::Write(text)) = script.steps.first() else { continue };
+        let Some(ScriptStep::Write(text)) = script.steps.first() else { continue };
         let name = text.split_whitespace().next().unwrap_or_default();
         let (element, own) = name.rsplit_once('.').unwrap_or(("", name));
         let is_of = |whole: &str| whole == element || whole.ends_with(&format!("/{element}"));
         let runs = |of: &Element| is_of(&of.name) && ["Script", "DriverManager"].contains(&of.class.as_str());
         let writes =
-            |handler: &Handler| handler.name == own && is_of(&handler.element) && handler.access.ways().1;
+            |handler: &Handler| handler.name == own && is_of(&handler.element) && handler.access.access_modes().1;
         let known = name == "stop" || graph.elements.iter().any(runs) || shared.handlers.iter().any(writes);
         if !known {
             let span = graph.elements.iter().find(|of| of.name == script.element).map(|of| of.span);
@@ -454,7 +454,7 @@ fn known_calls(graph: &Graph, shared: &Shared) -> Result<(), Vec<Error>> {
 }
 
 /// Elements that would drop packets early from queues that hold some.
-fn early_drops(graph: &Graph, waits: &Waits) -> Vec<Error> {
+fn early_drops(graph: &Graph, waits: &QueueingNetwork) -> Vec<Error> {
     let near = |element: usize, downstream: bool| {
         let (mut open, mut seen) = (vec![element], FxHashSet::default());
         let mut found = None;
@@ -482,30 +482,30 @@ fn early_drops(graph: &Graph, waits: &Waits) -> Vec<Error> {
 }
 
 /// The counter of packets that a full queue drops.
-fn overflow(lane: &Lane) -> Option<Drop> {
+fn overflow(lane: &ElementQueue) -> Option<DropCounter> {
     let offset = lane.queue?.dropped;
-    Some(Drop { element: lane.element.clone(), reason: Cow::Borrowed("queue_full"), offset })
+    Some(DropCounter { element: lane.element.clone(), reason: Cow::Borrowed("queue_full"), offset })
 }
 
-fn named(element: &Element) -> Named {
-    Named { name: format!("`{} :: {}`", element.name, element.class), span: element.span }
+fn named(element: &Element) -> ElementInfo {
+    ElementInfo { name: format!("`{} :: {}`", element.name, element.class), span: element.span }
 }
 
 fn behaviours(
     graph: &Graph,
-    classes: &[&'static Class],
-    (objects, writers): (&ReadObject<'_>, Writers),
-    shared: &mut Shared,
-) -> Result<Vec<Option<Box<dyn Behaviour>>>, Vec<Error>> {
-    let names = Names { said: said_by(graph, "AddressInfo"), interfaces: graph.interfaces.clone() };
+    classes: &[&'static ElementClass],
+    (objects, writers): (&ReadObject<'_>, HandlerWriters),
+    shared: &mut SharedSetup,
+) -> Result<Vec<Option<Box<dyn ElementCodegen>>>, Vec<Error>> {
+    let names = AddressNames { said: said_by(graph, "AddressInfo"), interfaces: graph.interfaces.clone() };
     let patterns = said_by(graph, "IPRewriterPatterns");
     let (mut all, mut errors) = (Vec::new(), Vec::new());
     let all_ports = graph.ports();
     for (at, (element, class)) in graph.elements.iter().zip(classes).enumerate() {
         shared.element = at;
         let (inputs, outputs) = all_ports[at];
-        let arguments = Arguments::new(element, class, &names);
-        let mut setup = Setup {
+        let arguments = ElementArguments::new(element, class, &names);
+        let mut setup = ElementSetup {
             arguments,
             inputs,
             outputs,
@@ -517,7 +517,7 @@ fn behaviours(
             shared,
         };
         let made = setup.arguments.check().and_then(|()| (class.make)(&mut setup));
-        let Setup { arguments, .. } = setup;
+        let ElementSetup { arguments, .. } = setup;
         let made = made.and_then(|behaviour| arguments.finish().map(|()| behaviour));
         match made {
             Ok(behaviour) => all.push(Some(behaviour)),
@@ -529,8 +529,8 @@ fn behaviours(
 
 /// Declarations of the elements of a class: the first word of each argument is a name, the others are its
 /// values.
-fn said_by(graph: &Graph, class: &str) -> Said {
-    let mut names = Said::default();
+fn said_by(graph: &Graph, class: &str) -> NameTable {
+    let mut names = NameTable::default();
     for element in graph.elements.iter().filter(|e| e.class == class) {
         for argument in &element.arguments {
             let mut all = crate::config::words(argument).into_iter();
@@ -542,10 +542,10 @@ fn said_by(graph: &Graph, class: &str) -> Said {
     names
 }
 
-impl<'g> Compiler<'g> {
+impl<'g> GraphCompiler<'g> {
     fn new(
         graph: &'g Graph,
-        behaviours: Vec<Option<Box<dyn Behaviour>>>,
+        behaviours: Vec<Option<Box<dyn ElementCodegen>>>,
         mut module: Module,
         state_bytes: u32,
     ) -> Self {
@@ -563,15 +563,15 @@ impl<'g> Compiler<'g> {
         let entry = func.add_block();
         func.add_param(entry, Type::Ptr(Prov::Ctx));
         let finish = func.add_block();
-        let mut outputs: FxHashMap<Port, Vec<Port>> = FxHashMap::default();
+        let mut outputs: FxHashMap<ElementPort, Vec<ElementPort>> = FxHashMap::default();
         graph.connections.iter().for_each(|c| outputs.entry(c.from).or_default().push(c.to));
         let settings = module.maps.iter().find(|(_, map)| map.name == SETTINGS).map(|(map, _)| map);
-        Compiler {
+        GraphCompiler {
             graph,
             behaviours,
             outputs,
             turns: FxHashMap::default(),
-            returns: resolve::returns(graph),
+            returns: resolve::back_edges(graph),
             func,
             module,
             state,
@@ -583,19 +583,19 @@ impl<'g> Compiler<'g> {
             open: Vec::new(),
             drops: BTreeMap::new(),
             resumptions: Vec::new(),
-            kept: Kept::nothing(),
+            kept: MetadataLayout::nothing(),
             held: Vec::new(),
             rewriters: FxHashMap::default(),
-            general: General::default(),
+            general: Ablations::default(),
             queues: 0,
             passing_on: FxHashSet::default(),
             passed_on: None,
             lanes: Vec::new(),
-            numbers: Numbers::default(),
+            numbers: AblationConstants::default(),
             mapped: FxHashMap::default(),
             trees: FxHashMap::default(),
             writable: FxHashMap::default(),
-            flow: Flow::default(),
+            flow: CopyGraph::default(),
         }
     }
 
@@ -603,34 +603,34 @@ impl<'g> Compiler<'g> {
     /// read, then with them.
     fn written(
         graph: &'g Graph,
-        behaviours: Vec<Option<Box<dyn Behaviour>>>,
+        behaviours: Vec<Option<Box<dyn ElementCodegen>>>,
         (module, state_bytes): (Module, u32),
         (rewriters, mapped, trees, general, writable): (
-            ByName<Flows>,
-            ByName<Rewriter>,
-            ByName<Tree>,
-            General,
-            ByName<Access>,
+            ByName<RewriterFlows>,
+            ByName<IpRewriter>,
+            ByName<SpanTreeState>,
+            Ablations,
+            ByName<HandlerAccess>,
         ),
-        (sources, targets, lanes): (&[(Port, Source)], usize, Vec<Port>),
+        (sources, targets, lanes): (&[(ElementPort, GraphSource)], usize, Vec<ElementPort>),
     ) -> Self {
-        let mut first = Compiler::new(graph, behaviours, module.clone(), state_bytes).generally(general);
+        let mut first = GraphCompiler::new(graph, behaviours, module.clone(), state_bytes).with_ablations(general);
         (first.rewriters, first.mapped, first.queues) = (rewriters, mapped, targets as u32);
         (first.lanes, first.trees, first.writable) = (lanes, trees, writable);
         first.function(sources);
-        let resumed: Vec<(Port, Block)> =
+        let resumed: Vec<(ElementPort, Block)> =
             first.resumptions.iter().map(|port| (*port, first.blocks[port])).collect();
         let kept = match general.annotations {
             true => {
                 let all: Vec<usize> = (0..NOTES).collect();
-                Kept::packed(&all, resumed.len(), FxHashMap::default())
+                MetadataLayout::packed(&all, resumed.len(), FxHashMap::default())
             }
-            false => layout::needed_later(&first.func, &resumed, &first.held),
+            false => layout::live_annotations(&first.func, &resumed, &first.held),
         };
         if kept.notes.is_empty() {
             return first;
         }
-        let mut second = Compiler::new(graph, first.behaviours, module, state_bytes).generally(general);
+        let mut second = GraphCompiler::new(graph, first.behaviours, module, state_bytes).with_ablations(general);
         (second.kept, second.rewriters, second.mapped) = (kept, first.rewriters, first.mapped);
         (second.queues, second.lanes, second.trees) = (first.queues, first.lanes, first.trees);
         second.writable = first.writable;
@@ -638,8 +638,8 @@ impl<'g> Compiler<'g> {
         second
     }
 
-    fn layout(&self) -> Layout {
-        let mut inputs: Vec<(&Port, &Block)> = self.blocks.iter().collect();
+    fn layout(&self) -> MetadataUsage {
+        let mut inputs: Vec<(&ElementPort, &Block)> = self.blocks.iter().collect();
         inputs.sort_unstable();
         let inputs: Vec<Block> = inputs.into_iter().map(|(_, block)| *block).collect();
         layout::layout(&self.func, &inputs, &self.kept, &self.resumptions)
@@ -647,20 +647,20 @@ impl<'g> Compiler<'g> {
 
     /// Names the places of lanes in the code, and the annotations it keeps of packets that wait there. (A
     /// place that no packet reaches has no name.)
-    fn number(&self, waits: &mut Waits) {
-        let part = |(size, at): (Size, i32)| Part { at: at as u32, bytes: size.bytes() };
+    fn number(&self, waits: &mut QueueingNetwork) {
+        let part = |(size, at): (Size, i32)| ByteRange { at: at as u32, bytes: size.bytes() };
         for (lane, input) in waits.lanes.iter_mut().zip(&self.lanes) {
             let known = self.resumptions.iter().position(|port| port == input);
             lane.number = known.unwrap_or_default() as u32;
             lane.numbered = part(self.kept.number);
-            let notes = self.kept.notes.iter().filter(|(note, ..)| self.kept.is_for(*input, *note));
+            let notes = self.kept.notes.iter().filter(|(note, ..)| self.kept.is_live_at(*input, *note));
             lane.notes = notes.map(|&(note, size, at)| (note, part((size, at)))).collect();
         }
         waits.kept = self.kept.bytes;
     }
 
     /// The output behind which packets wait at an input, if they do.
-    pub(crate) fn lane(&self, input: Port) -> Option<u32> {
+    pub(crate) fn lane(&self, input: ElementPort) -> Option<u32> {
         let lane = self.lanes.iter().position(|port| *port == input)?;
         Some(self.queues + lane as u32)
     }
@@ -676,12 +676,12 @@ impl<'g> Compiler<'g> {
     }
 
     /// The input that an output is connected to, or the first of several that pull from it.
-    pub(crate) fn target(&self, from: Port) -> Option<Port> {
+    pub(crate) fn target(&self, from: ElementPort) -> Option<ElementPort> {
         self.outputs.get(&from)?.first().copied()
     }
 
     /// The inputs that pull from an output, and the offset of their turn; none if there is only one.
-    pub(crate) fn pullers(&mut self, from: Port) -> Option<(Vec<Port>, u32)> {
+    pub(crate) fn pullers(&mut self, from: ElementPort) -> Option<(Vec<ElementPort>, u32)> {
         let pullers = self.outputs.get(&from).filter(|all| all.len() > 1)?.clone();
         let state_bytes = &mut self.state_bytes;
         let turn = *self.turns.entry(from).or_insert_with(|| {
@@ -692,12 +692,12 @@ impl<'g> Compiler<'g> {
     }
 
     /// Returns true if an output leads back to an element on the way to it.
-    pub(crate) fn returns(&self, from: Port) -> bool {
+    pub(crate) fn is_back_edge(&self, from: ElementPort) -> bool {
         self.returns.contains(&from)
     }
 
     /// The block of an element's input.
-    pub(crate) fn block_of(&mut self, port: Port) -> Block {
+    pub(crate) fn block_of(&mut self, port: ElementPort) -> Block {
         if let Some(block) = self.blocks.get(&port) {
             return *block;
         }
@@ -711,7 +711,7 @@ impl<'g> Compiler<'g> {
     }
 
     /// Offset of the counter of an element's drops for a reason.
-    pub(crate) fn reason(&mut self, element: usize, reason: &'static str) -> u32 {
+    pub(crate) fn drop_counter(&mut self, element: usize, reason: &'static str) -> u32 {
         *self.drops.entry((element, reason)).or_insert_with(|| {
             self.state_bytes += 8;
             self.state_bytes - 8
@@ -719,7 +719,7 @@ impl<'g> Compiler<'g> {
     }
 
     /// The number of the place where a held packet goes on.
-    pub(crate) fn resumption(&mut self, port: Port) -> u32 {
+    pub(crate) fn resume_point(&mut self, port: ElementPort) -> u32 {
         let known = self.resumptions.iter().position(|p| *p == port);
         let at = known.unwrap_or_else(|| {
             self.resumptions.push(port);
@@ -728,15 +728,15 @@ impl<'g> Compiler<'g> {
         at as u32
     }
 
-    fn function(&mut self, sources: &[(Port, Source)]) {
+    fn function(&mut self, sources: &[(ElementPort, GraphSource)]) {
         let entry = self.func.entry();
         let handle = self.func.blocks[entry].params[0];
         let none = self.graph.elements.len();
-        let mut code = Code::new(self, none, entry);
+        let mut code = ElementBuilder::new(self, none, entry);
         let data = code.bound(handle, 0, Type::Ptr(Prov::Packet));
         let end = code.bound(handle, 4, Type::Ptr(Prov::PacketEnd));
         let (zero, no, host) = (code.int(0), code.truth(false), code.int(HOST));
-        let packet = Packet::of(&[
+        let packet = PacketValues::of(&[
             handle, data, end, data, no, zero, zero, no, host, zero, zero, zero, zero, zero, zero,
         ]);
         match sources {
@@ -751,14 +751,14 @@ impl<'g> Compiler<'g> {
                     let number = code.int(at as i64 + 1);
                     let (here, next) = (code.compiler.block_of(*port), code.block());
                     code.branch_to(ingress, number, (here, &packet.values()), next);
-                    code.go(next);
+                    code.switch_to_block(next);
                 }
                 if code.compiler.goes_on() {
                     let number = code.int(sources.len() as i64 + 1);
                     let (here, next) = (code.block(), code.block());
                     code.compiler.passed_on = Some(here);
                     code.branch(Cond::Eq, ingress, number, here, next);
-                    code.go(next);
+                    code.switch_to_block(next);
                 }
                 code.drop(packet, "no_source");
             }
@@ -773,16 +773,16 @@ impl<'g> Compiler<'g> {
             resumable += 1;
         }
         self.finishing();
-        self.dispatching();
+        self.emit_dispatch();
     }
 
-    fn element(&mut self, port: Port) {
+    fn element(&mut self, port: ElementPort) {
         let block = self.blocks[&port];
-        let packet = Packet::of(&self.func.blocks[block].params.clone());
+        let packet = PacketValues::of(&self.func.blocks[block].params.clone());
         let Some(behaviour) = self.behaviours[port.element].take() else { return };
         let before = self.func.insts.len();
         self.flow.at(port);
-        behaviour.build(&mut Code::new(self, port.element, block), port.port, packet);
+        behaviour.build(&mut ElementBuilder::new(self, port.element, block), port.port, packet);
         self.func.insts.values_mut().skip(before).for_each(|data| data.loc = port.element as u32);
         self.behaviours[port.element] = Some(behaviour);
     }
@@ -793,15 +793,15 @@ impl<'g> Compiler<'g> {
         let none = self.graph.elements.len();
         if let Some(block) = self.passed_on {
             let handle = self.func.blocks[self.func.entry()].params[0];
-            Code::new(self, none, block).resume(handle);
+            ElementBuilder::new(self, none, block).resume(handle);
         }
         if self.resumptions.is_empty() {
-            Code::new(self, none, finish).leave();
+            ElementBuilder::new(self, none, finish).emit_return();
             return;
         }
         let leave = self.func.add_block();
-        Code::new(self, none, leave).leave();
-        let mut code = Code::new(self, none, finish);
+        ElementBuilder::new(self, none, leave).emit_return();
+        let mut code = ElementBuilder::new(self, none, finish);
         let handle = code.pull(leave);
         code.resume(handle);
     }
@@ -813,7 +813,7 @@ impl<'g> Compiler<'g> {
     }
 }
 
-impl Code<'_, '_> {
+impl ElementBuilder<'_, '_> {
     /// Ends with a packet that was held or passed on where it goes on.
     fn resume(&mut self, handle: Value) {
         let (number, packet) = self.resumed(handle);
@@ -823,14 +823,14 @@ impl Code<'_, '_> {
             let at = self.int(at as i64);
             let next = self.block();
             self.branch_to(number, at, (block, &packet.values()), next);
-            self.go(next);
+            self.switch_to_block(next);
         }
-        self.leave();
+        self.emit_return();
     }
 
     /// Ends the block with a branch that carries a packet where two numbers are equal.
     pub(crate) fn branch_to(&mut self, a: Value, b: Value, yes: (Block, &[Value]), no: Block) {
-        let at = self.place();
+        let at = self.current_block();
         let targets = [BlockCall::with(yes.0, yes.1.iter().copied()), BlockCall::new(no)];
         let op = Op::Branch { cond: Cond::Eq, width: Width::W64 };
         self.compiler.func.at_end(at).effect(op, [a, b], targets);

@@ -4,37 +4,37 @@ use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
-use crate::ast::Name;
-use crate::error::{Error, Span};
+use crate::ast::SpannedName;
+use crate::error::{Error, ConfigSpan};
 use crate::lex::step;
 
 /// Values of variables, by name without dollar sign.
-pub(crate) type Variables = FxHashMap<String, Rc<str>>;
+pub(crate) type ConfigVariables = FxHashMap<String, Rc<str>>;
 
 /// A text of the configuration, with the place that errors name.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Text {
+pub struct SpannedText {
     /// The text.
     pub text: String,
     /// Its place: exact where no variable was in it.
-    pub span: Span,
+    pub span: ConfigSpan,
 }
 
 /// Bytes that the variables of a configuration may still become.
-pub(crate) struct Budget(usize);
+pub(crate) struct ExpansionBudget(usize);
 
-impl Default for Budget {
-    fn default() -> Budget {
-        Budget(1 << 28)
+impl Default for ExpansionBudget {
+    fn default() -> ExpansionBudget {
+        ExpansionBudget(1 << 28)
     }
 }
 
 /// The text with variables replaced, and whether there were any. Unknown variables and text in single quotes
 /// stay as they are.
 pub(crate) fn substitute(
-    name: &Name,
-    variables: &Variables,
-    budget: &mut Budget,
+    name: &SpannedName,
+    variables: &ConfigVariables,
+    budget: &mut ExpansionBudget,
 ) -> Result<(String, bool), Error> {
     let (text, bytes) = (&name.text, name.text.as_bytes());
     let (mut out, mut at, mut done, mut changed) = (String::new(), 0, 0, false);
@@ -86,16 +86,16 @@ fn variable(text: &str) -> Option<(&str, Option<&str>, usize)> {
 }
 
 /// The arguments between commas, trimmed, comments as blanks; a last one that is empty is none.
-pub(crate) fn arguments(text: &str, span: Span, exact: bool) -> Vec<Text> {
+pub(crate) fn arguments(text: &str, span: ConfigSpan, exact: bool) -> Vec<SpannedText> {
     let place = |from: usize, to: usize| match exact {
-        true => Span { start: span.start + from, end: span.start + to },
+        true => ConfigSpan { start: span.start + from, end: span.start + to },
         false => span,
     };
-    let mut all: Vec<Text> = pieces(text, |b| b == b',')
+    let mut all: Vec<SpannedText> = pieces(text, |b| b == b',')
         .into_iter()
         .map(|(from, to)| {
             let (clean, lead) = without_comments(&text[from..to]);
-            Text { text: clean, span: place(from + lead, to) }
+            SpannedText { text: clean, span: place(from + lead, to) }
         })
         .collect();
     if all.last().is_some_and(|last| last.text.is_empty()) {
@@ -105,12 +105,12 @@ pub(crate) fn arguments(text: &str, span: Span, exact: bool) -> Vec<Text> {
 }
 
 /// The words of an argument, quotes kept.
-pub(crate) fn words(text: &Text) -> Vec<Text> {
+pub(crate) fn words(text: &SpannedText) -> Vec<SpannedText> {
     let all = pieces(&text.text, |b| b.is_ascii_whitespace());
     let word = |(from, to): (usize, usize)| {
         let start = (text.span.start + from).min(text.span.end);
-        let span = Span { start, end: (text.span.start + to).clamp(start, text.span.end) };
-        Text { text: text.text[from..to].to_owned(), span }
+        let span = ConfigSpan { start, end: (text.span.start + to).clamp(start, text.span.end) };
+        SpannedText { text: text.text[from..to].to_owned(), span }
     };
     all.into_iter().filter(|(from, to)| from < to).map(word).collect()
 }
@@ -277,7 +277,7 @@ mod tests {
     use super::*;
 
     fn split(text: &str) -> Vec<String> {
-        let span = Span { start: 0, end: text.len() };
+        let span = ConfigSpan { start: 0, end: text.len() };
         arguments(text, span, true).into_iter().map(|a| a.text).collect()
     }
 
@@ -309,10 +309,10 @@ mod tests {
 
     #[test]
     fn variables_are_replaced_outside_of_single_quotes() {
-        let variables = Variables::from_iter([("a".to_owned(), "1".into())]);
+        let variables = ConfigVariables::from_iter([("a".to_owned(), "1".into())]);
         let on = |text: &str| {
-            let name = Name { text: text.into(), span: Span::default() };
-            substitute(&name, &variables, &mut Budget::default()).expect("little text").0
+            let name = SpannedName { text: text.into(), span: ConfigSpan::default() };
+            substitute(&name, &variables, &mut ExpansionBudget::default()).expect("little text").0
         };
         assert_eq!(on("$a ${a}b $b"), "1 1b $b");
         assert_eq!(on("'$a' \"$a\" ${b-7}"), "'$a' \"1\" 7");

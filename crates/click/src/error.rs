@@ -2,17 +2,17 @@
 
 /// A range of bytes of the configuration's text.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Span {
+pub struct ConfigSpan {
     /// First byte.
     pub start: usize,
     /// Behind the last.
     pub end: usize,
 }
 
-impl Span {
+impl ConfigSpan {
     /// From the beginning of one to the end of another.
-    pub fn to(self, other: Span) -> Span {
-        Span { start: self.start, end: other.end.max(self.start) }
+    pub fn to(self, other: ConfigSpan) -> ConfigSpan {
+        ConfigSpan { start: self.start, end: other.end.max(self.start) }
     }
 }
 
@@ -23,7 +23,7 @@ pub struct Error {
     /// Description of the error.
     pub message: String,
     /// Position.
-    pub span: Span,
+    pub span: ConfigSpan,
     /// A short word for the place.
     pub label: String,
     /// Help, if there is any.
@@ -32,7 +32,7 @@ pub struct Error {
 
 impl Error {
     /// An error at a place.
-    pub fn new(span: Span, message: impl Into<String>) -> Error {
+    pub fn new(span: ConfigSpan, message: impl Into<String>) -> Error {
         Error { message: message.into(), span, label: "here".into(), help: None }
     }
 
@@ -67,7 +67,7 @@ fn distance(a: &str, b: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{Error, Span, distance};
+    use super::{Error, ConfigSpan, distance};
 
     #[test]
     fn edits_are_counted_and_case_is_not() {
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn a_far_name_is_no_help() {
-        let help = |written| Error::new(Span::default(), "x").nearest(written, ["Queue", "Paint"]).help;
+        let help = |written| Error::new(ConfigSpan::default(), "x").nearest(written, ["Queue", "Paint"]).help;
         assert_eq!(help("Queu").as_deref(), Some("the nearest name is `Queue`"));
         assert_eq!(help("SomethingElse"), None);
     }

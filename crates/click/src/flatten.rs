@@ -13,10 +13,10 @@ use std::rc::Rc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::ast::{Alternative, Arrow, Class, Endpoint, Name, Statement, What};
-use crate::config::{Budget, Text, Variables, arguments, substitute};
-use crate::error::{Error, Span};
-use crate::graph::{Connection, Element, Graph, Port};
+use crate::ast::{CompoundOverload, ArrowKind, ClassExpr, ConnectionEndpoint, SpannedName, Statement, ElementRef};
+use crate::config::{ExpansionBudget, SpannedText, ConfigVariables, arguments, substitute};
+use crate::error::{Error, ConfigSpan};
+use crate::graph::{ElementConnection, Element, Graph, ElementPort};
 use crate::parse::parse;
 
 const MOST_ELEMENTS: usize = 1 << 16;
@@ -26,17 +26,17 @@ const MOST_MADE: usize = 1 << 18;
 
 /// A class as it is visible somewhere.
 #[derive(Clone)]
-enum Visible<'a> {
+enum VisibleClass<'a> {
     Primitive(String),
-    Compound(Rc<Definition<'a>>),
+    Compound(Rc<CompoundClass<'a>>),
 }
 
 /// A compound class with all that was visible where it was written.
-struct Definition<'a> {
-    alternatives: &'a [Alternative],
+struct CompoundClass<'a> {
+    alternatives: &'a [CompoundOverload],
     /// Meaning of `...`.
-    before: Option<Visible<'a>>,
-    scope: Scope<'a>,
+    before: Option<VisibleClass<'a>>,
+    scope: ClassScope<'a>,
     /// One of [`STANDARD`]: places in it are none in the configuration.
     standard: bool,
 }
@@ -45,63 +45,63 @@ struct Definition<'a> {
 const STANDARD: &str = include_str!("standard.click");
 
 #[derive(Clone, Default)]
-struct Scope<'a> {
-    classes: FxHashMap<String, Visible<'a>>,
-    variables: Variables,
+struct ClassScope<'a> {
+    classes: FxHashMap<String, VisibleClass<'a>>,
+    variables: ConfigVariables,
 }
 
-enum Node {
+enum FlatNode {
     Element(Element),
     Joint,
 }
 
 /// An element in a scope: where connections to it end, and where those from it begin.
 #[derive(Clone, Copy)]
-struct Ends {
+struct NodePair {
     input: usize,
     output: usize,
 }
 
 /// A compound element that is to be expanded.
-struct Pending<'a> {
+struct PendingCompound<'a> {
     name: String,
-    class: Visible<'a>,
-    config: Name,
-    ends: Ends,
-    span: Span,
+    class: VisibleClass<'a>,
+    config: SpannedName,
+    ends: NodePair,
+    span: ConfigSpan,
 }
 
 /// The state of one scope that is being read.
-struct Frame<'a> {
+struct ScopeFrame<'a> {
     prefix: String,
-    scope: Scope<'a>,
-    names: FxHashMap<String, Ends>,
+    scope: ClassScope<'a>,
+    names: FxHashMap<String, NodePair>,
     /// Names that are declared anywhere in the scope.
     declared: FxHashSet<&'a str>,
     /// Meanings of `input` and `output`, innermost last.
-    ports: Vec<Ends>,
-    pending: Vec<Pending<'a>>,
+    ports: Vec<NodePair>,
+    pending: Vec<PendingCompound<'a>>,
     count: usize,
 }
 
 /// An endpoint with the ports it offers to either side.
-struct Side {
-    ends: Ends,
+struct ResolvedEndpoint {
+    ends: NodePair,
     inputs: Option<Vec<u32>>,
     outputs: Option<Vec<u32>>,
-    span: Span,
+    span: ConfigSpan,
 }
 
 #[derive(Default)]
 struct Flattener {
-    nodes: Vec<Node>,
-    connections: Vec<Connection>,
-    requirements: Vec<Text>,
+    nodes: Vec<FlatNode>,
+    connections: Vec<ElementConnection>,
+    requirements: Vec<SpannedText>,
     depth: usize,
     /// Elements that were ever made.
     made: usize,
     /// Bytes that variables may still become.
-    text: Budget,
+    text: ExpansionBudget,
 }
 
 /// Makes the graph of a configuration. `variables` are those that come from outside; they win over `define`.
@@ -110,9 +110,9 @@ struct Flattener {
 /// The first thing that does not fit.
 pub fn flatten(statements: &[Statement], variables: &[(String, String)]) -> Result<Graph, Error> {
     let standard = parse(STANDARD)?;
-    let mut scope = Scope {
+    let mut scope = ClassScope {
         variables: variables.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect(),
-        ..Scope::default()
+        ..ClassScope::default()
     };
     scope.classes = standard_classes(&standard);
     let outside: FxHashSet<&str> = variables.iter().map(|(name, _)| name.as_str()).collect();
@@ -123,13 +123,13 @@ pub fn flatten(statements: &[Statement], variables: &[(String, String)]) -> Resu
 }
 
 /// The classes of [`STANDARD`]. Those of a configuration with the same names win.
-fn standard_classes(statements: &[Statement]) -> FxHashMap<String, Visible<'_>> {
+fn standard_classes(statements: &[Statement]) -> FxHashMap<String, VisibleClass<'_>> {
     let mut classes = FxHashMap::default();
     for statement in statements {
-        if let Statement::Class { name, class: Class::Compound(alternatives, _) } = statement {
+        if let Statement::Class { name, class: ClassExpr::Compound(alternatives, _) } = statement {
             let definition =
-                Definition { alternatives, before: None, scope: Scope::default(), standard: true };
-            classes.insert(name.text.clone(), Visible::Compound(Rc::new(definition)));
+                CompoundClass { alternatives, before: None, scope: ClassScope::default(), standard: true };
+            classes.insert(name.text.clone(), VisibleClass::Compound(Rc::new(definition)));
         }
     }
     classes
@@ -141,14 +141,14 @@ fn declared<'a>(statements: &'a [Statement], into: &mut FxHashSet<&'a str>) {
         let Statement::Connection { first, rest } = statement else { continue };
         for endpoint in first.iter().chain(rest.iter().flat_map(|(_, all)| all)) {
             match &endpoint.what {
-                What::Declared(name, _) => drop(into.insert(&name.text)),
-                What::Group(inner) => declared(inner, into),
+                ElementRef::Declared(name, _) => drop(into.insert(&name.text)),
+                ElementRef::Group(inner) => declared(inner, into),
                 _ => {}
             }
         }
         if is_declaration(first, rest) {
             into.extend(first.iter().filter_map(|e| match &e.what {
-                What::Word(name) => Some(name.text.as_str()),
+                ElementRef::Word(name) => Some(name.text.as_str()),
                 _ => None,
             }));
         }
@@ -156,17 +156,17 @@ fn declared<'a>(statements: &'a [Statement], into: &mut FxHashSet<&'a str>) {
 }
 
 /// Returns true if a statement is `a, b, c :: CLASS`.
-fn is_declaration(first: &[Endpoint], rest: &[(Arrow, Vec<Endpoint>)]) -> bool {
+fn is_declaration(first: &[ConnectionEndpoint], rest: &[(ArrowKind, Vec<ConnectionEndpoint>)]) -> bool {
     let Some((last, names)) = first.split_last() else { return false };
-    let bare = |e: &Endpoint| e.inputs.is_none() && e.outputs.is_none();
+    let bare = |e: &ConnectionEndpoint| e.inputs.is_none() && e.outputs.is_none();
     rest.is_empty()
-        && matches!(last.what, What::Declared(..))
-        && names.iter().all(|e| bare(e) && matches!(e.what, What::Word(_)))
+        && matches!(last.what, ElementRef::Declared(..))
+        && names.iter().all(|e| bare(e) && matches!(e.what, ElementRef::Word(_)))
 }
 
 impl Flattener {
     fn joint(&mut self) -> usize {
-        self.nodes.push(Node::Joint);
+        self.nodes.push(FlatNode::Joint);
         self.nodes.len() - 1
     }
 
@@ -174,13 +174,13 @@ impl Flattener {
     fn defines(
         &mut self,
         statements: &[Statement],
-        scope: &mut Scope<'_>,
+        scope: &mut ClassScope<'_>,
         fixed: &FxHashSet<&str>,
     ) -> Result<(), Error> {
         let mut seen = FxHashSet::default();
         for statement in statements {
             let Statement::Define(config) = statement else { continue };
-            for argument in expand(config, &Variables::default(), &mut self.text)? {
+            for argument in expand(config, &ConfigVariables::default(), &mut self.text)? {
                 let mut parts = argument.text.splitn(2, |c: char| c.is_ascii_whitespace());
                 let name = parts.next().and_then(|n| n.strip_prefix('$')).filter(|n| !n.is_empty());
                 let name = name.ok_or_else(|| Error::new(argument.span, "expected `$NAME VALUE`"))?;
@@ -193,7 +193,7 @@ impl Flattener {
                 if fixed.contains(name) {
                     continue;
                 }
-                let value = Name { text: parts.next().unwrap_or("").trim().to_owned(), span: argument.span };
+                let value = SpannedName { text: parts.next().unwrap_or("").trim().to_owned(), span: argument.span };
                 let (value, _) = substitute(&value, &scope.variables, &mut self.text)?;
                 scope.variables.insert(name.to_owned(), value.into());
             }
@@ -206,10 +206,10 @@ impl Flattener {
         &mut self,
         statements: &'a [Statement],
         prefix: String,
-        scope: Scope<'a>,
-        ports: Option<Ends>,
+        scope: ClassScope<'a>,
+        ports: Option<NodePair>,
     ) -> Result<(), Error> {
-        let mut frame = Frame {
+        let mut frame = ScopeFrame {
             prefix,
             scope,
             names: FxHashMap::default(),
@@ -226,7 +226,7 @@ impl Flattener {
         Ok(())
     }
 
-    fn statements<'a>(&mut self, statements: &'a [Statement], frame: &mut Frame<'a>) -> Result<(), Error> {
+    fn statements<'a>(&mut self, statements: &'a [Statement], frame: &mut ScopeFrame<'a>) -> Result<(), Error> {
         for statement in statements {
             match statement {
                 Statement::Connection { first, rest } => self.connection(first, rest, frame)?,
@@ -246,16 +246,16 @@ impl Flattener {
 
     fn connection<'a>(
         &mut self,
-        first: &'a [Endpoint],
-        rest: &'a [(Arrow, Vec<Endpoint>)],
-        frame: &mut Frame<'a>,
+        first: &'a [ConnectionEndpoint],
+        rest: &'a [(ArrowKind, Vec<ConnectionEndpoint>)],
+        frame: &mut ScopeFrame<'a>,
     ) -> Result<(), Error> {
         if is_declaration(first, rest)
             && let Some((last, names)) = first.split_last()
-            && let What::Declared(_, class) = &last.what
+            && let ElementRef::Declared(_, class) = &last.what
         {
             for endpoint in names {
-                if let What::Word(name) = &endpoint.what {
+                if let ElementRef::Word(name) = &endpoint.what {
                     self.declare(name, class, frame)?;
                 }
             }
@@ -273,41 +273,41 @@ impl Flattener {
 
     fn sides<'a>(
         &mut self,
-        endpoints: &'a [Endpoint],
-        frame: &mut Frame<'a>,
+        endpoints: &'a [ConnectionEndpoint],
+        frame: &mut ScopeFrame<'a>,
         at: usize,
         last: usize,
-    ) -> Result<Vec<Side>, Error> {
+    ) -> Result<Vec<ResolvedEndpoint>, Error> {
         endpoints.iter().map(|e| self.side(e, frame, at, last)).collect()
     }
 
     /// An endpoint of group `at` of a connection whose last group is `last`.
     fn side<'a>(
         &mut self,
-        endpoint: &'a Endpoint,
-        frame: &mut Frame<'a>,
+        endpoint: &'a ConnectionEndpoint,
+        frame: &mut ScopeFrame<'a>,
         at: usize,
         last: usize,
-    ) -> Result<Side, Error> {
+    ) -> Result<ResolvedEndpoint, Error> {
         let span = endpoint.span.0;
         let (mut inputs, mut outputs) = (endpoint.inputs.clone(), endpoint.outputs.clone());
         let around = || frame.ports.last().copied();
         let outside = || Error::new(span, "nothing is named, and there is no compound element around it");
         let ends = match &endpoint.what {
-            What::Implied if at == 0 => {
+            ElementRef::Implied if at == 0 => {
                 outputs = inputs.take();
                 let ends = around().ok_or_else(outside)?;
-                Ends { input: usize::MAX, output: ends.input }
+                NodePair { input: usize::MAX, output: ends.input }
             }
-            What::Implied => {
+            ElementRef::Implied => {
                 let ends = around().ok_or_else(outside)?;
-                Ends { input: ends.output, output: usize::MAX }
+                NodePair { input: ends.output, output: usize::MAX }
             }
-            What::Word(name) => self.word(name, frame)?,
-            What::Declared(name, class) => self.declare(name, class, frame)?,
-            What::Anonymous(class) => self.anonymous(class, span, frame)?,
-            What::Group(statements) => {
-                let ends = Ends { input: self.joint(), output: self.joint() };
+            ElementRef::Word(name) => self.word(name, frame)?,
+            ElementRef::Declared(name, class) => self.declare(name, class, frame)?,
+            ElementRef::Anonymous(class) => self.anonymous(class, span, frame)?,
+            ElementRef::Group(statements) => {
+                let ends = NodePair { input: self.joint(), output: self.joint() };
                 frame.ports.push(ends);
                 self.statements(statements, frame)?;
                 frame.ports.pop();
@@ -322,11 +322,11 @@ impl Flattener {
         if at < last && ends.output == usize::MAX {
             return Err(Error::new(span, "`output` has no outputs"));
         }
-        Ok(Side { ends, inputs, outputs, span })
+        Ok(ResolvedEndpoint { ends, inputs, outputs, span })
     }
 
     /// Ports of a joint that connections on one of its sides use: the highest number and one.
-    fn used(&self, joint: usize, side: impl Fn(&Connection) -> Port) -> u32 {
+    fn used(&self, joint: usize, side: impl Fn(&ElementConnection) -> ElementPort) -> u32 {
         self.connections
             .iter()
             .map(side)
@@ -336,39 +336,39 @@ impl Flattener {
             .unwrap_or(0)
     }
 
-    fn word<'a>(&mut self, name: &'a Name, frame: &mut Frame<'a>) -> Result<Ends, Error> {
+    fn word<'a>(&mut self, name: &'a SpannedName, frame: &mut ScopeFrame<'a>) -> Result<NodePair, Error> {
         if let Some(ends) = frame.names.get(&name.text) {
             return Ok(*ends);
         }
         if let (Some(ports), "input" | "output") = (frame.ports.last(), name.text.as_str()) {
             return Ok(match name.text.as_str() {
-                "input" => Ends { input: usize::MAX, output: ports.input },
-                _ => Ends { input: ports.output, output: usize::MAX },
+                "input" => NodePair { input: usize::MAX, output: ports.input },
+                _ => NodePair { input: ports.output, output: usize::MAX },
             });
         }
         if frame.declared.contains(name.text.as_str()) {
             // Declared later: its class is known then.
-            let ends = Ends { input: self.joint(), output: self.joint() };
+            let ends = NodePair { input: self.joint(), output: self.joint() };
             frame.names.insert(name.text.clone(), ends);
             return Ok(ends);
         }
         let class = frame.scope.classes.get(&name.text).cloned();
-        let class = class.unwrap_or_else(|| Visible::Primitive(name.text.clone()));
-        let config = Name { text: String::new(), span: name.span };
+        let class = class.unwrap_or_else(|| VisibleClass::Primitive(name.text.clone()));
+        let config = SpannedName { text: String::new(), span: name.span };
         self.make(None, class, config, name.span, frame)
     }
 
     fn declare<'a>(
         &mut self,
-        name: &'a Name,
-        class: &'a Class,
-        frame: &mut Frame<'a>,
-    ) -> Result<Ends, Error> {
+        name: &'a SpannedName,
+        class: &'a ClassExpr,
+        frame: &mut ScopeFrame<'a>,
+    ) -> Result<NodePair, Error> {
         let (class, config) = class_of(class, frame);
         self.make(Some(name), class, config, name.span, frame)
     }
 
-    fn anonymous<'a>(&mut self, class: &'a Class, span: Span, frame: &mut Frame<'a>) -> Result<Ends, Error> {
+    fn anonymous<'a>(&mut self, class: &'a ClassExpr, span: ConfigSpan, frame: &mut ScopeFrame<'a>) -> Result<NodePair, Error> {
         let (class, config) = class_of(class, frame);
         self.make(None, class, config, span, frame)
     }
@@ -376,18 +376,18 @@ impl Flattener {
     /// Makes an element. One that was referred to before has joints already, which then lead to it.
     fn make<'a>(
         &mut self,
-        name: Option<&Name>,
-        class: Visible<'a>,
-        config: Name,
-        span: Span,
-        frame: &mut Frame<'a>,
-    ) -> Result<Ends, Error> {
+        name: Option<&SpannedName>,
+        class: VisibleClass<'a>,
+        config: SpannedName,
+        span: ConfigSpan,
+        frame: &mut ScopeFrame<'a>,
+    ) -> Result<NodePair, Error> {
         self.made += 1;
         if self.nodes.len() >= MOST_ELEMENTS || self.made > MOST_MADE {
             return Err(Error::new(span, format!("more than {MOST_ELEMENTS} elements")));
         }
         frame.count += 1;
-        let stem = if let Visible::Primitive(class) = &class { class.as_str() } else { "" };
+        let stem = if let VisibleClass::Primitive(class) = &class { class.as_str() } else { "" };
         let local = name.map_or_else(|| format!("{stem}@{}", frame.count), |n| n.text.clone());
         let before = name.and_then(|n| frame.names.get(&n.text).copied());
         let again = before.is_some_and(|_| name.is_some_and(|n| !frame.declared.remove(n.text.as_str())));
@@ -395,8 +395,8 @@ impl Flattener {
             return Err(Error::new(span, format!("`{local}` is declared twice")));
         }
         frame.declared.remove(local.as_str());
-        let ends = before.unwrap_or_else(|| Ends { input: self.joint(), output: self.joint() });
-        let pending = Pending {
+        let ends = before.unwrap_or_else(|| NodePair { input: self.joint(), output: self.joint() });
+        let pending = PendingCompound {
             name: format!("{}{local}", frame.prefix),
             class,
             config: resolved(config, frame, &mut self.text)?,
@@ -408,58 +408,58 @@ impl Flattener {
         Ok(ends)
     }
 
-    fn connect(&mut self, arrow: Arrow, left: &[Side], right: &[Side]) -> Result<(), Error> {
+    fn connect(&mut self, arrow: ArrowKind, left: &[ResolvedEndpoint], right: &[ResolvedEndpoint]) -> Result<(), Error> {
         let span = left[0].span.to(right[right.len() - 1].span);
-        let count = |sides: &[Side], ports: fn(&Side) -> &Option<Vec<u32>>| match (arrow, sides) {
-            (Arrow::Many, [one]) if ports(one).is_none() => None,
+        let count = |sides: &[ResolvedEndpoint], ports: fn(&ResolvedEndpoint) -> &Option<Vec<u32>>| match (arrow, sides) {
+            (ArrowKind::Many, [one]) if ports(one).is_none() => None,
             _ => Some(sides.iter().map(|s| ports(s).as_ref().map_or(1, Vec::len)).sum::<usize>()),
         };
         let (outputs, inputs) = (count(left, |s| &s.outputs), count(right, |s| &s.inputs));
         let sequence = outputs.or(inputs).unwrap_or(1).max(inputs.unwrap_or(0));
         let from = list(left, sequence, outputs.is_none(), |s| (s.ends.output, &s.outputs));
         let to = list(right, sequence, inputs.is_none(), |s| (s.ends.input, &s.inputs));
-        let pairs: Vec<(Port, Port)> = match arrow {
-            Arrow::Many if from.len() == to.len() => from.into_iter().zip(to).collect(),
-            Arrow::One if from.len() == 1 || to.len() == 1 => {
+        let pairs: Vec<(ElementPort, ElementPort)> = match arrow {
+            ArrowKind::Many if from.len() == to.len() => from.into_iter().zip(to).collect(),
+            ArrowKind::One if from.len() == 1 || to.len() == 1 => {
                 from.iter().flat_map(|f| to.iter().map(|t| (*f, *t))).collect()
             }
             // Ports of groups that are the same number on both sides go one to one.
-            Arrow::One if from.len() == to.len() && left.len() == 1 && right.len() == 1 => {
+            ArrowKind::One if from.len() == to.len() && left.len() == 1 && right.len() == 1 => {
                 from.into_iter().zip(to).collect()
             }
             _ => {
                 let (n, m) = (from.len(), to.len());
                 let e = Error::new(span, format!("{n} outputs cannot be connected to {m} inputs"));
                 return Err(match arrow {
-                    Arrow::One => e.help("`=>` connects as many outputs to as many inputs, one by one"),
-                    Arrow::Many => e,
+                    ArrowKind::One => e.help("`=>` connects as many outputs to as many inputs, one by one"),
+                    ArrowKind::Many => e,
                 });
             }
         };
         if self.connections.len() + pairs.len() > MOST_CONNECTIONS {
             return Err(Error::new(span, format!("more than {MOST_CONNECTIONS} connections")));
         }
-        self.connections.extend(pairs.into_iter().map(|(from, to)| Connection { from, to, span }));
+        self.connections.extend(pairs.into_iter().map(|(from, to)| ElementConnection { from, to, span }));
         Ok(())
     }
 
     /// Follows connections through joints.
     fn finish(self) -> Result<Graph, Error> {
-        let mut next: FxHashMap<Port, Vec<(Port, Span)>> = FxHashMap::default();
+        let mut next: FxHashMap<ElementPort, Vec<(ElementPort, ConfigSpan)>> = FxHashMap::default();
         for c in &self.connections {
             next.entry(c.from).or_default().push((c.to, c.span));
         }
         let mut place = vec![usize::MAX; self.nodes.len()];
         let mut graph = Graph { requirements: self.requirements, ..Graph::default() };
         for (at, node) in self.nodes.into_iter().enumerate() {
-            if let Node::Element(element) = node {
+            if let FlatNode::Element(element) = node {
                 place[at] = graph.elements.len();
                 graph.elements.push(element);
             }
         }
         let mut made = FxHashSet::default();
         for c in self.connections.iter().filter(|c| place[c.from.element] != usize::MAX) {
-            let from = Port { element: place[c.from.element], port: c.from.port };
+            let from = ElementPort { element: place[c.from.element], port: c.from.port };
             // The place is that of the first connection that was written, behind the element's own joint.
             let (mut open, mut seen) = (vec![(c.to, None)], FxHashSet::default());
             while let Some((to, span)) = open.pop() {
@@ -471,9 +471,9 @@ impl Flattener {
                     open.extend(further.map(|(to, written)| (*to, span.or(Some(*written)))));
                     continue;
                 }
-                let to = Port { element: place[to.element], port: to.port };
+                let to = ElementPort { element: place[to.element], port: to.port };
                 if made.insert((from, to)) {
-                    graph.connections.push(Connection { from, to, span: span.unwrap_or(c.span) });
+                    graph.connections.push(ElementConnection { from, to, span: span.unwrap_or(c.span) });
                 }
             }
             if graph.connections.len() > MOST_CONNECTIONS {
@@ -486,11 +486,11 @@ impl Flattener {
 
 /// The ports of one side, in order. `sequence` of one element where it is `implied`.
 fn list<'s>(
-    sides: &'s [Side],
+    sides: &'s [ResolvedEndpoint],
     sequence: usize,
     implied: bool,
-    ports: impl Fn(&'s Side) -> (usize, &'s Option<Vec<u32>>),
-) -> Vec<Port> {
+    ports: impl Fn(&'s ResolvedEndpoint) -> (usize, &'s Option<Vec<u32>>),
+) -> Vec<ElementPort> {
     sides
         .iter()
         .flat_map(|side| {
@@ -500,21 +500,21 @@ fn list<'s>(
                 None if implied => (0..sequence as u32).collect(),
                 None => vec![0],
             };
-            numbers.into_iter().map(move |port| Port { element, port })
+            numbers.into_iter().map(move |port| ElementPort { element, port })
         })
         .collect()
 }
 
 /// A class as the scope sees it.
-fn visible<'a>(class: &'a Class, name: &str, scope: &Scope<'a>) -> Visible<'a> {
+fn visible<'a>(class: &'a ClassExpr, name: &str, scope: &ClassScope<'a>) -> VisibleClass<'a> {
     match class {
-        Class::Named(name, _) => {
-            scope.classes.get(&name.text).cloned().unwrap_or_else(|| Visible::Primitive(name.text.clone()))
+        ClassExpr::Named(name, _) => {
+            scope.classes.get(&name.text).cloned().unwrap_or_else(|| VisibleClass::Primitive(name.text.clone()))
         }
-        Class::Compound(alternatives, _) => {
+        ClassExpr::Compound(alternatives, _) => {
             let before = scope.classes.get(name).cloned();
-            let before = before.or_else(|| (!name.is_empty()).then(|| Visible::Primitive(name.to_owned())));
-            Visible::Compound(Rc::new(Definition {
+            let before = before.or_else(|| (!name.is_empty()).then(|| VisibleClass::Primitive(name.to_owned())));
+            VisibleClass::Compound(Rc::new(CompoundClass {
                 alternatives,
                 before,
                 scope: scope.clone(),
@@ -524,28 +524,28 @@ fn visible<'a>(class: &'a Class, name: &str, scope: &Scope<'a>) -> Visible<'a> {
     }
 }
 
-fn class_of<'a>(class: &'a Class, frame: &Frame<'a>) -> (Visible<'a>, Name) {
+fn class_of<'a>(class: &'a ClassExpr, frame: &ScopeFrame<'a>) -> (VisibleClass<'a>, SpannedName) {
     let config = match class {
-        Class::Named(name, config) => {
-            config.clone().unwrap_or_else(|| Name { text: String::new(), span: name.span })
+        ClassExpr::Named(name, config) => {
+            config.clone().unwrap_or_else(|| SpannedName { text: String::new(), span: name.span })
         }
-        Class::Compound(_, config) => config.clone().unwrap_or_default(),
+        ClassExpr::Compound(_, config) => config.clone().unwrap_or_default(),
     };
     (visible(class, "", &frame.scope), config)
 }
 
 /// A configuration string with its variables replaced.
-fn resolved(config: Name, frame: &Frame<'_>, budget: &mut Budget) -> Result<Name, Error> {
+fn resolved(config: SpannedName, frame: &ScopeFrame<'_>, budget: &mut ExpansionBudget) -> Result<SpannedName, Error> {
     let (text, _) = substitute(&config, &frame.scope.variables, budget)?;
-    Ok(Name { text, span: config.span })
+    Ok(SpannedName { text, span: config.span })
 }
 
 /// Returns true if positions in a string are positions in the configuration: no variable was replaced in it.
-fn exact(config: &Name) -> bool {
+fn exact(config: &SpannedName) -> bool {
     config.text.len() == config.span.end - config.span.start
 }
 
-fn expand(config: &Name, variables: &Variables, budget: &mut Budget) -> Result<Vec<Text>, Error> {
+fn expand(config: &SpannedName, variables: &ConfigVariables, budget: &mut ExpansionBudget) -> Result<Vec<SpannedText>, Error> {
     let (text, changed) = substitute(config, variables, budget)?;
     Ok(arguments(&text, config.span, !changed))
 }

@@ -1,7 +1,7 @@
 //! The graph of a configuration: primitive elements and the connections between their ports.
 
-use crate::config::Text;
-use crate::error::Span;
+use crate::config::SpannedText;
+use crate::error::ConfigSpan;
 
 /// An element.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -11,14 +11,14 @@ pub struct Element {
     /// Its class.
     pub class: String,
     /// Its arguments.
-    pub arguments: Vec<Text>,
+    pub arguments: Vec<SpannedText>,
     /// Position of its declaration.
-    pub span: Span,
+    pub span: ConfigSpan,
 }
 
 /// A port of an element, by the element's place in [`Graph::elements`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct Port {
+pub struct ElementPort {
     /// The element.
     pub element: usize,
     /// The port.
@@ -27,18 +27,18 @@ pub struct Port {
 
 /// A connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Connection {
+pub struct ElementConnection {
     /// An output.
-    pub from: Port,
+    pub from: ElementPort,
     /// An input.
-    pub to: Port,
+    pub to: ElementPort,
     /// Position in the configuration.
-    pub span: Span,
+    pub span: ConfigSpan,
 }
 
 /// An interface of the machine that runs the configuration: its name may be used for its addresses.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Interface {
+pub struct HostInterface {
     /// Its name.
     pub name: String,
     /// Its Ethernet address.
@@ -51,7 +51,7 @@ pub struct Interface {
 
 /// A capture file that the configuration names.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Capture {
+pub struct CaptureInfo {
     /// Its name, as the configuration says it.
     pub name: String,
     /// Link type of its packets.
@@ -64,14 +64,14 @@ pub struct Graph {
     /// In the order of declaration.
     pub elements: Vec<Element>,
     /// Each once, in order.
-    pub connections: Vec<Connection>,
+    pub connections: Vec<ElementConnection>,
     /// Capture files that are there when it is read.
-    pub captures: Vec<Capture>,
+    pub captures: Vec<CaptureInfo>,
     /// Requirements of the configuration.
-    pub requirements: Vec<Text>,
+    pub requirements: Vec<SpannedText>,
     /// Interfaces whose names arguments may use for addresses: none, unless whoever has the graph knows the
     /// machine.
-    pub interfaces: Vec<Interface>,
+    pub interfaces: Vec<HostInterface>,
 }
 
 impl Graph {

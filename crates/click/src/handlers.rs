@@ -11,14 +11,14 @@ use serde::{Deserialize, Serialize};
 use crate::arguments::{ether_text, ip_text};
 use crate::config::words;
 use crate::graph::Graph;
-use crate::sketch::Sketch;
+use crate::sketch::FlowSketch;
 
 /// The name of the map with the settings of all elements: one value, which all workers read.
 pub const SETTINGS: &str = "click.settings";
 
 /// Effect of reading or writing a handler.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Access {
+pub enum HandlerAccess {
     /// 64 bits of the state, at this byte.
     Number(u32),
     /// Writing sets these words of the state and the contents of these arrays to zero.
@@ -29,9 +29,9 @@ pub enum Access {
         arrays: Vec<String>,
     },
     /// The sketch's estimate for the flow in the argument.
-    Estimate(Sketch),
+    Estimate(FlowSketch),
     /// The largest flows that a sketch knows of.
-    Largest(Sketch),
+    Largest(FlowSketch),
     /// A text that does not change.
     Text(String),
     /// The sum of drops of the element.
@@ -39,11 +39,11 @@ pub enum Access {
     /// Drops of the element by reason, a line each.
     DropsByReason,
     /// A number of the state by another one.
-    Ratio(Ratio),
+    Ratio(StateRatio),
     /// 64 bits of the settings, at this byte, which may be written.
-    Setting(u32, Takes),
+    Setting(u32, SettingType),
     /// Some bits of a setting.
-    Bits(Bits),
+    Bits(SettingBits),
     /// Writing gives these settings these values.
     Sets(Vec<(u32, i64)>),
     /// A setting that is a constant of the code, since it was not to be written.
@@ -60,9 +60,9 @@ pub enum Access {
         /// The map's name.
         map: String,
         /// Form of its entries.
-        form: Form,
+        form: TableFormat,
         /// Operation.
-        verb: Verb,
+        verb: TableOperation,
     },
     /// The handlers of the element.
     Listing,
@@ -70,7 +70,7 @@ pub enum Access {
 
 /// A number that is computed when it is read, with three places.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Ratio {
+pub struct StateRatio {
     /// 64 bits of the state, at this byte.
     pub of: u32,
     /// Divisor, as 64 bits of the state at this byte, if there is one; nothing by nothing is zero.
@@ -81,7 +81,7 @@ pub struct Ratio {
 
 /// Some bits of the settings, as a number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Bits {
+pub struct SettingBits {
     /// The 64 bits of the settings that they are among, at this byte.
     pub of: u32,
     /// The lowest of them.
@@ -90,10 +90,10 @@ pub struct Bits {
     pub count: u32,
 }
 
-impl Bits {
+impl SettingBits {
     /// Returns the range of values they can hold.
-    pub fn takes(self) -> Takes {
-        Takes::Number(0, (1 << self.count) - 1)
+    pub fn takes(self) -> SettingType {
+        SettingType::Number(0, (1 << self.count) - 1)
     }
 
     /// The number that they are of a setting's.
@@ -110,7 +110,7 @@ impl Bits {
 
 /// Values that a setting takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Takes {
+pub enum SettingType {
     /// A number from this one to that one.
     Number(i64, i64),
     /// `true` or `false`.
@@ -123,50 +123,50 @@ pub enum Takes {
     Ether,
 }
 
-impl Takes {
+impl SettingType {
     /// The value that a text says, if it is one.
     pub fn parse(self, text: &str) -> Option<i64> {
         let text = text.trim();
         match self {
-            Takes::Number(least, most) => {
+            SettingType::Number(least, most) => {
                 let number = match text.strip_prefix("0x") {
                     Some(digits) => i64::from_str_radix(digits, 16).ok()?,
                     None => text.parse().ok()?,
                 };
                 (least..=most).contains(&number).then_some(number)
             }
-            Takes::Truth => match text.to_ascii_lowercase().as_str() {
+            SettingType::Truth => match text.to_ascii_lowercase().as_str() {
                 "1" | "true" | "yes" | "t" | "y" => Some(1),
                 "0" | "false" | "no" | "f" | "n" => Some(0),
                 _ => None,
             },
-            Takes::Limit => text.parse().ok().filter(|limit| *limit >= -1),
-            Takes::Address => ip_text(text).map(i64::from),
-            Takes::Ether => ether_text(text).map(ether_number),
+            SettingType::Limit => text.parse().ok().filter(|limit| *limit >= -1),
+            SettingType::Address => ip_text(text).map(i64::from),
+            SettingType::Ether => ether_text(text).map(ether_number),
         }
     }
 
     /// A value as it is read.
     pub fn text(self, value: i64) -> String {
         match self {
-            Takes::Truth => (value != 0).to_string(),
-            Takes::Number(..) | Takes::Limit => value.to_string(),
-            Takes::Address => Ipv4Addr::from(value as u32).to_string(),
-            Takes::Ether => {
+            SettingType::Truth => (value != 0).to_string(),
+            SettingType::Number(..) | SettingType::Limit => value.to_string(),
+            SettingType::Address => Ipv4Addr::from(value as u32).to_string(),
+            SettingType::Ether => {
                 value.to_be_bytes()[2..].iter().map(|b| format!("{b:02X}")).collect::<Vec<_>>().join("-")
             }
         }
     }
 }
 
-impl std::fmt::Display for Takes {
+impl std::fmt::Display for SettingType {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Takes::Number(least, most) => write!(f, "a number from {least} to {most}"),
-            Takes::Truth => f.write_str("true or false"),
-            Takes::Limit => f.write_str("a number of packets, or -1 for no limit"),
-            Takes::Address => f.write_str("an address like 10.0.0.1"),
-            Takes::Ether => f.write_str("an address like 00:11:22:33:44:55"),
+            SettingType::Number(least, most) => write!(f, "a number from {least} to {most}"),
+            SettingType::Truth => f.write_str("true or false"),
+            SettingType::Limit => f.write_str("a number of packets, or -1 for no limit"),
+            SettingType::Address => f.write_str("an address like 10.0.0.1"),
+            SettingType::Ether => f.write_str("an address like 00:11:22:33:44:55"),
         }
     }
 }
@@ -178,7 +178,7 @@ pub(crate) fn ether_number(address: [u8; 6]) -> i64 {
 
 /// Form of a table's entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Form {
+pub enum TableFormat {
     /// Prefixes with gateway and output. Addresses have so many bytes.
     Routes {
         /// The last output.
@@ -211,7 +211,7 @@ pub enum Form {
 
 /// Operation on the entries of a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Verb {
+pub enum TableOperation {
     /// All are read, a line each.
     List,
     /// Reads the number of entries.
@@ -230,27 +230,27 @@ pub enum Verb {
     Clear,
 }
 
-impl Verb {
+impl TableOperation {
     /// Returns true if the handler is written.
     pub fn writes(self) -> bool {
-        !matches!(self, Verb::List | Verb::Count | Verb::Find)
+        !matches!(self, TableOperation::List | TableOperation::Count | TableOperation::Find)
     }
 }
 
-impl Access {
+impl HandlerAccess {
     /// Reports whether the handler can be read, and whether it can be written.
-    pub fn ways(&self) -> (bool, bool) {
+    pub fn access_modes(&self) -> (bool, bool) {
         match self {
-            Access::Zero { .. } | Access::Sets(_) | Access::Restart { .. } => (false, true),
-            Access::Setting(..) | Access::Bits(_) => (true, true),
-            Access::Table { verb, .. } => (!verb.writes(), verb.writes()),
+            HandlerAccess::Zero { .. } | HandlerAccess::Sets(_) | HandlerAccess::Restart { .. } => (false, true),
+            HandlerAccess::Setting(..) | HandlerAccess::Bits(_) => (true, true),
+            HandlerAccess::Table { verb, .. } => (!verb.writes(), verb.writes()),
             _ => (true, false),
         }
     }
 
     /// Returns true if reading it takes an argument.
     pub fn takes_argument(&self) -> bool {
-        matches!(self, Access::Estimate(_) | Access::Table { verb: Verb::Find, .. })
+        matches!(self, HandlerAccess::Estimate(_) | HandlerAccess::Table { verb: TableOperation::Find, .. })
     }
 }
 
@@ -262,12 +262,12 @@ pub struct Handler {
     /// Its own.
     pub name: Cow<'static, str>,
     /// Its effect.
-    pub access: Access,
+    pub access: HandlerAccess,
 }
 
 /// Parties that may write handlers while a program runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Writers {
+pub enum HandlerWriters {
     /// Scripts of the configuration.
     #[default]
     Scripts,
@@ -275,24 +275,24 @@ pub enum Writers {
     Anybody,
 }
 
-impl Writers {
+impl HandlerWriters {
     /// Returns true if a script of the configuration may write a handler of an element.
     pub(crate) fn names(graph: &Graph, element: &str, name: &str) -> bool {
         let own = element.rsplit_once('/').map_or(element, |(_, own)| own);
         let whole = format!("{own}.{name}");
-        let writes = |text: &crate::config::Text| {
+        let writes = |text: &crate::config::SpannedText| {
             let all = words(text);
             let [instruction, handler, ..] = &all[..] else { return false };
             let is_write = ["write", "writeq", "call"].contains(&instruction.text.as_str());
             is_write && (handler.text.contains('$') || is_of(&handler.text, &whole))
         };
-        let calls = |text: &crate::config::Text| called(text).is_some_and(|handler| is_of(&handler, &whole));
+        let calls = |text: &crate::config::SpannedText| called(text).is_some_and(|handler| is_of(&handler, &whole));
         graph.elements.iter().any(|e| e.arguments.iter().any(|text| writes(text) || calls(text)))
     }
 
     /// Returns true if the handler of this name of some element may be written in a configuration.
     pub(crate) fn write(self, graph: &Graph, name: &str) -> bool {
-        let writes = |text: &crate::config::Text| {
+        let writes = |text: &crate::config::SpannedText| {
             let all = words(text);
             let [instruction, handler, ..] = &all[..] else { return false };
             // The handler that a source writes at its end is an argument of it.
@@ -301,9 +301,9 @@ impl Writers {
             is_write && (own == name || handler.text.contains('$'))
         };
         let calls =
-            |text: &crate::config::Text| called(text).is_some_and(|handler| own_name(&handler) == name);
-        let is_written = |text: &crate::config::Text| writes(text) || calls(text);
-        self == Writers::Anybody || graph.elements.iter().any(|e| e.arguments.iter().any(is_written))
+            |text: &crate::config::SpannedText| called(text).is_some_and(|handler| own_name(&handler) == name);
+        let is_written = |text: &crate::config::SpannedText| writes(text) || calls(text);
+        self == HandlerWriters::Anybody || graph.elements.iter().any(|e| e.arguments.iter().any(is_written))
     }
 }
 
@@ -318,7 +318,7 @@ fn own_name(handler: &str) -> &str {
 }
 
 /// The handler that an argument writes on an event.
-fn called(argument: &crate::config::Text) -> Option<String> {
+fn called(argument: &crate::config::SpannedText) -> Option<String> {
     let all = words(argument);
     match &all[..] {
         [name, _, handler, ..] if ["COUNT_CALL", "BYTE_COUNT_CALL"].contains(&name.text.as_str()) => {
@@ -331,7 +331,7 @@ fn called(argument: &crate::config::Text) -> Option<String> {
 
 /// A setting in code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Setting {
+pub(crate) enum SettingValue {
     /// Always this.
     Fixed(i64),
     /// 64 bits of the settings, at this byte.
@@ -340,27 +340,27 @@ pub(crate) enum Setting {
 
 #[cfg(test)]
 mod tests {
-    use super::{Bits, Takes, Writers};
+    use super::{SettingBits, SettingType, HandlerWriters};
     use crate::{flatten, parse};
 
     #[test]
     fn settings_take_what_fits() {
         assert_eq!(
-            [Takes::Number(-1, 3).parse("3"), Takes::Number(-1, 3).parse(" -1 ")],
+            [SettingType::Number(-1, 3).parse("3"), SettingType::Number(-1, 3).parse(" -1 ")],
             [Some(3), Some(-1)]
         );
-        assert_eq!(["4", "-2", "x", ""].map(|text| Takes::Number(-1, 3).parse(text)), [None; 4]);
-        assert_eq!(["TRUE", "0", "maybe"].map(|text| Takes::Truth.parse(text)), [Some(1), Some(0), None]);
-        assert_eq!(["-1", "7", "-2"].map(|text| Takes::Limit.parse(text)), [Some(-1), Some(7), None]);
+        assert_eq!(["4", "-2", "x", ""].map(|text| SettingType::Number(-1, 3).parse(text)), [None; 4]);
+        assert_eq!(["TRUE", "0", "maybe"].map(|text| SettingType::Truth.parse(text)), [Some(1), Some(0), None]);
+        assert_eq!(["-1", "7", "-2"].map(|text| SettingType::Limit.parse(text)), [Some(-1), Some(7), None]);
         assert_eq!(
-            ["10.1.0.2", "10.1", "x"].map(|text| Takes::Address.parse(text)),
+            ["10.1.0.2", "10.1", "x"].map(|text| SettingType::Address.parse(text)),
             [Some(0x0a01_0002), None, None]
         );
-        assert_eq!(Takes::Ether.parse("0:11:22:33:44:ff"), Some(0x0011_2233_44ff));
-        assert_eq!(Takes::Ether.text(0x0011_2233_44ff), "00-11-22-33-44-FF");
-        assert_eq!(Takes::Address.text(0x0a01_0002), "10.1.0.2");
-        let bits = Bits { of: 0, first: 13, count: 3 };
-        assert_eq!((bits.get(0xe123), bits.set(0xe123, 1), bits.takes()), (7, 0x2123, Takes::Number(0, 7)));
+        assert_eq!(SettingType::Ether.parse("0:11:22:33:44:ff"), Some(0x0011_2233_44ff));
+        assert_eq!(SettingType::Ether.text(0x0011_2233_44ff), "00-11-22-33-44-FF");
+        assert_eq!(SettingType::Address.text(0x0a01_0002), "10.1.0.2");
+        let bits = SettingBits { of: 0, first: 13, count: 3 };
+        assert_eq!((bits.get(0xe123), bits.set(0xe123, 1), bits.takes()), (7, 0x2123, SettingType::Number(0, 7)));
     }
 
     #[test]
@@ -375,8 +375,8 @@ mod tests {
             ("print s.switch", "switch", false),
             ("write $(which) 0", "color", true),
         ] {
-            assert_eq!(Writers::Scripts.write(&graph(script), name), settable, "{script}");
+            assert_eq!(HandlerWriters::Scripts.write(&graph(script), name), settable, "{script}");
         }
-        assert!(Writers::Anybody.write(&graph("stop"), "switch"));
+        assert!(HandlerWriters::Anybody.write(&graph("stop"), "switch"));
     }
 }

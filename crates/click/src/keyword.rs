@@ -4,24 +4,24 @@
 //! the reason: no argument is accepted silently.
 
 use crate::arguments::{boolean, unsigned};
-use crate::config::Text;
+use crate::config::SpannedText;
 use crate::elements::seconds;
 use crate::error::Error;
 
 /// An argument of a class.
-pub(crate) struct Argument {
+pub(crate) struct ArgumentSpec {
     pub(crate) name: &'static str,
     /// True if it may be given without its name.
     pub(crate) positional: bool,
-    pub(crate) fate: Fate,
+    pub(crate) fate: ArgumentSupport,
 }
 
 /// Treatment of an argument.
-pub(crate) enum Fate {
+pub(crate) enum ArgumentSupport {
     /// It has the effect that Click documents.
     Implemented,
     /// Any value of this kind is accepted and changes no packet and no handler: the reason.
-    Moot(Kind, &'static str),
+    Moot(IgnoredValueKind, &'static str),
     /// Configurations that give it are refused: the reason.
     Refused(&'static str),
     /// Configurations that give it another value than one of these, which have no effect, are refused: the reason.
@@ -30,7 +30,7 @@ pub(crate) enum Fate {
 
 /// Values of an argument without effect.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum IgnoredValueKind {
     /// A number from this one to that one.
     Number(i64, u64),
     /// A truth value.
@@ -42,28 +42,28 @@ pub(crate) enum Kind {
 }
 
 /// Any number, negative or not.
-pub(crate) const NUMBER: Kind = Kind::Number(i64::MIN, u64::MAX);
+pub(crate) const NUMBER: IgnoredValueKind = IgnoredValueKind::Number(i64::MIN, u64::MAX);
 /// Any number that is not negative.
-pub(crate) const COUNT: Kind = Kind::Number(0, u64::MAX);
+pub(crate) const COUNT: IgnoredValueKind = IgnoredValueKind::Number(0, u64::MAX);
 
 /// An argument that is implemented, by name or position.
-pub(crate) const fn at(name: &'static str) -> Argument {
-    Argument { name, positional: true, fate: Fate::Implemented }
+pub(crate) const fn at(name: &'static str) -> ArgumentSpec {
+    ArgumentSpec { name, positional: true, fate: ArgumentSupport::Implemented }
 }
 
 /// An argument that is implemented, by name only.
-pub(crate) const fn key(name: &'static str) -> Argument {
-    Argument { name, positional: false, fate: Fate::Implemented }
+pub(crate) const fn key(name: &'static str) -> ArgumentSpec {
+    ArgumentSpec { name, positional: false, fate: ArgumentSupport::Implemented }
 }
 
 /// An argument that makes no difference, for this reason.
-pub(crate) const fn moot(name: &'static str, kind: Kind, why: &'static str) -> Argument {
-    Argument { name, positional: false, fate: Fate::Moot(kind, why) }
+pub(crate) const fn moot(name: &'static str, kind: IgnoredValueKind, why: &'static str) -> ArgumentSpec {
+    ArgumentSpec { name, positional: false, fate: ArgumentSupport::Moot(kind, why) }
 }
 
 /// An argument that is refused, for this reason.
-pub(crate) const fn refused(name: &'static str, why: &'static str) -> Argument {
-    Argument { name, positional: false, fate: Fate::Refused(why) }
+pub(crate) const fn refused(name: &'static str, why: &'static str) -> ArgumentSpec {
+    ArgumentSpec { name, positional: false, fate: ArgumentSupport::Refused(why) }
 }
 
 /// An argument that is refused, for this reason, unless its value is one of these.
@@ -71,66 +71,66 @@ pub(crate) const fn refused_but(
     name: &'static str,
     values: &'static [&'static str],
     why: &'static str,
-) -> Argument {
-    Argument { name, positional: false, fate: Fate::RefusedBut(values, why) }
+) -> ArgumentSpec {
+    ArgumentSpec { name, positional: false, fate: ArgumentSupport::RefusedBut(values, why) }
 }
 
-impl Argument {
+impl ArgumentSpec {
     /// The same, by position, too.
-    pub(crate) const fn or_at(self) -> Argument {
-        Argument { positional: true, ..self }
+    pub(crate) const fn or_at(self) -> ArgumentSpec {
+        ArgumentSpec { positional: true, ..self }
     }
 
     /// Returns true if elements read its value.
     pub(crate) fn is_implemented(&self) -> bool {
-        matches!(self.fate, Fate::Implemented)
+        matches!(self.fate, ArgumentSupport::Implemented)
     }
 
     /// Judges a value of an argument that no element asks for.
-    pub(crate) fn judge(&self, class: &str, value: &Text) -> Result<(), Error> {
+    pub(crate) fn check_value(&self, class: &str, value: &SpannedText) -> Result<(), Error> {
         let refuse = |what: String, why: &str| {
             Err(Error::new(value.span, format!("{what} of `{class}` is not supported: {why}")))
         };
         match &self.fate {
-            Fate::Implemented => Ok(()),
-            Fate::Moot(kind, _) => kind.check(value),
-            Fate::Refused(why) => refuse(self.name.to_owned(), why),
-            Fate::RefusedBut(values, _) if values.iter().any(|usual| is_same(usual, value)) => Ok(()),
-            Fate::RefusedBut(_, why) => refuse(format!("{} {}", self.name, value.text), why),
+            ArgumentSupport::Implemented => Ok(()),
+            ArgumentSupport::Moot(kind, _) => kind.check(value),
+            ArgumentSupport::Refused(why) => refuse(self.name.to_owned(), why),
+            ArgumentSupport::RefusedBut(values, _) if values.iter().any(|usual| is_same(usual, value)) => Ok(()),
+            ArgumentSupport::RefusedBut(_, why) => refuse(format!("{} {}", self.name, value.text), why),
         }
     }
 }
 
 /// Returns true if a value is the expected one: the same word, truth value or number.
-fn is_same(usual: &str, value: &Text) -> bool {
-    let usual = Text { text: usual.to_owned(), span: value.span };
+fn is_same(usual: &str, value: &SpannedText) -> bool {
+    let usual = SpannedText { text: usual.to_owned(), span: value.span };
     let equal = |a: Option<i64>, b: Option<i64>| a.is_some() && a == b;
-    let truth = |text: &Text| boolean(text).ok().map(i64::from);
+    let truth = |text: &SpannedText| boolean(text).ok().map(i64::from);
     usual.text == value.text
         || matches!(usual.text.as_str(), "true" | "false") && equal(truth(&usual), truth(value))
         || equal(signed(&usual), signed(value))
 }
 
 /// A number that may be negative.
-fn signed(text: &Text) -> Option<i64> {
+fn signed(text: &SpannedText) -> Option<i64> {
     let (sign, digits) = match text.text.strip_prefix('-') {
         Some(digits) => (-1, digits.to_owned()),
         None => (1, text.text.clone()),
     };
-    let number = unsigned(&Text { text: digits, span: text.span }, i64::MAX as u64).ok()?;
+    let number = unsigned(&SpannedText { text: digits, span: text.span }, i64::MAX as u64).ok()?;
     Some(sign * number as i64)
 }
 
-impl Kind {
-    fn check(self, value: &Text) -> Result<(), Error> {
+impl IgnoredValueKind {
+    fn check(self, value: &SpannedText) -> Result<(), Error> {
         match self {
-            Kind::Any => Ok(()),
-            Kind::Truth => boolean(value).map(drop),
-            Kind::Time => seconds(value).map(drop),
-            Kind::Number(least, _) if signed(value).is_some_and(|number| number < 0 && number >= least) => {
+            IgnoredValueKind::Any => Ok(()),
+            IgnoredValueKind::Truth => boolean(value).map(drop),
+            IgnoredValueKind::Time => seconds(value).map(drop),
+            IgnoredValueKind::Number(least, _) if signed(value).is_some_and(|number| number < 0 && number >= least) => {
                 Ok(())
             }
-            Kind::Number(least, most) => match unsigned(value, most) {
+            IgnoredValueKind::Number(least, most) => match unsigned(value, most) {
                 Ok(number) if i64::try_from(number).is_ok_and(|number| number < least) => {
                     Err(Error::new(value.span, format!("`{}` is less than {least}", value.text)))
                 }
@@ -140,13 +140,13 @@ impl Kind {
     }
 }
 
-impl std::fmt::Display for Argument {
+impl std::fmt::Display for ArgumentSpec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.fate {
-            Fate::Implemented => f.write_str("implemented"),
-            Fate::Moot(_, why) => write!(f, "no difference: {why}"),
-            Fate::Refused(why) => write!(f, "refused: {why}"),
-            Fate::RefusedBut(values, why) => {
+            ArgumentSupport::Implemented => f.write_str("implemented"),
+            ArgumentSupport::Moot(_, why) => write!(f, "no difference: {why}"),
+            ArgumentSupport::Refused(why) => write!(f, "refused: {why}"),
+            ArgumentSupport::RefusedBut(values, why) => {
                 let values = values.iter().map(|value| format!("`{value}`")).collect::<Vec<_>>().join(", ");
                 write!(f, "refused but for {values}: {why}")
             }
@@ -158,23 +158,23 @@ impl std::fmt::Display for Argument {
 mod tests {
     use super::*;
 
-    fn judged(argument: &Argument, value: &str) -> bool {
-        argument.judge("Class", &Text { text: value.into(), ..Text::default() }).is_ok()
+    fn judged(argument: &ArgumentSpec, value: &str) -> bool {
+        argument.check_value("Class", &SpannedText { text: value.into(), ..SpannedText::default() }).is_ok()
     }
 
     #[test]
     fn values_without_effect_are_still_of_a_kind() {
-        let burst = moot("BURST", Kind::Number(1, 8), "reason");
+        let burst = moot("BURST", IgnoredValueKind::Number(1, 8), "reason");
         assert!(judged(&burst, "8") && judged(&burst, "0x2"));
         assert!(["0", "-1", "9", "x", ""].iter().all(|value| !judged(&burst, value)));
         assert!(judged(&moot("N", NUMBER, "reason"), "-5") && !judged(&moot("N", COUNT, "reason"), "-5"));
         assert!(
-            judged(&moot("T", Kind::Truth, "reason"), "yes")
-                && !judged(&moot("T", Kind::Truth, "reason"), "2")
+            judged(&moot("T", IgnoredValueKind::Truth, "reason"), "yes")
+                && !judged(&moot("T", IgnoredValueKind::Truth, "reason"), "2")
         );
         assert!(
-            judged(&moot("T", Kind::Time, "reason"), "2ms")
-                && !judged(&moot("T", Kind::Time, "reason"), "2x")
+            judged(&moot("T", IgnoredValueKind::Time, "reason"), "2ms")
+                && !judged(&moot("T", IgnoredValueKind::Time, "reason"), "2x")
         );
     }
 

@@ -17,12 +17,12 @@ use std::cmp::Reverse;
 use millstream_ir::{Block, Function, Inst, Op, Prov, Size, Type, Value, ValueDef};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::graph::Port;
+use crate::graph::ElementPort;
 use crate::packet::{FIRST_NOTE, NOTE_NAMES, NOTE_SIZES, NOTES, TYPES};
 
 /// Use of an annotation by a program.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Annotation {
+pub struct AnnotationUsage {
     /// Its name.
     pub name: &'static str,
     /// Bytes of its value.
@@ -43,7 +43,7 @@ pub struct Annotation {
 
 /// A field of the packet's context, which whoever receives the packet fills in.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Field {
+pub struct ContextField {
     /// Its offset in `struct xdp_md`, in bytes; a word.
     pub offset: i32,
     /// Instructions that read it for others to look at.
@@ -52,13 +52,13 @@ pub struct Field {
 
 /// Data that a program keeps of a packet beside its bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Layout {
+pub struct MetadataUsage {
     /// Inputs of elements that packets can reach.
     pub inputs: usize,
     /// Of the context.
-    pub fields: Vec<Field>,
+    pub fields: Vec<ContextField>,
     /// All annotations, most looked-at first.
-    pub annotations: Vec<Annotation>,
+    pub annotations: Vec<AnnotationUsage>,
     /// Bytes of the buffer of a packet that waits; 0 if none does.
     pub kept: u32,
     /// Inputs at which packets go on that have waited.
@@ -84,22 +84,22 @@ const WORD: u32 = 4;
 
 /// Data that is kept of a packet that waits.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct MetadataLayout {
     /// The number of the input at which it goes on: its size, and where it is.
     pub(crate) number: (Size, i32),
     /// Annotations: which, their sizes, and where they are.
     pub(crate) notes: Vec<(usize, Size, i32)>,
     pub(crate) bytes: u32,
     /// Which of them are looked at behind an input; all, where it is not said.
-    later: FxHashMap<Port, [bool; NOTES]>,
+    later: FxHashMap<ElementPort, [bool; NOTES]>,
 }
 
 /// A packet that waits: the input at which it goes on, and the values of its annotations.
-pub(crate) type Held = (Port, [Value; NOTES]);
+pub(crate) type HeldPacket = (ElementPort, [Value; NOTES]);
 
-impl Kept {
+impl MetadataLayout {
     /// These annotations, most looked-at first, of packets that go on at so many inputs.
-    pub(crate) fn packed(notes: &[usize], inputs: usize, later: FxHashMap<Port, [bool; NOTES]>) -> Kept {
+    pub(crate) fn packed(notes: &[usize], inputs: usize, later: FxHashMap<ElementPort, [bool; NOTES]>) -> MetadataLayout {
         let number = match inputs {
             0..=0x100 => Size::B,
             0x101..=0x1_0000 => Size::H,
@@ -109,7 +109,7 @@ impl Kept {
         // The number is read first.
         let mut all: Vec<(Option<usize>, Size)> = [(None, number)].into_iter().chain(each).collect();
         all.sort_by_key(|(_, size)| Reverse(size.bytes()));
-        let mut kept = Kept { number: (number, 0), notes: Vec::new(), bytes: 0, later };
+        let mut kept = MetadataLayout { number: (number, 0), notes: Vec::new(), bytes: 0, later };
         for (note, size) in all {
             let at = kept.bytes as i32;
             match note {
@@ -123,22 +123,22 @@ impl Kept {
     }
 
     /// No annotations.
-    pub(crate) fn nothing() -> Kept {
-        Kept { number: (Size::W, 0), notes: Vec::new(), bytes: WORD, later: FxHashMap::default() }
+    pub(crate) fn nothing() -> MetadataLayout {
+        MetadataLayout { number: (Size::W, 0), notes: Vec::new(), bytes: WORD, later: FxHashMap::default() }
     }
 
     /// Returns true if an annotation is used behind an input.
-    pub(crate) fn is_for(&self, input: Port, note: usize) -> bool {
+    pub(crate) fn is_live_at(&self, input: ElementPort, note: usize) -> bool {
         self.later.get(&input).is_none_or(|notes| notes[note])
     }
 }
 
 /// Values that are looked at.
-struct Looked(FxHashSet<Value>);
+struct ObservedValues(FxHashSet<Value>);
 
-impl Looked {
+impl ObservedValues {
     /// Those that code looks at, and others.
-    fn at(func: &Function, others: impl IntoIterator<Item = Value>) -> Looked {
+    fn at(func: &Function, others: impl IntoIterator<Item = Value>) -> ObservedValues {
         let mut into: FxHashMap<Block, Vec<(Block, usize)>> = FxHashMap::default();
         let mut open: Vec<Value> = others.into_iter().collect();
         for &block in &func.layout {
@@ -168,7 +168,7 @@ impl Looked {
                 }
             }
         }
-        Looked(found)
+        ObservedValues(found)
     }
 }
 
@@ -179,14 +179,14 @@ fn notes(func: &Function, block: Block) -> &[Value] {
 
 /// Annotations to keep, by code that keeps none: those that are used behind these inputs, at which packets go
 /// on that have waited. A packet that waits once more keeps for the second wait the same as for the first.
-pub(crate) fn needed_later(func: &Function, inputs: &[(Port, Block)], held: &[Held]) -> Kept {
-    let mut later: FxHashMap<Port, [bool; NOTES]> = FxHashMap::default();
+pub(crate) fn live_annotations(func: &Function, inputs: &[(ElementPort, Block)], held: &[HeldPacket]) -> MetadataLayout {
+    let mut later: FxHashMap<ElementPort, [bool; NOTES]> = FxHashMap::default();
     loop {
         let again = held.iter().flat_map(|(port, values)| {
             let needed = later.get(port).copied().unwrap_or_default();
             values.iter().zip(needed).filter(|(_, needed)| *needed).map(|(value, _)| *value)
         });
-        let looked = Looked::at(func, again.collect::<Vec<_>>());
+        let looked = ObservedValues::at(func, again.collect::<Vec<_>>());
         let needed = |block| {
             let mut needed = [false; NOTES];
             for (needed, value) in needed.iter_mut().zip(notes(func, block)) {
@@ -204,8 +204,8 @@ pub(crate) fn needed_later(func: &Function, inputs: &[(Port, Block)], held: &[He
     let mut all: Vec<usize> = (0..NOTES).filter(|&note| later.values().any(|needed| needed[note])).collect();
     all.sort_by_key(|&note| (Reverse(uses[note]), note));
     match all.is_empty() {
-        true => Kept::nothing(),
-        false => Kept::packed(&all, inputs.len(), later),
+        true => MetadataLayout::nothing(),
+        false => MetadataLayout::packed(&all, inputs.len(), later),
     }
 }
 
@@ -228,36 +228,36 @@ fn uses(func: &Function, blocks: &[Block]) -> [usize; NOTES] {
 
 /// Knowledge about a block's parameter.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Known {
+enum ConstantLattice {
     Nothing,
     Constant(i64),
     Varies,
 }
 
-impl Known {
-    fn and(self, other: Known) -> Known {
+impl ConstantLattice {
+    fn and(self, other: ConstantLattice) -> ConstantLattice {
         match (self, other) {
-            (Known::Nothing, known) | (known, Known::Nothing) => known,
+            (ConstantLattice::Nothing, known) | (known, ConstantLattice::Nothing) => known,
             (a, b) if a == b => a,
-            _ => Known::Varies,
+            _ => ConstantLattice::Varies,
         }
     }
 }
 
 /// Parameters that have one constant on all ways.
-fn constants(func: &Function) -> FxHashMap<Value, Known> {
-    let mut known: FxHashMap<Value, Known> = FxHashMap::default();
+fn constants(func: &Function) -> FxHashMap<Value, ConstantLattice> {
+    let mut known: FxHashMap<Value, ConstantLattice> = FxHashMap::default();
     let mut changed = true;
     while changed {
         changed = false;
         for target in func.layout.iter().flat_map(|&block| func.targets(block)) {
             for (&arg, &param) in target.args.iter().zip(&func.blocks[target.block].params) {
                 let new = match (func.as_const(arg), func.defs[arg]) {
-                    (Some(value), _) => Known::Constant(value),
-                    (None, ValueDef::Param(..)) => known.get(&arg).copied().unwrap_or(Known::Nothing),
-                    _ => Known::Varies,
+                    (Some(value), _) => ConstantLattice::Constant(value),
+                    (None, ValueDef::Param(..)) => known.get(&arg).copied().unwrap_or(ConstantLattice::Nothing),
+                    _ => ConstantLattice::Varies,
                 };
-                let before = known.get(&param).copied().unwrap_or(Known::Nothing);
+                let before = known.get(&param).copied().unwrap_or(ConstantLattice::Nothing);
                 let after = before.and(new);
                 changed |= after != before;
                 known.insert(param, after);
@@ -269,14 +269,14 @@ fn constants(func: &Function) -> FxHashMap<Value, Known> {
 
 /// The layout of a program with these blocks as its elements' inputs, which keeps these annotations of
 /// packets that go on at `resumptions`.
-pub(crate) fn layout(func: &Function, inputs: &[Block], kept: &Kept, resumptions: &[Port]) -> Layout {
-    let (looked, known, uses) = (Looked::at(func, []), constants(func), uses(func, inputs));
+pub(crate) fn layout(func: &Function, inputs: &[Block], kept: &MetadataLayout, resumptions: &[ElementPort]) -> MetadataUsage {
+    let (looked, known, uses) = (ObservedValues::at(func, []), constants(func), uses(func, inputs));
     let annotation = |note: usize| {
         let values = inputs.iter().filter_map(|&block| notes(func, block).get(note));
         let live: Vec<&Value> = values.filter(|value| looked.0.contains(*value)).collect();
-        let constant = |value: &&&Value| matches!(known.get(**value), Some(Known::Constant(_)));
+        let constant = |value: &&&Value| matches!(known.get(**value), Some(ConstantLattice::Constant(_)));
         let place = kept.notes.iter().find(|(kept, ..)| *kept == note);
-        Annotation {
+        AnnotationUsage {
             name: NOTE_NAMES[note],
             bytes: match TYPES[FIRST_NOTE + note] {
                 Type::I1 => 1,
@@ -287,19 +287,19 @@ pub(crate) fn layout(func: &Function, inputs: &[Block], kept: &Kept, resumptions
             constant: live.iter().filter(constant).count(),
             kept_at: place.map(|(_, _, at)| *at as u32),
             kept_bytes: place.map_or(0, |(_, size, _)| size.bytes()),
-            kept_for: resumptions.iter().filter(|port| place.is_some() && kept.is_for(**port, note)).count(),
+            kept_for: resumptions.iter().filter(|port| place.is_some() && kept.is_live_at(**port, note)).count(),
         }
     };
-    let mut annotations: Vec<Annotation> = (0..NOTES).map(annotation).collect();
+    let mut annotations: Vec<AnnotationUsage> = (0..NOTES).map(annotation).collect();
     annotations.sort_by_key(|a| Reverse((a.live > 0, a.uses)));
-    let fields = FIELDS.map(|offset| Field { offset, reads: reads(func, &looked, offset) });
+    let fields = FIELDS.map(|offset| ContextField { offset, reads: reads(func, &looked, offset) });
     let kept = if resumptions.is_empty() { 0 } else { kept.bytes };
     let resumptions = resumptions.len();
-    Layout { inputs: inputs.len(), fields: fields.to_vec(), annotations, kept, resumptions }
+    MetadataUsage { inputs: inputs.len(), fields: fields.to_vec(), annotations, kept, resumptions }
 }
 
 /// Loads of a field of the context that somebody looks at.
-fn reads(func: &Function, looked: &Looked, field: i32) -> usize {
+fn reads(func: &Function, looked: &ObservedValues, field: i32) -> usize {
     let is_read = |inst: Inst| {
         let data = &func.insts[inst];
         let (Op::Load { offset, .. }, Some(base)) = (&data.op, data.args.first()) else { return false };

@@ -3,7 +3,7 @@
 //! The meaning of a left parenthesis depends on the token before it, so the parser asks for a configuration
 //! string where it expects one. Source: click(5), "Lexical issues".
 
-use crate::error::{Error, Span};
+use crate::error::{Error, ConfigSpan};
 
 /// A token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,22 +73,22 @@ impl<'t> Lexer<'t> {
     fn comment(&mut self) -> Result<(), Error> {
         let from = self.at;
         self.at = comment_end(self.bytes(), from)
-            .ok_or_else(|| Error::new(Span { start: from, end: from + 2 }, "a comment without an end"))?;
+            .ok_or_else(|| Error::new(ConfigSpan { start: from, end: from + 2 }, "a comment without an end"))?;
         Ok(())
     }
 
     /// The next token and its place.
-    pub(crate) fn next(&mut self) -> Result<(Token<'t>, Span), Error> {
+    pub(crate) fn next(&mut self) -> Result<(Token<'t>, ConfigSpan), Error> {
         self.skip()?;
         let start = self.at;
-        let Some(byte) = self.byte(0) else { return Ok((Token::End, Span { start, end: start })) };
+        let Some(byte) = self.byte(0) else { return Ok((Token::End, ConfigSpan { start, end: start })) };
         let token = if in_word(byte) {
             self.word()
         } else if byte == b'$' {
             self.at += 1;
             let name = self.word_of(|b| b.is_ascii_alphanumeric() || b == b'_');
             if name.is_empty() {
-                return Err(Error::new(Span { start, end: self.at }, "a `$` without a name behind it"));
+                return Err(Error::new(ConfigSpan { start, end: self.at }, "a `$` without a name behind it"));
             }
             Token::Variable(name)
         } else {
@@ -97,13 +97,13 @@ impl<'t> Lexer<'t> {
             let mark = MARKS.iter().chain([&"-"]).find(|mark| rest.starts_with(**mark));
             let Some(mark) = mark else {
                 let character = rest.chars().next().map_or(1, char::len_utf8);
-                let span = Span { start, end: start + character };
+                let span = ConfigSpan { start, end: start + character };
                 return Err(Error::new(span, "a character that begins nothing"));
             };
             self.at += mark.len();
             Token::Mark(mark)
         };
-        Ok((token, Span { start, end: self.at }))
+        Ok((token, ConfigSpan { start, end: self.at }))
     }
 
     fn word_of(&mut self, in_word: impl Fn(u8) -> bool) -> &'t str {
@@ -127,14 +127,14 @@ impl<'t> Lexer<'t> {
     }
 
     /// The text behind a left parenthesis that was just read, up to the one that balances it.
-    pub(crate) fn config(&mut self) -> Result<(&'t str, Span), Error> {
+    pub(crate) fn config(&mut self) -> Result<(&'t str, ConfigSpan), Error> {
         let start = self.at;
         let mut depth = 0usize;
         while let Some(byte) = self.byte(0) {
             match byte {
                 b'(' => depth += 1,
                 b')' if depth == 0 => {
-                    let span = Span { start, end: self.at };
+                    let span = ConfigSpan { start, end: self.at };
                     self.at += 1;
                     return Ok((&self.text[start..span.end], span));
                 }
@@ -143,7 +143,7 @@ impl<'t> Lexer<'t> {
             }
             self.at = step(self.bytes(), self.at);
         }
-        let span = Span { start: start.saturating_sub(1), end: start };
+        let span = ConfigSpan { start: start.saturating_sub(1), end: start };
         Err(Error::new(span, "a configuration string without its closing parenthesis"))
     }
 }

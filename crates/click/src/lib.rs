@@ -12,20 +12,20 @@
 //! connections, nothing panics, and the generated code accesses no byte outside of a packet, whatever the
 //! packet.
 
-mod about;
+mod default_handlers;
 mod arguments;
 pub mod ast;
 mod build;
-mod carry;
+mod hot_swap;
 mod class;
 mod compile;
 mod config;
-mod copies;
+mod copy_bound;
 mod elements;
 mod error;
 mod flatten;
-mod foreign;
-mod general;
+mod bpf_program;
+mod ablation;
 mod graph;
 mod handlers;
 mod keyword;
@@ -35,30 +35,30 @@ mod packet;
 mod parse;
 mod printing;
 mod reference;
-mod refused;
+mod unsupported;
 mod resolve;
 mod script;
 mod sketch;
 mod tables;
-mod waits;
+mod queueing;
 
 pub use arguments::{ether_text, ip_text, ip6_text, prefix_text, prefix6_text};
 pub use compile::{
-    Drop, Entry, Gate, Named, Program, QUEUE, Recording, STATE, Source, SourceEnd, Target, compile,
+    DropCounter, InitialEntry, SourceControl, ElementInfo, ClickProgram, QUEUE, CaptureOptions, STATE, GraphSource, SourceEnd, GraphSink, compile,
     compile_for, compile_with,
 };
-pub use config::{Text, decoded};
+pub use config::{SpannedText, decoded};
 pub use elements::{bridge_text, capture_files, time};
-pub use error::{Error, Span, nearest};
+pub use error::{Error, ConfigSpan, nearest};
 pub use flatten::flatten;
-pub use foreign::{Foreign, ReadObject};
-pub use general::General;
-pub use graph::{Capture, Connection, Element, Graph, Interface, Port};
-pub use handlers::{Access, Bits, Form, Handler, Ratio, SETTINGS, Takes, Verb, Writers};
-pub use layout::{Annotation, Field, Layout};
+pub use bpf_program::{BpfElementProgram, ReadObject};
+pub use ablation::Ablations;
+pub use graph::{CaptureInfo, ElementConnection, Element, Graph, HostInterface, ElementPort};
+pub use handlers::{HandlerAccess, SettingBits, TableFormat, Handler, StateRatio, SETTINGS, SettingType, TableOperation, HandlerWriters};
+pub use layout::{AnnotationUsage, ContextField, MetadataUsage};
 pub use parse::parse;
-pub use printing::{Contents, IpForm, PRINTS, PrintForm, Printer, chatter, printed};
+pub use printing::{PayloadFormat, IpForm, PRINTS, PrintForm, PacketPrinter, chatter, printed};
 pub use reference::reference;
-pub use script::{Call, Goal, Script, ScriptKind, Step, unquoted};
-pub use sketch::{Flow, Sketch};
-pub use waits::{Beat, Burst, Lane, Number, Pace, Part, Queued, Sender, Server, Turns, Waits};
+pub use script::{ScriptCall, JumpTarget, Script, ScriptKind, ScriptStep, unquoted};
+pub use sketch::{FlowKey, FlowSketch};
+pub use queueing::{SourceSchedule, TokenBucketSize, ElementQueue, TimingParameter, ShapingPolicy, ByteRange, QueueProperties, SourceTiming, QueueServer, PullScheduler, QueueingNetwork};

@@ -7,7 +7,7 @@ use millstream_ir::{Prov, Size, Type, Value};
 
 /// An annotation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Note {
+pub(crate) enum Annotation {
     /// The network header; meaningful if [`Note::HasNetwork`].
     Network,
     /// True if the network header was set.
@@ -33,8 +33,8 @@ pub(crate) enum Note {
 }
 
 /// The four words of a destination of IPv6.
-pub(crate) const DESTINATION6: [Note; 4] =
-    [Note::Destination, Note::Destination2, Note::Destination3, Note::Destination4];
+pub(crate) const DESTINATION6: [Annotation; 4] =
+    [Annotation::Destination, Annotation::Destination2, Annotation::Destination3, Annotation::Destination4];
 
 /// To this host, or not known.
 pub(crate) const HOST: i64 = 0;
@@ -103,7 +103,7 @@ pub(crate) const NOTE_SIZES: [Size; NOTES] = [
 
 /// A packet.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Packet {
+pub(crate) struct PacketValues {
     /// Its descriptor.
     pub(crate) handle: Value,
     /// The first byte.
@@ -113,14 +113,14 @@ pub(crate) struct Packet {
     pub(crate) notes: [Value; NOTES],
 }
 
-impl Packet {
+impl PacketValues {
     /// Of its values in order.
     ///
     /// # Panics
     /// If there are not as many as [`TYPES`].
-    pub(crate) fn of(values: &[Value]) -> Packet {
+    pub(crate) fn of(values: &[Value]) -> PacketValues {
         let notes = values[FIRST_NOTE..].try_into().expect("as many values as a packet has");
-        Packet { handle: values[0], data: values[1], end: values[2], notes }
+        PacketValues { handle: values[0], data: values[1], end: values[2], notes }
     }
 
     /// Its values.
@@ -132,7 +132,7 @@ impl Packet {
     }
 
     /// An annotation.
-    pub(crate) fn note(&self, note: Note) -> Value {
+    pub(crate) fn note(&self, note: Annotation) -> Value {
         self.notes[note as usize]
     }
 
@@ -142,17 +142,17 @@ impl Packet {
     }
 
     /// With a destination of IPv6.
-    pub(crate) fn bound_for(self, words: [Value; 4]) -> Packet {
+    pub(crate) fn bound_for(self, words: [Value; 4]) -> PacketValues {
         DESTINATION6.into_iter().zip(words).fold(self, |packet, (note, word)| packet.with(note, word))
     }
 
     /// With other bounds.
-    pub(crate) fn bounded(self, data: Value, end: Value) -> Packet {
-        Packet { data, end, ..self }
+    pub(crate) fn bounded(self, data: Value, end: Value) -> PacketValues {
+        PacketValues { data, end, ..self }
     }
 
     /// With an annotation set.
-    pub(crate) fn with(mut self, note: Note, value: Value) -> Packet {
+    pub(crate) fn with(mut self, note: Annotation, value: Value) -> PacketValues {
         self.notes[note as usize] = value;
         self
     }

@@ -1,7 +1,7 @@
 //! Reads configurations. Source: click(5).
 
-use crate::ast::{Alternative, Arrow, Class, Endpoint, Name, Parameter, Statement, What, Where};
-use crate::error::{Error, Span};
+use crate::ast::{CompoundOverload, ArrowKind, ClassExpr, ConnectionEndpoint, SpannedName, FormalParameter, Statement, ElementRef, IgnoredSpan};
+use crate::error::{Error, ConfigSpan};
 use crate::lex::{Lexer, Token};
 
 /// Braces and groups inside each other, at most.
@@ -17,7 +17,7 @@ const KEYWORDS: [&str; 4] = ["elementclass", "define", "require", "provide"];
 /// The first thing that is no statement.
 pub fn parse(text: &str) -> Result<Vec<Statement>, Error> {
     let mut parser =
-        Parser { lexer: Lexer::new(text), now: (Token::End, Span::default()), before: 0, depth: 0 };
+        ConfigParser { lexer: Lexer::new(text), now: (Token::End, ConfigSpan::default()), before: 0, depth: 0 };
     parser.advance()?;
     let statements = parser.statements()?;
     match parser.now.0 {
@@ -26,15 +26,15 @@ pub fn parse(text: &str) -> Result<Vec<Statement>, Error> {
     }
 }
 
-struct Parser<'t> {
+struct ConfigParser<'t> {
     lexer: Lexer<'t>,
-    now: (Token<'t>, Span),
+    now: (Token<'t>, ConfigSpan),
     /// End of the previous token.
     before: usize,
     depth: u32,
 }
 
-impl<'t> Parser<'t> {
+impl<'t> ConfigParser<'t> {
     fn advance(&mut self) -> Result<(), Error> {
         self.before = self.now.1.end;
         self.now = self.lexer.next()?;
@@ -61,9 +61,9 @@ impl<'t> Parser<'t> {
         Error::new(self.now.1, format!("expected {expected}, found {}", self.now.0.describe()))
     }
 
-    fn word(&mut self, what: &str) -> Result<Name, Error> {
+    fn word(&mut self, what: &str) -> Result<SpannedName, Error> {
         let Token::Word(text) = self.now.0 else { return Err(self.unexpected(what)) };
-        let name = Name { text: text.to_owned(), span: self.now.1 };
+        let name = SpannedName { text: text.to_owned(), span: self.now.1 };
         if text.split('/').any(|part| part.bytes().all(|b| b.is_ascii_digit())) {
             return Err(Error::new(name.span, format!("`{text}` is no name: a part of it is a number")));
         }
@@ -75,14 +75,14 @@ impl<'t> Parser<'t> {
     }
 
     /// The configuration string, if a parenthesis is next.
-    fn config(&mut self) -> Result<Option<Name>, Error> {
+    fn config(&mut self) -> Result<Option<SpannedName>, Error> {
         if !self.is("(") {
             return Ok(None);
         }
         let (text, span) = self.lexer.config()?;
         self.now.1.end = span.end + 1;
         self.advance()?;
-        Ok(Some(Name { text: text.to_owned(), span }))
+        Ok(Some(SpannedName { text: text.to_owned(), span }))
     }
 
     fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
@@ -126,8 +126,8 @@ impl<'t> Parser<'t> {
         self.advance()?;
         let name = self.word("the name of the class")?;
         let class = match self.now.0 {
-            Token::Mark("{") => Class::Compound(self.alternatives()?, None),
-            _ => Class::Named(self.word("`{` or the name of a class")?, None),
+            Token::Mark("{") => ClassExpr::Compound(self.alternatives()?, None),
+            _ => ClassExpr::Named(self.word("`{` or the name of a class")?, None),
         };
         Ok(Statement::Class { name, class })
     }
@@ -137,14 +137,14 @@ impl<'t> Parser<'t> {
         let mut rest = Vec::new();
         loop {
             let arrow = match self.now.0 {
-                Token::Mark("->") => Arrow::One,
-                Token::Mark("=>") => Arrow::Many,
+                Token::Mark("->") => ArrowKind::One,
+                Token::Mark("=>") => ArrowKind::Many,
                 _ => break,
             };
             self.advance()?;
             rest.push((arrow, self.endpoints()?));
         }
-        let bare = |e: &Endpoint| e.what == What::Implied;
+        let bare = |e: &ConnectionEndpoint| e.what == ElementRef::Implied;
         if let Some(end) = first.iter().find(|e| rest.is_empty() && bare(e)) {
             return Err(Error::new(
                 end.span.0,
@@ -158,7 +158,7 @@ impl<'t> Parser<'t> {
         Ok(Statement::Connection { first, rest })
     }
 
-    fn endpoints(&mut self) -> Result<Vec<Endpoint>, Error> {
+    fn endpoints(&mut self) -> Result<Vec<ConnectionEndpoint>, Error> {
         let mut all = vec![self.endpoint()?];
         while self.take(",")? {
             all.push(self.endpoint()?);
@@ -166,59 +166,59 @@ impl<'t> Parser<'t> {
         Ok(all)
     }
 
-    fn endpoint(&mut self) -> Result<Endpoint, Error> {
+    fn endpoint(&mut self) -> Result<ConnectionEndpoint, Error> {
         let start = self.now.1;
         let inputs = self.ports()?;
         let what = self.what()?;
         // Ports of an element that is not named are those of `input` or `output`: one list.
-        let outputs = if what == What::Implied { None } else { self.ports()? };
-        let end = if what == What::Implied { start.end } else { self.before };
-        Ok(Endpoint { inputs, what, outputs, span: Where(Span { start: start.start, end }) })
+        let outputs = if what == ElementRef::Implied { None } else { self.ports()? };
+        let end = if what == ElementRef::Implied { start.end } else { self.before };
+        Ok(ConnectionEndpoint { inputs, what, outputs, span: IgnoredSpan(ConfigSpan { start: start.start, end }) })
     }
 
-    fn what(&mut self) -> Result<What, Error> {
+    fn what(&mut self) -> Result<ElementRef, Error> {
         Ok(match self.now.0 {
             Token::Word(word) if !KEYWORDS.contains(&word) => {
                 let name = self.word("an element")?;
                 match self.now.0 {
                     Token::Mark("::") => {
                         self.advance()?;
-                        What::Declared(name, self.class()?)
+                        ElementRef::Declared(name, self.class()?)
                     }
-                    Token::Mark("(") => What::Anonymous(Class::Named(name, self.config()?)),
-                    _ => What::Word(name),
+                    Token::Mark("(") => ElementRef::Anonymous(ClassExpr::Named(name, self.config()?)),
+                    _ => ElementRef::Word(name),
                 }
             }
-            Token::Mark("{") => What::Anonymous(self.class()?),
+            Token::Mark("{") => ElementRef::Anonymous(self.class()?),
             Token::Mark("(") => {
                 self.advance()?;
                 let statements = self.nested(Self::statements)?;
                 self.expect(")")?;
-                What::Group(statements)
+                ElementRef::Group(statements)
             }
-            _ => What::Implied,
+            _ => ElementRef::Implied,
         })
     }
 
-    fn class(&mut self) -> Result<Class, Error> {
+    fn class(&mut self) -> Result<ClassExpr, Error> {
         match self.now.0 {
             Token::Mark("{") => {
                 let alternatives = self.alternatives()?;
-                Ok(Class::Compound(alternatives, self.config()?))
+                Ok(ClassExpr::Compound(alternatives, self.config()?))
             }
             _ => {
                 let name = self.word("an element class")?;
-                Ok(Class::Named(name, self.config()?))
+                Ok(ClassExpr::Named(name, self.config()?))
             }
         }
     }
 
-    fn alternatives(&mut self) -> Result<Vec<Alternative>, Error> {
+    fn alternatives(&mut self) -> Result<Vec<CompoundOverload>, Error> {
         self.expect("{")?;
         let mut all = Vec::new();
         loop {
             if self.take("...")? {
-                all.push(Alternative::Before);
+                all.push(CompoundOverload::Before);
             } else {
                 all.push(self.nested(Self::alternative)?);
             }
@@ -229,7 +229,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    fn alternative(&mut self) -> Result<Alternative, Error> {
+    fn alternative(&mut self) -> Result<CompoundOverload, Error> {
         let mut parameters = Vec::new();
         if self.starts_parameters()? {
             while !self.take("|")? {
@@ -239,7 +239,7 @@ impl<'t> Parser<'t> {
                 }
             }
         }
-        Ok(Alternative::Body { parameters, statements: self.statements()? })
+        Ok(CompoundOverload::Body { parameters, statements: self.statements()? })
     }
 
     /// Returns true if parameters come next: a bar, a variable, or a word and a variable.
@@ -254,7 +254,7 @@ impl<'t> Parser<'t> {
         })
     }
 
-    fn parameter(&mut self) -> Result<Parameter, Error> {
+    fn parameter(&mut self) -> Result<FormalParameter, Error> {
         let keyword = match self.now.0 {
             Token::Word(word) => {
                 self.advance()?;
@@ -265,9 +265,9 @@ impl<'t> Parser<'t> {
         let Token::Variable(text) = self.now.0 else {
             return Err(self.unexpected("a parameter like `$name`"));
         };
-        let variable = Name { text: text.to_owned(), span: self.now.1 };
+        let variable = SpannedName { text: text.to_owned(), span: self.now.1 };
         self.advance()?;
-        Ok(Parameter { keyword, variable })
+        Ok(FormalParameter { keyword, variable })
     }
 
     /// A list of ports in brackets, if one is next.

@@ -23,7 +23,7 @@ const ETHER_ARP: usize = 28;
 
 /// Form in which the bytes of packets are printed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub enum Contents {
+pub enum PayloadFormat {
     /// Not at all.
     #[default]
     None,
@@ -37,7 +37,7 @@ pub enum Contents {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct IpForm {
     /// The bytes.
-    pub contents: Contents,
+    pub contents: PayloadFormat,
     /// These from behind the transport header on.
     pub payload: bool,
     /// Number of bytes; without a limit if negative.
@@ -68,7 +68,7 @@ pub enum PrintForm {
     /// `Print`: length and bytes.
     Packet {
         /// The bytes.
-        contents: Contents,
+        contents: PayloadFormat,
         /// Number of bytes; without a limit if negative.
         most: i64,
         /// When the packet came.
@@ -89,7 +89,7 @@ pub enum PrintForm {
 
 /// An element that prints.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Printer {
+pub struct PacketPrinter {
     /// Text in front, if any.
     pub label: Vec<u8>,
     /// Parts of the packet that it prints.
@@ -99,7 +99,7 @@ pub struct Printer {
 }
 
 /// A packet as code has written it down.
-struct Record<'r> {
+struct PrintRecord<'r> {
     cpu: u64,
     /// Offset of the network header in `bytes`.
     network: Option<usize>,
@@ -114,7 +114,7 @@ struct Record<'r> {
 }
 
 /// The number of the printer that a record is for, and the record.
-fn parsed(record: &[u8]) -> Option<(usize, Record<'_>)> {
+fn parsed(record: &[u8]) -> Option<(usize, PrintRecord<'_>)> {
     let (words, bytes) = record.split_at_checked(8 * WORDS)?;
     let word = |at: usize| words[8 * at..].first_chunk().map_or(0, |word| i64::from_ne_bytes(*word));
     let [number, cpu, distance, length, data, paint, tag] = [0, 1, 2, 3, 4, 5, 6].map(word);
@@ -122,12 +122,12 @@ fn parsed(record: &[u8]) -> Option<(usize, Record<'_>)> {
     let network = if distance == NO_NETWORK { None } else { data.checked_add_signed(distance as isize) };
     let length = usize::try_from(length).ok()?;
     let record =
-        Record { cpu: cpu as u64, network, length, paint: paint as u64, tag: tag as u64, data, bytes };
+        PrintRecord { cpu: cpu as u64, network, length, paint: paint as u64, tag: tag as u64, data, bytes };
     Some((usize::try_from(number).ok()?, record))
 }
 
 /// The text that the printer of a record prints at a time in nanoseconds, and which printer that is.
-pub fn printed<'p>(printers: &'p [Printer], record: &[u8], time: u64) -> Option<(&'p Printer, Vec<u8>)> {
+pub fn printed<'p>(printers: &'p [PacketPrinter], record: &[u8], time: u64) -> Option<(&'p PacketPrinter, Vec<u8>)> {
     let (number, record) = parsed(record)?;
     let printer = printers.get(number)?;
     Some((printer, printer.text(&record, time)?))
@@ -139,8 +139,8 @@ fn seconds(time: u64) -> String {
     if rest % 1_000 == 0 { format!("{seconds}.{:06}", rest / 1_000) } else { format!("{seconds}.{rest:09}") }
 }
 
-impl Printer {
-    fn text(&self, record: &Record<'_>, time: u64) -> Option<Vec<u8>> {
+impl PacketPrinter {
+    fn text(&self, record: &PrintRecord<'_>, time: u64) -> Option<Vec<u8>> {
         let labelled = |separator: &str| {
             let mut text = self.label.clone();
             if !text.is_empty() {
@@ -162,7 +162,7 @@ impl Printer {
                 }
                 text.extend(format!("{separator}{:4}", record.length).bytes());
                 let shown = first(record.packet(), most);
-                if contents != Contents::None && !shown.is_empty() {
+                if contents != PayloadFormat::None && !shown.is_empty() {
                     text.extend(b" | ");
                     text.extend(plain(contents, shown));
                 }
@@ -209,7 +209,7 @@ impl Printer {
     }
 }
 
-impl<'r> Record<'r> {
+impl<'r> PrintRecord<'r> {
     fn packet(&self) -> &'r [u8] {
         self.bytes.get(self.data..).unwrap_or_default()
     }
@@ -221,11 +221,11 @@ fn first(bytes: &[u8], most: i64) -> &[u8] {
 }
 
 /// Bytes in groups, on one line.
-fn plain(contents: Contents, bytes: &[u8]) -> Vec<u8> {
+fn plain(contents: PayloadFormat, bytes: &[u8]) -> Vec<u8> {
     let mut text = Vec::with_capacity(3 * bytes.len());
     for (at, byte) in bytes.iter().enumerate() {
         match contents {
-            Contents::Ascii => {
+            PayloadFormat::Ascii => {
                 text.extend((at % 8 == 0).then_some(b' '));
                 text.push(readable(*byte));
             }
@@ -239,9 +239,9 @@ fn plain(contents: Contents, bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Bytes in groups, on lines of their own.
-fn lines(contents: Contents, bytes: &[u8]) -> Vec<u8> {
+fn lines(contents: PayloadFormat, bytes: &[u8]) -> Vec<u8> {
     let mut text = Vec::with_capacity(4 * bytes.len());
-    let (line, group) = if contents == Contents::Ascii { (48, 8) } else { (24, 4) };
+    let (line, group) = if contents == PayloadFormat::Ascii { (48, 8) } else { (24, 4) };
     for (at, byte) in bytes.iter().enumerate() {
         match at {
             at if at % line == 0 => text.extend(b"\n  "),
@@ -249,7 +249,7 @@ fn lines(contents: Contents, bytes: &[u8]) -> Vec<u8> {
             _ => {}
         }
         match contents {
-            Contents::Ascii => text.push(readable(*byte)),
+            PayloadFormat::Ascii => text.push(readable(*byte)),
             _ => text.extend(format!("{byte:02x}").bytes()),
         }
     }
@@ -342,7 +342,7 @@ impl IpPacket<'_> {
     }
 }
 
-fn ip(form: &IpForm, record: &Record<'_>, network: usize, time: u64) -> Vec<u8> {
+fn ip(form: &IpForm, record: &PrintRecord<'_>, network: usize, time: u64) -> Vec<u8> {
     let mut text = String::new();
     if form.timestamp {
         text += &format!("{}: ", seconds(time));
@@ -386,14 +386,14 @@ fn ip(form: &IpForm, record: &Record<'_>, network: usize, time: u64) -> Vec<u8> 
         text += &format!(" (frag {id}:{bytes}@{offset}{more})");
     }
     let mut text = text.into_bytes();
-    if form.contents != Contents::None {
+    if form.contents != PayloadFormat::None {
         text.extend(lines(form.contents, first(shown(form, record, &packet), form.most)));
     }
     text
 }
 
 /// The bytes that `IPPrint` may show.
-fn shown<'r>(form: &IpForm, record: &Record<'r>, packet: &IpPacket<'r>) -> &'r [u8] {
+fn shown<'r>(form: &IpForm, record: &PrintRecord<'r>, packet: &IpPacket<'r>) -> &'r [u8] {
     if !form.payload {
         return record.packet();
     }
@@ -511,13 +511,13 @@ fn unreachable(packet: &IpPacket<'_>, code: u8) -> String {
 }
 
 /// Names of numbers.
-type Named = &'static [(u8, &'static str)];
+type NumberNames = &'static [(u8, &'static str)];
 
-fn named(names: Named, number: u8) -> Option<&'static str> {
+fn named(names: NumberNames, number: u8) -> Option<&'static str> {
     names.iter().find(|(known, _)| *known == number).map(|(_, name)| *name)
 }
 
-const PROTOCOLS: Named = &[
+const PROTOCOLS: NumberNames = &[
     (1, "icmp"),
     (2, "igmp"),
     (4, "ipip"),
@@ -527,7 +527,7 @@ const PROTOCOLS: Named = &[
     (47, "gre"),
     (132, "sctp"),
 ];
-const ICMP_TYPES: Named = &[
+const ICMP_TYPES: NumberNames = &[
     (0, "echo-reply"),
     (3, "unreachable"),
     (4, "sourcequench"),
@@ -544,7 +544,7 @@ const ICMP_TYPES: Named = &[
     (17, "maskreq"),
     (18, "maskreq-reply"),
 ];
-const UNREACHABLE: Named = &[
+const UNREACHABLE: NumberNames = &[
     (0, "net"),
     (1, "host"),
     (2, "protocol"),
@@ -564,7 +564,7 @@ const UNREACHABLE: Named = &[
 ];
 
 fn icmp_code(kind: u8, code: u8) -> Option<&'static str> {
-    let names: Named = match kind {
+    let names: NumberNames = match kind {
         3 => UNREACHABLE,
         5 => &[(0, "net"), (1, "host"), (2, "tosnet"), (3, "toshost")],
         11 => &[(0, "transit"), (1, "reassembly")],
@@ -630,12 +630,12 @@ mod tests {
     }
 
     fn text(form: PrintForm, label: &str, record: &[u8], time: u64) -> Option<String> {
-        let printer = Printer { label: label.into(), form, file: None };
+        let printer = PacketPrinter { label: label.into(), form, file: None };
         let (_, text) = printed(std::slice::from_ref(&printer), record, time)?;
         Some(String::from_utf8(text).expect("text"))
     }
 
-    fn packet(contents: Contents, most: i64) -> PrintForm {
+    fn packet(contents: PayloadFormat, most: i64) -> PrintForm {
         PrintForm::Packet { contents, most, timestamp: false, cpu: false }
     }
 
@@ -644,16 +644,16 @@ mod tests {
         let bytes: Vec<u8> = (0..30).collect();
         let of =
             |form, label: &str, bytes: &[u8]| text(form, label, &record(None, bytes), 0).expect("printed");
-        assert_eq!(of(packet(Contents::Hex, 24), "", &bytes[..1]), "   1 | 00");
+        assert_eq!(of(packet(PayloadFormat::Hex, 24), "", &bytes[..1]), "   1 | 00");
         assert_eq!(
-            of(packet(Contents::Hex, 24), "a", &bytes),
+            of(packet(PayloadFormat::Hex, 24), "a", &bytes),
             "a:   30 | 00010203 04050607 08090a0b 0c0d0e0f 10111213 14151617"
         );
-        assert_eq!(of(packet(Contents::Ascii, -1), "a", b"GET /index\r\n"), "a:   12 |  GET /ind ex..");
-        assert_eq!(of(packet(Contents::None, 24), "a", &bytes), "a:   30");
-        assert_eq!(of(packet(Contents::Hex, 0), "a", &bytes), "a:   30");
-        assert_eq!(of(packet(Contents::Hex, 24), "a b", b""), "a b:    0");
-        let all = PrintForm::Packet { contents: Contents::Hex, most: 2, timestamp: true, cpu: true };
+        assert_eq!(of(packet(PayloadFormat::Ascii, -1), "a", b"GET /index\r\n"), "a:   12 |  GET /ind ex..");
+        assert_eq!(of(packet(PayloadFormat::None, 24), "a", &bytes), "a:   30");
+        assert_eq!(of(packet(PayloadFormat::Hex, 0), "a", &bytes), "a:   30");
+        assert_eq!(of(packet(PayloadFormat::Hex, 24), "a b", b""), "a b:    0");
+        let all = PrintForm::Packet { contents: PayloadFormat::Hex, most: 2, timestamp: true, cpu: true };
         let record = record(None, &[1, 2, 3]);
         assert_eq!(text(all, "a", &record, 1_000_020_000).as_deref(), Some("a(3): 1.000020:    3 | 0102"));
         assert_eq!(text(all, "", &record, 1_000_020_001).as_deref(), Some("(3): 1.000020001:    3 | 0102"));
@@ -730,7 +730,7 @@ mod tests {
             vlan: true,
             swap: true,
             payload: true,
-            contents: Contents::Hex,
+            contents: PayloadFormat::Hex,
             most: 26,
         };
         let rest: Vec<u8> = [0, 1, 0, 2, 0, 50, 0, 0].into_iter().chain(0..42).collect();
@@ -739,7 +739,7 @@ mod tests {
             "1.000020: #0 VLAN:1280.7: id 9 ttl 64 tos 8 length 70 1.0.0.1.1 > 1.0.0.2.2: udp 50\n  \
              00010203 04050607 08090a0b 0c0d0e0f 10111213 14151617\n  1819"
         );
-        let ascii = IpForm { contents: Contents::Ascii, most: -1, ..IpForm::default() };
+        let ascii = IpForm { contents: PayloadFormat::Ascii, most: -1, ..IpForm::default() };
         let packet = header(99, 0, b"some text that is longer than that");
         assert!(ip_text(ascii, &packet).ends_with("\n  n that"), "{}", ip_text(ascii, &packet));
     }
@@ -774,7 +774,7 @@ mod tests {
 
     #[test]
     fn no_record_and_no_cut_of_a_packet_is_too_short() {
-        let form = IpForm { contents: Contents::Hex, payload: true, most: -1, ..IpForm::default() };
+        let form = IpForm { contents: PayloadFormat::Hex, payload: true, most: -1, ..IpForm::default() };
         for protocol in [1, 6, 17, 41] {
             for kind in 0..20 {
                 let whole = header(
@@ -788,7 +788,7 @@ mod tests {
                         let _ = text(PrintForm::Ip(form), "", &record, 0);
                         let _ = text(PrintForm::Ip6(Some(9)), "", &record, 0);
                         let _ = text(PrintForm::Arp { timestamp: true }, "", &record, 0);
-                        let _ = text(packet(Contents::Hex, -1), "", &record[..record.len().min(60)], 0);
+                        let _ = text(packet(PayloadFormat::Hex, -1), "", &record[..record.len().min(60)], 0);
                     }
                 }
             }

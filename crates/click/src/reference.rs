@@ -3,8 +3,8 @@
 
 use std::fmt::Write as _;
 
-use crate::class::{self, Class};
-use crate::keyword::Argument;
+use crate::class::{self, ElementClass};
+use crate::keyword::ArgumentSpec;
 
 /// Text in front of the classes.
 const BEGINNING: &str = "\
@@ -20,7 +20,7 @@ in [click.md](click.md#elements).
 
 /// The page, in Markdown.
 pub fn reference() -> String {
-    let mut all: Vec<&'static Class> = class::all().collect();
+    let mut all: Vec<&'static ElementClass> = class::all().collect();
     all.sort_by_key(|class| class.name);
     let mut out = BEGINNING.to_owned();
     let mut done: Vec<&str> = Vec::new();
@@ -38,13 +38,13 @@ pub fn reference() -> String {
 }
 
 /// Returns true if two classes have the same description.
-fn is_like(one: &Class, other: &Class) -> bool {
+fn is_like(one: &ElementClass, other: &ElementClass) -> bool {
     one.about == other.about && one.ports == other.ports && lines(one) == lines(other)
 }
 
 /// The argument of each line, and its treatment.
-fn lines(class: &Class) -> Vec<(String, String)> {
-    let line = |argument: &Argument| {
+fn lines(class: &ElementClass) -> Vec<(String, String)> {
+    let line = |argument: &ArgumentSpec| {
         let by = if argument.positional { ", also by position" } else { "" };
         (format!("{}{by}", argument.name), argument.to_string())
     };
@@ -52,7 +52,7 @@ fn lines(class: &Class) -> Vec<(String, String)> {
     class.arguments.iter().map(line).chain(rest).collect()
 }
 
-fn section(out: &mut String, class: &Class, names: &[&str]) -> std::fmt::Result {
+fn section(out: &mut String, class: &ElementClass, names: &[&str]) -> std::fmt::Result {
     let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
     writeln!(out, "\n## {}: {}\n\n{}", names.join(", "), class.ports, class.about)?;
     let lines = lines(class);

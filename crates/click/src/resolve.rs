@@ -2,16 +2,16 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::class::{self, Class, Processing, port_range, processing};
+use crate::class::{self, ElementClass, PortProcessing, port_range, processing};
 use crate::error::Error;
-use crate::graph::{Graph, Port};
-use crate::refused;
+use crate::graph::{Graph, ElementPort};
+use crate::unsupported;
 
 /// The class of each element.
 ///
 /// # Errors
 /// An error for each element whose class is not there.
-pub(crate) fn classes(graph: &Graph) -> Result<Vec<&'static Class>, Vec<Error>> {
+pub(crate) fn classes(graph: &Graph) -> Result<Vec<&'static ElementClass>, Vec<Error>> {
     let (mut all, mut errors) = (Vec::new(), Vec::new());
     for element in &graph.elements {
         match class::find(&element.class) {
@@ -20,7 +20,7 @@ pub(crate) fn classes(graph: &Graph) -> Result<Vec<&'static Class>, Vec<Error>> 
                 let names =
                     class::all().map(|c| c.name).chain(graph.elements.iter().map(|e| e.name.as_str()));
                 let names = names.filter(|n| *n != element.name && *n != element.class);
-                errors.push(match refused::why(&element.class) {
+                errors.push(match unsupported::unsupported_reason(&element.class) {
                     Some(why) => {
                         Error::new(element.span, format!("`{}` is not supported: {why}", element.class))
                     }
@@ -39,10 +39,10 @@ pub(crate) fn classes(graph: &Graph) -> Result<Vec<&'static Class>, Vec<Error>> 
 ///
 /// # Errors
 /// An error for each that is wrong.
-pub(crate) fn ports(graph: &Graph, classes: &[&'static Class]) -> Result<(), Vec<Error>> {
+pub(crate) fn ports(graph: &Graph, classes: &[&'static ElementClass]) -> Result<(), Vec<Error>> {
     let mut errors = counts(graph, classes);
     if errors.is_empty() {
-        let ways = Ways::new(graph, classes);
+        let ways = PushPullResolver::new(graph, classes);
         errors.extend(ways.conflicts(graph));
         if errors.is_empty() {
             errors.extend(ways.doubled(graph));
@@ -53,7 +53,7 @@ pub(crate) fn ports(graph: &Graph, classes: &[&'static Class]) -> Result<(), Vec
 }
 
 /// Elements with too few or too many ports, or with gaps between those that are connected.
-fn counts(graph: &Graph, classes: &[&'static Class]) -> Vec<Error> {
+fn counts(graph: &Graph, classes: &[&'static ElementClass]) -> Vec<Error> {
     let mut used = vec![[Vec::new(), Vec::new()]; graph.elements.len()];
     for c in &graph.connections {
         used[c.to.element][0].push(c.to.port);
@@ -84,27 +84,27 @@ fn counts(graph: &Graph, classes: &[&'static Class]) -> Vec<Error> {
 }
 
 /// Which way ports pass packets, agnostic ones as their neighbours say.
-pub(crate) struct Ways {
+pub(crate) struct PushPullResolver {
     /// By input or output and port: the set that it belongs to.
-    sets: FxHashMap<(bool, Port), usize>,
+    sets: FxHashMap<(bool, ElementPort), usize>,
     parents: Vec<usize>,
-    ways: Vec<Option<(Processing, Port)>>,
-    conflicts: Vec<(Port, Port)>,
+    ways: Vec<Option<(PortProcessing, ElementPort)>>,
+    conflicts: Vec<(ElementPort, ElementPort)>,
 }
 
-impl Ways {
-    pub(crate) fn new(graph: &Graph, classes: &[&'static Class]) -> Ways {
+impl PushPullResolver {
+    pub(crate) fn new(graph: &Graph, classes: &[&'static ElementClass]) -> PushPullResolver {
         let mut this =
-            Ways { sets: FxHashMap::default(), parents: Vec::new(), ways: Vec::new(), conflicts: Vec::new() };
+            PushPullResolver { sets: FxHashMap::default(), parents: Vec::new(), ways: Vec::new(), conflicts: Vec::new() };
         for (element, (class, (inputs, outputs))) in classes.iter().zip(graph.ports()).enumerate() {
             let mut agnostic = None;
             for (output, count) in [(false, inputs), (true, outputs)] {
                 for port in 0..count {
-                    let at = Port { element, port };
+                    let at = ElementPort { element, port };
                     let set = this.fresh();
                     this.sets.insert((output, at), set);
                     match processing(class, output, port) {
-                        Processing::Agnostic => {
+                        PortProcessing::Agnostic => {
                             let with = *agnostic.get_or_insert(set);
                             this.join(set, with);
                         }
@@ -139,23 +139,23 @@ impl Ways {
         if let (Some((x, p)), Some((y, q))) = (self.ways[a], self.ways[b])
             && x != y
         {
-            self.conflicts.push(if x == Processing::Push { (p, q) } else { (q, p) });
+            self.conflicts.push(if x == PortProcessing::Push { (p, q) } else { (q, p) });
         }
         self.parents[a] = b;
         self.ways[b] = self.ways[b].or(self.ways[a]);
     }
 
     /// Returns true if packets are pulled at a port. (If no element decides, they are pushed.)
-    pub(crate) fn pulls(&mut self, output: bool, port: Port) -> bool {
+    pub(crate) fn pulls(&mut self, output: bool, port: ElementPort) -> bool {
         let Some(set) = self.sets.get(&(output, port)).copied() else { return false };
         let root = self.root(set);
-        matches!(self.ways[root], Some((Processing::Pull, _)))
+        matches!(self.ways[root], Some((PortProcessing::Pull, _)))
     }
 
     /// Push ports that meet pull ports.
     fn conflicts(&self, graph: &Graph) -> Vec<Error> {
-        let name = |port: &Port| &graph.elements[port.element].name;
-        let error = |(push, pull): &(Port, Port)| {
+        let name = |port: &ElementPort| &graph.elements[port.element].name;
+        let error = |(push, pull): &(ElementPort, ElementPort)| {
             let direct = graph
                 .connections
                 .iter()
@@ -183,8 +183,8 @@ impl Ways {
         for c in &graph.connections {
             let set = self.sets[&(true, c.from)];
             let root = self.root(set);
-            let pull = matches!(self.ways[root], Some((Processing::Pull, _)));
-            let name = |port: Port| &graph.elements[port.element].name;
+            let pull = matches!(self.ways[root], Some((PortProcessing::Pull, _)));
+            let name = |port: ElementPort| &graph.elements[port.element].name;
             if !pull && outputs.insert(c.from, c.to).is_some() {
                 let message = format!("push output {} of `{}` is connected twice", c.from.port, name(c.from));
                 errors.push(Error::new(c.span, message).help("a `Tee` sends copies to several elements"));
@@ -202,7 +202,7 @@ impl Ways {
 }
 
 /// Outputs that lead back to an element on the way to them: without these the graph has no cycle.
-pub(crate) fn returns(graph: &Graph) -> FxHashSet<Port> {
+pub(crate) fn back_edges(graph: &Graph) -> FxHashSet<ElementPort> {
     let mut next = vec![Vec::new(); graph.elements.len()];
     for c in &graph.connections {
         next[c.from.element].push((c.from, c.to.element));
@@ -233,7 +233,7 @@ pub(crate) fn returns(graph: &Graph) -> FxHashSet<Port> {
 
 /// Maximum number of these elements, one behind another, on a path that takes none of the outputs in
 /// `returns`; every cycle has at least one of these outputs.
-pub(crate) fn ranks(graph: &Graph, returns: &FxHashSet<Port>, elements: &FxHashSet<usize>) -> u32 {
+pub(crate) fn longest_chain(graph: &Graph, returns: &FxHashSet<ElementPort>, elements: &FxHashSet<usize>) -> u32 {
     let mut ranks = vec![0; graph.elements.len()];
     loop {
         let before = ranks.clone();
@@ -248,7 +248,7 @@ pub(crate) fn ranks(graph: &Graph, returns: &FxHashSet<Port>, elements: &FxHashS
 }
 
 /// Cycles that a packet cannot leave: every element on it has one output at most.
-fn endless(graph: &Graph, classes: &[&'static Class]) -> Vec<Error> {
+fn endless(graph: &Graph, classes: &[&'static ElementClass]) -> Vec<Error> {
     let mut next = vec![None; graph.elements.len()];
     let ports = graph.ports();
     for c in &graph.connections {

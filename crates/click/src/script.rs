@@ -5,8 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::compile::Setup;
-use crate::config::{Text, unquote, words};
+use crate::compile::ElementSetup;
+use crate::config::{SpannedText, unquote, words};
 use crate::error::Error;
 
 /// A script.
@@ -17,12 +17,12 @@ pub struct Script {
     /// When it runs.
     pub kind: ScriptKind,
     /// Its instructions.
-    pub steps: Vec<Step>,
+    pub steps: Vec<ScriptStep>,
 }
 
 /// A script that runs whenever code says so, which counts how often that is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Call {
+pub struct ScriptCall {
     /// Offset of that count in the state.
     pub due: u32,
     /// Its place in [`crate::Program::scripts`].
@@ -42,7 +42,7 @@ pub enum ScriptKind {
 
 /// An instruction of a script.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Step {
+pub enum ScriptStep {
     /// Sets a variable; quotes of the text are taken off.
     Set {
         /// Its name.
@@ -72,7 +72,7 @@ pub enum Step {
     /// Waits until somebody steps on, so often.
     Pause(String),
     /// Goes elsewhere, if the condition is true.
-    Goto(Goal, Option<String>),
+    Goto(JumpTarget, Option<String>),
     /// Ends, with a value.
     Return(String),
     /// Ends, with a message.
@@ -81,7 +81,7 @@ pub enum Step {
 
 /// Destination of a jump in a script.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Goal {
+pub enum JumpTarget {
     /// To an instruction.
     Step(usize),
     /// To its end.
@@ -128,7 +128,7 @@ const INSTRUCTIONS: &[&str] = &[
 ];
 
 /// Reads the arguments of a script.
-pub(crate) fn script(setup: &mut Setup<'_>, usual: ScriptKind) -> Result<Script, Error> {
+pub(crate) fn script(setup: &mut ElementSetup<'_>, usual: ScriptKind) -> Result<Script, Error> {
     let kind = match setup.arguments.keyword("TYPE") {
         Some(text) => kind(&text)?,
         None => usual,
@@ -148,7 +148,7 @@ pub(crate) fn script(setup: &mut Setup<'_>, usual: ScriptKind) -> Result<Script,
     Ok(Script { element: setup.element.name.clone(), kind, steps })
 }
 
-fn kind(text: &Text) -> Result<ScriptKind, Error> {
+fn kind(text: &SpannedText) -> Result<ScriptKind, Error> {
     match text.text.as_str() {
         "ACTIVE" => Ok(ScriptKind::Active),
         "PASSIVE" => Ok(ScriptKind::Passive),
@@ -159,7 +159,7 @@ fn kind(text: &Text) -> Result<ScriptKind, Error> {
 }
 
 /// An instruction from its words, the first of which is its name.
-fn step(argument: &Text, parts: &[Text], labels: &[(String, usize)]) -> Result<Step, Error> {
+fn step(argument: &SpannedText, parts: &[SpannedText], labels: &[(String, usize)]) -> Result<ScriptStep, Error> {
     let name = &parts[0];
     let rest = argument.text[name.text.len()..].trim().to_owned();
     let needed = |what: &str| match rest.is_empty() {
@@ -173,11 +173,11 @@ fn step(argument: &Text, parts: &[Text], labels: &[(String, usize)]) -> Result<S
             })?;
             let text = rest[variable.text.len()..].trim().to_owned();
             let (unquoted, once) = (name.text.ends_with('q'), name.text.starts_with("init"));
-            Step::Set { name: variable.text.clone(), text, unquoted, once }
+            ScriptStep::Set { name: variable.text.clone(), text, unquoted, once }
         }
         "print" | "printq" | "printn" | "printnq" => {
             let (text, file) = redirected(&rest);
-            Step::Print { text, line: !name.text.starts_with("printn"), file }
+            ScriptStep::Print { text, line: !name.text.starts_with("printn"), file }
         }
         "save" | "append" => {
             let handler = parts.get(1).ok_or_else(|| {
@@ -186,24 +186,24 @@ fn step(argument: &Text, parts: &[Text], labels: &[(String, usize)]) -> Result<S
             let file = rest[handler.text.len()..].trim();
             let file = if file.is_empty() { "-" } else { file };
             let (text, file) = (handler.text.clone(), to_file(file, name.text == "append"));
-            Step::Print { text, line: true, file }
+            ScriptStep::Print { text, line: true, file }
         }
-        "read" | "readq" => Step::Read(needed("the name of a handler")?),
-        "write" | "writeq" | "call" => Step::Write(needed("the name of a handler")?),
+        "read" | "readq" => ScriptStep::Read(needed("the name of a handler")?),
+        "write" | "writeq" | "call" => ScriptStep::Write(needed("the name of a handler")?),
         // Without a time it is a pause.
-        "wait" | "wait_time" if !rest.is_empty() => Step::Wait(rest),
-        "wait" | "pause" | "wait_pause" | "wait_stop" | "wait_step" => Step::Pause(rest),
+        "wait" | "wait_time" if !rest.is_empty() => ScriptStep::Wait(rest),
+        "wait" | "pause" | "wait_pause" | "wait_stop" | "wait_step" => ScriptStep::Pause(rest),
         "goto" => {
             let label = parts.get(1).ok_or_else(|| Error::new(argument.span, "`goto` lacks a label"))?;
             let condition = rest[label.text.len()..].trim();
             let condition = (!condition.is_empty()).then(|| condition.to_owned());
-            Step::Goto(goal(label, labels)?, condition)
+            ScriptStep::Goto(goal(label, labels)?, condition)
         }
-        "loop" => Step::Goto(Goal::Step(0), None),
-        "end" | "exit" => Step::Goto(Goal::End, None),
-        "stop" => Step::Goto(Goal::Stop, None),
-        "return" | "returnq" => Step::Return(rest),
-        "error" | "errorq" => Step::Error(unquoted(&rest)),
+        "loop" => ScriptStep::Goto(JumpTarget::Step(0), None),
+        "end" | "exit" => ScriptStep::Goto(JumpTarget::End, None),
+        "stop" => ScriptStep::Goto(JumpTarget::Stop, None),
+        "return" | "returnq" => ScriptStep::Return(rest),
+        "error" | "errorq" => ScriptStep::Error(unquoted(&rest)),
         other => {
             let error = Error::new(name.span, format!("there is no instruction `{other}` in scripts here"));
             return Err(error.nearest(other, INSTRUCTIONS.iter().copied()));
@@ -230,15 +230,15 @@ fn to_file(name: &str, append: bool) -> Option<(String, bool)> {
 }
 
 /// Destination of a label. Labels of the script take precedence over those that all scripts have.
-fn goal(label: &Text, labels: &[(String, usize)]) -> Result<Goal, Error> {
+fn goal(label: &SpannedText, labels: &[(String, usize)]) -> Result<JumpTarget, Error> {
     if let Some((_, at)) = labels.iter().find(|(name, _)| *name == label.text) {
-        return Ok(Goal::Step(*at));
+        return Ok(JumpTarget::Step(*at));
     }
     match label.text.as_str() {
-        "loop" | "begin" => Ok(Goal::Step(0)),
-        "end" | "exit" => Ok(Goal::End),
-        "stop" => Ok(Goal::Stop),
-        "error" => Ok(Goal::Error),
+        "loop" | "begin" => Ok(JumpTarget::Step(0)),
+        "end" | "exit" => Ok(JumpTarget::End),
+        "stop" => Ok(JumpTarget::Stop),
+        "error" => Ok(JumpTarget::Error),
         other => Err(Error::new(label.span, format!("there is no label `{other}`"))
             .nearest(other, labels.iter().map(|(name, _)| name.as_str()))),
     }

@@ -24,7 +24,7 @@ pub(crate) const MOST_ROWS: u32 = 15;
 /// Key of a flow: addresses as they lie in the packet, source first; then ports as they lie there, or zero,
 /// and the protocol above them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Flow {
+pub struct FlowKey {
     /// Both addresses.
     pub addresses: u64,
     /// Both ports, and the protocol.
@@ -34,10 +34,10 @@ pub struct Flow {
 /// Protocols by name.
 const PROTOCOLS: [(&str, u64); 3] = [("icmp", 1), ("tcp", 6), ("udp", 17)];
 
-impl Flow {
+impl FlowKey {
     /// A flow from a text: addresses with their ports behind them, and the protocol, as in
     /// `10.0.0.1 1234 10.0.0.2 80 tcp`; the ports may be left out.
-    pub fn parse(text: &str) -> Option<Flow> {
+    pub fn parse(text: &str) -> Option<FlowKey> {
         let words: Vec<&str> = text.split_whitespace().collect();
         let (source, from, destination, to, protocol) = match words[..] {
             [source, from, destination, to, protocol] => (source, from, destination, to, protocol),
@@ -50,7 +50,7 @@ impl Flow {
         let protocol = named.or_else(|| protocol.parse::<u8>().ok().map(u64::from))?;
         let addresses = u64::from_le_bytes([addresses[0]?, addresses[1]?].concat().try_into().ok()?);
         let ports = u32::from_le_bytes([ports[0]?, ports[1]?].concat().try_into().ok()?);
-        Some(Flow { addresses, rest: u64::from(ports) | protocol << 32 })
+        Some(FlowKey { addresses, rest: u64::from(ports) | protocol << 32 })
     }
 
     /// The hash that all others are made of.
@@ -64,7 +64,7 @@ impl Flow {
     }
 }
 
-impl std::fmt::Display for Flow {
+impl std::fmt::Display for FlowKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let [a, b, c, d, e, g, h, i] = self.addresses.to_le_bytes();
         let [s1, s2, d1, d2, protocol, ..] = self.rest.to_le_bytes();
@@ -86,7 +86,7 @@ impl std::fmt::Display for Flow {
 
 /// Parameters of a sketch, and the maps that hold it: arrays, of which each worker has its own.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Sketch {
+pub struct FlowSketch {
     /// Name of the map with the counters, row by row, 64 bits each.
     pub counters: String,
     /// Name of the map with flows that may be among the largest, by their hashes: flow and estimate.
@@ -102,12 +102,12 @@ pub struct Sketch {
 
 /// Odd multiplier of a row's hash (multiply-shift: Dietzfelbinger and others, 1997).
 pub(crate) fn multiplier(row: u32) -> u64 {
-    Flow { addresses: u64::from(row) + 1, rest: 0 }.digest() | 1
+    FlowKey { addresses: u64::from(row) + 1, rest: 0 }.digest() | 1
 }
 
-impl Sketch {
+impl FlowSketch {
     /// Indexes of a flow's counters, each with true if it is subtracted from.
-    fn places(&self, flow: Flow) -> impl Iterator<Item = (u32, bool)> + '_ {
+    fn places(&self, flow: FlowKey) -> impl Iterator<Item = (u32, bool)> + '_ {
         let digest = flow.digest();
         (0..self.rows).map(move |row| {
             let hash = digest.wrapping_mul(multiplier(row));
@@ -117,7 +117,7 @@ impl Sketch {
     }
 
     /// Estimate of a flow's count, by the values of counters.
-    pub fn estimate(&self, flow: Flow, mut counter: impl FnMut(u32) -> i64) -> i64 {
+    pub fn estimate(&self, flow: FlowKey, mut counter: impl FnMut(u32) -> i64) -> i64 {
         let count = |(place, minus)| {
             let count = counter(place);
             if minus { count.wrapping_neg() } else { count }
@@ -130,13 +130,13 @@ impl Sketch {
     /// The largest of these candidates, each flow once, by their estimates, which are positive.
     pub fn largest(
         &self,
-        candidates: impl IntoIterator<Item = Flow>,
+        candidates: impl IntoIterator<Item = FlowKey>,
         mut counter: impl FnMut(u32) -> i64,
-    ) -> Vec<(i64, Flow)> {
-        let mut flows: Vec<Flow> = candidates.into_iter().collect();
+    ) -> Vec<(i64, FlowKey)> {
+        let mut flows: Vec<FlowKey> = candidates.into_iter().collect();
         flows.sort_unstable();
         flows.dedup();
-        let mut all: Vec<(i64, Flow)> =
+        let mut all: Vec<(i64, FlowKey)> =
             flows.into_iter().map(|flow| (self.estimate(flow, &mut counter), flow)).collect();
         all.retain(|(estimate, _)| *estimate > 0);
         all.sort_unstable_by_key(|(estimate, flow)| (std::cmp::Reverse(*estimate), *flow));
@@ -147,20 +147,20 @@ impl Sketch {
 
 #[cfg(test)]
 mod tests {
-    use super::Flow;
+    use super::FlowKey;
 
     #[test]
     fn flows_are_read_as_they_are_written() {
         for text in
             ["10.0.0.1 1234 192.168.0.2 80 tcp", "1.2.3.4 5 6.7.8.9 65535 udp", "1.2.3.4 0 6.7.8.9 0 47"]
         {
-            assert_eq!(Flow::parse(text).expect("a flow").to_string(), text);
+            assert_eq!(FlowKey::parse(text).expect("a flow").to_string(), text);
         }
-        assert_eq!(Flow::parse("1.2.3.4 6.7.8.9 icmp"), Flow::parse("1.2.3.4 0 6.7.8.9 0 1"));
+        assert_eq!(FlowKey::parse("1.2.3.4 6.7.8.9 icmp"), FlowKey::parse("1.2.3.4 0 6.7.8.9 0 1"));
         for wrong in
             ["", "1.2.3.4", "1.2.3.4 5 6.7.8.9 65536 udp", "1.2.3 5 6.7.8.9 1 udp", "1.2.3.4 6.7.8.9 x"]
         {
-            assert_eq!(Flow::parse(wrong), None, "{wrong}");
+            assert_eq!(FlowKey::parse(wrong), None, "{wrong}");
         }
     }
 }

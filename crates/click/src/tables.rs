@@ -6,8 +6,8 @@
 
 use millstream_ir::{Map, MapDecl};
 
-use crate::compile::{Entry, RDONLY_PROG, Setup};
-use crate::handlers::{Access, Form, Verb};
+use crate::compile::{InitialEntry, RDONLY_PROG, ElementSetup};
+use crate::handlers::{HandlerAccess, TableFormat, TableOperation};
 
 const LPM_TRIE: u32 = 11;
 /// `BPF_F_NO_PREALLOC`, which tries must have.
@@ -17,7 +17,7 @@ const ROOM: u32 = 1 << 14;
 
 /// A route.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Route<A> {
+pub(crate) struct RouteEntry<A> {
     pub(crate) address: A,
     pub(crate) bits: u32,
     /// 0 for none.
@@ -26,31 +26,31 @@ pub(crate) struct Route<A> {
 }
 
 /// Handlers of a table of routes, as Click's `IPRouteTable` has them.
-const ROUTE_HANDLERS: &[(&str, Verb)] = &[
-    ("table", Verb::List),
-    ("lookup", Verb::Find),
-    ("add", Verb::Add),
-    ("set", Verb::Set),
-    ("remove", Verb::Remove),
-    ("ctrl", Verb::Several),
-    ("flush", Verb::Clear),
+const ROUTE_HANDLERS: &[(&str, TableOperation)] = &[
+    ("table", TableOperation::List),
+    ("lookup", TableOperation::Find),
+    ("add", TableOperation::Add),
+    ("set", TableOperation::Set),
+    ("remove", TableOperation::Remove),
+    ("ctrl", TableOperation::Several),
+    ("flush", TableOperation::Clear),
 ];
 
 /// Those of prefixes that are answered for.
-const ANSWER_HANDLERS: &[(&str, Verb)] =
-    &[("table", Verb::List), ("lookup", Verb::Find), ("add", Verb::Set), ("remove", Verb::Remove)];
+const ANSWER_HANDLERS: &[(&str, TableOperation)] =
+    &[("table", TableOperation::List), ("lookup", TableOperation::Find), ("add", TableOperation::Set), ("remove", TableOperation::Remove)];
 
-impl Setup<'_> {
+impl ElementSetup<'_> {
     /// Handlers about the entries of a table.
-    pub(crate) fn table_handlers(&mut self, map: &str, form: Form, verbs: &[(&'static str, Verb)]) {
+    pub(crate) fn table_handlers(&mut self, map: &str, form: TableFormat, verbs: &[(&'static str, TableOperation)]) {
         for (name, verb) in verbs {
-            self.handler(*name, Access::Table { map: map.to_owned(), form, verb: *verb });
+            self.handler(*name, HandlerAccess::Table { map: map.to_owned(), form, verb: *verb });
         }
     }
 
     /// A table of routes, and its handlers.
-    pub(crate) fn routes(&mut self, routes: &[Route<u32>]) -> Map {
-        let entry = |route: &Route<u32>| {
+    pub(crate) fn routes(&mut self, routes: &[RouteEntry<u32>]) -> Map {
+        let entry = |route: &RouteEntry<u32>| {
             let key = [route.bits.to_le_bytes(), route.address.to_be_bytes()].concat();
             (key, [route.gateway.to_le_bytes(), route.output.to_le_bytes()].concat())
         };
@@ -58,8 +58,8 @@ impl Setup<'_> {
     }
 
     /// A table of routes of IPv6, and its handlers.
-    pub(crate) fn routes6(&mut self, routes: &[Route<u128>]) -> Map {
-        let entry = |route: &Route<u128>| {
+    pub(crate) fn routes6(&mut self, routes: &[RouteEntry<u128>]) -> Map {
+        let entry = |route: &RouteEntry<u128>| {
             let key = [&route.bits.to_le_bytes()[..], &route.address.to_be_bytes()].concat();
             let words = route.gateway.to_be_bytes();
             let gateway = words.chunks_exact(4).flat_map(|word| word.iter().rev().copied());
@@ -72,7 +72,7 @@ impl Setup<'_> {
         let may_grow = self.written(&["add", "set", "ctrl"]);
         let (name, map) = self.prefixes("routes", entries, (bytes, bytes + 4), may_grow);
         let last = self.outputs.max(1) - 1;
-        self.table_handlers(&name, Form::Routes { last, bytes }, ROUTE_HANDLERS);
+        self.table_handlers(&name, TableFormat::Routes { last, bytes }, ROUTE_HANDLERS);
         map
     }
 
@@ -83,7 +83,7 @@ impl Setup<'_> {
             (key, [&ether[..], &[0; 2]].concat())
         };
         let (name, map) = self.prefixes("answers", answers.iter().map(entry).collect(), (4, 8), true);
-        self.table_handlers(&name, Form::Answers, ANSWER_HANDLERS);
+        self.table_handlers(&name, TableFormat::Answers, ANSWER_HANDLERS);
         map
     }
 
@@ -99,7 +99,7 @@ impl Setup<'_> {
         let name = format!("{}.{what}", self.element.name);
         let held = entries.len() as u32;
         let max_entries = if may_grow { held.saturating_add(held.max(ROOM)) } else { held.max(1) };
-        let all = entries.into_iter().map(|(key, value)| Entry { map: name.clone(), key, value });
+        let all = entries.into_iter().map(|(key, value)| InitialEntry { map: name.clone(), key, value });
         self.shared.entries.extend(all);
         let map = self.shared.module.maps.push(MapDecl {
             name: name.clone(),

@@ -2,9 +2,9 @@
 //! packets see state that others have left, they run in order, and the engine reports that.
 
 use millstream_click::{compile, flatten, parse};
-use millstream_native::io::graph::{Feed, run_graph};
+use millstream_native::io::graph::{SourceFrames, run_graph};
 use millstream_native::io::steer::flow_hash;
-use millstream_native::{Classes, Engine, Options};
+use millstream_native::{BatchReordering, NativeEngine, NativeOptions};
 use millstream_programs::rng::Rng;
 
 const IP: [u8; 2] = [8, 0];
@@ -42,16 +42,16 @@ fn frames(rng: &mut Rng, count: u32, kinds: &[[u8; 2]]) -> Vec<Vec<u8>> {
 type Left = (u64, usize, Vec<u8>);
 
 /// Packets sent, in order, and the engine.
-fn sent(text: &str, schedule: &str, frames: &[Vec<u8>]) -> (Vec<Left>, Engine) {
+fn sent(text: &str, schedule: &str, frames: &[Vec<u8>]) -> (Vec<Left>, NativeEngine) {
     let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
     let program = compile(&graph).unwrap_or_else(|e| panic!("{text}: {e:?}"));
-    let options = Options { schedule: schedule.parse().expect("a schedule"), ..Options::default() };
-    let mut engine = Engine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
+    let options = NativeOptions { schedule: schedule.parse().expect("a schedule"), ..NativeOptions::default() };
+    let mut engine = NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
     for entry in &program.entries {
         assert_eq!(engine.map(&entry.map).expect("the map").update(&entry.key, &entry.value, 0, None), 0);
     }
     let mut sent = Vec::new();
-    let (batch, feeds) = (engine.batch() as usize, [Feed { frames, count: frames.len() as u64 }]);
+    let (batch, feeds) = (engine.batch() as usize, [SourceFrames { frames, count: frames.len() as u64 }]);
     run_graph(&mut engine, &feeds, program.targets.len(), batch, |p| {
         sent.push((p.number, p.output, p.bytes.to_vec()));
         Ok(())
@@ -95,7 +95,7 @@ fn packets_of_a_flow_stay_in_order_and_all_are_as_they_would_be() {
             }
             found.sort_by_key(|(number, ..)| *number);
             assert!(found == in_order, "{schedule}");
-            let state = |engine: &mut Engine| engine.map("click.state").expect("the state").get(&[0; 4]);
+            let state = |engine: &mut NativeEngine| engine.map("click.state").expect("the state").get(&[0; 4]);
             assert_eq!(state(&mut engine), state(&mut plain), "{schedule}");
         }
     }
@@ -118,7 +118,7 @@ fn where_packets_see_what_others_left_they_run_in_order_and_it_is_said() {
         let one_way = graph.starts_with("Tee");
         assert!((said.is_empty() == one_way) && said.contains(why), "{graph}: {said:?}");
         if !one_way {
-            assert_eq!(engine.schedule.schedule.classes, Classes::One);
+            assert_eq!(engine.schedule.schedule.classes, BatchReordering::One);
             assert!(found.is_sorted_by_key(|(number, ..)| *number), "{graph}");
         }
     }

@@ -4,43 +4,43 @@
 
 mod common;
 
-use millstream_click::{Program, compile, flatten, parse};
-use millstream_interp::ir::Interpreter;
-use millstream_interp::{Context, Machine};
-use millstream_native::io::graph::{Feed, run_graph};
-use millstream_native::{Classifier, Engine, Error, Options};
-use millstream_programs::firewall::{self, Action, Flavour, PortRange, Rule};
+use millstream_click::{ClickProgram, compile, flatten, parse};
+use millstream_interp::ir::IrInterpreter;
+use millstream_interp::{ContextKind, MachineState};
+use millstream_native::io::graph::{SourceFrames, run_graph};
+use millstream_native::{ClassifierTemplate, NativeEngine, NativeError, NativeOptions};
+use millstream_programs::firewall::{self, RuleAction, RuleSetKind, PortRange, FirewallRule};
 use millstream_programs::rng::Rng;
-use millstream_programs::traffic::Locality;
+use millstream_programs::traffic::FlowLocality;
 
-const TEMPLATES: [Option<Classifier>; 4] =
-    [None, Some(Classifier::Linear), Some(Classifier::Tree), Some(Classifier::Tuples)];
+const TEMPLATES: [Option<ClassifierTemplate>; 4] =
+    [None, Some(ClassifierTemplate::Linear), Some(ClassifierTemplate::Tree), Some(ClassifierTemplate::Tuples)];
 /// Outputs of elements.
 const OUTPUTS: u64 = 4;
 
 type Sent = Vec<(usize, Vec<u8>)>;
 
-fn program(text: &str) -> Program {
+fn program(text: &str) -> ClickProgram {
     let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
     let program = compile(&graph).unwrap_or_else(|e| panic!("{e:?}"));
     assert_eq!(millstream_ir::verify::verify_module(&program.module), []);
     program
 }
 
-fn interpreted(program: &Program, frames: &[Vec<u8>]) -> Sent {
-    let mut machine = Machine::new(Context::Xdp);
-    let interpreter = Interpreter::new(&program.module, &mut machine);
+fn interpreted(program: &ClickProgram, frames: &[Vec<u8>]) -> Sent {
+    let mut machine = MachineState::new(ContextKind::Xdp);
+    let interpreter = IrInterpreter::new(&program.module, &mut machine);
     let sent = common::sent(program, &interpreter, &mut machine, frames);
     sent.into_iter().map(|(port, data)| (port as usize, data)).collect()
 }
 
 /// Packets that native code with the template for the element `f` sends.
-fn native(program: &Program, template: Option<Classifier>, frames: &[Vec<u8>]) -> Result<Sent, Error> {
+fn native(program: &ClickProgram, template: Option<ClassifierTemplate>, frames: &[Vec<u8>]) -> Result<Sent, NativeError> {
     let classifiers = template.map(|template| ("f".to_owned(), template)).into_iter().collect();
-    let options = Options { classifiers, ..Options::default() };
-    let mut engine = Engine::of_module(program.module.clone(), program.entry, &options)?;
+    let options = NativeOptions { classifiers, ..NativeOptions::default() };
+    let mut engine = NativeEngine::of_module(program.module.clone(), program.entry, &options)?;
     let mut sent = Vec::new();
-    let feeds = [Feed { frames, count: frames.len() as u64 }];
+    let feeds = [SourceFrames { frames, count: frames.len() as u64 }];
     run_graph(&mut engine, &feeds, program.targets.len(), 32, |p| {
         sent.push((p.output, p.bytes.to_vec()));
         Ok(())
@@ -59,7 +59,7 @@ fn targets() -> String {
 }
 
 /// All rules in one element, and the first of them in a chain of elements with one each.
-fn both(front: &str, rules: &[(Option<u64>, String)]) -> (Program, Program) {
+fn both(front: &str, rules: &[(Option<u64>, String)]) -> (ClickProgram, ClickProgram) {
     let rule = |(output, rule): &(Option<u64>, String)| match output {
         Some(output) => format!("{output} {rule}"),
         None => format!("deny {rule}"),
@@ -77,13 +77,13 @@ fn both(front: &str, rules: &[(Option<u64>, String)]) -> (Program, Program) {
 }
 
 /// Checks that all templates send the same as the chain. Gives the number of packets.
-fn agree(one: &Program, chain: &Program, frames: &[Vec<u8>]) -> usize {
+fn agree(one: &ClickProgram, chain: &ClickProgram, frames: &[Vec<u8>]) -> usize {
     let expected = interpreted(chain, frames);
     assert_eq!(interpreted(one, frames), expected, "the table itself");
     for template in TEMPLATES {
         match native(one, template, frames) {
             Ok(sent) => assert_eq!(sent, expected, "{template:?}"),
-            Err(Error::Choose(why)) if template == Some(Classifier::Tuples) => {
+            Err(NativeError::Choose(why)) if template == Some(ClassifierTemplate::Tuples) => {
                 assert!(why.starts_with("classifier \"f\": its rules have more than"), "{why}");
             }
             Err(e) => panic!("{e}"),
@@ -285,7 +285,7 @@ fn random_patterns_of_bytes_send_what_a_chain_sends() {
 }
 
 /// A rule in Click's words.
-fn rule(rule: &Rule) -> (Option<u64>, String) {
+fn rule(rule: &FirewallRule) -> (Option<u64>, String) {
     let mut words = vec![format!("src net {} and dst net {}", rule.src, rule.dst)];
     words.extend(rule.protocol.map(|protocol| format!("ip proto {protocol}")));
     for (side, ports) in [("src", rule.src_ports), ("dst", rule.dst_ports)] {
@@ -294,30 +294,30 @@ fn rule(rule: &Rule) -> (Option<u64>, String) {
         }
     }
     let output = match rule.action {
-        Action::Accept => Some(0),
-        Action::Reject => Some(1),
-        Action::Drop => None,
+        RuleAction::Accept => Some(0),
+        RuleAction::Reject => Some(1),
+        RuleAction::Drop => None,
     };
     (output, words.join(" and "))
 }
 
 #[test]
 fn filters_of_real_size_decide_as_the_model_does() {
-    for (flavour, count) in [(Flavour::AccessList, 600), (Flavour::Firewall, 200)] {
+    for (flavour, count) in [(RuleSetKind::AccessList, 600), (RuleSetKind::Firewall, 200)] {
         let config = firewall::generate(flavour, count, 1);
-        let model = firewall::Model::new(&config);
-        let frames = firewall::flows(&config, 2_000, Locality::NONE, 2, |_| true).packets;
+        let model = firewall::FirewallModel::new(&config);
+        let frames = firewall::flows(&config, 2_000, FlowLocality::NONE, 2, |_| true).packets;
         let rules: Vec<_> = config.rules.iter().map(rule).collect();
         let (one, _) = both("MarkIPHeader(14) ->", &rules);
         let action =
             |frame: &Vec<u8>| match model.process(frame).rule.map(|at| config.rules[at as usize].action) {
-                Some(Action::Accept) => Some((0, frame.clone())),
-                Some(Action::Reject) => Some((1, frame.clone())),
+                Some(RuleAction::Accept) => Some((0, frame.clone())),
+                Some(RuleAction::Reject) => Some((1, frame.clone())),
                 _ => None,
             };
         let expected: Sent = frames.iter().filter_map(action).collect();
         assert!(expected.len() > 1_000);
-        for template in [None, Some(Classifier::Tree)] {
+        for template in [None, Some(ClassifierTemplate::Tree)] {
             assert_eq!(native(&one, template, &frames).expect("compiled"), expected, "{template:?}");
         }
     }

@@ -5,24 +5,24 @@ mod common;
 
 use common::{hex, number, sum};
 use millstream_click::{
-    General, Graph, Interface, Program, STATE, Writers, compile, compile_for, flatten, parse,
+    Ablations, Graph, HostInterface, ClickProgram, STATE, HandlerWriters, compile, compile_for, flatten, parse,
 };
-use millstream_native::io::graph::{Feed, run_graph};
-use millstream_native::{Engine, Options};
+use millstream_native::io::graph::{SourceFrames, run_graph};
+use millstream_native::{NativeEngine, NativeOptions};
 
 /// Outcome of packets: those sent, with their output, and the dropped ones by reason.
 struct Outcome {
     sent: Vec<(usize, Vec<u8>)>,
     dropped: Vec<(String, u64)>,
     state: Vec<u8>,
-    program: Program,
+    program: ClickProgram,
 }
 
 impl Outcome {
     fn handler(&self, element: &str, name: &str) -> u64 {
         let found = self.program.handlers.iter().find(|h| h.element == element && h.name == name);
         match found.expect("the handler").access {
-            millstream_click::Access::Number(at) => number(&self.state, at),
+            millstream_click::HandlerAccess::Number(at) => number(&self.state, at),
             ref other => panic!("{other:?}"),
         }
     }
@@ -40,14 +40,14 @@ fn run_with(text: &str, frames: &[Vec<u8>], passes: bool) -> Outcome {
     let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
     let program = compile(&graph).unwrap_or_else(|e| panic!("{e:?}"));
     assert_eq!(millstream_ir::verify::verify_module(&program.module), []);
-    let options = Options { passes, ..Options::default() };
-    let mut engine = Engine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
+    let options = NativeOptions { passes, ..NativeOptions::default() };
+    let mut engine = NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
     for entry in &program.entries {
         let map = engine.map(&entry.map).expect("the map");
         assert_eq!(map.update(&entry.key, &entry.value, 0, None), 0);
     }
-    let feeds: Vec<Feed<'_>> =
-        program.sources.iter().map(|_| Feed { frames, count: frames.len() as u64 }).collect();
+    let feeds: Vec<SourceFrames<'_>> =
+        program.sources.iter().map(|_| SourceFrames { frames, count: frames.len() as u64 }).collect();
     let mut sent = Vec::new();
     let ran = run_graph(&mut engine, &feeds, program.targets.len(), 3, |p| {
         sent.push((p.output, p.bytes.to_vec()));
@@ -382,7 +382,7 @@ fn interfaces_lend_their_names_what_is_not_said_of_these() {
         -> LinearIPLookup(eth0 0, eth0:ipnet 0, eth0:gw 0, eth1:ip 0, eth1:bcast 0, eth1:gw 0) -> Discard;
         FromDump(b) -> EtherEncap(0x0800, eth0, eth1:eth) -> ARPResponder(eth1) -> Discard";
     let mut graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
-    let interface = |name: &str, gateway| Interface {
+    let interface = |name: &str, gateway| HostInterface {
         name: name.into(),
         ether: Some([2; 6]),
         ip: Some((0xc000_0202, 0xffff_ff00)),
@@ -514,8 +514,8 @@ fn red_is_refused_where_queues_hold_packets() {
     let refused = |text: &str| {
         let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
         let none = |_: &str, _: Option<&str>| Err("no objects".to_owned());
-        let general = General { time: true, ..General::default() };
-        let errors = compile_for(&graph, &none, Writers::Scripts, general).err().unwrap_or_default();
+        let general = Ablations { time: true, ..Ablations::default() };
+        let errors = compile_for(&graph, &none, HandlerWriters::Scripts, general).err().unwrap_or_default();
         errors.iter().map(|error| text[error.span.start..error.span.end].to_owned()).collect::<Vec<_>>()
     };
     let text = |pull: &str| {

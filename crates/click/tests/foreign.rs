@@ -1,17 +1,17 @@
 //! Programs of others as elements: contexts and verdicts of TC. (Those of XDP are compared with the kernel's
 //! by the command line's tests.)
 
-use millstream_click::{Foreign, compile_with, flatten, parse};
+use millstream_click::{BpfElementProgram, compile_with, flatten, parse};
 use millstream_ir::{
     AluOp, BlockCall, Cond, Func, Function, Linkage, MemFlags, Module, Op, Prov, Size, Type, Width,
 };
-use millstream_native::io::graph::{Feed, run_graph};
-use millstream_native::{Engine, Options};
+use millstream_native::io::graph::{SourceFrames, run_graph};
+use millstream_native::{NativeEngine, NativeOptions};
 
 const SCHED_CLS: u32 = 3;
 
 /// A TC program that returns the packet's first byte, less one, and writes 9 in its place; 2 without a byte.
-fn program(context_field: i32) -> Foreign {
+fn program(context_field: i32) -> BpfElementProgram {
     let mut func = Function::new("classify", Linkage::Program { prog_type: SCHED_CLS });
     let [entry, whole, short] = [(); 3].map(|()| func.add_block());
     let ctx = func.add_param(entry, Type::Ptr(Prov::Ctx));
@@ -36,7 +36,7 @@ fn program(context_field: i32) -> Foreign {
     at.effect(Op::Return {}, [two], []);
     let mut module = Module::default();
     module.funcs.push(func);
-    Foreign { module, program: Func::from_u32(0), contents: Vec::new() }
+    BpfElementProgram { module, program: Func::from_u32(0), contents: Vec::new() }
 }
 
 const CONF: &str =
@@ -52,11 +52,11 @@ fn verdicts_of_tc_choose_outputs() {
     let program = compile_with(&graph, &read).unwrap_or_else(|e| panic!("{e:?}"));
     assert_eq!(millstream_ir::verify::verify_module(&program.module), []);
     let mut engine =
-        Engine::of_module(program.module.clone(), program.entry, &Options::default()).expect("compiled");
+        NativeEngine::of_module(program.module.clone(), program.entry, &NativeOptions::default()).expect("compiled");
     // OK, SHOT, PIPE, REDIRECT, UNSPEC, one that is none, and an empty packet.
     let frames: Vec<Vec<u8>> =
         vec![vec![1, 1], vec![3], vec![4, 4], vec![8, 8], vec![0, 5], vec![40], Vec::new()];
-    let feeds = [Feed { frames: &frames, count: frames.len() as u64 }];
+    let feeds = [SourceFrames { frames: &frames, count: frames.len() as u64 }];
     let mut sent = Vec::new();
     run_graph(&mut engine, &feeds, 3, 4, |p| {
         sent.push((p.output, p.bytes.to_vec()));
@@ -67,7 +67,7 @@ fn verdicts_of_tc_choose_outputs() {
 }
 
 /// A TC program that traces the packet's first byte.
-fn tracing() -> Foreign {
+fn tracing() -> BpfElementProgram {
     const TRACE: i32 = 6;
     let mut func = Function::new("classify", Linkage::Program { prog_type: SCHED_CLS });
     let entry = func.add_block();
@@ -81,7 +81,7 @@ fn tracing() -> Foreign {
     at.effect(Op::Return {}, [ok], []);
     let mut module = Module::default();
     module.funcs.push(func);
-    Foreign { module, program: Func::from_u32(0), contents: Vec::new() }
+    BpfElementProgram { module, program: Func::from_u32(0), contents: Vec::new() }
 }
 
 #[test]
@@ -89,9 +89,9 @@ fn what_elements_put_into_rings_and_traces_is_counted_and_not_kept() {
     let graph = flatten(&parse(CONF).expect("parsed"), &[]).expect("flattened");
     let program = compile_with(&graph, &|_, _| Ok(tracing())).unwrap_or_else(|e| panic!("{e:?}"));
     let mut engine =
-        Engine::of_module(program.module.clone(), program.entry, &Options::default()).expect("compiled");
+        NativeEngine::of_module(program.module.clone(), program.entry, &NativeOptions::default()).expect("compiled");
     let frames = [vec![65, 1]];
-    let feeds = [Feed { frames: &frames, count: 10 }];
+    let feeds = [SourceFrames { frames: &frames, count: 10 }];
     let ran = run_graph(&mut engine, &feeds, 3, 4, |_| Ok(())).expect("memory");
     assert_eq!((ran.sent[0], ran.events), (10, 10));
     assert_eq!(engine.take_events(), [], "they would pile up");

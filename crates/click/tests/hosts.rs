@@ -4,11 +4,11 @@
 mod common;
 
 use common::{Bed, hex, sum};
-use millstream_click::{Program, Source, compile, flatten, parse};
+use millstream_click::{ClickProgram, GraphSource, compile, flatten, parse};
 
 const NONE: &[Vec<u8>] = &[];
 
-fn program(text: &str) -> Program {
+fn program(text: &str) -> ClickProgram {
     let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
     compile(&graph).unwrap_or_else(|e| panic!("{text}: {e:?}"))
 }
@@ -17,8 +17,8 @@ fn program(text: &str) -> Program {
 fn frames(text: &str) -> (Vec<Vec<u8>>, Option<u64>) {
     let mut sources = program(text).sources;
     match sources.pop().expect("a source") {
-        Source::Frames(frames, limit) => (frames, limit),
-        Source::Constant(frame, limit) => (vec![frame], limit),
+        GraphSource::Frames(frames, limit) => (frames, limit),
+        GraphSource::Constant(frame, limit) => (vec![frame], limit),
         other => panic!("{other:?}"),
     }
 }
@@ -101,7 +101,7 @@ fn interfaces_of_the_host_send_and_receive() {
     assert_eq!(sent, [(0, frame.clone())]);
     assert_eq!(bed.at(1, [NONE, std::slice::from_ref(&frame)]), [(1, frame[1..].to_vec())]);
     let program = program("Idle -> KernelTun(10.0.0.1/24) -> CheckIPHeader -> Discard");
-    assert_eq!(program.sources, [Source::Device("KernelTun@2".into())]);
+    assert_eq!(program.sources, [GraphSource::Device("KernelTun@2".into())]);
 }
 
 #[test]

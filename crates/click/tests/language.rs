@@ -7,7 +7,7 @@ use proptest::prelude::*;
 fn flat(text: &str) -> String {
     let statements = parse(text).unwrap_or_else(|e| panic!("{e}: {:?}", &text[e.span.start..]));
     let graph = flatten(&statements, &[]).unwrap_or_else(|e| panic!("{e}: {:?}", e.help));
-    let name = |port: &millstream_click::Port| graph.elements[port.element].name.clone();
+    let name = |port: &millstream_click::ElementPort| graph.elements[port.element].name.clone();
     let lines = graph
         .connections
         .iter()

@@ -1,13 +1,13 @@
 //! Data that programs keep of a packet beside its bytes.
 
-use millstream_click::{Annotation, Layout, compile, flatten, parse};
+use millstream_click::{AnnotationUsage, MetadataUsage, compile, flatten, parse};
 
-fn layout(text: &str) -> Layout {
+fn layout(text: &str) -> MetadataUsage {
     let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
     compile(&graph).unwrap_or_else(|e| panic!("{e:?}")).layout
 }
 
-fn annotation<'l>(layout: &'l Layout, name: &str) -> &'l Annotation {
+fn annotation<'l>(layout: &'l MetadataUsage, name: &str) -> &'l AnnotationUsage {
     layout.annotations.iter().find(|a| a.name == name).expect("there is one")
 }
 
@@ -21,7 +21,7 @@ fn what_nobody_looks_at_is_dead_and_constants_are_known() {
     assert!(paint.uses > 0);
     assert!(layout.annotations.iter().filter(|a| a.name != "paint").all(|a| a.live == 0), "{layout:?}");
     assert_eq!(layout.kept, 0, "no packet waits");
-    let ingress = |layout: &Layout| {
+    let ingress = |layout: &MetadataUsage| {
         let field = layout.fields.iter().find(|f| f.offset == 12).expect("a field");
         field.reads
     };

@@ -7,12 +7,12 @@
 mod common;
 
 use common::{number, sum};
-use millstream_click::{Program, STATE, compile, flatten, parse};
-use millstream_interp::ir::Interpreter;
-use millstream_interp::{Context, Machine};
+use millstream_click::{ClickProgram, STATE, compile, flatten, parse};
+use millstream_interp::ir::IrInterpreter;
+use millstream_interp::{ContextKind, MachineState};
 use millstream_ir::Map;
-use millstream_native::io::graph::{Feed, run_graph};
-use millstream_native::{Classes, Clock, Descriptors, Engine, LONGEST, Options};
+use millstream_native::io::graph::{SourceFrames, run_graph};
+use millstream_native::{BatchReordering, ClockSource, LayoutPolicy, NativeEngine, LONGEST, NativeOptions};
 use proptest::prelude::*;
 
 /// Bytes that are stripped, in two steps: a packet that waited is put at a place with room for the longest
@@ -118,24 +118,24 @@ const SCHEDULES: [&str; 7] = [
 /// Packets sent, and the final state and tables.
 type Outcome = (Vec<(u64, Vec<u8>)>, Vec<(String, Vec<(Vec<u8>, Vec<u8>)>)>);
 
-fn native(program: &Program, frames: &[Vec<u8>], schedule: &str) -> Outcome {
-    let descriptors = Descriptors::Shuffled(schedule.len() as u64);
+fn native(program: &ClickProgram, frames: &[Vec<u8>], schedule: &str) -> Outcome {
+    let descriptors = LayoutPolicy::Shuffled(schedule.len() as u64);
     let options =
-        Options { schedule: schedule.parse().expect("a schedule"), descriptors, ..Options::default() };
-    let mut engine = Engine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
-    engine.set_clock(Clock::Fixed(NOW));
+        NativeOptions { schedule: schedule.parse().expect("a schedule"), descriptors, ..NativeOptions::default() };
+    let mut engine = NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
+    engine.set_clock(ClockSource::Fixed(NOW));
     for entry in &program.entries {
         assert_eq!(engine.map(&entry.map).expect("the map").update(&entry.key, &entry.value, 0, None), 0);
     }
     let mut sent = Vec::new();
-    let feeds = [Feed { frames, count: frames.len() as u64 }];
+    let feeds = [SourceFrames { frames, count: frames.len() as u64 }];
     let batch = engine.batch() as usize;
     run_graph(&mut engine, &feeds, program.targets.len(), batch, |p| {
         sent.push((p.number, (p.output as u64, p.bytes.to_vec())));
         Ok(())
     })
     .expect("memory");
-    if engine.schedule.schedule.classes != Classes::One {
+    if engine.schedule.schedule.classes != BatchReordering::One {
         // Packets that one packet causes stay together, in order.
         sent.sort_by_key(|(number, _)| *number);
     }
@@ -149,11 +149,11 @@ fn native(program: &Program, frames: &[Vec<u8>], schedule: &str) -> Outcome {
     (sent, maps.collect())
 }
 
-fn interpreted(program: &Program, frames: &[Vec<u8>]) -> Outcome {
-    let mut machine = Machine::new(Context::Xdp);
+fn interpreted(program: &ClickProgram, frames: &[Vec<u8>]) -> Outcome {
+    let mut machine = MachineState::new(ContextKind::Xdp);
     // Ports that are drawn are the same.
-    (machine.env.time, machine.env.tick, machine.env.seed) = (NOW, 0, Options::default().seed);
-    let interpreter = Interpreter::new(&program.module, &mut machine);
+    (machine.env.time, machine.env.tick, machine.env.seed) = (NOW, 0, NativeOptions::default().seed);
+    let interpreter = IrInterpreter::new(&program.module, &mut machine);
     let names: Vec<(String, _)> = (0..program.module.maps.len())
         .map(|at| Map::from_u32(at as u32))
         .map(|map| (program.module.maps[map].name.clone(), interpreter.map(map).expect("a map")))

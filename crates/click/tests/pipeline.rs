@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex};
 use std::thread::yield_now;
 
 use millstream_click::{
-    Access, General, Graph, Program, STATE, Writers, compile, compile_for, flatten, parse,
+    HandlerAccess, Ablations, Graph, ClickProgram, STATE, HandlerWriters, compile, compile_for, flatten, parse,
 };
-use millstream_native::io::Crew;
-use millstream_native::io::graph::{Departure, Feed, Gate, GraphRan, Sources, run_graph};
+use millstream_native::io::WorkerHooks;
+use millstream_native::io::graph::{SentPacket, SourceFrames, SourceGate, GraphRunStats, GraphSources, run_graph};
 use millstream_native::io::pipeline::run_graph_pipelined;
-use millstream_native::{Engine, Options};
+use millstream_native::{NativeEngine, NativeOptions};
 use millstream_programs::packet::partly_broken;
 use millstream_programs::rng::Rng;
 
@@ -26,7 +26,7 @@ const QUEUES: &str = "FromDump(a) -> c :: Classifier(12/0800, -); c[1] -> ToDump
         rw[1] -> q; k[1] -> Discard;";
 
 /// No function asks for the engine.
-const NEVER: Option<fn(&mut Engine) -> bool> = None;
+const NEVER: Option<fn(&mut NativeEngine) -> bool> = None;
 
 /// Packets that each output sent, in order.
 type Sent = Vec<Vec<(u64, Vec<u8>)>>;
@@ -35,22 +35,22 @@ fn graph() -> Graph {
     flatten(&parse(QUEUES).expect("parsed"), &[]).expect("flattened")
 }
 
-fn staged(graph: &Graph) -> Program {
-    let general = General { stages: true, ..General::default() };
+fn staged(graph: &Graph) -> ClickProgram {
+    let general = Ablations { stages: true, ..Ablations::default() };
     let program =
-        compile_for(graph, &|_, _| Err(String::new()), Writers::Scripts, general).expect("compiled");
+        compile_for(graph, &|_, _| Err(String::new()), HandlerWriters::Scripts, general).expect("compiled");
     assert!(program.stages > 1);
     program.for_workers().expect("for several workers")
 }
 
-fn engine(program: &Program, workers: u32, batch: u32) -> Engine {
+fn engine(program: &ClickProgram, workers: u32, batch: u32) -> NativeEngine {
     let schedule = format!("batch={batch}").parse().expect("a schedule");
-    let options = Options { workers, schedule, ..Options::default() };
-    Engine::of_module(program.module.clone(), program.entry, &options).expect("compiled")
+    let options = NativeOptions { workers, schedule, ..NativeOptions::default() };
+    NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled")
 }
 
 /// Numbers of elements by where they are, over all workers.
-fn numbers(engine: &mut Engine) -> impl Fn(u32) -> u64 + use<> {
+fn numbers(engine: &mut NativeEngine) -> impl Fn(u32) -> u64 + use<> {
     let workers = engine.workers() as usize;
     let state = engine.map(STATE).expect("the state").get(&[0; 4]).expect("the first");
     move |offset| {
@@ -63,7 +63,7 @@ fn numbers(engine: &mut Engine) -> impl Fn(u32) -> u64 + use<> {
 }
 
 /// Received and copies are sent or dropped.
-fn adds_up(program: &Program, engine: &mut Engine, ran: &GraphRan) {
+fn adds_up(program: &ClickProgram, engine: &mut NativeEngine, ran: &GraphRunStats) {
     let number = numbers(engine);
     let dropped: u64 = program.drops.iter().map(|drop| number(drop.offset)).sum();
     let taken = ran.received.iter().sum::<u64>() + ran.copies + number(program.uncloned);
@@ -74,10 +74,10 @@ fn adds_up(program: &Program, engine: &mut Engine, ran: &GraphRan) {
 fn stages_send_what_one_worker_sends_in_the_same_order() {
     let graph = graph();
     let frames = partly_broken(&mut Rng::new(5), 3_000);
-    let feeds = [Feed { frames: &frames, count: frames.len() as u64 }];
+    let feeds = [SourceFrames { frames: &frames, count: frames.len() as u64 }];
     let plain = compile(&graph).expect("compiled");
     let mut one: Sent = vec![Vec::new(); plain.targets.len()];
-    let ran = run_graph(&mut engine(&plain, 1, 64), &feeds, plain.targets.len(), 64, |p: Departure<'_>| {
+    let ran = run_graph(&mut engine(&plain, 1, 64), &feeds, plain.targets.len(), 64, |p: SentPacket<'_>| {
         one[p.output].push((p.number, p.bytes.to_vec()));
         Ok(())
     })
@@ -88,11 +88,11 @@ fn stages_send_what_one_worker_sends_in_the_same_order() {
     for (stages, batch) in [(2, 1), (2, 7), (2, 64), (2, 200), (3, 1), (3, 64), (4, 7), (4, 64), (5, 64)] {
         let mut engine = engine(&program, stages, batch);
         let sent = Mutex::new(vec![Vec::new(); program.targets.len()]);
-        let take = |p: Departure<'_>| {
+        let take = |p: SentPacket<'_>| {
             sent.lock().expect("no panic")[p.output].push((p.number, p.bytes.to_vec()));
             Ok(())
         };
-        let crew = Crew { enter: &|_| Ok(()) };
+        let crew = WorkerHooks { enter: &|_| Ok(()) };
         let outputs = program.targets.len();
         let found = run_graph_pipelined(&mut engine, &feeds, outputs, batch as usize, &crew, &take, NEVER)
             .expect("run");
@@ -106,15 +106,15 @@ fn stages_send_what_one_worker_sends_in_the_same_order() {
 fn a_stage_that_fails_ends_the_others() {
     let program = staged(&graph());
     let frames = partly_broken(&mut Rng::new(6), 2_000);
-    let feeds = [Feed { frames: &frames, count: 10_000_000 }];
+    let feeds = [SourceFrames { frames: &frames, count: 10_000_000 }];
     // Output 1 is the first stage's, output 0 the second one's, output 2 the last one's.
     for (failing, stages) in [(0, 2), (1, 2), (0, 4), (1, 4), (2, 4)] {
         let mut engine = engine(&program, stages, 32);
-        let take = |p: Departure<'_>| match p.output == failing && p.number > 500 {
+        let take = |p: SentPacket<'_>| match p.output == failing && p.number > 500 {
             true => Err(io::Error::other("full")),
             false => Ok(()),
         };
-        let crew = Crew { enter: &|_| Ok(()) };
+        let crew = WorkerHooks { enter: &|_| Ok(()) };
         let ran = run_graph_pipelined(&mut engine, &feeds, program.targets.len(), 32, &crew, &take, NEVER);
         assert_eq!(ran.expect_err("it fails").to_string(), "full");
     }
@@ -122,7 +122,7 @@ fn a_stage_that_fails_ends_the_others() {
 
 /// Elements put marks into packets in front of queues and check them behind, different from graph to graph;
 /// packets with wrong marks go to output 1.
-fn painted(color: u32, more: [&str; 2]) -> Program {
+fn painted(color: u32, more: [&str; 2]) -> ClickProgram {
     let text = format!(
         "FromDump(a) -> Paint({color}) {} -> Queue -> Unqueue -> p :: CheckPaint({color}) -> a :: Counter \
          -> Queue -> Unqueue -> {} b :: Counter -> ToDump(0); p[1] -> ToDump(1)",
@@ -139,30 +139,30 @@ fn between_batches_of_stages_no_packet_is_under_way() {
     let programs =
         [painted(3, [""; 2]), painted(5, ["-> SetIPAddress(1.2.3.4) -> Strip(14)", "Unstrip(14) ->"])];
     let frames = vec![vec![7; 60]; 64];
-    let feeds = [Feed { frames: &frames, count: u64::MAX }];
+    let feeds = [SourceFrames { frames: &frames, count: u64::MAX }];
     // Number of times the last stage yields before it sends a packet, and true if the source waits every
     // other time.
     for (stages, yields, waits) in
         [(2, 3, false), (2, 0, true), (2, 0, false), (3, 3, false), (3, 0, true), (3, 0, false)]
     {
         let sent = AtomicU64::new(0);
-        let take = |p: Departure<'_>| {
+        let take = |p: SentPacket<'_>| {
             (0..yields).for_each(|_| yield_now());
             assert_eq!((p.output, p.number), (0, sent.fetch_add(1, Ordering::Relaxed)));
             Ok(())
         };
-        let gate = Arc::new(Gate::default());
+        let gate = Arc::new(SourceGate::default());
         let gates = [Some(Arc::clone(&gate))];
         let mut engine = engine(&programs[0], stages, 16);
         let (mut swaps, mut counted) = (0, 0);
-        let between = |engine: &mut Engine| {
+        let between = |engine: &mut NativeEngine| {
             let program = &programs[swaps % 2];
-            let received: u64 = engine.board().workers().iter().map(|(account, _)| account.received).sum();
-            let departed: u64 = engine.board().workers().iter().map(|(account, _)| account.redirected).sum();
+            let received: u64 = engine.stats().workers().iter().map(|(account, _)| account.received).sum();
+            let departed: u64 = engine.stats().workers().iter().map(|(account, _)| account.redirected).sum();
             let number = numbers(engine);
             let counter = |name: &str| {
                 let found = program.handlers.iter().find(|h| (&*h.element, &*h.name) == (name, "count"));
-                let Some(Access::Number(at)) = found.map(|h| &h.access) else { panic!("{name} counts") };
+                let Some(HandlerAccess::Number(at)) = found.map(|h| &h.access) else { panic!("{name} counts") };
                 number(*at)
             };
             let all =
@@ -176,8 +176,8 @@ fn between_batches_of_stages_no_packet_is_under_way() {
             *engine = new;
             swaps < 12
         };
-        let crew = Crew { enter: &|_| Ok(()) };
-        let sources = Sources { gates: &gates, ..Sources::from(&feeds) };
+        let crew = WorkerHooks { enter: &|_| Ok(()) };
+        let sources = GraphSources { gates: &gates, ..GraphSources::from(&feeds) };
         let ran = run_graph_pipelined(&mut engine, sources, 2, 16, &crew, &take, Some(between)).expect("run");
         let sent = sent.into_inner();
         assert!(sent > 0);
@@ -191,8 +191,8 @@ fn between_batches_of_stages_no_packet_is_under_way() {
 fn there_are_as_many_stages_as_queues_one_behind_another_and_one() {
     let stages = |text: &str| {
         let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
-        let general = General { stages: true, ..General::default() };
-        compile_for(&graph, &|_, _| Err(String::new()), Writers::Scripts, general).expect("compiled").stages
+        let general = Ablations { stages: true, ..Ablations::default() };
+        compile_for(&graph, &|_, _| Err(String::new()), HandlerWriters::Scripts, general).expect("compiled").stages
     };
     for (expected, text) in [
         (1, "FromDump(a) -> Discard"),

@@ -4,15 +4,15 @@ mod common;
 
 use std::sync::{Arc, Mutex};
 
-use millstream_click::{PRINTS, Program, compile, flatten, parse, printed};
-use millstream_interp::ir::Interpreter;
-use millstream_interp::{Context, Event, Machine};
-use millstream_native::io::graph::{Feed, run_graph};
-use millstream_native::{Clock, Descriptors, Engine, Listener, Options};
+use millstream_click::{PRINTS, ClickProgram, compile, flatten, parse, printed};
+use millstream_interp::ir::IrInterpreter;
+use millstream_interp::{ContextKind, SideEffect, MachineState};
+use millstream_native::io::graph::{SourceFrames, run_graph};
+use millstream_native::{ClockSource, LayoutPolicy, NativeEngine, RecordListener, NativeOptions};
 
 const NOW: u64 = 1_000_020_000;
 
-fn program(text: &str) -> Program {
+fn program(text: &str) -> ClickProgram {
     let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
     let program = compile(&graph).unwrap_or_else(|e| panic!("{e:?}"));
     assert_eq!(millstream_ir::verify::verify_module(&program.module), []);
@@ -20,31 +20,31 @@ fn program(text: &str) -> Program {
 }
 
 /// The text of a record, unless nothing is printed of it.
-fn text(program: &Program, record: &[u8]) -> Option<String> {
+fn text(program: &ClickProgram, record: &[u8]) -> Option<String> {
     let (_, text) = printed(&program.printers, record, NOW)?;
     Some(String::from_utf8(text).expect("text"))
 }
 
-fn interpreted(program: &Program, frames: &[Vec<u8>]) -> Vec<String> {
-    let mut machine = Machine::new(Context::Xdp);
-    let interpreter = Interpreter::new(&program.module, &mut machine);
+fn interpreted(program: &ClickProgram, frames: &[Vec<u8>]) -> Vec<String> {
+    let mut machine = MachineState::new(ContextKind::Xdp);
+    let interpreter = IrInterpreter::new(&program.module, &mut machine);
     let mut all = Vec::new();
     for frame in frames {
         machine.reset(frame);
         machine.set_context_field(12, 1);
         interpreter.run_context(&mut machine, program.entry).unwrap_or_else(|fault| panic!("{fault}"));
         all.extend(machine.env.events.drain(..).filter_map(|event| match event {
-            Event::Perf { data, .. } => text(program, &data),
+            SideEffect::Perf { data, .. } => text(program, &data),
             _ => None,
         }));
     }
     all
 }
 
-fn native(program: &Program, frames: &[Vec<u8>]) -> Vec<String> {
-    let options = Options { descriptors: Descriptors::Shuffled(frames.len() as u64), ..Options::default() };
-    let mut engine = Engine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
-    engine.set_clock(Clock::Fixed(NOW));
+fn native(program: &ClickProgram, frames: &[Vec<u8>]) -> Vec<String> {
+    let options = NativeOptions { descriptors: LayoutPolicy::Shuffled(frames.len() as u64), ..NativeOptions::default() };
+    let mut engine = NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
+    engine.set_clock(ClockSource::Fixed(NOW));
     for entry in &program.entries {
         assert_eq!(engine.map(&entry.map).expect("the map").update(&entry.key, &entry.value, 0, None), 0);
     }
@@ -54,8 +54,8 @@ fn native(program: &Program, frames: &[Vec<u8>]) -> Vec<String> {
         assert_eq!(time, NOW);
         into.lock().expect("one worker").push(record.to_vec());
     };
-    engine.listen(Listener { map: PRINTS.to_owned(), take: Arc::new(take) });
-    let feeds = [Feed { frames, count: frames.len() as u64 }];
+    engine.listen(RecordListener { map: PRINTS.to_owned(), take: Arc::new(take) });
+    let feeds = [SourceFrames { frames, count: frames.len() as u64 }];
     run_graph(&mut engine, &feeds, program.targets.len(), 3, |_| Ok(())).expect("memory");
     let records = records.lock().expect("one worker");
     records.iter().filter_map(|record| text(program, record)).collect()

@@ -6,10 +6,10 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::packet;
-use millstream_click::{Access, Flow, Program, Sketch, compile, flatten, parse};
-use millstream_native::io::Crew;
-use millstream_native::io::graph::{Feed, run_graph_by};
-use millstream_native::{Engine, Options};
+use millstream_click::{HandlerAccess, FlowKey, ClickProgram, FlowSketch, compile, flatten, parse};
+use millstream_native::io::WorkerHooks;
+use millstream_native::io::graph::{SourceFrames, run_graph_by};
+use millstream_native::{NativeEngine, NativeOptions};
 use millstream_programs::rng::Rng;
 
 const PACKETS: usize = 40_000;
@@ -18,7 +18,7 @@ const DELTA: f64 = 0.05;
 const LARGEST: usize = 8;
 
 /// A program, as it is and for so many workers, and how its sketch is read.
-fn made(element: &str, workers: u32, schedule: &str) -> (Program, Engine, Sketch) {
+fn made(element: &str, workers: u32, schedule: &str) -> (ClickProgram, NativeEngine, FlowSketch) {
     let text = format!("FromDevice(in) -> MarkIPHeader -> s :: {element} -> ToDPDKDevice(out)");
     let graph = flatten(&parse(&text).expect("parsed"), &[]).expect("flattened");
     let mut program = compile(&graph).unwrap_or_else(|e| panic!("{e:?}"));
@@ -26,32 +26,32 @@ fn made(element: &str, workers: u32, schedule: &str) -> (Program, Engine, Sketch
         program = program.for_workers().expect("for all");
     }
     let schedule = schedule.parse().expect("a schedule");
-    let options = Options { workers, schedule, ..Options::default() };
-    let engine = Engine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
+    let options = NativeOptions { workers, schedule, ..NativeOptions::default() };
+    let engine = NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
     let sketch = program.handlers.iter().find_map(|h| match &h.access {
-        Access::Estimate(sketch) => Some(sketch.clone()),
+        HandlerAccess::Estimate(sketch) => Some(sketch.clone()),
         _ => None,
     });
     (program, engine, sketch.expect("there is one"))
 }
 
 /// A counter: the sum over workers.
-fn counter(engine: &mut Engine, sketch: &Sketch, at: u32) -> i64 {
+fn counter(engine: &mut NativeEngine, sketch: &FlowSketch, at: u32) -> i64 {
     let all = engine.map(&sketch.counters).expect("there").get(&at.to_ne_bytes()).expect("all are there");
     all.chunks_exact(8).map(|copy| i64::from_le_bytes(copy.try_into().expect("eight"))).sum()
 }
 
 /// Flows that the code keeps as candidates, with their estimates there.
-fn candidates(engine: &mut Engine, sketch: &Sketch) -> Vec<(Flow, i64)> {
+fn candidates(engine: &mut NativeEngine, sketch: &FlowSketch) -> Vec<(FlowKey, i64)> {
     let map = engine.map(&sketch.candidates).expect("there");
     let all: Vec<u8> = map.keys().iter().flat_map(|key| map.get(key).expect("its own key")).collect();
     let word = |entry: &[u8], at: usize| u64::from_le_bytes(entry[at..at + 8].try_into().expect("eight"));
-    let flow = |e: &[u8]| (Flow { addresses: word(e, 0), rest: word(e, 8) }, word(e, 16) as i64);
+    let flow = |e: &[u8]| (FlowKey { addresses: word(e, 0), rest: word(e, 8) }, word(e, 16) as i64);
     all.chunks_exact(24).map(flow).filter(|(_, estimate)| *estimate != 0).collect()
 }
 
 /// Packets of some thousand flows, a few of which have most of them; and the count of each flow.
-fn traffic() -> (Vec<Vec<u8>>, BTreeMap<Flow, i64>) {
+fn traffic() -> (Vec<Vec<u8>>, BTreeMap<FlowKey, i64>) {
     let mut rng = Rng::new(3);
     let mut exact = BTreeMap::new();
     let frames = (0..PACKETS).map(|_| {
@@ -60,21 +60,21 @@ fn traffic() -> (Vec<Vec<u8>>, BTreeMap<Flow, i64>) {
         let [_, a, b, c] = flow.to_be_bytes();
         let protocol = [6, 17][(c & 1) as usize];
         let text = format!("10.{a}.{b}.{c} {} 192.0.2.9 80 {protocol}", 1024 + (flow & 7));
-        *exact.entry(Flow::parse(&text).expect("a flow")).or_insert(0) += 1;
+        *exact.entry(FlowKey::parse(&text).expect("a flow")).or_insert(0) += 1;
         packet(protocol, [[10, a, b, c], [192, 0, 2, 9]], [1024 + (flow & 7) as u16, 80], 0)
     });
     (frames.collect(), exact)
 }
 
-fn run(engine: &mut Engine, frames: &[Vec<u8>]) {
-    let feeds = [Feed { frames, count: frames.len() as u64 }];
-    let crew = Crew { enter: &|_| Ok(()) };
-    let goes_on = None::<fn(&mut Engine) -> bool>;
+fn run(engine: &mut NativeEngine, frames: &[Vec<u8>]) {
+    let feeds = [SourceFrames { frames, count: frames.len() as u64 }];
+    let crew = WorkerHooks { enter: &|_| Ok(()) };
+    let goes_on = None::<fn(&mut NativeEngine) -> bool>;
     run_graph_by(engine, &feeds, 1, 64, &crew, &|_| Ok(()), goes_on).expect("run");
 }
 
 /// A sketch that has counted, by one worker or several.
-fn counted(class: &str, workers: u32, schedule: &str, frames: &[Vec<u8>]) -> (Engine, Sketch) {
+fn counted(class: &str, workers: u32, schedule: &str, frames: &[Vec<u8>]) -> (NativeEngine, FlowSketch) {
     let element = format!("{class}(EPSILON {EPSILON}, DELTA {DELTA}, TOP {LARGEST})");
     let (_, mut engine, sketch) = made(&element, workers, schedule);
     run(&mut engine, frames);
@@ -82,7 +82,7 @@ fn counted(class: &str, workers: u32, schedule: &str, frames: &[Vec<u8>]) -> (En
 }
 
 /// Numbers of flows whose estimates are wrong by more than `bound`, and of those that are too small.
-fn wrong(engine: &mut Engine, sketch: &Sketch, exact: &BTreeMap<Flow, i64>, bound: f64) -> (usize, usize) {
+fn wrong(engine: &mut NativeEngine, sketch: &FlowSketch, exact: &BTreeMap<FlowKey, i64>, bound: f64) -> (usize, usize) {
     let (mut far, mut below) = (0, 0);
     for (flow, count) in exact {
         let error = sketch.estimate(*flow, |at| counter(engine, sketch, at)) - count;
@@ -113,7 +113,7 @@ fn estimates_are_as_near_as_asked_for() {
 #[test]
 fn the_largest_flows_are_found_with_what_the_code_says_of_them() {
     let (frames, exact) = traffic();
-    let mut by_count: Vec<(i64, Flow)> = exact.iter().map(|(flow, count)| (*count, *flow)).collect();
+    let mut by_count: Vec<(i64, FlowKey)> = exact.iter().map(|(flow, count)| (*count, *flow)).collect();
     by_count.sort_unstable_by_key(|(count, flow)| (-count, *flow));
     for class in ["CountMinSketch", "CountSketch"] {
         let (mut engine, sketch) = counted(class, 1, "", &frames);
@@ -128,7 +128,7 @@ fn the_largest_flows_are_found_with_what_the_code_says_of_them() {
         // The last packet's estimate is that of all.
         let (last, _) = largest[0];
         let other = packet(6, [[9, 9, 9, 9], [8, 8, 8, 8]], [1, 2], 0);
-        let flow = Flow::parse("9.9.9.9 1 8.8.8.8 2 tcp").expect("a flow");
+        let flow = FlowKey::parse("9.9.9.9 1 8.8.8.8 2 tcp").expect("a flow");
         let many = vec![other; last as usize + 500];
         run(&mut engine, &many);
         let said =
@@ -141,7 +141,7 @@ fn the_largest_flows_are_found_with_what_the_code_says_of_them() {
 fn workers_together_count_what_one_does_and_so_does_code_that_fetches_ahead() {
     let (frames, _) = traffic();
     for class in ["CountMinSketch", "CountSketch"] {
-        let all = |engine: &mut Engine, sketch: &Sketch| -> Vec<i64> {
+        let all = |engine: &mut NativeEngine, sketch: &FlowSketch| -> Vec<i64> {
             let entries = engine.map(&sketch.counters).expect("there").spec().max_entries;
             (0..entries).map(|at| counter(engine, sketch, at)).collect()
         };

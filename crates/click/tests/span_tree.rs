@@ -5,12 +5,12 @@
 mod common;
 
 use common::number;
-use millstream_click::{General, Program, STATE, Source, Writers, bridge_text, compile_for, flatten, parse};
-use millstream_interp::ir::Interpreter;
-use millstream_interp::{Context, Machine};
+use millstream_click::{Ablations, ClickProgram, STATE, GraphSource, HandlerWriters, bridge_text, compile_for, flatten, parse};
+use millstream_interp::ir::IrInterpreter;
+use millstream_interp::{ContextKind, MachineState};
 use millstream_ir::Map;
-use millstream_native::io::graph::{Feed, run_graph};
-use millstream_native::{Clock, Engine, Options};
+use millstream_native::io::graph::{SourceFrames, run_graph};
+use millstream_native::{ClockSource, NativeEngine, NativeOptions};
 use proptest::prelude::*;
 
 const SECOND: u64 = 1_000_000_000;
@@ -35,34 +35,34 @@ fn text(address: &str, ports: usize) -> String {
     text
 }
 
-fn compiled(text: &str) -> Result<Program, Vec<millstream_click::Error>> {
+fn compiled(text: &str) -> Result<ClickProgram, Vec<millstream_click::Error>> {
     let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
-    let general = General { time: true, ..General::default() };
+    let general = Ablations { time: true, ..Ablations::default() };
     let none = |_: &str, _: Option<&str>| Err("there are no object files".into());
-    compile_for(&graph, &none, Writers::Scripts, general)
+    compile_for(&graph, &none, HandlerWriters::Scripts, general)
 }
 
 /// The source of a file, or the clock.
-fn source(program: &Program, port: Option<usize>) -> usize {
+fn source(program: &ClickProgram, port: Option<usize>) -> usize {
     let name = port.map(|port| format!("p{port}"));
-    let is = |source: &Source| match (source, &name) {
-        (Source::File(file), Some(name)) => file == name,
-        (Source::Constant(..), None) => true,
+    let is = |source: &GraphSource| match (source, &name) {
+        (GraphSource::File(file), Some(name)) => file == name,
+        (GraphSource::Constant(..), None) => true,
         _ => false,
     };
     program.sources.iter().position(is).expect("the source")
 }
 
-fn beat(program: &Program) -> Vec<u8> {
+fn beat(program: &ClickProgram) -> Vec<u8> {
     match &program.sources[source(program, None)] {
-        Source::Constant(bytes, _) => bytes.clone(),
+        GraphSource::Constant(bytes, _) => bytes.clone(),
         other => panic!("{other:?}"),
     }
 }
 
 struct Bridge {
-    program: Program,
-    engine: Engine,
+    program: ClickProgram,
+    engine: NativeEngine,
     ports: usize,
 }
 
@@ -70,13 +70,13 @@ type Sent = Vec<(usize, Vec<u8>)>;
 
 impl Bridge {
     fn new(address: &str, ports: usize) -> Bridge {
-        Bridge::by(address, ports, &Options::default())
+        Bridge::by(address, ports, &NativeOptions::default())
     }
 
-    fn by(address: &str, ports: usize, options: &Options) -> Bridge {
+    fn by(address: &str, ports: usize, options: &NativeOptions) -> Bridge {
         let program = compiled(&text(address, ports)).unwrap_or_else(|e| panic!("{e:?}"));
         assert_eq!(millstream_ir::verify::verify_module(&program.module), []);
-        let engine = Engine::of_module(program.module.clone(), program.entry, options);
+        let engine = NativeEngine::of_module(program.module.clone(), program.entry, options);
         Bridge { program, engine: engine.expect("compiled"), ports }
     }
 
@@ -86,11 +86,11 @@ impl Bridge {
     }
 
     fn takes_all(&mut self, time: u64, port: Option<usize>, frames: &[Vec<u8>]) -> Sent {
-        self.engine.set_clock(Clock::Fixed(time));
+        self.engine.set_clock(ClockSource::Fixed(time));
         let at = source(&self.program, port);
         let count = |source| if source == at { frames.len() as u64 } else { 0 };
-        let feeds: Vec<Feed<'_>> =
-            (0..self.program.sources.len()).map(|source| Feed { frames, count: count(source) }).collect();
+        let feeds: Vec<SourceFrames<'_>> =
+            (0..self.program.sources.len()).map(|source| SourceFrames { frames, count: count(source) }).collect();
         let mut sent = Vec::new();
         run_graph(&mut self.engine, &feeds, self.program.targets.len(), 16, |p| {
             sent.push((p.output, p.bytes.to_vec()));
@@ -522,7 +522,7 @@ fn without_a_clock_ports_stay_blocked_and_a_warning_says_so() {
     let graph = flatten(&parse(&text("0:2:3:4:5:6", 2)).expect("parsed"), &[]).expect("flattened");
     let program = millstream_click::compile(&graph).expect("compiled");
     assert!(program.warnings.iter().any(|w| w.message.contains("its ports stay blocked")));
-    assert!(matches!(program.sources[source(&program, None)], Source::Constant(_, Some(0))));
+    assert!(matches!(program.sources[source(&program, None)], GraphSource::Constant(_, Some(0))));
 }
 
 /// A message that is right, but for a byte here and there; or a beat.
@@ -556,9 +556,9 @@ proptest! {
     fn native_code_believes_what_the_interpreter_does(events in prop::collection::vec(event(), 1..60)) {
         let mut bridge = Bridge::new("0:2:3:4:5:6", 2);
         let program = bridge.program.clone();
-        let mut machine = Machine::new(Context::Xdp);
+        let mut machine = MachineState::new(ContextKind::Xdp);
         machine.env.tick = 0;
-        let interpreter = Interpreter::new(&program.module, &mut machine);
+        let interpreter = IrInterpreter::new(&program.module, &mut machine);
         let (tree, _) = program.module.maps.iter().find(|(_, map)| map.name == "st.tree").expect("the map");
         let tree: Map = tree;
         let tree = interpreter.map(tree).expect("a map");
@@ -596,7 +596,7 @@ proptest! {
             "batch=21,from=0,trials=off,pattern=pipelined-groups,sub-batch=4,unroll=3",
         ]),
     ) {
-        let options = Options { schedule: schedule.parse().expect("a schedule"), ..Options::default() };
+        let options = NativeOptions { schedule: schedule.parse().expect("a schedule"), ..NativeOptions::default() };
         let mut bridges = [Bridge::by("0:2:3:4:5:6", 2, &options), Bridge::new("0:2:3:4:5:6", 2)];
         bridges.iter_mut().for_each(|bridge| drop(bridge.beats(0)));
         let together = bridges[0].takes_all(START + SECOND, Some(0), &frames);

@@ -3,9 +3,9 @@
 
 use std::fmt::Write as _;
 
-use millstream_click::{General, Program, Writers, compile_for, flatten, parse};
-use millstream_native::io::graph::{Feed, run_graph};
-use millstream_native::{Engine, Options};
+use millstream_click::{Ablations, ClickProgram, HandlerWriters, compile_for, flatten, parse};
+use millstream_native::io::graph::{SourceFrames, run_graph};
+use millstream_native::{NativeEngine, NativeOptions};
 use proptest::prelude::*;
 
 /// An element of one output.
@@ -163,20 +163,20 @@ fn sent_by_model(tree: &Tree, mut packet: Packet, sent: &mut Vec<Vec<u8>>) {
     tree.copies.iter().for_each(|copy| sent_by_model(copy, packet.clone(), sent));
 }
 
-fn program(text: &str, general: General) -> Program {
+fn program(text: &str, general: Ablations) -> ClickProgram {
     let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
     let none = |_: &str, _: Option<&str>| Err("there are no object files".into());
-    compile_for(&graph, &none, Writers::Scripts, general).unwrap_or_else(|e| panic!("{e:?}\n{text}"))
+    compile_for(&graph, &none, HandlerWriters::Scripts, general).unwrap_or_else(|e| panic!("{e:?}\n{text}"))
 }
 
-fn sent(program: &Program, frames: &[Vec<u8>]) -> Vec<(u64, Vec<u8>)> {
-    let mut engine = Engine::of_module(program.module.clone(), program.entry, &Options::default())
+fn sent(program: &ClickProgram, frames: &[Vec<u8>]) -> Vec<(u64, Vec<u8>)> {
+    let mut engine = NativeEngine::of_module(program.module.clone(), program.entry, &NativeOptions::default())
         .unwrap_or_else(|e| panic!("{e}"));
     for entry in &program.entries {
         assert_eq!(engine.map(&entry.map).expect("the map").update(&entry.key, &entry.value, 0, None), 0);
     }
     let mut sent = Vec::new();
-    let feeds = [Feed { frames, count: frames.len() as u64 }];
+    let feeds = [SourceFrames { frames, count: frames.len() as u64 }];
     run_graph(&mut engine, &feeds, program.targets.len(), 16, |p| {
         sent.push((p.number, p.bytes.to_vec()));
         Ok(())
@@ -204,7 +204,7 @@ proptest! {
         }
         expected.sort();
         for annotations in [false, true] {
-            let program = program(&grown.text, General { annotations, ..General::default() });
+            let program = program(&grown.text, Ablations { annotations, ..Ablations::default() });
             prop_assert!(program.layout.kept <= 40);
             let found = sent(&program, &frames);
             prop_assert!(found == expected, "{} of {} packets\n{}", found.len(), expected.len(), grown.text);

@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use millstream_click::{Program, STATE, compile, flatten, parse};
-use millstream_native::io::Crew;
-use millstream_native::io::graph::{Departure, Feed, run_graph_by};
-use millstream_native::{Engine, Options};
+use millstream_click::{ClickProgram, STATE, compile, flatten, parse};
+use millstream_native::io::WorkerHooks;
+use millstream_native::io::graph::{SentPacket, SourceFrames, run_graph_by};
+use millstream_native::{NativeEngine, NativeOptions};
 
 const WORKERS: u32 = 3;
 const FLOWS: u16 = 600;
 const ROUNDS: u64 = 20;
 
-fn program(text: &str) -> Program {
+fn program(text: &str) -> ClickProgram {
     let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
     compile(&graph).unwrap_or_else(|e| panic!("{e:?}"))
 }
@@ -36,14 +36,14 @@ fn ends(packet: &[u8]) -> ([u8; 4], u16, [u8; 4], u16) {
 }
 
 /// Packets that a run sends, by source: output, number, bytes.
-fn run(engine: &mut Engine, feeds: &[Feed<'_>]) -> Vec<(usize, u64, Vec<u8>)> {
+fn run(engine: &mut NativeEngine, feeds: &[SourceFrames<'_>]) -> Vec<(usize, u64, Vec<u8>)> {
     let sent = Mutex::new(Vec::new());
-    let take = |p: Departure<'_>| {
+    let take = |p: SentPacket<'_>| {
         sent.lock().expect("nobody panics").push((p.output, p.number, p.bytes.to_vec()));
         Ok(())
     };
-    let goes_on = None::<fn(&mut Engine) -> bool>;
-    let ran = run_graph_by(engine, feeds, 2, 16, &Crew { enter: &|_| Ok(()) }, &take, goes_on).expect("run");
+    let goes_on = None::<fn(&mut NativeEngine) -> bool>;
+    let ran = run_graph_by(engine, feeds, 2, 16, &WorkerHooks { enter: &|_| Ok(()) }, &take, goes_on).expect("run");
     let sent = sent.into_inner().expect("nobody panics");
     assert_eq!(ran.received, feeds.iter().map(|f| f.count).collect::<Vec<_>>());
     assert_eq!(ran.sent.iter().sum::<u64>(), sent.len() as u64);
@@ -51,7 +51,7 @@ fn run(engine: &mut Engine, feeds: &[Feed<'_>]) -> Vec<(usize, u64, Vec<u8>)> {
 }
 
 /// The sum of a number over all workers.
-fn total(engine: &mut Engine, at: u32) -> u64 {
+fn total(engine: &mut NativeEngine, at: u32) -> u64 {
     let map = engine.map(STATE).expect("the state");
     let size = map.spec().value_size as usize;
     let all = map.get(&[0; 4]).expect("one value");
@@ -69,13 +69,13 @@ fn workers_give_every_flow_a_port_of_its_own_and_find_it_again() {
         rw[0] -> ToDPDKDevice(out); rw[1] -> ToDPDKDevice(in)",
     );
     let program = program.for_workers().expect("no element is for one worker");
-    let options = Options { workers: WORKERS, ..Options::default() };
-    let mut engine = Engine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
+    let options = NativeOptions { workers: WORKERS, ..NativeOptions::default() };
+    let mut engine = NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
     let server = [198, 51, 100, 7];
     let there: Vec<Vec<u8>> = (0..FLOWS).map(|n| frame([[10, 0, 0, 5], server], [5000 + n, 53])).collect();
-    let nothing = Feed { frames: &[], count: 0 };
+    let nothing = SourceFrames { frames: &[], count: 0 };
     let count = ROUNDS * u64::from(FLOWS);
-    let sent = run(&mut engine, &[Feed { frames: &there, count }, nothing]);
+    let sent = run(&mut engine, &[SourceFrames { frames: &there, count }, nothing]);
     assert_eq!(sent.len() as u64, count);
     let mut ports = BTreeMap::new();
     for (output, number, packet) in &sent {
@@ -89,12 +89,12 @@ fn workers_give_every_flow_a_port_of_its_own_and_find_it_again() {
     given.dedup();
     assert_eq!(given.len(), usize::from(FLOWS), "no port is given out twice");
     let counter = program.handlers.iter().find(|h| (&*h.element, &*h.name) == ("c", "count")).expect("there");
-    let millstream_click::Access::Number(at) = counter.access else { panic!("a number") };
+    let millstream_click::HandlerAccess::Number(at) = counter.access else { panic!("a number") };
     assert_eq!(total(&mut engine, at), count);
     // Answers are handled by other workers than their requests.
     let back: Vec<Vec<u8>> =
         ports.values().map(|&port| frame([server, [192, 0, 2, 1]], [53, port])).collect();
-    let sent = run(&mut engine, &[nothing, Feed { frames: &back, count: back.len() as u64 }]);
+    let sent = run(&mut engine, &[nothing, SourceFrames { frames: &back, count: back.len() as u64 }]);
     assert_eq!(sent.len(), back.len());
     for (output, number, packet) in sent {
         let expected = (server, 53, [10, 0, 0, 5], 5000 + number as u16);
@@ -114,18 +114,18 @@ fn an_element_that_one_worker_must_run_says_so() {
 #[test]
 fn a_worker_that_fails_ends_the_run_of_all_and_nobody_waits_for_it() {
     let program = program("FromDevice(in) -> ToDPDKDevice(out)").for_workers().expect("for all");
-    let options = Options { workers: WORKERS, ..Options::default() };
-    let mut engine = Engine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
+    let options = NativeOptions { workers: WORKERS, ..NativeOptions::default() };
+    let mut engine = NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
     let frames: Vec<Vec<u8>> = (0..FLOWS).map(|n| frame([[10, 0, 0, 5]; 2], [n, 53])).collect();
-    let feeds = [Feed { frames: &frames, count: u64::MAX }];
+    let feeds = [SourceFrames { frames: &frames, count: u64::MAX }];
     let asked = AtomicU32::new(0);
     // A run that goes on is ended in the end, by whoever is asked.
-    let goes_on = |_: &mut Engine| asked.fetch_add(1, Ordering::Relaxed) < 2000;
-    let take = |p: Departure<'_>| match p.number {
+    let goes_on = |_: &mut NativeEngine| asked.fetch_add(1, Ordering::Relaxed) < 2000;
+    let take = |p: SentPacket<'_>| match p.number {
         1000 => panic!("as asked for"),
         _ => Ok(()),
     };
-    let crew = Crew { enter: &|_| Ok(()) };
+    let crew = WorkerHooks { enter: &|_| Ok(()) };
     let error = run_graph_by(&mut engine, &feeds, 1, 16, &crew, &take, Some(goes_on)).expect_err("it failed");
     assert!(error.to_string().contains("a worker has failed"), "{error}");
     assert!(asked.into_inner() < 2000, "the others went on");

@@ -15,14 +15,14 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 /// A pool of buffers.
 #[repr(C)]
 #[derive(Debug)]
-pub struct Pool {
+pub struct Mempool {
     opaque: [u8; 0],
 }
 
 /// The first fields of `struct rte_mbuf`; the shim holds their places against the header's.
 #[repr(C)]
 #[derive(Debug)]
-pub struct Buffer {
+pub struct Mbuf {
     /// Address of its bytes.
     pub address: *mut u8,
     iova: u64,
@@ -43,7 +43,7 @@ pub struct Buffer {
 /// Packets that a driver has dropped.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lost {
+pub struct DriverDropCounts {
     /// For want of a descriptor or buffer.
     pub no_room: u64,
     /// Because of an error in the packet.
@@ -70,33 +70,33 @@ unsafe extern "C" {
         front: u16,
         room: u16,
         error: *mut c_int,
-    ) -> *mut Pool;
+    ) -> *mut Mempool;
     /// Frees a pool; none of its buffers may be in use.
-    pub fn ms_dpdk_pool_free(pool: *mut Pool);
+    pub fn ms_dpdk_pool_free(pool: *mut Mempool);
     /// The port of a device of this name, or -1.
     pub fn ms_dpdk_port(device: *const c_char) -> c_int;
     /// Starts a port with so many queues each way, and buffers of this pool and memory: 0, or an error number.
     pub fn ms_dpdk_start(
         port: u16,
         queues: u16,
-        pool: *mut Pool,
+        pool: *mut Mempool,
         memory: *mut c_void,
         length: usize,
     ) -> c_int;
     /// Stops and closes a port on which no thread receives or sends.
     pub fn ms_dpdk_stop(port: u16);
     /// Reads the numbers of packets that the driver of a port has dropped.
-    pub fn ms_dpdk_lost(port: u16, lost: *mut Lost);
+    pub fn ms_dpdk_lost(port: u16, lost: *mut DriverDropCounts);
     /// Registers the calling thread: 0, or an error number.
     pub fn ms_dpdk_enter() -> c_int;
     /// Takes that back, by the same thread.
     pub fn ms_dpdk_leave();
     /// Receives at most so many packets, of a queue that no other thread receives from, and gives them away.
-    pub fn ms_dpdk_receive(port: u16, queue: u16, buffers: *mut *mut Buffer, most: u16) -> u16;
+    pub fn ms_dpdk_receive(port: u16, queue: u16, buffers: *mut *mut Mbuf, most: u16) -> u16;
     /// Sends packets, by a queue that no other thread sends by: takes as many buffers as it says.
-    pub fn ms_dpdk_send(port: u16, queue: u16, buffers: *mut *mut Buffer, count: u16) -> u16;
+    pub fn ms_dpdk_send(port: u16, queue: u16, buffers: *mut *mut Mbuf, count: u16) -> u16;
     /// An empty buffer, or null.
-    pub fn ms_dpdk_new(pool: *mut Pool) -> *mut Buffer;
+    pub fn ms_dpdk_new(pool: *mut Mempool) -> *mut Mbuf;
     /// Takes buffers back; null ones are none.
-    pub fn ms_dpdk_free(buffers: *mut *mut Buffer, count: c_uint);
+    pub fn ms_dpdk_free(buffers: *mut *mut Mbuf, count: c_uint);
 }

@@ -13,9 +13,9 @@ use std::io;
 use std::ptr::null_mut;
 use std::slice::{from_raw_parts, from_raw_parts_mut};
 
-use millstream_built::printing::Printing;
-use millstream_built::{Kind, Payload, fill, handlers};
-use millstream_native::{Batch, Engine, Linked, Map, Table};
+use millstream_built::printing::PrintOutput;
+use millstream_built::{PayloadKind, ProgramPayload, fill, handlers};
+use millstream_native::{PacketBatch, NativeEngine, LinkedCode, NativeMap, ExportTable};
 
 /// `ENOENT`, `E2BIG` and `EINVAL` of Linux.
 const ENOENT: c_int = -2;
@@ -59,10 +59,10 @@ struct Account {
 }
 
 /// A program that was opened: `struct millstream`.
-struct Open {
-    engine: Engine,
-    kind: Kind,
-    batch: Batch,
+struct EmbeddedProgram {
+    engine: NativeEngine,
+    kind: PayloadKind,
+    batch: PacketBatch,
     /// Indexes of the batch's packets among the caller's.
     numbers: Vec<u64>,
     /// Of a configuration, except for the packets that elements drop.
@@ -71,38 +71,38 @@ struct Open {
     dropped: [u64; REASONS.len()],
 }
 
-impl Open {
-    fn new(table: *const Table, most: u32) -> Result<Open, String> {
+impl EmbeddedProgram {
+    fn new(table: *const ExportTable, most: u32) -> Result<EmbeddedProgram, String> {
         if !(1..=MOST).contains(&most) {
             return Err(format!("batches have 1 to {MOST} packets"));
         }
         // SAFETY: by the module's invariant it is a table that was linked in. Either it is not open now, or
         // opening fails below, where its maps find their places taken.
-        let linked = unsafe { Linked::open(table) }.map_err(|e| e.to_string())?;
-        let Payload { kind, image, entries } =
-            Payload::of_bytes(linked.description).map_err(|e| e.to_string())?;
-        let mut engine = Engine::of_linked(&image, &linked).map_err(|e| e.to_string())?;
+        let linked = unsafe { LinkedCode::open(table) }.map_err(|e| e.to_string())?;
+        let ProgramPayload { kind, image, entries } =
+            ProgramPayload::of_bytes(linked.description).map_err(|e| e.to_string())?;
+        let mut engine = NativeEngine::of_linked(&image, &linked).map_err(|e| e.to_string())?;
         fill(&mut engine, &entries).map_err(|e| e.to_string())?;
-        if let Kind::Click { program, .. } = &kind {
-            let printing = Printing::open(program).map_err(|e| e.to_string())?;
+        if let PayloadKind::Click { program, .. } = &kind {
+            let printing = PrintOutput::open(program).map_err(|e| e.to_string())?;
             engine.listen(printing.listener());
         }
         let most = most as usize;
         let batch = match &kind {
-            Kind::Click { program, .. } => {
+            PayloadKind::Click { program, .. } => {
                 let copies = most * COPIES.max(program.copies as usize);
-                Batch::with_copies(most, copies.min(MOST_COPIES).max(most * COPIES))
+                PacketBatch::with_copies(most, copies.min(MOST_COPIES).max(most * COPIES))
             }
-            Kind::Native { .. } => Batch::new(most),
+            PayloadKind::Native { .. } => PacketBatch::new(most),
         };
         let mut batch = batch.map_err(|e: io::Error| e.to_string())?;
         batch.expect(engine.layout());
         let (numbers, account, dropped) = (Vec::new(), Account::default(), [0; REASONS.len()]);
-        Ok(Open { engine, kind, batch, numbers, account, dropped })
+        Ok(EmbeddedProgram { engine, kind, batch, numbers, account, dropped })
     }
 
     fn is_graph(&self) -> bool {
-        matches!(self.kind, Kind::Click { .. })
+        matches!(self.kind, PayloadKind::Click { .. })
     }
 
     fn run(&mut self, packets: &mut [Packet]) -> c_int {
@@ -165,9 +165,9 @@ impl Open {
     fn drops(&mut self) -> Vec<(String, u64)> {
         let own = REASONS.iter().zip(self.dropped).map(|(reason, count)| ((*reason).to_owned(), count));
         let mut all: Vec<(String, u64)> = own.collect();
-        if let Kind::Click { program, .. } = &self.kind {
+        if let PayloadKind::Click { program, .. } = &self.kind {
             let state = handlers::state(&mut self.engine);
-            let of = |d: &millstream_click::Drop| {
+            let of = |d: &millstream_click::DropCounter| {
                 (format!("{} {}", d.element, d.reason).trim().to_owned(), handlers::number(&state, d.offset))
             };
             all.extend(program.drops.iter().map(of));
@@ -179,7 +179,7 @@ impl Open {
     fn account(&mut self) -> Account {
         let dropped = self.drops().iter().map(|(_, count)| count).sum();
         let mut account = Account { dropped, ..self.account };
-        if let Kind::Click { program, .. } = &self.kind {
+        if let PayloadKind::Click { program, .. } = &self.kind {
             // Copies that failed were dropped.
             account.copies += handlers::number(&handlers::state(&mut self.engine), program.uncloned);
         }
@@ -187,7 +187,7 @@ impl Open {
     }
 
     /// Calls a function on a map whose values others may see.
-    fn with_map(&mut self, name: &str, act: impl FnOnce(&mut Map) -> c_int) -> c_int {
+    fn with_map(&mut self, name: &str, act: impl FnOnce(&mut NativeMap) -> c_int) -> c_int {
         match self.engine.map(name) {
             None => ENOENT,
             Some(map) if map.holds_addresses() => EINVAL,
@@ -197,7 +197,7 @@ impl Open {
 }
 
 /// The program behind a pointer.
-fn open<'o>(program: *mut Open) -> &'o mut Open {
+fn open<'o>(program: *mut EmbeddedProgram) -> &'o mut EmbeddedProgram {
     // SAFETY: by the module's invariant it was opened, was not closed, and is used by this thread alone.
     unsafe { &mut *program }
 }
@@ -229,8 +229,8 @@ fn put(said: &str, to: *mut c_char, room: usize) {
 
 /// `millstream_open`.
 #[unsafe(no_mangle)]
-extern "C" fn millstream_open(table: *const Table, most: u32, why: *mut c_char, room: usize) -> *mut Open {
-    match Open::new(table, most) {
+extern "C" fn millstream_open(table: *const ExportTable, most: u32, why: *mut c_char, room: usize) -> *mut EmbeddedProgram {
+    match EmbeddedProgram::new(table, most) {
         Ok(open) => Box::into_raw(Box::new(open)),
         Err(said) => {
             put(&said, why, room);
@@ -241,7 +241,7 @@ extern "C" fn millstream_open(table: *const Table, most: u32, why: *mut c_char, 
 
 /// `millstream_close`.
 #[unsafe(no_mangle)]
-extern "C" fn millstream_close(program: *mut Open) {
+extern "C" fn millstream_close(program: *mut EmbeddedProgram) {
     if !program.is_null() {
         // SAFETY: it came from `millstream_open`, and is not used any more.
         drop(unsafe { Box::from_raw(program) });
@@ -250,7 +250,7 @@ extern "C" fn millstream_close(program: *mut Open) {
 
 /// `millstream_run`.
 #[unsafe(no_mangle)]
-extern "C" fn millstream_run(program: *mut Open, packets: *mut Packet, count: usize) -> c_int {
+extern "C" fn millstream_run(program: *mut EmbeddedProgram, packets: *mut Packet, count: usize) -> c_int {
     if count == 0 {
         return open(program).run(&mut []);
     }
@@ -260,7 +260,7 @@ extern "C" fn millstream_run(program: *mut Open, packets: *mut Packet, count: us
 
 /// `millstream_sent`.
 #[unsafe(no_mangle)]
-extern "C" fn millstream_sent(program: *mut Open, at: usize, packet: *mut Packet) -> c_int {
+extern "C" fn millstream_sent(program: *mut EmbeddedProgram, at: usize, packet: *mut Packet) -> c_int {
     let open = open(program);
     let Some((bytes, output, number)) = open.batch.sent_at(at) else { return ENOENT };
     let number = open.numbers.get(number).copied().unwrap_or(0);
@@ -272,7 +272,7 @@ extern "C" fn millstream_sent(program: *mut Open, at: usize, packet: *mut Packet
 
 /// `millstream_account`.
 #[unsafe(no_mangle)]
-extern "C" fn millstream_account(program: *mut Open, account: *mut Account) {
+extern "C" fn millstream_account(program: *mut EmbeddedProgram, account: *mut Account) {
     // SAFETY: by the module's invariant there is room for it.
     unsafe { account.write(open(program).account()) };
 }
@@ -280,7 +280,7 @@ extern "C" fn millstream_account(program: *mut Open, account: *mut Account) {
 /// `millstream_dropped`.
 #[unsafe(no_mangle)]
 extern "C" fn millstream_dropped(
-    program: *mut Open,
+    program: *mut EmbeddedProgram,
     at: usize,
     reason: *mut c_char,
     room: usize,
@@ -297,7 +297,7 @@ extern "C" fn millstream_dropped(
 /// `millstream_map_get`.
 #[unsafe(no_mangle)]
 extern "C" fn millstream_map_get(
-    program: *mut Open,
+    program: *mut EmbeddedProgram,
     map: *const c_char,
     key: *const c_void,
     value: *mut c_void,
@@ -315,7 +315,7 @@ extern "C" fn millstream_map_get(
 /// `millstream_map_set`.
 #[unsafe(no_mangle)]
 extern "C" fn millstream_map_set(
-    program: *mut Open,
+    program: *mut EmbeddedProgram,
     map: *const c_char,
     key: *const c_void,
     value: *const c_void,
@@ -329,14 +329,14 @@ extern "C" fn millstream_map_set(
 
 /// `millstream_map_delete`.
 #[unsafe(no_mangle)]
-extern "C" fn millstream_map_delete(program: *mut Open, map: *const c_char, key: *const c_void) -> c_int {
+extern "C" fn millstream_map_delete(program: *mut EmbeddedProgram, map: *const c_char, key: *const c_void) -> c_int {
     open(program).with_map(text(map), |map| map.delete(bytes(key, map.spec().key_size)) as c_int)
 }
 
 /// `millstream_map_each`.
 #[unsafe(no_mangle)]
 extern "C" fn millstream_map_each(
-    program: *mut Open,
+    program: *mut EmbeddedProgram,
     map: *const c_char,
     visit: extern "C" fn(*mut c_void, *const c_void, *const c_void) -> c_int,
     context: *mut c_void,
@@ -356,13 +356,13 @@ extern "C" fn millstream_map_each(
 /// `millstream_read`.
 #[unsafe(no_mangle)]
 extern "C" fn millstream_read(
-    program: *mut Open,
+    program: *mut EmbeddedProgram,
     handler: *const c_char,
     to: *mut c_char,
     room: usize,
 ) -> i64 {
     let open = open(program);
-    let Kind::Click { program, .. } = &open.kind else { return i64::from(ENOENT) };
+    let PayloadKind::Click { program, .. } = &open.kind else { return i64::from(ENOENT) };
     let Ok(said) = handlers::read(program, &mut open.engine, text(handler)) else { return i64::from(ENOENT) };
     put(&said, to, room);
     said.len() as i64
@@ -370,12 +370,12 @@ extern "C" fn millstream_read(
 
 /// `millstream_write`.
 #[unsafe(no_mangle)]
-extern "C" fn millstream_write(program: *mut Open, handler: *const c_char) -> c_int {
+extern "C" fn millstream_write(program: *mut EmbeddedProgram, handler: *const c_char) -> c_int {
     let open = open(program);
-    let Kind::Click { program, .. } = &open.kind else { return ENOENT };
+    let PayloadKind::Click { program, .. } = &open.kind else { return ENOENT };
     match handlers::write(program, &mut open.engine, text(handler)) {
         Ok(()) => 0,
-        Err(handlers::Error::Unfit { .. }) => EINVAL,
+        Err(handlers::HandlerError::Unfit { .. }) => EINVAL,
         Err(_) => ENOENT,
     }
 }

@@ -5,16 +5,16 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use millstream_built::{Kind, Payload, header};
+use millstream_built::{PayloadKind, ProgramPayload, header};
 use millstream_click::{compile, flatten, parse};
 use millstream_interp::MapKind;
-use millstream_native::io::graph::{Feed, run_graph};
-use millstream_native::{Batch, Engine, Image, Linkable, Map, Options};
+use millstream_native::io::graph::{SourceFrames, run_graph};
+use millstream_native::{PacketBatch, NativeEngine, NativeImage, ExportOptions, NativeMap, NativeOptions};
 use millstream_object::Object;
 use millstream_programs::packet::partly_broken;
 use millstream_programs::rng::Rng;
 use millstream_programs::router::generate;
-use millstream_programs::{NAT, Program, ROUTER};
+use millstream_programs::{NAT, DataPlaneProgram, ROUTER};
 use tempfile::TempDir;
 
 const INGRESS: u32 = 1;
@@ -43,14 +43,14 @@ impl Linked {
     fn new(
         stem: &str,
         graph: bool,
-        make: impl FnOnce(&Linkable<'_>) -> (Vec<u8>, Image),
-        payload: &dyn Fn(&Image) -> Payload,
+        make: impl FnOnce(&ExportOptions<'_>) -> (Vec<u8>, NativeImage),
+        payload: &dyn Fn(&NativeImage) -> ProgramPayload,
     ) -> Linked {
         let folder = TempDir::new().expect("a folder");
         let at = |name: &str| folder.path().join(name);
         let symbol = header::symbol(stem);
-        let describe = |image: &Image| payload(image).to_bytes().expect("it is small");
-        let (object, image) = make(&Linkable { symbol: &symbol, describe: &describe });
+        let describe = |image: &NativeImage| payload(image).to_bytes().expect("it is small");
+        let (object, image) = make(&ExportOptions { symbol: &symbol, describe: &describe });
         let (object_file, header_file, program) = (at("p.o"), at("p.h"), at("p"));
         std::fs::write(&object_file, object).expect("written");
         std::fs::write(&header_file, header::header(&symbol, &payload(&image))).expect("written");
@@ -104,21 +104,21 @@ fn lines(input: &mut String, frames: &[Vec<u8>]) {
 }
 
 /// An XDP program in C, by this name, and here.
-fn both(program: &Program, stem: &str) -> (Linked, Engine) {
+fn both(program: &DataPlaneProgram, stem: &str) -> (Linked, NativeEngine) {
     let object = Object::parse(program.name, program.object).expect("our own");
-    let options = Options::default();
-    let payload = |image: &Image| Payload {
-        kind: Kind::Native { object: program.name.to_owned() },
+    let options = NativeOptions::default();
+    let payload = |image: &NativeImage| ProgramPayload {
+        kind: PayloadKind::Native { object: program.name.to_owned() },
         image: image.clone(),
         entries: Vec::new(),
     };
-    let make = |linkage: &Linkable<'_>| Engine::link_object(&object, None, &options, linkage).expect("made");
+    let make = |linkage: &ExportOptions<'_>| NativeEngine::link_object(&object, None, &options, linkage).expect("made");
     let linked = Linked::new(stem, false, make, &payload);
-    (linked, Engine::of_object(&object, None, &options).expect("compiled"))
+    (linked, NativeEngine::of_object(&object, None, &options).expect("compiled"))
 }
 
 /// An XDP program, its tables filled, on the same frames in C and here.
-fn check(program: &Program, entries: &[(String, Vec<u8>, Vec<u8>)], frames: &[Vec<u8>]) {
+fn check(program: &DataPlaneProgram, entries: &[(String, Vec<u8>, Vec<u8>)], frames: &[Vec<u8>]) {
     let (linked, mut here) = both(program, program.name);
     let (mut input, mut expected) = (String::new(), String::new());
     for (map, key, value) in entries {
@@ -127,7 +127,7 @@ fn check(program: &Program, entries: &[(String, Vec<u8>, Vec<u8>)], frames: &[Ve
         assert_eq!(here.map(map).expect("there").update(key, value, 0, None), 0);
     }
     lines(&mut input, frames);
-    let mut batch = Batch::new(BATCH).expect("memory");
+    let mut batch = PacketBatch::new(BATCH).expect("memory");
     let (mut sent, mut all) = (0, 0);
     for group in frames.chunks(BATCH) {
         batch.clear();
@@ -165,7 +165,7 @@ fn an_xdp_program_in_c_has_the_verdicts_and_packets_that_it_has_here() {
 fn maps_are_read_changed_and_gone_through_by_name_and_a_program_is_open_once() {
     let (linked, mut here) = both(&NAT, "maps");
     let is_hash =
-        |map: &&mut Map| matches!(map.spec().kind, MapKind::Hash | MapKind::LruHash) && map.is_empty();
+        |map: &&mut NativeMap| matches!(map.spec().kind, MapKind::Hash | MapKind::LruHash) && map.is_empty();
     let plain = here.maps().find(is_hash).expect("a table");
     let (name, spec) = (plain.name().to_owned(), plain.spec());
     let (key, value) = (vec![1; spec.key_size as usize], vec![7; spec.value_size as usize]);
@@ -191,22 +191,22 @@ fn a_configuration_in_c_sends_what_it_sends_here_and_has_its_handlers() {
         rt[1] -> Discard; t[1] -> ToDPDKDevice(copies)";
     let graph = flatten(&parse(text).expect("parsed"), &[]).expect("flattened");
     let program = compile(&graph).unwrap_or_else(|e| panic!("{e:?}"));
-    let options = Options::default();
-    let payload = |image: &Image| Payload {
-        kind: Kind::Click { configuration: "test.click".into(), program: Box::new(program.clone()) },
+    let options = NativeOptions::default();
+    let payload = |image: &NativeImage| ProgramPayload {
+        kind: PayloadKind::Click { configuration: "test.click".into(), program: Box::new(program.clone()) },
         image: image.clone(),
         entries: program.entries.clone(),
     };
-    let make = |linkage: &Linkable<'_>| {
-        Engine::link_module(program.module.clone(), program.entry, &options, linkage).expect("made")
+    let make = |linkage: &ExportOptions<'_>| {
+        NativeEngine::link_module(program.module.clone(), program.entry, &options, linkage).expect("made")
     };
     let linked = Linked::new("graph", true, make, &payload);
     let mut frames = frames(3 * BATCH);
     frames[5] = vec![1; 4000];
-    let mut here = Engine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
+    let mut here = NativeEngine::of_module(program.module.clone(), program.entry, &options).expect("compiled");
     millstream_built::fill(&mut here, &program.entries).expect("they fit");
     let mut sent: Vec<Vec<String>> = vec![Vec::new(); 3];
-    let feeds = [Feed { frames: &frames, count: frames.len() as u64 }];
+    let feeds = [SourceFrames { frames: &frames, count: frames.len() as u64 }];
     let ran = run_graph(&mut here, &feeds, 2, 1, |p| {
         let (group, number) = (p.number as usize / BATCH, p.number as usize % BATCH);
         sent[group].push(format!("{} {number} {}\n", p.output, hex(p.bytes)));

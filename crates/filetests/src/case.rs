@@ -1,13 +1,13 @@
 //! Directives of a test file.
 
-use millstream_isa::generation::{Generation, KernelRange, VersionError};
-use millstream_passes::Target;
+use millstream_isa::generation::{VerifierGeneration, KernelRange, VersionError};
+use millstream_passes::TargetInfo;
 
-use crate::runs::{Entry, Run, parse_entry, parse_run};
+use crate::runs::{MapEntrySpec, RunDirective, parse_entry, parse_run};
 
 /// Test that a file asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Test {
+pub enum TestCommand {
     /// Read and print.
     Parse,
     /// Run the IR verifier.
@@ -20,7 +20,7 @@ pub enum Test {
 
 /// A line that the output must or must not contain.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Check {
+pub enum CheckDirective {
     /// The next line that contains this must exist.
     Has(String),
     /// No line contains this.
@@ -29,21 +29,21 @@ pub enum Check {
 
 /// The directives of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Case {
+pub struct TestCase {
     /// Test to run.
-    pub test: Test,
+    pub test: TestCommand,
     /// Target of passes.
-    pub target: Target,
+    pub target: TargetInfo,
     /// Number of rewrites, if limited.
     pub fuel: Option<u64>,
     /// Checks that the output must meet.
-    pub checks: Vec<Check>,
+    pub checks: Vec<CheckDirective>,
     /// The whole output.
     pub expect: Option<String>,
     /// Contents of maps before each run.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<MapEntrySpec>,
     /// Calls of functions.
-    pub runs: Vec<Run>,
+    pub runs: Vec<RunDirective>,
 }
 
 /// A directive that cannot be understood, or a missing one.
@@ -59,14 +59,14 @@ pub struct CaseError {
 /// The line that starts the expected output.
 const EXPECT: &str = "; expect:";
 
-impl Case {
+impl TestCase {
     /// Reads the directives of a file.
     ///
     /// # Errors
     /// The first directive that is wrong; or that none says what to test.
-    pub fn parse(text: &str) -> Result<Case, CaseError> {
+    pub fn parse(text: &str) -> Result<TestCase, CaseError> {
         let mut test = None;
-        let mut case = Case::empty();
+        let mut case = TestCase::empty();
         for (index, line) in text.lines().enumerate() {
             let error = |message: String| CaseError { line: index + 1, message };
             let Some(comment) = line.strip_prefix(';') else { continue };
@@ -84,16 +84,16 @@ impl Case {
         }
         let error = |message: &str| CaseError { line: 1, message: message.into() };
         case.test = test.ok_or_else(|| error("no `; test ...` directive"))?;
-        if case.test == Test::Run && case.runs.is_empty() {
+        if case.test == TestCommand::Run && case.runs.is_empty() {
             return Err(error("`test run` without a `run:`"));
         }
         Ok(case)
     }
 
-    fn empty() -> Case {
-        Case {
-            test: Test::Parse,
-            target: Target::bpf(4),
+    fn empty() -> TestCase {
+        TestCase {
+            test: TestCommand::Parse,
+            target: TargetInfo::bpf(4),
             fuel: None,
             checks: Vec::new(),
             expect: None,
@@ -107,8 +107,8 @@ impl Case {
         match word {
             "target" => self.target = parse_target(rest)?,
             "fuel" => self.fuel = Some(rest.parse().map_err(|_| "expected a number")?),
-            "check:" => self.checks.push(Check::Has(rest.to_string())),
-            "not:" => self.checks.push(Check::Not(rest.to_string())),
+            "check:" => self.checks.push(CheckDirective::Has(rest.to_string())),
+            "not:" => self.checks.push(CheckDirective::Not(rest.to_string())),
             "map:" => self.entries.push(parse_entry(rest)?),
             "run:" => self.runs.push(parse_run(rest, line)?),
             _ => {}
@@ -122,7 +122,7 @@ impl Case {
     }
 
     /// The file with `output` as its expectation.
-    pub fn blessed(&self, text: &str, output: &str) -> String {
+    pub fn with_expectation(&self, text: &str, output: &str) -> String {
         let head: Vec<&str> = text.lines().take_while(|l| l.trim_end() != EXPECT).collect();
         let mut blessed = format!("{}\n{EXPECT}\n", head.join("\n").trim_end());
         for line in output.lines() {
@@ -149,28 +149,28 @@ fn arguments<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.strip_prefix(name)?.trim_start().strip_prefix('(')?.strip_suffix(')')
 }
 
-fn parse_test(text: &str) -> Result<Test, String> {
+fn parse_test(text: &str) -> Result<TestCommand, String> {
     match text {
-        "parse" => Ok(Test::Parse),
-        "verify" => Ok(Test::Verify),
-        "run" => Ok(Test::Run),
+        "parse" => Ok(TestCommand::Parse),
+        "verify" => Ok(TestCommand::Verify),
+        "run" => Ok(TestCommand::Run),
         _ => match arguments(text, "passes") {
-            Some(names) => Ok(Test::Passes(names.split(',').map(|n| n.trim().to_string()).collect())),
+            Some(names) => Ok(TestCommand::Passes(names.split(',').map(|n| n.trim().to_string()).collect())),
             None => Err(format!("expected parse, verify, run or passes(...), found `{text}`")),
         },
     }
 }
 
-fn parse_target(text: &str) -> Result<Target, String> {
+fn parse_target(text: &str) -> Result<TargetInfo, String> {
     if let Some(kernel) = arguments(text, "linux") {
-        let generation: Generation = kernel.parse().map_err(|e: VersionError| e.to_string())?;
-        return Ok(Target::bpf(generation.isa()).on(KernelRange::only(generation)));
+        let generation: VerifierGeneration = kernel.parse().map_err(|e: VersionError| e.to_string())?;
+        return Ok(TargetInfo::bpf(generation.isa()).on(KernelRange::only(generation)));
     }
     match (text, arguments(text, "bpf").map(str::parse)) {
-        ("native", _) => Ok(Target::native()),
-        ("short", _) => Ok(Target { slots_first: true, ..Target::bpf(4) }),
-        ("here", _) => Ok(Target { map_sizes_hold: true, elides_null_checks: true, ..Target::bpf(4) }),
-        (_, Some(Ok(isa @ 1..=4))) => Ok(Target::bpf(isa)),
+        ("native", _) => Ok(TargetInfo::native()),
+        ("short", _) => Ok(TargetInfo { slots_first: true, ..TargetInfo::bpf(4) }),
+        ("here", _) => Ok(TargetInfo { map_sizes_hold: true, elides_null_checks: true, ..TargetInfo::bpf(4) }),
+        (_, Some(Ok(isa @ 1..=4))) => Ok(TargetInfo::bpf(isa)),
         _ => Err(format!("expected native, here, short, bpf(1) to bpf(4) or linux(VERSION), found `{text}`")),
     }
 }

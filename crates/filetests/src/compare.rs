@@ -1,14 +1,14 @@
 //! Output against expectation.
 
-use crate::case::{Case, Check, Test};
+use crate::case::{TestCase, CheckDirective, TestCommand};
 
 /// Compares; the error shows what differs.
-pub(crate) fn compare(case: &Case, output: &str) -> Result<(), String> {
+pub(crate) fn compare(case: &TestCase, output: &str) -> Result<(), String> {
     let stated = case.expect.is_some() || !case.checks.is_empty();
-    if !stated && case.test == Test::Verify && !output.is_empty() {
+    if !stated && case.test == TestCommand::Verify && !output.is_empty() {
         return Err(format!("expected no errors, found:\n{output}"));
     }
-    if !stated && matches!(case.test, Test::Parse | Test::Passes(_)) {
+    if !stated && matches!(case.test, TestCommand::Parse | TestCommand::Passes(_)) {
         return Err(format!("the file states no expectation; the output is:\n{output}"));
     }
     if let Some(expect) = &case.expect
@@ -23,14 +23,14 @@ fn trimmed(text: &str) -> Vec<&str> {
     text.trim_end().lines().map(str::trim_end).collect()
 }
 
-fn checks(checks: &[Check], output: &str) -> Result<(), String> {
+fn checks(checks: &[CheckDirective], output: &str) -> Result<(), String> {
     let mut rest = output.lines();
     for check in checks {
         match check {
-            Check::Has(text) if !rest.any(|line| line.contains(text.as_str())) => {
+            CheckDirective::Has(text) if !rest.any(|line| line.contains(text.as_str())) => {
                 return Err(format!("no line (after the check before) contains `{text}`:\n{output}"));
             }
-            Check::Not(text) if output.lines().any(|line| line.contains(text.as_str())) => {
+            CheckDirective::Not(text) if output.lines().any(|line| line.contains(text.as_str())) => {
                 return Err(format!("a line contains `{text}`:\n{output}"));
             }
             _ => {}
@@ -66,9 +66,9 @@ mod tests {
 
     #[test]
     fn checks_are_ordered() {
-        let has = |t: &str| Check::Has(t.into());
+        let has = |t: &str| CheckDirective::Has(t.into());
         assert!(checks(&[has("a"), has("b")], "xa\nb\n").is_ok());
         assert!(checks(&[has("b"), has("a")], "xa\nb\n").is_err());
-        assert!(checks(&[Check::Not("b".into())], "xa\nb\n").is_err());
+        assert!(checks(&[CheckDirective::Not("b".into())], "xa\nb\n").is_err());
     }
 }

@@ -1,18 +1,18 @@
 //! Random functions, run as they stand, lowered, optimised, and optimised and lowered: all must agree. And after any
 //! passes, with any fuel: where the meaning changes, the rewrite that changed it is found.
 
-use millstream_interp::Machine;
-use millstream_interp::ir::Interpreter;
+use millstream_interp::MachineState;
+use millstream_interp::ir::IrInterpreter;
 use millstream_ir::random::{ENTRIES, MEMORY, VALUE};
 use millstream_ir::verify::verify_module;
 use millstream_ir::{Func, Map, Module, random};
-use millstream_passes::{Fuel, Pipeline, Session, Target};
+use millstream_passes::{Fuel, PassPipeline, PassSession, TargetInfo};
 
-use crate::engine::{Engine, call};
+use crate::engine::{ExecutionEngine, call};
 
 /// Result and state after a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Outcome {
+struct EngineOutcome {
     result: Result<u64, String>,
     memory: Vec<u8>,
     entries: Vec<(Vec<u8>, Vec<u8>)>,
@@ -22,18 +22,18 @@ struct Outcome {
 ///
 /// # Errors
 /// A description of the disagreement, with the function.
-pub fn check_random(choices: &[u8], args: [u64; 2], target: &Target) -> Result<(), String> {
+pub fn check_random(choices: &[u8], args: [u64; 2], target: &TargetInfo) -> Result<(), String> {
     let module = random::module(choices);
-    let expected = outcome(&module, Engine::Ir, args)?;
+    let expected = outcome(&module, ExecutionEngine::Ir, args)?;
     expected.result.as_ref().map_err(|fault| format!("{fault}\n{module}"))?;
     let mut optimized = module.clone();
-    let mut session = Session::new(target.clone());
+    let mut session = PassSession::new(target.clone());
     session.verify = true;
-    Pipeline::default_o2().run(&mut optimized, &mut session).map_err(|e| format!("{e}\n{module}"))?;
+    PassPipeline::default_o2().run(&mut optimized, &mut session).map_err(|e| format!("{e}\n{module}"))?;
     for (name, module, engine) in [
-        ("lowered", &module, Engine::Lowered),
-        ("optimised", &optimized, Engine::Ir),
-        ("optimised and lowered", &optimized, Engine::Lowered),
+        ("lowered", &module, ExecutionEngine::Lowered),
+        ("optimised", &optimized, ExecutionEngine::Ir),
+        ("optimised and lowered", &optimized, ExecutionEngine::Lowered),
     ] {
         let found = outcome(module, engine, args)?;
         if found != expected {
@@ -52,7 +52,7 @@ pub fn check_passes(
     args: [u64; 2],
     names: &[&str],
     fuel: &Fuel,
-    target: &Target,
+    target: &TargetInfo,
 ) -> Result<(), String> {
     let module = random::module(choices);
     let errors = verify_module(&module);
@@ -63,16 +63,16 @@ pub fn check_passes(
     if !changed {
         return Ok(());
     }
-    let expected = outcome(&module, Engine::Ir, args)?;
-    let same = |module: &Module| Ok::<_, String>(outcome(module, Engine::Ir, args)? == expected);
+    let expected = outcome(&module, ExecutionEngine::Ir, args)?;
+    let same = |module: &Module| Ok::<_, String>(outcome(module, ExecutionEngine::Ir, args)? == expected);
     if same(&after)? {
         return Ok(());
     }
     let mut before = module.clone();
-    for limit in 0..=spent.asked() {
+    for limit in 0..=spent.requested() {
         let (after, _, spent) = passed(&module, names, Fuel::limited(limit), target)?;
         if !same(&after)? {
-            let blame = spent.blame(limit.saturating_sub(1));
+            let blame = spent.requester(limit.saturating_sub(1));
             return Err(format!("{blame:?} is wrong on {args:?}\n{before}\n{after}"));
         }
         before = after;
@@ -84,20 +84,20 @@ fn passed(
     module: &Module,
     names: &[&str],
     fuel: Fuel,
-    target: &Target,
+    target: &TargetInfo,
 ) -> Result<(Module, bool, Fuel), String> {
     let mut module = module.clone();
-    let mut session = Session::new(target.clone());
+    let mut session = PassSession::new(target.clone());
     session.verify = true;
     session.fuel = fuel;
-    let pipeline = Pipeline::of(names.iter().copied()).map_err(|e| e.to_string())?;
+    let pipeline = PassPipeline::of(names.iter().copied()).map_err(|e| e.to_string())?;
     let changed = pipeline.run(&mut module, &mut session).map_err(|e| format!("{e}\n{module}"))?;
     Ok((module, changed, session.fuel))
 }
 
-fn outcome(module: &Module, engine: Engine, [a, b]: [u64; 2]) -> Result<Outcome, String> {
-    let mut machine = Machine::default();
-    let interpreter = Interpreter::new(module, &mut machine);
+fn outcome(module: &Module, engine: ExecutionEngine, [a, b]: [u64; 2]) -> Result<EngineOutcome, String> {
+    let mut machine = MachineState::default();
+    let interpreter = IrInterpreter::new(module, &mut machine);
     let map = interpreter.map(Map::from_u32(0)).ok_or("no map")?;
     for i in 0..ENTRIES {
         let value: Vec<u8> = (0..VALUE).map(|k| (i * 31 + k * 7) as u8).collect();
@@ -108,5 +108,5 @@ fn outcome(module: &Module, engine: Engine, [a, b]: [u64; 2]) -> Result<Outcome,
     let result = call(engine, module, &interpreter, &mut machine, Func::from_u32(0), &[a, b, address])?;
     let memory = machine.bytes(address, u64::from(MEMORY), false).map_err(|e| e.to_string())?.to_vec();
     let result = result.ok_or("the function has no form in BPF")?;
-    Ok(Outcome { result, memory, entries: machine.maps.entries(map) })
+    Ok(EngineOutcome { result, memory, entries: machine.maps.entries(map) })
 }

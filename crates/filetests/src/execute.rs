@@ -3,14 +3,14 @@
 use millstream_ir::Module;
 use millstream_ir::text::parse_module;
 use millstream_ir::verify::verify_module;
-use millstream_passes::{Fuel, Pipeline, Session};
+use millstream_passes::{Fuel, PassPipeline, PassSession};
 
-use crate::Failure;
-use crate::case::{Case, Test};
+use crate::FiletestError;
+use crate::case::{TestCase, TestCommand};
 use crate::engine::run_all;
 
 /// Runs the test and gives its output.
-pub(crate) fn run(case: &Case, text: &str) -> Result<String, Failure> {
+pub(crate) fn run(case: &TestCase, text: &str) -> Result<String, FiletestError> {
     let mut module = parse_module(text)?;
     round_trip(&module)?;
     if !case.runs.is_empty() {
@@ -18,10 +18,10 @@ pub(crate) fn run(case: &Case, text: &str) -> Result<String, Failure> {
         run_all(&module, &case.entries, &case.runs, "as it stands")?;
     }
     match &case.test {
-        Test::Parse => Ok(module.to_string()),
-        Test::Verify => Ok(errors(&module)),
-        Test::Run => Ok(String::new()),
-        Test::Passes(names) => {
+        TestCommand::Parse => Ok(module.to_string()),
+        TestCommand::Verify => Ok(errors(&module)),
+        TestCommand::Run => Ok(String::new()),
+        TestCommand::Passes(names) => {
             valid(&module, "before the passes")?;
             run_passes(case, names, &mut module)?;
             valid(&module, "after the passes")?;
@@ -32,17 +32,17 @@ pub(crate) fn run(case: &Case, text: &str) -> Result<String, Failure> {
     }
 }
 
-fn round_trip(module: &Module) -> Result<(), Failure> {
+fn round_trip(module: &Module) -> Result<(), FiletestError> {
     let printed = module.to_string();
-    if parse_module(&printed)?.to_string() == printed { Ok(()) } else { Err(Failure::RoundTrip) }
+    if parse_module(&printed)?.to_string() == printed { Ok(()) } else { Err(FiletestError::RoundTrip) }
 }
 
-fn run_passes(case: &Case, names: &[String], module: &mut Module) -> Result<(), Failure> {
-    let mut session = Session::new(case.target.clone());
+fn run_passes(case: &TestCase, names: &[String], module: &mut Module) -> Result<(), FiletestError> {
+    let mut session = PassSession::new(case.target.clone());
     if let Some(limit) = case.fuel {
         session.fuel = Fuel::limited(limit);
     }
-    Pipeline::of(names.iter().map(String::as_str))?.run(module, &mut session)?;
+    PassPipeline::of(names.iter().map(String::as_str))?.run(module, &mut session)?;
     Ok(())
 }
 
@@ -50,7 +50,7 @@ fn errors(module: &Module) -> String {
     verify_module(module).iter().map(|e| format!("{e}\n")).collect()
 }
 
-fn valid(module: &Module, when: &'static str) -> Result<(), Failure> {
+fn valid(module: &Module, when: &'static str) -> Result<(), FiletestError> {
     let errors = errors(module);
-    if errors.is_empty() { Ok(()) } else { Err(Failure::Verify { when, errors }) }
+    if errors.is_empty() { Ok(()) } else { Err(FiletestError::Verify { when, errors }) }
 }

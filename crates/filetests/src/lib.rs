@@ -35,20 +35,20 @@ mod runs;
 
 use std::path::{Path, PathBuf};
 
-pub use case::{Case, CaseError, Test};
+pub use case::{TestCase, CaseError, TestCommand};
 pub use differential::{check_passes, check_random};
-pub use runs::{After, Arg, Entry, Run};
+pub use runs::{RunPostcondition, CallArg, MapEntrySpec, RunDirective};
 
 /// Options of a test run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Options {
+pub struct FiletestOptions {
     /// Write expectations instead of comparing with them.
     pub bless: bool,
 }
 
 /// Why a test failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub enum FiletestError {
     /// The file cannot be read or written.
     #[error("{0}")]
     Io(#[from] std::io::Error),
@@ -89,15 +89,15 @@ pub enum Failure {
 ///
 /// # Errors
 /// Why it failed.
-pub fn run_file(path: &Path, options: Options) -> Result<(), Failure> {
+pub fn run_file(path: &Path, options: FiletestOptions) -> Result<(), FiletestError> {
     let text = std::fs::read_to_string(path)?;
-    let case = Case::parse(&text)?;
+    let case = TestCase::parse(&text)?;
     let output = execute::run(&case, &text)?;
     match compare::compare(&case, &output) {
         Err(_) if options.bless && case.can_bless() => {
-            Ok(std::fs::write(path, case.blessed(&text, &output))?)
+            Ok(std::fs::write(path, case.with_expectation(&text, &output))?)
         }
-        Err(message) => Err(Failure::Mismatch(message)),
+        Err(message) => Err(FiletestError::Mismatch(message)),
         Ok(()) => Ok(()),
     }
 }

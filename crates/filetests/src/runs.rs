@@ -2,7 +2,7 @@
 
 /// An argument of a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Arg {
+pub enum CallArg {
     /// A number.
     Number(u64),
     /// The address of memory with these bytes.
@@ -13,7 +13,7 @@ pub enum Arg {
 
 /// An entry of a map.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Entry {
+pub struct MapEntrySpec {
     /// Number of the map.
     pub map: u32,
     /// The key.
@@ -24,33 +24,33 @@ pub struct Entry {
 
 /// Condition on the state after a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum After {
+pub enum RunPostcondition {
     /// The next `mem` argument, in order, holds these bytes.
     Mem(Vec<u8>),
     /// The packet is this.
     Packet(Vec<u8>),
     /// A map holds this, or does not.
-    Map(Entry),
+    Map(MapEntrySpec),
 }
 
 /// One `run` directive.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Run {
+pub struct RunDirective {
     /// The line, from 1.
     pub line: usize,
     /// The number of the function.
     pub func: u32,
     /// Its arguments.
-    pub args: Vec<Arg>,
+    pub args: Vec<CallArg>,
     /// Its result; `None` for a fault.
     pub result: Option<u64>,
     /// Further conditions on the state.
-    pub after: Vec<After>,
+    pub after: Vec<RunPostcondition>,
 }
 
 /// Reads what follows `run:`, as in `fn0(1, mem="00ff") == 0x2a, mem="01ff", map0["00"]=none`.
-pub(crate) fn parse_run(text: &str, line: usize) -> Result<Run, String> {
-    let mut p = Cursor { rest: text.trim() };
+pub(crate) fn parse_run(text: &str, line: usize) -> Result<RunDirective, String> {
+    let mut p = DirectiveCursor { rest: text.trim() };
     let func = p.entity("fn")?;
     p.expect("(")?;
     let mut args = Vec::new();
@@ -67,14 +67,14 @@ pub(crate) fn parse_run(text: &str, line: usize) -> Result<Run, String> {
         after.push(p.after()?);
     }
     match p.rest {
-        "" => Ok(Run { line, func, args, result, after }),
+        "" => Ok(RunDirective { line, func, args, result, after }),
         rest => Err(format!("expected the end of the line, found `{rest}`")),
     }
 }
 
 /// Reads what follows `map:`, as in `map0["00000001"]="0a"`.
-pub(crate) fn parse_entry(text: &str) -> Result<Entry, String> {
-    let mut p = Cursor { rest: text.trim() };
+pub(crate) fn parse_entry(text: &str) -> Result<MapEntrySpec, String> {
+    let mut p = DirectiveCursor { rest: text.trim() };
     let entry = p.entry()?;
     match (p.rest, &entry.value) {
         ("", Some(_)) => Ok(entry),
@@ -82,11 +82,11 @@ pub(crate) fn parse_entry(text: &str) -> Result<Entry, String> {
     }
 }
 
-struct Cursor<'a> {
+struct DirectiveCursor<'a> {
     rest: &'a str,
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> DirectiveCursor<'a> {
     fn eat(&mut self, token: &str) -> bool {
         match self.rest.strip_prefix(token) {
             Some(rest) => {
@@ -137,34 +137,34 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    fn arg(&mut self) -> Result<Arg, String> {
+    fn arg(&mut self) -> Result<CallArg, String> {
         if self.eat("mem=") {
-            return self.bytes().map(Arg::Mem);
+            return self.bytes().map(CallArg::Mem);
         }
         if self.eat("packet=") {
-            return self.bytes().map(Arg::Packet);
+            return self.bytes().map(CallArg::Packet);
         }
-        self.number().map(Arg::Number)
+        self.number().map(CallArg::Number)
     }
 
-    fn after(&mut self) -> Result<After, String> {
+    fn after(&mut self) -> Result<RunPostcondition, String> {
         if self.eat("mem=") {
-            return self.bytes().map(After::Mem);
+            return self.bytes().map(RunPostcondition::Mem);
         }
         if self.eat("packet=") {
-            return self.bytes().map(After::Packet);
+            return self.bytes().map(RunPostcondition::Packet);
         }
-        self.entry().map(After::Map)
+        self.entry().map(RunPostcondition::Map)
     }
 
-    fn entry(&mut self) -> Result<Entry, String> {
+    fn entry(&mut self) -> Result<MapEntrySpec, String> {
         let map = self.entity("map")?;
         self.expect("[")?;
         let key = self.bytes()?;
         self.expect("]")?;
         self.expect("=")?;
         let value = if self.eat("none") { None } else { Some(self.bytes()?) };
-        Ok(Entry { map, key, value })
+        Ok(MapEntrySpec { map, key, value })
     }
 }
 
@@ -175,15 +175,15 @@ mod tests {
     #[test]
     fn a_run_has_arguments_result_and_state() {
         let run = parse_run(r#"fn2(-1, mem="00 ff") == 0x2a, mem="01ff", map0["00"]=none"#, 3).unwrap();
-        let entry = Entry { map: 0, key: vec![0], value: None };
+        let entry = MapEntrySpec { map: 0, key: vec![0], value: None };
         assert_eq!(
             run,
-            Run {
+            RunDirective {
                 line: 3,
                 func: 2,
-                args: vec![Arg::Number(u64::MAX), Arg::Mem(vec![0, 255])],
+                args: vec![CallArg::Number(u64::MAX), CallArg::Mem(vec![0, 255])],
                 result: Some(42),
-                after: vec![After::Mem(vec![1, 255]), After::Map(entry)],
+                after: vec![RunPostcondition::Mem(vec![1, 255]), RunPostcondition::Map(entry)],
             }
         );
         assert_eq!(parse_run("fn0() == fault", 1).unwrap().result, None);

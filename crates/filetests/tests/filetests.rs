@@ -4,12 +4,12 @@
 
 use std::path::Path;
 
-use millstream_filetests::{Options, find_files, run_file};
+use millstream_filetests::{FiletestOptions, find_files, run_file};
 
 #[test]
 fn all_files_pass() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../filetests");
-    let options = Options { bless: std::env::var_os("MILLSTREAM_BLESS").is_some_and(|v| v == "1") };
+    let options = FiletestOptions { bless: std::env::var_os("MILLSTREAM_BLESS").is_some_and(|v| v == "1") };
     let filter = std::env::var("MILLSTREAM_FILETEST").unwrap_or_default();
     let mut files = find_files(&root).expect("the directory of file tests can be read");
     files.retain(|path| path.to_string_lossy().contains(&filter));

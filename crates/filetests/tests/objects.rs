@@ -10,7 +10,7 @@ use millstream_ir::Module;
 use millstream_ir::text::parse_module;
 use millstream_ir::verify::verify_module;
 use millstream_object::Object;
-use millstream_passes::{Pipeline, Session, Target};
+use millstream_passes::{PassPipeline, PassSession, TargetInfo};
 use millstream_programs::{BALANCER, FIREWALL, GUARD, NAT, ROUTER, STALE, SWITCH};
 
 /// Checks that a module survives printing and parsing; the error names the first difference.
@@ -38,9 +38,9 @@ fn check(name: &str, data: &[u8]) -> Result<usize, String> {
     let Ok(lifted) = lift_object(&object) else { return Ok(0) };
     let mut module = lifted.module;
     reads_back(&module).map_err(|e| format!("{name}, lifted: {e}"))?;
-    let mut session = Session::new(Target::bpf(4));
+    let mut session = PassSession::new(TargetInfo::bpf(4));
     session.verify = true;
-    Pipeline::default_o2().run(&mut module, &mut session).map_err(|e| format!("{name}: {e}"))?;
+    PassPipeline::default_o2().run(&mut module, &mut session).map_err(|e| format!("{name}: {e}"))?;
     reads_back(&module).map_err(|e| format!("{name}, optimized: {e}"))?;
     Ok(module.funcs.len())
 }

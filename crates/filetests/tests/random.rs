@@ -2,7 +2,7 @@
 //! prefix of their rewrites. `PROPTEST_CASES=N` tries more of them.
 
 use millstream_filetests::{check_passes, check_random};
-use millstream_passes::{Fuel, Pass, Pipeline, Target, registry};
+use millstream_passes::{Fuel, Pass, PassPipeline, TargetInfo, registry};
 use proptest::prelude::*;
 
 /// Bytes that determine a function.
@@ -14,9 +14,9 @@ fn arg() -> impl Strategy<Value = u64> {
     prop_oneof![any::<u64>(), 0u64..8, any::<i32>().prop_map(|n| i64::from(n) as u64)]
 }
 
-fn target() -> impl Strategy<Value = Target> {
-    let small = |isa| Target { slots_first: true, ..Target::bpf(isa) };
-    prop_oneof![(1u8..=4).prop_map(Target::bpf), (1u8..=4).prop_map(small), Just(Target::native())]
+fn target() -> impl Strategy<Value = TargetInfo> {
+    let small = |isa| TargetInfo { slots_first: true, ..TargetInfo::bpf(isa) };
+    prop_oneof![(1u8..=4).prop_map(TargetInfo::bpf), (1u8..=4).prop_map(small), Just(TargetInfo::native())]
 }
 
 proptest! {
@@ -50,7 +50,7 @@ proptest! {
     fn any_prefix_of_the_rewrites_keeps_the_meaning(
         choices in choices(), a in arg(), b in arg(), target in target(), step in 1u64..40, skip in any::<bool>(),
     ) {
-        let pipeline = Pipeline::default_o2();
+        let pipeline = PassPipeline::default_o2();
         let names: Vec<&str> = pipeline.passes().iter().map(|p| p.name()).collect();
         let fuel = if skip { Fuel::unlimited().skip(step) } else { Fuel::limited(step) };
         check_passes(&choices, [a, b], &names, &fuel, &target).map_err(TestCaseError::fail)?;

@@ -6,7 +6,7 @@ use crate::{Fault, MapId};
 
 /// An effect of a program that outlives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum SideEffect {
     /// `bpf_ringbuf_output`, or a record reserved and submitted.
     Ringbuf {
         /// The ring buffer.
@@ -57,7 +57,7 @@ pub enum Event {
 
 /// Target of a redirect, used if the verdict is to redirect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Redirect {
+pub enum RedirectTarget {
     /// `bpf_redirect`.
     Interface {
         /// Interface.
@@ -87,7 +87,7 @@ pub enum Redirect {
 }
 
 /// Answers that a test may supply in place of the defaults.
-pub trait Hooks {
+pub trait EnvHooks {
     /// `bpf_fib_lookup`: fills `params` (`struct bpf_fib_lookup`) and gives the result. By default there is no route.
     fn fib_lookup(&mut self, params: &mut [u8], flags: u64) -> i64 {
         let _ = (params, flags);
@@ -111,10 +111,10 @@ pub trait Hooks {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoHooks;
 
-impl Hooks for NoHooks {}
+impl EnvHooks for NoHooks {}
 
 /// The environment. Public fields may be set before a run and read after it.
-pub struct Env {
+pub struct ExecutionEnv {
     /// The CPU that the program runs on; below [`Env::cpus`].
     pub cpu: u32,
     /// Number of CPUs: copies in per-CPU maps made from now on.
@@ -135,18 +135,18 @@ pub struct Env {
     /// `bpf_get_current_comm`.
     pub comm: [u8; 16],
     /// Effects of the program, in order.
-    pub events: Vec<Event>,
+    pub events: Vec<SideEffect>,
     /// The latest redirect.
-    pub redirect: Option<Redirect>,
+    pub redirect: Option<RedirectTarget>,
     /// Packets that the IR's `hold` keeps, by queue, oldest first.
     pub queues: BTreeMap<u64, VecDeque<Vec<u8>>>,
     /// Supplied answers.
-    pub hooks: Box<dyn Hooks>,
+    pub hooks: Box<dyn EnvHooks>,
 }
 
-impl Default for Env {
-    fn default() -> Env {
-        Env {
+impl Default for ExecutionEnv {
+    fn default() -> ExecutionEnv {
+        ExecutionEnv {
             cpu: 0,
             cpus: 1,
             time: 1_000_000_000,
@@ -164,7 +164,7 @@ impl Default for Env {
     }
 }
 
-impl Env {
+impl ExecutionEnv {
     /// Reads the time, and advances the clock.
     pub(crate) fn now(&mut self) -> u64 {
         self.time = self.time.wrapping_add(self.tick);

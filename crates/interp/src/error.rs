@@ -65,7 +65,7 @@ fn helper_name(id: i32) -> String {
 /// A fault with its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("program {program}, slot {slot}: {fault}")]
-pub struct Error {
+pub struct ExecutionError {
     /// Index of the program.
     pub program: usize,
     /// Slot of the instruction.

@@ -19,10 +19,10 @@ mod machine;
 pub mod maps;
 mod packet;
 
-pub use env::{Env, Event, Hooks, NoHooks, Redirect};
-pub use error::{Error, Fault};
-pub use helpers::made_up::KERNEL_MEMORY;
-pub use helpers::{Caller, Outcome};
-pub use machine::{Machine, Place, STACK_SIZE};
-pub use maps::{MapId, MapKind, MapSpec, Maps};
-pub use packet::{Context, Packet};
+pub use env::{ExecutionEnv, SideEffect, EnvHooks, NoHooks, RedirectTarget};
+pub use error::{ExecutionError, Fault};
+pub use helpers::havoc::KERNEL_MEMORY;
+pub use helpers::{CallbackCaller, HelperOutcome};
+pub use machine::{MachineState, MemoryLocation, STACK_SIZE};
+pub use maps::{MapId, MapKind, MapConfig, MapSet};
+pub use packet::{ContextKind, PacketBuffer};

@@ -6,10 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::helpers::made_up::{PAGE, page};
-use crate::maps::Maps;
-use crate::packet::{Context, Packet};
-use crate::{Env, Fault, MapId};
+use crate::helpers::havoc::{PAGE, havoc_page};
+use crate::maps::MapSet;
+use crate::packet::{ContextKind, PacketBuffer};
+use crate::{ExecutionEnv, Fault, MapId};
 
 /// Bytes of a stack frame.
 pub const STACK_SIZE: usize = 512;
@@ -38,7 +38,7 @@ const fn address(object: u64, offset: u64) -> u64 {
 
 /// Object that an address points into.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum MemoryLocation {
     /// The packet's buffer.
     Packet(u64),
     /// The context.
@@ -57,29 +57,29 @@ pub enum Place {
     Kernel(u64),
 }
 
-impl Place {
+impl MemoryLocation {
     /// Decodes an address; `None` if it is below every offset of its object.
-    pub fn of(addr: u64) -> Option<Place> {
+    pub fn of(addr: u64) -> Option<MemoryLocation> {
         let object = addr >> OFFSET_BITS;
         if object >= KERNEL {
-            return Some(Place::Kernel(addr));
+            return Some(MemoryLocation::Kernel(addr));
         }
         let offset = (addr & ((1 << OFFSET_BITS) - 1)).checked_sub(BIAS)?;
         Some(match object {
-            PACKET => Place::Packet(offset),
-            CONTEXT => Place::Context(offset),
-            STACKS..FUNCTIONS => Place::Stack((object - STACKS) as usize, offset),
-            FUNCTIONS..MAP_OBJECTS => Place::Function(offset),
-            MAP_OBJECTS..MAP_VALUES => Place::Map(MapId((object - MAP_OBJECTS) as u32)),
-            MAP_VALUES..EXTRAS => Place::Value(MapId((object - MAP_VALUES) as u32), offset),
-            _ => Place::Extra((object - EXTRAS) as usize, offset),
+            PACKET => MemoryLocation::Packet(offset),
+            CONTEXT => MemoryLocation::Context(offset),
+            STACKS..FUNCTIONS => MemoryLocation::Stack((object - STACKS) as usize, offset),
+            FUNCTIONS..MAP_OBJECTS => MemoryLocation::Function(offset),
+            MAP_OBJECTS..MAP_VALUES => MemoryLocation::Map(MapId((object - MAP_OBJECTS) as u32)),
+            MAP_VALUES..EXTRAS => MemoryLocation::Value(MapId((object - MAP_VALUES) as u32), offset),
+            _ => MemoryLocation::Extra((object - EXTRAS) as usize, offset),
         })
     }
 }
 
 /// A non-standard object: raw memory, a ring buffer record, a callback's key.
 #[derive(Clone, Debug)]
-pub(crate) struct Extra {
+pub(crate) struct DynamicObject {
     pub(crate) bytes: Vec<u8>,
     /// The ring buffer that the record belongs to.
     pub(crate) ringbuf: Option<MapId>,
@@ -87,21 +87,21 @@ pub(crate) struct Extra {
 }
 
 /// All state that a program runs on.
-pub struct Machine {
+pub struct MachineState {
     /// The packet.
-    pub packet: Packet,
+    pub packet: PacketBuffer,
     context: Vec<u8>,
-    kind: Context,
+    kind: ContextKind,
     stacks: Vec<[u8; STACK_SIZE]>,
-    extras: Vec<Extra>,
+    extras: Vec<DynamicObject>,
     /// Pages of the kernel's memory that were accessed.
     kernel: BTreeMap<u64, Vec<u8>>,
     /// Number of answers given for each helper whose made-up answers may differ from call to call.
     pub(crate) answers: BTreeMap<i32, u64>,
     /// The maps.
-    pub maps: Maps,
+    pub maps: MapSet,
     /// Time, randomness, events.
-    pub env: Env,
+    pub env: ExecutionEnv,
     /// Instructions executed since the machine was made, or since this was last set.
     pub executed: u64,
     /// Instructions that one run may execute.
@@ -112,25 +112,25 @@ pub struct Machine {
     pub(crate) tail_calls: u32,
 }
 
-impl Default for Machine {
-    fn default() -> Machine {
-        Machine::new(Context::Raw)
+impl Default for MachineState {
+    fn default() -> MachineState {
+        MachineState::new(ContextKind::Raw)
     }
 }
 
-impl Machine {
+impl MachineState {
     /// A machine without maps, with an empty packet and a zeroed context of this kind.
-    pub fn new(kind: Context) -> Machine {
-        let mut machine = Machine {
-            packet: Packet::new(&[]),
+    pub fn new(kind: ContextKind) -> MachineState {
+        let mut machine = MachineState {
+            packet: PacketBuffer::new(&[]),
             context: vec![0; kind.size()],
             kind,
             stacks: vec![[0; STACK_SIZE]; MAX_FRAMES],
             extras: Vec::new(),
             kernel: BTreeMap::new(),
             answers: BTreeMap::new(),
-            maps: Maps::default(),
-            env: Env::default(),
+            maps: MapSet::default(),
+            env: ExecutionEnv::default(),
             executed: 0,
             fuel: 100_000_000,
             visits: Vec::new(),
@@ -154,7 +154,7 @@ impl Machine {
     }
 
     /// The kind of the context.
-    pub fn context_kind(&self) -> Context {
+    pub fn context_kind(&self) -> ContextKind {
         self.kind
     }
 
@@ -198,7 +198,7 @@ impl Machine {
         for (field, offset) in fields.into_iter().zip([data, end, meta]) {
             self.set_context_field(field, address(PACKET, offset as u64) as u32);
         }
-        if self.kind == Context::Skb {
+        if self.kind == ContextKind::Skb {
             self.set_context_field(0, (end - data) as u32);
         }
     }
@@ -222,8 +222,8 @@ impl Machine {
 
     /// Program and slot of a function's address.
     pub fn function_at(addr: u64) -> Option<(usize, usize)> {
-        match Place::of(addr)? {
-            Place::Function(offset) => Some(((offset >> 32) as usize, offset as u32 as usize)),
+        match MemoryLocation::of(addr)? {
+            MemoryLocation::Function(offset) => Some(((offset >> 32) as usize, offset as u32 as usize)),
             _ => None,
         }
     }
@@ -235,15 +235,15 @@ impl Machine {
 
     /// The map that an address stands for.
     pub fn map_at(addr: u64) -> Option<MapId> {
-        match Place::of(addr)? {
-            Place::Map(map) => Some(map),
+        match MemoryLocation::of(addr)? {
+            MemoryLocation::Map(map) => Some(map),
             _ => None,
         }
     }
 
     /// Address of a byte of the first value of a map: what `ld_imm64` of a map value loads.
     pub fn value_address_of(map: MapId, offset: u32) -> u64 {
-        Machine::value_address(map, u64::from(offset))
+        MachineState::value_address(map, u64::from(offset))
     }
 
     /// Address of an offset among the values of a map.
@@ -253,10 +253,10 @@ impl Machine {
 
     /// Adds an object of its own and gives its address; 0 if there is no room for more.
     pub fn add_memory(&mut self, bytes: Vec<u8>) -> u64 {
-        self.add_extra(Extra { bytes, ringbuf: None, live: true })
+        self.add_extra(DynamicObject { bytes, ringbuf: None, live: true })
     }
 
-    pub(crate) fn add_extra(&mut self, extra: Extra) -> u64 {
+    pub(crate) fn add_extra(&mut self, extra: DynamicObject) -> u64 {
         if self.extras.len() >= MAX_EXTRAS {
             return 0;
         }
@@ -265,9 +265,9 @@ impl Machine {
     }
 
     /// The extra object that starts at an address.
-    pub(crate) fn extra_at(&mut self, addr: u64) -> Option<&mut Extra> {
-        match Place::of(addr)? {
-            Place::Extra(at, 0) => self.extras.get_mut(at).filter(|extra| extra.live),
+    pub(crate) fn extra_at(&mut self, addr: u64) -> Option<&mut DynamicObject> {
+        match MemoryLocation::of(addr)? {
+            MemoryLocation::Extra(at, 0) => self.extras.get_mut(at).filter(|extra| extra.live),
             _ => None,
         }
     }
@@ -279,36 +279,36 @@ impl Machine {
     pub fn bytes(&mut self, addr: u64, len: u64, write: bool) -> Result<&mut [u8], Fault> {
         let fault = |why| Fault::Access { addr, size: len, write, why };
         let place =
-            Place::of(addr).ok_or_else(|| fault(if addr < BIAS { "null" } else { "before its object" }))?;
+            MemoryLocation::of(addr).ok_or_else(|| fault(if addr < BIAS { "null" } else { "before its object" }))?;
         let size = usize::try_from(len).map_err(|_| fault("too long"))?;
         match place {
-            Place::Packet(off) => {
+            MemoryLocation::Packet(off) => {
                 self.packet.at(off as usize, size).ok_or_else(|| fault("outside of the packet"))
             }
-            Place::Context(off) => {
+            MemoryLocation::Context(off) => {
                 part(&mut self.context, off, size).ok_or_else(|| fault("outside of the context"))
             }
-            Place::Stack(depth, off) => {
+            MemoryLocation::Stack(depth, off) => {
                 let frame = self.stacks.get_mut(depth).ok_or_else(|| fault("no such frame"))?;
                 part(frame, off, size).ok_or_else(|| fault("outside of the stack frame"))
             }
-            Place::Value(map, off) => {
+            MemoryLocation::Value(map, off) => {
                 self.maps.value_at(map, off, size, write).ok_or_else(|| fault("outside of the map value"))
             }
-            Place::Extra(at, off) => {
+            MemoryLocation::Extra(at, off) => {
                 let extra = self.extras.get_mut(at).filter(|extra| extra.live);
                 let extra = extra.ok_or_else(|| fault("no such object"))?;
                 part(&mut extra.bytes, off, size).ok_or_else(|| fault("outside of its object"))
             }
-            Place::Kernel(addr) => {
+            MemoryLocation::Kernel(addr) => {
                 let seed = self.env.made_up.filter(|_| !write);
                 let seed = seed.ok_or_else(|| fault("the kernel's memory"))?;
                 let (start, off) = (addr - addr % PAGE, addr % PAGE);
-                let bytes = self.kernel.entry(start).or_insert_with(|| page(seed, start));
+                let bytes = self.kernel.entry(start).or_insert_with(|| havoc_page(seed, start));
                 part(bytes, off, size).ok_or_else(|| fault("beyond a page of the kernel's memory"))
             }
-            Place::Function(_) => Err(fault("a function")),
-            Place::Map(_) => Err(fault("a map")),
+            MemoryLocation::Function(_) => Err(fault("a function")),
+            MemoryLocation::Map(_) => Err(fault("a map")),
         }
     }
 

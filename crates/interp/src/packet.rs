@@ -12,20 +12,20 @@ const ETH_HLEN: usize = 14;
 ///
 /// `meta <= data <= end <= buffer length`; only `meta..end` can be accessed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Packet {
+pub struct PacketBuffer {
     buffer: Vec<u8>,
     meta: usize,
     data: usize,
     end: usize,
 }
 
-impl Packet {
+impl PacketBuffer {
     /// A packet with the kernel's headroom before it, and the rest of its page after it.
-    pub fn new(bytes: &[u8]) -> Packet {
+    pub fn new(bytes: &[u8]) -> PacketBuffer {
         let end = HEADROOM + bytes.len();
         let mut buffer = vec![0; end.max(PAGE_USABLE)];
         buffer[HEADROOM..end].copy_from_slice(bytes);
-        Packet { buffer, meta: HEADROOM, data: HEADROOM, end }
+        PacketBuffer { buffer, meta: HEADROOM, data: HEADROOM, end }
     }
 
     /// Replaces the bytes, keeping the allocation; the same packet as [`Packet::new`] gives.
@@ -103,7 +103,7 @@ impl Packet {
     }
 
     /// Makes all room in front of the data accessible, as metadata.
-    pub fn open_room(&mut self) {
+    pub fn expose_headroom(&mut self) {
         self.meta = XDP_FRAME.min(self.data);
     }
 
@@ -154,7 +154,7 @@ impl Packet {
 
 /// Structure of the context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Context {
+pub enum ContextKind {
     /// Plain bytes without any meaning here.
     #[default]
     Raw,
@@ -164,22 +164,22 @@ pub enum Context {
     Skb,
 }
 
-impl Context {
+impl ContextKind {
     /// Bytes of the structure; 0 for [`Context::Raw`].
     pub const fn size(self) -> usize {
         match self {
-            Context::Raw => 0,
-            Context::Xdp => 24,
-            Context::Skb => 192,
+            ContextKind::Raw => 0,
+            ContextKind::Xdp => 24,
+            ContextKind::Skb => 192,
         }
     }
 
     /// Offsets of `data`, `data_end` and `data_meta` in the structure.
     pub(crate) const fn packet_fields(self) -> Option<[usize; 3]> {
         match self {
-            Context::Raw => None,
-            Context::Xdp => Some([0, 4, 8]),
-            Context::Skb => Some([76, 80, 140]),
+            ContextKind::Raw => None,
+            ContextKind::Xdp => Some([0, 4, 8]),
+            ContextKind::Skb => Some([76, 80, 140]),
         }
     }
 }
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn head_moves_within_the_headroom() {
-        let mut p = Packet::new(&[1; 60]);
+        let mut p = PacketBuffer::new(&[1; 60]);
         assert!(p.adjust_head(-216) && !p.adjust_head(-1));
         assert_eq!(p.bytes().len(), 276);
         assert!(p.adjust_head(276 - 14) && !p.adjust_head(1));
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn tail_grows_zeroed() {
-        let mut p = Packet::new(&[1; 60]);
+        let mut p = PacketBuffer::new(&[1; 60]);
         assert!(p.adjust_tail(-10) && p.adjust_tail(12));
         assert_eq!(p.bytes()[48..], [1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         assert!(!p.adjust_tail(4096) && !p.adjust_tail(-60));
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn metadata_travels_with_the_head() {
-        let mut p = Packet::new(&[1; 60]);
+        let mut p = PacketBuffer::new(&[1; 60]);
         assert_eq!(p.adjust_meta(-6), Err(-13));
         assert_eq!(p.adjust_meta(-4), Ok(()));
         let (meta, ..) = p.bounds();

@@ -1,7 +1,7 @@
 //! The IR's interpreter: operations over memory, maps, packets, calls.
 
-use millstream_interp::ir::Interpreter;
-use millstream_interp::{Context, Event, Fault, Machine};
+use millstream_interp::ir::IrInterpreter;
+use millstream_interp::{ContextKind, SideEffect, Fault, MachineState};
 use millstream_ir::text::parse_module;
 use millstream_ir::verify::verify_module;
 use millstream_ir::{Func, Map, Module};
@@ -24,8 +24,8 @@ fn function(body: &str) -> Module {
 #[track_caller]
 fn run(body: &str, args: [u64; 2]) -> u64 {
     let module = function(body);
-    let mut machine = Machine::new(Context::Xdp);
-    Interpreter::new(&module, &mut machine).run(&mut machine, Func::from_u32(0), &args).unwrap()
+    let mut machine = MachineState::new(ContextKind::Xdp);
+    IrInterpreter::new(&module, &mut machine).run(&mut machine, Func::from_u32(0), &args).unwrap()
 }
 
 #[test]
@@ -119,8 +119,8 @@ fn calls_have_frames_of_their_own() {
            return v2
          }",
     );
-    let mut machine = Machine::default();
-    let interpreter = Interpreter::new(&module, &mut machine);
+    let mut machine = MachineState::default();
+    let interpreter = IrInterpreter::new(&module, &mut machine);
     let mut call = |n| interpreter.run(&mut machine, Func::from_u32(0), &[n]);
     assert_eq!(call(7).unwrap(), 28);
     let error = call(8).unwrap_err();
@@ -148,8 +148,8 @@ fn callbacks_reach_the_callers_stack() {
            return v2
          }",
     );
-    let mut machine = Machine::default();
-    let interpreter = Interpreter::new(&module, &mut machine);
+    let mut machine = MachineState::default();
+    let interpreter = IrInterpreter::new(&module, &mut machine);
     assert_eq!(interpreter.run(&mut machine, Func::from_u32(0), &[]), Ok(45));
 }
 
@@ -170,8 +170,8 @@ fn tail_calls_go_to_the_programs_of_the_module() {
            return v1
          }",
     );
-    let mut machine = Machine::new(Context::Xdp);
-    let interpreter = Interpreter::new(&module, &mut machine);
+    let mut machine = MachineState::new(ContextKind::Xdp);
+    let interpreter = IrInterpreter::new(&module, &mut machine);
     let progs = interpreter.map(Map::from_u32(0)).unwrap();
     assert_eq!(interpreter.run_context(&mut machine, Func::from_u32(0)), Ok(1));
     machine.maps.set(progs, &1u32.to_le_bytes(), &1u32.to_le_bytes(), 0).unwrap();
@@ -193,8 +193,8 @@ fn tables_take_wide_fields_in_several_arguments() {
            return v3
          }",
     );
-    let mut machine = Machine::default();
-    let interpreter = Interpreter::new(&module, &mut machine);
+    let mut machine = MachineState::default();
+    let interpreter = IrInterpreter::new(&module, &mut machine);
     let mut find =
         |addr: u64, port| interpreter.run(&mut machine, Func::from_u32(0), &[addr, 9, port]).unwrap();
     assert_eq!(find(0x2001, 85) as i64, 0);
@@ -219,19 +219,19 @@ fn packets_are_copied_emitted_held_and_pulled() {
            return v5
          }",
     );
-    let mut machine = Machine::new(Context::Xdp);
+    let mut machine = MachineState::new(ContextKind::Xdp);
     machine.reset(&[1, 2, 3]);
-    let interpreter = Interpreter::new(&module, &mut machine);
+    let interpreter = IrInterpreter::new(&module, &mut machine);
     assert_eq!(interpreter.run_context(&mut machine, Func::from_u32(0)), Ok(0));
-    let emitted = |port, data: &[u8]| Event::Emit { port, data: data.to_vec() };
+    let emitted = |port, data: &[u8]| SideEffect::Emit { port, data: data.to_vec() };
     assert_eq!(machine.env.events, [emitted(5, &[5, 2, 3]), emitted(9, &[1, 2, 3])]);
 }
 
 #[test]
 fn an_emitted_packet_is_gone() {
     let module = function("v2: any = clone_packet v0\nemit v2, v1\nv3: i64 = load.b.u.0.plain v2\nreturn v3");
-    let mut machine = Machine::new(Context::Xdp);
-    let interpreter = Interpreter::new(&module, &mut machine);
+    let mut machine = MachineState::new(ContextKind::Xdp);
+    let interpreter = IrInterpreter::new(&module, &mut machine);
     let error = interpreter.run_context(&mut machine, Func::from_u32(0)).unwrap_err();
     assert!(matches!(error.fault, Fault::Access { .. }), "{error}");
     assert!(
@@ -243,9 +243,9 @@ fn an_emitted_packet_is_gone() {
 #[test]
 fn endless_loops_run_out_of_fuel() {
     let module = function("jump block1\nblock1:\njump block1");
-    let mut machine = Machine::default();
+    let mut machine = MachineState::default();
     machine.fuel = 1000;
-    let interpreter = Interpreter::new(&module, &mut machine);
+    let interpreter = IrInterpreter::new(&module, &mut machine);
     let error = interpreter.run(&mut machine, Func::from_u32(0), &[0, 0]).unwrap_err();
     assert_eq!(error.fault, Fault::Fuel(1000));
 }

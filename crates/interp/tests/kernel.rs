@@ -5,8 +5,8 @@
 //! to them, and writes the results into the packet, which is then compared byte for byte. `MILLSTREAM_CASES`
 //! sets the number of pairs of operands for each program.
 
-use millstream_interp::bytecode::{Interpreter, Program};
-use millstream_interp::{Context, Machine};
+use millstream_interp::bytecode::{BytecodeInterpreter, DecodedProgram};
+use millstream_interp::{ContextKind, MachineState};
 use millstream_isa::asm::assemble;
 use millstream_isa::encode_all;
 use millstream_kernel::{ProgramSpec, ProgramType, TestRun, testing};
@@ -27,15 +27,15 @@ fn compare(group: &[String], random: &mut Random, cases: usize) {
         ..ProgramSpec::default()
     };
     let loaded =
-        millstream_kernel::Program::load(&spec).unwrap_or_else(|e| panic!("{e}\n{}", program(group)));
-    let ours = [Program::from_insns(&insns)];
-    let mut machine = Machine::new(Context::Xdp);
+        millstream_kernel::KernelProgram::load(&spec).unwrap_or_else(|e| panic!("{e}\n{}", program(group)));
+    let ours = [DecodedProgram::from_insns(&insns)];
+    let mut machine = MachineState::new(ContextKind::Xdp);
     for _ in 0..cases {
         let (a, b) = (random.operand(), random.operand());
         let mut packet: Vec<u8> = a.to_le_bytes().into_iter().chain(b.to_le_bytes()).collect();
         packet.resize(RESULTS + 8 * group.len(), 0xa5);
         machine.reset(&packet);
-        let here = Interpreter::new(&ours).run_context(&mut machine, 0).expect("runs");
+        let here = BytecodeInterpreter::new(&ours).run_context(&mut machine, 0).expect("runs");
         let there = loaded.test_run(&TestRun::packet(&packet)).expect("runs in the kernel");
         assert_eq!(here, u64::from(there.retval));
         let result = |bytes: &[u8], n: usize| {

@@ -190,7 +190,7 @@ impl Function {
 
     /// Removes the instruction at a position of a block, and moves those behind it to a block of their own
     /// that is not in the layout yet. The result of the instruction becomes a parameter of that block.
-    pub fn cut_at(&mut self, block: Block, at: usize) -> Block {
+    pub fn split_block_at(&mut self, block: Block, at: usize) -> Block {
         let rest = self.blocks[block].insts.split_off(at + 1);
         let removed = self.blocks[block].insts.pop();
         let behind = self.blocks.push(BlockData::default());
@@ -293,19 +293,19 @@ impl Function {
     }
 
     /// A cursor that appends to `block`.
-    pub fn at_end(&mut self, block: Block) -> Cursor<'_> {
+    pub fn at_end(&mut self, block: Block) -> FuncCursor<'_> {
         let at = self.blocks[block].insts.len();
-        Cursor { func: self, block, at, loc: u32::MAX }
+        FuncCursor { func: self, block, at, loc: u32::MAX }
     }
 
     /// A cursor that inserts before position `at` of `block`.
-    pub fn at(&mut self, block: Block, at: usize) -> Cursor<'_> {
-        Cursor { func: self, block, at, loc: u32::MAX }
+    pub fn at(&mut self, block: Block, at: usize) -> FuncCursor<'_> {
+        FuncCursor { func: self, block, at, loc: u32::MAX }
     }
 }
 
 /// Inserts instructions at a place in a block.
-pub struct Cursor<'f> {
+pub struct FuncCursor<'f> {
     /// The function.
     pub func: &'f mut Function,
     /// The block.
@@ -316,7 +316,7 @@ pub struct Cursor<'f> {
     pub loc: u32,
 }
 
-impl Cursor<'_> {
+impl FuncCursor<'_> {
     /// Inserts an instruction.
     pub fn inst(
         &mut self,

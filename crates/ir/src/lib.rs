@@ -27,7 +27,7 @@ pub mod verify;
 
 pub use cfg::{Cfg, DomTree, Loops};
 pub use entities::*;
-pub use func::{BlockCall, BlockData, Cursor, Function, InstData, Linkage, SlotData, ValueDef};
+pub use func::{BlockCall, BlockData, FuncCursor, Function, InstData, Linkage, SlotData, ValueDef};
 pub use module::*;
 pub use op::*;
 pub use types::*;

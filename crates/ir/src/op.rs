@@ -55,7 +55,7 @@ impl Effects {
 
 /// Place of a piece of a key or value in its memory object.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Piece {
+pub struct KeyPiece {
     /// Byte offset in the key or value.
     pub offset: u16,
     /// Bytes, as one store.
@@ -64,11 +64,11 @@ pub struct Piece {
 
 /// The layout of a key or value that is given as values: one piece an argument, ascending, without overlap. Bytes
 /// that no piece covers are undefined.
-pub type Layout = SmallVec<[Piece; 2]>;
+pub type KeyLayout = SmallVec<[KeyPiece; 2]>;
 
 /// Fate of a packet; the back end chooses the number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Verdict {
+pub enum PacketVerdict {
     /// Drop, as an error.
     Aborted,
     /// Drop.
@@ -83,7 +83,7 @@ pub enum Verdict {
 
 /// An end of a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum End {
+pub enum QueueEnd {
     /// The end from which packets are taken.
     Front,
     /// Behind all others.
@@ -211,7 +211,7 @@ ops! {
         offset: i32 } () -> Value, Effects::PURE;
     /// The fate of the packet, as the number that the target uses for it.
     Verdict "verdict" { /// The verdict.
-        verdict: Verdict } () -> Value, Effects::PURE;
+        verdict: PacketVerdict } () -> Value, Effects::PURE;
 
     /// Two-operand arithmetic. Of width 32 it reads low halves and zero-extends.
     Alu "alu" { /// The operation.
@@ -281,16 +281,16 @@ ops! {
     /// Looks up a key given as values; null where absent.
     MapLookup "map_lookup" { /// The map.
         map: Map, /// Layout of the key.
-        key: Layout } (; key_values ..) -> Value, Effects::CALL;
+        key: KeyLayout } (; key_values ..) -> Value, Effects::CALL;
     /// Inserts or replaces: key pieces, then value pieces, then flags.
     MapUpdate "map_update" { /// The map.
         map: Map, /// Layout of the key.
-        key: Layout, /// Layout of the value.
-        value: Layout } (; key_value_flags ..) -> Value, Effects::CALL;
+        key: KeyLayout, /// Layout of the value.
+        value: KeyLayout } (; key_value_flags ..) -> Value, Effects::CALL;
     /// Deletes a key given as values.
     MapDelete "map_delete" { /// The map.
         map: Map, /// Layout of the key.
-        key: Layout } (; key_values ..) -> Value, Effects::CALL;
+        key: KeyLayout } (; key_values ..) -> Value, Effects::CALL;
     /// The result of the first entry of a match table that the fields match, or -1.
     TableMatch "table_match" { /// The table.
         table: Table } (; fields ..) -> Value, Effects::READS;
@@ -313,7 +313,7 @@ ops! {
     ClonePacket "clone_packet" {} (packet) -> Value, Effects::CALL;
     /// Keeps the packet for later: ownership goes to a queue.
     Hold "hold" { /// At which end of it.
-        end: End } (packet, queue) -> None, Effects::OPAQUE;
+        end: QueueEnd } (packet, queue) -> None, Effects::OPAQUE;
     /// Takes the packet at the front of a queue, or null.
     Pull "pull" {} (queue) -> Value, Effects::CALL;
     /// Makes a packet begin and end at addresses in its buffer.
@@ -398,9 +398,9 @@ keyword_attr!(Cond { Eq "eq", Ne "ne", Gt "ugt", Ge "uge", Lt "ult", Le "ule", S
     Slt "slt", Sle "sle", Set "set" });
 keyword_attr!(SwapKind { ToLe "le", ToBe "be", Swap "swap" });
 keyword_attr!(AtomicOp { Add "add", Or "or", And "and", Xor "xor", Xchg "xchg", CmpXchg "cmpxchg" });
-keyword_attr!(Verdict { Aborted "aborted", Drop "drop", Pass "pass", Tx "tx", Redirect "redirect" });
+keyword_attr!(PacketVerdict { Aborted "aborted", Drop "drop", Pass "pass", Tx "tx", Redirect "redirect" });
 
-keyword_attr!(End { Front "front", Back "back" });
+keyword_attr!(QueueEnd { Front "front", Back "back" });
 
 macro_rules! number_attr {
     ($($ty:ty),*) => { $(
@@ -465,7 +465,7 @@ impl Attr for MemFlags {
     }
 }
 
-impl Attr for Layout {
+impl Attr for KeyLayout {
     fn print(&self) -> String {
         let pieces: Vec<String> = self.iter().map(|p| format!("{}@{}", p.size.print(), p.offset)).collect();
         format!("[{}]", pieces.join("+"))
@@ -477,10 +477,10 @@ impl Attr for Layout {
     }
 }
 
-fn parse_piece(text: &str) -> Result<Piece, String> {
+fn parse_piece(text: &str) -> Result<KeyPiece, String> {
     let (size, offset) = text.split_once('@').ok_or_else(|| format!("`{text}` is no piece like w@4"))?;
     let offset = offset.parse().map_err(|_| format!("`{offset}` is no offset"))?;
-    Ok(Piece { offset, size: Size::parse(size)? })
+    Ok(KeyPiece { offset, size: Size::parse(size)? })
 }
 
 impl Attr for Type {

@@ -1,7 +1,7 @@
 //! Maps that a module changes, and the bytes of their values.
 
 use millstream_ir::text::parse_module;
-use millstream_ir::usage::{Access, Range, Usage};
+use millstream_ir::usage::{MapAccess, AccessRange, ModuleMapUsage};
 use millstream_ir::verify::verify_module;
 use millstream_ir::{Func, Map, Module};
 
@@ -26,24 +26,24 @@ fn program(body: &str) -> Module {
 }
 
 #[track_caller]
-fn check(module: &Module, expect: [Access; 5]) {
-    let usage = Usage::new(module);
+fn check(module: &Module, expect: [MapAccess; 5]) {
+    let usage = ModuleMapUsage::new(module);
     let maps = [0, 1, 2, 3, 4].map(Map::from_u32);
     assert_eq!(maps.map(|m| usage.of_program(Func::from_u32(0), m).access(&module.maps[m])), expect);
 }
 
-fn fields(ranges: &[(u32, u32)]) -> Access {
-    Access::FieldsWritten(ranges.iter().map(|&(start, end)| Range { start, end }).collect())
+fn fields(ranges: &[(u32, u32)]) -> MapAccess {
+    MapAccess::FieldsWritten(ranges.iter().map(|&(start, end)| AccessRange { start, end }).collect())
 }
 
-use Access::{ReadOnly, Unused, Written};
+use MapAccess::{ReadOnly, Unused, Written};
 
 #[test]
 fn lookups_and_loads_leave_a_map_as_it_is() {
     let m = program("v2: any = map_lookup.map0.[w@0] v1\nv3: i64 = load.dw.u.8.plain v2");
     check(&m, [ReadOnly, Unused, Unused, Unused, Unused]);
-    let usage = Usage::new(&m).of_module(Map::from_u32(0));
-    assert_eq!(usage.bytes_read(), [Range { start: 8, end: 16 }]);
+    let usage = ModuleMapUsage::new(&m).of_module(Map::from_u32(0));
+    assert_eq!(usage.bytes_read(), [AccessRange { start: 8, end: 16 }]);
 }
 
 #[test]

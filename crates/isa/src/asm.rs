@@ -53,7 +53,7 @@ pub fn assemble(text: &str) -> Result<Vec<Insn>, AsmError> {
         if line.is_empty() {
             continue;
         }
-        let one = Line::new(line).insn().map_err(fail)?;
+        let one = AsmCursor::new(line).insn().map_err(fail)?;
         slot += one.insn.slots();
         parsed.push((at + 1, one));
     }
@@ -92,12 +92,12 @@ fn is_name(text: &str) -> bool {
 }
 
 /// An instruction whose target may still be a name.
-struct Parsed<'a> {
+struct ParsedInsn<'a> {
     insn: Insn,
     label: Option<&'a str>,
 }
 
-impl Parsed<'_> {
+impl ParsedInsn<'_> {
     /// Fills in the distance from slot `next`, which follows the instruction.
     fn resolve(mut self, next: usize, labels: &HashMap<&str, usize>) -> Result<Insn, String> {
         let Some(label) = self.label else { return Ok(self.insn) };
@@ -116,16 +116,16 @@ impl Parsed<'_> {
     }
 }
 
-type Parse<T> = Result<T, String>;
+type AsmResult<T> = Result<T, String>;
 
 /// A cursor over one line.
-struct Line<'a> {
+struct AsmCursor<'a> {
     rest: &'a str,
 }
 
-impl<'a> Line<'a> {
-    fn new(text: &'a str) -> Line<'a> {
-        Line { rest: text }
+impl<'a> AsmCursor<'a> {
+    fn new(text: &'a str) -> AsmCursor<'a> {
+        AsmCursor { rest: text }
     }
 
     /// Takes `token` after spaces, if it is next.
@@ -150,7 +150,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    fn expect(&mut self, token: &str) -> Parse<()> {
+    fn expect(&mut self, token: &str) -> AsmResult<()> {
         if self.eat(token) { Ok(()) } else { Err(format!("expected `{token}` at `{}`", self.rest.trim())) }
     }
 
@@ -167,7 +167,7 @@ impl<'a> Line<'a> {
     }
 
     /// A number with its sign, and whether it was written in hexadecimal.
-    fn number(&mut self) -> Parse<(i128, bool)> {
+    fn number(&mut self) -> AsmResult<(i128, bool)> {
         let negative = self.eat("-");
         if !negative {
             self.eat("+");
@@ -180,18 +180,18 @@ impl<'a> Line<'a> {
         Ok((if negative { -value } else { value }, hex))
     }
 
-    fn narrow<T: TryFrom<i128>>(&mut self) -> Parse<T> {
+    fn narrow<T: TryFrom<i128>>(&mut self) -> AsmResult<T> {
         let (value, _) = self.number()?;
         T::try_from(value).map_err(|_| format!("{value} does not fit"))
     }
 
     /// A 32-bit immediate, signed, or the bits of one.
-    fn imm(&mut self) -> Parse<i32> {
+    fn imm(&mut self) -> AsmResult<i32> {
         let (value, _) = self.number()?;
         as_imm(value)
     }
 
-    fn reg(&mut self) -> Parse<(Width, Reg)> {
+    fn reg(&mut self) -> AsmResult<(Width, Reg)> {
         let at = self.rest.trim();
         self.try_reg().ok_or_else(|| format!("expected a register at `{at}`"))
     }
@@ -213,7 +213,7 @@ impl<'a> Line<'a> {
         found
     }
 
-    fn full_reg(&mut self) -> Parse<Reg> {
+    fn full_reg(&mut self) -> AsmResult<Reg> {
         match self.reg()? {
             (Width::W64, reg) => Ok(reg),
             (Width::W32, reg) => Err(format!("expected r{0}, not w{0}", reg.number())),
@@ -221,7 +221,7 @@ impl<'a> Line<'a> {
     }
 
     /// A register of this width, or an immediate.
-    fn operand(&mut self, width: Width) -> Parse<Operand> {
+    fn operand(&mut self, width: Width) -> AsmResult<Operand> {
         match self.try_reg() {
             Some((found, reg)) if found == width => Ok(Operand::Reg(reg)),
             Some(_) => Err("operands of different widths".to_owned()),
@@ -230,7 +230,7 @@ impl<'a> Line<'a> {
     }
 
     /// `(u32 *)`: the size, and whether it is signed.
-    fn size(&mut self) -> Parse<(Size, bool)> {
+    fn size(&mut self) -> AsmResult<(Size, bool)> {
         self.expect("(")?;
         let word = self.word();
         let (kind, bits) = word.split_at_checked(1).ok_or("expected a type")?;
@@ -243,13 +243,13 @@ impl<'a> Line<'a> {
     }
 
     /// `(u32 *)(r1 +4)`, unsigned.
-    fn memory(&mut self) -> Parse<(Size, Reg, i16)> {
+    fn memory(&mut self) -> AsmResult<(Size, Reg, i16)> {
         let (size, signed) = self.size()?;
         let (base, off) = self.address()?;
         if signed { Err("only plain loads are signed".to_owned()) } else { Ok((size, base, off)) }
     }
 
-    fn address(&mut self) -> Parse<(Reg, i16)> {
+    fn address(&mut self) -> AsmResult<(Reg, i16)> {
         self.expect("(")?;
         let base = self.full_reg()?;
         let off = if self.rest.trim_start().starts_with(')') { 0 } else { self.narrow()? };
@@ -258,7 +258,7 @@ impl<'a> Line<'a> {
     }
 
     /// `pc+4`, `+4` or a label.
-    fn target<T: TryFrom<i128> + Default>(&mut self) -> Parse<(T, Option<&'a str>)> {
+    fn target<T: TryFrom<i128> + Default>(&mut self) -> AsmResult<(T, Option<&'a str>)> {
         let rest = self.rest.trim_start();
         let relative = rest.strip_prefix("pc").unwrap_or(rest);
         if relative.starts_with(['+', '-']) {
@@ -270,28 +270,28 @@ impl<'a> Line<'a> {
     }
 
     /// The whole line.
-    fn insn(mut self) -> Parse<Parsed<'a>> {
+    fn insn(mut self) -> AsmResult<ParsedInsn<'a>> {
         let parsed = self.any()?;
         let rest = self.rest.trim();
         if rest.is_empty() { Ok(parsed) } else { Err(format!("unexpected `{rest}`")) }
     }
 
-    fn any(&mut self) -> Parse<Parsed<'a>> {
-        let plain = |insn| Parsed { insn, label: None };
+    fn any(&mut self) -> AsmResult<ParsedInsn<'a>> {
+        let plain = |insn| ParsedInsn { insn, label: None };
         if self.eat_word("exit") {
             return Ok(plain(Insn::Exit));
         }
         if self.eat_word("goto") {
             let (off, label) = self.target::<i16>()?;
-            return Ok(Parsed { insn: Insn::Jump { off: i32::from(off), long: false }, label });
+            return Ok(ParsedInsn { insn: Insn::Jump { off: i32::from(off), long: false }, label });
         }
         if self.eat_word("gotol") {
             let (off, label) = self.target()?;
-            return Ok(Parsed { insn: Insn::Jump { off, long: true }, label });
+            return Ok(ParsedInsn { insn: Insn::Jump { off, long: true }, label });
         }
         if self.eat_word("may_goto") {
             let (off, label) = self.target()?;
-            return Ok(Parsed { insn: Insn::MayGoto { off }, label });
+            return Ok(ParsedInsn { insn: Insn::MayGoto { off }, label });
         }
         if self.eat_word("if") {
             return self.branch();
@@ -315,7 +315,7 @@ impl<'a> Line<'a> {
         if self.eat("=") { self.assignment(width, dst).map(plain) } else { self.alu(width, dst).map(plain) }
     }
 
-    fn branch(&mut self) -> Parse<Parsed<'a>> {
+    fn branch(&mut self) -> AsmResult<ParsedInsn<'a>> {
         let (width, dst) = self.reg()?;
         let symbol = self.take_while(|c| "=!<>s&".contains(c));
         let cond = Cond::ALL.into_iter().find(|cond| cond.symbol() == symbol);
@@ -323,14 +323,14 @@ impl<'a> Line<'a> {
         let src = self.operand(width)?;
         self.expect("goto")?;
         let (off, label) = self.target()?;
-        Ok(Parsed { insn: Insn::Branch { width, cond, dst, src, off }, label })
+        Ok(ParsedInsn { insn: Insn::Branch { width, cond, dst, src, off }, label })
     }
 
-    fn call(&mut self) -> Parse<Parsed<'a>> {
+    fn call(&mut self) -> AsmResult<ParsedInsn<'a>> {
         let rest = self.rest.trim_start();
         if rest.starts_with("pc") || !rest.contains('#') && Helper::by_name(rest.trim()).is_none() {
             let (off, label) = self.target()?;
-            return Ok(Parsed { insn: Insn::Call(Callee::Local(off)), label });
+            return Ok(ParsedInsn { insn: Insn::Call(Callee::Local(off)), label });
         }
         let name = self.word();
         let id = if self.eat("#") { Some(self.narrow()?) } else { None };
@@ -344,10 +344,10 @@ impl<'a> Line<'a> {
             (_, Some(id), Some((known, _))) if id == known => Callee::Helper(id),
             _ => return Err(format!("no helper `{name}` of this number")),
         };
-        Ok(Parsed { insn: Insn::Call(callee), label: None })
+        Ok(ParsedInsn { insn: Insn::Call(callee), label: None })
     }
 
-    fn alu(&mut self, width: Width, dst: Reg) -> Parse<Insn> {
+    fn alu(&mut self, width: Width, dst: Reg) -> AsmResult<Insn> {
         let symbol = self.take_while(|c| "+-*/s%|&^<>=".contains(c));
         let op = AluOp::ALL.into_iter().find(|op| symbol.strip_suffix('=') == Some(op.symbol()));
         let op = op.ok_or_else(|| format!("no operator `{symbol}`"))?;
@@ -355,7 +355,7 @@ impl<'a> Line<'a> {
     }
 
     /// Parses the right side of `r1 =`.
-    fn assignment(&mut self, width: Width, dst: Reg) -> Parse<Insn> {
+    fn assignment(&mut self, width: Width, dst: Reg) -> AsmResult<Insn> {
         let start = self.rest;
         if self.eat("-") {
             if let Some(src) = self.try_reg() {
@@ -388,7 +388,7 @@ impl<'a> Line<'a> {
         self.function(dst)
     }
 
-    fn immediate(&mut self, width: Width, dst: Reg) -> Parse<Insn> {
+    fn immediate(&mut self, width: Width, dst: Reg) -> AsmResult<Insn> {
         let (value, hex) = self.number()?;
         let wide = self.eat_word("ll") || hex;
         if width == Width::W64 && wide {
@@ -399,12 +399,12 @@ impl<'a> Line<'a> {
         Ok(Insn::Mov { width, dst, src: Operand::Imm(as_imm(value)?) })
     }
 
-    fn off_field(&mut self) -> Parse<i16> {
+    fn off_field(&mut self) -> AsmResult<i16> {
         if self.eat("off:") { self.narrow() } else { Ok(0) }
     }
 
     /// `r1 = *` has been read.
-    fn load(&mut self, dst: Reg) -> Parse<Insn> {
+    fn load(&mut self, dst: Reg) -> AsmResult<Insn> {
         let (size, sext) = self.size()?;
         if !self.eat("skb") {
             let (src, off) = self.address()?;
@@ -428,7 +428,7 @@ impl<'a> Line<'a> {
     }
 
     /// `r1 = (` has been read.
-    fn movsx(&mut self, width: Width, dst: Reg) -> Parse<Insn> {
+    fn movsx(&mut self, width: Width, dst: Reg) -> AsmResult<Insn> {
         let bits = match self.word() {
             "s8" => 8,
             "s16" => 16,
@@ -441,7 +441,7 @@ impl<'a> Line<'a> {
     }
 
     /// An assignment from something that opens with a word.
-    fn function(&mut self, dst: Reg) -> Parse<Insn> {
+    fn function(&mut self, dst: Reg) -> AsmResult<Insn> {
         let word = self.word();
         match word {
             "map" | "btf" | "subprog" => self.symbol(word, dst),
@@ -466,7 +466,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    fn swap(&mut self, word: &str, dst: Reg) -> Parse<Insn> {
+    fn swap(&mut self, word: &str, dst: Reg) -> AsmResult<Insn> {
         for kind in [SwapKind::ToLe, SwapKind::ToBe, SwapKind::Swap] {
             let bits = match word.strip_prefix(kind.name()) {
                 Some("16") => 16,
@@ -485,7 +485,7 @@ impl<'a> Line<'a> {
     }
 
     /// `map[fd:3]`, `map[idx:3][0]+8`, `btf[7]`, `subprog[+5]`, whose first word has been read.
-    fn symbol(&mut self, word: &str, dst: Reg) -> Parse<Insn> {
+    fn symbol(&mut self, word: &str, dst: Reg) -> AsmResult<Insn> {
         self.expect("[")?;
         let pseudo = match word {
             "btf" => Pseudo::BtfId,
@@ -507,7 +507,7 @@ impl<'a> Line<'a> {
     }
 
     /// `atomic64_fetch_add((u64 *)(r1 +0), r2)`, whose name has been read.
-    fn atomic(&mut self, word: &str, dst: Reg) -> Parse<Insn> {
+    fn atomic(&mut self, word: &str, dst: Reg) -> AsmResult<Insn> {
         let name = word.strip_prefix("atomic").unwrap_or(word);
         let (wide, name) = name.strip_prefix("64").map_or((false, name), |name| (true, name));
         let name = name.strip_prefix('_').map(|name| name.strip_prefix("fetch_").unwrap_or(name));
@@ -530,7 +530,7 @@ impl<'a> Line<'a> {
     }
 
     /// `lock` has been read.
-    fn locked(&mut self) -> Parse<Insn> {
+    fn locked(&mut self) -> AsmResult<Insn> {
         self.expect("*")?;
         let (size, dst, off) = self.memory()?;
         let symbol = self.take_while(|c| "+|&^=".contains(c));
@@ -544,7 +544,7 @@ impl<'a> Line<'a> {
         Ok(Insn::Atomic { op, fetch: false, size, dst, src: self.full_reg()?, off })
     }
 
-    fn store_release(&mut self) -> Parse<Insn> {
+    fn store_release(&mut self) -> AsmResult<Insn> {
         self.expect("(")?;
         let (size, dst, off) = self.memory()?;
         self.expect(",")?;
@@ -554,7 +554,7 @@ impl<'a> Line<'a> {
     }
 
     /// `*` has been read.
-    fn store(&mut self) -> Parse<Insn> {
+    fn store(&mut self) -> AsmResult<Insn> {
         let (size, dst, off) = self.memory()?;
         self.expect("=")?;
         Ok(Insn::Store { size, dst, off, src: self.operand(Width::W64)? })
@@ -562,7 +562,7 @@ impl<'a> Line<'a> {
 }
 
 /// A 32-bit immediate, from -2^31 to 2^32 - 1.
-fn as_imm(value: i128) -> Parse<i32> {
+fn as_imm(value: i128) -> AsmResult<i32> {
     let imm = i32::try_from(value).or_else(|_| u32::try_from(value).map(|v| v as i32));
     imm.map_err(|_| format!("{value} does not fit in 32 bits"))
 }

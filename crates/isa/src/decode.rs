@@ -2,7 +2,7 @@
 
 use crate::codes::*;
 use crate::{
-    AluOp, AtomicOp, Callee, Cond, DecodeError, Insn, LegacyMode, Operand, Pseudo, Raw, Reg, Size, SwapKind,
+    AluOp, AtomicOp, Callee, Cond, DecodeError, Insn, LegacyMode, Operand, Pseudo, RawInsn, Reg, Size, SwapKind,
     Width,
 };
 
@@ -12,7 +12,7 @@ use crate::{
 ///
 /// # Errors
 /// [`DecodeError`], located by slot.
-pub fn decode(slots: &[Raw], at: usize) -> Result<Insn, DecodeError> {
+pub fn decode(slots: &[RawInsn], at: usize) -> Result<Insn, DecodeError> {
     let raw = *slots.get(at).ok_or(DecodeError::Truncated { at })?;
     let d = Decoder { raw, at };
     match raw.code & 7 {
@@ -31,7 +31,7 @@ pub fn decode(slots: &[Raw], at: usize) -> Result<Insn, DecodeError> {
 ///
 /// # Errors
 /// The first [`DecodeError`].
-pub fn decode_all(slots: &[Raw]) -> Result<Vec<(usize, Insn)>, DecodeError> {
+pub fn decode_all(slots: &[RawInsn]) -> Result<Vec<(usize, Insn)>, DecodeError> {
     let mut out = Vec::with_capacity(slots.len());
     let mut at = 0;
     while at < slots.len() {
@@ -43,13 +43,13 @@ pub fn decode_all(slots: &[Raw]) -> Result<Vec<(usize, Insn)>, DecodeError> {
 }
 
 struct Decoder {
-    raw: Raw,
+    raw: RawInsn,
     at: usize,
 }
 
 impl Decoder {
     fn unknown(&self) -> DecodeError {
-        let Raw { code, src, off, imm, .. } = self.raw;
+        let RawInsn { code, src, off, imm, .. } = self.raw;
         DecodeError::Opcode { at: self.at, code, src, off, imm }
     }
 
@@ -79,7 +79,7 @@ impl Decoder {
         }
     }
 
-    fn ld(&self, next: Option<&Raw>) -> Result<Insn, DecodeError> {
+    fn ld(&self, next: Option<&RawInsn>) -> Result<Insn, DecodeError> {
         let raw = self.raw;
         let size = Size::from_code(raw.code);
         match raw.code & 0xe0 {

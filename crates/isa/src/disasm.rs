@@ -11,7 +11,7 @@ use std::fmt::{self, Write};
 
 use crate::helpers::Helper;
 use crate::{
-    AluOp, AtomicOp, Callee, Cond, Insn, LegacyMode, Operand, Pseudo, Raw, Reg, Size, SwapKind, Width,
+    AluOp, AtomicOp, Callee, Cond, Insn, LegacyMode, Operand, Pseudo, RawInsn, Reg, Size, SwapKind, Width,
 };
 
 /// Names for what instructions refer to by number. Every method may give `None`: the number is then shown.
@@ -43,7 +43,7 @@ impl Symbols for NoSymbols {}
 
 /// The text of the instruction at slot `at`.
 pub fn disasm(insn: &Insn, at: usize, symbols: &dyn Symbols) -> String {
-    Text { insn, at, symbols }.to_string()
+    InsnText { insn, at, symbols }.to_string()
 }
 
 /// The text of a program, a line an instruction: slot, opcode, instruction, as the verifier's log has it.
@@ -51,7 +51,7 @@ pub fn disasm(insn: &Insn, at: usize, symbols: &dyn Symbols) -> String {
 /// `insns` are instructions with their slots, as [`decode_all`](crate::decode_all) gives them.
 pub fn disasm_all(insns: &[(usize, Insn)], symbols: &dyn Symbols) -> String {
     let mut out = String::new();
-    let mut slots: Vec<Raw> = Vec::with_capacity(2);
+    let mut slots: Vec<RawInsn> = Vec::with_capacity(2);
     for (at, insn) in insns {
         slots.clear();
         insn.encode(&mut slots);
@@ -59,7 +59,7 @@ pub fn disasm_all(insns: &[(usize, Insn)], symbols: &dyn Symbols) -> String {
             let _ = writeln!(out, "{label}:");
         }
         let code = slots.first().map_or(0, |slot| slot.code);
-        let _ = writeln!(out, "{at:4}: ({code:02x}) {}", Text { insn, at: *at, symbols });
+        let _ = writeln!(out, "{at:4}: ({code:02x}) {}", InsnText { insn, at: *at, symbols });
     }
     out
 }
@@ -67,7 +67,7 @@ pub fn disasm_all(insns: &[(usize, Insn)], symbols: &dyn Symbols) -> String {
 impl fmt::Display for Insn {
     /// The text without any names.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Text { insn: self, at: 0, symbols: &NoSymbols }.fmt(f)
+        InsnText { insn: self, at: 0, symbols: &NoSymbols }.fmt(f)
     }
 }
 
@@ -191,58 +191,58 @@ impl AtomicOp {
 }
 
 /// A register as an operand of this width: `w1` or `r1`.
-struct Sized(Width, Reg);
+struct SizedReg(Width, Reg);
 
-impl fmt::Display for Sized {
+impl fmt::Display for SizedReg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", if self.0 == Width::W32 { 'w' } else { 'r' }, self.1.number())
     }
 }
 
 /// A memory operand: `(u32 *)(r1 +4)`, to be preceded by `*` where it is accessed plainly.
-struct Memory {
+struct MemoryOperand {
     size: Size,
     signed: bool,
     base: Reg,
     off: i16,
 }
 
-impl fmt::Display for Memory {
+impl fmt::Display for MemoryOperand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = if self.signed { self.size.name().replace('u', "s") } else { self.size.name().to_owned() };
         write!(f, "({name} *)({} {:+})", self.base, self.off)
     }
 }
 
-struct Text<'a> {
+struct InsnText<'a> {
     insn: &'a Insn,
     at: usize,
     symbols: &'a dyn Symbols,
 }
 
-impl fmt::Display for Text<'_> {
+impl fmt::Display for InsnText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let memory = |size, base, off| Memory { size, signed: false, base, off };
+        let memory = |size, base, off| MemoryOperand { size, signed: false, base, off };
         match *self.insn {
             Insn::Alu { width, op, dst, src } => {
-                write!(f, "{} {}= ", Sized(width, dst), op.symbol())?;
+                write!(f, "{} {}= ", SizedReg(width, dst), op.symbol())?;
                 operand(f, width, src)
             }
             Insn::Mov { width, dst, src } => {
-                write!(f, "{} = ", Sized(width, dst))?;
+                write!(f, "{} = ", SizedReg(width, dst))?;
                 operand(f, width, src)
             }
             Insn::MovSx { width, bits, dst, src } => {
-                write!(f, "{} = (s{bits}){}", Sized(width, dst), Sized(width, src))
+                write!(f, "{} = (s{bits}){}", SizedReg(width, dst), SizedReg(width, src))
             }
             Insn::AddrSpaceCast { dst, src, imm } => {
                 write!(f, "{dst} = addr_space_cast({src}, {}, {})", imm as u32 >> 16, imm as u32 & 0xffff)
             }
-            Insn::Neg { width, dst } => write!(f, "{0} = -{0}", Sized(width, dst)),
+            Insn::Neg { width, dst } => write!(f, "{0} = -{0}", SizedReg(width, dst)),
             Insn::Swap { kind, bits, dst } => write!(f, "{dst} = {}{bits} {dst}", kind.name()),
             Insn::LoadImm64 { dst, pseudo, imm, off } => self.load_imm64(f, dst, pseudo, imm, off),
             Insn::Load { size, sext, dst, src, off } => {
-                write!(f, "{dst} = *{}", Memory { size, signed: sext, base: src, off })
+                write!(f, "{dst} = *{}", MemoryOperand { size, signed: sext, base: src, off })
             }
             Insn::Store { size, dst, off, src } => {
                 write!(f, "*{} = ", memory(size, dst, off))?;
@@ -283,7 +283,7 @@ impl fmt::Display for Text<'_> {
     }
 }
 
-impl Text<'_> {
+impl InsnText<'_> {
     fn load_imm64(
         &self,
         f: &mut fmt::Formatter<'_>,
@@ -344,15 +344,15 @@ impl SwapKind {
 
 fn operand(f: &mut fmt::Formatter<'_>, width: Width, src: Operand) -> fmt::Result {
     match src {
-        Operand::Reg(reg) => write!(f, "{}", Sized(width, reg)),
+        Operand::Reg(reg) => write!(f, "{}", SizedReg(width, reg)),
         Operand::Imm(imm) => write!(f, "{imm}"),
     }
 }
 
 fn compare(f: &mut fmt::Formatter<'_>, width: Width, cond: Cond, dst: Reg, src: Operand) -> fmt::Result {
-    write!(f, "if {} {} ", Sized(width, dst), cond.symbol())?;
+    write!(f, "if {} {} ", SizedReg(width, dst), cond.symbol())?;
     match src {
-        Operand::Reg(reg) => write!(f, "{}", Sized(width, reg)),
+        Operand::Reg(reg) => write!(f, "{}", SizedReg(width, reg)),
         Operand::Imm(imm) => write!(f, "{imm:#x}"),
     }
 }
@@ -371,7 +371,7 @@ fn constant(f: &mut fmt::Formatter<'_>, pseudo: Pseudo, imm: u64) -> fmt::Result
     if high == 0 { Ok(()) } else { write!(f, "+{high}") }
 }
 
-fn atomic(f: &mut fmt::Formatter<'_>, op: AtomicOp, fetch: bool, memory: &Memory, src: Reg) -> fmt::Result {
+fn atomic(f: &mut fmt::Formatter<'_>, op: AtomicOp, fetch: bool, memory: &MemoryOperand, src: Reg) -> fmt::Result {
     let wide = if memory.size == Size::Dw { "64" } else { "" };
     match (op, op.symbol()) {
         (_, Some(symbol)) if !fetch => write!(f, "lock *{memory} {symbol}= {src}"),

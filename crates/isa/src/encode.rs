@@ -1,13 +1,13 @@
 //! From instructions to slots.
 
 use crate::codes::*;
-use crate::{AluOp, Callee, Insn, LegacyMode, Operand, Raw, Reg, Size, SwapKind, Width};
+use crate::{AluOp, Callee, Insn, LegacyMode, Operand, RawInsn, Reg, Size, SwapKind, Width};
 
-fn raw(code: u8, dst: Reg, src: u8, off: i16, imm: i32) -> Raw {
-    Raw { code, dst: dst.number(), src, off, imm }
+fn raw(code: u8, dst: Reg, src: u8, off: i16, imm: i32) -> RawInsn {
+    RawInsn { code, dst: dst.number(), src, off, imm }
 }
 
-fn with_operand(code: u8, dst: Reg, src: Operand, off: i16) -> Raw {
+fn with_operand(code: u8, dst: Reg, src: Operand, off: i16) -> RawInsn {
     match src {
         Operand::Reg(src) => raw(code | SRC_X, dst, src.number(), off, 0),
         Operand::Imm(imm) => raw(code, dst, 0, off, imm),
@@ -21,7 +21,7 @@ impl Insn {
     }
 
     /// Appends the encoded slots.
-    pub fn encode(self, out: &mut Vec<Raw>) {
+    pub fn encode(self, out: &mut Vec<RawInsn>) {
         let class = |width| if width == Width::W64 { CLASS_ALU64 } else { CLASS_ALU };
         let r0 = Reg::R0;
         let atomic = |size: Size, dst, src: Reg, off, imm| {
@@ -86,7 +86,7 @@ const fn swap_code(kind: SwapKind) -> u8 {
     }
 }
 
-fn call(callee: Callee) -> Raw {
+fn call(callee: Callee) -> RawInsn {
     match callee {
         Callee::Helper(id) => raw(0x85, Reg::R0, 0, 0, id),
         Callee::Local(rel) => raw(0x85, Reg::R0, 1, 0, rel),
@@ -96,7 +96,7 @@ fn call(callee: Callee) -> Raw {
 }
 
 /// Encodes a sequence of instructions.
-pub fn encode_all(insns: &[Insn]) -> Vec<Raw> {
+pub fn encode_all(insns: &[Insn]) -> Vec<RawInsn> {
     let mut out = Vec::with_capacity(insns.len());
     for insn in insns {
         insn.encode(&mut out);

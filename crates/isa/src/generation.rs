@@ -11,12 +11,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::absint::Knowledge;
+use crate::absint::VerifierRules;
 use crate::{AluOp, Insn, Size, SwapKind};
 
 /// A generation of the verifier, named after the first kernel that it stands for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Generation {
+pub enum VerifierGeneration {
     /// Linux 5.10, the oldest that is supported.
     V5_10,
     /// Linux 6.1.
@@ -30,7 +30,7 @@ pub enum Generation {
 }
 
 /// Facts about one generation that passes and instruction selection ask for.
-struct Traits {
+struct GenerationFeatures {
     version: (u32, u32),
     /// Instruction set version, as clang's `-mcpu` counts.
     isa: u8,
@@ -44,11 +44,11 @@ struct Traits {
     last_helper: u32,
     /// Number of the last map type.
     last_map_type: u32,
-    knowledge: Knowledge,
+    knowledge: VerifierRules,
 }
 
-const ALL_TRAITS: [Traits; 5] = [
-    Traits {
+const ALL_TRAITS: [GenerationFeatures; 5] = [
+    GenerationFeatures {
         version: (5, 10),
         isa: 3,
         context_immediates: false,
@@ -56,9 +56,9 @@ const ALL_TRAITS: [Traits; 5] = [
         linked_spills: false,
         last_helper: 155,
         last_map_type: 28,
-        knowledge: Knowledge::LINUX_5_10,
+        knowledge: VerifierRules::LINUX_5_10,
     },
-    Traits {
+    GenerationFeatures {
         version: (6, 1),
         isa: 3,
         context_immediates: false,
@@ -66,9 +66,9 @@ const ALL_TRAITS: [Traits; 5] = [
         linked_spills: false,
         last_helper: 209,
         last_map_type: 31,
-        knowledge: Knowledge::LINUX_5_10,
+        knowledge: VerifierRules::LINUX_5_10,
     },
-    Traits {
+    GenerationFeatures {
         version: (6, 12),
         isa: 4,
         context_immediates: true,
@@ -76,9 +76,9 @@ const ALL_TRAITS: [Traits; 5] = [
         linked_spills: true,
         last_helper: 211,
         last_map_type: 33,
-        knowledge: Knowledge::LINUX_6_12,
+        knowledge: VerifierRules::LINUX_6_12,
     },
-    Traits {
+    GenerationFeatures {
         version: (6, 18),
         isa: 4,
         context_immediates: true,
@@ -86,9 +86,9 @@ const ALL_TRAITS: [Traits; 5] = [
         linked_spills: true,
         last_helper: 211,
         last_map_type: 33,
-        knowledge: Knowledge::LINUX_6_18,
+        knowledge: VerifierRules::LINUX_6_18,
     },
-    Traits {
+    GenerationFeatures {
         version: (7, 2),
         isa: 4,
         context_immediates: true,
@@ -96,22 +96,22 @@ const ALL_TRAITS: [Traits; 5] = [
         linked_spills: true,
         last_helper: 211,
         last_map_type: 35,
-        knowledge: Knowledge::LINUX_6_18,
+        knowledge: VerifierRules::LINUX_6_18,
     },
 ];
 
-impl Generation {
+impl VerifierGeneration {
     /// All generations, the oldest first.
-    pub const ALL: [Generation; 5] =
-        [Generation::V5_10, Generation::V6_1, Generation::V6_12, Generation::V6_18, Generation::V7_2];
+    pub const ALL: [VerifierGeneration; 5] =
+        [VerifierGeneration::V5_10, VerifierGeneration::V6_1, VerifierGeneration::V6_12, VerifierGeneration::V6_18, VerifierGeneration::V7_2];
 
     /// The oldest kernel that programs are made for.
-    pub const OLDEST: Generation = Generation::V5_10;
+    pub const OLDEST: VerifierGeneration = VerifierGeneration::V5_10;
 
     /// The newest generation that is described.
-    pub const NEWEST: Generation = Generation::V7_2;
+    pub const NEWEST: VerifierGeneration = VerifierGeneration::V7_2;
 
-    const fn traits(self) -> &'static Traits {
+    const fn traits(self) -> &'static GenerationFeatures {
         &ALL_TRAITS[self as usize]
     }
 
@@ -121,15 +121,15 @@ impl Generation {
     }
 
     /// The generation of a kernel of this version; `None` if it is older than all.
-    pub fn of_version(major: u32, minor: u32) -> Option<Generation> {
-        Generation::ALL.into_iter().rfind(|g| g.version() <= (major, minor))
+    pub fn of_version(major: u32, minor: u32) -> Option<VerifierGeneration> {
+        VerifierGeneration::ALL.into_iter().rfind(|g| g.version() <= (major, minor))
     }
 
     /// The generation of a kernel by its release, as `uname -r` prints it (`6.1.0-25-amd64`).
-    pub fn of_release(release: &str) -> Option<Generation> {
+    pub fn of_release(release: &str) -> Option<VerifierGeneration> {
         let mut parts = release.split(|c: char| !c.is_ascii_digit());
         let mut number = || parts.next()?.parse().ok();
-        Generation::of_version(number()?, number()?)
+        VerifierGeneration::of_version(number()?, number()?)
     }
 
     /// The newest instruction set version that the generation has, 1 to 4.
@@ -165,32 +165,32 @@ impl Generation {
     }
 
     /// Rules by which the verifier computes results of operations and learns from comparisons.
-    pub const fn knowledge(self) -> Knowledge {
+    pub const fn knowledge(self) -> VerifierRules {
         self.traits().knowledge
     }
 
     /// The oldest generation that has an instruction.
-    pub fn needed_by(insn: Insn) -> Generation {
+    pub fn needed_by(insn: Insn) -> VerifierGeneration {
         match insn {
-            Insn::LoadAcquire { .. } | Insn::StoreRelease { .. } => Generation::V6_18,
+            Insn::LoadAcquire { .. } | Insn::StoreRelease { .. } => VerifierGeneration::V6_18,
             Insn::MovSx { .. }
             | Insn::Load { sext: true, .. }
             | Insn::Jump { long: true, .. }
             | Insn::Swap { kind: SwapKind::Swap, .. }
             | Insn::Alu { op: AluOp::SDiv | AluOp::SMod, .. }
             | Insn::MayGoto { .. }
-            | Insn::AddrSpaceCast { .. } => Generation::V6_12,
-            Insn::Atomic { fetch: true, .. } => Generation::V6_1,
+            | Insn::AddrSpaceCast { .. } => VerifierGeneration::V6_12,
+            Insn::Atomic { fetch: true, .. } => VerifierGeneration::V6_1,
             // Before Linux 5.12 there is addition only.
             Insn::Atomic { op, size: Size::W | Size::Dw, .. } if op != crate::AtomicOp::Add => {
-                Generation::V6_1
+                VerifierGeneration::V6_1
             }
-            _ => Generation::OLDEST,
+            _ => VerifierGeneration::OLDEST,
         }
     }
 }
 
-impl fmt::Display for Generation {
+impl fmt::Display for VerifierGeneration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (major, minor) = self.version();
         write!(f, "{major}.{minor}")
@@ -208,10 +208,10 @@ pub enum VersionError {
     TooOld(String),
 }
 
-impl FromStr for Generation {
+impl FromStr for VerifierGeneration {
     type Err = VersionError;
 
-    fn from_str(text: &str) -> Result<Generation, VersionError> {
+    fn from_str(text: &str) -> Result<VerifierGeneration, VersionError> {
         let mut parts = text.split('.');
         let mut number = || parts.next().and_then(|p| p.parse::<u32>().ok());
         let (Some(major), Some(minor)) = (number(), number()) else {
@@ -220,55 +220,55 @@ impl FromStr for Generation {
         if parts.any(|p| p.is_empty() || !p.bytes().all(|b| b.is_ascii_digit())) {
             return Err(VersionError::NotAVersion(text.to_owned()));
         }
-        Generation::of_version(major, minor).ok_or_else(|| VersionError::TooOld(text.to_owned()))
+        VerifierGeneration::of_version(major, minor).ok_or_else(|| VersionError::TooOld(text.to_owned()))
     }
 }
 
 /// The kernels that a program is made for: all generations from one to another.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct KernelRange {
-    oldest: Generation,
-    newest: Generation,
+    oldest: VerifierGeneration,
+    newest: VerifierGeneration,
 }
 
 impl KernelRange {
     /// Every supported kernel.
-    pub const ALL: KernelRange = KernelRange::since(Generation::OLDEST);
+    pub const ALL: KernelRange = KernelRange::since(VerifierGeneration::OLDEST);
 
     /// The kernels of one generation.
-    pub const fn only(generation: Generation) -> KernelRange {
+    pub const fn only(generation: VerifierGeneration) -> KernelRange {
         KernelRange { oldest: generation, newest: generation }
     }
 
     /// The kernels of a generation and of all later ones.
-    pub const fn since(oldest: Generation) -> KernelRange {
-        KernelRange { oldest, newest: Generation::NEWEST }
+    pub const fn since(oldest: VerifierGeneration) -> KernelRange {
+        KernelRange { oldest, newest: VerifierGeneration::NEWEST }
     }
 
     /// The oldest generation of the range.
-    pub const fn oldest(self) -> Generation {
+    pub const fn oldest(self) -> VerifierGeneration {
         self.oldest
     }
 
     /// The generations of the range, the oldest first.
-    pub fn generations(self) -> impl DoubleEndedIterator<Item = Generation> {
-        Generation::ALL.into_iter().filter(move |g| (self.oldest..=self.newest).contains(g))
+    pub fn generations(self) -> impl DoubleEndedIterator<Item = VerifierGeneration> {
+        VerifierGeneration::ALL.into_iter().filter(move |g| (self.oldest..=self.newest).contains(g))
     }
 
     /// Returns true if all generations of the range have a property.
-    pub fn all(self, has: impl Fn(Generation) -> bool) -> bool {
+    pub fn all(self, has: impl Fn(VerifierGeneration) -> bool) -> bool {
         self.generations().all(has)
     }
 
     /// Knowledge of values, once for all generations that share it.
-    pub fn knowledge(self) -> impl Iterator<Item = Knowledge> {
+    pub fn knowledge(self) -> impl Iterator<Item = VerifierRules> {
         let mut last = None;
-        self.generations().map(Generation::knowledge).filter(move |k| last.replace(*k) != Some(*k))
+        self.generations().map(VerifierGeneration::knowledge).filter(move |k| last.replace(*k) != Some(*k))
     }
 
     /// Knowledge of values that the verifiers of all generations have: each knows at least as much as the
     /// oldest.
-    pub const fn common_knowledge(self) -> Knowledge {
+    pub const fn common_knowledge(self) -> VerifierRules {
         self.oldest.knowledge()
     }
 }
@@ -279,10 +279,10 @@ mod tests {
 
     #[test]
     fn generations_are_in_order_and_newer_ones_have_more() {
-        for (at, generation) in Generation::ALL.into_iter().enumerate() {
+        for (at, generation) in VerifierGeneration::ALL.into_iter().enumerate() {
             assert_eq!(generation as usize, at);
         }
-        for pair in Generation::ALL.windows(2) {
+        for pair in VerifierGeneration::ALL.windows(2) {
             let [a, b] = [pair[0].traits(), pair[1].traits()];
             assert!(a.version < b.version && a.isa <= b.isa && a.last_helper <= b.last_helper);
             assert!(a.last_map_type <= b.last_map_type && a.unwritten_stack <= b.unwritten_stack);
@@ -293,29 +293,29 @@ mod tests {
 
     #[test]
     fn kernels_are_named_by_version() {
-        let generation = |text: &str| text.parse::<Generation>();
-        assert_eq!(generation("5.10"), Ok(Generation::V5_10));
-        assert_eq!(generation("5.15.160"), Ok(Generation::V5_10));
-        assert_eq!(generation("6.6"), Ok(Generation::V6_1));
-        assert_eq!(generation("6.12.117"), Ok(Generation::V6_12));
-        assert_eq!(generation("6.18"), Ok(Generation::V6_18));
-        assert_eq!(generation("9.0"), Ok(Generation::V7_2));
+        let generation = |text: &str| text.parse::<VerifierGeneration>();
+        assert_eq!(generation("5.10"), Ok(VerifierGeneration::V5_10));
+        assert_eq!(generation("5.15.160"), Ok(VerifierGeneration::V5_10));
+        assert_eq!(generation("6.6"), Ok(VerifierGeneration::V6_1));
+        assert_eq!(generation("6.12.117"), Ok(VerifierGeneration::V6_12));
+        assert_eq!(generation("6.18"), Ok(VerifierGeneration::V6_18));
+        assert_eq!(generation("9.0"), Ok(VerifierGeneration::V7_2));
         assert_eq!(generation("5.4"), Err(VersionError::TooOld("5.4".into())));
         for text in ["", "6", "six", "6.x", "6.1.", "6.1.x", "-6.1"] {
             assert_eq!(generation(text), Err(VersionError::NotAVersion(text.into())), "{text}");
         }
-        assert_eq!(Generation::of_release("6.1.0-25-amd64"), Some(Generation::V6_1));
-        assert_eq!(Generation::of_release("4.19.0"), None);
-        assert_eq!(Generation::of_release("unknown"), None);
+        assert_eq!(VerifierGeneration::of_release("6.1.0-25-amd64"), Some(VerifierGeneration::V6_1));
+        assert_eq!(VerifierGeneration::of_release("4.19.0"), None);
+        assert_eq!(VerifierGeneration::of_release("unknown"), None);
     }
 
     #[test]
     fn ranges_hold_what_all_of_their_generations_hold() {
         let all = KernelRange::ALL;
-        assert!(!all.all(Generation::stores_context_immediates));
-        assert!(KernelRange::since(Generation::V6_12).all(Generation::stores_context_immediates));
+        assert!(!all.all(VerifierGeneration::stores_context_immediates));
+        assert!(KernelRange::since(VerifierGeneration::V6_12).all(VerifierGeneration::stores_context_immediates));
         assert_eq!(all.knowledge().count(), 3);
-        assert_eq!(KernelRange::only(Generation::V6_1).knowledge().count(), 1);
-        assert_eq!(all.common_knowledge(), Knowledge::LINUX_5_10);
+        assert_eq!(KernelRange::only(VerifierGeneration::V6_1).knowledge().count(), 1);
+        assert_eq!(all.common_knowledge(), VerifierRules::LINUX_5_10);
     }
 }

@@ -24,4 +24,4 @@ pub mod semantics;
 pub use decode::{decode, decode_all};
 pub use encode::encode_all;
 pub use insn::*;
-pub use raw::{DecodeError, Raw};
+pub use raw::{DecodeError, RawInsn};

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// One 8-byte slot, the kernel's `struct bpf_insn`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Raw {
+pub struct RawInsn {
     /// Opcode.
     pub code: u8,
     /// Destination register, 4 bits.
@@ -17,13 +17,13 @@ pub struct Raw {
     pub imm: i32,
 }
 
-impl fmt::Debug for Raw {
+impl fmt::Debug for RawInsn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:02x} dst={} src={} off={} imm={:#x}", self.code, self.dst, self.src, self.off, self.imm)
     }
 }
 
-impl Raw {
+impl RawInsn {
     /// The slot in the little-endian form of the kernel.
     pub fn to_bytes(self) -> [u8; 8] {
         let [o0, o1] = self.off.to_le_bytes();
@@ -32,8 +32,8 @@ impl Raw {
     }
 
     /// Reads one little-endian slot.
-    pub fn from_bytes(b: [u8; 8]) -> Raw {
-        Raw {
+    pub fn from_bytes(b: [u8; 8]) -> RawInsn {
+        RawInsn {
             code: b[0],
             dst: b[1] & 15,
             src: b[1] >> 4,
@@ -43,9 +43,9 @@ impl Raw {
     }
 
     /// Splits a byte string into slots; `None` if its length is no multiple of 8.
-    pub fn slice_from_bytes(bytes: &[u8]) -> Option<Vec<Raw>> {
+    pub fn slice_from_bytes(bytes: &[u8]) -> Option<Vec<RawInsn>> {
         let (slots, rest) = bytes.as_chunks::<8>();
-        rest.is_empty().then(|| slots.iter().map(|s| Raw::from_bytes(*s)).collect())
+        rest.is_empty().then(|| slots.iter().map(|s| RawInsn::from_bytes(*s)).collect())
     }
 }
 

@@ -1,8 +1,8 @@
 //! The abstract result of every operation contains the concrete one.
 
-use millstream_isa::absint::{Abstract, Knowledge, Scalar, Tnum};
-use millstream_isa::generation::{Generation, KernelRange};
-use millstream_isa::semantics::{self, Concrete, Domain, eval};
+use millstream_isa::absint::{AbstractDomain, VerifierRules, Scalar, Tnum};
+use millstream_isa::generation::{VerifierGeneration, KernelRange};
+use millstream_isa::semantics::{self, ConcreteDomain, Domain, eval};
 use millstream_isa::*;
 use proptest::prelude::*;
 
@@ -110,16 +110,16 @@ proptest! {
 
     #[test]
     fn loads_and_atomics((old, x) in member(), (src, y) in member(), (r0, z) in member()) {
-        let d = &mut Abstract::default();
+        let d = &mut AbstractDomain::default();
         for size in Size::ALL {
-            let (memory, bytes) = (d.truncate(64, size.bits(), &old), Concrete.truncate(64, size.bits(), &x));
+            let (memory, bytes) = (d.truncate(64, size.bits(), &old), ConcreteDomain.truncate(64, size.bits(), &x));
             for sext in [false, true] {
-                let loaded = semantics::loaded(&mut Concrete, size, sext, &bytes);
+                let loaded = semantics::loaded(&mut ConcreteDomain, size, sext, &bytes);
                 prop_assert!(semantics::loaded(d, size, sext, &memory).contains(loaded));
             }
             for op in AtomicOp::ALL {
                 let result = semantics::atomic(d, op, size, &memory, &src, &r0);
-                let concrete = semantics::atomic(&mut Concrete, op, size, &bytes, &y, &z);
+                let concrete = semantics::atomic(&mut ConcreteDomain, op, size, &bytes, &y, &z);
                 prop_assert!(result.memory.contains(concrete.memory));
                 prop_assert!(result.fetched.contains(concrete.fetched));
             }
@@ -146,7 +146,7 @@ proptest! {
     fn joins_contain_both((a, x) in member(), (b, y) in member()) {
         let (join, widened) = (a.join(&b), a.widen(&b));
         prop_assert!(join.contains(x) && join.contains(y) && widened.contains(x) && widened.contains(y));
-        if let Some(both) = Abstract::new(Knowledge::LINUX_5_10).intersect(&a, &b) {
+        if let Some(both) = AbstractDomain::new(VerifierRules::LINUX_5_10).intersect(&a, &b) {
             prop_assert!(!(a.contains(y) && b.contains(y)) || both.contains(y));
         }
         if let Some(both) = a.intersect(&b) {
@@ -157,14 +157,14 @@ proptest! {
     }
 }
 
-fn domain() -> impl Strategy<Value = Abstract> {
-    proptest::sample::select(Generation::ALL.map(|g| Abstract::new(g.knowledge())).to_vec())
+fn domain() -> impl Strategy<Value = AbstractDomain> {
+    proptest::sample::select(VerifierGeneration::ALL.map(|g| AbstractDomain::new(g.knowledge())).to_vec())
 }
 
 /// The greatest value that each generation, the oldest first, deduces for a body applied to a byte, a word
 /// and a whole register.
-fn greatest(body: impl Fn(&mut Abstract, Scalar, Scalar, Scalar) -> Scalar) -> Vec<u64> {
-    let each = Generation::ALL.into_iter().map(|g| Abstract::new(g.knowledge()));
+fn greatest(body: impl Fn(&mut AbstractDomain, Scalar, Scalar, Scalar) -> Scalar) -> Vec<u64> {
+    let each = VerifierGeneration::ALL.into_iter().map(|g| AbstractDomain::new(g.knowledge()));
     let operands = [8, 32, 64].map(Scalar::of_width);
     each.map(|mut d| body(&mut d, operands[0], operands[1], operands[2]).unsigned().1).collect()
 }
@@ -174,8 +174,8 @@ fn greatest(body: impl Fn(&mut Abstract, Scalar, Scalar, Scalar) -> Scalar) -> V
 fn older_verifiers_know_less() {
     const ANY: u64 = u64::MAX;
     let c = Scalar::constant;
-    let alu = semantics::alu::<Abstract>;
-    let masked = |d: &mut Abstract, x: &Scalar, mask| alu(d, AluOp::And, Width::W64, x, &c(mask));
+    let alu = semantics::alu::<AbstractDomain>;
+    let masked = |d: &mut AbstractDomain, x: &Scalar, mask| alu(d, AluOp::And, Width::W64, x, &c(mask));
     let swapped = greatest(|d, byte, _, _| d.swap(SwapKind::ToBe, 16, &byte));
     assert_eq!(swapped, [ANY, ANY, ANY, 0xff00, 0xff00]);
     let negated = greatest(|d, byte, _, _| d.neg(Width::W64, &d.neg(Width::W64, &byte)));
@@ -198,13 +198,13 @@ fn older_verifiers_know_less() {
     });
     assert_eq!(stepped, [ANY, ANY, 254, 254, 254]);
     let less = |taken| {
-        move |d: &mut Abstract, byte: Scalar, word: Scalar, _| {
+        move |d: &mut AbstractDomain, byte: Scalar, word: Scalar, _| {
             d.refine(Cond::Lt, Width::W64, taken, &word, &byte).map_or(word, |s| s.0)
         }
     };
     assert_eq!(greatest(less(true)), [0xffff_ffff, 0xffff_ffff, 254, 254, 254]);
     let equal = |width| {
-        move |d: &mut Abstract, byte: Scalar, word: Scalar, _| {
+        move |d: &mut AbstractDomain, byte: Scalar, word: Scalar, _| {
             d.refine(Cond::Eq, width, true, &word, &byte).unwrap().0
         }
     };
@@ -224,23 +224,23 @@ fn older_verifiers_know_less() {
 /// A comparison at one width makes older verifiers forget the bounds at the other.
 #[test]
 fn older_verifiers_forget_bounds_of_the_other_width() {
-    let limits = |d: Abstract| {
+    let limits = |d: AbstractDomain| {
         let (low, _) =
             d.refine(Cond::Gt, Width::W64, false, &Scalar::UNKNOWN, &Scalar::constant(1 << 40)).unwrap();
         let (both, _) = d.refine(Cond::Gt, Width::W32, false, &low, &Scalar::constant(9)).unwrap();
         both.unsigned().1
     };
-    let classic = limits(Abstract::new(Knowledge::LINUX_5_10));
+    let classic = limits(AbstractDomain::new(VerifierRules::LINUX_5_10));
     assert_eq!(classic >> 40, 1, "only known bits are kept: {classic:#x}");
     assert_eq!(classic & 0xffff_ffff, 15);
-    assert_eq!(limits(Abstract::default()), 1 << 40);
+    assert_eq!(limits(AbstractDomain::default()), 1 << 40);
 }
 
 /// Facts common to all generations of a range are those of its oldest.
 #[test]
 fn facts_of_an_older_verifier_hold_for_newer_ones() {
     let common = KernelRange::ALL.common_knowledge();
-    assert!(Generation::ALL.into_iter().all(|g| common.is_within(g.knowledge())));
+    assert!(VerifierGeneration::ALL.into_iter().all(|g| common.is_within(g.knowledge())));
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn widening_ends() {
     let one = Scalar::constant(1);
     for round in 0.. {
         let next = state.widen(&state.join(&semantics::alu(
-            &mut Abstract::default(),
+            &mut AbstractDomain::default(),
             AluOp::Add,
             Width::W64,
             &state,
@@ -268,26 +268,26 @@ fn widening_ends() {
 fn a_check_bounds_an_index() {
     let any = Scalar::UNKNOWN;
     let limit = Scalar::constant(56);
-    let (below, _) = Abstract::default().refine(Cond::Gt, Width::W64, false, &any, &limit).unwrap();
+    let (below, _) = AbstractDomain::default().refine(Cond::Gt, Width::W64, false, &any, &limit).unwrap();
     assert_eq!(below.unsigned(), (0, 56));
     assert_eq!(below.bits().max(), 63);
     let scaled =
-        semantics::alu(&mut Abstract::default(), AluOp::Lsh, Width::W64, &below, &Scalar::constant(3));
+        semantics::alu(&mut AbstractDomain::default(), AluOp::Lsh, Width::W64, &below, &Scalar::constant(3));
     assert_eq!(scaled.unsigned(), (0, 448));
-    let masked = semantics::alu(&mut Abstract::default(), AluOp::And, Width::W64, &any, &Scalar::constant(7));
+    let masked = semantics::alu(&mut AbstractDomain::default(), AluOp::And, Width::W64, &any, &Scalar::constant(7));
     assert_eq!(masked.unsigned(), (0, 7));
 }
 
 #[test]
 fn what_the_verifier_cannot_see_is_unknown() {
-    let d = &mut Abstract::default();
+    let d = &mut AbstractDomain::default();
     let byte = Scalar::of_width(8);
     let modulo = semantics::alu(d, AluOp::Mod, Width::W64, &byte, &Scalar::constant(8));
     assert_eq!(modulo, Scalar::UNKNOWN);
     let shifted = semantics::alu(d, AluOp::Lsh, Width::W64, &Scalar::constant(1), &byte);
     assert_eq!(shifted, Scalar::UNKNOWN);
     // A signed bound above leaves negative values.
-    let (signed, _) = Abstract::default()
+    let (signed, _) = AbstractDomain::default()
         .refine(Cond::Sgt, Width::W64, false, &Scalar::UNKNOWN, &Scalar::constant(56))
         .unwrap();
     assert_eq!(signed.unsigned(), (0, u64::MAX));
@@ -296,14 +296,14 @@ fn what_the_verifier_cannot_see_is_unknown() {
 #[test]
 fn contradictions_are_found() {
     let byte = Scalar::of_width(8);
-    assert_eq!(Abstract::default().refine(Cond::Gt, Width::W64, true, &byte, &Scalar::constant(255)), None);
-    assert_eq!(Abstract::default().refine(Cond::Eq, Width::W64, true, &byte, &Scalar::constant(256)), None);
+    assert_eq!(AbstractDomain::default().refine(Cond::Gt, Width::W64, true, &byte, &Scalar::constant(255)), None);
+    assert_eq!(AbstractDomain::default().refine(Cond::Eq, Width::W64, true, &byte, &Scalar::constant(256)), None);
     assert_eq!(
-        Abstract::default().refine(Cond::Ne, Width::W64, true, &Scalar::constant(1), &Scalar::constant(1)),
+        AbstractDomain::default().refine(Cond::Ne, Width::W64, true, &Scalar::constant(1), &Scalar::constant(1)),
         None
     );
     assert_eq!(
-        semantics::cond(&mut Abstract::default(), Cond::Lt, Width::W64, &byte, &Scalar::constant(256)),
+        semantics::cond(&mut AbstractDomain::default(), Cond::Lt, Width::W64, &byte, &Scalar::constant(256)),
         Some(true)
     );
 }

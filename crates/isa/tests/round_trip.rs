@@ -118,7 +118,7 @@ proptest! {
         prop_assert_eq!(slots.len(), x.slots());
         prop_assert_eq!(decode(&slots, 0), Ok(x));
         let bytes: Vec<u8> = slots.iter().flat_map(|slot| slot.to_bytes()).collect();
-        prop_assert_eq!(Raw::slice_from_bytes(&bytes), Some(slots));
+        prop_assert_eq!(RawInsn::slice_from_bytes(&bytes), Some(slots));
     }
 
     #[test]
@@ -130,7 +130,7 @@ proptest! {
 
     #[test]
     fn decode_accepts_only_what_encode_gives(bytes in any::<[u8; 16]>()) {
-        let slots = Raw::slice_from_bytes(&bytes).unwrap();
+        let slots = RawInsn::slice_from_bytes(&bytes).unwrap();
         if let Ok(x) = decode(&slots, 0) {
             prop_assert_eq!(encode_all(&[x]), &slots[..x.slots()]);
         }

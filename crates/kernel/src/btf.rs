@@ -2,29 +2,29 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use crate::error::{Error, Result};
+use crate::error::{KernelError, Result};
 use crate::info::{self, BtfInfo};
-use crate::sys::{self, BtfLoad, Plain, addr, addr_mut};
+use crate::sys::{self, BtfLoad, PlainData, addr, addr_mut};
 
 /// A BTF object in the kernel, held by a descriptor.
 #[derive(Debug)]
-pub struct Btf {
+pub struct KernelBtf {
     fd: OwnedFd,
 }
 
-impl Btf {
+impl KernelBtf {
     /// Loads BTF. Where the kernel refuses it, the error tells the last lines of its log.
     ///
     /// # Errors
     /// `EINVAL` and its like for BTF that the kernel finds malformed.
     pub fn load(bytes: &[u8]) -> Result<Self> {
         let size = u32::try_from(bytes.len())
-            .map_err(|_| Error::argument("loading BTF", format!("{} bytes are too many", bytes.len())))?;
+            .map_err(|_| KernelError::argument("loading BTF", format!("{} bytes are too many", bytes.len())))?;
         let mut attr = BtfLoad::zeroed();
         attr.btf = addr(bytes);
         attr.btf_size = size;
         let errno = match sys::bpf_fd(sys::BTF_LOAD, &mut attr) {
-            Ok(fd) => return Ok(Btf { fd }),
+            Ok(fd) => return Ok(KernelBtf { fd }),
             Err(errno) => errno,
         };
         let mut log = vec![0u8; 64 << 10];
@@ -32,11 +32,11 @@ impl Btf {
         attr.btf_log_size = log.len() as u32;
         attr.btf_log_level = 1;
         if let Ok(fd) = sys::bpf_fd(sys::BTF_LOAD, &mut attr) {
-            return Ok(Btf { fd });
+            return Ok(KernelBtf { fd });
         }
         let text = crate::load::log_text(&log);
         let telling = text.lines().rev().find(|l| !l.trim().is_empty()).unwrap_or_default().to_owned();
-        Err(Error::Call {
+        Err(KernelError::Call {
             call: sys::BTF_LOAD.name,
             doing: format!("loading BTF of {size} bytes"),
             errno: crate::error::Errno(errno),
@@ -49,7 +49,7 @@ impl Btf {
     /// # Errors
     /// `ENOENT` if it is gone; `EPERM` without CAP_SYS_ADMIN.
     pub fn from_id(id: u32) -> Result<Self> {
-        Ok(Btf { fd: info::open_id(sys::BTF_GET_FD_BY_ID, id, 0, "BTF")? })
+        Ok(KernelBtf { fd: info::open_id(sys::BTF_GET_FD_BY_ID, id, 0, "BTF")? })
     }
 
     /// Id, size and name.
@@ -69,13 +69,13 @@ impl Btf {
     }
 }
 
-impl AsFd for Btf {
+impl AsFd for KernelBtf {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-impl AsRawFd for Btf {
+impl AsRawFd for KernelBtf {
     fn as_raw_fd(&self) -> i32 {
         self.fd.as_raw_fd()
     }

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use crate::error::{Error, Result};
+use crate::error::{KernelError, Result};
 
 const PATH: &str = "/sys/devices/system/cpu/possible";
 
@@ -32,11 +32,11 @@ pub fn cpu_numbers() -> Result<usize> {
 }
 
 fn list() -> Result<String> {
-    std::fs::read_to_string(PATH).map_err(|source| Error::Read { path: PATH.to_owned(), source })
+    std::fs::read_to_string(PATH).map_err(|source| KernelError::Read { path: PATH.to_owned(), source })
 }
 
-fn unclear(text: &str) -> Error {
-    Error::argument(format!("reading {PATH}"), format!("{text:?} is not a list of CPUs"))
+fn unclear(text: &str) -> KernelError {
+    KernelError::argument(format!("reading {PATH}"), format!("{text:?} is not a list of CPUs"))
 }
 
 /// The number of CPUs in a list such as `0-3,8`.

@@ -3,11 +3,11 @@
 use std::fmt;
 
 /// Result of this crate's functions.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T> = std::result::Result<T, KernelError>;
 
 /// A failure at the border to the kernel.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum KernelError {
     /// A system call failed.
     #[error("{doing}: {call} failed: {errno}{}", extra(.detail))]
     Call {
@@ -62,27 +62,27 @@ impl fmt::Display for Errno {
 /// The kernel's internal "not supported", which bpf(2) lets through.
 pub(crate) const ENOTSUPP: i32 = 524;
 
-impl Error {
+impl KernelError {
     pub(crate) fn call(call: &'static str, doing: impl Into<String>, errno: i32) -> Self {
-        Error::Call { call, doing: doing.into(), errno: Errno(errno), detail: String::new() }
+        KernelError::Call { call, doing: doing.into(), errno: Errno(errno), detail: String::new() }
     }
 
     pub(crate) fn argument(doing: impl Into<String>, reason: impl Into<String>) -> Self {
-        Error::Argument { doing: doing.into(), reason: reason.into() }
+        KernelError::Argument { doing: doing.into(), reason: reason.into() }
     }
 
     /// The error number, where a system call failed.
     pub fn errno(&self) -> Option<i32> {
         match self {
-            Error::Call { errno, .. } => Some(errno.0),
-            Error::Read { source, .. } => source.raw_os_error(),
-            Error::Argument { .. } => None,
+            KernelError::Call { errno, .. } => Some(errno.0),
+            KernelError::Read { source, .. } => source.raw_os_error(),
+            KernelError::Argument { .. } => None,
         }
     }
 
     /// Remedy for the user, where one is known.
     pub fn hint(&self) -> Option<&'static str> {
-        let Error::Call { call, errno, .. } = self else { return None };
+        let KernelError::Call { call, errno, .. } = self else { return None };
         hint(call, errno.0)
     }
 }

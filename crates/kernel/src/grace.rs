@@ -1,7 +1,7 @@
 //! Grace periods: when no CPU is any longer inside a program that it was in.
 #![allow(unsafe_code)]
 
-use crate::error::{Error, Result};
+use crate::error::{KernelError, Result};
 use crate::sys::last_errno;
 
 /// `MEMBARRIER_CMD_GLOBAL` of `linux/membarrier.h`: the kernel answers it by `synchronize_rcu()`.
@@ -18,7 +18,7 @@ pub fn grace_period() -> Result<()> {
     if done == 0 {
         Ok(())
     } else {
-        Err(Error::call("membarrier", "waiting for a grace period", last_errno()))
+        Err(KernelError::call("membarrier", "waiting for a grace period", last_errno()))
     }
 }
 

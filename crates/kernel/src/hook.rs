@@ -2,8 +2,8 @@
 
 use crate::error::Result;
 use crate::link::{Link, XdpMode};
-use crate::program::Program;
-use crate::tc::{self, Filter};
+use crate::program::KernelProgram;
+use crate::tc::{self, TcFilter};
 use crate::types::AttachType;
 use crate::xdp::{self, XdpHolder};
 
@@ -27,7 +27,7 @@ pub enum Hook {
         attach: AttachType,
     },
     /// On TC, by a filter of rtnetlink's.
-    Filter(Filter),
+    Filter(TcFilter),
 }
 
 impl Hook {
@@ -35,9 +35,9 @@ impl Hook {
     ///
     /// # Errors
     /// As for [`xdp::query_xdp`]; `ENOENT` if the program vanished meanwhile.
-    pub fn adopt_xdp(ifindex: u32) -> Result<Option<(Self, Program)>> {
+    pub fn adopt_xdp(ifindex: u32) -> Result<Option<(Self, KernelProgram)>> {
         let Some(state) = xdp::query_xdp(ifindex)? else { return Ok(None) };
-        let program = Program::from_id(state.program_id)?;
+        let program = KernelProgram::from_id(state.program_id)?;
         let hook = match state.holder {
             XdpHolder::Link(id) => Hook::Link(Link::from_id(id)?),
             XdpHolder::Netlink => Hook::Xdp { ifindex, mode: state.mode },
@@ -50,7 +50,7 @@ impl Hook {
     ///
     /// # Errors
     /// `ENODEV`; `ENOENT` if a program vanished meanwhile.
-    pub fn adopt_tc(ifindex: u32, attach: AttachType) -> Result<Vec<(Self, Program)>> {
+    pub fn adopt_tc(ifindex: u32, attach: AttachType) -> Result<Vec<(Self, KernelProgram)>> {
         let mut found = Vec::new();
         let on_tcx = match tc::query_tcx(ifindex, attach) {
             // Before Linux 6.6 there is none.
@@ -62,10 +62,10 @@ impl Hook {
                 Some(id) => Hook::Link(Link::from_id(id)?),
                 None => Hook::Tcx { ifindex, attach },
             };
-            found.push((hook, Program::from_id(state.program_id)?));
+            found.push((hook, KernelProgram::from_id(state.program_id)?));
         }
         for filter in tc::filters(ifindex, attach)? {
-            let program = Program::from_id(filter.program_id)?;
+            let program = KernelProgram::from_id(filter.program_id)?;
             found.push((Hook::Filter(filter), program));
         }
         Ok(found)
@@ -76,7 +76,7 @@ impl Hook {
     ///
     /// # Errors
     /// If the kernel does not answer.
-    pub fn program(&self, expected: &Program) -> Result<Option<u32>> {
+    pub fn program(&self, expected: &KernelProgram) -> Result<Option<u32>> {
         match self {
             // 0 once the interface is gone.
             Hook::Link(link) => {
@@ -101,7 +101,7 @@ impl Hook {
     /// # Errors
     /// `EPERM` (link) or `EEXIST` (rtnetlink) if the program there is not `expected`; `ENOENT` (TC) if none is where it
     /// was. Nothing changed then.
-    pub fn replace(&self, new: &Program, expected: &Program) -> Result<()> {
+    pub fn replace(&self, new: &KernelProgram, expected: &KernelProgram) -> Result<()> {
         match self {
             Hook::Link(link) => link.replace(new, expected),
             Hook::Xdp { ifindex, mode } => {

@@ -5,8 +5,8 @@
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, Result};
-use crate::netlink::{self, Request};
+use crate::error::{KernelError, Result};
+use crate::netlink::{self, NetlinkRequest};
 use crate::sys;
 
 const IFLA_ADDRESS: u16 = 1;
@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// An interface, as rtnetlink describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Interface {
+pub struct NetInterface {
     /// Index in this namespace.
     pub index: u32,
     /// Name.
@@ -57,7 +57,7 @@ pub struct Interface {
 pub fn interface_index(name: &str) -> Result<u32> {
     let doing = format!("looking for interface {name:?}");
     match netlink::name_to_index(&sys::c_string(name, &doing)?) {
-        0 => Err(Error::call("if_nametoindex", doing, libc::ENODEV)),
+        0 => Err(KernelError::call("if_nametoindex", doing, libc::ENODEV)),
         index => Ok(index),
     }
 }
@@ -66,10 +66,10 @@ pub fn interface_index(name: &str) -> Result<u32> {
 ///
 /// # Errors
 /// `ENODEV` if there is none of that index.
-pub fn interface(index: u32) -> Result<Interface> {
+pub fn interface(index: u32) -> Result<NetInterface> {
     let doing = format!("asking about interface {index}");
-    let answers = Request::link(libc::RTM_GETLINK, 0, index, 0, 0).send(&doing)?;
-    let missing = || Error::argument(doing.clone(), "the kernel did not describe it");
+    let answers = NetlinkRequest::link(libc::RTM_GETLINK, 0, index, 0, 0).send(&doing)?;
+    let missing = || KernelError::argument(doing.clone(), "the kernel did not describe it");
     answers.first().and_then(|answer| described(answer)).ok_or_else(missing)
 }
 
@@ -77,14 +77,14 @@ pub fn interface(index: u32) -> Result<Interface> {
 ///
 /// # Errors
 /// If the kernel does not answer.
-pub fn interfaces() -> Result<Vec<Interface>> {
-    let request = Request::link(libc::RTM_GETLINK, libc::NLM_F_DUMP as u16, 0, 0, 0);
+pub fn interfaces() -> Result<Vec<NetInterface>> {
+    let request = NetlinkRequest::link(libc::RTM_GETLINK, libc::NLM_F_DUMP as u16, 0, 0, 0);
     Ok(request.send("asking for interfaces")?.iter().filter_map(|answer| described(answer)).collect())
 }
 
-fn described(answer: &[u8]) -> Option<Interface> {
+fn described(answer: &[u8]) -> Option<NetInterface> {
     let (index, flags) = netlink::link_answer(answer)?;
-    let mut out = Interface {
+    let mut out = NetInterface {
         index,
         name: String::new(),
         ethernet: answer.get(2..4)? == libc::ARPHRD_ETHER.to_ne_bytes(),
@@ -115,7 +115,7 @@ fn described(answer: &[u8]) -> Option<Interface> {
 /// # Errors
 /// If the kernel does not answer.
 pub fn addresses() -> Result<Vec<(u32, Ipv4Addr, u8)>> {
-    let answers = Request::ipv4(libc::RTM_GETADDR, IFADDR).send("asking for addresses")?;
+    let answers = NetlinkRequest::ipv4(libc::RTM_GETADDR, IFADDR).send("asking for addresses")?;
     let one = |answer: &Vec<u8>| {
         let own = |wanted| {
             let mut all = netlink::attributes(answer.get(IFADDR..)?);
@@ -134,7 +134,7 @@ pub fn addresses() -> Result<Vec<(u32, Ipv4Addr, u8)>> {
 /// # Errors
 /// If the kernel does not answer.
 pub fn gateways() -> Result<Vec<(u32, Ipv4Addr)>> {
-    let answers = Request::ipv4(libc::RTM_GETROUTE, RTMSG).send("asking for routes")?;
+    let answers = NetlinkRequest::ipv4(libc::RTM_GETROUTE, RTMSG).send("asking for routes")?;
     let one = |answer: &Vec<u8>| {
         // Length of the destination, table.
         if (*answer.get(1)?, *answer.get(4)?) != (0, libc::RT_TABLE_MAIN) {
@@ -166,13 +166,13 @@ fn address(payload: &[u8]) -> Option<Ipv4Addr> {
 /// `EEXIST` if a name is taken, `EPERM` without CAP_NET_ADMIN.
 pub fn create_veth(name: &str, peer: &str, queues: u32) -> Result<(u32, u32)> {
     let doing = format!("making the veth pair {name}, {peer}");
-    let end = |r: &mut Request, name: &str| {
+    let end = |r: &mut NetlinkRequest, name: &str| {
         r.text(IFLA_IFNAME, name);
         r.attribute(IFLA_NUM_TX_QUEUES, &queues.to_ne_bytes());
         r.attribute(IFLA_NUM_RX_QUEUES, &queues.to_ne_bytes());
     };
     let flags = (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16;
-    let mut request = Request::link(libc::RTM_NEWLINK, flags, 0, 0, 0);
+    let mut request = NetlinkRequest::link(libc::RTM_NEWLINK, flags, 0, 0, 0);
     end(&mut request, name);
     request.nest(IFLA_LINKINFO, &[], |r| {
         r.text(IFLA_INFO_KIND, "veth");
@@ -191,7 +191,7 @@ pub fn create_veth(name: &str, peer: &str, queues: u32) -> Result<(u32, u32)> {
 /// `ENODEV`, `EPERM`.
 pub fn set_up(index: u32) -> Result<()> {
     let up = libc::IFF_UP as u32;
-    Request::link(libc::RTM_NEWLINK, 0, index, up, up)
+    NetlinkRequest::link(libc::RTM_NEWLINK, 0, index, up, up)
         .send(&format!("setting interface {index} up"))
         .map(drop)
 }
@@ -209,7 +209,7 @@ pub fn set_up_pair(ends: (u32, u32)) -> Result<()> {
     for end in ends {
         while !interface(end)?.operational {
             if start.elapsed() > PATIENCE {
-                return Err(Error::argument(format!("setting interface {end} up"), "it passes no packets"));
+                return Err(KernelError::argument(format!("setting interface {end} up"), "it passes no packets"));
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -222,5 +222,5 @@ pub fn set_up_pair(ends: (u32, u32)) -> Result<()> {
 /// # Errors
 /// `ENODEV`, `EPERM`, `EOPNOTSUPP` for interfaces that cannot be removed.
 pub fn delete_interface(index: u32) -> Result<()> {
-    Request::link(libc::RTM_DELLINK, 0, index, 0, 0).send(&format!("removing interface {index}")).map(drop)
+    NetlinkRequest::link(libc::RTM_DELLINK, 0, index, 0, 0).send(&format!("removing interface {index}")).map(drop)
 }

@@ -2,8 +2,8 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use crate::error::{Error, Result};
-use crate::sys::{self, GetId, GetInfo, Plain, addr_mut, addr_of, name_from, uapi};
+use crate::error::{KernelError, Result};
+use crate::sys::{self, GetId, GetInfo, PlainData, addr_mut, addr_of, name_from, uapi};
 use crate::types::{AttachType, LinkType, MapType, ProgramType};
 
 /// A map, as the kernel describes it.
@@ -139,7 +139,7 @@ pub struct BtfInfo {
     pub kernel: bool,
 }
 
-fn get<T: Plain>(fd: BorrowedFd<'_>, info: &mut T, what: &str) -> Result<()> {
+fn get<T: PlainData>(fd: BorrowedFd<'_>, info: &mut T, what: &str) -> Result<()> {
     let mut attr = GetInfo::zeroed();
     attr.bpf_fd = fd.as_raw_fd() as u32;
     attr.info_len = size_of::<T>() as u32;
@@ -302,14 +302,14 @@ pub(crate) fn btf_bytes(fd: BorrowedFd<'_>) -> Result<Vec<u8>> {
 }
 
 /// Opens an object by id.
-pub(crate) fn open_id(command: sys::Command, id: u32, flags: u32, what: &str) -> Result<OwnedFd> {
+pub(crate) fn open_id(command: sys::BpfCommand, id: u32, flags: u32, what: &str) -> Result<OwnedFd> {
     let mut attr = GetId::zeroed();
     attr.__bindgen_anon_1.map_id = id;
     attr.open_flags = flags;
     sys::call_fd(command, &mut attr, || format!("opening {what} {id}"))
 }
 
-fn ids(command: sys::Command, what: &str) -> Result<Vec<u32>> {
+fn ids(command: sys::BpfCommand, what: &str) -> Result<Vec<u32>> {
     let mut out = Vec::new();
     let mut attr = GetId::zeroed();
     loop {
@@ -319,7 +319,7 @@ fn ids(command: sys::Command, what: &str) -> Result<Vec<u32>> {
                 attr.__bindgen_anon_1.start_id = attr.next_id;
             }
             Err(libc::ENOENT) => return Ok(out),
-            Err(errno) => return Err(Error::call(command.name, format!("listing {what}s"), errno)),
+            Err(errno) => return Err(KernelError::call(command.name, format!("listing {what}s"), errno)),
         }
     }
 }

@@ -42,13 +42,13 @@ mod testrun;
 mod types;
 mod xdp;
 
-pub use btf::Btf;
+pub use btf::KernelBtf;
 pub use cpus::{cpu_numbers, possible_cpus};
-pub use error::{Error, Result, errno_name};
+pub use error::{KernelError, Result, errno_name};
 pub use grace::grace_period;
 pub use hook::Hook;
 pub use iface::{
-    Interface, addresses, create_veth, delete_interface, gateways, interface, interface_index, interfaces,
+    NetInterface, addresses, create_veth, delete_interface, gateways, interface, interface_index, interfaces,
     set_up, set_up_pair,
 };
 pub use info::{
@@ -56,16 +56,16 @@ pub use info::{
 };
 pub use link::{Link, XdpMode};
 pub use load::{LoadError, ProgramSpec, RecordInfo, Rejection, VerifierStats};
-pub use map::{Map, MapSpec, UpdateMode};
-pub use map_batch::Entries;
-pub use mapping::{Mapping, shared_memory};
+pub use map::{KernelMap, MapSpec, UpdateMode};
+pub use map_batch::BatchEntries;
+pub use mapping::{ArrayMapping, shared_memory};
 pub use netns::Namespace;
 pub use packet::{LONGEST as LONGEST_FRAME, PacketSocket};
-pub use pinned::{MOUNT, PlaceError, check_pin, check_place, make_place};
-pub use program::{Program, run_time_statistics};
+pub use pinned::{MOUNT, PinDirError, check_pin, check_pin_dir, create_pin_dir};
+pub use program::{KernelProgram, run_time_statistics};
 pub use ringbuf::RingBuffer;
 pub use tap::Tap;
-pub use tc::{Filter, TcxState, add_clsact, filters, has_tcx, query_tcx, remove_empty_clsact};
+pub use tc::{TcFilter, TcxState, add_clsact, filters, has_tcx, query_tcx, remove_empty_clsact};
 pub use testrun::{TestOutput, TestRun};
 pub use types::{AttachType, LinkType, MapType, ProgramType, map_flags, prog_flags};
 pub use xdp::{XdpHolder, XdpState, query_xdp, replace_xdp_netlink, xdp_program};

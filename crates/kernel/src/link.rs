@@ -8,8 +8,8 @@ use std::path::Path;
 use crate::error::Result;
 use crate::info::{self, LinkInfo};
 use crate::map;
-use crate::program::Program;
-use crate::sys::{self, LinkCreate, LinkDetach, LinkUpdate, Plain, RawTracepoint, uapi};
+use crate::program::KernelProgram;
+use crate::sys::{self, LinkCreate, LinkDetach, LinkUpdate, PlainData, RawTracepoint, uapi};
 use crate::types::AttachType;
 
 /// Place in the receive path at which an XDP program runs.
@@ -59,7 +59,7 @@ impl Link {
     ///
     /// # Errors
     /// `EBUSY` if another program is attached, `EOPNOTSUPP` if the driver has no native XDP, `ENODEV`.
-    pub fn attach_xdp(program: &Program, ifindex: u32, mode: XdpMode) -> Result<Self> {
+    pub fn attach_xdp(program: &KernelProgram, ifindex: u32, mode: XdpMode) -> Result<Self> {
         let mut attr = LinkCreate::zeroed();
         attr.__bindgen_anon_2.target_ifindex = ifindex;
         attr.attach_type = AttachType::XDP.0;
@@ -73,7 +73,7 @@ impl Link {
     ///
     /// # Errors
     /// `ENODEV`; `EINVAL` before Linux 6.6.
-    pub fn attach_tcx(program: &Program, ifindex: u32, hook: AttachType) -> Result<Self> {
+    pub fn attach_tcx(program: &KernelProgram, ifindex: u32, hook: AttachType) -> Result<Self> {
         let mut attr = LinkCreate::zeroed();
         attr.__bindgen_anon_2.target_ifindex = ifindex;
         attr.attach_type = hook.0;
@@ -82,7 +82,7 @@ impl Link {
         })
     }
 
-    fn create(program: &Program, mut attr: LinkCreate, doing: impl FnOnce() -> String) -> Result<Self> {
+    fn create(program: &KernelProgram, mut attr: LinkCreate, doing: impl FnOnce() -> String) -> Result<Self> {
         attr.__bindgen_anon_1.prog_fd = program.raw();
         Ok(Link { fd: sys::call_fd(sys::LINK_CREATE, &mut attr, doing)? })
     }
@@ -91,7 +91,7 @@ impl Link {
     ///
     /// # Errors
     /// If the kernel refuses it.
-    pub fn attach_tracing(program: &Program) -> Result<Self> {
+    pub fn attach_tracing(program: &KernelProgram) -> Result<Self> {
         let mut attr = RawTracepoint::zeroed();
         attr.prog_fd = program.raw();
         let fd = sys::call_fd(sys::RAW_TRACEPOINT_OPEN, &mut attr, || program.doing("attaching tracing"))?;
@@ -102,7 +102,7 @@ impl Link {
     ///
     /// # Errors
     /// `ENOENT` for a name that the kernel does not have.
-    pub fn attach_raw_tracepoint(program: &Program, name: &str) -> Result<Self> {
+    pub fn attach_raw_tracepoint(program: &KernelProgram, name: &str) -> Result<Self> {
         let doing = || format!("attaching program {:?} to raw tracepoint {name}", program.name());
         let text = sys::c_string(name, &doing())?;
         let mut attr = RawTracepoint::zeroed();
@@ -144,7 +144,7 @@ impl Link {
     /// # Errors
     /// `EPERM` if the link's program is not `expected` (another process replaced it; nothing changed),
     /// `EINVAL` if `new` does not fit the hook, `ENOLINK` if the interface is gone.
-    pub fn replace(&self, new: &Program, expected: &Program) -> Result<()> {
+    pub fn replace(&self, new: &KernelProgram, expected: &KernelProgram) -> Result<()> {
         self.update(new, Some(expected))
     }
 
@@ -152,11 +152,11 @@ impl Link {
     ///
     /// # Errors
     /// As for [`Link::replace`], less the comparison.
-    pub fn replace_any(&self, new: &Program) -> Result<()> {
+    pub fn replace_any(&self, new: &KernelProgram) -> Result<()> {
         self.update(new, None)
     }
 
-    fn update(&self, new: &Program, expected: Option<&Program>) -> Result<()> {
+    fn update(&self, new: &KernelProgram, expected: Option<&KernelProgram>) -> Result<()> {
         let mut attr = LinkUpdate::zeroed();
         attr.link_fd = self.fd.as_raw_fd() as u32;
         attr.__bindgen_anon_1.new_prog_fd = new.raw();

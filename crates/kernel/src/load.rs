@@ -6,10 +6,10 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use crate::error::{Errno, Error};
-use crate::map::Map;
-use crate::program::Program;
-use crate::sys::{self, Plain, ProgLoad, addr, addr_mut};
+use crate::error::{Errno, KernelError};
+use crate::map::KernelMap;
+use crate::program::KernelProgram;
+use crate::sys::{self, PlainData, ProgLoad, addr, addr_mut};
 use crate::types::{AttachType, ProgramType};
 
 /// Records of `func_info` or `line_info`, as the object file or our encoder lays them out.
@@ -114,7 +114,7 @@ pub enum LoadError {
     Rejected(Box<Rejection>),
     /// The kernel refused before or beside verification: missing capabilities, no memory, a bad attribute.
     #[error(transparent)]
-    Refused(#[from] Error),
+    Refused(#[from] KernelError),
 }
 
 impl LoadError {
@@ -158,7 +158,7 @@ impl Rejection {
     }
 
     /// The last `n` lines before the statistics: the state at the failure, and the verdict.
-    pub fn telling(&self, n: usize) -> Vec<&str> {
+    pub fn log_tail(&self, n: usize) -> Vec<&str> {
         let mut lines: Vec<&str> = self.log.lines().filter(|l| !l.is_empty() && !is_statistics(l)).collect();
         lines.drain(..lines.len().saturating_sub(n));
         lines
@@ -197,7 +197,7 @@ const LEVEL_STATS: u32 = 4;
 const LEVEL_PATH: u32 = 1;
 const LEVEL_ALL: u32 = 2;
 
-impl Program {
+impl KernelProgram {
     /// Asks the kernel to verify and load a program.
     ///
     /// # Errors
@@ -206,7 +206,7 @@ impl Program {
         let mut log = vec![0u8; STATS_LOG];
         loop {
             let errno = match attempt(spec, LEVEL_STATS, &mut log) {
-                Ok(fd) => return Ok(Program::new(fd, spec, VerifierStats::parse(&log_text(&log)))),
+                Ok(fd) => return Ok(KernelProgram::new(fd, spec, VerifierStats::parse(&log_text(&log)))),
                 Err(errno) => errno,
             };
             match errno {
@@ -233,7 +233,7 @@ impl Program {
             match attempt(spec, LEVEL_ALL | LEVEL_STATS, &mut log) {
                 Ok(fd) => {
                     let text = log_text(&log);
-                    return Ok((Program::new(fd, spec, VerifierStats::parse(&text)), text));
+                    return Ok((KernelProgram::new(fd, spec, VerifierStats::parse(&text)), text));
                 }
                 Err(libc::ENOSPC) if log.len() < 64 << 20 => {
                     let larger = log.len() * 4;
@@ -250,7 +250,7 @@ impl Program {
     ///
     /// # Errors
     /// What bpf(2) refuses.
-    pub fn bind_map(&self, map: &Map) -> crate::Result<()> {
+    pub fn bind_map(&self, map: &KernelMap) -> crate::Result<()> {
         use std::os::fd::AsFd;
         let mut attr = sys::BindMap::zeroed();
         attr.prog_fd = self.as_fd().as_raw_fd() as u32;
@@ -301,7 +301,7 @@ fn explain(spec: &ProgramSpec<'_>, errno: i32) -> LoadError {
     let text = log_text(&log);
     if text.is_empty() || again.is_ok() {
         let doing = format!("loading program {:?} ({})", spec.name, spec.program_type);
-        return LoadError::Refused(Error::call(sys::PROG_LOAD.name, doing, errno));
+        return LoadError::Refused(KernelError::call(sys::PROG_LOAD.name, doing, errno));
     }
     let stats = VerifierStats::parse(&text);
     LoadError::Rejected(Box::new(Rejection {
@@ -344,7 +344,7 @@ mod tests {
         assert_eq!(r.reason(), "R2 offset is outside of the packet");
         assert_eq!(r.slot(), Some(1));
         assert_eq!(r.source(), Some("int x = *p; @ a.c:7"));
-        assert_eq!(r.telling(2).len(), 2);
-        assert!(r.telling(2)[0].starts_with("invalid access"));
+        assert_eq!(r.log_tail(2).len(), 2);
+        assert!(r.log_tail(2)[0].starts_with("invalid access"));
     }
 }

@@ -3,11 +3,11 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use crate::btf::Btf;
+use crate::btf::KernelBtf;
 use crate::cpus::possible_cpus;
-use crate::error::{Error, Result};
+use crate::error::{KernelError, Result};
 use crate::info::{self, MapInfo};
-use crate::sys::{self, MapCreate, MapElem, Obj, Plain, addr, addr_mut};
+use crate::sys::{self, MapCreate, MapElem, Obj, PlainData, addr, addr_mut};
 use crate::types::{MapType, map_flags};
 
 /// Specification of a map. Plain data; [`Map::create`] makes the map.
@@ -26,11 +26,11 @@ pub struct MapSpec<'a> {
     /// [`map_flags`].
     pub flags: u32,
     /// The template of the inner maps, for maps of maps.
-    pub inner: Option<&'a Map>,
+    pub inner: Option<&'a KernelMap>,
     /// NUMA node for the memory; sets the flag.
     pub numa_node: Option<u32>,
     /// BTF with the type ids of key and value.
-    pub btf: Option<(&'a Btf, u32, u32)>,
+    pub btf: Option<(&'a KernelBtf, u32, u32)>,
     /// Type-specific extra (number of bloom filter hashes, arena address).
     pub extra: u64,
 }
@@ -49,12 +49,12 @@ pub enum UpdateMode {
 
 /// A map in the kernel, held by a descriptor.
 #[derive(Debug)]
-pub struct Map {
+pub struct KernelMap {
     fd: OwnedFd,
     info: MapInfo,
 }
 
-impl Map {
+impl KernelMap {
     /// Creates a map.
     ///
     /// # Errors
@@ -95,7 +95,7 @@ impl Map {
     /// If it is not a map's.
     pub fn from_fd(fd: OwnedFd) -> Result<Self> {
         let info = info::map_info(fd.as_fd())?;
-        Ok(Map { fd, info })
+        Ok(KernelMap { fd, info })
     }
 
     /// Opens the map with this id.
@@ -128,13 +128,13 @@ impl Map {
     /// `EMFILE`, if the process has too many descriptors.
     pub fn try_clone(&self) -> Result<Self> {
         let fd = self.fd.try_clone().map_err(|e| {
-            Error::call(
+            KernelError::call(
                 "fcntl(F_DUPFD_CLOEXEC)",
                 self.doing("duplicating"),
                 e.raw_os_error().unwrap_or(libc::EIO),
             )
         })?;
-        Ok(Map { fd, info: self.info.clone() })
+        Ok(KernelMap { fd, info: self.info.clone() })
     }
 
     /// The kernel's description of the map when this handle was made; use [`Map::refresh`] for values that
@@ -215,7 +215,7 @@ impl Map {
             return self.update(key, value, mode);
         }
         if value.len() != self.info.value_size as usize {
-            return Err(Error::argument(
+            return Err(KernelError::argument(
                 self.doing("updating"),
                 format!("value of {} bytes, where the map has {}", value.len(), self.info.value_size),
             ));
@@ -288,7 +288,7 @@ impl Map {
     pub fn is_frozen(&self) -> Result<bool> {
         let path = format!("/proc/self/fdinfo/{}", self.fd.as_raw_fd());
         let failed = |e: std::io::Error| {
-            Error::call("read(fdinfo)", self.doing("describing"), e.raw_os_error().unwrap_or(libc::EIO))
+            KernelError::call("read(fdinfo)", self.doing("describing"), e.raw_os_error().unwrap_or(libc::EIO))
         };
         let text = std::fs::read_to_string(path).map_err(failed)?;
         Ok(text.lines().any(|line| line.split_whitespace().eq(["frozen:", "1"])))
@@ -301,11 +301,11 @@ impl Map {
         attr
     }
 
-    fn found(&self, command: sys::Command, attr: &mut MapElem, verb: &str) -> Result<bool> {
+    fn found(&self, command: sys::BpfCommand, attr: &mut MapElem, verb: &str) -> Result<bool> {
         match sys::bpf(command, attr) {
             Ok(_) => Ok(true),
             Err(libc::ENOENT) => Ok(false),
-            Err(errno) => Err(Error::call(command.name, self.doing(verb), errno)),
+            Err(errno) => Err(KernelError::call(command.name, self.doing(verb), errno)),
         }
     }
 
@@ -315,7 +315,7 @@ impl Map {
         if value == want {
             return Ok(());
         }
-        Err(Error::argument(self.doing(verb), format!("value of {value} bytes, where the map has {want}")))
+        Err(KernelError::argument(self.doing(verb), format!("value of {value} bytes, where the map has {want}")))
     }
 
     /// The kernel reads as many bytes of the key as the map says: a shorter buffer must never reach it.
@@ -324,7 +324,7 @@ impl Map {
         if key.len() == want {
             return Ok(());
         }
-        Err(Error::argument(
+        Err(KernelError::argument(
             self.doing(verb),
             format!("key of {} bytes, where the map has {want}", key.len()),
         ))
@@ -335,7 +335,7 @@ impl Map {
     }
 }
 
-impl AsFd for Map {
+impl AsFd for KernelMap {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

@@ -8,13 +8,13 @@
 use std::collections::HashSet;
 use std::os::fd::{AsFd, AsRawFd};
 
-use crate::error::{ENOTSUPP, Error, Result};
-use crate::map::{Map, UpdateMode};
-use crate::sys::{self, MapBatch, Plain, addr, addr_mut};
+use crate::error::{ENOTSUPP, KernelError, Result};
+use crate::map::{KernelMap, UpdateMode};
+use crate::sys::{self, MapBatch, PlainData, addr, addr_mut};
 
 /// Keys and values, each laid end to end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Entries {
+pub struct BatchEntries {
     key_len: usize,
     value_len: usize,
     keys: Vec<u8>,
@@ -22,9 +22,9 @@ pub struct Entries {
     len: usize,
 }
 
-impl Entries {
+impl BatchEntries {
     fn new(key_len: usize, value_len: usize) -> Self {
-        Entries { key_len, value_len, ..Self::default() }
+        BatchEntries { key_len, value_len, ..Self::default() }
     }
 
     /// Number of elements.
@@ -59,12 +59,12 @@ const BATCH: usize = 4096;
 /// Bytes of values asked for at once, at most.
 const BATCH_BYTES: usize = 4 << 20;
 
-impl Map {
+impl KernelMap {
     /// Reads all elements: in batches where the map type has them, by walking otherwise.
     ///
     /// # Errors
     /// If the kernel refuses; `EBUSY`, as an error, if the map changes too fast to be walked.
-    pub fn entries(&self) -> Result<Entries> {
+    pub fn entries(&self) -> Result<BatchEntries> {
         match self.entries_by_batch() {
             Err(e) if matches!(e.errno(), Some(libc::EINVAL | ENOTSUPP | libc::EOPNOTSUPP)) => {
                 self.entries_by_walk()
@@ -73,12 +73,12 @@ impl Map {
         }
     }
 
-    fn entries_by_batch(&self) -> Result<Entries> {
+    fn entries_by_batch(&self) -> Result<BatchEntries> {
         let (key_len, value_len) = (self.info().key_size as usize, self.value_len()?);
         if key_len == 0 || value_len == 0 {
-            return Err(Error::call(sys::MAP_LOOKUP_BATCH.name, self.doing("reading"), ENOTSUPP));
+            return Err(KernelError::call(sys::MAP_LOOKUP_BATCH.name, self.doing("reading"), ENOTSUPP));
         }
-        let mut out = Entries::new(key_len, value_len);
+        let mut out = BatchEntries::new(key_len, value_len);
         let mut step = BATCH.min(BATCH_BYTES / value_len).min(self.info().max_entries as usize).max(1);
         // The cursor is a key for arrays and tries, a bucket number (4 bytes) for hashes.
         let mut cursor = vec![0u8; key_len.max(4)];
@@ -109,7 +109,7 @@ impl Map {
                     continue;
                 }
                 Err(errno) => {
-                    return Err(Error::call(sys::MAP_LOOKUP_BATCH.name, self.doing("reading"), errno));
+                    return Err(KernelError::call(sys::MAP_LOOKUP_BATCH.name, self.doing("reading"), errno));
                 }
             }
             if result.is_err() {
@@ -122,8 +122,8 @@ impl Map {
         }
     }
 
-    fn entries_by_walk(&self) -> Result<Entries> {
-        let mut out = Entries::new(self.info().key_size as usize, self.value_len()?);
+    fn entries_by_walk(&self) -> Result<BatchEntries> {
+        let mut out = BatchEntries::new(self.info().key_size as usize, self.value_len()?);
         let mut seen = HashSet::new();
         let mut value = vec![0; out.value_len];
         let mut key = self.next_key(None)?;
@@ -140,7 +140,7 @@ impl Map {
             } else {
                 repeats -= 1;
                 if repeats == 0 {
-                    return Err(Error::argument(
+                    return Err(KernelError::argument(
                         self.doing("reading"),
                         "it changes faster than it can be read",
                     ));
@@ -160,7 +160,7 @@ impl Map {
         let (key_len, value_len) = (self.info().key_size as usize, self.value_len()?);
         let count = keys.len().checked_div(key_len).unwrap_or(0);
         if count * key_len != keys.len() || count * value_len != values.len() {
-            return Err(Error::argument(
+            return Err(KernelError::argument(
                 self.doing("updating"),
                 format!("{} bytes of keys and {} of values do not match its sizes", keys.len(), values.len()),
             ));
@@ -179,7 +179,7 @@ impl Map {
                 let pairs = keys.chunks_exact(key_len).zip(values.chunks_exact(value_len.max(1)));
                 pairs.into_iter().try_for_each(|(k, v)| self.update(k, v, UpdateMode::Any))
             }
-            Err(errno) => Err(Error::call(sys::MAP_UPDATE_BATCH.name, self.doing("updating"), errno)),
+            Err(errno) => Err(KernelError::call(sys::MAP_UPDATE_BATCH.name, self.doing("updating"), errno)),
         }
     }
 }

@@ -8,14 +8,14 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::error::{Error, Result};
-use crate::map::{Map, MapSpec};
+use crate::error::{KernelError, Result};
+use crate::map::{KernelMap, MapSpec};
 use crate::sys::last_errno;
 use crate::types::{MapType, map_flags};
 
 /// The values of an array map, mapped into memory. Element `i` is at `i * stride()`.
 #[derive(Debug)]
-pub struct Mapping {
+pub struct ArrayMapping {
     base: NonNull<u8>,
     len: usize,
     mapped: usize,
@@ -25,19 +25,19 @@ pub struct Mapping {
 
 // SAFETY: the mapping is plain shared memory, owned by this value, and every access through `&self` is volatile
 // or atomic.
-unsafe impl Send for Mapping {}
+unsafe impl Send for ArrayMapping {}
 // SAFETY: as above.
-unsafe impl Sync for Mapping {}
+unsafe impl Sync for ArrayMapping {}
 
 /// Memory that programs and this process share: an array of one element of `bytes` bytes.
 ///
 /// # Errors
 /// If the kernel refuses: an invalid name or size, no memory left.
-pub fn shared_memory(name: &str, bytes: usize) -> Result<(Map, Mapping)> {
+pub fn shared_memory(name: &str, bytes: usize) -> Result<(KernelMap, ArrayMapping)> {
     let value_size = u32::try_from(bytes).map_err(|_| {
-        Error::argument(format!("making map {name:?}"), format!("{bytes} bytes are more than a value has"))
+        KernelError::argument(format!("making map {name:?}"), format!("{bytes} bytes are more than a value has"))
     })?;
-    let map = Map::create(&MapSpec {
+    let map = KernelMap::create(&MapSpec {
         name,
         map_type: MapType::ARRAY,
         key_size: 4,
@@ -50,15 +50,15 @@ pub fn shared_memory(name: &str, bytes: usize) -> Result<(Map, Mapping)> {
     Ok((map, memory))
 }
 
-impl Map {
+impl KernelMap {
     /// Maps the values of an array map that was created with [`map_flags::MMAPABLE`].
     ///
     /// # Errors
     /// If the map is no such array; `EPERM` if it is frozen and `writable` is asked for.
-    pub fn mmap(&self, writable: bool) -> Result<Mapping> {
+    pub fn mmap(&self, writable: bool) -> Result<ArrayMapping> {
         let info = self.info();
         if info.map_type != MapType::ARRAY || info.flags & map_flags::MMAPABLE == 0 {
-            return Err(Error::argument(
+            return Err(KernelError::argument(
                 self.doing("mapping"),
                 "only arrays with BPF_F_MMAPABLE can be mapped",
             ));
@@ -81,15 +81,15 @@ impl Map {
             )
         };
         if base == libc::MAP_FAILED {
-            return Err(Error::call("mmap", self.doing("mapping"), last_errno()));
+            return Err(KernelError::call("mmap", self.doing("mapping"), last_errno()));
         }
         let base = NonNull::new(base.cast())
-            .ok_or_else(|| Error::argument(self.doing("mapping"), "mapped at address zero"))?;
-        Ok(Mapping { base, len, mapped, stride, writable })
+            .ok_or_else(|| KernelError::argument(self.doing("mapping"), "mapped at address zero"))?;
+        Ok(ArrayMapping { base, len, mapped, stride, writable })
     }
 }
 
-impl Mapping {
+impl ArrayMapping {
     /// Bytes mapped, without the rest of the last page.
     pub fn len(&self) -> usize {
         self.len
@@ -179,7 +179,7 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl Drop for ArrayMapping {
     fn drop(&mut self) {
         // SAFETY: unmaps exactly what `mmap` gave; no reference into it outlives `self`.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapped) };

@@ -6,7 +6,7 @@
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use crate::error::{Errno, Error, Result};
+use crate::error::{Errno, KernelError, Result};
 use crate::sys::last_errno;
 
 const NLMSG_ERROR: u16 = 2;
@@ -20,11 +20,11 @@ const IFINFO: usize = 16;
 const NESTED: u16 = 0x8000;
 
 /// A request: header, `ifinfomsg` or `tcmsg`, attributes.
-pub(crate) struct Request {
+pub(crate) struct NetlinkRequest {
     bytes: Vec<u8>,
 }
 
-impl Request {
+impl NetlinkRequest {
     /// A request about interface `ifindex` (0 for none) with device flags `set` out of `mask`.
     pub(crate) fn link(kind: u16, flags: u16, ifindex: u32, set: u32, mask: u32) -> Self {
         Self::new(kind, flags, &[0, ifindex, set, mask])
@@ -49,7 +49,7 @@ impl Request {
         let flags = flags | (libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16;
         bytes[6..8].copy_from_slice(&flags.to_ne_bytes());
         bytes.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
-        Request { bytes }
+        NetlinkRequest { bytes }
     }
 
     /// Appends an attribute.
@@ -91,14 +91,14 @@ impl Request {
         // SAFETY: the buffer is live and as long as said.
         let sent = unsafe { libc::send(socket.as_raw_fd(), self.bytes.as_ptr().cast(), self.bytes.len(), 0) };
         if sent < 0 {
-            return Err(Error::call("rtnetlink(send)", doing, last_errno()));
+            return Err(KernelError::call("rtnetlink(send)", doing, last_errno()));
         }
         receive(&socket, doing)
     }
 }
 
 fn open(doing: &str) -> Result<OwnedFd> {
-    let fail = || Error::call("rtnetlink(socket)", doing, last_errno());
+    let fail = || KernelError::call("rtnetlink(socket)", doing, last_errno());
     // SAFETY: no memory is passed.
     let fd =
         unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_ROUTE) };
@@ -130,7 +130,7 @@ fn receive(socket: &OwnedFd, doing: &str) -> Result<Vec<Vec<u8>>> {
         if n < 0 {
             match last_errno() {
                 libc::EINTR => continue,
-                errno => return Err(Error::call("rtnetlink(recv)", doing, errno)),
+                errno => return Err(KernelError::call("rtnetlink(recv)", doing, errno)),
             }
         }
         let mut rest = &buffer[..n as usize];
@@ -168,7 +168,7 @@ fn acknowledged(flags: u16, payload: &[u8], doing: &str) -> Result<()> {
             }
         }
     }
-    Err(Error::Call { call: "rtnetlink", doing: doing.to_owned(), errno: Errno(errno), detail })
+    Err(KernelError::Call { call: "rtnetlink", doing: doing.to_owned(), errno: Errno(errno), detail })
 }
 
 /// Interface index and device flags of an answer on the link family.
@@ -236,7 +236,7 @@ mod tests {
             set_up_pair((a, b))?;
             let family = u32::from_ne_bytes([libc::AF_INET as u8, 24, 0, 0]);
             let create = libc::NLM_F_CREATE as u16;
-            let mut address = Request::new(libc::RTM_NEWADDR, create, &[family, a]);
+            let mut address = NetlinkRequest::new(libc::RTM_NEWADDR, create, &[family, a]);
             address.attribute(libc::IFA_LOCAL, &[192, 0, 2, 2]);
             address.attribute(libc::IFA_ADDRESS, &[192, 0, 2, 2]);
             address.send("adding an address")?;
@@ -248,7 +248,7 @@ mod tests {
                 let family = u32::from_ne_bytes([libc::AF_INET as u8, 0, 0, 0]);
                 let kind = [libc::RT_TABLE_MAIN, libc::RTPROT_STATIC, 0, libc::RTN_UNICAST];
                 let mut route =
-                    Request::new(libc::RTM_NEWROUTE, create, &[family, u32::from_ne_bytes(kind), 0]);
+                    NetlinkRequest::new(libc::RTM_NEWROUTE, create, &[family, u32::from_ne_bytes(kind), 0]);
                 route.attribute(libc::RTA_OIF, &a.to_ne_bytes());
                 route.attribute(libc::RTA_GATEWAY, &[192, 0, 2, last]);
                 route.attribute(libc::RTA_PRIORITY, &priority.to_ne_bytes());

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 
-use crate::error::{Error, Result};
+use crate::error::{KernelError, Result};
 use crate::sys::last_errno;
 
 /// A network namespace, held by a descriptor.
@@ -27,7 +27,7 @@ impl Namespace {
         in_thread(|| {
             // SAFETY: changes the namespace of this thread only, which was made for it and ends with it.
             if unsafe { libc::unshare(libc::CLONE_NEWNET) } < 0 {
-                return Err(Error::call("unshare", "making a network namespace", last_errno()));
+                return Err(KernelError::call("unshare", "making a network namespace", last_errno()));
             }
             Self::open(Path::new("/proc/thread-self/ns/net"))
         })?
@@ -47,7 +47,7 @@ impl Namespace {
     /// If the file cannot be opened. A file that is not a network namespace shows only when it is entered.
     pub fn open(path: &Path) -> Result<Self> {
         let file = File::open(path)
-            .map_err(|source| Error::Read { path: path.to_string_lossy().into_owned(), source })?;
+            .map_err(|source| KernelError::Read { path: path.to_string_lossy().into_owned(), source })?;
         Ok(Namespace { file })
     }
 
@@ -59,7 +59,7 @@ impl Namespace {
         in_thread(|| {
             // SAFETY: changes the namespace of this thread only, which was made for it and ends with it.
             if unsafe { libc::setns(self.file.as_raw_fd(), libc::CLONE_NEWNET) } < 0 {
-                return Err(Error::call("setns", "entering a network namespace", last_errno()));
+                return Err(KernelError::call("setns", "entering a network namespace", last_errno()));
             }
             Ok(f())
         })?

@@ -10,7 +10,7 @@
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-use crate::error::{Error, Result};
+use crate::error::{KernelError, Result};
 use crate::sys::last_errno;
 
 /// `PACKET_IGNORE_OUTGOING`.
@@ -49,7 +49,7 @@ impl PacketSocket {
         // SAFETY: passes numbers only. Protocol 0 at first, so that nothing comes in before the socket is bound.
         let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
         if fd < 0 {
-            return Err(Error::call("socket(AF_PACKET)", doing("opening", ifindex), last_errno()));
+            return Err(KernelError::call("socket(AF_PACKET)", doing("opening", ifindex), last_errno()));
         }
         // SAFETY: the descriptor was just made and has no other owner.
         let socket = PacketSocket { fd: unsafe { OwnedFd::from_raw_fd(fd) }, ifindex };
@@ -72,7 +72,7 @@ impl PacketSocket {
             libc::bind(fd, std::ptr::from_ref(&address).cast(), size_of_val(&address) as libc::socklen_t)
         };
         if bound < 0 {
-            return Err(Error::call("bind(AF_PACKET)", doing("listening at", ifindex), last_errno()));
+            return Err(KernelError::call("bind(AF_PACKET)", doing("listening at", ifindex), last_errno()));
         }
         Ok(socket)
     }
@@ -92,7 +92,7 @@ impl PacketSocket {
         let mut frame = vec![0; LONGEST];
         for socket in &sockets {
             while socket.receive_into(&mut frame)?.is_some() {}
-            socket.take_lost()?;
+            socket.take_drop_count()?;
         }
         Ok(sockets)
     }
@@ -105,7 +105,7 @@ impl PacketSocket {
         let set = unsafe { libc::setsockopt(self.fd.as_raw_fd(), libc::SOL_PACKET, option, value, len) };
         match set {
             0 => Ok(()),
-            _ => Err(Error::call(
+            _ => Err(KernelError::call(
                 "setsockopt(SOL_PACKET)",
                 doing("preparing a socket at", self.ifindex),
                 last_errno(),
@@ -149,7 +149,7 @@ impl PacketSocket {
         if len < 0 {
             return match last_errno() {
                 libc::EAGAIN | libc::EINTR => Ok(None),
-                errno => Err(Error::call("recvmsg", doing("receiving at", self.ifindex), errno)),
+                errno => Err(KernelError::call("recvmsg", doing("receiving at", self.ifindex), errno)),
             };
         }
         let len = len as usize;
@@ -165,7 +165,7 @@ impl PacketSocket {
     ///
     /// # Errors
     /// What getsockopt(2) refuses.
-    pub fn take_lost(&self) -> Result<u64> {
+    pub fn take_drop_count(&self) -> Result<u64> {
         self.get::<libc::tpacket_stats>(libc::PACKET_STATISTICS).map(|found| found.tp_drops.into())
     }
 
@@ -179,7 +179,7 @@ impl PacketSocket {
         match unsafe { libc::getsockopt(self.fd.as_raw_fd(), libc::SOL_PACKET, option, to, &mut length) } {
             0 => Ok(found),
             _ => {
-                Err(Error::call("getsockopt(SOL_PACKET)", doing("asking about", self.ifindex), last_errno()))
+                Err(KernelError::call("getsockopt(SOL_PACKET)", doing("asking about", self.ifindex), last_errno()))
             }
         }
     }
@@ -193,7 +193,7 @@ impl PacketSocket {
         let sent = unsafe { libc::send(self.fd.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
         match sent {
             0.. => Ok(()),
-            _ => Err(Error::call("send", doing("sending at", self.ifindex), last_errno())),
+            _ => Err(KernelError::call("send", doing("sending at", self.ifindex), last_errno())),
         }
     }
 
@@ -217,7 +217,7 @@ pub(crate) fn poll_for(all: &[RawFd], at_most: Duration) -> Result<()> {
     match ready {
         0.. => Ok(()),
         _ if last_errno() == libc::EINTR => Ok(()),
-        _ => Err(Error::call("poll", "waiting for frames".to_owned(), last_errno())),
+        _ => Err(KernelError::call("poll", "waiting for frames".to_owned(), last_errno())),
     }
 }
 

@@ -24,7 +24,7 @@ const MODE: u32 = 0o700;
 
 /// Reason why pins at a place cannot be relied on.
 #[derive(Debug, thiserror::Error)]
-pub enum PlaceError {
+pub enum PinDirError {
     /// It cannot be made, or looked at.
     #[error("{path}: {source}")]
     Io {
@@ -63,25 +63,25 @@ pub enum PlaceError {
     },
 }
 
-impl PlaceError {
+impl PinDirError {
     /// Advice on what to do about it.
     pub fn hint(&self) -> String {
         match self {
-            PlaceError::Io { .. } => "run as root".to_owned(),
-            PlaceError::NotBpf { .. } => MOUNT.to_owned(),
-            PlaceError::Foreign { path, .. } | PlaceError::Kind { path } => format!(
+            PinDirError::Io { .. } => "run as root".to_owned(),
+            PinDirError::NotBpf { .. } => MOUNT.to_owned(),
+            PinDirError::Foreign { path, .. } | PinDirError::Kind { path } => format!(
                 "look at who made it, remove it (`rm -r {}`), and keep others out: `chmod 0700` of the mount, or \
                  `mount -t bpf -o mode=0700 bpf /sys/fs/bpf`",
                 path.display()
             ),
-            PlaceError::Writable { path, .. } => format!("`chmod 0700 {}`", path.display()),
+            PinDirError::Writable { path, .. } => format!("`chmod 0700 {}`", path.display()),
         }
     }
 
     /// The error number of the system call that failed, if one did.
     pub fn errno(&self) -> Option<i32> {
         match self {
-            PlaceError::Io { source, .. } => source.raw_os_error(),
+            PinDirError::Io { source, .. } => source.raw_os_error(),
             _ => None,
         }
     }
@@ -90,13 +90,13 @@ impl PlaceError {
 /// Command that mounts a BPF file system for root alone.
 pub const MOUNT: &str = "mount -t bpf -o mode=0700 bpf /sys/fs/bpf";
 
-type Result<T> = std::result::Result<T, PlaceError>;
+type Result<T> = std::result::Result<T, PinDirError>;
 
 /// Checks that only this user can change the pins in a directory.
 ///
 /// # Errors
 /// [`PlaceError`], for the first directory from the mount down that is not as it must be, or that is not there.
-pub fn check_place(directory: &Path) -> Result<()> {
+pub fn check_pin_dir(directory: &Path) -> Result<()> {
     for part in parts(directory)? {
         check_directory(&part, part == directory)?;
     }
@@ -108,10 +108,10 @@ pub fn check_place(directory: &Path) -> Result<()> {
 ///
 /// # Errors
 /// [`PlaceError`], if one that is there is not as it must be, or one cannot be made.
-pub fn make_place(directory: &Path) -> Result<()> {
+pub fn create_pin_dir(directory: &Path) -> Result<()> {
     let there = directory.ancestors().find(|a| a.symlink_metadata().is_ok()).unwrap_or(Path::new("/"));
     if !is_bpf(there)? {
-        return Err(PlaceError::NotBpf { path: directory.to_owned() });
+        return Err(PinDirError::NotBpf { path: directory.to_owned() });
     }
     let missing: Vec<&Path> = directory.ancestors().take_while(|a| *a != there).collect();
     for path in missing.into_iter().rev() {
@@ -119,15 +119,15 @@ pub fn make_place(directory: &Path) -> Result<()> {
         match DirBuilder::new().mode(MODE).create(path) {
             // Made by another session of ours, or by a stranger: the check tells.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-            made => made.map_err(|source| PlaceError::Io { path: path.to_owned(), source })?,
+            made => made.map_err(|source| PinDirError::Io { path: path.to_owned(), source })?,
         }
     }
     let about = about(directory)?;
     if about.is_dir() && about.uid() == user() && about.mode() & 0o777 & !MODE != 0 {
         let closed = std::fs::set_permissions(directory, Permissions::from_mode(MODE));
-        closed.map_err(|source| PlaceError::Io { path: directory.to_owned(), source })?;
+        closed.map_err(|source| PinDirError::Io { path: directory.to_owned(), source })?;
     }
-    check_place(directory)
+    check_pin_dir(directory)
 }
 
 /// Checks that a pin is this user's, or root's, and no link.
@@ -137,7 +137,7 @@ pub fn make_place(directory: &Path) -> Result<()> {
 pub fn check_pin(path: &Path) -> Result<()> {
     let about = about(path)?;
     if !about.is_file() {
-        return Err(PlaceError::Kind { path: path.to_owned() });
+        return Err(PinDirError::Kind { path: path.to_owned() });
     }
     check_owner(path, &about, false)
 }
@@ -162,7 +162,7 @@ fn parts(directory: &Path) -> Result<Vec<PathBuf>> {
         parts.push(part.to_owned());
     }
     if parts.is_empty() {
-        return Err(PlaceError::NotBpf { path: directory.to_owned() });
+        return Err(PinDirError::NotBpf { path: directory.to_owned() });
     }
     parts.reverse();
     Ok(parts)
@@ -171,7 +171,7 @@ fn parts(directory: &Path) -> Result<Vec<PathBuf>> {
 fn is_bpf(path: &Path) -> Result<bool> {
     on_bpf_filesystem(path).map_err(|e| {
         let source = e.errno().map_or_else(|| io::Error::other(e.to_string()), io::Error::from_raw_os_error);
-        PlaceError::Io { path: path.to_owned(), source }
+        PinDirError::Io { path: path.to_owned(), source }
     })
 }
 
@@ -179,24 +179,24 @@ fn is_bpf(path: &Path) -> Result<bool> {
 fn check_directory(path: &Path, last: bool) -> Result<()> {
     let about = about(path)?;
     if !about.is_dir() {
-        return Err(PlaceError::Kind { path: path.to_owned() });
+        return Err(PinDirError::Kind { path: path.to_owned() });
     }
     check_owner(path, &about, !last)
 }
 
 fn check_owner(path: &Path, about: &Metadata, sticky: bool) -> Result<()> {
     if ![user(), 0].contains(&about.uid()) {
-        return Err(PlaceError::Foreign { path: path.to_owned(), owner: about.uid() });
+        return Err(PinDirError::Foreign { path: path.to_owned(), owner: about.uid() });
     }
     let mode = about.mode() & 0o7777;
     if mode & WRITABLE != 0 && !(sticky && mode & STICKY != 0) {
-        return Err(PlaceError::Writable { path: path.to_owned(), mode });
+        return Err(PinDirError::Writable { path: path.to_owned(), mode });
     }
     Ok(())
 }
 
 fn about(path: &Path) -> Result<Metadata> {
-    path.symlink_metadata().map_err(|source| PlaceError::Io { path: path.to_owned(), source })
+    path.symlink_metadata().map_err(|source| PinDirError::Io { path: path.to_owned(), source })
 }
 
 fn user() -> u32 {

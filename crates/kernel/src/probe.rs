@@ -6,21 +6,21 @@
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 
-use crate::error::{Error, Result};
+use crate::error::{KernelError, Result};
 use crate::iface::{create_veth, set_up_pair};
 use crate::link::{Link, XdpMode};
 use crate::load::{LoadError, ProgramSpec};
-use crate::map::{Map, MapSpec};
+use crate::map::{KernelMap, MapSpec};
 use crate::netns::Namespace;
-use crate::program::Program;
+use crate::program::KernelProgram;
 use crate::sys;
-use crate::tc::{Filter, add_clsact, remove_empty_clsact};
+use crate::tc::{TcFilter, add_clsact, remove_empty_clsact};
 use crate::testrun::TestRun;
 use crate::types::{AttachType, MapType, ProgramType};
 
 /// The outcome of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ProbeOutcome {
     /// It works.
     Yes,
     /// It does not, for this reason.
@@ -29,19 +29,19 @@ pub enum Outcome {
     Forbidden(String),
 }
 
-impl Outcome {
+impl ProbeOutcome {
     /// Returns true if it works.
     pub fn is_yes(&self) -> bool {
-        *self == Outcome::Yes
+        *self == ProbeOutcome::Yes
     }
 
     fn of<T>(result: Result<T>) -> Self {
         match result {
-            Ok(_) => Outcome::Yes,
+            Ok(_) => ProbeOutcome::Yes,
             Err(e) if matches!(e.errno(), Some(libc::EPERM | libc::EACCES)) => {
-                Outcome::Forbidden(e.to_string())
+                ProbeOutcome::Forbidden(e.to_string())
             }
-            Err(e) => Outcome::No(e.to_string()),
+            Err(e) => ProbeOutcome::No(e.to_string()),
         }
     }
 }
@@ -61,8 +61,8 @@ fn slot(code: u8, imm: i32) -> [u8; 8] {
 ///
 /// # Errors
 /// If BPF is not permitted.
-pub fn constant_xdp(verdict: i32) -> std::result::Result<Program, LoadError> {
-    Program::load(&ProgramSpec {
+pub fn constant_xdp(verdict: i32) -> std::result::Result<KernelProgram, LoadError> {
+    KernelProgram::load(&ProgramSpec {
         name: "constant",
         program_type: ProgramType::XDP,
         insns: &constant(verdict),
@@ -72,7 +72,7 @@ pub fn constant_xdp(verdict: i32) -> std::result::Result<Program, LoadError> {
 }
 
 /// Tests if maps may be made and XDP programs loaded.
-pub fn bpf() -> Outcome {
+pub fn bpf() -> ProbeOutcome {
     let map = MapSpec {
         name: "probe",
         map_type: MapType::ARRAY,
@@ -81,12 +81,12 @@ pub fn bpf() -> Outcome {
         max_entries: 1,
         ..MapSpec::default()
     };
-    Outcome::of(Map::create(&map).and_then(|_| constant_xdp(2).map_err(refused)))
+    ProbeOutcome::of(KernelMap::create(&map).and_then(|_| constant_xdp(2).map_err(refused)))
 }
 
 /// Tests if the instructions of version 4 are known: sign extension in moves and loads, byte swaps, signed
 /// division, long jumps (Linux 6.6 and later).
-pub fn instruction_set_v4() -> Outcome {
+pub fn instruction_set_v4() -> ProbeOutcome {
     let insns = [
         [0xb7, 0, 0, 0, 7, 0, 0, 0],
         // r0 = (s8)r0; r0 = bswap16 r0; r0 s/= 3; gotol +0
@@ -105,7 +105,7 @@ pub fn instruction_set_v4() -> Outcome {
 
 /// Tests if there are atomic instructions that give the old value, exchange, and compare and exchange (Linux
 /// 5.12 and later).
-pub fn fetching_atomics() -> Outcome {
+pub fn fetching_atomics() -> ProbeOutcome {
     let insns = [
         [0xb7, 0, 0, 0, 2, 0, 0, 0],
         // *(u64 *)(r10 - 8) = r0; r0 = atomic_fetch_add((u64 *)(r10 - 8), r0)
@@ -119,7 +119,7 @@ pub fn fetching_atomics() -> Outcome {
 
 /// Tests if XDP programs may ask for the coarse monotonic clock (`bpf_ktime_get_coarse_ns`, Linux 5.11 and
 /// later).
-pub fn coarse_clock() -> Outcome {
+pub fn coarse_clock() -> ProbeOutcome {
     let insns = [
         // call bpf_ktime_get_coarse_ns
         [0x85, 0, 0, 0, 160, 0, 0, 0],
@@ -131,7 +131,7 @@ pub fn coarse_clock() -> Outcome {
 
 /// Tests if the verifier knows that a lookup of a constant index below the size of an array finds an entry,
 /// so that its result need not be tested (Linux 6.14 and later).
-pub fn elided_null_checks() -> Outcome {
+pub fn elided_null_checks() -> ProbeOutcome {
     let map = MapSpec {
         name: "probe",
         map_type: MapType::ARRAY,
@@ -140,9 +140,9 @@ pub fn elided_null_checks() -> Outcome {
         max_entries: 2,
         ..MapSpec::default()
     };
-    let map = match Map::create(&map) {
+    let map = match KernelMap::create(&map) {
         Ok(map) => map,
-        Err(e) => return Outcome::of(Err::<(), _>(e)),
+        Err(e) => return ProbeOutcome::of(Err::<(), _>(e)),
     };
     let fd = map.as_fd().as_raw_fd().to_ne_bytes();
     let insns = [
@@ -162,39 +162,39 @@ pub fn elided_null_checks() -> Outcome {
 }
 
 /// Tests if an XDP program of these instructions, in little-endian order, is accepted.
-fn loads(insns: &[[u8; 8]]) -> Outcome {
+fn loads(insns: &[[u8; 8]]) -> ProbeOutcome {
     let insns: Vec<u64> = insns.iter().map(|&slot| u64::from_le_bytes(slot)).collect();
-    let program = Program::load(&ProgramSpec {
+    let program = KernelProgram::load(&ProgramSpec {
         name: "probe",
         program_type: ProgramType::XDP,
         insns: &insns,
         license: "GPL",
         ..ProgramSpec::default()
     });
-    Outcome::of(program.map_err(refused))
+    ProbeOutcome::of(program.map_err(refused))
 }
 
 /// Tests if objects can be enumerated and opened by id, which adoption and the search for map writers need.
-pub fn enumeration() -> Outcome {
-    Outcome::of(crate::info::map_ids().and_then(|ids| {
+pub fn enumeration() -> ProbeOutcome {
+    ProbeOutcome::of(crate::info::map_ids().and_then(|ids| {
         // Maps of other processes may be gone by the time they are opened.
-        let mut opened = ids.into_iter().rev().map(|id| Map::from_id(id).map(drop));
+        let mut opened = ids.into_iter().rev().map(|id| KernelMap::from_id(id).map(drop));
         opened.find(|map| !matches!(map, Err(e) if e.errno() == Some(libc::ENOENT))).unwrap_or(Ok(()))
     }))
 }
 
 /// Tests if veth runs XDP natively.
-pub fn native_xdp_on_veth() -> Outcome {
-    Outcome::of(in_veth(|ifindex| {
+pub fn native_xdp_on_veth() -> ProbeOutcome {
+    ProbeOutcome::of(in_veth(|ifindex| {
         let program = constant_xdp(2).map_err(refused)?;
         Link::attach_xdp(&program, ifindex, XdpMode::Native).map(drop)
     }))
 }
 
 /// Tests if TC programs attach by a filter of a clsact queueing discipline.
-pub fn clsact() -> Outcome {
-    Outcome::of(in_veth(|ifindex| {
-        let program = Program::load(&ProgramSpec {
+pub fn clsact() -> ProbeOutcome {
+    ProbeOutcome::of(in_veth(|ifindex| {
+        let program = KernelProgram::load(&ProgramSpec {
             name: "probe",
             program_type: ProgramType::SCHED_CLS,
             insns: &constant(0),
@@ -203,15 +203,15 @@ pub fn clsact() -> Outcome {
         });
         let program = program.map_err(refused)?;
         add_clsact(ifindex)?;
-        Filter::attach(&program, ifindex, AttachType::TCX_INGRESS)?.detach()?;
+        TcFilter::attach(&program, ifindex, AttachType::TCX_INGRESS)?.detach()?;
         remove_empty_clsact(ifindex)
     }))
 }
 
 /// Tests if TC programs attach by link (Linux 6.6 and later).
-pub fn tcx() -> Outcome {
-    Outcome::of(in_veth(|ifindex| {
-        let program = Program::load(&ProgramSpec {
+pub fn tcx() -> ProbeOutcome {
+    ProbeOutcome::of(in_veth(|ifindex| {
+        let program = KernelProgram::load(&ProgramSpec {
             name: "probe",
             program_type: ProgramType::SCHED_CLS,
             insns: &constant(0),
@@ -224,21 +224,21 @@ pub fn tcx() -> Outcome {
 }
 
 /// Tests if test runs can send live frames.
-pub fn live_frames() -> Outcome {
-    Outcome::of(constant_xdp(1).map_err(refused).and_then(|program| {
+pub fn live_frames() -> ProbeOutcome {
+    ProbeOutcome::of(constant_xdp(1).map_err(refused).and_then(|program| {
         program.test_run(&TestRun { data: &[0; 64], live_frames: true, batch: 1, ..TestRun::default() })
     }))
 }
 
 /// Tests if the processor's counters can be read (`perf_event_open` of cycles).
-pub fn hardware_counters() -> Outcome {
-    Outcome::of(sys::open_cycle_counter())
+pub fn hardware_counters() -> ProbeOutcome {
+    ProbeOutcome::of(sys::open_cycle_counter())
 }
 
 /// Tests if the kernel carries its own BTF.
-pub fn kernel_btf() -> Outcome {
+pub fn kernel_btf() -> ProbeOutcome {
     let path = "/sys/kernel/btf/vmlinux";
-    Outcome::of(std::fs::metadata(path).map_err(|source| Error::Read { path: path.to_owned(), source }))
+    ProbeOutcome::of(std::fs::metadata(path).map_err(|source| KernelError::Read { path: path.to_owned(), source }))
 }
 
 /// The mount points of BPF file systems.
@@ -275,7 +275,7 @@ pub fn sysctl(name: &str) -> Result<i64> {
     let path = Path::new("/proc/sys").join(name);
     let text = read(&path)?;
     text.trim().parse().map_err(|_| {
-        Error::argument(format!("reading {}", path.display()), format!("{:?} is not a number", text.trim()))
+        KernelError::argument(format!("reading {}", path.display()), format!("{:?} is not a number", text.trim()))
     })
 }
 
@@ -288,7 +288,7 @@ pub fn lockdown() -> String {
 
 fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path)
-        .map_err(|source| Error::Read { path: path.to_string_lossy().into_owned(), source })
+        .map_err(|source| KernelError::Read { path: path.to_string_lossy().into_owned(), source })
 }
 
 fn in_veth(f: impl FnOnce(u32) -> Result<()> + Send) -> Result<()> {
@@ -299,9 +299,9 @@ fn in_veth(f: impl FnOnce(u32) -> Result<()> + Send) -> Result<()> {
     })?
 }
 
-fn refused(e: LoadError) -> Error {
+fn refused(e: LoadError) -> KernelError {
     match e {
         LoadError::Refused(e) => e,
-        LoadError::Rejected(r) => Error::argument("loading a probe", r.to_string()),
+        LoadError::Rejected(r) => KernelError::argument("loading a probe", r.to_string()),
     }
 }

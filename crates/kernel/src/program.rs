@@ -3,23 +3,23 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use crate::error::{Error, Result};
+use crate::error::{KernelError, Result};
 use crate::info::{self, ProgramInfo};
 use crate::load::{ProgramSpec, VerifierStats};
 use crate::map;
-use crate::sys::{self, EnableStats, Plain, uapi};
+use crate::sys::{self, EnableStats, PlainData, uapi};
 
 /// A program in the kernel, held by a descriptor.
 #[derive(Debug)]
-pub struct Program {
+pub struct KernelProgram {
     fd: OwnedFd,
     name: String,
     stats: Option<VerifierStats>,
 }
 
-impl Program {
+impl KernelProgram {
     pub(crate) fn new(fd: OwnedFd, spec: &ProgramSpec<'_>, stats: Option<VerifierStats>) -> Self {
-        Program { fd, name: spec.name.to_owned(), stats }
+        KernelProgram { fd, name: spec.name.to_owned(), stats }
     }
 
     /// Takes a descriptor that is a program's.
@@ -28,7 +28,7 @@ impl Program {
     /// If it is not a program's.
     pub fn from_fd(fd: OwnedFd) -> Result<Self> {
         let name = info::program_info(fd.as_fd())?.name;
-        Ok(Program { fd, name, stats: None })
+        Ok(KernelProgram { fd, name, stats: None })
     }
 
     /// Opens the program with this id.
@@ -62,9 +62,9 @@ impl Program {
     pub fn try_clone(&self) -> Result<Self> {
         let fd = self.fd.try_clone().map_err(|e| {
             let errno = e.raw_os_error().unwrap_or(libc::EIO);
-            Error::call("fcntl(F_DUPFD_CLOEXEC)", self.doing("duplicating"), errno)
+            KernelError::call("fcntl(F_DUPFD_CLOEXEC)", self.doing("duplicating"), errno)
         })?;
-        Ok(Program { fd, name: self.name.clone(), stats: self.stats })
+        Ok(KernelProgram { fd, name: self.name.clone(), stats: self.stats })
     }
 
     /// The name that it was loaded with, or the kernel's 15 bytes of it.
@@ -135,7 +135,7 @@ impl Program {
     }
 }
 
-impl AsFd for Program {
+impl AsFd for KernelProgram {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

@@ -10,8 +10,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::error::{Error, Result};
-use crate::map::Map;
+use crate::error::{KernelError, Result};
+use crate::map::KernelMap;
 use crate::sys::last_errno;
 use crate::types::MapType;
 
@@ -22,17 +22,17 @@ const HEADER: usize = 8;
 /// The reading end of a ring buffer.
 #[derive(Debug)]
 pub struct RingBuffer {
-    map: Map,
+    map: KernelMap,
     /// One page with the reader's position, writable.
-    consumer: Pages,
+    consumer: MappedPages,
     /// One page with the writers' position, then the data twice.
-    producer: Pages,
+    producer: MappedPages,
     page: usize,
     size: usize,
 }
 
 #[derive(Debug)]
-struct Pages {
+struct MappedPages {
     base: NonNull<u8>,
     len: usize,
 }
@@ -41,8 +41,8 @@ struct Pages {
 // them takes the buffer exclusively.
 unsafe impl Send for RingBuffer {}
 
-impl Pages {
-    fn map(map: &Map, offset: usize, len: usize, protection: i32) -> Result<Self> {
+impl MappedPages {
+    fn map(map: &KernelMap, offset: usize, len: usize, protection: i32) -> Result<Self> {
         // SAFETY: a fresh shared mapping at an address of the kernel's choice aliases nothing of ours.
         let base = unsafe {
             libc::mmap(
@@ -55,8 +55,8 @@ impl Pages {
             )
         };
         match NonNull::new(base.cast::<u8>()) {
-            Some(there) if base != libc::MAP_FAILED => Ok(Pages { base: there, len }),
-            _ => Err(Error::call("mmap", map.doing("mapping"), last_errno())),
+            Some(there) if base != libc::MAP_FAILED => Ok(MappedPages { base: there, len }),
+            _ => Err(KernelError::call("mmap", map.doing("mapping"), last_errno())),
         }
     }
 
@@ -66,28 +66,28 @@ impl Pages {
     }
 }
 
-impl Drop for Pages {
+impl Drop for MappedPages {
     fn drop(&mut self) {
         // SAFETY: unmaps exactly what `mmap` gave; no reference into it outlives `self`.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
 
-impl Map {
+impl KernelMap {
     /// Opens the reading end of a ring buffer.
     ///
     /// # Errors
     /// If the map is no ring buffer, or cannot be mapped.
     pub fn ring_buffer(&self) -> Result<RingBuffer> {
         if self.info().map_type != MapType::RINGBUF {
-            return Err(Error::argument(self.doing("reading records from"), "it is no ring buffer"));
+            return Err(KernelError::argument(self.doing("reading records from"), "it is no ring buffer"));
         }
         // SAFETY: asks for no system parameter with a precondition.
         let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
         let size = self.info().max_entries as usize;
         Ok(RingBuffer {
-            consumer: Pages::map(self, 0, page, libc::PROT_READ | libc::PROT_WRITE)?,
-            producer: Pages::map(self, page, page + 2 * size, libc::PROT_READ)?,
+            consumer: MappedPages::map(self, 0, page, libc::PROT_READ | libc::PROT_WRITE)?,
+            producer: MappedPages::map(self, page, page + 2 * size, libc::PROT_READ)?,
             map: self.try_clone()?,
             page,
             size,
@@ -110,7 +110,7 @@ impl RingBuffer {
         match unsafe { libc::ppoll(&raw mut poll, 1, &raw const time, std::ptr::null()) } {
             n if n >= 0 => Ok(n > 0),
             _ if last_errno() == libc::EINTR => Ok(false),
-            _ => Err(Error::call("ppoll", self.map.doing("waiting for"), last_errno())),
+            _ => Err(KernelError::call("ppoll", self.map.doing("waiting for"), last_errno())),
         }
     }
 

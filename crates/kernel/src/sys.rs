@@ -8,7 +8,7 @@
 use std::ffi::CString;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-use crate::error::{Error, Result};
+use crate::error::{KernelError, Result};
 
 pub(crate) use libbpf_sys as uapi;
 pub(crate) use libbpf_sys::{
@@ -27,7 +27,7 @@ pub(crate) use libbpf_sys::{
 ///
 /// # Safety
 /// Implementors hold no references, no niches and no drop glue.
-pub(crate) unsafe trait Plain: Copy {
+pub(crate) unsafe trait PlainData: Copy {
     fn zeroed() -> Self {
         // SAFETY: the trait's contract: all-zero bytes are a valid value.
         unsafe { std::mem::zeroed() }
@@ -66,7 +66,7 @@ plain!(
 
 /// A bpf(2) command with its name, for messages.
 #[derive(Clone, Copy)]
-pub(crate) struct Command {
+pub(crate) struct BpfCommand {
     pub(crate) number: u32,
     pub(crate) name: &'static str,
 }
@@ -118,7 +118,7 @@ commands!(
 ///
 /// Linux before 5.11 charges maps, programs and BTF to the memory that the process may lock, and says `EPERM`
 /// when that is used up: then the limit is raised, where that is permitted, and the kernel asked again.
-pub(crate) fn bpf<T: Plain>(command: Command, attr: &mut T) -> std::result::Result<i32, i32> {
+pub(crate) fn bpf<T: PlainData>(command: BpfCommand, attr: &mut T) -> std::result::Result<i32, i32> {
     let result = call_once(command, attr);
     let charged = [MAP_CREATE.number, PROG_LOAD.number, BTF_LOAD.number].contains(&command.number);
     match result {
@@ -127,7 +127,7 @@ pub(crate) fn bpf<T: Plain>(command: Command, attr: &mut T) -> std::result::Resu
     }
 }
 
-fn call_once<T: Plain>(command: Command, attr: &mut T) -> std::result::Result<i32, i32> {
+fn call_once<T: PlainData>(command: BpfCommand, attr: &mut T) -> std::result::Result<i32, i32> {
     // SAFETY: `attr` is exclusive and its size is passed; the buffers it names are live, by the contract of `bpf`.
     let r = unsafe {
         libc::syscall(libc::SYS_bpf, command.number as libc::c_int, std::ptr::from_mut(attr), size_of::<T>())
@@ -148,24 +148,24 @@ fn raise_locked_memory() -> bool {
 }
 
 /// Calls bpf(2) for a command that answers with a new file descriptor.
-pub(crate) fn bpf_fd<T: Plain>(command: Command, attr: &mut T) -> std::result::Result<OwnedFd, i32> {
+pub(crate) fn bpf_fd<T: PlainData>(command: BpfCommand, attr: &mut T) -> std::result::Result<OwnedFd, i32> {
     let fd = bpf(command, attr)?;
     // SAFETY: the kernel has just made this descriptor for us; it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Calls bpf(2) and names the failure.
-pub(crate) fn call<T: Plain>(command: Command, attr: &mut T, doing: impl FnOnce() -> String) -> Result<i32> {
-    bpf(command, attr).map_err(|e| Error::call(command.name, doing(), e))
+pub(crate) fn call<T: PlainData>(command: BpfCommand, attr: &mut T, doing: impl FnOnce() -> String) -> Result<i32> {
+    bpf(command, attr).map_err(|e| KernelError::call(command.name, doing(), e))
 }
 
 /// Calls bpf(2) for a descriptor and names the failure.
-pub(crate) fn call_fd<T: Plain>(
-    command: Command,
+pub(crate) fn call_fd<T: PlainData>(
+    command: BpfCommand,
     attr: &mut T,
     doing: impl FnOnce() -> String,
 ) -> Result<OwnedFd> {
-    bpf_fd(command, attr).map_err(|e| Error::call(command.name, doing(), e))
+    bpf_fd(command, attr).map_err(|e| KernelError::call(command.name, doing(), e))
 }
 
 pub(crate) fn last_errno() -> i32 {
@@ -183,13 +183,13 @@ pub(crate) fn addr_mut<T>(buffer: &mut [T]) -> u64 {
 }
 
 /// The address of a structure that the kernel writes.
-pub(crate) fn addr_of<T: Plain>(value: &mut T) -> u64 {
+pub(crate) fn addr_of<T: PlainData>(value: &mut T) -> u64 {
     std::ptr::from_mut(value) as u64
 }
 
 /// A C string for the kernel, or an error if the text holds a zero byte.
 pub(crate) fn c_string(text: &str, doing: &str) -> Result<CString> {
-    CString::new(text).map_err(|_| Error::argument(doing, format!("{text:?} contains a zero byte")))
+    CString::new(text).map_err(|_| KernelError::argument(doing, format!("{text:?} contains a zero byte")))
 }
 
 /// A name as the kernel wants it: at most 15 bytes of letters, digits, `_` and `.`; others become `_`.
@@ -220,12 +220,12 @@ pub(crate) fn file_system(path: &std::path::Path) -> Result<i64> {
     use std::os::unix::ffi::OsStrExt;
     let doing = format!("looking at the file system of {}", path.display());
     let text = CString::new(path.as_os_str().as_bytes())
-        .map_err(|_| Error::argument(&doing, "the path contains a zero byte"))?;
+        .map_err(|_| KernelError::argument(&doing, "the path contains a zero byte"))?;
     // SAFETY: a structure of integers, for which zero is a value.
     let mut found: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: a live string that ends in zero, and room for the answer.
     if unsafe { libc::statfs(text.as_ptr(), &mut found) } < 0 {
-        return Err(Error::call("statfs", doing, last_errno()));
+        return Err(KernelError::call("statfs", doing, last_errno()));
     }
     Ok(found.f_type)
 }
@@ -244,7 +244,7 @@ pub(crate) fn open_cycle_counter() -> Result<OwnedFd> {
     // SAFETY: the attribute is live and of the size that it says; no other memory is passed.
     let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, &attr, 0, -1, -1, 0) };
     if fd < 0 {
-        return Err(Error::call("perf_event_open", "opening the cycle counter", last_errno()));
+        return Err(KernelError::call("perf_event_open", "opening the cycle counter", last_errno()));
     }
     // SAFETY: the kernel has just made this descriptor for us.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })

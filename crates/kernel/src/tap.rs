@@ -10,7 +10,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::Duration;
 
-use crate::error::{Error, Result};
+use crate::error::{KernelError, Result};
 use crate::iface::{interface_index, set_up};
 use crate::packet::poll_for;
 use crate::sys::last_errno;
@@ -59,7 +59,7 @@ impl Tap {
 
     fn of_kind(name: &str, kind: &str, flag: libc::c_int) -> Result<Tap> {
         let doing = || format!("opening the {kind} interface {name:?}");
-        let failed = |e: std::io::Error| Error::call("open", doing(), e.raw_os_error().unwrap_or(libc::EIO));
+        let failed = |e: std::io::Error| KernelError::call("open", doing(), e.raw_os_error().unwrap_or(libc::EIO));
         let mut options = OpenOptions::new();
         let file = options
             .read(true)
@@ -70,7 +70,7 @@ impl Tap {
         // SAFETY: an all-zero request is a value.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
         if name.is_empty() || name.len() >= request.ifr_name.len() {
-            return Err(Error::argument(doing(), "no interface has a name of this length"));
+            return Err(KernelError::argument(doing(), "no interface has a name of this length"));
         }
         for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
             *to = from as libc::c_char;
@@ -78,7 +78,7 @@ impl Tap {
         request.ifr_ifru.ifru_flags = (flag | libc::IFF_NO_PI) as libc::c_short;
         // SAFETY: reads and writes one request, which is live.
         if unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &mut request) } < 0 {
-            return Err(Error::call("ioctl(TUNSETIFF)", doing(), last_errno()));
+            return Err(KernelError::call("ioctl(TUNSETIFF)", doing(), last_errno()));
         }
         let ifindex = interface_index(name)?;
         set_up(ifindex)?;
@@ -101,7 +101,7 @@ impl Tap {
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(None),
             Err(e) => {
                 let errno = e.raw_os_error().unwrap_or(libc::EIO);
-                Err(Error::call("read", format!("receiving at interface {}", self.ifindex), errno))
+                Err(KernelError::call("read", format!("receiving at interface {}", self.ifindex), errno))
             }
         }
     }
@@ -116,7 +116,7 @@ impl Tap {
             Ok(_) => libc::EMSGSIZE,
             Err(e) => e.raw_os_error().unwrap_or(libc::EIO),
         };
-        Err(Error::call("write", format!("sending at interface {}", self.ifindex), errno))
+        Err(KernelError::call("write", format!("sending at interface {}", self.ifindex), errno))
     }
 
     /// Waits until there is a frame, or so long, or a signal comes.

@@ -8,11 +8,11 @@
 //! Sources: `include/uapi/linux/{bpf,pkt_cls,pkt_sched,rtnetlink}.h`, `net/sched/cls_bpf.c`,
 //! `kernel/bpf/mprog.c` of Linux 6.18.
 
-use crate::error::{Error, Result};
+use crate::error::{KernelError, Result};
 use crate::grace::grace_period;
-use crate::netlink::{self, Request, u32_at};
-use crate::program::Program;
-use crate::sys::{self, Plain, ProgAttach, ProgQuery, uapi};
+use crate::netlink::{self, NetlinkRequest, u32_at};
+use crate::program::KernelProgram;
+use crate::sys::{self, PlainData, ProgAttach, ProgQuery, uapi};
 use crate::types::AttachType;
 
 /// `TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_INGRESS)` and the same for egress.
@@ -69,7 +69,7 @@ pub fn query_tcx(ifindex: u32, attach: AttachType) -> Result<Vec<TcxState>> {
             Err(libc::ENOSPC) => room *= 2,
             Err(errno) => {
                 let doing = format!("asking what is on {attach} of interface {ifindex}");
-                return Err(Error::call(sys::PROG_QUERY.name, doing, errno));
+                return Err(KernelError::call(sys::PROG_QUERY.name, doing, errno));
             }
             Ok(_) => {
                 let both = programs.into_iter().zip(links).filter(|(program, _)| *program != 0);
@@ -82,7 +82,7 @@ pub fn query_tcx(ifindex: u32, attach: AttachType) -> Result<Vec<TcxState>> {
 }
 
 /// Puts `new` in the place of `expected`, which is on a tcx hook without a link, in one step.
-pub(crate) fn replace_tcx(ifindex: u32, attach: AttachType, new: &Program, expected: &Program) -> Result<()> {
+pub(crate) fn replace_tcx(ifindex: u32, attach: AttachType, new: &KernelProgram, expected: &KernelProgram) -> Result<()> {
     let mut attr = ProgAttach::zeroed();
     attr.__bindgen_anon_1.target_ifindex = ifindex;
     attr.attach_bpf_fd = new.raw();
@@ -97,7 +97,7 @@ pub(crate) fn replace_tcx(ifindex: u32, attach: AttachType, new: &Program, expec
 
 /// A filter that consists of one program whose verdict counts (`direct-action`).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Filter {
+pub struct TcFilter {
     /// Interface index.
     pub ifindex: u32,
     /// The way in or out.
@@ -123,9 +123,9 @@ pub struct Filter {
 ///
 /// # Errors
 /// `ENODEV`.
-pub fn filters(ifindex: u32, attach: AttachType) -> Result<Vec<Filter>> {
+pub fn filters(ifindex: u32, attach: AttachType) -> Result<Vec<TcFilter>> {
     let answers = all_filters(ifindex, attach)?;
-    Ok(answers.iter().filter_map(|answer| Filter::read(answer, attach)).collect())
+    Ok(answers.iter().filter_map(|answer| TcFilter::read(answer, attach)).collect())
 }
 
 /// Returns true if the kernel has tcx; before Linux 6.6 it does not.
@@ -145,7 +145,7 @@ pub fn has_tcx(ifindex: u32) -> Result<bool> {
 /// `ENODEV`, `EPERM`, `ENOENT` if the kernel lacks it (`CONFIG_NET_SCH_INGRESS`).
 pub fn add_clsact(ifindex: u32) -> Result<bool> {
     let flags = (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16;
-    let mut request = Request::tc(libc::RTM_NEWQDISC, flags, [ifindex, CLSACT_HANDLE, CLSACT, 0]);
+    let mut request = NetlinkRequest::tc(libc::RTM_NEWQDISC, flags, [ifindex, CLSACT_HANDLE, CLSACT, 0]);
     request.text(TCA_KIND, "clsact");
     match request.send(&format!("adding clsact to interface {ifindex}")) {
         Err(e) if e.errno() == Some(libc::EEXIST) => Ok(false),
@@ -158,7 +158,7 @@ pub fn add_clsact(ifindex: u32) -> Result<bool> {
 /// # Errors
 /// If the kernel refuses. That there is none is no error.
 pub fn remove_empty_clsact(ifindex: u32) -> Result<()> {
-    let gone = |e: &Error| matches!(e.errno(), Some(libc::ENODEV | libc::ENOENT | libc::EINVAL));
+    let gone = |e: &KernelError| matches!(e.errno(), Some(libc::ENODEV | libc::ENOENT | libc::EINVAL));
     for attach in [AttachType::TCX_INGRESS, AttachType::TCX_EGRESS] {
         match all_filters(ifindex, attach) {
             Err(e) if gone(&e) => return Ok(()),
@@ -169,7 +169,7 @@ pub fn remove_empty_clsact(ifindex: u32) -> Result<()> {
             }
         }
     }
-    let mut request = Request::tc(libc::RTM_DELQDISC, 0, [ifindex, CLSACT_HANDLE, CLSACT, 0]);
+    let mut request = NetlinkRequest::tc(libc::RTM_DELQDISC, 0, [ifindex, CLSACT_HANDLE, CLSACT, 0]);
     request.text(TCA_KIND, "clsact");
     match request.send(&format!("removing clsact from interface {ifindex}")) {
         Err(e) if gone(&e) => Ok(()),
@@ -179,7 +179,7 @@ pub fn remove_empty_clsact(ifindex: u32) -> Result<()> {
 
 /// The answers about all filters of an interface, of any kind.
 fn all_filters(ifindex: u32, attach: AttachType) -> Result<Vec<Vec<u8>>> {
-    let request = Request::tc(libc::RTM_GETTFILTER, libc::NLM_F_DUMP as u16, [ifindex, 0, parent(attach), 0]);
+    let request = NetlinkRequest::tc(libc::RTM_GETTFILTER, libc::NLM_F_DUMP as u16, [ifindex, 0, parent(attach), 0]);
     request.send(&format!("asking for the filters of interface {ifindex}"))
 }
 
@@ -187,13 +187,13 @@ fn parent(attach: AttachType) -> u32 {
     if attach == AttachType::TCX_EGRESS { EGRESS } else { INGRESS }
 }
 
-impl Filter {
+impl TcFilter {
     /// Attaches a program as a filter behind all that are there. The interface must have a clsact queueing discipline
     /// ([`add_clsact`]). Unlike a link, the filter stays when the process ends.
     ///
     /// # Errors
     /// `ENODEV`, `EPERM`; `EEXIST` if another process took the place meanwhile, or no priority is left.
-    pub fn attach(program: &Program, ifindex: u32, attach: AttachType) -> Result<Self> {
+    pub fn attach(program: &KernelProgram, ifindex: u32, attach: AttachType) -> Result<Self> {
         let doing = format!("attaching TC program {:?} as a filter of interface {ifindex}", program.name());
         let priorities = all_filters(ifindex, attach)?;
         let last =
@@ -201,10 +201,10 @@ impl Filter {
         let priority = match last {
             None => FIRST_PRIORITY,
             Some(last) => {
-                last.checked_add(1).ok_or_else(|| Error::call("rtnetlink", &doing, libc::EEXIST))?
+                last.checked_add(1).ok_or_else(|| KernelError::call("rtnetlink", &doing, libc::EEXIST))?
             }
         };
-        let filter = Filter {
+        let filter = TcFilter {
             ifindex,
             attach,
             chain: 0,
@@ -235,9 +235,9 @@ impl Filter {
     }
 
     /// A request about this filter.
-    fn request(&self, kind: u16, flags: u16) -> Request {
+    fn request(&self, kind: u16, flags: u16) -> NetlinkRequest {
         let info = u32::from(self.priority) << 16 | u32::from(self.protocol.to_be());
-        let mut request = Request::tc(kind, flags, [self.ifindex, self.handle, parent(self.attach), info]);
+        let mut request = NetlinkRequest::tc(kind, flags, [self.ifindex, self.handle, parent(self.attach), info]);
         if self.chain != 0 {
             request.attribute(TCA_CHAIN, &self.chain.to_ne_bytes());
         }
@@ -245,7 +245,7 @@ impl Filter {
     }
 
     /// Writes the filter with this program.
-    fn put(&self, program: &Program, flags: u16, doing: &str) -> Result<()> {
+    fn put(&self, program: &KernelProgram, flags: u16, doing: &str) -> Result<()> {
         let mut request = self.request(libc::RTM_NEWTFILTER, flags);
         request.text(TCA_KIND, "bpf");
         request.nest(TCA_OPTIONS, &[], |r| {
@@ -263,7 +263,7 @@ impl Filter {
     }
 
     /// Of an answer: `struct tcmsg`, then attributes.
-    fn read(answer: &[u8], attach: AttachType) -> Option<Filter> {
+    fn read(answer: &[u8], attach: AttachType) -> Option<TcFilter> {
         let (ifindex, handle, info) = (u32_at(answer, 4)?, u32_at(answer, 8)?, u32_at(answer, 16)?);
         let find = |bytes, wanted| netlink::attributes(bytes).find(|(kind, _)| *kind == wanted);
         let all = answer.get(TCMSG..)?;
@@ -275,7 +275,7 @@ impl Filter {
         if !direct || option(TCA_BPF_ACT).is_some() || option(TCA_BPF_POLICE).is_some() {
             return None;
         }
-        Some(Filter {
+        Some(TcFilter {
             ifindex,
             attach,
             chain: find(all, TCA_CHAIN).and_then(|(_, p)| u32_at(p, 0)).unwrap_or(0),
@@ -294,7 +294,7 @@ impl Filter {
     /// # Errors
     /// If the kernel does not answer.
     pub fn program(&self) -> Result<Option<u32>> {
-        let place = |f: &Filter| (f.chain, f.priority, f.protocol, f.handle);
+        let place = |f: &TcFilter| (f.chain, f.priority, f.protocol, f.handle);
         let now = match filters(self.ifindex, self.attach) {
             Err(e) if e.errno() == Some(libc::ENODEV) => return Ok(None),
             now => now?,
@@ -306,7 +306,7 @@ impl Filter {
     ///
     /// # Errors
     /// `EEXIST` if another program was there a moment ago, `ENOENT` if the filter is gone; nothing changed then.
-    pub fn replace(&self, new: &Program, expected: &Program) -> Result<()> {
+    pub fn replace(&self, new: &KernelProgram, expected: &KernelProgram) -> Result<()> {
         let doing = || format!("replacing {:?} in a filter of interface {}", expected.name(), self.ifindex);
         let errno = match self.program()? {
             Some(id) if id == expected.id()? => None,
@@ -314,7 +314,7 @@ impl Filter {
             None => Some(libc::ENOENT),
         };
         if let Some(errno) = errno {
-            return Err(Error::call("rtnetlink", doing(), errno));
+            return Err(KernelError::call("rtnetlink", doing(), errno));
         }
         self.put(new, libc::NLM_F_REPLACE as u16, &doing())?;
         // Links wait for this by themselves.

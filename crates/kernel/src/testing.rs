@@ -14,8 +14,8 @@ pub fn require() -> bool {
 ///
 /// # Panics
 /// As for [`require`].
-pub fn permitted(what: &str, outcome: &probe::Outcome) -> bool {
-    let probe::Outcome::No(reason) = outcome else { return true };
+pub fn permitted(what: &str, outcome: &probe::ProbeOutcome) -> bool {
+    let probe::ProbeOutcome::No(reason) = outcome else { return true };
     let ci = std::env::var("CI").is_ok_and(|v| v == "true");
     assert!(!ci, "{what} is not permitted here, and CI=true: {reason}");
     eprintln!("skipped: {what} is not permitted here: {reason}");

@@ -4,9 +4,9 @@
 //! about 16 ms, before and after; the packet is not restored between repeats. Live frames are real: they leave
 //! by redirect and transmit, and are recycled without being rewritten.
 
-use crate::error::{Error, Result};
-use crate::program::Program;
-use crate::sys::{self, Plain, TestRunAttr, addr, addr_mut, uapi};
+use crate::error::{KernelError, Result};
+use crate::program::KernelProgram;
+use crate::sys::{self, PlainData, TestRunAttr, addr, addr_mut, uapi};
 
 /// Input of a test run.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +53,7 @@ pub struct TestOutput {
     pub context: Vec<u8>,
 }
 
-impl Program {
+impl KernelProgram {
     /// Runs the program once or often.
     ///
     /// # Errors
@@ -104,6 +104,6 @@ impl Program {
 
     fn size(&self, what: &str, len: usize) -> Result<u32> {
         u32::try_from(len)
-            .map_err(|_| Error::argument(self.doing("test-running"), format!("{what} of {len} bytes")))
+            .map_err(|_| KernelError::argument(self.doing("test-running"), format!("{what} of {len} bytes")))
     }
 }

@@ -4,12 +4,12 @@
 //! rtnetlink (`ip link set dev X xdp ...`), which belongs to the interface. Either can be replaced by compare
 //! and swap, so that nothing is changed if another process was faster.
 
-use crate::error::{Error, Result};
+use crate::error::{KernelError, Result};
 use crate::iface::{self, IFLA_XDP};
 use crate::info::{self, LinkDetail};
 use crate::link::{Link, XdpMode};
-use crate::netlink::{Request, u32_at};
-use crate::program::Program;
+use crate::netlink::{NetlinkRequest, u32_at};
+use crate::program::KernelProgram;
 use crate::sys::uapi;
 
 const IFLA_XDP_FD: u16 = 1;
@@ -55,7 +55,7 @@ pub fn query_xdp(ifindex: u32) -> Result<Option<XdpState>> {
         Some(&ATTACHED_GENERIC) => XdpMode::Generic,
         Some(&ATTACHED_HARDWARE) => XdpMode::Hardware,
         Some(_) => {
-            return Err(Error::argument(
+            return Err(KernelError::argument(
                 format!("asking what XDP runs on {:?}", found.name),
                 "programs are attached in several modes at once; detach all but one",
             ));
@@ -100,13 +100,13 @@ fn link_of(ifindex: u32, program_id: u32) -> Result<Option<u32>> {
 /// `EEXIST` if the program there is not `expected`, `EBUSY` if a link holds the hook; nothing changed then.
 pub fn replace_xdp_netlink(
     ifindex: u32,
-    new: Option<&Program>,
-    expected: Option<&Program>,
+    new: Option<&KernelProgram>,
+    expected: Option<&KernelProgram>,
     mode: XdpMode,
 ) -> Result<()> {
-    let fd = |p: Option<&Program>| p.map_or(-1i32, |p| p.raw() as i32).to_ne_bytes();
+    let fd = |p: Option<&KernelProgram>| p.map_or(-1i32, |p| p.raw() as i32).to_ne_bytes();
     let flags = mode.flags() | uapi::XDP_FLAGS_REPLACE;
-    let mut request = Request::link(libc::RTM_SETLINK, 0, ifindex, 0, 0);
+    let mut request = NetlinkRequest::link(libc::RTM_SETLINK, 0, ifindex, 0, 0);
     request.nest(IFLA_XDP, &[], |r| {
         r.attribute(IFLA_XDP_FD, &fd(new));
         r.attribute(IFLA_XDP_FLAGS, &flags.to_ne_bytes());

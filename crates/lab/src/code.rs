@@ -4,17 +4,17 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use millstream_isa::asm::assemble;
 use millstream_isa::encode_all;
-use millstream_kernel::{AttachType, Map, Mapping, Program, ProgramSpec, ProgramType, shared_memory};
+use millstream_kernel::{AttachType, KernelMap, ArrayMapping, KernelProgram, ProgramSpec, ProgramType, shared_memory};
 
 use crate::error::{Error, Result};
 
 /// Assembles and loads an XDP program.
-pub(crate) fn xdp(name: &'static str, text: &str) -> Result<Program> {
+pub(crate) fn xdp(name: &'static str, text: &str) -> Result<KernelProgram> {
     xdp_as(name, text, AttachType::XDP, 0)
 }
 
 /// Assembles and loads an XDP program with this attach type and these flags.
-pub(crate) fn xdp_as(name: &'static str, text: &str, attach: AttachType, flags: u32) -> Result<Program> {
+pub(crate) fn xdp_as(name: &'static str, text: &str, attach: AttachType, flags: u32) -> Result<KernelProgram> {
     let insns = assemble(text).map_err(|source| Error::Assemble { name, source })?;
     let slots: Vec<u64> = encode_all(&insns).iter().map(|raw| u64::from_ne_bytes(raw.to_bytes())).collect();
     let spec = ProgramSpec {
@@ -26,16 +26,16 @@ pub(crate) fn xdp_as(name: &'static str, text: &str, attach: AttachType, flags: 
         flags,
         ..ProgramSpec::default()
     };
-    Program::load(&spec).map_err(|source| Error::Load { name, source })
+    KernelProgram::load(&spec).map_err(|source| Error::Load { name, source })
 }
 
 /// The text of the address of byte `offset` of a map of one element.
-pub(crate) fn value(map: &Map, offset: usize) -> String {
+pub(crate) fn value(map: &KernelMap, offset: usize) -> String {
     format!("map[fd:{}][0]+{offset}", map.as_fd().as_raw_fd())
 }
 
 /// Memory that programs and this process share: an array of one element.
-pub(crate) fn shared(name: &str, bytes: usize) -> Result<(Map, Mapping)> {
+pub(crate) fn shared(name: &str, bytes: usize) -> Result<(KernelMap, ArrayMapping)> {
     Ok(shared_memory(name, bytes.next_multiple_of(8))?)
 }
 

@@ -2,21 +2,21 @@
 
 use serde::Serialize;
 
-use millstream_kernel::Program;
+use millstream_kernel::KernelProgram;
 use millstream_programs::rng::Rng;
 
 use crate::error::{Error, Result};
-use crate::image::Executed;
-use crate::measure::{Harness, LiveHarness, Measured, Plan, Side, TestRunHarness, check_packets, measure};
-use crate::rig::Rig;
-use crate::stats::{Ratio, judge};
-use crate::subject::{Counted, Subject};
+use crate::image::InsnRange;
+use crate::measure::{TimingHarness, LiveHarness, MeasurementResult, MeasurementPlan, MeasuredSide, TestRunHarness, check_packets, measure};
+use crate::rig::TestRig;
+use crate::stats::{RatioEstimate, judge};
+use crate::subject::{InsnCounts, ProgramUnderTest};
 use crate::verify::answers;
 
 /// Way of running the programs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Mode {
+pub enum TimingMode {
     /// By `BPF_PROG_TEST_RUN`, packets put back.
     TestRun,
     /// By live frames on the rig.
@@ -42,10 +42,10 @@ pub struct SideReport {
     pub executed_instructions: Option<f64>,
     /// Instructions of the machine code executed a packet, without those of helpers ([`crate::image`]).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub executed_jited: Option<Executed>,
+    pub executed_jited: Option<InsnRange>,
     /// Against the first program.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub against_first: Option<Ratio>,
+    pub against_first: Option<RatioEstimate>,
     /// Packets that it answers otherwise than the first does, of those compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answers_differ: Option<usize>,
@@ -53,11 +53,11 @@ pub struct SideReport {
 
 /// A comparison, with all that is needed to judge it.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct ComparisonReport {
     /// Way in which the programs were run.
-    pub mode: Mode,
+    pub mode: TimingMode,
     /// Duration and resolution.
-    pub plan: Plan,
+    pub plan: MeasurementPlan,
     /// The programs; the others are compared with the first.
     pub sides: Vec<SideReport>,
     /// Median time of an empty program of the same verdict: the harness.
@@ -76,9 +76,9 @@ pub struct Report {
     pub packets: usize,
 }
 
-impl Report {
+impl ComparisonReport {
     /// Reasons not to rely on this run.
-    pub fn doubts(&self) -> Vec<String> {
+    pub fn reliability_warnings(&self) -> Vec<String> {
         let mut doubts = Vec::new();
         if self.disturbed > 0.6 {
             doubts.push(format!(
@@ -94,9 +94,9 @@ impl Report {
 }
 
 /// Properties of a side that are known before it is timed.
-struct Before {
+struct SideProfile {
     jited_bytes: u32,
-    counted: Counted,
+    counted: InsnCounts,
     verdicts: Vec<u32>,
     packets: Vec<Vec<u8>>,
 }
@@ -105,7 +105,7 @@ struct Before {
 ///
 /// # Errors
 /// If a program cannot be repeated on the packets, or something else is running XDP programs.
-pub fn by_test_runs(subjects: &[Subject<'_>], packets: &[Vec<u8>], cpu: usize, plan: Plan) -> Result<Report> {
+pub fn compare_test_runs(subjects: &[ProgramUnderTest<'_>], packets: &[Vec<u8>], cpu: usize, plan: MeasurementPlan) -> Result<ComparisonReport> {
     const LOOPBACK: u32 = 1;
     let mut before = Vec::new();
     let mut writes = false;
@@ -113,7 +113,7 @@ pub fn by_test_runs(subjects: &[Subject<'_>], packets: &[Vec<u8>], cpu: usize, p
         let program = subject.load()?;
         let answers = check_packets(&subject.name, &program, packets)?;
         writes |= answers.writes;
-        before.push(Before {
+        before.push(SideProfile {
             jited_bytes: program.info()?.jited_len,
             counted: subject.count(packets, LOOPBACK)?,
             verdicts: answers.verdicts,
@@ -122,43 +122,43 @@ pub fn by_test_runs(subjects: &[Subject<'_>], packets: &[Vec<u8>], cpu: usize, p
     }
     let verdict = common(before.first().map_or(&[], |b| &b.verdicts));
     let mut harness = TestRunHarness::new(alike(subjects)?, packets, writes, cpu)?;
-    let empty = Empty { attributes: alike(subjects)?, verdict, rig: None };
-    finish(Mode::TestRun, &mut harness, subjects, before, empty, packets.len(), plan)
+    let empty = EmptyProgram { attributes: alike(subjects)?, verdict, rig: None };
+    finish(TimingMode::TestRun, &mut harness, subjects, before, empty, packets.len(), plan)
 }
 
 /// Compares on a rig that has its traffic. `sample` are packets of it, for counts of instructions.
 ///
 /// # Errors
 /// If a frame is lost, or something else is running XDP programs.
-pub fn on_the_rig(
-    subjects: &[Subject<'_>],
-    rig: &Rig,
+pub fn compare_live(
+    subjects: &[ProgramUnderTest<'_>],
+    rig: &TestRig,
     sample: &[Vec<u8>],
     verdict: u32,
-    plan: Plan,
-) -> Result<Report> {
+    plan: MeasurementPlan,
+) -> Result<ComparisonReport> {
     let mut before = Vec::new();
     for subject in subjects {
         let program = subject.load()?;
         let counted = subject.count(sample, rig.test_port())?;
         let (verdicts, packets) = answers(rig, &program, sample)?.into_iter().unzip();
-        before.push(Before { jited_bytes: program.info()?.jited_len, counted, verdicts, packets });
+        before.push(SideProfile { jited_bytes: program.info()?.jited_len, counted, verdicts, packets });
     }
     let mut harness = LiveHarness::new(rig, alike(subjects)?)?;
-    let empty = Empty { attributes: alike(subjects)?, verdict, rig: Some(rig) };
-    finish(Mode::Live, &mut harness, subjects, before, empty, sample.len(), plan)
+    let empty = EmptyProgram { attributes: alike(subjects)?, verdict, rig: Some(rig) };
+    finish(TimingMode::Live, &mut harness, subjects, before, empty, sample.len(), plan)
 }
 
 /// The program beside the others that does nothing.
-struct Empty<'r> {
-    attributes: crate::measure::Alike,
+struct EmptyProgram<'r> {
+    attributes: crate::measure::LoadAttributes,
     verdict: u32,
     /// Rig of a comparison with real frames.
-    rig: Option<&'r Rig>,
+    rig: Option<&'r TestRig>,
 }
 
-impl Empty<'_> {
-    fn load(&self) -> Result<Program> {
+impl EmptyProgram<'_> {
+    fn load(&self) -> Result<KernelProgram> {
         let load = |port| crate::measure::empty(self.verdict, port, self.attributes);
         match self.rig {
             None => load(None),
@@ -169,30 +169,30 @@ impl Empty<'_> {
 }
 
 fn finish(
-    mode: Mode,
-    harness: &mut dyn Harness,
-    subjects: &[Subject<'_>],
-    before: Vec<Before>,
-    empty: Empty<'_>,
+    mode: TimingMode,
+    harness: &mut dyn TimingHarness,
+    subjects: &[ProgramUnderTest<'_>],
+    before: Vec<SideProfile>,
+    empty: EmptyProgram<'_>,
     packets: usize,
-    plan: Plan,
-) -> Result<Report> {
-    let mut sides: Vec<Side<'_>> = subjects.iter().map(|s| Side::new(&s.name, || s.load())).collect();
-    sides.push(Side::new("empty", || empty.load()));
+    plan: MeasurementPlan,
+) -> Result<ComparisonReport> {
+    let mut sides: Vec<MeasuredSide<'_>> = subjects.iter().map(|s| MeasuredSide::new(&s.name, || s.load())).collect();
+    sides.push(MeasuredSide::new("empty", || empty.load()));
     let measured = measure(harness, &mut sides, &plan)?;
     let names = subjects.iter().map(|s| s.name.clone()).collect();
     Ok(report(mode, plan, &measured, names, &before, empty.verdict, packets))
 }
 
 fn report(
-    mode: Mode,
-    plan: Plan,
-    measured: &Measured,
+    mode: TimingMode,
+    plan: MeasurementPlan,
+    measured: &MeasurementResult,
     names: Vec<String>,
-    before: &[Before],
+    before: &[SideProfile],
     empty_verdict: u32,
     packets: usize,
-) -> Report {
+) -> ComparisonReport {
     let mut rng = Rng::new(plan.seed ^ 1);
     let empty_ns = measured.median(names.len());
     let sides = names.into_iter().zip(before).enumerate().map(|(i, (name, b))| {
@@ -213,7 +213,7 @@ fn report(
             answers_differ: (i > 0).then(differ),
         }
     });
-    Report {
+    ComparisonReport {
         mode,
         plan,
         sides: sides.collect(),
@@ -227,7 +227,7 @@ fn report(
     }
 }
 
-fn alike(subjects: &[Subject<'_>]) -> Result<crate::measure::Alike> {
+fn alike(subjects: &[ProgramUnderTest<'_>]) -> Result<crate::measure::LoadAttributes> {
     let Some(first) = subjects.first() else { return Err(Error::Unusable("nothing to measure".into())) };
     match subjects.iter().find(|s| s.alike() != first.alike()) {
         None => Ok(first.alike()),

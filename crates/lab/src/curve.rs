@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::error::Result;
 use crate::os;
-use crate::rig::{Elsewhere, Latencies, Rig, Sent};
+use crate::rig::{NapiThread, FrameLatencies, TestRig, SendResult};
 
 /// Steps of the search for the highest rate without loss: to 1/256 of the capacity.
 const STEPS: usize = 8;
@@ -21,7 +21,7 @@ pub const MOST_SEARCH_RUNS: usize = 1 + STEPS;
 
 /// Result at one offered load.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub struct Point {
+pub struct LoadPoint {
     /// Frames a second that were to be sent, in millions.
     pub wanted_mpps: f64,
     /// Those that were sent.
@@ -31,12 +31,12 @@ pub struct Point {
     /// The share that was lost.
     pub loss: f64,
     /// Time from generator to return, from a run of its own at the same rate, whose stamps cost the generator time.
-    pub latency: Latencies,
+    pub latency: FrameLatencies,
 }
 
 /// Loss and latency over load.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Curve {
+pub struct LoadCurve {
     /// CPU of the sender.
     pub sender_cpu: usize,
     /// CPU of the receiver.
@@ -51,12 +51,12 @@ pub struct Curve {
     /// The highest rate found at which none was lost.
     pub loss_free_mpps: f64,
     /// By rising load.
-    pub points: Vec<Point>,
+    pub points: Vec<LoadPoint>,
 }
 
-impl Curve {
+impl LoadCurve {
     /// Reasons not to rely on the curve.
-    pub fn doubt(&self) -> Option<String> {
+    pub fn reliability_warning(&self) -> Option<String> {
         const DISTURBED: f64 = 0.05;
         (self.receiver_waited > DISTURBED).then(|| {
             format!(
@@ -72,14 +72,14 @@ impl Curve {
 ///
 /// # Errors
 /// If there is no second CPU, or the kernel refuses an operation.
-pub fn curve(plain: &Rig, stamped: &Rig, points: usize, seconds: f64) -> Result<Curve> {
-    let receivers = [plain.receive_elsewhere()?, stamped.receive_elsewhere()?];
-    let waited = || receivers.iter().map(Elsewhere::waited).sum::<u64>();
+pub fn curve(plain: &TestRig, stamped: &TestRig, points: usize, seconds: f64) -> Result<LoadCurve> {
+    let receivers = [plain.receive_in_thread()?, stamped.receive_in_thread()?];
+    let waited = || receivers.iter().map(NapiThread::run_delay).sum::<u64>();
     let (start, waited_before) = (os::now_ns(), waited());
-    let offer = |rig: &Rig, rate| offered(rig, rate, seconds);
+    let offer = |rig: &TestRig, rate| offered(rig, rate, seconds);
     let (sent, received, _) = offer(plain, None)?;
     let capacity = received as f64 / sent.ns as f64 * 1e9;
-    let mut out = Curve {
+    let mut out = LoadCurve {
         sender_cpu: plain.cpu(),
         receiver_cpu: receivers[0].cpu,
         receiver_waited: 0.0,
@@ -96,7 +96,7 @@ pub fn curve(plain: &Rig, stamped: &Rig, points: usize, seconds: f64) -> Result<
         let (sent, received, lost) = offer(plain, Some(rate))?;
         let latency = stamped.latencies_while(|| offer(stamped, Some(rate)).map(drop))?;
         let mpps = |frames: u64| frames as f64 / sent.ns as f64 * 1e3;
-        out.points.push(Point {
+        out.points.push(LoadPoint {
             wanted_mpps: rate / 1e6,
             offered_mpps: mpps(sent.packets),
             received_mpps: mpps(received),
@@ -109,7 +109,7 @@ pub fn curve(plain: &Rig, stamped: &Rig, points: usize, seconds: f64) -> Result<
 }
 
 /// Sends at a rate for a time. Returns the frames sent, received and lost.
-fn offered(rig: &Rig, rate: Option<f64>, seconds: f64) -> Result<(Sent, u64, u64)> {
+fn offered(rig: &TestRig, rate: Option<f64>, seconds: f64) -> Result<(SendResult, u64, u64)> {
     let before = rig.counts()?;
     let stop = AtomicBool::new(false);
     let sent = std::thread::scope(|scope| {
@@ -124,7 +124,7 @@ fn offered(rig: &Rig, rate: Option<f64>, seconds: f64) -> Result<(Sent, u64, u64
 }
 
 /// By bisection: a rate is good if nothing is lost at it.
-fn loss_free(rig: &Rig, capacity: f64, seconds: f64) -> Result<f64> {
+fn loss_free(rig: &TestRig, capacity: f64, seconds: f64) -> Result<f64> {
     let (mut good, mut bad) = (0.0, 1.2 * capacity);
     for _ in 0..STEPS {
         let rate = (good + bad) / 2.0;

@@ -12,7 +12,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     /// The kernel refused something.
     #[error(transparent)]
-    Kernel(#[from] millstream_kernel::Error),
+    Kernel(#[from] millstream_kernel::KernelError),
     /// A program of the laboratory's own was refused.
     #[error("loading the laboratory's program {name:?}")]
     Load {
@@ -76,7 +76,7 @@ impl Error {
     }
 
     /// With all that caused it.
-    pub fn in_full(&self) -> String {
+    pub fn error_chain(&self) -> String {
         let first: &dyn std::error::Error = self;
         let all = std::iter::successors(Some(first), |e| e.source());
         all.map(ToString::to_string).collect::<Vec<_>>().join(": ")
@@ -104,7 +104,7 @@ impl Error {
 
     /// Returns true if this machine is the cause: it does not permit the operation, for want of privilege, or
     /// does not support it.
-    pub fn is_the_machines(&self) -> bool {
+    pub fn is_environment_error(&self) -> bool {
         /// `ENOTSUPP`, which the kernel gives and the C library does not name.
         const NOT_SUPPORTED: i32 = 524;
         let errno = match self {

@@ -16,8 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
-use millstream_isa::{Insn, Raw, decode_all};
-use millstream_kernel::Program;
+use millstream_isa::{Insn, RawInsn, decode_all};
+use millstream_kernel::KernelProgram;
 use serde::Serialize;
 
 use crate::error::Result;
@@ -27,7 +27,7 @@ const DEEPEST: usize = 4_096;
 
 /// Machine instructions per packet, at least and at most.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub struct Executed {
+pub struct InsnRange {
     /// By the shortest way through every stretch.
     pub least: f64,
     /// By the longest.
@@ -35,11 +35,11 @@ pub struct Executed {
 }
 
 /// The fewest and the most instructions from one place to the end of its stretch.
-type Bounds = (u64, u64);
+type PathBounds = (u64, u64);
 
 /// A program's machine code, divided by BPF instructions.
 #[derive(Debug)]
-pub(crate) struct Image {
+pub(crate) struct JitImage {
     code: BTreeMap<u64, Instruction>,
     /// Address ranges of the functions; in memory they lie in any order.
     functions: Vec<Range<u64>>,
@@ -50,10 +50,10 @@ pub(crate) struct Image {
     exits: BTreeSet<usize>,
 }
 
-impl Image {
+impl JitImage {
     /// The image of a program that was loaded from `slots` with the slot number as each instruction's line.
     /// `None` if the kernel does not show it, or it is not of x86-64.
-    pub(crate) fn read(program: &Program, slots: &[u64]) -> Result<Option<Image>> {
+    pub(crate) fn read(program: &KernelProgram, slots: &[u64]) -> Result<Option<JitImage>> {
         if !cfg!(target_arch = "x86_64") {
             return Ok(None);
         }
@@ -69,11 +69,11 @@ impl Image {
         {
             return Ok(None);
         }
-        let raw: Vec<Raw> = slots.iter().map(|s| Raw::from_bytes(s.to_ne_bytes())).collect();
+        let raw: Vec<RawInsn> = slots.iter().map(|s| RawInsn::from_bytes(s.to_ne_bytes())).collect();
         let Ok(insns) = decode_all(&raw) else { return Ok(None) };
         let exits =
             insns.iter().filter(|(_, insn)| matches!(insn, Insn::Exit)).map(|(slot, _)| *slot).collect();
-        Ok(Some(Image::new(&bytes, &functions, places, exits)))
+        Ok(Some(JitImage::new(&bytes, &functions, places, exits)))
     }
 
     fn new(
@@ -81,7 +81,7 @@ impl Image {
         functions: &[(u64, u32)],
         places: Vec<(usize, u64)>,
         exits: BTreeSet<usize>,
-    ) -> Image {
+    ) -> JitImage {
         let mut code = BTreeMap::new();
         let mut rest = bytes;
         for &(address, len) in functions {
@@ -92,7 +92,7 @@ impl Image {
         }
         let starts = places.iter().map(|(_, at)| *at).collect();
         let functions = functions.iter().map(|&(at, len)| at..at + u64::from(len)).collect();
-        Image { code, functions, places, starts, exits }
+        JitImage { code, functions, places, starts, exits }
     }
 
     /// Instructions in the image, executed or not. Padding behind the last return of a function counts, too.
@@ -101,10 +101,10 @@ impl Image {
     }
 
     /// Machine instructions executed per packet, given the executions of each slot over all `packets`.
-    pub(crate) fn executed(&self, visits: &[u64], packets: usize) -> Executed {
+    pub(crate) fn executed(&self, visits: &[u64], packets: usize) -> InsnRange {
         let count = |slot: usize| visits.get(slot).copied().unwrap_or(0);
         let (mut least, mut most) = (0, 0);
-        let mut add = |times: u64, bounds: Bounds| {
+        let mut add = |times: u64, bounds: PathBounds| {
             least += times * bounds.0;
             most += times * bounds.1;
         };
@@ -125,12 +125,12 @@ impl Image {
             }
         }
         let each = |n: u64| n as f64 / packets.max(1) as f64;
-        Executed { least: each(least), most: each(most) }
+        InsnRange { least: each(least), most: each(most) }
     }
 
     /// The ways from here to where the code of another instruction begins; to the return, for an `exit`,
     /// which may share its code with another.
-    fn stretch(&self, at: u64, is_exit: bool) -> Bounds {
+    fn stretch(&self, at: u64, is_exit: bool) -> PathBounds {
         self.ways(at, is_exit, &mut BTreeMap::new(), 0)
     }
 
@@ -138,9 +138,9 @@ impl Image {
         &self,
         at: u64,
         through: bool,
-        known: &mut BTreeMap<u64, Option<Bounds>>,
+        known: &mut BTreeMap<u64, Option<PathBounds>>,
         depth: usize,
-    ) -> Bounds {
+    ) -> PathBounds {
         let is_end = !through && depth > 0 && self.starts.contains(&at);
         let Some(insn) = self.code.get(&at).filter(|_| !is_end && depth < DEEPEST) else { return (0, 0) };
         match known.get(&at) {
@@ -176,9 +176,9 @@ mod tests {
     const AT: u64 = 0xffff_ffff_c000_1000;
 
     /// An image of these bytes, divided at these offsets: slot, offset.
-    fn image(bytes: &[u8], places: &[(usize, u64)], exits: &[usize]) -> Image {
+    fn image(bytes: &[u8], places: &[(usize, u64)], exits: &[usize]) -> JitImage {
         let places = places.iter().map(|(slot, offset)| (*slot, AT + offset)).collect();
-        Image::new(bytes, &[(AT, bytes.len() as u32)], places, exits.iter().copied().collect())
+        JitImage::new(bytes, &[(AT, bytes.len() as u32)], places, exits.iter().copied().collect())
     }
 
     #[test]
@@ -187,10 +187,10 @@ mod tests {
         let code = [0x55, 0x48, 0x89, 0xe5, 0xb8, 1, 0, 0, 0, 0x48, 0x01, 0xf8, 0xc9, 0xc3];
         let image = image(&code, &[(0, 4), (1, 12)], &[1]);
         assert_eq!(image.len(), 6);
-        assert_eq!(image.executed(&[2, 2], 2), Executed { least: 6.0, most: 6.0 });
+        assert_eq!(image.executed(&[2, 2], 2), InsnRange { least: 6.0, most: 6.0 });
         assert_eq!(
             image.executed(&[20, 2], 2),
-            Executed { least: 24.0, most: 24.0 },
+            InsnRange { least: 24.0, most: 24.0 },
             "a loop of the program"
         );
     }
@@ -199,7 +199,7 @@ mod tests {
     fn a_prologue_is_counted_once() {
         let code = [0x55, 0x48, 0x89, 0xe5, 0xb8, 1, 0, 0, 0, 0xc9, 0xc3];
         let image = image(&code, &[(0, 0), (1, 9)], &[1]);
-        assert_eq!(image.executed(&[3, 3], 3), Executed { least: 5.0, most: 5.0 });
+        assert_eq!(image.executed(&[3, 3], 3), InsnRange { least: 5.0, most: 5.0 });
     }
 
     /// The second function lies before the first in memory, and is not called.
@@ -210,8 +210,8 @@ mod tests {
         let both = [code, code].concat();
         let len = code.len() as u32;
         let places = vec![(0, AT + 0x104), (1, AT + 0x109), (2, AT + 4), (3, AT + 9)];
-        let image = Image::new(&both, &[(AT + 0x100, len), (AT, len)], places, [1, 3].into());
-        assert_eq!(image.executed(&[1, 1, 0, 0], 1), Executed { least: 5.0, most: 5.0 });
+        let image = JitImage::new(&both, &[(AT + 0x100, len), (AT, len)], places, [1, 3].into());
+        assert_eq!(image.executed(&[1, 1, 0, 0], 1), InsnRange { least: 5.0, most: 5.0 });
     }
 
     #[test]
@@ -219,7 +219,7 @@ mod tests {
         // nop | test rax, rax; je +3; add rax, 8 | ret
         let code = [0x90, 0x48, 0x85, 0xc0, 0x74, 0x04, 0x48, 0x83, 0xc0, 0x08, 0xc3];
         let image = image(&code, &[(0, 1), (1, 10)], &[1]);
-        assert_eq!(image.executed(&[1, 1], 1), Executed { least: 4.0, most: 5.0 });
+        assert_eq!(image.executed(&[1, 1], 1), InsnRange { least: 4.0, most: 5.0 });
     }
 
     #[test]
@@ -227,6 +227,6 @@ mod tests {
         // nop | leave; ret | (nothing) | jmp to leave
         let code = [0x90, 0xc9, 0xc3, 0xeb, 0xfc];
         let image = image(&code, &[(0, 1), (1, 3), (2, 3)], &[0, 2]);
-        assert_eq!(image.executed(&[0, 1, 1], 1), Executed { least: 4.0, most: 4.0 });
+        assert_eq!(image.executed(&[0, 1, 1], 1), InsnRange { least: 4.0, most: 4.0 });
     }
 }

@@ -2,8 +2,8 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 
-use millstream_interp::{Context, Machine, MapId, MapKind, MapSpec, bytecode};
-use millstream_isa::{Pseudo, Raw};
+use millstream_interp::{ContextKind, MachineState, MapId, MapKind, MapConfig, bytecode};
+use millstream_isa::{Pseudo, RawInsn};
 use millstream_kernel as kernel;
 use millstream_loader::Session;
 use millstream_object as object;
@@ -14,9 +14,9 @@ use crate::error::Result;
 const MOST_BYTES: u64 = 256 << 20;
 
 /// A machine, and what of the object is in it.
-pub(crate) struct Modelled {
-    pub(crate) machine: Machine,
-    pub(crate) program: bytecode::Program,
+pub(crate) struct InterpreterModel {
+    pub(crate) machine: MachineState,
+    pub(crate) program: bytecode::DecodedProgram,
     /// The object's maps, in its order.
     pub(crate) maps: Vec<Option<MapId>>,
 }
@@ -26,8 +26,8 @@ pub(crate) struct Modelled {
 ///
 /// # Errors
 /// If the maps cannot be read.
-pub(crate) fn model(session: &Session<'_>, slots: &[u64], kind: Context) -> Result<Option<Modelled>> {
-    let mut machine = Machine::new(kind);
+pub(crate) fn model(session: &Session<'_>, slots: &[u64], kind: ContextKind) -> Result<Option<InterpreterModel>> {
+    let mut machine = MachineState::new(kind);
     let (mut by_fd, mut maps) = (Vec::new(), Vec::new());
     for at in 0..session.object().maps.len() {
         maps.push(None);
@@ -39,7 +39,7 @@ pub(crate) fn model(session: &Session<'_>, slots: &[u64], kind: Context) -> Resu
             return Ok(None);
         }
         let (key_size, value_size) = (info.key_size, info.value_size);
-        let spec = MapSpec { kind, key_size, value_size, max_entries: info.max_entries, flags: info.flags };
+        let spec = MapConfig { kind, key_size, value_size, max_entries: info.max_entries, flags: info.flags };
         let cpus = kernel::possible_cpus()? as u32;
         let Ok(id) = machine.maps.add(spec, cpus) else { return Ok(None) };
         by_fd.push((map.as_fd().as_raw_fd() as u32, id));
@@ -55,15 +55,15 @@ pub(crate) fn model(session: &Session<'_>, slots: &[u64], kind: Context) -> Resu
             }
         }
     }
-    let raw: Vec<Raw> = slots.iter().map(|s| Raw::from_bytes(s.to_ne_bytes())).collect();
-    let Ok(mut program) = bytecode::Program::new(&raw) else { return Ok(None) };
+    let raw: Vec<RawInsn> = slots.iter().map(|s| RawInsn::from_bytes(s.to_ne_bytes())).collect();
+    let Ok(mut program) = bytecode::DecodedProgram::new(&raw) else { return Ok(None) };
     program.link(|_, pseudo, imm| {
         let (_, id) = by_fd.iter().find(|(fd, _)| *fd == imm as u32)?;
         match pseudo {
-            Pseudo::MapFd => Some(Machine::map_address(*id)),
-            Pseudo::MapValue => Some(Machine::value_address_of(*id, (imm >> 32) as u32)),
+            Pseudo::MapFd => Some(MachineState::map_address(*id)),
+            Pseudo::MapValue => Some(MachineState::value_address_of(*id, (imm >> 32) as u32)),
             _ => None,
         }
     });
-    Ok(Some(Modelled { machine, program, maps }))
+    Ok(Some(InterpreterModel { machine, program, maps }))
 }

@@ -72,7 +72,7 @@ pub(crate) const THIS_THREAD: u32 = 0;
 
 /// Puts a thread before all others of its class (nice -20), so that other work of this machine seldom falls
 /// into a timed run. Without the privilege it stays where it is.
-pub(crate) fn hurry(thread: u32) {
+pub(crate) fn raise_priority(thread: u32) {
     // SAFETY: no memory is passed; on Linux, "process" 0 is the calling thread.
     if unsafe { libc::setpriority(libc::PRIO_PROCESS, thread, -20) } < 0 {
         tracing::debug!("timing at usual priority: {}", io::Error::last_os_error());
@@ -85,8 +85,8 @@ pub(crate) fn hurry(thread: u32) {
 /// that has been woken, as happens where a round of softirqs takes more than two milliseconds, and a sender
 /// that goes on fills its ring meanwhile. There it gives way to all other threads, so that ksoftirqd takes
 /// the CPU at the end of the batch. Elsewhere it goes before all others.
-pub(crate) fn hurry_sender() {
-    if softirqs_wait(&release()) { give_way() } else { hurry(THIS_THREAD) }
+pub(crate) fn raise_sender_priority() {
+    if softirqs_wait(&release()) { give_way() } else { raise_priority(THIS_THREAD) }
 }
 
 /// As [`hurry_sender`], for a sender that is not timed: leaves it its priority where that loses no frames.
@@ -98,7 +98,7 @@ pub(crate) fn prepare_sender() {
 
 /// Returns true if the receiver may still have frames in its queue when a send returns, because softirqs wait
 /// ([`hurry_sender`]).
-pub(crate) fn may_be_under_way() -> bool {
+pub(crate) fn may_be_in_flight() -> bool {
     softirqs_wait(&release())
 }
 
@@ -184,13 +184,13 @@ pub fn catch_hangups() {
 }
 
 /// Returns true if SIGHUP has come since the last call.
-pub fn hung_up() -> bool {
+pub fn take_hangup() -> bool {
     HANGUP.swap(false, Ordering::Relaxed)
 }
 
 /// Ends this process, as is usual for filters, when it writes to a pipe that has no reader any more
 /// (`| head`). For commands that have nothing to put in order at their end.
-pub fn end_with_the_reader() {
+pub fn restore_default_sigpipe() {
     // SAFETY: the default action of a signal, installed before any thread is started.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }
@@ -202,15 +202,15 @@ pub fn interrupted() -> bool {
 
 /// Signals that wait until they are asked for: [`Signals::next`].
 #[derive(Clone, Copy)]
-pub struct Signals(libc::sigset_t);
+pub struct SignalSet(libc::sigset_t);
 
-impl Signals {
+impl SignalSet {
     /// From now on these come by [`Signals::next`] only, if this is called before any thread is begun.
     /// Programs that are started inherit that: [`Signals::let_all_through`].
     ///
     /// # Errors
     /// If there is no such signal.
-    pub fn hold(signals: &[i32]) -> io::Result<Signals> {
+    pub fn block(signals: &[i32]) -> io::Result<SignalSet> {
         // SAFETY: an all-zero set is one, which is written by the calls.
         let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
         for signal in signals {
@@ -219,13 +219,13 @@ impl Signals {
         }
         // SAFETY: reads one live set.
         match unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) } {
-            0 => Ok(Signals(set)),
+            0 => Ok(SignalSet(set)),
             errno => Err(io::Error::from_raw_os_error(errno)),
         }
     }
 
     /// From now on signals have their effect, even if they were blocked when this process was started.
-    pub fn let_all_through() {
+    pub fn unblock_all() {
         // SAFETY: an all-zero set is the empty one, which is read.
         unsafe {
             let none: libc::sigset_t = std::mem::zeroed();

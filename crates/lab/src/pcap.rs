@@ -41,7 +41,7 @@ const NANOSECONDS: u64 = 1_000_000_000;
 
 /// A packet of a capture.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Record<'r> {
+pub struct PcapRecord<'r> {
     /// The bytes that were captured.
     pub bytes: &'r [u8],
     /// When, in nanoseconds; none if the file does not say.
@@ -52,7 +52,7 @@ pub struct Record<'r> {
 
 /// An interface that packets were captured on.
 #[derive(Clone, Copy)]
-struct Interface {
+struct PcapInterface {
     link: u32,
     /// Units of a second.
     resolution: u64,
@@ -68,7 +68,7 @@ pub struct CaptureReader {
     read: usize,
     link: Option<u32>,
     /// Of the section, of a pcapng file.
-    interfaces: Vec<Interface>,
+    interfaces: Vec<PcapInterface>,
     /// Units of a second, of a classic file.
     resolution: u64,
     bytes: Vec<u8>,
@@ -77,21 +77,21 @@ pub struct CaptureReader {
     packets: u64,
     /// Packets of another link type than the first one's.
     foreign: u64,
-    failure: Failure,
+    failure: SharedReadError,
     damage: Option<String>,
     ended: bool,
 }
 
 /// The error that reading ended with, which the parser does not hand on.
-type Failure = Arc<Mutex<Option<io::Error>>>;
+type SharedReadError = Arc<Mutex<Option<io::Error>>>;
 
 /// Fills the whole buffer if there is enough input: the parser takes a short answer for the end of a header.
-struct Filling<R> {
+struct FullReader<R> {
     from: R,
-    failure: Failure,
+    failure: SharedReadError,
 }
 
-impl<R: Read> Read for Filling<R> {
+impl<R: Read> Read for FullReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut filled = 0;
         while filled < buffer.len() {
@@ -132,8 +132,8 @@ impl CaptureReader {
     /// # Errors
     /// As for [`CaptureReader::open`].
     pub fn of(path: &Path, from: impl Read + Send + 'static) -> Result<CaptureReader> {
-        let failure = Failure::default();
-        let from = Filling { from, failure: Arc::clone(&failure) };
+        let failure = SharedReadError::default();
+        let from = FullReader { from, failure: Arc::clone(&failure) };
         let wrong = |what: String| Error::Unusable(format!("{}: {what}", path.display()));
         let reader = match create_reader(AT_ONCE, from) {
             Ok(reader) => reader,
@@ -204,10 +204,10 @@ impl CaptureReader {
     }
 
     /// The next packet; none at the end of the file, or where it is damaged.
-    pub fn next_record(&mut self) -> Option<Record<'_>> {
+    pub fn next_record(&mut self) -> Option<PcapRecord<'_>> {
         let (time, cut) = self.ahead.take().or_else(|| self.advance())?;
         self.packets += 1;
-        Some(Record { bytes: &self.bytes, time, cut })
+        Some(PcapRecord { bytes: &self.bytes, time, cut })
     }
 
     fn advance(&mut self) -> Option<(Option<u64>, u32)> {
@@ -266,7 +266,7 @@ fn canonical(link: u32) -> u32 {
 fn found(
     block: &PcapBlockOwned<'_>,
     resolution: u64,
-    (interfaces, link, foreign): (&mut Vec<Interface>, &mut Option<u32>, &mut u64),
+    (interfaces, link, foreign): (&mut Vec<PcapInterface>, &mut Option<u32>, &mut u64),
     bytes: &mut Vec<u8>,
 ) -> std::result::Result<Option<(Option<u64>, u32)>, Option<String>> {
     let (data, caplen, origlen, time, own) = match block {
@@ -281,7 +281,7 @@ fn found(
         PcapBlockOwned::NG(Block::InterfaceDescription(said)) => {
             let resolution = said.ts_resolution().filter(|resolution| *resolution > 0).unwrap_or(1_000_000);
             let own = canonical(said.linktype.0 as u32 & 0xffff);
-            interfaces.push(Interface { link: own, resolution, offset: said.ts_offset() });
+            interfaces.push(PcapInterface { link: own, resolution, offset: said.ts_offset() });
             return Ok(None);
         }
         PcapBlockOwned::NG(Block::EnhancedPacket(packet)) => {
@@ -324,7 +324,7 @@ fn nanoseconds(seconds: u64, units: u64, resolution: u64) -> u64 {
 
 /// Frames of a capture file in memory, for what sends them again and again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Capture {
+pub struct PcapFrames {
     /// Bytes that were captured, in the order of the file.
     pub frames: Vec<Vec<u8>>,
     /// When each was captured, in nanoseconds.
@@ -339,7 +339,7 @@ pub struct Capture {
 ///
 /// # Errors
 /// If it cannot be read, is no such capture, or has no frame that could be sent.
-pub fn read(path: &Path, most: usize) -> Result<Capture> {
+pub fn read(path: &Path, most: usize) -> Result<PcapFrames> {
     let capture = read_any(path, most)?;
     match capture.frames.is_empty() {
         true => Err(Error::Unusable(format!("{}: no frame that could be sent", path.display()))),
@@ -351,12 +351,12 @@ pub fn read(path: &Path, most: usize) -> Result<Capture> {
 ///
 /// # Errors
 /// If it cannot be read or is no such capture.
-pub fn read_any(path: &Path, most: usize) -> Result<Capture> {
+pub fn read_any(path: &Path, most: usize) -> Result<PcapFrames> {
     collect(CaptureReader::open(path)?, most, MOST_BYTES)
 }
 
-fn collect(mut reader: CaptureReader, most: usize, most_bytes: usize) -> Result<Capture> {
-    let mut out = Capture::default();
+fn collect(mut reader: CaptureReader, most: usize, most_bytes: usize) -> Result<PcapFrames> {
+    let mut out = PcapFrames::default();
     let mut held = 0;
     while out.frames.len() < most {
         let Some(record) = reader.next_record() else { break };
@@ -410,7 +410,7 @@ mod tests {
         CaptureReader::of(Path::new("a.pcap"), Cursor::new(bytes))
     }
 
-    fn parse(bytes: &[u8], most: usize) -> Result<Capture> {
+    fn parse(bytes: &[u8], most: usize) -> Result<PcapFrames> {
         collect(reader(bytes.to_vec())?, most, MOST_BYTES)
     }
 
@@ -529,7 +529,7 @@ mod tests {
         };
         all.extend([packet(0, 61, 100), packet(1, 60, 60), packet(2, 60, 60)].concat());
         let mut reader = reader(all).unwrap();
-        let seen = |record: Option<Record<'_>>| record.map(|r| (r.bytes.len(), r.time, r.cut));
+        let seen = |record: Option<PcapRecord<'_>>| record.map(|r| (r.bytes.len(), r.time, r.cut));
         assert_eq!(seen(reader.next_record()), Some((61, Some(2_000_000_000), 39)));
         assert_eq!(seen(reader.next_record()), Some((60, Some(2_000_000_000_000), 0)));
         assert_eq!((seen(reader.next_record()), reader.link()), (None, Some(ETHERNET)));

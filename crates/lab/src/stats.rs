@@ -46,7 +46,7 @@ pub fn interval(sample: &[f64], rng: &mut Rng) -> (f64, [f64; 2]) {
 /// Verdict of a comparison on B.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum TimingVerdict {
     /// B takes less time than A.
     Faster,
     /// B takes more time than A.
@@ -59,7 +59,7 @@ pub enum Verdict {
 
 /// B against A, from one pair of times per generation.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub struct Ratio {
+pub struct RatioEstimate {
     /// B / A.
     pub ratio: f64,
     /// Its 99 % interval.
@@ -69,27 +69,27 @@ pub struct Ratio {
     /// Differences below this cannot be told from none.
     pub limit_ns: f64,
     /// Verdict that follows.
-    pub verdict: Verdict,
+    pub verdict: TimingVerdict,
 }
 
 /// Judges pairs (time of A, time of B), one a generation, in nanoseconds.
-pub fn judge(pairs: &[(f64, f64)], rng: &mut Rng) -> Ratio {
+pub fn judge(pairs: &[(f64, f64)], rng: &mut Rng) -> RatioEstimate {
     let logs: Vec<f64> = pairs.iter().map(|(a, b)| (b / a).ln()).collect();
     let level = quantile(&mut pairs.iter().map(|p| p.0).collect::<Vec<_>>(), 0.5);
     let (mean, bounds) = interval(&logs, rng);
     let (ratio, interval) = (mean.exp(), bounds.map(f64::exp));
     let least = LEAST_SHARE.max(LEAST_NS / level);
     let verdict = if pairs.len() < LEAST_GENERATIONS {
-        Verdict::TooFewGenerations
+        TimingVerdict::TooFewGenerations
     } else if interval[1] < 1.0 && ratio < 1.0 - least {
-        Verdict::Faster
+        TimingVerdict::Faster
     } else if interval[0] > 1.0 && ratio > 1.0 + least {
-        Verdict::Slower
+        TimingVerdict::Slower
     } else {
-        Verdict::NoDifferenceMeasurable
+        TimingVerdict::NoDifferenceMeasurable
     };
     let limit_ns = least.max((interval[1] - interval[0]) / 2.0) * level;
-    Ratio { ratio, interval, difference_ns: (ratio - 1.0) * level, limit_ns, verdict }
+    RatioEstimate { ratio, interval, difference_ns: (ratio - 1.0) * level, limit_ns, verdict }
 }
 
 #[cfg(test)]
@@ -109,7 +109,7 @@ mod tests {
             .collect()
     }
 
-    fn verdicts(n: usize, planted: f64) -> Vec<Verdict> {
+    fn verdicts(n: usize, planted: f64) -> Vec<TimingVerdict> {
         (0..60).map(|s| judge(&generations(n, planted, s), &mut Rng::new(s)).verdict).collect()
     }
 
@@ -128,14 +128,14 @@ mod tests {
     #[test]
     fn the_same_program_twice_is_not_told_apart() {
         let all = verdicts(33, 0.0);
-        let wrong = all.iter().filter(|v| **v != Verdict::NoDifferenceMeasurable).count();
+        let wrong = all.iter().filter(|v| **v != TimingVerdict::NoDifferenceMeasurable).count();
         assert!(wrong <= 2, "{wrong} of 60 at 99 %");
     }
 
     #[test]
     fn a_planted_difference_is_found_with_its_sign_and_size() {
-        assert!(verdicts(33, 0.025).iter().all(|v| *v == Verdict::Slower));
-        assert!(verdicts(33, -0.062).iter().all(|v| *v == Verdict::Faster));
+        assert!(verdicts(33, 0.025).iter().all(|v| *v == TimingVerdict::Slower));
+        assert!(verdicts(33, -0.062).iter().all(|v| *v == TimingVerdict::Faster));
         let r = judge(&generations(200, 0.025, 1), &mut Rng::new(1));
         assert!((r.ratio - 1.025).abs() < 0.005, "{r:?}");
         assert!(r.interval[0] < 1.025 && 1.025 < r.interval[1], "{r:?}");
@@ -145,13 +145,13 @@ mod tests {
     fn a_certain_difference_below_the_rule_is_not_claimed() {
         let pairs = vec![(72.0, 72.1); 40];
         let r = judge(&pairs, &mut Rng::new(1));
-        assert_eq!(r.verdict, Verdict::NoDifferenceMeasurable);
+        assert_eq!(r.verdict, TimingVerdict::NoDifferenceMeasurable);
         assert!(r.interval[0] > 1.0, "although the interval excludes one");
         assert!((r.limit_ns - 0.18).abs() < 1e-9, "0.25 % of 72 ns");
     }
 
     #[test]
     fn a_short_run_decides_nothing() {
-        assert_eq!(judge(&generations(9, 0.5, 1), &mut Rng::new(1)).verdict, Verdict::TooFewGenerations);
+        assert_eq!(judge(&generations(9, 0.5, 1), &mut Rng::new(1)).verdict, TimingVerdict::TooFewGenerations);
     }
 }

@@ -1,18 +1,18 @@
 //! A program under test: an object, one XDP program of it, its maps in the kernel.
 
 use millstream_btf::StrOff;
-use millstream_interp::Context;
-use millstream_isa::{Callee, Insn, Raw, decode_all};
-use millstream_kernel::{self as kernel, AttachType, Map, MapType, Program, ProgramType, UpdateMode};
-use millstream_loader::{Loader, ProgramError, Session};
+use millstream_interp::ContextKind;
+use millstream_isa::{Callee, Insn, RawInsn, decode_all};
+use millstream_kernel::{self as kernel, AttachType, KernelMap, MapType, KernelProgram, ProgramType, UpdateMode};
+use millstream_loader::{ObjectLoader, ProgramError, Session};
 use millstream_object::{FuncId, LineInfo, LinkedProgram, MapId, Object};
 use millstream_programs::MapEntry;
 use serde::Serialize;
 
 use crate::error::{Error, Result};
-use crate::image::{Executed, Image};
-use crate::machine::{Modelled, model};
-use crate::measure::Alike;
+use crate::image::{InsnRange, JitImage};
+use crate::machine::{InterpreterModel, model};
+use crate::measure::LoadAttributes;
 use crate::os;
 
 /// Types of maps that programs look things up in.
@@ -34,18 +34,18 @@ const BATCH: usize = 1024;
 
 /// A program with its maps; any number of copies can be loaded.
 #[derive(Debug)]
-pub struct Subject<'a> {
+pub struct ProgramUnderTest<'a> {
     /// Its name in reports.
     pub name: String,
     session: Session<'a>,
     func: FuncId,
     linked: LinkedProgram,
-    alike: Alike,
+    alike: LoadAttributes,
 }
 
 /// Instructions a packet, and in the program's machine code; what cannot be counted is not there.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
-pub struct Counted {
+pub struct InsnCounts {
     /// BPF instructions executed.
     pub executed: Option<f64>,
     /// Conditional branches of these.
@@ -53,12 +53,12 @@ pub struct Counted {
     /// Calls that look up, write or delete elements of maps, of these.
     pub map_calls: Option<f64>,
     /// Machine instructions executed in the image.
-    pub image_executed: Option<Executed>,
+    pub image_executed: Option<InsnRange>,
     /// Machine instructions that the image has.
     pub image_instructions: Option<usize>,
 }
 
-impl<'a> Subject<'a> {
+impl<'a> ProgramUnderTest<'a> {
     /// Prepares program `program` of an object, or its only XDP program. Maps that `shared` has under the same name
     /// and with the same layout are used in place of its own, global data excepted: both then see the same tables.
     ///
@@ -68,7 +68,7 @@ impl<'a> Subject<'a> {
         name: impl Into<String>,
         object: &'a Object,
         program: Option<&str>,
-        shared: Option<&Subject<'_>>,
+        shared: Option<&ProgramUnderTest<'_>>,
     ) -> Result<Self> {
         Self::prepare_with(name, object, program, shared, Ok)
     }
@@ -81,8 +81,8 @@ impl<'a> Subject<'a> {
         name: impl Into<String>,
         object: &'a Object,
         program: Option<&str>,
-        shared: Option<&Subject<'_>>,
-        adapt: impl FnOnce(Loader<'a>) -> Result<Loader<'a>>,
+        shared: Option<&ProgramUnderTest<'_>>,
+        adapt: impl FnOnce(ObjectLoader<'a>) -> Result<ObjectLoader<'a>>,
     ) -> Result<Self> {
         let chosen = choose(object, program)?;
         let kind = &chosen.kind;
@@ -91,8 +91,8 @@ impl<'a> Subject<'a> {
             Some(a) if !unnamed => AttachType(a.0),
             _ => AttachType::XDP,
         };
-        let alike = Alike { attach, flags: kind.load_flags() };
-        let mut loader = Loader::new(object).only(&chosen.name)?;
+        let alike = LoadAttributes { attach, flags: kind.load_flags() };
+        let mut loader = ObjectLoader::new(object).only(&chosen.name)?;
         if unnamed {
             loader = loader.program_type(&chosen.name, ProgramType::XDP, attach)?;
         }
@@ -108,11 +108,11 @@ impl<'a> Subject<'a> {
         }
         let session = adapt(loader)?.prepare()?;
         let linked = object.link(chosen.func)?;
-        Ok(Subject { name: name.into(), session, func: chosen.func, linked, alike })
+        Ok(ProgramUnderTest { name: name.into(), session, func: chosen.func, linked, alike })
     }
 
     /// Our map in the place of map `at` of another object, if it can take it.
-    fn like(&self, other: &Object, at: usize) -> Result<Option<Map>> {
+    fn like(&self, other: &Object, at: usize) -> Result<Option<KernelMap>> {
         let theirs = &other.maps[at];
         let ours = self.session.object().maps.iter().find(|m| m.name == theirs.name);
         let (Some(ours), Some(map)) = (ours, self.session.map_by_name(&theirs.name)) else { return Ok(None) };
@@ -126,7 +126,7 @@ impl<'a> Subject<'a> {
     }
 
     /// Load attributes of its copies.
-    pub fn alike(&self) -> Alike {
+    pub fn alike(&self) -> LoadAttributes {
         self.alike
     }
 
@@ -144,7 +144,7 @@ impl<'a> Subject<'a> {
     ///
     /// # Errors
     /// If the kernel does not accept it.
-    pub fn load(&self) -> Result<Program> {
+    pub fn load(&self) -> Result<KernelProgram> {
         self.session
             .load(self.func, &self.linked)
             .map_err(|e| Error::Program { name: self.name.clone(), source: Box::new(e) })
@@ -155,7 +155,7 @@ impl<'a> Subject<'a> {
     /// # Errors
     /// If the object lacks a map, or the kernel refuses an entry.
     pub fn apply(&self, entries: &[MapEntry], namespace: &kernel::Namespace) -> Result<()> {
-        let mut maps: Vec<(&str, Map)> = Vec::new();
+        let mut maps: Vec<(&str, KernelMap)> = Vec::new();
         for entry in entries {
             if maps.iter().any(|(name, _)| *name == entry.map) {
                 continue;
@@ -229,15 +229,15 @@ impl<'a> Subject<'a> {
     }
 
     /// The form for counting its instructions.
-    pub fn form(&self) -> Form<'_, 'a> {
-        Form { session: &self.session, func: self.func, linked: &self.linked }
+    pub fn form(&self) -> ProgramVersion<'_, 'a> {
+        ProgramVersion { session: &self.session, func: self.func, linked: &self.linked }
     }
 
     /// [`Form::count`].
     ///
     /// # Errors
     /// As for that.
-    pub fn count(&self, packets: &[Vec<u8>], ingress: u32) -> Result<Counted> {
+    pub fn count(&self, packets: &[Vec<u8>], ingress: u32) -> Result<InsnCounts> {
         self.form().count(packets, ingress)
     }
 
@@ -257,7 +257,7 @@ const TIMES: u32 = 3;
 
 /// One form of a program, with the maps that it is loaded with.
 #[derive(Clone, Copy, Debug)]
-pub struct Form<'f, 'o> {
+pub struct ProgramVersion<'f, 'o> {
     /// Its maps and types.
     pub session: &'f Session<'o>,
     /// The function that is the program.
@@ -266,18 +266,18 @@ pub struct Form<'f, 'o> {
     pub linked: &'f LinkedProgram,
 }
 
-impl Form<'_, '_> {
+impl ProgramVersion<'_, '_> {
     /// Instructions executed on each packet, with the maps as they are once these packets have gone through:
     /// of BPF by our interpreter, and of the image that the JIT makes of the program. Deterministic. Without
     /// the executed instructions if the interpreter does not model all that the program needs.
     ///
     /// # Errors
     /// If the maps cannot be read, or the kernel refuses a program that it accepted before.
-    pub fn count(self, packets: &[Vec<u8>], ingress: u32) -> Result<Counted> {
+    pub fn count(self, packets: &[Vec<u8>], ingress: u32) -> Result<InsnCounts> {
         let slots = self.slots()?;
         let image = self.image(&slots)?;
         let mut counted =
-            Counted { image_instructions: image.as_ref().map(Image::len), ..Counted::default() };
+            InsnCounts { image_instructions: image.as_ref().map(JitImage::len), ..InsnCounts::default() };
         if let Some((executed, visits)) = self.run(&slots, packets, ingress)? {
             let each = |total: u64| total as f64 / packets.len().max(1) as f64;
             let of = |wanted: fn(&Insn) -> bool| {
@@ -294,10 +294,10 @@ impl Form<'_, '_> {
 
     /// Instructions executed on all packets together, and how often each slot was.
     fn run(self, slots: &[u64], packets: &[Vec<u8>], ingress: u32) -> Result<Option<(u64, Vec<u64>)>> {
-        let Some(Modelled { mut machine, program, .. }) = model(self.session, slots, Context::Xdp)? else {
+        let Some(InterpreterModel { mut machine, program, .. }) = model(self.session, slots, ContextKind::Xdp)? else {
             return Ok(None);
         };
-        let interpreter = millstream_interp::bytecode::Interpreter::new(std::slice::from_ref(&program));
+        let interpreter = millstream_interp::bytecode::BytecodeInterpreter::new(std::slice::from_ref(&program));
         for _ in 0..TIMES {
             (machine.visits, machine.executed) = (vec![0; slots.len()], 0);
             for packet in packets {
@@ -320,14 +320,14 @@ impl Form<'_, '_> {
 
     /// The machine code of a copy, divided by instructions. `None` for objects without types, which can have no line
     /// information.
-    fn image(self, slots: &[u64]) -> Result<Option<Image>> {
+    fn image(self, slots: &[u64]) -> Result<Option<JitImage>> {
         if self.session.object().btf.is_none() {
             return Ok(None);
         }
         let Ok(insns) = decode_all(&raw(slots)) else { return Ok(None) };
-        let marked = marked(self.linked, insns.iter().map(|(slot, _)| *slot as u32));
+        let marked = with_slot_lines(self.linked, insns.iter().map(|(slot, _)| *slot as u32));
         let program = self.session.load(self.func, &marked).map_err(|e| self.refused(e))?;
-        Image::read(&program, slots)
+        JitImage::read(&program, slots)
     }
 
     fn refused(self, error: ProgramError) -> Error {
@@ -336,8 +336,8 @@ impl Form<'_, '_> {
     }
 }
 
-fn raw(slots: &[u64]) -> Vec<Raw> {
-    slots.iter().map(|s| Raw::from_bytes(s.to_ne_bytes())).collect()
+fn raw(slots: &[u64]) -> Vec<RawInsn> {
+    slots.iter().map(|s| RawInsn::from_bytes(s.to_ne_bytes())).collect()
 }
 
 /// Returns true if the instruction calls `bpf_map_lookup_elem`, `bpf_map_update_elem` or
@@ -347,16 +347,16 @@ fn is_map_call(insn: &Insn) -> bool {
 }
 
 /// A linked program with one record of line information for each of these slots, the slot as the line.
-pub(crate) fn marked(linked: &LinkedProgram, slots: impl Iterator<Item = u32>) -> LinkedProgram {
+pub(crate) fn with_slot_lines(linked: &LinkedProgram, slots: impl Iterator<Item = u32>) -> LinkedProgram {
     let (file, text) = (StrOff(0), StrOff(0));
     let line_info = slots.map(|slot| LineInfo { insn: slot, file, text, line: slot, column: 0 }).collect();
     LinkedProgram { line_info, ..linked.clone() }
 }
 
 /// The program of this name, or the only one that is XDP or has no known type.
-fn choose<'o>(object: &'o Object, name: Option<&str>) -> Result<&'o millstream_object::Program> {
+fn choose<'o>(object: &'o Object, name: Option<&str>) -> Result<&'o millstream_object::EntryProgram> {
     use millstream_object::ProgramType as Type;
-    let fits = |p: &&millstream_object::Program| match name {
+    let fits = |p: &&millstream_object::EntryProgram| match name {
         Some(name) => p.name == name,
         None => matches!(p.kind.program_type, Type::XDP | Type::UNSPEC),
     };
@@ -373,7 +373,7 @@ fn choose<'o>(object: &'o Object, name: Option<&str>) -> Result<&'o millstream_o
 }
 
 /// Reports whether all of a map's first entries are zero.
-fn is_empty(map: &Map) -> Result<bool> {
+fn is_empty(map: &KernelMap) -> Result<bool> {
     let mut key = None;
     for _ in 0..LOOKED_AT {
         key = map.next_key(key.as_deref())?;
@@ -390,7 +390,7 @@ fn is_empty(map: &Map) -> Result<bool> {
 }
 
 /// Writes entries that are all of this map.
-fn write(map: &Map, entries: &[MapEntry]) -> Result<()> {
+fn write(map: &KernelMap, entries: &[MapEntry]) -> Result<()> {
     let (key_len, value_len) = (map.info().key_size as usize, map.info().value_size as usize);
     let fits = |e: &MapEntry| e.key.len() == key_len && e.value.len() == value_len;
     if map.info().map_type.is_percpu() || !entries.iter().all(fits) {

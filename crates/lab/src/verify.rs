@@ -7,12 +7,12 @@
 
 use std::collections::HashMap;
 
-use millstream_kernel::{Program, TestRun};
+use millstream_kernel::{KernelProgram, TestRun};
 use serde::Serialize;
 
 use crate::error::{Error, Result};
-use crate::measure::uncut;
-use crate::rig::{Rig, Traffic};
+use crate::measure::retry_interrupted;
+use crate::rig::{TestRig, TrafficSequence};
 
 /// `XDP_TX`.
 const TX: u32 = 3;
@@ -20,11 +20,11 @@ const TX: u32 = 3;
 pub(crate) const REDIRECT: u32 = 4;
 
 /// A verdict, and the frame as the program left it.
-pub type Answer = (u32, Vec<u8>);
+pub type ProgramOutput = (u32, Vec<u8>);
 
 /// Comparison of the returned frames with the expected ones.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Verification {
+pub struct FrameVerification {
     /// Frames sent.
     pub sent: usize,
     /// Frames that should have come back.
@@ -37,7 +37,7 @@ pub struct Verification {
     pub unexpected: usize,
 }
 
-impl Verification {
+impl FrameVerification {
     /// Returns true if no frame is missing or unexpected.
     pub fn is_good(&self) -> bool {
         self.missing == 0 && self.unexpected == 0
@@ -49,18 +49,18 @@ impl Verification {
 ///
 /// # Errors
 /// If the kernel refuses an operation.
-pub fn answers(rig: &Rig, program: &Program, frames: &[Vec<u8>]) -> Result<Vec<Answer>> {
+pub fn answers(rig: &TestRig, program: &KernelProgram, frames: &[Vec<u8>]) -> Result<Vec<ProgramOutput>> {
     rig.attach(program)?;
     let port = rig.test_port();
     rig.namespace().enter(|| frames.iter().map(|frame| answer(program, frame, port)).collect())?
 }
 
-fn answer(program: &Program, frame: &[u8], port: u32) -> Result<Answer> {
+fn answer(program: &KernelProgram, frame: &[u8], port: u32) -> Result<ProgramOutput> {
     // `struct xdp_md`: data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex.
     let words = [0, frame.len() as u32, 0, port, 0, 0];
     let context: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
     let run = TestRun { context: &context, ..TestRun::packet(frame) };
-    let out = uncut(|| program.test_run(&run))?;
+    let out = retry_interrupted(|| program.test_run(&run))?;
     Ok((out.retval, out.data))
 }
 
@@ -68,8 +68,8 @@ fn answer(program: &Program, frame: &[u8], port: u32) -> Result<Answer> {
 ///
 /// # Errors
 /// If the kernel refuses an operation.
-pub fn verdicts(program: &Program, frames: &[Vec<u8>]) -> Result<Vec<u32>> {
-    let verdict = |frame: &Vec<u8>| Ok(uncut(|| program.test_run(&TestRun::packet(frame)))?.retval);
+pub fn verdicts(program: &KernelProgram, frames: &[Vec<u8>]) -> Result<Vec<u32>> {
+    let verdict = |frame: &Vec<u8>| Ok(retry_interrupted(|| program.test_run(&TestRun::packet(frame)))?.retval);
     frames.iter().map(verdict).collect()
 }
 
@@ -83,7 +83,7 @@ pub fn is_sent(verdict: u32) -> bool {
 ///
 /// # Errors
 /// If the kernel refuses an operation, or a signal cut the sending short.
-pub fn verify(rig: &Rig, traffic: &Traffic<'_>, answers: &[Answer], count: usize) -> Result<Verification> {
+pub fn verify(rig: &TestRig, traffic: &TrafficSequence<'_>, answers: &[ProgramOutput], count: usize) -> Result<FrameVerification> {
     let sent = traffic.sequence.iter().cycle().take(count);
     let due: Vec<&[u8]> = sent
         .map(|&i| &answers[i as usize])
@@ -98,14 +98,14 @@ pub fn verify(rig: &Rig, traffic: &Traffic<'_>, answers: &[Answer], count: usize
 ///
 /// # Errors
 /// As for [`verify`].
-pub fn verify_against(rig: &Rig, due: &[&[u8]], count: usize) -> Result<Verification> {
+pub fn verify_against(rig: &TestRig, due: &[&[u8]], count: usize) -> Result<FrameVerification> {
     let longest = due.iter().map(|f| f.len()).max().unwrap_or(0);
     let came = rig.capture(count as u32, longest + 64)?;
     if came.sent != count {
         return Err(Error::Unusable("the sending was interrupted".into()));
     }
     let (missing, unexpected) = difference(due, &came.frames);
-    Ok(Verification { sent: count, expected: due.len(), returned: came.frames.len(), missing, unexpected })
+    Ok(FrameVerification { sent: count, expected: due.len(), returned: came.frames.len(), missing, unexpected })
 }
 
 /// Numbers of frames of each that are not in the other, with multiplicity.

@@ -1,7 +1,7 @@
 //! Tables and traffic for a program under test: our own generators', a pcap's, or a plain datagram.
 
-use millstream_programs::packet::Frame;
-use millstream_programs::traffic::{Flows, Locality};
+use millstream_programs::packet::EthernetFrame;
+use millstream_programs::traffic::{WeightedFlows, FlowLocality};
 use millstream_programs::{self as programs, MapEntry, balancer, firewall, nat, router, switch};
 
 use crate::error::{Error, Result};
@@ -19,23 +19,23 @@ pub struct Workload {
     /// For its maps.
     pub entries: Vec<MapEntry>,
     /// Its packets.
-    pub flows: Flows,
+    pub flows: WeightedFlows,
     /// In words, with seeds and hashes.
     pub description: String,
 }
 
 /// Generated tables, as `builtin:NAME[:SIZE]`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Builtin {
+pub struct BuiltinWorkload {
     /// Whose tables.
-    pub program: programs::Program,
+    pub program: programs::DataPlaneProgram,
     /// Routes, stations, rules, connections, or reals of each of ten services.
     pub size: usize,
     /// Prefixes, one a line, that a router has routes for, in place of generated ones.
     pub prefixes: Option<&'static str>,
 }
 
-impl std::str::FromStr for Builtin {
+impl std::str::FromStr for BuiltinWorkload {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
@@ -61,16 +61,16 @@ impl std::str::FromStr for Builtin {
             Some(size) => size.parse().map_err(|_| unusable())?,
         };
         match parts.next() {
-            None => Ok(Builtin::generated(program, size)),
+            None => Ok(BuiltinWorkload::generated(program, size)),
             Some(_) => Err(unusable()),
         }
     }
 }
 
-impl Builtin {
+impl BuiltinWorkload {
     /// Tables of a program that are drawn at random.
-    pub const fn generated(program: programs::Program, size: usize) -> Builtin {
-        Builtin { program, size, prefixes: None }
+    pub const fn generated(program: programs::DataPlaneProgram, size: usize) -> BuiltinWorkload {
+        BuiltinWorkload { program, size, prefixes: None }
     }
 
     /// The tables for two ports, and `flows` flows that come in at the first. Where the program can send
@@ -78,7 +78,7 @@ impl Builtin {
     ///
     /// # Errors
     /// A size that the program's maps cannot hold.
-    pub fn workload(&self, ports: [u32; 2], flows: usize, locality: Locality) -> Result<Workload> {
+    pub fn workload(&self, ports: [u32; 2], flows: usize, locality: FlowLocality) -> Result<Workload> {
         let bad = |e: &dyn std::fmt::Display| Error::Unusable(format!("{}: {e}", self.program.name));
         let size = self.size;
         // Not part of the table's name: connections, since they hold the time.
@@ -86,7 +86,7 @@ impl Builtin {
         let (mut entries, flows) = match self.program.name {
             "router" => {
                 let config = match self.prefixes {
-                    Some(text) => router::Config::from_prefixes(text, &router::next_hops(&ports[..1], 8)),
+                    Some(text) => router::RouterConfig::from_prefixes(text, &router::next_hops(&ports[..1], 8)),
                     None => Ok(router::generate(size, &ports[..1], 8, SEED)),
                 };
                 let config = config.map_err(|e| bad(&e))?;
@@ -94,24 +94,24 @@ impl Builtin {
                 (config.entries().map_err(|e| bad(&e))?, flows)
             }
             "switch" => {
-                let config = switch::generate(size, &ports, &VLANS, switch::Layout::Trunk, SEED);
+                let config = switch::generate(size, &ports, &VLANS, switch::VlanLayout::Trunk, SEED);
                 let flows = switch::flows(&config, ports[0], flows, locality, SEED + 1);
                 (config.entries().map_err(|e| bad(&e))?, flows)
             }
             "firewall" => {
-                let mut config = firewall::generate(firewall::Flavour::AccessList, size, SEED);
-                config.forward = firewall::Forward::Hairpin;
+                let mut config = firewall::generate(firewall::RuleSetKind::AccessList, size, SEED);
+                config.forward = firewall::AcceptTarget::Hairpin;
                 let flows = firewall::flows(&config, flows, locality, SEED + 1, |_| true);
                 (config.entries().map_err(|e| bad(&e))?, flows)
             }
             "nat" => {
                 let config = nat::generate(ports[0], ports[1], 16, SEED);
-                let traffic = nat::traffic(&config, size, nat::Mix::default(), locality, SEED + 1);
+                let traffic = nat::traffic(&config, size, nat::ProtocolMix::default(), locality, SEED + 1);
                 more = traffic.entries(crate::os::monotonic_ns());
                 (config.entries().map_err(|e| bad(&e))?, traffic.outbound)
             }
             _ => {
-                let config = balancer::generate(balancer::Mix::Web, SERVICES, size, SEED);
+                let config = balancer::generate(balancer::ServiceMix::Web, SERVICES, size, SEED);
                 let flows = balancer::flows(&config, flows, locality, SEED + 1);
                 (config.entries().map_err(|e| bad(&e))?, flows)
             }
@@ -134,10 +134,10 @@ impl Builtin {
 /// Packets as they are, each as often as any other; without any, one UDP datagram of 64 bytes.
 pub fn plain(packets: Vec<Vec<u8>>, from: &str) -> Workload {
     let (packets, from) = match packets.is_empty() {
-        true => (vec![Frame::default().to_bytes()], "one UDP datagram"),
+        true => (vec![EthernetFrame::default().to_bytes()], "one UDP datagram"),
         false => (packets, from),
     };
-    let flows = Flows::new(packets, Locality::NONE, SEED);
+    let flows = WeightedFlows::new(packets, FlowLocality::NONE, SEED);
     let description = format!("{from}, {} frames, hash {:016x}", flows.packets.len(), flows.hash());
     Workload { entries: Vec::new(), flows, description }
 }
@@ -146,13 +146,13 @@ pub fn plain(packets: Vec<Vec<u8>>, from: &str) -> Workload {
 ///
 /// # Errors
 /// Any other text.
-pub fn locality(text: &str) -> Result<Locality> {
+pub fn locality(text: &str) -> Result<FlowLocality> {
     let zipf = |exponent: &str| exponent.parse().ok().filter(|e: &f64| e.is_finite() && *e >= 0.0);
     match (text, text.strip_prefix("zipf:").map(zipf)) {
-        ("high", _) => Ok(Locality::HIGH),
-        ("low", _) => Ok(Locality::LOW),
-        ("none", _) => Ok(Locality::NONE),
-        (_, Some(Some(exponent))) => Ok(Locality::Zipf { exponent }),
+        ("high", _) => Ok(FlowLocality::HIGH),
+        ("low", _) => Ok(FlowLocality::LOW),
+        ("none", _) => Ok(FlowLocality::NONE),
+        (_, Some(Some(exponent))) => Ok(FlowLocality::Zipf { exponent }),
         _ => Err(Error::Unusable(format!("{text:?} is not high, low, none or zipf:EXPONENT"))),
     }
 }
@@ -163,21 +163,21 @@ mod tests {
 
     #[test]
     fn names_of_tables_and_localities() {
-        let router: Builtin = "builtin:router:100".parse().unwrap();
+        let router: BuiltinWorkload = "builtin:router:100".parse().unwrap();
         assert_eq!((router.program.name, router.size), ("router", 100));
-        assert_eq!("builtin:nat".parse::<Builtin>().unwrap().size, 10_000);
+        assert_eq!("builtin:nat".parse::<BuiltinWorkload>().unwrap().size, 10_000);
         for bad in ["router", "builtin:", "builtin:x", "builtin:router:x", "builtin:router:1:2"] {
-            assert!(bad.parse::<Builtin>().is_err(), "{bad}");
+            assert!(bad.parse::<BuiltinWorkload>().is_err(), "{bad}");
         }
-        assert_eq!(locality("zipf:1.5").unwrap(), Locality::Zipf { exponent: 1.5 });
+        assert_eq!(locality("zipf:1.5").unwrap(), FlowLocality::Zipf { exponent: 1.5 });
         assert!(["zipf:", "zipf:nan", "zipf:-1", "middle"].iter().all(|t| locality(t).is_err()));
     }
 
     #[test]
     fn all_builtin_tables_have_flows_on_the_first_port() {
         for name in ["router:50", "switch:50", "firewall:50", "nat:50", "balancer:5"] {
-            let builtin: Builtin = format!("builtin:{name}").parse().unwrap();
-            let load = builtin.workload([5, 7], 20, Locality::NONE).unwrap();
+            let builtin: BuiltinWorkload = format!("builtin:{name}").parse().unwrap();
+            let load = builtin.workload([5, 7], 20, FlowLocality::NONE).unwrap();
             assert!(!load.flows.packets.is_empty() && !load.entries.is_empty(), "{name}");
         }
     }

@@ -3,12 +3,12 @@
 
 use millstream_isa::{AluOp, Insn, Operand, Reg, decode_all};
 use millstream_kernel::testing;
-use millstream_lab::equal::{Observable, Outcome, Plan, Replayed, Scene, equal, replay};
+use millstream_lab::differential::{ObservedDifference, DifferentialOutcome, DifferentialPlan, KernelReplay, TestRunInput, compare_objects, replay};
 use millstream_lab::os;
 use millstream_object::Object;
-use millstream_programs::{NAT, Program, ROUTER};
+use millstream_programs::{NAT, DataPlaneProgram, ROUTER};
 
-const PLAN: Plan = Plan { packets: 1500, seed: 5 };
+const PLAN: DifferentialPlan = DifferentialPlan { packets: 1500, seed: 5 };
 
 /// Returns true if BPF is permitted, and then pins the test to one CPU: maps with a value a CPU are compared.
 fn ready() -> bool {
@@ -19,7 +19,7 @@ fn ready() -> bool {
     permitted
 }
 
-fn object(program: &Program) -> Object {
+fn object(program: &DataPlaneProgram) -> Object {
     Object::parse(program.name, program.object).expect("our own object")
 }
 
@@ -29,8 +29,8 @@ fn a_program_equals_itself_and_most_of_its_code_is_reached() {
         return;
     }
     let router = object(&ROUTER);
-    let answer = equal(&router, &router.clone(), ROUTER.function, &PLAN).expect("it runs");
-    assert!(matches!(answer.outcome, Outcome::Equal), "{answer:?}");
+    let answer = compare_objects(&router, &router.clone(), ROUTER.function, &PLAN).expect("it runs");
+    assert!(matches!(answer.outcome, DifferentialOutcome::Equal), "{answer:?}");
     assert_eq!(answer.packets, PLAN.packets);
     let [reached, all] = answer.reached.expect("the interpreter models it");
     assert!(reached * 3 > all * 2 && reached <= all, "{reached} of {all}");
@@ -42,13 +42,13 @@ fn times_in_its_table_are_no_difference() {
         return;
     }
     let nat = object(&NAT);
-    let answer = equal(&nat, &nat.clone(), NAT.function, &PLAN).expect("it runs");
-    assert!(matches!(answer.outcome, Outcome::Equal), "{answer:?}");
+    let answer = compare_objects(&nat, &nat.clone(), NAT.function, &PLAN).expect("it runs");
+    assert!(matches!(answer.outcome, DifferentialOutcome::Equal), "{answer:?}");
 }
 
 /// The differences found between a program and its mutants, each with one constant changed, and the number of
 /// mutants.
-fn told_apart(original: &Object, name: &str, mutable: impl Fn(&Insn) -> bool) -> (Vec<Observable>, usize) {
+fn told_apart(original: &Object, name: &str, mutable: impl Fn(&Insn) -> bool) -> (Vec<ObservedDifference>, usize) {
     let func = original.programs[0].func;
     let insns = decode_all(&original.functions[func.index()].insns).expect("it decodes");
     let slots: Vec<usize> = insns.iter().filter(|(_, insn)| mutable(insn)).map(|(slot, _)| *slot).collect();
@@ -56,10 +56,10 @@ fn told_apart(original: &Object, name: &str, mutable: impl Fn(&Insn) -> bool) ->
     for slot in &slots {
         let mut mutant = original.clone();
         mutant.functions[func.index()].insns[*slot].imm ^= 1;
-        match equal(original, &mutant, name, &PLAN).expect("it runs").outcome {
-            Outcome::Different(difference) => found.push(difference.observable),
-            Outcome::Equal => {}
-            Outcome::NotTried { reason } => panic!("{reason}"),
+        match compare_objects(original, &mutant, name, &PLAN).expect("it runs").outcome {
+            DifferentialOutcome::Different(difference) => found.push(difference.observable),
+            DifferentialOutcome::Equal => {}
+            DifferentialOutcome::NotTried { reason } => panic!("{reason}"),
         }
     }
     (found, slots.len())
@@ -75,13 +75,13 @@ fn mutants_are_told_apart() {
     let compares = |i: &Insn| matches!(i, Insn::Branch { src: Operand::Imm(imm), .. } if *imm != 0);
     let (found, tried) = told_apart(&router, ROUTER.function, compares);
     assert!(found.len() * 2 > tried, "{} of {tried}", found.len());
-    assert!(found.iter().any(|o| matches!(o, Observable::ReturnValue { .. })), "{found:?}");
+    assert!(found.iter().any(|o| matches!(o, ObservedDifference::ReturnValue { .. })), "{found:?}");
     let adds = |i: &Insn| match i {
         Insn::Alu { op: AluOp::Add, src: Operand::Imm(_), dst, .. } => *dst != Reg::R2 && *dst != Reg::R3,
         _ => false,
     };
     let (found, _) = told_apart(&router, ROUTER.function, adds);
-    let seen = |o: &Observable| matches!(o, Observable::Packet(_) | Observable::Map { .. });
+    let seen = |o: &ObservedDifference| matches!(o, ObservedDifference::Packet(_) | ObservedDifference::Map { .. });
     assert!(found.iter().any(seen), "{found:?}");
 }
 
@@ -91,7 +91,7 @@ fn a_missing_program_is_an_error() {
         return;
     }
     let router = object(&ROUTER);
-    assert!(equal(&router, &object(&NAT), ROUTER.function, &PLAN).is_err());
+    assert!(compare_objects(&router, &object(&NAT), ROUTER.function, &PLAN).is_err());
 }
 
 #[test]
@@ -101,11 +101,11 @@ fn a_scene_shows_in_the_kernel_what_it_shows() {
     }
     let router = object(&ROUTER);
     let run = |other: &Object, packet: usize| {
-        let scene = Scene { packet: vec![0; packet], context: vec![(12, 1)], entries: Vec::new() };
+        let scene = TestRunInput { packet: vec![0; packet], context: vec![(12, 1)], entries: Vec::new() };
         replay(&router, other, ROUTER.function, &scene).expect("it runs")
     };
-    assert_eq!(run(&router, 64), Replayed::Same { unset: vec![12] });
-    assert!(matches!(run(&router, 10), Replayed::NotTried { .. }));
+    assert_eq!(run(&router, 64), KernelReplay::Same { unset: vec![12] });
+    assert!(matches!(run(&router, 10), KernelReplay::NotTried { .. }));
     // Every result that is a constant is another one.
     let mut mutant = router.clone();
     for function in &mut mutant.functions {
@@ -116,5 +116,5 @@ fn a_scene_shows_in_the_kernel_what_it_shows() {
         }
     }
     let found = run(&mutant, 64);
-    assert!(matches!(found, Replayed::Different(Observable::ReturnValue { .. })), "{found:?}");
+    assert!(matches!(found, KernelReplay::Different(ObservedDifference::ReturnValue { .. })), "{found:?}");
 }

@@ -3,15 +3,15 @@
 use std::sync::Mutex;
 
 use millstream_kernel::{Namespace, testing};
-use millstream_lab::compare::{Mode, by_test_runs, on_the_rig};
-use millstream_lab::measure::Plan;
-use millstream_lab::subject::Subject;
+use millstream_lab::compare::{TimingMode, compare_test_runs, compare_live};
+use millstream_lab::measure::MeasurementPlan;
+use millstream_lab::subject::ProgramUnderTest;
 use millstream_lab::verify::{answers, verify};
-use millstream_lab::workload::{Builtin, Workload};
-use millstream_lab::{Rig, RigConfig, Traffic};
+use millstream_lab::workload::{BuiltinWorkload, Workload};
+use millstream_lab::{TestRig, RigConfig, TrafficSequence};
 use millstream_object::Object;
 use millstream_programs::ROUTER;
-use millstream_programs::traffic::Locality;
+use millstream_programs::traffic::FlowLocality;
 
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -24,12 +24,12 @@ fn router() -> Object {
 }
 
 fn tables(ports: [u32; 2]) -> Workload {
-    "builtin:router:100".parse::<Builtin>().unwrap().workload(ports, 50, Locality::NONE).unwrap()
+    "builtin:router:100".parse::<BuiltinWorkload>().unwrap().workload(ports, 50, FlowLocality::NONE).unwrap()
 }
 
 /// Short: the machinery is tested here, not the machine.
-fn plan(plan: Plan) -> Plan {
-    Plan { copies: 2, generation: 0.05, seed: 1, ..plan }
+fn plan(plan: MeasurementPlan) -> MeasurementPlan {
+    MeasurementPlan { copies: 2, generation: 0.05, seed: 1, ..plan }
 }
 
 #[test]
@@ -39,16 +39,16 @@ fn test_runs_measure_the_router_above_the_empty_program() {
         return;
     }
     let object = router();
-    let a = Subject::prepare("a", &object, None, None).unwrap();
-    let b = Subject::prepare("b", &object, None, Some(&a)).unwrap();
+    let a = ProgramUnderTest::prepare("a", &object, None, None).unwrap();
+    let b = ProgramUnderTest::prepare("b", &object, None, Some(&a)).unwrap();
     let load = tables([1, 1]);
     a.apply(&load.entries, &Namespace::current().unwrap()).unwrap();
-    let map = |s: &Subject<'_>| s.session().map_by_name("routes").unwrap().id();
+    let map = |s: &ProgramUnderTest<'_>| s.session().map_by_name("routes").unwrap().id();
     assert_eq!(map(&a), map(&b), "one table for both");
 
     let packets: Vec<_> = load.flows.packets[..8].to_vec();
-    let report = by_test_runs(&[a, b], &packets, 0, plan(Plan::test_run(1.0))).unwrap();
-    assert_eq!((report.mode, report.empty_verdict, report.packets), (Mode::TestRun, 3, 8));
+    let report = compare_test_runs(&[a, b], &packets, 0, plan(MeasurementPlan::test_run(1.0))).unwrap();
+    assert_eq!((report.mode, report.empty_verdict, report.packets), (TimingMode::TestRun, 3, 8));
     let [a, b] = &report.sides[..] else { panic!("{report:?}") };
     assert!(a.ns > report.empty_ns && b.ns > report.empty_ns, "{report:?}");
     assert_eq!((a.jited_bytes, a.executed_instructions), (b.jited_bytes, b.executed_instructions));
@@ -63,13 +63,13 @@ fn the_rig_measures_verifies_and_times_the_router() {
     if !testing::require() {
         return;
     }
-    let rig = Rig::new(RigConfig { stamps: true, ..RigConfig::default() }).unwrap();
+    let rig = TestRig::new(RigConfig { stamps: true, ..RigConfig::default() }).unwrap();
     let object = router();
-    let subject = Subject::prepare("router", &object, None, None).unwrap();
+    let subject = ProgramUnderTest::prepare("router", &object, None, None).unwrap();
     let load = tables([rig.test_port(), rig.second_port()]);
     subject.apply(&load.entries, rig.namespace()).unwrap();
     let sequence = load.flows.sequence(1, 1_000);
-    let traffic = Traffic::new(&load.flows, &sequence);
+    let traffic = TrafficSequence::new(&load.flows, &sequence);
     rig.load_traffic(&traffic).unwrap();
 
     let program = subject.load().unwrap();
@@ -87,12 +87,12 @@ fn the_rig_measures_verifies_and_times_the_router() {
     assert_eq!(latencies.frames, 10_000);
     assert!(0 < latencies.p50 && latencies.p50 <= latencies.p99, "{latencies:?}");
 
-    let report = on_the_rig(
+    let report = compare_live(
         &[subject],
         &rig,
         &load.flows.packets,
         3,
-        Plan { generation: 0.4, ..plan(Plan::live(1.0)) },
+        MeasurementPlan { generation: 0.4, ..plan(MeasurementPlan::live(1.0)) },
     )
     .unwrap();
     assert!(report.sides[0].ns > report.empty_ns, "{report:?}");

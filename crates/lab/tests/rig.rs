@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use millstream_kernel::{Program, ProgramSpec, ProgramType, testing};
-use millstream_lab::{Rig, RigConfig, Traffic, leftovers};
+use millstream_kernel::{KernelProgram, ProgramSpec, ProgramType, testing};
+use millstream_lab::{TestRig, RigConfig, TrafficSequence, stale_resources};
 
 /// One rig at a time: on a small machine two of them in parallel only wait for one another.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -15,8 +15,8 @@ fn alone() -> std::sync::MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-fn xdp(insns: &[u64]) -> Program {
-    Program::load(&ProgramSpec {
+fn xdp(insns: &[u64]) -> KernelProgram {
+    KernelProgram::load(&ProgramSpec {
         name: "verdict",
         program_type: ProgramType::XDP,
         insns,
@@ -32,12 +32,12 @@ fn slot(code: u8, registers: u8, offset: u16, imm: i32) -> u64 {
 }
 
 /// An XDP program that does nothing but say `verdict`.
-fn verdict(verdict: i32) -> Program {
+fn verdict(verdict: i32) -> KernelProgram {
     xdp(&[slot(0xb7, 0, 0, verdict), slot(0x95, 0, 0, 0)])
 }
 
 /// An XDP program that sends back the frames of queue 0, and drops those of queue 1.
-fn back_by_queue() -> Program {
+fn back_by_queue() -> KernelProgram {
     let queue = slot(0x61, 0x12, 16, 0);
     let twice = slot(0x67, 0x02, 0, 1);
     xdp(&[queue, slot(0xb7, 0, 0, 3), twice, slot(0x1f, 0x20, 0, 0), slot(0x95, 0, 0, 0)])
@@ -55,12 +55,12 @@ fn two_lanes_send_on_two_cpus_and_lose_nothing() {
     }
     let lanes = RigConfig { lanes: 2, ..RigConfig::default() };
     if std::thread::available_parallelism().unwrap().get() < 2 {
-        assert!(Rig::new(lanes).unwrap_err().to_string().contains("2 lanes, where 1 can be had"));
+        assert!(TestRig::new(lanes).unwrap_err().to_string().contains("2 lanes, where 1 can be had"));
         return;
     }
-    let rig = Rig::new(lanes).unwrap();
+    let rig = TestRig::new(lanes).unwrap();
     let frames = frames(&[64; 10]);
-    rig.load_traffic(&Traffic { frames: &frames, sequence: &[0, 3, 9, 1] }).unwrap();
+    rig.load_traffic(&TrafficSequence { frames: &frames, sequence: &[0, 3, 9, 1] }).unwrap();
     rig.attach(&back_by_queue()).unwrap();
     let alone = rig.send(10_000).unwrap().packets;
     let first = rig.counts().unwrap().returned;
@@ -88,9 +88,9 @@ fn a_hundred_thousand_frames_and_none_lost() {
     if !testing::require() {
         return;
     }
-    let rig = Rig::new(RigConfig::default()).unwrap();
+    let rig = TestRig::new(RigConfig::default()).unwrap();
     let (frames, sequence) = (frames(&[64; 10]), [0, 3, 9, 1]);
-    rig.load_traffic(&Traffic { frames: &frames, sequence: &sequence }).unwrap();
+    rig.load_traffic(&TrafficSequence { frames: &frames, sequence: &sequence }).unwrap();
 
     rig.attach(&verdict(3)).unwrap();
     let sent = rig.send(100_000).unwrap();
@@ -124,11 +124,11 @@ fn frames_of_several_lengths_keep_theirs() {
     if !testing::require() {
         return;
     }
-    let rig = Rig::new(RigConfig::default()).unwrap();
+    let rig = TestRig::new(RigConfig::default()).unwrap();
     let lengths = [60, 61, 1514, 67, 14, 128];
     let sequence: Vec<u32> = (0..lengths.len() as u32).collect();
     let frames = frames(&lengths);
-    rig.load_traffic(&Traffic { frames: &frames, sequence: &sequence }).unwrap();
+    rig.load_traffic(&TrafficSequence { frames: &frames, sequence: &sequence }).unwrap();
     rig.attach(&verdict(3)).unwrap();
     rig.send(6 * 500).unwrap();
     let counts = rig.counts().unwrap();
@@ -145,8 +145,8 @@ fn a_loop_sends_at_a_rate_until_told() {
     let frames = frames(&[64]);
     // By a process's clock, and in the kernel, which alone can keep to a rate of many bursts.
     for (urgent, wanted) in [(false, 100_000.0), (true, 100_000.0), (true, 1_000_000.0)] {
-        let rig = Rig::new(RigConfig { urgent, ..RigConfig::default() }).unwrap();
-        rig.load_traffic(&Traffic { frames: &frames, sequence: &[0] }).unwrap();
+        let rig = TestRig::new(RigConfig { urgent, ..RigConfig::default() }).unwrap();
+        rig.load_traffic(&TrafficSequence { frames: &frames, sequence: &[0] }).unwrap();
         rig.attach(&verdict(3)).unwrap();
         let mut total = 0;
         let mut share = || {
@@ -176,7 +176,7 @@ fn traffic_that_cannot_be_sent_is_refused() {
     if !testing::require() {
         return;
     }
-    let rig = Rig::new(RigConfig::default()).unwrap();
+    let rig = TestRig::new(RigConfig::default()).unwrap();
     assert!(rig.send(1).is_err(), "nothing loaded");
     for (frames, sequence) in [
         (frames(&[64]), vec![1]),
@@ -185,9 +185,9 @@ fn traffic_that_cannot_be_sent_is_refused() {
         (frames(&[13]), vec![0]),
         (frames(&[9000]), vec![0]),
     ] {
-        assert!(rig.load_traffic(&Traffic { frames: &frames, sequence: &sequence }).is_err());
+        assert!(rig.load_traffic(&TrafficSequence { frames: &frames, sequence: &sequence }).is_err());
     }
-    rig.load_traffic(&Traffic { frames: &frames(&[64; 3]), sequence: &[0, 1] }).unwrap();
+    rig.load_traffic(&TrafficSequence { frames: &frames(&[64; 3]), sequence: &[0, 1] }).unwrap();
     assert!(rig.reorder(&[0]).is_err());
     assert!(rig.reorder(&[0, 3]).is_err());
     rig.reorder(&[2, 2]).unwrap();
@@ -200,8 +200,8 @@ fn load_on_another_cpu_is_accounted_for_to_the_frame() {
         return;
     }
     let rig = |stamps| {
-        let rig = Rig::new(RigConfig { stamps, ..RigConfig::default() }).unwrap();
-        rig.load_traffic(&Traffic { frames: &frames(&[64]), sequence: &[0] }).unwrap();
+        let rig = TestRig::new(RigConfig { stamps, ..RigConfig::default() }).unwrap();
+        rig.load_traffic(&TrafficSequence { frames: &frames(&[64]), sequence: &[0] }).unwrap();
         rig.attach(&verdict(3)).unwrap();
         rig
     };
@@ -223,7 +223,7 @@ fn holds_a_rig_if_asked() {
     if std::env::var_os("MILLSTREAM_LAB_HOLD").is_none() {
         return;
     }
-    let rig = Rig::new(RigConfig::default()).unwrap();
+    let rig = TestRig::new(RigConfig::default()).unwrap();
     println!("holding {}", rig.name());
     std::thread::sleep(Duration::from_secs(60));
 }
@@ -243,12 +243,12 @@ fn what_a_killed_rig_leaves_is_removed_by_the_next() {
     let name = wait_for_name(&mut child);
     let path = std::path::Path::new("/run/netns").join(&name);
     assert!(path.exists());
-    assert!(!leftovers::find().unwrap().contains(&path), "its process lives");
+    assert!(!stale_resources::find().unwrap().contains(&path), "its process lives");
     child.kill().unwrap();
     child.wait().unwrap();
-    assert!(leftovers::find().unwrap().contains(&path));
+    assert!(stale_resources::find().unwrap().contains(&path));
 
-    let rig = Rig::new(RigConfig::default()).unwrap();
+    let rig = TestRig::new(RigConfig::default()).unwrap();
     assert!(!path.exists(), "the next rig removes it");
     let own = std::path::Path::new("/run/netns").join(rig.name());
     assert!(own.exists());

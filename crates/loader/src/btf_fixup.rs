@@ -5,15 +5,15 @@
 //! type changes its id, so everything that refers to the BTF stays right.
 
 use millstream_btf::{
-    Btf, BtfBuilder, BtfError, Datasec, FuncLinkage, Kind, KindTag, SectionVar, TypeId, VarLinkage,
+    Btf, BtfBuilder, BtfError, Datasec, FuncLinkage, TypeKind, KindTag, SectionVar, TypeId, VarLinkage,
 };
 use millstream_object::{Linkage, Object};
 use rustc_hash::FxHashMap;
 
 /// Returns the bytes to load. Section variables without an offset in the BTF get that of their symbols.
-pub(crate) fn loadable(object: &Object, btf: &Btf) -> Result<Vec<u8>, BtfError> {
+pub(crate) fn to_loadable_btf(object: &Object, btf: &Btf) -> Result<Vec<u8>, BtfError> {
     let mut out = BtfBuilder::from_btf(btf)?;
-    let mut dummies = Dummies::default();
+    let mut dummies = DummyKsyms::default();
     for id in btf.ids() {
         match btf.tag(id)? {
             KindTag::Datasec => section(object, btf, &mut out, &mut dummies, id)?,
@@ -25,7 +25,7 @@ pub(crate) fn loadable(object: &Object, btf: &Btf) -> Result<Vec<u8>, BtfError> 
     for f in &object.functions {
         let Some(id) = f.type_id.filter(|_| f.linkage == Linkage::Static || f.hidden) else { continue };
         if let Some(ty) = out.get_mut(id)
-            && let Kind::Func { linkage, .. } = &mut ty.kind
+            && let TypeKind::Func { linkage, .. } = &mut ty.kind
         {
             *linkage = FuncLinkage::Static;
         }
@@ -35,40 +35,40 @@ pub(crate) fn loadable(object: &Object, btf: &Btf) -> Result<Vec<u8>, BtfError> 
 
 /// Stand-ins for kernel symbols in `.ksyms`: the kernel wants variables of some size there.
 #[derive(Default)]
-struct Dummies {
+struct DummyKsyms {
     var: Option<(TypeId, TypeId)>,
 }
 
-impl Dummies {
+impl DummyKsyms {
     /// An integer of 4 bytes and a variable of that type.
     fn get(&mut self, out: &mut BtfBuilder) -> (TypeId, TypeId) {
         *self.var.get_or_insert_with(|| {
             let int = out.int("int", 4, true);
-            (int, out.add("dummy_ksym", Kind::Var { ty: int, linkage: VarLinkage::Global }))
+            (int, out.add("dummy_ksym", TypeKind::Var { ty: int, linkage: VarLinkage::Global }))
         })
     }
 }
 
 fn variable(btf: &Btf, out: &mut BtfBuilder, id: TypeId) -> Result<(), BtfError> {
-    if let Kind::Var { ty, linkage: VarLinkage::Extern } = btf.ty(id)?.kind
+    if let TypeKind::Var { ty, linkage: VarLinkage::Extern } = btf.ty(id)?.kind
         && let Some(slot) = out.get_mut(id)
         // Section `.ksyms` may have made a stand-in of it already.
-        && slot.kind == (Kind::Var { ty, linkage: VarLinkage::Extern })
+        && slot.kind == (TypeKind::Var { ty, linkage: VarLinkage::Extern })
     {
-        slot.kind = Kind::Var { ty, linkage: VarLinkage::Global };
+        slot.kind = TypeKind::Var { ty, linkage: VarLinkage::Global };
     }
     Ok(())
 }
 
 /// An extern function becomes a global one, whose parameters must have names.
 fn extern_function(btf: &Btf, out: &mut BtfBuilder, id: TypeId) -> Result<(), BtfError> {
-    let Kind::Func { proto, linkage: FuncLinkage::Extern } = btf.ty(id)?.kind else { return Ok(()) };
+    let TypeKind::Func { proto, linkage: FuncLinkage::Extern } = btf.ty(id)?.kind else { return Ok(()) };
     if let Some(slot) = out.get_mut(id) {
-        slot.kind = Kind::Func { proto, linkage: FuncLinkage::Global };
+        slot.kind = TypeKind::Func { proto, linkage: FuncLinkage::Global };
     }
     let name = out.string("param");
     if let Some(slot) = out.get_mut(proto)
-        && let Kind::FuncProto(p) = &mut slot.kind
+        && let TypeKind::FuncProto(p) = &mut slot.kind
     {
         for parameter in &mut p.params {
             if parameter.name.0 == 0 && !parameter.ty.is_void() {
@@ -83,28 +83,28 @@ fn section(
     object: &Object,
     btf: &Btf,
     out: &mut BtfBuilder,
-    dummies: &mut Dummies,
+    dummies: &mut DummyKsyms,
     id: TypeId,
 ) -> Result<(), BtfError> {
-    let Kind::Datasec(d) = btf.ty(id)?.kind else { return Ok(()) };
+    let TypeKind::Datasec(d) = btf.ty(id)?.kind else { return Ok(()) };
     let fixed = if btf.name(id) == ".ksyms" {
         symbols(btf, out, dummies, &d)?
     } else {
         placed(object, btf, btf.name(id), d)?
     };
     if let Some(slot) = out.get_mut(id) {
-        slot.kind = Kind::Datasec(fixed);
+        slot.kind = TypeKind::Datasec(fixed);
     }
     Ok(())
 }
 
-fn symbols(btf: &Btf, out: &mut BtfBuilder, dummies: &mut Dummies, d: &Datasec) -> Result<Datasec, BtfError> {
+fn symbols(btf: &Btf, out: &mut BtfBuilder, dummies: &mut DummyKsyms, d: &Datasec) -> Result<Datasec, BtfError> {
     let (int, dummy) = dummies.get(out);
     let mut vars = Vec::with_capacity(d.vars.len());
     for (i, v) in d.vars.iter().enumerate() {
         let ty = if btf.tag(v.ty)? == KindTag::Var { v.ty } else { dummy };
         if let Some(slot) = out.get_mut(v.ty).filter(|_| ty == v.ty) {
-            slot.kind = Kind::Var { ty: int, linkage: VarLinkage::Global };
+            slot.kind = TypeKind::Var { ty: int, linkage: VarLinkage::Global };
         }
         vars.push(SectionVar { ty, offset: 4 * i as u32, size: 4 });
     }

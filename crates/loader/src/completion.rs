@@ -6,7 +6,7 @@
 //! object whose loader sets the number of entries at run time says zero. Each choice is noted in words.
 
 use millstream_kernel::possible_cpus;
-use millstream_object::{MapSpec, MapType};
+use millstream_object::{MapDefinition, MapType};
 
 use crate::error::Error;
 
@@ -18,22 +18,22 @@ const STACK_TRACE_SIZE: u32 = 127 * 8;
 const PAGE: u32 = 4096;
 
 /// A map's complete description, and notes on the values that were filled in.
-pub(crate) struct Completion {
-    pub(crate) spec: MapSpec,
+pub(crate) struct CompletedMap {
+    pub(crate) spec: MapDefinition,
     pub(crate) notes: Vec<String>,
 }
 
 /// Completes a description.
-pub(crate) fn complete(spec: &MapSpec, default_entries: Option<u32>) -> Result<Completion, Error> {
-    let mut c = Completion { spec: spec.clone(), notes: Vec::new() };
+pub(crate) fn complete(spec: &MapDefinition, default_entries: Option<u32>) -> Result<CompletedMap, Error> {
+    let mut c = CompletedMap { spec: spec.clone(), notes: Vec::new() };
     c.sizes();
     c.entries(default_entries)?;
     Ok(c)
 }
 
-impl Completion {
+impl CompletedMap {
     fn sizes(&mut self) {
-        let MapSpec { key_size, value_size, .. } = self.spec;
+        let MapDefinition { key_size, value_size, .. } = self.spec;
         let (key, value) = match self.spec.map_type {
             MapType::PERF_EVENT_ARRAY => (4, 4),
             MapType::RINGBUF | MapType::USER_RINGBUF => (0, 0),
@@ -95,11 +95,11 @@ fn wants_entries(map_type: MapType) -> bool {
 mod tests {
     use super::*;
 
-    fn map(map_type: MapType, key_size: u32, value_size: u32, max_entries: u32) -> MapSpec {
-        MapSpec { map_type, key_size, value_size, max_entries, ..MapSpec::default() }
+    fn map(map_type: MapType, key_size: u32, value_size: u32, max_entries: u32) -> MapDefinition {
+        MapDefinition { map_type, key_size, value_size, max_entries, ..MapDefinition::default() }
     }
 
-    fn completed(spec: &MapSpec) -> (u32, u32, u32) {
+    fn completed(spec: &MapDefinition) -> (u32, u32, u32) {
         let c = complete(spec, Some(7)).unwrap();
         (c.spec.key_size, c.spec.value_size, c.spec.max_entries)
     }

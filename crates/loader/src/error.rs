@@ -10,7 +10,7 @@ use millstream_object::ObjectError;
 pub enum Error {
     /// The kernel refused something.
     #[error(transparent)]
-    Kernel(#[from] millstream_kernel::Error),
+    Kernel(#[from] millstream_kernel::KernelError),
     /// The object has no map, program or variable of that name.
     #[error("the object has no {what} called {name:?}")]
     NoSuch {
@@ -25,7 +25,7 @@ pub enum Error {
         /// The object's name for it.
         map: String,
         /// The reason.
-        source: millstream_kernel::PlaceError,
+        source: millstream_kernel::PinDirError,
     },
     /// A map that is to replace one of the object's has another layout.
     #[error("map {name} cannot be used in place of the object's: {difference}")]
@@ -130,7 +130,7 @@ pub enum ProgramError {
 
 impl ProgramError {
     /// Returns true if this loader or machine lacks something, and nothing is wrong with the program.
-    pub fn is_the_machines(&self) -> bool {
+    pub fn is_environment_error(&self) -> bool {
         match self {
             ProgramError::Unsupported(_) | ProgramError::Missing { what: "kernel function", .. } => true,
             ProgramError::Prepare(Error::Read { path, .. }) => path.starts_with("/sys/kernel/btf"),

@@ -3,8 +3,8 @@
 use std::os::fd::{AsFd, AsRawFd};
 
 use millstream_btf::KindTag;
-use millstream_isa::Raw;
-use millstream_kernel::Map;
+use millstream_isa::RawInsn;
+use millstream_kernel::KernelMap;
 use millstream_object::{Extern, ExternId, ExternKind, MapId, MapOrigin, Object, Reloc, RelocKind};
 
 use crate::error::ProgramError;
@@ -23,8 +23,8 @@ const MISSING_KFUNC: i32 = 2_002_000_000;
 /// Applies one relocation to a linked program.
 pub(crate) fn apply(
     object: &Object,
-    maps: &[Option<Map>],
-    insns: &mut [Raw],
+    maps: &[Option<KernelMap>],
+    insns: &mut [RawInsn],
     reloc: &Reloc,
 ) -> Result<(), ProgramError> {
     match reloc.kind {
@@ -47,7 +47,7 @@ fn bad(insn: u32, reason: impl Into<String>) -> ProgramError {
     ProgramError::Relocation { insn, reason: reason.into() }
 }
 
-fn descriptor(object: &Object, maps: &[Option<Map>], id: MapId) -> Result<i32, ProgramError> {
+fn descriptor(object: &Object, maps: &[Option<KernelMap>], id: MapId) -> Result<i32, ProgramError> {
     match maps.get(id.index()) {
         Some(Some(map)) => Ok(map.as_fd().as_raw_fd()),
         _ => {
@@ -63,8 +63,8 @@ fn descriptor(object: &Object, maps: &[Option<Map>], id: MapId) -> Result<i32, P
 }
 
 /// Writes the two halves and the kind of a 64-bit constant.
-fn load64(insns: &mut [Raw], at: u32, src: u8, low: i32, high: i32) -> Result<(), ProgramError> {
-    match insns.get_mut(at as usize..).and_then(<[Raw]>::first_chunk_mut::<2>) {
+fn load64(insns: &mut [RawInsn], at: u32, src: u8, low: i32, high: i32) -> Result<(), ProgramError> {
+    match insns.get_mut(at as usize..).and_then(<[RawInsn]>::first_chunk_mut::<2>) {
         Some([first, second]) if first.code == LD_IMM64 && second.code == 0 => {
             (first.src, first.imm, second.imm) = (src, low, high);
             Ok(())
@@ -75,8 +75,8 @@ fn load64(insns: &mut [Raw], at: u32, src: u8, low: i32, high: i32) -> Result<()
 
 fn external(
     object: &Object,
-    maps: &[Option<Map>],
-    insns: &mut [Raw],
+    maps: &[Option<KernelMap>],
+    insns: &mut [RawInsn],
     at: u32,
     id: ExternId,
 ) -> Result<(), ProgramError> {
@@ -123,7 +123,7 @@ fn kernel_id(ext: &Extern, tag: KindTag, what: &'static str) -> Result<Option<u3
     Ok(found)
 }
 
-fn typed(found: Option<u32>, insns: &mut [Raw], at: u32) -> Result<(), ProgramError> {
+fn typed(found: Option<u32>, insns: &mut [RawInsn], at: u32) -> Result<(), ProgramError> {
     match found {
         Some(id) => load64(insns, at, PSEUDO_BTF_ID, id as i32, 0),
         None => load64(insns, at, 0, 0, 0),
@@ -131,7 +131,7 @@ fn typed(found: Option<u32>, insns: &mut [Raw], at: u32) -> Result<(), ProgramEr
 }
 
 /// Resolves a call of a kernel function, or its address (taken to see if it exists).
-fn function(ext: &Extern, insns: &mut [Raw], at: u32) -> Result<(), ProgramError> {
+fn function(ext: &Extern, insns: &mut [RawInsn], at: u32) -> Result<(), ProgramError> {
     let found = kernel_id(ext, KindTag::Func, "kernel function")?;
     let insn = insns.get_mut(at as usize).ok_or_else(|| bad(at, "it lies outside the program"))?;
     match (insn.code, found) {

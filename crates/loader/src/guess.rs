@@ -8,7 +8,7 @@ use millstream_kernel::{AttachType, ProgramType};
 use millstream_object::{self as object, FuncId, Object};
 
 use crate::error::Error;
-use crate::loader::Loader;
+use crate::loader::ObjectLoader;
 
 /// Types that such loaders load, the more usual first: of several that do equally well, the first is taken.
 const CANDIDATES: [(ProgramType, AttachType); 6] = [
@@ -20,7 +20,7 @@ const CANDIDATES: [(ProgramType, AttachType); 6] = [
     (ProgramType::KPROBE, AttachType::NONE),
 ];
 
-impl<'a> Loader<'a> {
+impl<'a> ObjectLoader<'a> {
     /// Gives programs whose sections do not say a type, and to which [`Loader::program_type`] gave none, the type
     /// under which the kernel accepts most of them. Each type is tried with maps of its own. The session's notes
     /// then tell the type. Nothing is done if every program has a type, or no type suits any.
@@ -58,7 +58,7 @@ impl<'a> Loader<'a> {
 
     /// Counts the programs that the kernel accepts as this type.
     fn accepted_as(&self, programs: &[FuncId], kind: (ProgramType, AttachType)) -> Result<usize, Error> {
-        let mut trial = Loader::new(self.object);
+        let mut trial = ObjectLoader::new(self.object);
         trial.types.extend(programs.iter().map(|f| (*f, kind)));
         let session = trial.prepare()?;
         let loads = |f: FuncId| self.object.link(f).is_ok_and(|linked| session.load(f, &linked).is_ok());

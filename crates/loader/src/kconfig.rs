@@ -4,14 +4,14 @@
 //! itself; a string is its text without quotes, cut to fit; a number must fit its type. A setting that the kernel
 //! does not have is an error, or zero if the extern is weak.
 
-use millstream_btf::{Btf, Int, Kind, TypeId};
-use millstream_object::{Extern, ExternKind, Map, MapId, Object};
+use millstream_btf::{Btf, Int, TypeKind, TypeId};
+use millstream_object::{Extern, ExternKind, ObjectMap, MapId, Object};
 
 use crate::error::Error;
 use crate::kernel_types;
 
 /// The contents of a `.kconfig` map.
-pub(crate) fn contents(object: &Object, id: MapId, map: &Map) -> Result<Vec<u8>, Error> {
+pub(crate) fn contents(object: &Object, id: MapId, map: &ObjectMap) -> Result<Vec<u8>, Error> {
     let mut out = vec![0u8; map.spec.value_size as usize];
     for ext in &object.externs {
         let ExternKind::Kconfig { map, offset, size, type_id } = ext.kind else { continue };
@@ -53,22 +53,22 @@ fn write(ext: &Extern, btf: &Btf, ty: TypeId, value: &str, out: &mut [u8]) -> Re
     let wrong = |what: &str| setting(ext, format!("{value} is no value for {what}"));
     let resolved = btf.resolved(ty).map_err(|e| setting(ext, e.to_string()))?;
     let number = match (&resolved.kind, value) {
-        (Kind::Array(_), text) => return string(text, out).ok_or_else(|| wrong("a string")),
-        (Kind::Int(i), "y" | "n") if i.boolean => i64::from(value == "y"),
-        (Kind::Int(i), "y" | "n" | "m") if i.character || i.size == 1 => i64::from(value.as_bytes()[0]),
-        (Kind::Int(i), "y" | "n") => {
+        (TypeKind::Array(_), text) => return string(text, out).ok_or_else(|| wrong("a string")),
+        (TypeKind::Int(i), "y" | "n") if i.boolean => i64::from(value == "y"),
+        (TypeKind::Int(i), "y" | "n" | "m") if i.character || i.size == 1 => i64::from(value.as_bytes()[0]),
+        (TypeKind::Int(i), "y" | "n") => {
             return Err(wrong(&format!("an integer of {} bytes", i.size)));
         }
-        (Kind::Int(i), text) => {
+        (TypeKind::Int(i), text) => {
             let n = parse_number(text).ok_or_else(|| wrong("an integer"))?;
             if !fits(n, i) {
                 return Err(wrong(&format!("an integer of {} bytes", i.size)));
             }
             n as i64
         }
-        (Kind::Enum(_), "n") => 0,
-        (Kind::Enum(_), "y") => 1,
-        (Kind::Enum(_), "m") => 2,
+        (TypeKind::Enum(_), "n") => 0,
+        (TypeKind::Enum(_), "y") => 1,
+        (TypeKind::Enum(_), "m") => 2,
         _ => return Err(wrong("its type")),
     };
     let bytes = number.to_le_bytes();

@@ -29,6 +29,6 @@ mod substitute;
 
 pub use error::{Error, ProgramError};
 pub use kernel_types::KernelTypes;
-pub use loaded::Loaded;
-pub use loader::Loader;
-pub use session::{Poisoned, Session};
+pub use loaded::LoadedObject;
+pub use loader::ObjectLoader;
+pub use session::{PoisonedRelocation, Session};

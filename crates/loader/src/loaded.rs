@@ -4,33 +4,33 @@ use millstream_kernel as kernel;
 use millstream_object::FuncId;
 
 use crate::error::Error;
-use crate::loader::Loader;
+use crate::loader::ObjectLoader;
 use crate::session::Session;
 
 /// An object in the kernel. Its programs are not attached.
 #[derive(Debug)]
-pub struct Loaded<'a> {
+pub struct LoadedObject<'a> {
     /// Maps and types, for loading variants.
     pub session: Session<'a>,
     /// The programs, in the order of the object.
-    pub programs: Vec<(FuncId, kernel::Program)>,
+    pub programs: Vec<(FuncId, kernel::KernelProgram)>,
 }
 
-impl Loaded<'_> {
+impl LoadedObject<'_> {
     /// The program of this name.
-    pub fn program(&self, name: &str) -> Option<&kernel::Program> {
+    pub fn program(&self, name: &str) -> Option<&kernel::KernelProgram> {
         let object = self.session.object();
         let func = object.programs.iter().find(|p| p.name == name)?.func;
         self.programs.iter().find(|(f, _)| *f == func).map(|(_, p)| p)
     }
 }
 
-impl<'a> Loader<'a> {
+impl<'a> ObjectLoader<'a> {
     /// Makes the maps, and loads the chosen programs.
     ///
     /// # Errors
     /// The first error: [`Error::Program`] if it is a program's.
-    pub fn load(self) -> Result<Loaded<'a>, Error> {
+    pub fn load(self) -> Result<LoadedObject<'a>, Error> {
         let chosen = self.chosen();
         let object = self.object;
         let session = self.prepare()?;
@@ -44,6 +44,6 @@ impl<'a> Loader<'a> {
             programs.push((func, program));
         }
         session.fill_program_arrays(&programs)?;
-        Ok(Loaded { session, programs })
+        Ok(LoadedObject { session, programs })
     }
 }

@@ -2,21 +2,21 @@
 
 use std::path::PathBuf;
 
-use millstream_kernel::{self as kernel, AttachType, Map, ProgramType};
+use millstream_kernel::{self as kernel, AttachType, KernelMap, ProgramType};
 use millstream_object::{FuncId, InitialValue, MapId, MapOrigin, Object};
 use rustc_hash::FxHashMap;
 
 use crate::btf_fixup;
 use crate::error::Error;
 use crate::kernel_types::KernelTypes;
-use crate::maps::{self, Overrides};
+use crate::maps::{self, MapOverrides};
 use crate::session::Session;
 
 /// Loads an object, with options.
 #[derive(Debug)]
-pub struct Loader<'a> {
+pub struct ObjectLoader<'a> {
     pub(crate) object: &'a Object,
-    overrides: Overrides,
+    overrides: MapOverrides,
     pub(crate) types: FxHashMap<FuncId, (ProgramType, AttachType)>,
     pub(crate) notes: Vec<String>,
     only: Option<Vec<FuncId>>,
@@ -24,12 +24,12 @@ pub struct Loader<'a> {
     without_impossible_maps: bool,
 }
 
-impl<'a> Loader<'a> {
+impl<'a> ObjectLoader<'a> {
     /// A loader without options: every map made anew, every program that the object wants loaded.
     pub fn new(object: &'a Object) -> Self {
-        Loader {
+        ObjectLoader {
             object,
-            overrides: Overrides::default(),
+            overrides: MapOverrides::default(),
             types: FxHashMap::default(),
             notes: Vec::new(),
             only: None,
@@ -43,7 +43,7 @@ impl<'a> Loader<'a> {
     ///
     /// # Errors
     /// If the object has no such map. [`Loader::prepare`] checks if the layouts agree.
-    pub fn reuse_map(mut self, name: &str, map: Map) -> Result<Self, Error> {
+    pub fn reuse_map(mut self, name: &str, map: KernelMap) -> Result<Self, Error> {
         let id = self.map(name)?;
         self.overrides.reuse.insert(id, map);
         Ok(self)
@@ -191,13 +191,13 @@ impl<'a> Loader<'a> {
         Ok(Session::new(self.object, made, btf, notes, self.types, self.core_types))
     }
 
-    fn load_btf(&self, notes: &mut Vec<String>) -> Result<Option<kernel::Btf>, Error> {
+    fn load_btf(&self, notes: &mut Vec<String>) -> Result<Option<kernel::KernelBtf>, Error> {
         let Some(btf) = &self.object.btf else { return Ok(None) };
-        let bytes = match btf_fixup::loadable(self.object, btf) {
+        let bytes = match btf_fixup::to_loadable_btf(self.object, btf) {
             Ok(bytes) => bytes,
             Err(source) => return Err(Error::Btf { what: "the object's BTF".to_owned(), source }),
         };
-        match kernel::Btf::load(&bytes) {
+        match kernel::KernelBtf::load(&bytes) {
             Ok(btf) => Ok(Some(btf)),
             Err(e) if e.errno() == Some(libc::EPERM) => Err(e.into()),
             Err(e) => {

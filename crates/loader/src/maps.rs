@@ -3,11 +3,11 @@
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
-use millstream_kernel::{self as kernel, Map, UpdateMode};
-use millstream_object::{self as object, InitialValue, MapId, MapOrigin, MapSpec, MapType, Object, Pinning};
+use millstream_kernel::{self as kernel, KernelMap, UpdateMode};
+use millstream_object::{self as object, InitialValue, MapId, MapOrigin, MapDefinition, MapType, Object, Pinning};
 use rustc_hash::FxHashMap;
 
-use crate::completion::{self, Completion};
+use crate::completion::{self, CompletedMap};
 use crate::error::Error;
 use crate::kconfig;
 
@@ -16,9 +16,9 @@ const READ_ONLY_TO_PROGRAMS: u32 = 1 << 7;
 
 /// Deviations from the object that the caller wants.
 #[derive(Debug, Default)]
-pub(crate) struct Overrides {
+pub(crate) struct MapOverrides {
     /// Maps to use in place of the object's.
-    pub(crate) reuse: FxHashMap<MapId, Map>,
+    pub(crate) reuse: FxHashMap<MapId, KernelMap>,
     /// Initial contents of global data.
     pub(crate) data: FxHashMap<MapId, Vec<u8>>,
     /// Numbers of entries.
@@ -34,7 +34,7 @@ pub(crate) struct Overrides {
 pub(crate) struct MadeMaps {
     /// One for each map of the object; `None` for those that this loader does not make (`struct_ops`), or
     /// that the kernel does not.
-    pub(crate) maps: Vec<Option<Map>>,
+    pub(crate) maps: Vec<Option<KernelMap>>,
     /// Reasons why the kernel did not make a map.
     pub(crate) impossible: FxHashMap<MapId, String>,
 }
@@ -43,8 +43,8 @@ pub(crate) struct MadeMaps {
 /// make, unless it refuses for lack of rights.
 pub(crate) fn create_all(
     object: &Object,
-    btf: Option<&kernel::Btf>,
-    mut overrides: Overrides,
+    btf: Option<&kernel::KernelBtf>,
+    mut overrides: MapOverrides,
     notes: &mut Vec<String>,
     go_on: bool,
 ) -> Result<MadeMaps, Error> {
@@ -58,7 +58,7 @@ pub(crate) fn create_all(
             continue;
         }
         let given = overrides.reuse.remove(&id);
-        let wanted = Wanted::new(id, map, &overrides)?;
+        let wanted = PlannedMap::new(id, map, &overrides)?;
         let made = match given {
             Some(given) => {
                 same_layout(&map.name, &wanted.spec, &given)?;
@@ -88,20 +88,20 @@ fn is_forbidden(error: &Error) -> bool {
 }
 
 /// A map of the object, with all choices made that are left to the loader.
-struct Wanted<'a> {
-    map: &'a object::Map,
-    spec: MapSpec,
-    inner: Option<MapSpec>,
+struct PlannedMap<'a> {
+    map: &'a object::ObjectMap,
+    spec: MapDefinition,
+    inner: Option<MapDefinition>,
     notes: Vec<String>,
 }
 
-impl<'a> Wanted<'a> {
-    fn new(id: MapId, map: &'a object::Map, overrides: &Overrides) -> Result<Self, Error> {
+impl<'a> PlannedMap<'a> {
+    fn new(id: MapId, map: &'a object::ObjectMap, overrides: &MapOverrides) -> Result<Self, Error> {
         let mut asked = map.spec.clone();
         if let Some(&entries) = overrides.max_entries.get(&id) {
             asked.max_entries = entries;
         }
-        let Completion { spec, mut notes } = completion::complete(&asked, overrides.default_entries)?;
+        let CompletedMap { spec, mut notes } = completion::complete(&asked, overrides.default_entries)?;
         let inner = match &map.inner {
             Some(template) => {
                 let c = completion::complete(template, overrides.default_entries)?;
@@ -110,17 +110,17 @@ impl<'a> Wanted<'a> {
             }
             None => None,
         };
-        Ok(Wanted { map, spec, inner, notes })
+        Ok(PlannedMap { map, spec, inner, notes })
     }
 }
 
 fn open_or_create(
     object: &Object,
     id: MapId,
-    wanted: &Wanted<'_>,
-    btf: Option<&kernel::Btf>,
-    overrides: &Overrides,
-) -> Result<Map, Error> {
+    wanted: &PlannedMap<'_>,
+    btf: Option<&kernel::KernelBtf>,
+    overrides: &MapOverrides,
+) -> Result<KernelMap, Error> {
     let map = wanted.map;
     let pin = match (&overrides.pin_root, map.spec.pinning) {
         (_, Pinning::None) | (None, _) => None,
@@ -131,7 +131,7 @@ fn open_or_create(
     {
         // Its maker can write it, and so change data that the session's programs take for their own.
         kernel::check_pin(path).map_err(|e| Error::Pin { map: map.name.clone(), source: e })?;
-        let found = Map::from_pin(path)?;
+        let found = KernelMap::from_pin(path)?;
         let pinned = format!("{} (pinned at {})", map.name, path.display());
         same_layout(&pinned, &wanted.spec, &found)?;
         same_capacity(&pinned, &wanted.spec, &found)?;
@@ -153,10 +153,10 @@ fn open_or_create(
 
 fn create_one(
     name: &str,
-    spec: &MapSpec,
-    inner: Option<&Map>,
-    btf: Option<&kernel::Btf>,
-) -> Result<Map, Error> {
+    spec: &MapDefinition,
+    inner: Option<&KernelMap>,
+    btf: Option<&kernel::KernelBtf>,
+) -> Result<KernelMap, Error> {
     let types = btf.filter(|_| takes_btf(spec.map_type)).and_then(|b| {
         let value = spec.value_type?.0;
         Some((b, spec.key_type.map_or(0, |t| t.0), value))
@@ -173,10 +173,10 @@ fn create_one(
         btf: types,
         extra: spec.map_extra,
     };
-    match Map::create(&wanted) {
+    match KernelMap::create(&wanted) {
         // The type does not describe the map (libbpf, too, goes on without).
         Err(e) if types.is_some() && e.errno() != Some(libc::EPERM) => {
-            Ok(Map::create(&kernel::MapSpec { btf: None, ..wanted })?)
+            Ok(KernelMap::create(&kernel::MapSpec { btf: None, ..wanted })?)
         }
         other => Ok(other?),
     }
@@ -207,9 +207,9 @@ fn takes_btf(map_type: MapType) -> bool {
 fn fill(
     object: &Object,
     id: MapId,
-    map: &object::Map,
-    made: &Map,
-    overrides: &Overrides,
+    map: &object::ObjectMap,
+    made: &KernelMap,
+    overrides: &MapOverrides,
 ) -> Result<(), Error> {
     let computed = match overrides.data.get(&id) {
         Some(bytes) => Some(bytes.clone()),
@@ -229,7 +229,7 @@ fn fill(
     Ok(())
 }
 
-fn put_inner_maps(object: &Object, made: &[Option<Map>]) -> Result<(), Error> {
+fn put_inner_maps(object: &Object, made: &[Option<KernelMap>]) -> Result<(), Error> {
     for (map, outer) in object.maps.iter().zip(made) {
         let Some(outer) = outer else { continue };
         for (slot, value) in &map.initial {
@@ -243,7 +243,7 @@ fn put_inner_maps(object: &Object, made: &[Option<Map>]) -> Result<(), Error> {
 }
 
 /// Refuses a map whose layout programs of this object would misread.
-fn same_layout(name: &str, want: &MapSpec, found: &Map) -> Result<(), Error> {
+fn same_layout(name: &str, want: &MapDefinition, found: &KernelMap) -> Result<(), Error> {
     let info = found.info();
     if want.map_type.0 != info.map_type.0 {
         let there = MapType(info.map_type.0);
@@ -258,7 +258,7 @@ fn same_layout(name: &str, want: &MapSpec, found: &Map) -> Result<(), Error> {
 
 /// Refuses a pinned map that was made differently from the object's, as libbpf does: its maker had another
 /// version of the object.
-fn same_capacity(name: &str, want: &MapSpec, found: &Map) -> Result<(), Error> {
+fn same_capacity(name: &str, want: &MapDefinition, found: &KernelMap) -> Result<(), Error> {
     let info = found.info();
     // The kernel makes device maps read-only to programs, whatever was asked for.
     let implied = match want.map_type {

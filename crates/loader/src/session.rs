@@ -4,12 +4,12 @@ use std::cell::RefCell;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use millstream_btf::core::{self, Resolved};
-use millstream_btf::{FuncLinkage, Kind, Type, TypeId};
-use millstream_isa::Raw;
-use millstream_kernel::{self as kernel, AttachType, Map, ProgramSpec, ProgramType, RecordInfo};
+use millstream_btf::core::{self, ResolvedRelo};
+use millstream_btf::{FuncLinkage, TypeKind, Type, TypeId};
+use millstream_isa::RawInsn;
+use millstream_kernel::{self as kernel, AttachType, KernelMap, ProgramSpec, ProgramType, RecordInfo};
 use millstream_object::{
-    CoreRelo, FuncId, InitialValue, LinkedProgram, MapId, Object, Program as ObjectProgram, RelocKind,
+    CoreRelo, FuncId, InitialValue, LinkedProgram, MapId, Object, EntryProgram as ObjectProgram, RelocKind,
     SectionKind,
 };
 use rustc_hash::FxHashMap;
@@ -22,7 +22,7 @@ use crate::{attach, externs, substitute};
 /// A CO-RE relocation for which this kernel has no answer: its instruction was replaced by one that the
 /// verifier rejects if it can be reached.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Poisoned {
+pub struct PoisonedRelocation {
     /// The instruction, in slots of the linked program.
     pub insn: u32,
     /// The type that is missing, or lacks the field.
@@ -35,16 +35,16 @@ pub struct Poisoned {
 #[derive(Debug)]
 pub struct Session<'a> {
     object: &'a Object,
-    maps: Vec<Option<Map>>,
+    maps: Vec<Option<KernelMap>>,
     /// Reasons why the kernel did not make a map.
     impossible: FxHashMap<MapId, String>,
-    btf: Option<Arc<kernel::Btf>>,
+    btf: Option<Arc<kernel::KernelBtf>>,
     notes: Vec<String>,
     types: FxHashMap<FuncId, (ProgramType, AttachType)>,
     /// Types for CO-RE, if not the running kernel's.
     core_types: Option<KernelTypes>,
     /// Answers of CO-RE are the same for every variant.
-    answers: RefCell<FxHashMap<(u32, u32, u32), Resolved>>,
+    answers: RefCell<FxHashMap<(u32, u32, u32), ResolvedRelo>>,
     targets: RefCell<FxHashMap<FuncId, Option<TypeId>>>,
 }
 
@@ -52,7 +52,7 @@ impl<'a> Session<'a> {
     pub(crate) fn new(
         object: &'a Object,
         made: MadeMaps,
-        btf: Option<kernel::Btf>,
+        btf: Option<kernel::KernelBtf>,
         notes: Vec<String>,
         types: FxHashMap<FuncId, (ProgramType, AttachType)>,
         core_types: Option<KernelTypes>,
@@ -68,8 +68,8 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// If there are no more descriptors.
-    pub fn try_clone(&self) -> Result<Self, kernel::Error> {
-        let clone = |map: &Option<Map>| map.as_ref().map(Map::try_clone).transpose();
+    pub fn try_clone(&self) -> Result<Self, kernel::KernelError> {
+        let clone = |map: &Option<KernelMap>| map.as_ref().map(KernelMap::try_clone).transpose();
         Ok(Session {
             object: self.object,
             maps: self.maps.iter().map(clone).collect::<Result<_, _>>()?,
@@ -89,19 +89,19 @@ impl<'a> Session<'a> {
     }
 
     /// The map in the kernel; `None` for one that this loader does not make.
-    pub fn map(&self, id: MapId) -> Option<&Map> {
+    pub fn map(&self, id: MapId) -> Option<&KernelMap> {
         self.maps.get(id.index())?.as_ref()
     }
 
     /// The map in the kernel, by its name in the object.
-    pub fn map_by_name(&self, name: &str) -> Option<&Map> {
+    pub fn map_by_name(&self, name: &str) -> Option<&KernelMap> {
         let at = self.object.maps.iter().position(|m| m.name == name)?;
         self.maps.get(at)?.as_ref()
     }
 
     /// Replaces the map that the object describes, for programs that are loaded from now on. Programs that
     /// were loaded before keep theirs. Without a map of that number, nothing happens.
-    pub fn replace_map(&mut self, id: MapId, map: Map) {
+    pub fn replace_map(&mut self, id: MapId, map: KernelMap) {
         if let Some(place) = self.maps.get_mut(id.index()) {
             *place = Some(map);
         }
@@ -117,7 +117,7 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// If a relocation has no answer that could be written.
-    pub fn slots(&self, linked: &LinkedProgram) -> Result<(Vec<u64>, Vec<Poisoned>), ProgramError> {
+    pub fn slots(&self, linked: &LinkedProgram) -> Result<(Vec<u64>, Vec<PoisonedRelocation>), ProgramError> {
         let mut insns = linked.insns.clone();
         let poisoned = self.apply_core(&mut insns, &linked.core_relos)?;
         for reloc in &linked.relocs {
@@ -134,7 +134,7 @@ impl<'a> Session<'a> {
         Ok((insns.iter().map(|i| u64::from_ne_bytes(i.to_bytes())).collect(), poisoned))
     }
 
-    fn apply_core(&self, insns: &mut [Raw], relos: &[CoreRelo]) -> Result<Vec<Poisoned>, ProgramError> {
+    fn apply_core(&self, insns: &mut [RawInsn], relos: &[CoreRelo]) -> Result<Vec<PoisonedRelocation>, ProgramError> {
         let mut poisoned = Vec::new();
         let (Some(local), false) = (&self.object.btf, relos.is_empty()) else { return Ok(poisoned) };
         let kernel = match &self.core_types {
@@ -151,7 +151,7 @@ impl<'a> Session<'a> {
             };
             self.answers.borrow_mut().insert(key, answer);
             if answer.value.is_none() {
-                poisoned.push(Poisoned {
+                poisoned.push(PoisonedRelocation {
                     insn: relo.insn,
                     type_name: local.name(relo.type_id).to_owned(),
                     access: local.str(relo.access).to_owned(),
@@ -167,7 +167,7 @@ impl<'a> Session<'a> {
     /// # Errors
     /// [`ProgramError::Load`] with the verifier's log if the kernel rejects it; the others before the kernel
     /// is asked.
-    pub fn load(&self, func: FuncId, linked: &LinkedProgram) -> Result<kernel::Program, ProgramError> {
+    pub fn load(&self, func: FuncId, linked: &LinkedProgram) -> Result<kernel::KernelProgram, ProgramError> {
         let program = self.program(func)?;
         let (slots, _) = self.slots(linked)?;
         self.load_slots(program, &slots, linked)
@@ -178,7 +178,7 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// As for [`Session::load`].
-    pub fn load_raw(&self, func: FuncId, slots: &[u64]) -> Result<kernel::Program, ProgramError> {
+    pub fn load_raw(&self, func: FuncId, slots: &[u64]) -> Result<kernel::KernelProgram, ProgramError> {
         self.load_slots(self.program(func)?, slots, &LinkedProgram::default())
     }
 
@@ -194,7 +194,7 @@ impl<'a> Session<'a> {
         slots: &[u64],
         from: &LinkedProgram,
         appended: &[u32],
-    ) -> Result<kernel::Program, ProgramError> {
+    ) -> Result<kernel::KernelProgram, ProgramError> {
         let mut known = LinkedProgram::default();
         // Callbacks are static, so if there is one, there is a type. The kernel checks nothing else of a
         // static function's.
@@ -210,7 +210,7 @@ impl<'a> Session<'a> {
     fn static_type(&self, linked: &LinkedProgram) -> Option<TypeId> {
         let btf = self.object.btf.as_ref()?;
         let is_static = |of: &TypeId| {
-            matches!(btf.ty(*of), Ok(Type { kind: Kind::Func { linkage: FuncLinkage::Static, .. }, .. }))
+            matches!(btf.ty(*of), Ok(Type { kind: TypeKind::Func { linkage: FuncLinkage::Static, .. }, .. }))
         };
         linked.func_info.iter().map(|(_, of)| *of).find(is_static)
     }
@@ -220,7 +220,7 @@ impl<'a> Session<'a> {
         program: &ObjectProgram,
         slots: &[u64],
         linked: &LinkedProgram,
-    ) -> Result<kernel::Program, ProgramError> {
+    ) -> Result<kernel::KernelProgram, ProgramError> {
         let (func_info, line_info) = records(linked);
         let mut slots = slots.to_vec();
         substitute::missing_helpers(&mut slots);
@@ -239,7 +239,7 @@ impl<'a> Session<'a> {
             kernel_version: self.object.kernel_version.unwrap_or(0),
             ..ProgramSpec::default()
         };
-        Ok(kernel::Program::load(&spec)?)
+        Ok(kernel::KernelProgram::load(&spec)?)
     }
 
     fn program(&self, func: FuncId) -> Result<&'a ObjectProgram, ProgramError> {
@@ -273,7 +273,7 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// If the kernel refuses one. Programs that are not among `loaded` are left out.
-    pub fn fill_program_arrays(&self, loaded: &[(FuncId, kernel::Program)]) -> Result<(), Error> {
+    pub fn fill_program_arrays(&self, loaded: &[(FuncId, kernel::KernelProgram)]) -> Result<(), Error> {
         for (map, made) in self.object.maps.iter().zip(&self.maps) {
             let Some(made) = made else { continue };
             for (slot, value) in &map.initial {

@@ -23,7 +23,7 @@ fn call(helper: u64) -> u64 {
 pub(crate) fn missing_helpers(slots: &mut [u64]) {
     static LACKS_COARSE: OnceLock<bool> = OnceLock::new();
     if slots.contains(&call(COARSE))
-        && *LACKS_COARSE.get_or_init(|| matches!(probe::coarse_clock(), probe::Outcome::No(_)))
+        && *LACKS_COARSE.get_or_init(|| matches!(probe::coarse_clock(), probe::ProbeOutcome::No(_)))
     {
         exact_clock(slots);
     }

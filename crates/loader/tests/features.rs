@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use common::{compile, read};
 use millstream_btf::{Btf, KindTag};
-use millstream_kernel::{Map, TestRun, testing};
-use millstream_loader::{Error, KernelTypes, Loaded, Loader, ProgramError};
+use millstream_kernel::{KernelMap, TestRun, testing};
+use millstream_loader::{Error, KernelTypes, LoadedObject, ObjectLoader, ProgramError};
 use millstream_object::Object;
 
 /// A fixture, and the same written and read again.
@@ -23,9 +23,9 @@ fn both(name: &str) -> Option<[Object; 2]> {
 }
 
 /// The contents of a variable of global data.
-fn variable(loaded: &Loaded<'_>, name: &str) -> Vec<u8> {
+fn variable(loaded: &LoadedObject<'_>, name: &str) -> Vec<u8> {
     let object = loaded.session.object();
-    let holds = |m: &&millstream_object::Map| m.variables.iter().any(|v| v.name == name);
+    let holds = |m: &&millstream_object::ObjectMap| m.variables.iter().any(|v| v.name == name);
     let map = object.maps.iter().find(holds).unwrap_or_else(|| panic!("no variable {name}"));
     let place = map.variables.iter().find(|v| v.name == name).expect("found above");
     let made = loaded.session.map_by_name(&map.name).expect("made");
@@ -38,7 +38,7 @@ fn words(bytes: &[u8]) -> Vec<u64> {
 }
 
 /// Loads all programs and runs one, on 64 bytes of zeros where it takes a packet.
-fn run<'a>(loader: Loader<'a>, program: &str, packet: bool) -> (Loaded<'a>, u32) {
+fn run<'a>(loader: ObjectLoader<'a>, program: &str, packet: bool) -> (LoadedObject<'a>, u32) {
     let loaded = loader.load().unwrap_or_else(|e| panic!("{e}"));
     let run = if packet { TestRun::packet(&[0; 64]) } else { TestRun { repeat: 0, ..TestRun::default() } };
     let out = loaded.program(program).expect("loaded").test_run(&run).expect("runs");
@@ -54,7 +54,7 @@ fn core_relocations_are_answered_by_the_running_kernel() {
     let children = kernel.field(task, "children").expect("a structure").expect("its field");
     for object in &objects {
         let local = object.btf.as_ref().expect("types").find(KindTag::Struct, "task_struct").expect("ours");
-        let (loaded, _) = run(Loader::new(object), "probe", false);
+        let (loaded, _) = run(ObjectLoader::new(object), "probe", false);
         let out = words(&variable(&loaded, "out"));
         let comm = std::fs::read("/proc/thread-self/comm").expect("our name");
         assert_eq!(out[1], u64::from(comm[3]), "comm[3]");
@@ -84,7 +84,7 @@ fn core_relocations_stay_open_for_another_kernel() {
     let Some(objects) = both("core") else { return };
     let Some(other) = other_kernel() else { return eprintln!("skipped: no clang") };
     for object in &objects {
-        let (loaded, _) = run(Loader::new(object).core_types(other.clone()), "probe", false);
+        let (loaded, _) = run(ObjectLoader::new(object).core_types(other.clone()), "probe", false);
         let out = words(&variable(&loaded, "out"));
         let btf: &Btf = other.btf();
         let task = btf.find(KindTag::Struct, "task_struct").expect("its types");
@@ -99,7 +99,7 @@ fn core_relocations_stay_open_for_another_kernel() {
 fn settings_symbols_and_functions_of_the_kernel() {
     let Some(objects) = both("kernel") else { return };
     for object in &objects {
-        let (loaded, _) = run(Loader::new(object), "probe", false);
+        let (loaded, _) = run(ObjectLoader::new(object), "probe", false);
         let out = words(&variable(&loaded, "out"));
         let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("a release");
         let mut parts = release.split(['.', '-']).map(|p| p.trim().parse::<u64>().expect("a number"));
@@ -118,7 +118,7 @@ fn settings_symbols_and_functions_of_the_kernel() {
 fn maps_hold_their_first_contents() {
     let Some(objects) = both("sizes") else { return };
     for object in &objects {
-        let (loaded, verdict) = run(Loader::new(object), "entry", true);
+        let (loaded, verdict) = run(ObjectLoader::new(object), "entry", true);
         assert_eq!(verdict, 7, "the program that the array held, and its constant");
         assert_eq!(words(&variable(&loaded, "tails")), [41]);
         assert_eq!(words(&variable(&loaded, "zero")), [1]);
@@ -126,14 +126,14 @@ fn maps_hold_their_first_contents() {
         assert!(loaded.program("asked").is_none(), "not loaded unasked");
         let entries = |name: &str| loaded.session.map_by_name(name).expect("made").info().max_entries;
         assert_eq!((entries("odd"), entries("untyped")), (8192, 64), "ring buffers in powers of two");
-        let asked = Loader::new(object).only("asked").expect("exists").load().expect("loads");
+        let asked = ObjectLoader::new(object).only("asked").expect("exists").load().expect("loads");
         assert_eq!(asked.programs.len(), 1);
-        let entry = || Loader::new(object).only("entry").expect("exists");
+        let entry = || ObjectLoader::new(object).only("entry").expect("exists");
         let (alone, verdict) = run(entry(), "entry", true);
         assert_eq!((alone.programs.len(), verdict), (1, 0), "the array is empty");
         let (both, verdict) = run(entry().with_program_arrays(), "entry", true);
         assert_eq!((both.programs.len(), verdict), (2, 7), "and the one that it calls");
-        let other = Loader::new(object).set_variable("limit", &2u32.to_le_bytes()).expect("a constant");
+        let other = ObjectLoader::new(object).set_variable("limit", &2u32.to_le_bytes()).expect("a constant");
         assert_eq!(run(other, "entry", true).1, 2);
     }
 }
@@ -142,7 +142,7 @@ fn maps_hold_their_first_contents() {
 fn maps_of_maps_hold_their_inner_maps() {
     let Some(objects) = both("maps") else { return };
     for object in &objects {
-        let loaded = Loader::new(object).load().unwrap_or_else(|e| panic!("{e}"));
+        let loaded = ObjectLoader::new(object).load().unwrap_or_else(|e| panic!("{e}"));
         let map = |name: &str| loaded.session.map_by_name(name).expect("made");
         let inner = |slot: u32| {
             let id = map("outer").lookup(&slot.to_ne_bytes()).expect("can be read");
@@ -153,10 +153,10 @@ fn maps_of_maps_hold_their_inner_maps() {
         assert_eq!(inner(1), None);
     }
     let Some(legacy) = read("sections", &["-g0"]) else { return };
-    Loader::new(&legacy).load().unwrap_or_else(|e| panic!("{e}"));
+    ObjectLoader::new(&legacy).load().unwrap_or_else(|e| panic!("{e}"));
     let Some(iproute2) = read("iproute2", &["-g0"]) else { return };
     let loaded =
-        Loader::new(&iproute2).guess_types().expect("tried").load().unwrap_or_else(|e| panic!("{e}"));
+        ObjectLoader::new(&iproute2).guess_types().expect("tried").load().unwrap_or_else(|e| panic!("{e}"));
     let place = loaded.session.map_by_name("outer").expect("made").lookup(&2u32.to_ne_bytes());
     assert!(place.expect("can be read").is_some(), "connected by number");
 }
@@ -182,7 +182,7 @@ impl Drop for Pins {
 fn maps_are_pinned_by_name_and_found_again() {
     let Some([object, again]) = both("maps") else { return };
     let pins = Pins::new("pins");
-    let load = |o| Loader::new(o).pin_root(&pins.0).prepare();
+    let load = |o| ObjectLoader::new(o).pin_root(&pins.0).prepare();
     let id = |s: &millstream_loader::Session<'_>| s.map_by_name("flows").expect("made").id();
     let first = id(&load(&object).expect("made and pinned"));
     let names: Vec<_> =
@@ -204,9 +204,9 @@ fn maps_are_pinned_by_name_and_found_again() {
                 max_entries: 1024,
                 ..Default::default()
             };
-            Map::create(&array).and_then(|m| m.pin(&pins.0.join("flows"))).expect("another map of that name");
+            KernelMap::create(&array).and_then(|m| m.pin(&pins.0.join("flows"))).expect("another map of that name");
         }
-        let loader = Loader::new(&object).pin_root(&pins.0).max_entries("flows", entries).expect("exists");
+        let loader = ObjectLoader::new(&object).pin_root(&pins.0).max_entries("flows", entries).expect("exists");
         let error = loader.prepare().expect_err("another layout");
         assert!(matches!(&error, Error::Layout { name, .. } if name.contains("millstream-pins")), "{error}");
         assert!(error.to_string().contains(difference), "{error}");
@@ -227,7 +227,7 @@ fn a_missing_function_of_the_kernel_is_named() {
         }
     }
     let object = Object::parse("kernel", &data).expect("can be read");
-    let error = Loader::new(&object).load().expect_err("this kernel has no such function");
+    let error = ObjectLoader::new(&object).load().expect_err("this kernel has no such function");
     let Error::Program { source, .. } = &error else { panic!("{error}") };
     assert!(matches!(&**source, ProgramError::Missing { name, .. } if name == "xyz_rdonly_cast"), "{error}");
 }

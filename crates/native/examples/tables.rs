@@ -27,7 +27,7 @@ use std::time::Instant;
 use common::{look_up, word};
 use millstream_interp::MapKind;
 use millstream_ir::{Func, MapDecl, Module};
-use millstream_native::{Batch, Engine, Options, Schedule, Template, Trie};
+use millstream_native::{PacketBatch, NativeEngine, NativeOptions, Schedule, HashTemplate, LpmTemplate};
 use millstream_programs::rng::Rng;
 
 /// `BPF_F_NO_PREALLOC` and `BPF_F_RDONLY_PROG`.
@@ -40,16 +40,16 @@ const BATCHES: usize = 4_000;
 const ROUNDS: usize = 11;
 
 /// A table, its entries, and the keys to look up.
-struct Table {
+struct BenchTable {
     kind: MapKind,
     flags: u32,
-    template: Option<Template>,
-    trie: Option<Trie>,
-    keys: Keys,
+    template: Option<HashTemplate>,
+    trie: Option<LpmTemplate>,
+    keys: BenchKeys,
 }
 
 /// The keys of a table.
-enum Keys {
+enum BenchKeys {
     /// This many keys, computed from their number: memory is for tables, and their large pages, too.
     Numbered(u64),
     /// This many keys of this many bytes.
@@ -58,23 +58,23 @@ enum Keys {
     Prefixes(Vec<Vec<u8>>),
 }
 
-impl Keys {
+impl BenchKeys {
     fn len(&self) -> u64 {
         match self {
-            Keys::Numbered(count) | Keys::Sized(count, _) => *count,
-            Keys::Prefixes(all) => all.len() as u64,
+            BenchKeys::Numbered(count) | BenchKeys::Sized(count, _) => *count,
+            BenchKeys::Prefixes(all) => all.len() as u64,
         }
     }
 
     /// The key of an entry.
     fn get(&self, at: u64) -> Vec<u8> {
         match self {
-            Keys::Numbered(_) => {
+            BenchKeys::Numbered(_) => {
                 let mut rng = Rng::new(at + 1);
                 [rng.next_u64().to_le_bytes(), rng.next_u64().to_le_bytes()].concat()
             }
             // Odd, so that no two are alike.
-            Keys::Sized(_, bytes) => {
+            BenchKeys::Sized(_, bytes) => {
                 let mut key = (at as u32).wrapping_mul(0x9e37_79b1).to_le_bytes().to_vec();
                 let mut rng = Rng::new(at + 1);
                 while key.len() < *bytes {
@@ -83,14 +83,14 @@ impl Keys {
                 key.truncate(*bytes);
                 key
             }
-            Keys::Prefixes(all) => all[at as usize].clone(),
+            BenchKeys::Prefixes(all) => all[at as usize].clone(),
         }
     }
 
     /// A key to look up: that of some entry, or an address below some prefix.
     fn draw(&self, rng: &mut Rng) -> Vec<u8> {
         let mut key = self.get(rng.below(self.len()));
-        if matches!(self, Keys::Prefixes(_)) {
+        if matches!(self, BenchKeys::Prefixes(_)) {
             let bits = u32::from_le_bytes([key[0], key[1], key[2], key[3]]);
             for (at, byte) in key[4..].iter_mut().enumerate() {
                 let kept = bits.saturating_sub(8 * at as u32).min(8);
@@ -104,7 +104,7 @@ impl Keys {
 }
 
 /// The value of the key that the packet begins with, or 1 if it is not there.
-fn program(table: &Table) -> (Module, Func) {
+fn program(table: &BenchTable) -> (Module, Func) {
     let declaration = MapDecl {
         name: "table".into(),
         kind: table.kind as u32,
@@ -118,7 +118,7 @@ fn program(table: &Table) -> (Module, Func) {
     look_up(declaration, |at, _, value| word(at, value))
 }
 
-fn engine(table: &Table, schedule: &str) -> Result<Engine, millstream_native::Error> {
+fn engine(table: &BenchTable, schedule: &str) -> Result<NativeEngine, millstream_native::NativeError> {
     let (module, func) = program(table);
     let mut schedule: Schedule = schedule.parse().unwrap_or_default();
     (schedule.from, schedule.trials) = (0, false);
@@ -126,7 +126,7 @@ fn engine(table: &Table, schedule: &str) -> Result<Engine, millstream_native::Er
     let tables = table.template.map(|template| (name(), template)).into_iter().collect();
     let tries = table.trie.map(|trie| (name(), trie)).into_iter().collect();
     let mut engine =
-        Engine::of_module(module, func, &Options { schedule, tables, tries, ..Options::default() })?;
+        NativeEngine::of_module(module, func, &NativeOptions { schedule, tables, tries, ..NativeOptions::default() })?;
     if let Some(map) = engine.map("table") {
         for at in 0..table.keys.len() {
             map.update(&table.keys.get(at), &2u64.to_le_bytes(), 0, None);
@@ -136,7 +136,7 @@ fn engine(table: &Table, schedule: &str) -> Result<Engine, millstream_native::Er
 }
 
 /// Nanoseconds per packet of one round: the median of its batches.
-fn round(engine: &mut Engine, batch: &mut Batch, table: &Table, rng: &mut Rng) -> f64 {
+fn round(engine: &mut NativeEngine, batch: &mut PacketBatch, table: &BenchTable, rng: &mut Rng) -> f64 {
     let (mut times, mut found) = (Vec::with_capacity(BATCHES), 0);
     for _ in 0..BATCHES {
         batch.clear();
@@ -159,17 +159,17 @@ fn median(times: &mut [f64]) -> f64 {
     times[times.len() / 2]
 }
 
-fn hash(entries: u64, template: Template) -> Table {
-    Table {
+fn hash(entries: u64, template: HashTemplate) -> BenchTable {
+    BenchTable {
         kind: MapKind::Hash,
         flags: 0,
         template: Some(template),
         trie: None,
-        keys: Keys::Numbered(entries),
+        keys: BenchKeys::Numbered(entries),
     }
 }
 
-fn prefixes(text: &str, trie: Trie) -> Table {
+fn prefixes(text: &str, trie: LpmTemplate) -> BenchTable {
     let entry = |line: &str| {
         let (address, bits) = line.trim().split_once('/')?;
         let (address, bits) = (address.parse::<Ipv6Addr>().ok()?, bits.parse::<u32>().ok()?);
@@ -178,13 +178,13 @@ fn prefixes(text: &str, trie: Trie) -> Table {
     routes(text.lines().filter_map(entry).collect(), trie)
 }
 
-fn routes(prefixes: Vec<Vec<u8>>, trie: Trie) -> Table {
-    let keys = Keys::Prefixes(prefixes);
-    Table { kind: MapKind::LpmTrie, flags: TRIE, template: None, trie: Some(trie), keys }
+fn routes(prefixes: Vec<Vec<u8>>, trie: LpmTemplate) -> BenchTable {
+    let keys = BenchKeys::Prefixes(prefixes);
+    BenchTable { kind: MapKind::LpmTrie, flags: TRIE, template: None, trie: Some(trie), keys }
 }
 
 /// This many distinct prefixes, which take the lengths in turn, of addresses of this many bytes.
-fn drawn(bytes: usize, entries: u64, lengths: &[u32], trie: Trie) -> Table {
+fn drawn(bytes: usize, entries: u64, lengths: &[u32], trie: LpmTemplate) -> BenchTable {
     let (mut rng, mut seen) = (Rng::new(5), HashSet::new());
     let mut prefix = |at: u64| loop {
         let bits = lengths[at as usize % lengths.len()];
@@ -199,40 +199,40 @@ fn drawn(bytes: usize, entries: u64, lengths: &[u32], trie: Trie) -> Table {
     routes(all, trie)
 }
 
-fn index(name: &str) -> Result<Template, String> {
-    let all = Template::ALL;
+fn index(name: &str) -> Result<HashTemplate, String> {
+    let all = HashTemplate::ALL;
     let named = all.into_iter().find(|template| template.name() == name);
-    named.ok_or_else(|| format!("`{name}` is none of {}", all.map(Template::name).join(", ")))
+    named.ok_or_else(|| format!("`{name}` is none of {}", all.map(HashTemplate::name).join(", ")))
 }
 
-fn table(args: &[String]) -> Result<Table, String> {
+fn table(args: &[String]) -> Result<BenchTable, String> {
     let number = |count: &String| count.parse().map_err(|e| format!("{count}: {e}"));
     match args {
-        [kind] if kind == "hash" => Ok(hash(USUAL_ENTRIES, Template::Open)),
-        [kind] if kind == "robin-hood" => Ok(hash(USUAL_ENTRIES, Template::RobinHood)),
-        [kind] if kind == "cuckoo" => Ok(hash(USUAL_CUCKOO, Template::Cuckoo)),
-        [kind, count] if kind == "hash" => Ok(hash(number(count)?, Template::Open)),
-        [kind, count] if kind == "robin-hood" => Ok(hash(number(count)?, Template::RobinHood)),
-        [kind, count] if kind == "cuckoo" => Ok(hash(number(count)?, Template::Cuckoo)),
+        [kind] if kind == "hash" => Ok(hash(USUAL_ENTRIES, HashTemplate::Open)),
+        [kind] if kind == "robin-hood" => Ok(hash(USUAL_ENTRIES, HashTemplate::RobinHood)),
+        [kind] if kind == "cuckoo" => Ok(hash(USUAL_CUCKOO, HashTemplate::Cuckoo)),
+        [kind, count] if kind == "hash" => Ok(hash(number(count)?, HashTemplate::Open)),
+        [kind, count] if kind == "robin-hood" => Ok(hash(number(count)?, HashTemplate::RobinHood)),
+        [kind, count] if kind == "cuckoo" => Ok(hash(number(count)?, HashTemplate::Cuckoo)),
         [kind, template, bytes, count] if kind == "keys" => {
             let (bytes, count) = (number(bytes)?, number(count)?);
             if !(1..=60).contains(&bytes) || count == 0 || count > 1 << (8 * bytes).min(31) {
                 return Err(format!("there are not {count} keys of {bytes} bytes, or these are not 1 to 60"));
             }
-            let keys = Keys::Sized(count, bytes as usize);
-            Ok(Table { keys, ..hash(count, index(template)?) })
+            let keys = BenchKeys::Sized(count, bytes as usize);
+            Ok(BenchTable { keys, ..hash(count, index(template)?) })
         }
         [kind, path] if kind == "prefixes" || kind == "packed" => {
-            let trie = if kind == "packed" { Trie::Packed } else { Trie::Multibit };
+            let trie = if kind == "packed" { LpmTemplate::Packed } else { LpmTemplate::Multibit };
             let table = prefixes(&std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"))?, trie);
             if table.keys.len() == 0 { Err(format!("{path}: no IPv6 prefix")) } else { Ok(table) }
         }
         [kind, trie, bytes, count, lengths] if kind == "drawn" => {
             let trie = match trie.as_str() {
-                "multibit" => Trie::Multibit,
-                "packed" => Trie::Packed,
-                "lengths" => Trie::Lengths,
-                "list" => Trie::List,
+                "multibit" => LpmTemplate::Multibit,
+                "packed" => LpmTemplate::Packed,
+                "lengths" => LpmTemplate::Lengths,
+                "list" => LpmTemplate::List,
                 other => return Err(format!("`{other}` is not multibit, packed, lengths or list")),
             };
             let lengths: Result<Vec<u32>, _> = lengths.split(',').map(str::parse).collect();
@@ -273,7 +273,7 @@ fn memory() -> Result<[f64; 2], String> {
         .ok_or_else(|| format!("{SMAPS}: no sizes"))
 }
 
-fn measure(table: &Table) -> Result<(), String> {
+fn measure(table: &BenchTable) -> Result<(), String> {
     let variants = [
         ("plain", "fetch=nothing,pattern=packets"),
         ("by default", "pattern=fit"),
@@ -288,14 +288,14 @@ fn measure(table: &Table) -> Result<(), String> {
     ];
     let (mut engines, mut large) = (Vec::new(), Vec::new());
     // Memory that the first engine takes beside its table must not be counted with that table.
-    drop(engine(&drawn(4, 1, &[8], Trie::Multibit), variants[0].1).map_err(|e| e.to_string())?);
+    drop(engine(&drawn(4, 1, &[8], LpmTemplate::Multibit), variants[0].1).map_err(|e| e.to_string())?);
     for (_, schedule) in &variants {
         let [before, large_before] = memory()?;
         engines.push(engine(table, schedule).map_err(|e| e.to_string())?);
         let [after, large_after] = memory()?;
         large.push((large_after - large_before) / (after - before).max(1.0));
     }
-    let mut batch = Batch::new(BATCH).map_err(|e| e.to_string())?;
+    let mut batch = PacketBatch::new(BATCH).map_err(|e| e.to_string())?;
     let mut rng = Rng::new(9);
     let mut times = vec![Vec::new(); variants.len()];
     for turn in 0..ROUNDS {

@@ -19,9 +19,9 @@ use std::ptr::{null, null_mut};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::emit::Place;
-use crate::image::Lines;
-use crate::runtime::packet::{Field, Packet};
+use crate::emit::DebugLocation;
+use crate::image::LineTable;
+use crate::runtime::packet::{DescriptorField, PacketDescriptor};
 use crate::runtime::worker::Worker;
 
 /// Signals that a program can cause; a panic in a function of the runtime ends in SIGABRT.
@@ -44,28 +44,28 @@ const LONGEST_LINE: usize = 512;
 
 /// Location of a program's code, and its source places.
 #[derive(Debug)]
-pub(crate) struct Code {
+pub(crate) struct CodeDebugInfo {
     /// The address of its first byte.
     pub(crate) start: u64,
     /// Line table.
-    pub(crate) lines: Lines,
+    pub(crate) lines: LineTable,
     /// Names of places, by number.
     pub(crate) names: Vec<String>,
 }
 
-impl Code {
+impl CodeDebugInfo {
     fn holds(&self, address: u64) -> bool {
         address >= self.start && address - self.start < self.lines.size
     }
 
-    fn place(&self, address: u64) -> Option<Place> {
-        self.holds(address).then(|| self.lines.line(address - self.start)).flatten().and_then(Place::of_line)
+    fn place(&self, address: u64) -> Option<DebugLocation> {
+        self.holds(address).then(|| self.lines.line(address - self.start)).flatten().and_then(DebugLocation::of_line)
     }
 }
 
 /// Work in progress of a thread.
-pub(crate) struct Running<'r> {
-    pub(crate) code: Option<&'r Code>,
+pub(crate) struct RunningBatch<'r> {
+    pub(crate) code: Option<&'r CodeDebugInfo>,
     pub(crate) worker: *const Worker,
     /// Descriptors of the packets.
     pub(crate) packets: *const u32,
@@ -78,14 +78,14 @@ thread_local! {
 }
 
 /// Runs code, so that the handler attributes a crash to it.
-pub(crate) fn running(what: &Running<'_>, run: impl FnOnce()) {
+pub(crate) fn run_attributed(what: &RunningBatch<'_>, run: impl FnOnce()) {
     RUNNING.set(std::ptr::from_ref(what).cast());
     run();
     RUNNING.set(null());
 }
 
 /// Actions after a crash.
-struct Wanted {
+struct CrashActions {
     exit: libc::c_int,
     /// Path of the file for the packet.
     file: Option<CString>,
@@ -93,11 +93,11 @@ struct Wanted {
 }
 
 // SAFETY: actions hold addresses of functions, which belong to no thread.
-unsafe impl Send for Wanted {}
+unsafe impl Send for CrashActions {}
 // SAFETY: as above; nobody changes them.
-unsafe impl Sync for Wanted {}
+unsafe impl Sync for CrashActions {}
 
-static WANTED: OnceLock<Wanted> = OnceLock::new();
+static WANTED: OnceLock<CrashActions> = OnceLock::new();
 /// True if some thread has crashed already.
 static CRASHED: AtomicBool = AtomicBool::new(false);
 
@@ -109,14 +109,14 @@ static CRASHED: AtomicBool = AtomicBool::new(false);
 pub fn report_crashes(exit: u8, folder: Option<&Path>) -> io::Result<()> {
     let file = folder.map(|folder| folder.join(format!("millstream-crash-{}.pcap", std::process::id())));
     let file = file.map(|file| CString::new(file.as_os_str().as_bytes())).transpose()?;
-    std::mem::forget(Stack::new()?);
+    std::mem::forget(AltSignalStack::new()?);
     // SAFETY: an all-zero sigaction is one, to be overwritten.
     let mut before: [libc::sigaction; SIGNALS.len()] = unsafe { std::mem::zeroed() };
     for ((signal, _), old) in SIGNALS.iter().zip(&mut before) {
         // SAFETY: reads an action into a live place.
         unsafe { libc::sigaction(*signal, null(), old) };
     }
-    if WANTED.set(Wanted { exit: exit.into(), file, before }).is_err() {
+    if WANTED.set(CrashActions { exit: exit.into(), file, before }).is_err() {
         return Ok(());
     }
     for (signal, _) in SIGNALS {
@@ -135,13 +135,13 @@ pub fn report_crashes(exit: u8, folder: Option<&Path>) -> io::Result<()> {
 }
 
 /// A stack for the handler, for the thread that creates it: a crash may be a stack overflow.
-pub(crate) struct Stack {
+pub(crate) struct AltSignalStack {
     base: *mut c_void,
     before: libc::stack_t,
 }
 
-impl Stack {
-    pub(crate) fn new() -> io::Result<Stack> {
+impl AltSignalStack {
+    pub(crate) fn new() -> io::Result<AltSignalStack> {
         let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a new mapping, which becomes the thread's; what was there before is kept.
         unsafe {
@@ -156,12 +156,12 @@ impl Stack {
                 libc::munmap(base, STACK);
                 return Err(error);
             }
-            Ok(Stack { base, before })
+            Ok(AltSignalStack { base, before })
         }
     }
 }
 
-impl Drop for Stack {
+impl Drop for AltSignalStack {
     fn drop(&mut self) {
         // SAFETY: the thread that made it has its old one again before the mapping goes.
         unsafe {
@@ -174,7 +174,7 @@ impl Drop for Stack {
 extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let Some(wanted) = WANTED.get() else { return };
     // SAFETY: the pointer is valid during the call that it describes, which is interrupted here.
-    let Some(running) = (unsafe { RUNNING.get().cast::<Running<'_>>().as_ref() }) else {
+    let Some(running) = (unsafe { RUNNING.get().cast::<RunningBatch<'_>>().as_ref() }) else {
         return by_the_way(wanted, signal);
     };
     if CRASHED.swap(true, Ordering::Relaxed) {
@@ -186,7 +186,7 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
     // SAFETY: a handler gets both from the system.
     let (fault, registers) = unsafe { ((*info).si_addr() as u64, registers(context)) };
     let name = SIGNALS.iter().find(|(number, _)| *number == signal).map_or("a signal", |(_, name)| name);
-    let mut line = Line::new();
+    let mut line = MessageBuffer::new();
     let _ = write!(line, "millstream: {name}");
     if signal == libc::SIGSEGV || signal == libc::SIGBUS {
         let _ = write!(line, " at address {fault:#x}");
@@ -201,7 +201,7 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
 
 /// Handles a crash outside of programs: restores the previous actions, so that they take effect when the
 /// instruction is executed again.
-fn by_the_way(wanted: &Wanted, signal: libc::c_int) {
+fn by_the_way(wanted: &CrashActions, signal: libc::c_int) {
     for ((number, _), old) in SIGNALS.iter().zip(&wanted.before) {
         if *number == signal {
             // SAFETY: puts back an action that the system gave.
@@ -232,7 +232,7 @@ unsafe fn registers(_: *mut c_void) -> Option<(u64, u64)> {
     None
 }
 
-fn say_where(line: &mut Line, running: &Running<'_>, registers: Option<(u64, u64)>) {
+fn say_where(line: &mut MessageBuffer, running: &RunningBatch<'_>, registers: Option<(u64, u64)>) {
     let (Some(code), Some((at, stack))) = (running.code, registers) else {
         let _ = write!(line, ", in the program");
         return;
@@ -255,7 +255,7 @@ fn say_where(line: &mut Line, running: &Running<'_>, registers: Option<(u64, u64
     say_place(line, code, returns);
 }
 
-fn say_place(line: &mut Line, code: &Code, place: Option<Place>) {
+fn say_place(line: &mut MessageBuffer, code: &CodeDebugInfo, place: Option<DebugLocation>) {
     match place.and_then(|place| Some((place, code.names.get(place.number as usize)?))) {
         Some((place, name)) => {
             let _ = write!(line, "{name}");
@@ -273,7 +273,7 @@ fn say_place(line: &mut Line, code: &Code, place: Option<Place>) {
 ///
 /// # Safety
 /// What runs is still there.
-unsafe fn say_packet(running: &Running<'_>, wanted: &Wanted) {
+unsafe fn say_packet(running: &RunningBatch<'_>, wanted: &CrashActions) {
     // SAFETY: by the caller.
     let (first, layout) = unsafe { ((*running.worker).current, (*running.worker).layout) };
     if first.is_null() {
@@ -282,8 +282,8 @@ unsafe fn say_packet(running: &Running<'_>, wanted: &Wanted) {
     // SAFETY: by the caller; the batch is laid out for the program that runs.
     let (words, buffer) =
         unsafe { (std::slice::from_raw_parts_mut(first, layout.words()), (*running.worker).buffer) };
-    let packet = Packet { layout, words, buffer };
-    let mut line = Line::new();
+    let packet = PacketDescriptor { layout, words, buffer };
+    let mut line = MessageBuffer::new();
     let _ = write!(line, "millstream: ");
     let place = (first as usize).wrapping_sub(running.packets as usize) / layout.stride();
     let _ = match place < running.count {
@@ -291,13 +291,13 @@ unsafe fn say_packet(running: &Running<'_>, wanted: &Wanted) {
         false => write!(
             line,
             "a copy of packet {} of {} in its batch",
-            packet.get(Field::Origin) + 1,
+            packet.get(DescriptorField::Origin) + 1,
             running.count
         ),
     };
     // SAFETY: by the caller.
     let all = unsafe { (*running.worker).ingress };
-    let ingress = if all == 0 { packet.get(Field::Ingress) } else { all };
+    let ingress = if all == 0 { packet.get(DescriptorField::Ingress) } else { all };
     if ingress != 0 {
         let _ = write!(line, ", received from {ingress}");
     }
@@ -318,7 +318,7 @@ unsafe fn say_packet(running: &Running<'_>, wanted: &Wanted) {
     }
     line.end();
     for (at, part) in bytes[..length.min(SHOWN)].chunks(IN_LINE).enumerate() {
-        let mut line = Line::new();
+        let mut line = MessageBuffer::new();
         let _ = write!(line, "  {:04x} ", at * IN_LINE);
         for byte in part {
             let _ = write!(line, " {byte:02x}");
@@ -326,7 +326,7 @@ unsafe fn say_packet(running: &Running<'_>, wanted: &Wanted) {
         line.end();
     }
     if length > SHOWN {
-        let mut line = Line::new();
+        let mut line = MessageBuffer::new();
         let _ = write!(line, "  and {} more", length - SHOWN);
         line.end();
     }
@@ -362,14 +362,14 @@ fn put(to: libc::c_int, mut bytes: &[u8]) -> bool {
 }
 
 /// A line of text, truncated if there is no room.
-struct Line {
+struct MessageBuffer {
     bytes: [u8; LONGEST_LINE],
     len: usize,
 }
 
-impl Line {
-    fn new() -> Line {
-        Line { bytes: [0; LONGEST_LINE], len: 0 }
+impl MessageBuffer {
+    fn new() -> MessageBuffer {
+        MessageBuffer { bytes: [0; LONGEST_LINE], len: 0 }
     }
 
     fn text(&mut self, text: &[u8]) {
@@ -386,7 +386,7 @@ impl Line {
     }
 }
 
-impl std::fmt::Write for Line {
+impl std::fmt::Write for MessageBuffer {
     fn write_str(&mut self, text: &str) -> std::fmt::Result {
         self.text(text.as_bytes());
         Ok(())

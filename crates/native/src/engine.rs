@@ -11,32 +11,32 @@ use millstream_ir::{Func, Module};
 use millstream_object::Object;
 use millstream_passes::PassError;
 
-use crate::ahead::Judge;
-use crate::classifier::Classifier;
+use crate::prefetch::PrefetchTuner;
+use crate::classifier::ClassifierTemplate;
 use crate::crash;
-use crate::emit::{BATCH, EmitError, Table};
-use crate::image::table::Linked;
-use crate::image::{self, Cpu, First, Image, Initial, Lines, Shape, Unlinkable, Unloadable};
-use crate::io::Ran;
-use crate::io::board::{Board, Sampler};
-use crate::io::graph::GraphRan;
+use crate::emit::{BATCH, EmitError, ProgramExport};
+use crate::image::table::LinkedCode;
+use crate::image::{self, CodegenCpu, InitialMapValue, NativeImage, InitialMapEntry, LineTable, ImageMapSpec, ImageLinkError, ImageLoadError};
+use crate::io::RunStats;
+use crate::io::worker_stats::{WorkerStats, LatencySampler};
+use crate::io::graph::GraphRunStats;
 use crate::llvm;
-use crate::program::{Kept, Program};
+use crate::program::{CodeOwner, NativeProgram};
 use crate::runtime::helpers;
-use crate::runtime::index::Template;
-use crate::runtime::lpm::Trie;
-use crate::runtime::lpm::fitting::Prefixes;
-use crate::runtime::maps::Map;
-use crate::runtime::packet::{Batch, Descriptors, Layout};
-use crate::runtime::region::{AREAS, Lent, Place, Placed};
-use crate::runtime::sharing::{Epochs, Guarded};
-use crate::runtime::worker::{Clock, Event, Listener, Worker};
-use crate::schedule::{InForce, Schedule};
-use crate::templates::Chosen;
+use crate::runtime::index::HashTemplate;
+use crate::runtime::lpm::LpmTemplate;
+use crate::runtime::lpm::template_choice::PrefixStats;
+use crate::runtime::maps::NativeMap;
+use crate::runtime::packet::{PacketBatch, LayoutPolicy, DescriptorLayout};
+use crate::runtime::region::{AREAS, ExternalMemory, AddressAllocator, FixedAddressBox};
+use crate::runtime::sharing::{WorkerEpochs, SeqlockMap};
+use crate::runtime::worker::{ClockSource, ProgramEvent, RecordListener, Worker};
+use crate::schedule::{CompiledSchedule, Schedule};
+use crate::templates::TableTemplate;
 
 mod code;
 
-use code::{Made, choose, layout, make_code, make_maps, places, reached_order};
+use code::{CompiledCode, choose, layout, make_code, make_maps, places, reached_order};
 
 /// LLVM's default passes: those that still pay after ours, in half of the time that `default<O2>` takes.
 const PASSES: &str = "always-inline,inline,globaldce,function(sroa,early-cse<memssa>,simplifycfg,\
@@ -45,7 +45,7 @@ const PASSES: &str = "always-inline,inline,globaldce,function(sroa,early-cse<mem
 
 /// Reason why an object cannot be run natively.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum NativeError {
     /// No such program, or several programs and no name.
     #[error("{0}")]
     Choose(String),
@@ -60,7 +60,7 @@ pub enum Error {
     Emit(#[from] EmitError),
     /// LLVM is missing or refuses the code.
     #[error(transparent)]
-    Llvm(#[from] llvm::Error),
+    Llvm(#[from] llvm::LlvmError),
     /// No memory for a map.
     #[error("map {map:?}: {source}")]
     Memory {
@@ -71,10 +71,10 @@ pub enum Error {
     },
     /// The code cannot be linked ahead of time.
     #[error(transparent)]
-    Unlinkable(#[from] Unlinkable),
+    Unlinkable(#[from] ImageLinkError),
     /// Code that was compiled ahead of time cannot run here.
     #[error(transparent)]
-    Unloadable(#[from] Unloadable),
+    Unloadable(#[from] ImageLoadError),
     /// Initial contents of a map cannot be set.
     #[error("map {map:?}: entry {key:02x?} cannot be set: error {errno}")]
     Initial {
@@ -89,7 +89,7 @@ pub enum Error {
 
 /// Options of compilation.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct NativeOptions {
     /// Passes on the IR before LLVM sees it.
     pub passes: bool,
     /// Names of passes to skip.
@@ -103,23 +103,23 @@ pub struct Options {
     /// Keeps the text of LLVM's IR, before and after its passes.
     pub keep_text: bool,
     /// Pinned templates of hash tables, by name.
-    pub tables: Vec<(String, Template)>,
+    pub tables: Vec<(String, HashTemplate)>,
     /// Pinned templates of tries, by name.
-    pub tries: Vec<(String, Trie)>,
+    pub tries: Vec<(String, LpmTemplate)>,
     /// Pinned templates of classifiers (match tables), by name.
-    pub classifiers: Vec<(String, Classifier)>,
+    pub classifiers: Vec<(String, ClassifierTemplate)>,
     /// Prefixes that tries will hold, by name, if known.
-    pub prefixes: Vec<(String, Prefixes)>,
+    pub prefixes: Vec<(String, PrefixStats)>,
     /// Arrays, by name, whose values are in shared memory. They do not get their initial contents.
-    pub lent: Vec<(String, Lent)>,
+    pub lent: Vec<(String, ExternalMemory)>,
     /// Layout of packets' descriptors.
-    pub descriptors: Descriptors,
+    pub descriptors: LayoutPolicy,
     /// Number of workers that run the code at once, each on packets of its own.
     pub workers: u32,
     /// Seed of hash functions and `bpf_get_prandom_u32`.
     pub seed: u64,
     /// Target processor.
-    pub cpu: Cpu,
+    pub cpu: CodegenCpu,
     /// Maximum number of copies that a packet of a graph becomes, for which room is reserved; 0 if unknown.
     pub copies: u32,
     /// Names of the source places in instructions' line records, for crash reports; those of objects are
@@ -127,9 +127,9 @@ pub struct Options {
     pub places: Vec<String>,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
+impl Default for NativeOptions {
+    fn default() -> NativeOptions {
+        NativeOptions {
             passes: true,
             left_out: Vec::new(),
             inline_lookups: true,
@@ -141,10 +141,10 @@ impl Default for Options {
             classifiers: Vec::new(),
             prefixes: Vec::new(),
             lent: Vec::new(),
-            descriptors: Descriptors::default(),
+            descriptors: LayoutPolicy::default(),
             workers: 1,
             seed: 1,
-            cpu: Cpu::default(),
+            cpu: CodegenCpu::default(),
             copies: 0,
             places: Vec::new(),
         }
@@ -153,14 +153,14 @@ impl Default for Options {
 
 /// Options of code that others link.
 #[derive(Clone, Copy)]
-pub struct Linkable<'l> {
+pub struct ExportOptions<'l> {
     /// The public symbol.
     pub symbol: &'l str,
     /// Makes the description that is stored with the code.
-    pub describe: &'l dyn Fn(&Image) -> Vec<u8>,
+    pub describe: &'l dyn Fn(&NativeImage) -> Vec<u8>,
 }
 
-impl Linkable<'_> {
+impl ExportOptions<'_> {
     /// Area of its maps: programs of different names are likely to be loaded together.
     fn area(&self) -> u8 {
         let hash =
@@ -172,7 +172,7 @@ impl Linkable<'_> {
 
 /// Times of compilation.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Timings {
+pub struct CompileTimings {
     /// Bytecode to IR.
     pub lift: Duration,
     /// Passes on the IR.
@@ -189,7 +189,7 @@ pub struct Timings {
 
 /// Text of LLVM's IR.
 #[derive(Clone, Debug, Default)]
-pub struct Texts {
+pub struct LlvmIrText {
     /// Input of LLVM's passes.
     pub before: String,
     /// Output of LLVM's passes.
@@ -197,51 +197,51 @@ pub struct Texts {
 }
 
 /// A program with its maps, ready to run.
-pub struct Engine {
-    program: Program,
-    maps: Maps,
-    epochs: Arc<Epochs>,
+pub struct NativeEngine {
+    program: NativeProgram,
+    maps: EngineMaps,
+    epochs: Arc<WorkerEpochs>,
     /// State of the first worker.
-    lane: Lane,
-    board: Arc<Board>,
+    lane: WorkerState,
+    board: Arc<WorkerStats>,
     seed: u64,
-    layout: Layout,
-    listener: Option<Listener>,
+    layout: DescriptorLayout,
+    listener: Option<RecordListener>,
     /// Times of its compilation.
-    pub timings: Timings,
+    pub timings: CompileTimings,
     /// Templates of its hash tables, tries and classifiers.
-    pub templates: Vec<Chosen>,
+    pub templates: Vec<TableTemplate>,
     /// Order of packets and stages.
-    pub schedule: InForce,
+    pub schedule: CompiledSchedule,
     /// LLVM's IR, if asked for.
-    pub texts: Option<Texts>,
+    pub texts: Option<LlvmIrText>,
 }
 
 /// State of one worker.
-pub(crate) struct Lane {
+pub(crate) struct WorkerState {
     pub(crate) worker: Box<Worker>,
     /// Chooses between the loops over a batch.
-    pub(crate) judge: Judge,
+    pub(crate) judge: PrefetchTuner,
     /// Board on which it publishes its numbers.
-    board: Arc<Board>,
-    sampler: Sampler,
+    board: Arc<WorkerStats>,
+    sampler: LatencySampler,
 }
 
-impl Lane {
-    fn new(number: u32, seed: u64, layout: Layout, board: &Arc<Board>) -> Lane {
+impl WorkerState {
+    fn new(number: u32, seed: u64, layout: DescriptorLayout, board: &Arc<WorkerStats>) -> WorkerState {
         let seed = seed.wrapping_add(u64::from(number));
-        let (worker, judge) = (Box::new(Worker::new(number, seed, layout)), Judge::default());
-        Lane { worker, judge, board: Arc::clone(board), sampler: Sampler::default() }
+        let (worker, judge) = (Box::new(Worker::new(number, seed, layout)), PrefetchTuner::default());
+        WorkerState { worker, judge, board: Arc::clone(board), sampler: LatencySampler::default() }
     }
 
     /// Publishes the worker's numbers so far.
-    pub(crate) fn show(&self, ran: &Ran) {
-        self.board.show(self.worker.number, &ran.account, ran.busy);
+    pub(crate) fn publish_worker_stats(&self, ran: &RunStats) {
+        self.board.publish(self.worker.number, &ran.account, ran.busy);
     }
 
     /// The same for a graph's packets.
-    pub(crate) fn show_graph(&self, ran: &GraphRan) {
-        self.board.show(self.worker.number, &ran.account(), ran.busy);
+    pub(crate) fn publish_worker_graph_stats(&self, ran: &GraphRunStats) {
+        self.board.publish(self.worker.number, &ran.account(), ran.busy);
     }
 
     /// The current time, if the latency of this batch is sampled.
@@ -252,31 +252,31 @@ impl Lane {
     /// Records that all packets of a batch that began at `stamp` are done.
     pub(crate) fn done(&self, stamp: Option<Instant>, packets: u64) {
         if let Some(begun) = stamp {
-            self.board.took(self.worker.number, packets, begun.elapsed());
+            self.board.record_latency(self.worker.number, packets, begun.elapsed());
         }
     }
 
     /// Takes the records that programs have put into rings since the last call.
-    pub(crate) fn take_events(&mut self) -> Vec<Event> {
+    pub(crate) fn take_events(&mut self) -> Vec<ProgramEvent> {
         std::mem::take(&mut self.worker.events)
     }
 }
 
 /// Maps by number; `None` for those of unsupported types.
-type Maps = Vec<Option<Placed<Guarded>>>;
+type EngineMaps = Vec<Option<FixedAddressBox<SeqlockMap>>>;
 
-impl Engine {
+impl NativeEngine {
     /// Compiles an XDP program of an object, by name or the only one, with the programs that tail calls can reach.
     ///
     /// # Errors
     /// [`Error`] if something is missing or unsupported.
-    pub fn of_object(object: &Object, program: Option<&str>, options: &Options) -> Result<Engine, Error> {
+    pub fn of_object(object: &Object, program: Option<&str>, options: &NativeOptions) -> Result<NativeEngine, NativeError> {
         let start = Instant::now();
         let entry = choose(object, program)?;
         let lifted = lift_program(object, entry)?;
         let lift = start.elapsed();
-        let options = &Options { places: places(object, &lifted), ..options.clone() };
-        let mut engine = Engine::of_module(lifted.module, entry, options)?;
+        let options = &NativeOptions { places: places(object, &lifted), ..options.clone() };
+        let mut engine = NativeEngine::of_module(lifted.module, entry, options)?;
         engine.timings.lift = lift;
         engine.fill(&image::initial(object, &reached_order(object)))?;
         Ok(engine)
@@ -286,11 +286,11 @@ impl Engine {
     ///
     /// # Errors
     /// As there, and if the code cannot be linked.
-    pub fn build_object(object: &Object, program: Option<&str>, options: &Options) -> Result<Image, Error> {
+    pub fn build_object(object: &Object, program: Option<&str>, options: &NativeOptions) -> Result<NativeImage, NativeError> {
         let entry = choose(object, program)?;
         let lifted = lift_program(object, entry)?;
-        let options = &Options { places: places(object, &lifted), ..options.clone() };
-        let mut image = Engine::build_module(lifted.module, entry, options)?;
+        let options = &NativeOptions { places: places(object, &lifted), ..options.clone() };
+        let mut image = NativeEngine::build_module(lifted.module, entry, options)?;
         image.initial.extend(image::initial(object, &reached_order(object)));
         Ok(image)
     }
@@ -299,27 +299,27 @@ impl Engine {
     ///
     /// # Errors
     /// As for [`Engine::of_object`].
-    pub fn of_module(module: Module, entry: Func, options: &Options) -> Result<Engine, Error> {
-        let made = make_code(module, entry, options, &mut Place::Anywhere, None)?;
+    pub fn of_module(module: Module, entry: Func, options: &NativeOptions) -> Result<NativeEngine, NativeError> {
+        let made = make_code(module, entry, options, &mut AddressAllocator::Anywhere, None)?;
         let start = Instant::now();
         let names: Vec<&str> = made.symbols.iter().map(String::as_str).collect();
         let (code, addresses) = made.compiler.link(&made.object, &names)?;
-        let (lines, first) = Lines::of_object(&made.object.bytes, names[0])?;
+        let (lines, first) = LineTable::of_object(&made.object.bytes, names[0])?;
         let described =
-            crash::Code { start: (addresses[0] as u64).wrapping_sub(first), lines, names: made.names };
-        let program = Program::new(&addresses, made.loops, Kept::Linked { _code: code }).described(described);
-        let timings = Timings { link: start.elapsed(), ..made.timings };
-        let mut engine = Engine::new(program, made.maps, made.epochs, options.seed, made.layout);
+            crash::CodeDebugInfo { start: (addresses[0] as u64).wrapping_sub(first), lines, names: made.names };
+        let program = NativeProgram::new(&addresses, made.loops, CodeOwner::Linked { _code: code }).with_debug_info(described);
+        let timings = CompileTimings { link: start.elapsed(), ..made.timings };
+        let mut engine = NativeEngine::new(program, made.maps, made.epochs, options.seed, made.layout);
         engine.fill(&made.initial)?;
-        let Made { texts, templates, schedule, .. } = made;
-        Ok(Engine { timings, texts, templates, schedule, ..engine })
+        let CompiledCode { texts, templates, schedule, .. } = made;
+        Ok(NativeEngine { timings, texts, templates, schedule, ..engine })
     }
 
     /// Layout of packets' descriptors, as [`Engine::layout`], without compiling the program.
     ///
     /// # Errors
     /// If a pass fails, or there is no memory for a map.
-    pub fn layout_of_module(module: Module, entry: Func, options: &Options) -> Result<Layout, Error> {
+    pub fn layout_of_module(module: Module, entry: Func, options: &NativeOptions) -> Result<DescriptorLayout, NativeError> {
         layout(module, entry, options)
     }
 
@@ -327,12 +327,12 @@ impl Engine {
     ///
     /// # Errors
     /// As there, and if the code cannot be linked.
-    pub fn build_module(module: Module, entry: Func, options: &Options) -> Result<Image, Error> {
-        let made = make_code(module, entry, options, &mut Place::fixed(0), None)?;
-        let image = Image::link(&made.object, &made.symbols, made.loops, options.cpu)?;
-        let Made { shapes: maps, initial, names, templates, schedule, layout, .. } = made;
+    pub fn build_module(module: Module, entry: Func, options: &NativeOptions) -> Result<NativeImage, NativeError> {
+        let made = make_code(module, entry, options, &mut AddressAllocator::fixed(0), None)?;
+        let image = NativeImage::link(&made.object, &made.symbols, made.loops, options.cpu)?;
+        let CompiledCode { shapes: maps, initial, names, templates, schedule, layout, .. } = made;
         let (seed, workers) = (options.seed, options.workers);
-        Ok(Image { maps, initial, names, templates, schedule, layout, seed, workers, ..image })
+        Ok(NativeImage { maps, initial, names, templates, schedule, layout, seed, workers, ..image })
     }
 
     /// As [`Engine::of_module`], as an object file for any linker, with one public symbol: the table that
@@ -344,10 +344,10 @@ impl Engine {
     pub fn link_module(
         module: Module,
         entry: Func,
-        options: &Options,
-        linkage: &Linkable<'_>,
-    ) -> Result<(Vec<u8>, Image), Error> {
-        Engine::linkable(module, entry, options, linkage, Vec::new())
+        options: &NativeOptions,
+        linkage: &ExportOptions<'_>,
+    ) -> Result<(Vec<u8>, NativeImage), NativeError> {
+        NativeEngine::linkable(module, entry, options, linkage, Vec::new())
     }
 
     /// As [`Engine::link_module`], for a program of an object.
@@ -357,32 +357,32 @@ impl Engine {
     pub fn link_object(
         object: &Object,
         program: Option<&str>,
-        options: &Options,
-        linkage: &Linkable<'_>,
-    ) -> Result<(Vec<u8>, Image), Error> {
+        options: &NativeOptions,
+        linkage: &ExportOptions<'_>,
+    ) -> Result<(Vec<u8>, NativeImage), NativeError> {
         let entry = choose(object, program)?;
         let initial = image::initial(object, &reached_order(object));
-        Engine::linkable(lift_program(object, entry)?.module, entry, options, linkage, initial)
+        NativeEngine::linkable(lift_program(object, entry)?.module, entry, options, linkage, initial)
     }
 
     fn linkable(
         module: Module,
         entry: Func,
-        options: &Options,
-        linkage: &Linkable<'_>,
-        initial: Vec<Initial>,
-    ) -> Result<(Vec<u8>, Image), Error> {
+        options: &NativeOptions,
+        linkage: &ExportOptions<'_>,
+        initial: Vec<InitialMapEntry>,
+    ) -> Result<(Vec<u8>, NativeImage), NativeError> {
         let (area, workers) = (linkage.area(), options.workers);
-        let image = Image { initial, seed: options.seed, workers, area, ..Image::without_code(options.cpu) };
-        let with = |maps: &[Shape], made: &[Initial], layout| {
+        let image = NativeImage { initial, seed: options.seed, workers, area, ..NativeImage::without_code(options.cpu) };
+        let with = |maps: &[ImageMapSpec], made: &[InitialMapEntry], layout| {
             let initial = [made, &image.initial].concat();
-            Image { maps: maps.to_vec(), initial, layout, ..image.clone() }
+            NativeImage { maps: maps.to_vec(), initial, layout, ..image.clone() }
         };
-        let described = |maps: &[Shape], made: &[Initial], layout| {
+        let described = |maps: &[ImageMapSpec], made: &[InitialMapEntry], layout| {
             let description = (linkage.describe)(&with(maps, made, layout));
-            Table { symbol: linkage.symbol.to_owned(), description }
+            ProgramExport { symbol: linkage.symbol.to_owned(), description }
         };
-        let made = make_code(module, entry, options, &mut Place::fixed(area), Some(&described))?;
+        let made = make_code(module, entry, options, &mut AddressAllocator::fixed(area), Some(&described))?;
         Ok((made.object.bytes, with(&made.shapes, &made.initial, made.layout)))
     }
 
@@ -390,12 +390,12 @@ impl Engine {
     ///
     /// # Errors
     /// If this machine or this process cannot run it.
-    pub fn of_linked(image: &Image, linked: &Linked) -> Result<Engine, Error> {
-        image.fits()?;
-        let epochs = Arc::new(Epochs::new(image.workers));
-        let maps = make_maps(&image.maps, image.seed, &epochs, &mut Place::fixed(image.area))?;
-        let program = Program::new(&linked.functions, linked.loops, Kept::Own);
-        let mut engine = Engine::new(program, maps, epochs, image.seed, image.layout);
+    pub fn of_linked(image: &NativeImage, linked: &LinkedCode) -> Result<NativeEngine, NativeError> {
+        image.check_cpu_features()?;
+        let epochs = Arc::new(WorkerEpochs::new(image.workers));
+        let maps = make_maps(&image.maps, image.seed, &epochs, &mut AddressAllocator::fixed(image.area))?;
+        let program = NativeProgram::new(&linked.functions, linked.loops, CodeOwner::Own);
+        let mut engine = NativeEngine::new(program, maps, epochs, image.seed, image.layout);
         engine.fill(&image.initial)?;
         Ok(engine)
     }
@@ -404,19 +404,19 @@ impl Engine {
     ///
     /// # Errors
     /// If this machine or this process cannot run it.
-    pub fn of_image(image: &Image) -> Result<Engine, Error> {
+    pub fn of_image(image: &NativeImage) -> Result<NativeEngine, NativeError> {
         let start = Instant::now();
-        let place = &mut Place::fixed(image.area);
-        let epochs = Arc::new(Epochs::new(image.workers));
+        let place = &mut AddressAllocator::fixed(image.area);
+        let epochs = Arc::new(WorkerEpochs::new(image.workers));
         let maps = make_maps(&image.maps, image.seed, &epochs, place)?;
         let (addresses, code) = image.load()?;
         if addresses.len() < image.loops.max(1) || image.loops == 0 {
-            return Err(Unloadable::Import(BATCH.to_owned()).into());
+            return Err(ImageLoadError::Import(BATCH.to_owned()).into());
         }
-        let described = image.described(code.address());
+        let described = image.debug_info(code.address());
         let program =
-            Program::new(&addresses, image.loops, Kept::Mapped { _code: code }).described(described);
-        let mut engine = Engine::new(program, maps, epochs, image.seed, image.layout);
+            NativeProgram::new(&addresses, image.loops, CodeOwner::Mapped { _code: code }).with_debug_info(described);
+        let mut engine = NativeEngine::new(program, maps, epochs, image.seed, image.layout);
         engine.fill(&image.initial)?;
         engine.timings.link = start.elapsed();
         engine.templates.clone_from(&image.templates);
@@ -424,10 +424,10 @@ impl Engine {
         Ok(engine)
     }
 
-    fn new(program: Program, maps: Maps, epochs: Arc<Epochs>, seed: u64, layout: Layout) -> Engine {
-        let board = Arc::new(Board::new(epochs.workers()));
-        let lane = Lane::new(0, seed, layout, &board);
-        Engine {
+    fn new(program: NativeProgram, maps: EngineMaps, epochs: Arc<WorkerEpochs>, seed: u64, layout: DescriptorLayout) -> NativeEngine {
+        let board = Arc::new(WorkerStats::new(epochs.workers()));
+        let lane = WorkerState::new(0, seed, layout, &board);
+        NativeEngine {
             program,
             maps,
             epochs,
@@ -436,9 +436,9 @@ impl Engine {
             seed,
             layout,
             listener: None,
-            timings: Timings::default(),
+            timings: CompileTimings::default(),
             templates: Vec::new(),
-            schedule: InForce::default(),
+            schedule: CompiledSchedule::default(),
             texts: None,
         }
     }
@@ -449,31 +449,31 @@ impl Engine {
     }
 
     /// State of a worker with a number below [`Engine::workers`].
-    pub(crate) fn lane(&self, number: u32) -> Lane {
-        let mut lane = Lane::new(number, self.seed, self.layout, &self.board);
+    pub(crate) fn worker_state(&self, number: u32) -> WorkerState {
+        let mut lane = WorkerState::new(number, self.seed, self.layout, &self.board);
         lane.worker.clock = self.lane.worker.clock;
         lane.worker.listener.clone_from(&self.listener);
         lane
     }
 
     /// Does something as the first worker.
-    pub(crate) fn with_own_lane<R>(&mut self, act: impl FnOnce(&Engine, &mut Lane) -> R) -> R {
-        let mut lane = std::mem::replace(&mut self.lane, Lane::new(0, self.seed, self.layout, &self.board));
+    pub(crate) fn with_own_state<R>(&mut self, act: impl FnOnce(&NativeEngine, &mut WorkerState) -> R) -> R {
+        let mut lane = std::mem::replace(&mut self.lane, WorkerState::new(0, self.seed, self.layout, &self.board));
         let result = act(self, &mut lane);
         self.lane = lane;
         result
     }
 
     /// Sets the initial contents of maps.
-    fn fill(&mut self, initial: &[Initial]) -> Result<(), Error> {
-        for Initial { map, key, value } in initial {
+    fn fill(&mut self, initial: &[InitialMapEntry]) -> Result<(), NativeError> {
+        for InitialMapEntry { map, key, value } in initial {
             let address = match value {
-                First::Bytes(bytes) => {
+                InitialMapValue::Bytes(bytes) => {
                     self.put(*map, key, bytes)?;
                     continue;
                 }
-                First::Map(inner) => self.maps.get(*inner).and_then(Option::as_ref).map(Placed::address),
-                First::Program(at) => self.program.programs.get(*at).copied(),
+                InitialMapValue::Map(inner) => self.maps.get(*inner).and_then(Option::as_ref).map(FixedAddressBox::address),
+                InitialMapValue::Program(at) => self.program.programs.get(*at).copied(),
             };
             if let Some(address) = address {
                 self.put(*map, key, &address.to_ne_bytes())?;
@@ -482,42 +482,42 @@ impl Engine {
         Ok(())
     }
 
-    fn put(&mut self, at: usize, key: &[u8], value: &[u8]) -> Result<(), Error> {
+    fn put(&mut self, at: usize, key: &[u8], value: &[u8]) -> Result<(), NativeError> {
         let Some(map) = self.maps.get_mut(at).and_then(Option::as_mut) else { return Ok(()) };
         let map = map.get_mut();
-        if map.is_lent() {
+        if map.is_external() {
             return Ok(());
         }
         match map.update(key, value, 0, None) {
             0 => Ok(()),
-            errno => Err(Error::Initial { map: map.name().to_owned(), key: key.to_vec(), errno }),
+            errno => Err(NativeError::Initial { map: map.name().to_owned(), key: key.to_vec(), errno }),
         }
     }
 
     /// Registers a listener for the records of a map as workers make them, for this worker and those that
     /// begin from now on.
-    pub fn listen(&mut self, listener: Listener) {
+    pub fn listen(&mut self, listener: RecordListener) {
         self.lane.worker.listener = Some(listener.clone());
         self.listener = Some(listener);
     }
 
     /// The map with this name.
-    pub fn map(&mut self, name: &str) -> Option<&mut Map> {
+    pub fn map(&mut self, name: &str) -> Option<&mut NativeMap> {
         self.maps().find(|map| map.name() == name)
     }
 
     /// All maps.
-    pub fn maps(&mut self) -> impl Iterator<Item = &mut Map> {
+    pub fn maps(&mut self) -> impl Iterator<Item = &mut NativeMap> {
         self.maps.iter_mut().flatten().map(|map| map.get_mut())
     }
 
     /// Sets the clock that programs read.
-    pub fn set_clock(&mut self, clock: Clock) {
+    pub fn set_clock(&mut self, clock: ClockSource) {
         self.lane.worker.clock = clock;
     }
 
     /// The clock that programs read.
-    pub fn clock(&self) -> Clock {
+    pub fn clock(&self) -> ClockSource {
         self.lane.worker.clock
     }
 
@@ -529,7 +529,7 @@ impl Engine {
 
     /// Copies the contents of another engine's maps, by name: those of the same kind and size that programs
     /// write, except those in `except`.
-    pub fn adopt(&mut self, other: &mut Engine, except: &[&str]) {
+    pub fn adopt(&mut self, other: &mut NativeEngine, except: &[&str]) {
         for map in self.maps.iter_mut().flatten().map(|map| map.get_mut()) {
             let name = map.name().to_owned();
             let Some(old) = other.map(&name).filter(|_| !except.contains(&name.as_str())) else { continue };
@@ -550,28 +550,28 @@ impl Engine {
     }
 
     /// Runs the program on every packet of the batch; results are left in the batch.
-    pub fn run(&mut self, batch: &mut Batch) {
+    pub fn run(&mut self, batch: &mut PacketBatch) {
         run(&self.program, &self.maps, &self.epochs, &mut self.lane, batch);
     }
 
     /// As [`Engine::run`], by one of several workers.
-    pub(crate) fn run_by(&self, lane: &mut Lane, batch: &mut Batch) {
+    pub(crate) fn run_by(&self, lane: &mut WorkerState, batch: &mut PacketBatch) {
         run(&self.program, &self.maps, &self.epochs, lane, batch);
     }
 
     /// Runs a graph on every packet of the batch, which has room for copies; the sent packets are left in the
     /// batch.
-    pub fn run_graph(&mut self, batch: &mut Batch) {
+    pub fn run_graph(&mut self, batch: &mut PacketBatch) {
         run_graph(&self.program, &self.maps, &self.epochs, &mut self.lane, batch);
     }
 
     /// As [`Engine::run_graph`], by one of several workers.
-    pub(crate) fn run_graph_by(&self, lane: &mut Lane, batch: &mut Batch) {
+    pub(crate) fn run_graph_by(&self, lane: &mut WorkerState, batch: &mut PacketBatch) {
         run_graph(&self.program, &self.maps, &self.epochs, lane, batch);
     }
 
     /// Fields of packets' descriptors that its program accesses, and their layout: for [`Batch::expect`].
-    pub fn layout(&self) -> Layout {
+    pub fn layout(&self) -> DescriptorLayout {
         self.layout
     }
 
@@ -581,18 +581,18 @@ impl Engine {
     }
 
     /// Numbers of its workers, which may be read while they run.
-    pub fn board(&self) -> &Arc<Board> {
+    pub fn stats(&self) -> &Arc<WorkerStats> {
         &self.board
     }
 
     /// Publishes the first worker's numbers so far.
-    pub(crate) fn show(&self, ran: &Ran) {
-        self.lane.show(ran);
+    pub(crate) fn publish_stats(&self, ran: &RunStats) {
+        self.lane.publish_worker_stats(ran);
     }
 
     /// The same for a graph's packets.
-    pub(crate) fn show_graph(&self, ran: &GraphRan) {
-        self.lane.show_graph(ran);
+    pub(crate) fn publish_graph_stats(&self, ran: &GraphRunStats) {
+        self.lane.publish_worker_graph_stats(ran);
     }
 
     /// As [`Lane::stamp`], for the first worker.
@@ -606,19 +606,19 @@ impl Engine {
     }
 
     /// Takes the records that programs have put into rings since the last call.
-    pub fn take_events(&mut self) -> Vec<Event> {
+    pub fn take_events(&mut self) -> Vec<ProgramEvent> {
         self.lane.take_events()
     }
 }
 
-fn run(program: &Program, maps: &Maps, epochs: &Epochs, lane: &mut Lane, batch: &mut Batch) {
+fn run(program: &NativeProgram, maps: &EngineMaps, epochs: &WorkerEpochs, lane: &mut WorkerState, batch: &mut PacketBatch) {
     batch.conform(lane.worker.layout);
     lane.worker.ingress = batch.ingress();
     run_packets(program, maps, epochs, lane, batch.packets_mut());
     lane.worker.records.clear();
 }
 
-fn run_graph(program: &Program, maps: &Maps, epochs: &Epochs, lane: &mut Lane, batch: &mut Batch) {
+fn run_graph(program: &NativeProgram, maps: &EngineMaps, epochs: &WorkerEpochs, lane: &mut WorkerState, batch: &mut PacketBatch) {
     batch.conform(lane.worker.layout);
     lane.worker.ingress = batch.ingress();
     lane.worker.buffer = batch.buffer() as u32;
@@ -637,7 +637,7 @@ fn run_graph(program: &Program, maps: &Maps, epochs: &Epochs, lane: &mut Lane, b
     batch.set_done(lane.worker.sent_len as usize, copied as usize);
 }
 
-fn run_packets(program: &Program, maps: &Maps, epochs: &Epochs, lane: &mut Lane, packets: &mut [u32]) {
+fn run_packets(program: &NativeProgram, maps: &EngineMaps, epochs: &WorkerEpochs, lane: &mut WorkerState, packets: &mut [u32]) {
     helpers::tick(&mut lane.worker);
     let (number, several) = (lane.worker.number, epochs.workers() > 1);
     if several {
@@ -651,7 +651,7 @@ fn run_packets(program: &Program, maps: &Maps, epochs: &Epochs, lane: &mut Lane,
     }
     // With several workers only rings need work between batches.
     for map in maps.iter().flatten().filter(|map| !several || map.is_ring()) {
-        map.with(Map::quiesce);
+        map.with(NativeMap::quiesce);
     }
 }
 

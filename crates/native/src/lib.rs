@@ -10,8 +10,8 @@
 //! Architecture Invariant: the code trusts the program as the kernel does *after* its verifier: no access is
 //! checked. An object that the verifier has not seen runs like a plug-in of the process.
 
-mod ahead;
-mod classes;
+mod prefetch;
+mod batch_reordering;
 mod classifier;
 mod crash;
 mod emit;
@@ -25,18 +25,18 @@ mod runtime;
 mod schedule;
 mod templates;
 
-pub use classifier::Classifier;
+pub use classifier::ClassifierTemplate;
 pub use crash::report_crashes;
-pub use engine::{Engine, Error, Linkable, Options, Texts, Timings};
-pub use fields::Fields;
-pub use image::table::{Linked, Table};
-pub use image::{Cpu, Image, Shape as MapShape, Unlinkable, Unloadable};
-pub use runtime::index::Template;
-pub use runtime::lpm::Trie;
-pub use runtime::lpm::fitting::Prefixes;
-pub use runtime::maps::Map;
-pub use runtime::packet::{AllSent, Arrival, Batch, Descriptors, Field, LONGEST, LONGEST_OPEN, Layout};
-pub use runtime::region::Lent;
-pub use runtime::worker::{Clock, Event, Listener, TakeRecord};
-pub use schedule::{Classes, Fetch, Fetched, InForce, Pattern, Schedule};
-pub use templates::Chosen;
+pub use engine::{NativeEngine, NativeError, ExportOptions, NativeOptions, LlvmIrText, CompileTimings};
+pub use fields::DescriptorFieldSet;
+pub use image::table::{LinkedCode, ExportTable};
+pub use image::{CodegenCpu, NativeImage, ImageMapSpec as MapShape, ImageLinkError, ImageLoadError};
+pub use runtime::index::HashTemplate;
+pub use runtime::lpm::LpmTemplate;
+pub use runtime::lpm::template_choice::PrefixStats;
+pub use runtime::maps::NativeMap;
+pub use runtime::packet::{SentPackets, ArrivalMetadata, PacketBatch, LayoutPolicy, DescriptorField, LONGEST, LONGEST_OPEN, DescriptorLayout};
+pub use runtime::region::ExternalMemory;
+pub use runtime::worker::{ClockSource, ProgramEvent, RecordListener, TakeRecord};
+pub use schedule::{BatchReordering, PrefetchPolicy, PrefetchDecision, CompiledSchedule, SchedulePattern, Schedule};
+pub use templates::TableTemplate;

@@ -9,50 +9,50 @@ use std::io;
 use std::ptr::null_mut;
 use std::time::Instant;
 
-use crate::crash::{self, Code, Running};
-use crate::engine::{Engine, Lane};
+use crate::crash::{self, CodeDebugInfo, RunningBatch};
+use crate::engine::{NativeEngine, WorkerState};
 use crate::llvm;
 use crate::runtime::worker::Worker;
 
 type RunBatch = extern "C" fn(*mut Worker, *mut u32, u64);
 
 /// Owner of the code's memory.
-pub(crate) enum Kept {
+pub(crate) enum CodeOwner {
     /// LLVM's linker, which put it there. (Only held.)
-    Linked { _code: llvm::Code },
+    Linked { _code: llvm::JitCode },
     /// A mapping of our own.
-    Mapped { _code: Loaded },
+    Mapped { _code: MappedCode },
     /// It is part of this process.
     Own,
 }
 
 /// A program in memory.
-pub(crate) struct Program {
+pub(crate) struct NativeProgram {
     run: RunBatch,
     /// The loop that fetches ahead.
     ahead: Option<RunBatch>,
     /// Addresses of the requested programs.
     pub(crate) programs: Vec<u64>,
     /// Source places of its code, if known.
-    code: Option<Code>,
-    _kept: Kept,
+    code: Option<CodeDebugInfo>,
+    _kept: CodeOwner,
 }
 
-impl Program {
+impl NativeProgram {
     /// A program whose first `loops` addresses are those of the loop over a batch, and of one that fetches
     /// ahead if there is one; the others are those of programs.
-    pub(crate) fn new(addresses: &[usize], loops: usize, kept: Kept) -> Program {
+    pub(crate) fn new(addresses: &[usize], loops: usize, kept: CodeOwner) -> NativeProgram {
         let (loops, programs) = addresses.split_at(loops);
         // SAFETY: the symbols are functions of this type (`emit::batch`), and live as long as `kept`.
         let function = |at: &usize| unsafe { std::mem::transmute::<usize, RunBatch>(*at) };
         let programs = programs.iter().map(|&a| a as u64).collect();
         let ahead = loops.get(1).map(function);
-        Program { run: function(&loops[0]), ahead, programs, code: None, _kept: kept }
+        NativeProgram { run: function(&loops[0]), ahead, programs, code: None, _kept: kept }
     }
 
     /// Adds the source places of its code.
-    pub(crate) fn described(self, code: Code) -> Program {
-        Program { code: Some(code), ..self }
+    pub(crate) fn with_debug_info(self, code: CodeDebugInfo) -> NativeProgram {
+        NativeProgram { code: Some(code), ..self }
     }
 
     /// Address of the first loop.
@@ -63,12 +63,12 @@ impl Program {
 
     /// Runs the program on each packet, given by their descriptors, by the loop that the worker found to be
     /// the faster one.
-    pub(crate) fn run(&self, lane: &mut Lane, packets: &mut [u32]) {
-        let Lane { worker, judge, .. } = lane;
+    pub(crate) fn run(&self, lane: &mut WorkerState, packets: &mut [u32]) {
+        let WorkerState { worker, judge, .. } = lane;
         let (first, count) = (packets.as_mut_ptr(), packets.len() / worker.layout.words());
         let worker = std::ptr::from_mut(&mut **worker);
-        let running = Running { code: self.code.as_ref(), worker, packets: first, count };
-        let by = |run: RunBatch| crash::running(&running, || run(worker, first, count as u64));
+        let running = RunningBatch { code: self.code.as_ref(), worker, packets: first, count };
+        let by = |run: RunBatch| crash::run_attributed(&running, || run(worker, first, count as u64));
         let Some(ahead) = self.ahead else { return by(self.run) };
         let (tries, chosen) = (judge.tries(), judge.choose());
         let run = if chosen { ahead } else { self.run };
@@ -84,29 +84,29 @@ impl Program {
 // SAFETY: an engine owns everything it points to (maps, workers, code), and shares none of it: no other code
 // has the same linker, since the compiler that made both is gone. LLVM's handles are used by one thread at a
 // time, whichever that is.
-unsafe impl Send for Engine {}
+unsafe impl Send for NativeEngine {}
 
 // SAFETY: by shared reference an engine gives out addresses of code, and maps under their locks
 // (`runtime::sharing`). LLVM's handles are used when it is made and when it is dropped.
-unsafe impl Sync for Engine {}
+unsafe impl Sync for NativeEngine {}
 
 // SAFETY: a worker's pointers are used only by the thread that has the lane: they point to packets of its
 // batch. Between batches they point to nothing.
-unsafe impl Send for Lane {}
+unsafe impl Send for WorkerState {}
 
 /// Code that was compiled ahead of time, in memory that is executable and not writable. Dropping it frees the
 /// memory.
-pub(crate) struct Loaded {
+pub(crate) struct MappedCode {
     base: *mut libc::c_void,
     len: usize,
 }
 
-impl Loaded {
+impl MappedCode {
     /// Copies position-independent code into executable memory.
     ///
     /// # Errors
     /// If the system has no memory, or forbids new code.
-    pub(crate) fn new(code: &[u8]) -> io::Result<Loaded> {
+    pub(crate) fn new(code: &[u8]) -> io::Result<MappedCode> {
         let len = code.len().max(1);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: a new anonymous mapping touches no memory that exists.
@@ -114,7 +114,7 @@ impl Loaded {
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        let loaded = Loaded { base, len };
+        let loaded = MappedCode { base, len };
         // SAFETY: the mapping is ours, new, and as long as the code.
         let done = unsafe {
             std::ptr::copy_nonoverlapping(code.as_ptr(), base.cast::<u8>(), code.len());
@@ -128,7 +128,7 @@ impl Loaded {
     }
 }
 
-impl Drop for Loaded {
+impl Drop for MappedCode {
     fn drop(&mut self) {
         // SAFETY: our own mapping, of that length; the program that ran it is gone, since it holds this.
         unsafe { libc::munmap(self.base, self.len) };

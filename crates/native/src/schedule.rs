@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 /// Order in which packets go through stages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Pattern {
+pub enum SchedulePattern {
     /// By measurement: packet by packet in two stages; in pipelined sub-batches if there are more, as in
     /// tries of long addresses, and if tables take at least half a gibibyte.
     #[default]
@@ -32,14 +32,14 @@ pub enum Pattern {
 }
 
 /// Names of patterns.
-const PATTERNS: [(&str, Pattern); 4] = [
-    ("fit", Pattern::Fit),
-    ("packets", Pattern::Packets),
-    ("groups", Pattern::Groups),
-    ("pipelined-groups", Pattern::PipelinedGroups),
+const PATTERNS: [(&str, SchedulePattern); 4] = [
+    ("fit", SchedulePattern::Fit),
+    ("packets", SchedulePattern::Packets),
+    ("groups", SchedulePattern::Groups),
+    ("pipelined-groups", SchedulePattern::PipelinedGroups),
 ];
 
-impl Pattern {
+impl SchedulePattern {
     /// Its name.
     pub fn name(self) -> &'static str {
         PATTERNS.iter().find(|(_, pattern)| *pattern == self).map_or("", |(word, _)| word)
@@ -49,7 +49,7 @@ impl Pattern {
 /// Look-ups that are fetched for.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Fetch {
+pub enum PrefetchPolicy {
     /// Those in tables of at least [`Schedule::from`] bytes.
     #[default]
     Large,
@@ -62,7 +62,7 @@ pub enum Fetch {
 /// Order of a batch's packets: class by class, if no packet can tell the difference.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Classes {
+pub enum BatchReordering {
     /// All in order.
     #[default]
     One,
@@ -73,10 +73,10 @@ pub enum Classes {
 }
 
 /// Names of classes.
-const CLASSES: [(&str, Classes); 3] =
-    [("one", Classes::One), ("ethertype", Classes::Ethertype), ("protocol", Classes::Protocol)];
+const CLASSES: [(&str, BatchReordering); 3] =
+    [("one", BatchReordering::One), ("ethertype", BatchReordering::Ethertype), ("protocol", BatchReordering::Protocol)];
 
-impl Classes {
+impl BatchReordering {
     /// Its name.
     pub fn name(self) -> &'static str {
         CLASSES.iter().find(|(_, classes)| *classes == self).map_or("", |(word, _)| word)
@@ -89,7 +89,7 @@ pub struct Schedule {
     /// Maximum number of packets that a program gets at once.
     pub batch: u32,
     /// The order of stages and packets.
-    pub pattern: Pattern,
+    pub pattern: SchedulePattern,
     /// Distance between the packets of two stages, if packets are pipelined.
     pub distance: u32,
     /// Packets that go through a stage before the next one begins, if they go in groups; [`Schedule::ALL`]
@@ -101,14 +101,14 @@ pub struct Schedule {
     /// fetch them. 0 for not at all.
     pub headers: u32,
     /// Other lines to fetch.
-    pub fetch: Fetch,
+    pub fetch: PrefetchPolicy,
     /// Minimum size in bytes of a large table, when full.
     pub from: u64,
     /// True if the loop that fetches for look-ups is timed now and then beside one that does not, and the
     /// faster one taken.
     pub trials: bool,
     /// Classes that run one after the other.
-    pub classes: Classes,
+    pub classes: BatchReordering,
 }
 
 /// Maximum number of stages for which the default is to pipeline packets.
@@ -121,17 +121,17 @@ impl Default for Schedule {
     fn default() -> Schedule {
         Schedule {
             batch: 64,
-            pattern: Pattern::Fit,
+            pattern: SchedulePattern::Fit,
             distance: 8,
             // Longer ones leave fewer lines in flight at once, as measured (`examples/tables`).
             sub_batch: 8,
             unroll: 1,
             headers: 4,
-            fetch: Fetch::Large,
+            fetch: PrefetchPolicy::Large,
             // Smaller tables stay in the caches of common servers.
             from: 4 << 20,
             trials: true,
-            classes: Classes::One,
+            classes: BatchReordering::One,
         }
     }
 }
@@ -148,14 +148,14 @@ impl Schedule {
     pub(crate) fn fitted(&self, stages: u32, bytes: u64) -> (Schedule, String) {
         let with = |pattern| Schedule { pattern, ..self.clone() };
         match self.pattern {
-            Pattern::Fit if stages == 0 => (with(Pattern::Packets), "no look-ups are fetched for".to_owned()),
-            Pattern::Fit if bytes >= FAR => {
-                (with(Pattern::PipelinedGroups), format!("look-ups in tables of {} MiB", bytes >> 20))
+            SchedulePattern::Fit if stages == 0 => (with(SchedulePattern::Packets), "no look-ups are fetched for".to_owned()),
+            SchedulePattern::Fit if bytes >= FAR => {
+                (with(SchedulePattern::PipelinedGroups), format!("look-ups in tables of {} MiB", bytes >> 20))
             }
-            Pattern::Fit if stages > PIPELINED => {
-                (with(Pattern::PipelinedGroups), format!("look-ups of {stages} stages"))
+            SchedulePattern::Fit if stages > PIPELINED => {
+                (with(SchedulePattern::PipelinedGroups), format!("look-ups of {stages} stages"))
             }
-            Pattern::Fit => (with(Pattern::Packets), format!("look-ups of {stages} stages, {bytes} bytes")),
+            SchedulePattern::Fit => (with(SchedulePattern::Packets), format!("look-ups of {stages} stages, {bytes} bytes")),
             _ => (self.clone(), "said".to_owned()),
         }
     }
@@ -164,11 +164,11 @@ impl Schedule {
     /// reason, too.
     pub(crate) fn fetches(&self, name: &str, bytes: u64) -> (bool, String) {
         match &self.fetch {
-            Fetch::Nothing => (false, "nothing is".to_owned()),
-            Fetch::Tables(names) if names.iter().any(|known| known == name) => (true, "named".to_owned()),
-            Fetch::Tables(_) => (false, "others are named".to_owned()),
-            Fetch::Large if bytes >= self.from => (true, format!("{bytes} bytes, {} or more", self.from)),
-            Fetch::Large => (false, format!("{bytes} bytes, below {}", self.from)),
+            PrefetchPolicy::Nothing => (false, "nothing is".to_owned()),
+            PrefetchPolicy::Tables(names) if names.iter().any(|known| known == name) => (true, "named".to_owned()),
+            PrefetchPolicy::Tables(_) => (false, "others are named".to_owned()),
+            PrefetchPolicy::Large if bytes >= self.from => (true, format!("{bytes} bytes, {} or more", self.from)),
+            PrefetchPolicy::Large => (false, format!("{bytes} bytes, below {}", self.from)),
         }
     }
 
@@ -190,12 +190,12 @@ impl Schedule {
             "headers" => self.headers = number(0, 1024)?,
             "fetch" => {
                 self.fetch = match value {
-                    "large" => Fetch::Large,
-                    "nothing" => Fetch::Nothing,
+                    "large" => PrefetchPolicy::Large,
+                    "nothing" => PrefetchPolicy::Nothing,
                     names if names.split('+').any(str::is_empty) => {
                         return Err(format!("fetch={value}: neither large, nothing nor TABLE[+TABLE...]"));
                     }
-                    names => Fetch::Tables(names.split('+').map(str::to_owned).collect()),
+                    names => PrefetchPolicy::Tables(names.split('+').map(str::to_owned).collect()),
                 };
             }
             "from" => {
@@ -227,9 +227,9 @@ impl fmt::Display for Schedule {
             packets => packets.to_string(),
         };
         let fetch = match &self.fetch {
-            Fetch::Large => "large".to_owned(),
-            Fetch::Nothing => "nothing".to_owned(),
-            Fetch::Tables(names) => names.join("+"),
+            PrefetchPolicy::Large => "large".to_owned(),
+            PrefetchPolicy::Nothing => "nothing".to_owned(),
+            PrefetchPolicy::Tables(names) => names.join("+"),
         };
         let Schedule { batch, distance, unroll, headers, from, .. } = self;
         let (pattern, trials) = (self.pattern.name(), if self.trials { "on" } else { "off" });
@@ -287,7 +287,7 @@ pub(crate) fn nearest<'n>(written: &str, names: &[&'n str]) -> Option<&'n str> {
 
 /// Decision to fetch for look-ups in a table.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Fetched {
+pub struct PrefetchDecision {
     /// The table.
     pub table: String,
     /// True if they are fetched for.
@@ -298,7 +298,7 @@ pub struct Fetched {
 
 /// The schedule of compiled code.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct InForce {
+pub struct CompiledSchedule {
     /// The schedule, with the pattern that was chosen.
     #[serde(flatten)]
     pub schedule: Schedule,
@@ -310,7 +310,7 @@ pub struct InForce {
     /// Number of stages of look-ups.
     pub stages: u32,
     /// Tables whose look-ups could be fetched for.
-    pub tables: Vec<Fetched>,
+    pub tables: Vec<PrefetchDecision>,
 }
 
 #[cfg(test)]
@@ -357,12 +357,12 @@ mod tests {
     #[test]
     fn many_stages_and_huge_tables_go_in_pipelined_groups_unless_it_is_said_otherwise() {
         let fitted = |text: &str, stages, bytes| read(text).unwrap().fitted(stages, bytes).0.pattern;
-        assert_eq!(fitted("", 2, FAR), Pattern::PipelinedGroups);
-        assert_eq!(fitted("", 2, FAR - 1), Pattern::Packets);
-        assert_eq!(fitted("", 4, 1), Pattern::PipelinedGroups);
-        assert_eq!(fitted("", 0, 0), Pattern::Packets);
-        assert_eq!(fitted("pattern=packets", 4, FAR), Pattern::Packets);
-        assert_eq!(fitted("pattern=pipelined-groups", 1, 1), Pattern::PipelinedGroups);
+        assert_eq!(fitted("", 2, FAR), SchedulePattern::PipelinedGroups);
+        assert_eq!(fitted("", 2, FAR - 1), SchedulePattern::Packets);
+        assert_eq!(fitted("", 4, 1), SchedulePattern::PipelinedGroups);
+        assert_eq!(fitted("", 0, 0), SchedulePattern::Packets);
+        assert_eq!(fitted("pattern=packets", 4, FAR), SchedulePattern::Packets);
+        assert_eq!(fitted("pattern=pipelined-groups", 1, 1), SchedulePattern::PipelinedGroups);
     }
 
     #[test]

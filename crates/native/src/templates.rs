@@ -2,14 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::classifier::Classifier;
-use crate::runtime::index::Template;
-use crate::runtime::lpm::Trie;
-use crate::runtime::lpm::fitting::Prefixes;
+use crate::classifier::ClassifierTemplate;
+use crate::runtime::index::HashTemplate;
+use crate::runtime::lpm::LpmTemplate;
+use crate::runtime::lpm::template_choice::PrefixStats;
 
 /// The template of a table.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Chosen {
+pub struct TableTemplate {
     /// The table's name.
     pub table: String,
     /// The template's name for pinning.
@@ -20,103 +20,103 @@ pub struct Chosen {
 
 /// Pinned templates and known properties of tables, by name.
 #[derive(Clone, Copy)]
-pub(crate) struct Known<'k> {
+pub(crate) struct TableHints<'k> {
     /// Pinned templates of hash tables and tries.
-    pub(crate) tables: &'k [(String, Template)],
-    pub(crate) tries: &'k [(String, Trie)],
+    pub(crate) tables: &'k [(String, HashTemplate)],
+    pub(crate) tries: &'k [(String, LpmTemplate)],
     /// Prefixes that tries will hold.
-    pub(crate) prefixes: &'k [(String, Prefixes)],
+    pub(crate) prefixes: &'k [(String, PrefixStats)],
     /// Numbers of hash tables that most keys are missing in.
     pub(crate) absent: &'k [usize],
 }
 
 /// Entry of a list for a name.
-pub(crate) fn said<'s, T>(all: &'s [(String, T)], name: &str) -> Option<&'s T> {
+pub(crate) fn find_by_name<'s, T>(all: &'s [(String, T)], name: &str) -> Option<&'s T> {
     all.iter().find(|(known, _)| *known == name).map(|(_, said)| said)
 }
 
 /// Reason for a pinned template.
 pub(crate) const PINNED: &str = "pinned";
 
-impl Known<'_> {
+impl TableHints<'_> {
     /// The template of a hash table, by its number, name, entries when full, and bytes of a key.
-    pub(crate) fn table(&self, at: usize, name: &str, (entries, key_size): (u32, u32)) -> (Template, String) {
-        match said(self.tables, name) {
+    pub(crate) fn table(&self, at: usize, name: &str, (entries, key_size): (u32, u32)) -> (HashTemplate, String) {
+        match find_by_name(self.tables, name) {
             Some(template) => (*template, PINNED.to_owned()),
             None if self.absent.contains(&at) => {
-                let template = match Template::fits(key_size) {
-                    true => Template::CuckooKeys,
-                    false => Template::Cuckoo,
+                let template = match HashTemplate::fits(key_size) {
+                    true => HashTemplate::CuckooKeys,
+                    false => HashTemplate::Cuckoo,
                 };
                 (template, format!("{entries} entries, and few of the keys that are looked up"))
             }
-            None => Template::fitting(entries, key_size),
+            None => HashTemplate::fitting(entries, key_size),
         }
     }
 
     /// The template of a trie, by its name, and entries when full.
-    pub(crate) fn trie(&self, name: &str, entries: u32) -> (Trie, String) {
-        match (said(self.tries, name), said(self.prefixes, name)) {
+    pub(crate) fn trie(&self, name: &str, entries: u32) -> (LpmTemplate, String) {
+        match (find_by_name(self.tries, name), find_by_name(self.prefixes, name)) {
             (Some(trie), _) => (*trie, PINNED.to_owned()),
-            (None, Some(prefixes)) => Trie::fitting(prefixes, entries),
-            (None, None) if entries <= Trie::AT_ONCE => {
-                (Trie::List, format!("up to {entries} prefixes, compared at once"))
+            (None, Some(prefixes)) => LpmTemplate::fitting(prefixes, entries),
+            (None, None) if entries <= LpmTemplate::AT_ONCE => {
+                (LpmTemplate::List, format!("up to {entries} prefixes, compared at once"))
             }
-            (None, None) => (Trie::default(), format!("up to {entries} prefixes, not known yet")),
+            (None, None) => (LpmTemplate::default(), format!("up to {entries} prefixes, not known yet")),
         }
     }
 }
 
-impl Template {
+impl HashTemplate {
     /// All templates.
-    pub const ALL: [Template; 9] = [
-        Template::Open,
-        Template::RobinHood,
-        Template::Cuckoo,
-        Template::OpenKeys,
-        Template::RobinHoodKeys,
-        Template::CuckooKeys,
-        Template::OpenSlots,
-        Template::RobinHoodSlots,
-        Template::CuckooSlots,
+    pub const ALL: [HashTemplate; 9] = [
+        HashTemplate::Open,
+        HashTemplate::RobinHood,
+        HashTemplate::Cuckoo,
+        HashTemplate::OpenKeys,
+        HashTemplate::RobinHoodKeys,
+        HashTemplate::CuckooKeys,
+        HashTemplate::OpenSlots,
+        HashTemplate::RobinHoodSlots,
+        HashTemplate::CuckooSlots,
     ];
 
     /// Its name for pinning.
     pub const fn name(self) -> &'static str {
         match self {
-            Template::Open => "open",
-            Template::RobinHood => "robin-hood",
-            Template::Cuckoo => "cuckoo",
-            Template::OpenKeys => "open-keys",
-            Template::RobinHoodKeys => "robin-hood-keys",
-            Template::CuckooKeys => "cuckoo-keys",
-            Template::OpenSlots => "open-slots",
-            Template::RobinHoodSlots => "robin-hood-slots",
-            Template::CuckooSlots => "cuckoo-slots",
+            HashTemplate::Open => "open",
+            HashTemplate::RobinHood => "robin-hood",
+            HashTemplate::Cuckoo => "cuckoo",
+            HashTemplate::OpenKeys => "open-keys",
+            HashTemplate::RobinHoodKeys => "robin-hood-keys",
+            HashTemplate::CuckooKeys => "cuckoo-keys",
+            HashTemplate::OpenSlots => "open-slots",
+            HashTemplate::RobinHoodSlots => "robin-hood-slots",
+            HashTemplate::CuckooSlots => "cuckoo-slots",
         }
     }
 }
 
-impl Trie {
+impl LpmTemplate {
     /// Its name for pinning.
     pub const fn name(self) -> &'static str {
         match self {
-            Trie::Multibit => "multibit",
-            Trie::Packed => "packed",
-            Trie::Lengths => "lengths",
-            Trie::List => "list",
+            LpmTemplate::Multibit => "multibit",
+            LpmTemplate::Packed => "packed",
+            LpmTemplate::Lengths => "lengths",
+            LpmTemplate::List => "list",
         }
     }
 }
 
-impl Classifier {
+impl ClassifierTemplate {
     /// Its name for pinning.
     pub const fn name(self) -> &'static str {
         match self {
-            Classifier::Linear => "linear",
-            Classifier::Tree => "tree",
-            Classifier::Cuts => "cuts",
-            Classifier::Tuples => "tuples",
+            ClassifierTemplate::Linear => "linear",
+            ClassifierTemplate::Tree => "tree",
+            ClassifierTemplate::Cuts => "cuts",
+            ClassifierTemplate::Tuples => "tuples",
         }
     }
 }

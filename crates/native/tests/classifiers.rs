@@ -8,19 +8,19 @@ use millstream_ir::{
     FieldDecl, FieldMatch, Func, Function, Linkage, MatchKind, MemFlags, Module, Op, Prov, Size, Table,
     TableDecl, Type,
 };
-use millstream_native::{Batch, Classifier, Cpu, Engine, Error, Image, Options};
+use millstream_native::{PacketBatch, ClassifierTemplate, CodegenCpu, NativeEngine, NativeError, NativeImage, NativeOptions};
 use millstream_programs::rng::Rng;
 
 /// `BPF_PROG_TYPE_XDP`.
 const XDP: u32 = 6;
 /// Offset of the result in the packet, which begins with the key.
 const RESULT: i32 = 64;
-const TEMPLATES: [Option<Classifier>; 5] = [
+const TEMPLATES: [Option<ClassifierTemplate>; 5] = [
     None,
-    Some(Classifier::Linear),
-    Some(Classifier::Tree),
-    Some(Classifier::Cuts),
-    Some(Classifier::Tuples),
+    Some(ClassifierTemplate::Linear),
+    Some(ClassifierTemplate::Tree),
+    Some(ClassifierTemplate::Cuts),
+    Some(ClassifierTemplate::Tuples),
 ];
 
 /// A program that matches a table.
@@ -48,22 +48,22 @@ fn program(table: TableDecl) -> (Module, Func) {
 /// With `ahead` the lines that look-ups of hash tables read are fetched ahead, however small these are.
 fn engine(
     table: &TableDecl,
-    template: Option<Classifier>,
+    template: Option<ClassifierTemplate>,
     (passes, ahead): (bool, bool),
-) -> Result<Engine, Error> {
+) -> Result<NativeEngine, NativeError> {
     let (module, func) = program(table.clone());
     let classifiers = template.map(|template| (table.name.clone(), template)).into_iter().collect();
-    let usual = Options::default();
+    let usual = NativeOptions::default();
     let schedule = if ahead { "from=0,trials=off,distance=2" } else { "" };
     let schedule = schedule.parse().expect("a schedule");
-    Engine::of_module(module, func, &Options { classifiers, passes, schedule, ..usual })
+    NativeEngine::of_module(module, func, &NativeOptions { classifiers, passes, schedule, ..usual })
 }
 
 /// Results of a program for some keys.
-fn results(engine: &mut Engine, keys: &[Vec<u64>]) -> Vec<i64> {
+fn results(engine: &mut NativeEngine, keys: &[Vec<u64>]) -> Vec<i64> {
     let mut all = Vec::new();
     for keys in keys.chunks(32) {
-        let mut batch = Batch::new(32).expect("memory");
+        let mut batch = PacketBatch::new(32).expect("memory");
         for key in keys {
             let mut frame: Vec<u8> = key.iter().flat_map(|word| word.to_le_bytes()).collect();
             frame.resize(RESULT as usize + 8, 0);
@@ -168,7 +168,7 @@ fn templates_give_what_a_linear_scan_gives() {
             let mut engine = match engine(&table, template, (round % 3 != 0, round % 2 != 0)) {
                 Ok(engine) => engine,
                 // Ranges of 64 bits are many prefixes.
-                Err(Error::Choose(why)) if template == Some(Classifier::Tuples) => {
+                Err(NativeError::Choose(why)) if template == Some(ClassifierTemplate::Tuples) => {
                     assert!(why.starts_with("classifier \"acl\": its rules have more than"), "{why}");
                     refused += 1;
                     continue;
@@ -262,11 +262,11 @@ fn trees_give_what_a_linear_scan_gives_however_rules_overlap() {
             .collect();
         let expected: Vec<i64> = keys.iter().map(|key| scanned(&table, key)).collect();
         let (module, func) = program(table.clone());
-        let classifiers = vec![("acl".to_owned(), Classifier::Cuts)];
+        let classifiers = vec![("acl".to_owned(), ClassifierTemplate::Cuts)];
         // Vectors have the length that the processor supports.
-        let cpu = [Cpu::Native, Cpu::Level(1), Cpu::Level(2), Cpu::Level(3)][round as usize % 4];
-        let options = Options { classifiers, cpu, ..Options::default() };
-        let mut engine = Engine::of_module(module, func, &options).expect("compiled");
+        let cpu = [CodegenCpu::Native, CodegenCpu::Level(1), CodegenCpu::Level(2), CodegenCpu::Level(3)][round as usize % 4];
+        let options = NativeOptions { classifiers, cpu, ..NativeOptions::default() };
+        let mut engine = NativeEngine::of_module(module, func, &options).expect("compiled");
         assert_eq!(results(&mut engine, &keys), expected, "{count} rules of kind {kind}");
         let found: BTreeSet<i64> = expected.into_iter().collect();
         assert!(found.len() > 5, "{count} rules of kind {kind}: only {found:?} are met");
@@ -296,7 +296,7 @@ fn many_rules_become_trees_where_these_tell_them_apart() {
     };
     let chosen = |table: &TableDecl| {
         let (module, func) = program(table.clone());
-        let engine = Engine::of_module(module, func, &Options::default()).expect("compiled");
+        let engine = NativeEngine::of_module(module, func, &NativeOptions::default()).expect("compiled");
         let chosen = engine.templates.iter().find(|chosen| chosen.table == table.name).expect("noted");
         (chosen.template.clone(), chosen.why.clone())
     };
@@ -312,17 +312,17 @@ fn many_rules_become_trees_where_these_tell_them_apart() {
 #[test]
 fn built_classifiers_do_what_those_in_place_do() {
     let mut random = Random(Rng::new(11));
-    for (entries, template) in [(1100, Classifier::Cuts), (60, Classifier::Tuples)] {
+    for (entries, template) in [(1100, ClassifierTemplate::Cuts), (60, ClassifierTemplate::Tuples)] {
         let table = random.table(entries, &[MatchKind::Exact, MatchKind::Prefix]);
         let keys: Vec<Vec<u64>> = (0..200).map(|_| random.key(&table)).collect();
         let expected: Vec<i64> = keys.iter().map(|key| scanned(&table, key)).collect();
         let (module, func) = program(table);
         let classifiers = vec![("acl".to_owned(), template)];
-        let options = Options { classifiers, ..Options::default() };
-        let image = Engine::build_module(module, func, &options).expect("built");
+        let options = NativeOptions { classifiers, ..NativeOptions::default() };
+        let image = NativeEngine::build_module(module, func, &options).expect("built");
         let text = serde_json::to_string(&image).expect("plain data");
-        let read: Image = serde_json::from_str(&text).expect("what was written");
-        let mut built = Engine::of_image(&read.with_code(image.code().to_vec())).expect("loaded");
+        let read: NativeImage = serde_json::from_str(&text).expect("what was written");
+        let mut built = NativeEngine::of_image(&read.with_code(image.code().to_vec())).expect("loaded");
         assert!(built.maps().count() > 0, "{template:?}");
         assert_eq!(results(&mut built, &keys), expected, "{template:?}");
     }
@@ -331,8 +331,8 @@ fn built_classifiers_do_what_those_in_place_do() {
 #[test]
 fn only_a_classifier_can_be_pinned() {
     let (module, func) = program(Random(Rng::new(1)).table(3, &[MatchKind::Exact]));
-    let classifiers = vec![("alc".to_owned(), Classifier::Tree)];
-    let Err(e) = Engine::of_module(module, func, &Options { classifiers, ..Options::default() }) else {
+    let classifiers = vec![("alc".to_owned(), ClassifierTemplate::Tree)];
+    let Err(e) = NativeEngine::of_module(module, func, &NativeOptions { classifiers, ..NativeOptions::default() }) else {
         panic!("there is no such classifier");
     };
     assert_eq!(e.to_string(), "there is no classifier \"alc\"; there are: acl");

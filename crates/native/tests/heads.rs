@@ -1,7 +1,7 @@
 //! `bpf_xdp_adjust_head` as code: the kernel's limits, with metadata in front of the packet and without.
 
 use millstream_ir::{AluOp, Function, Linkage, MemFlags, Module, Op, Prov, Size, Type, Width};
-use millstream_native::{Batch, Descriptors, Engine, Options};
+use millstream_native::{PacketBatch, LayoutPolicy, NativeEngine, NativeOptions};
 
 /// `BPF_PROG_TYPE_XDP`.
 const XDP: u32 = 6;
@@ -16,7 +16,7 @@ const LENGTH: i64 = 100;
 /// A program that makes room for this many bytes of metadata and then moves the head by the number at the
 /// beginning of the packet: the verdict has the helper's result in the upper bits, and in the low byte the
 /// length of the metadata afterwards.
-fn engine(metadata: i64, descriptors: Descriptors) -> Engine {
+fn engine(metadata: i64, descriptors: LayoutPolicy) -> NativeEngine {
     let mut module = Module::default();
     let mut func = Function::new("head", Linkage::Program { prog_type: XDP });
     let block = func.add_block();
@@ -40,15 +40,15 @@ fn engine(metadata: i64, descriptors: Descriptors) -> Engine {
     let verdict = at.value(alu(AluOp::Add), [high, length], Type::I64);
     at.effect(Op::Return {}, [verdict], []);
     let func = module.funcs.push(func);
-    Engine::of_module(module, func, &Options { descriptors, ..Options::default() }).expect("compiled")
+    NativeEngine::of_module(module, func, &NativeOptions { descriptors, ..NativeOptions::default() }).expect("compiled")
 }
 
 #[test]
 fn heads_move_within_the_kernels_limits() {
-    let all = [Descriptors::Packed, Descriptors::Whole, Descriptors::Shuffled(1), Descriptors::Shuffled(2)];
+    let all = [LayoutPolicy::Packed, LayoutPolicy::Whole, LayoutPolicy::Shuffled(1), LayoutPolicy::Shuffled(2)];
     for (metadata, descriptors) in [0, 8].into_iter().flat_map(|metadata| all.map(|all| (metadata, all))) {
         let mut engine = engine(metadata, descriptors);
-        let mut batch = Batch::new(1).expect("memory");
+        let mut batch = PacketBatch::new(1).expect("memory");
         let edges = [-HEADROOM, KEPT - HEADROOM, KEPT + metadata - HEADROOM, 0, LENGTH - ETH_HLEN];
         let far = [i64::from(i32::MIN), i64::from(i32::MAX)];
         for delta in edges.iter().flat_map(|edge| [edge - 1, *edge, edge + 1]).chain(far) {

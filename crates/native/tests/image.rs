@@ -1,6 +1,6 @@
 //! Programs compiled ahead of time do what those compiled in place do.
 
-use millstream_native::{Batch, Clock, Engine, Image, Options};
+use millstream_native::{PacketBatch, ClockSource, NativeEngine, NativeImage, NativeOptions};
 use millstream_object::Object;
 use millstream_programs::packet::partly_broken;
 use millstream_programs::rng::Rng;
@@ -12,15 +12,15 @@ const INGRESS: u32 = 1;
 /// Verdicts, targets and bytes of all frames, then all maps.
 type Seen = (Vec<(u32, u32, Vec<u8>)>, Vec<(String, Vec<(Vec<u8>, Option<Vec<u8>>)>)>);
 
-fn seen(engine: &mut Engine, router: bool, frames: &[Vec<u8>]) -> Seen {
-    engine.set_clock(Clock::Fixed(7_000_000_000));
+fn seen(engine: &mut NativeEngine, router: bool, frames: &[Vec<u8>]) -> Seen {
+    engine.set_clock(ClockSource::Fixed(7_000_000_000));
     if router {
         for entry in generate(500, &[INGRESS, 2], 8, 1).entries().expect("fits") {
             let map = engine.map(entry.map).expect("the object's map");
             assert_eq!(map.update(&entry.key, &entry.value, 0, None), 0);
         }
     }
-    let mut batch = Batch::new(64).expect("memory");
+    let mut batch = PacketBatch::new(64).expect("memory");
     let mut fates = Vec::new();
     for group in frames.chunks(64) {
         batch.clear();
@@ -45,19 +45,19 @@ fn seen(engine: &mut Engine, router: bool, frames: &[Vec<u8>]) -> Seen {
 fn built_programs_do_what_programs_in_place_do() {
     for program in [ROUTER, FIREWALL, NAT, BALANCER, SWITCH] {
         let object = Object::parse(program.name, program.object).expect("our own");
-        let options = Options::default();
+        let options = NativeOptions::default();
         let frames = partly_broken(&mut Rng::new(5), 640);
         let router = program.name == ROUTER.name;
-        let mut here = Engine::of_object(&object, None, &options).expect("compiled");
+        let mut here = NativeEngine::of_object(&object, None, &options).expect("compiled");
         let expected = seen(&mut here, router, &frames);
         drop(here);
-        let image = Engine::build_object(&object, None, &options).expect("built");
+        let image = NativeEngine::build_object(&object, None, &options).expect("built");
         let text = serde_json::to_string(&image).expect("plain data");
-        let read: Image = serde_json::from_str(&text).expect("what was written");
+        let read: NativeImage = serde_json::from_str(&text).expect("what was written");
         let read = read.with_code(image.code().to_vec());
         assert_eq!(read, image);
-        let mut built = Engine::of_image(&read).expect("loaded");
-        assert!(Engine::of_image(&read).is_err(), "the places are taken");
+        let mut built = NativeEngine::of_image(&read).expect("loaded");
+        assert!(NativeEngine::of_image(&read).is_err(), "the places are taken");
         assert!(seen(&mut built, router, &frames) == expected, "{}", program.name);
     }
 }

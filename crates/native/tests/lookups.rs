@@ -4,9 +4,9 @@
 mod common;
 
 use common::{look_up, word};
-use millstream_interp::{MapId, MapKind, MapSpec, Maps};
+use millstream_interp::{MapId, MapKind, MapConfig, MapSet};
 use millstream_ir::{Func, MapDecl, MemFlags, Module, Op, Size};
-use millstream_native::{Batch, Engine, Fetch, Options, Schedule, Template, Trie};
+use millstream_native::{PacketBatch, NativeEngine, PrefetchPolicy, NativeOptions, Schedule, HashTemplate, LpmTemplate};
 use millstream_programs::rng::Rng;
 
 const VALUE: usize = 8;
@@ -38,15 +38,15 @@ fn program(kind: MapKind, key_size: u32) -> (Module, Func) {
 /// The template of a table.
 #[derive(Clone, Copy)]
 enum Made {
-    Hash(Template),
-    Trie(Trie),
+    Hash(HashTemplate),
+    Trie(LpmTemplate),
 }
 
 /// A table in native code and in the interpreter.
 struct Pair {
-    engine: Engine,
-    batch: Batch,
-    maps: Maps,
+    engine: NativeEngine,
+    batch: PacketBatch,
+    maps: MapSet,
     id: MapId,
     key_size: usize,
 }
@@ -55,20 +55,20 @@ impl Pair {
     fn new(kind: MapKind, key_size: u32, schedule: &str, template: Option<Made>) -> Pair {
         let (module, func) = program(kind, key_size);
         let schedule = schedule.parse().expect("a schedule");
-        let mut options = Options { schedule, ..Options::default() };
+        let mut options = NativeOptions { schedule, ..NativeOptions::default() };
         match template {
             Some(Made::Hash(template)) => options.tables.push(("table".to_owned(), template)),
             Some(Made::Trie(trie)) => options.tries.push(("table".to_owned(), trie)),
             None => {}
         }
-        let engine = Engine::of_module(module, func, &options).expect("compiled");
-        let mut maps = Maps::default();
-        let spec = MapSpec { kind, key_size, value_size: VALUE as u32, max_entries: ENTRIES, flags: 0 };
+        let engine = NativeEngine::of_module(module, func, &options).expect("compiled");
+        let mut maps = MapSet::default();
+        let spec = MapConfig { kind, key_size, value_size: VALUE as u32, max_entries: ENTRIES, flags: 0 };
         let id = maps.add(spec, 1).expect("room");
-        Pair { engine, batch: Batch::new(8).expect("memory"), maps, id, key_size: key_size as usize }
+        Pair { engine, batch: PacketBatch::new(8).expect("memory"), maps, id, key_size: key_size as usize }
     }
 
-    fn table(&mut self) -> &mut millstream_native::Map {
+    fn table(&mut self) -> &mut millstream_native::NativeMap {
         self.engine.map("table").expect("there")
     }
 
@@ -160,13 +160,13 @@ const SCHEDULES: [&str; 8] = [
 
 /// By each schedule, hash tables and tries by each template.
 fn check(kind: MapKind, key_size: u32, most: usize) {
-    let keys = [Template::OpenKeys, Template::RobinHoodKeys, Template::CuckooKeys];
+    let keys = [HashTemplate::OpenKeys, HashTemplate::RobinHoodKeys, HashTemplate::CuckooKeys];
     let templates: Vec<Option<Made>> = match kind {
         MapKind::Hash | MapKind::PercpuHash | MapKind::LruHash => {
-            let all = Template::ALL.into_iter().filter(|template| key_size <= 4 || !keys.contains(template));
+            let all = HashTemplate::ALL.into_iter().filter(|template| key_size <= 4 || !keys.contains(template));
             all.map(|template| Some(Made::Hash(template))).collect()
         }
-        MapKind::LpmTrie => [Trie::Multibit, Trie::Packed, Trie::Lengths, Trie::List]
+        MapKind::LpmTrie => [LpmTemplate::Multibit, LpmTemplate::Packed, LpmTemplate::Lengths, LpmTemplate::List]
             .map(|trie| Some(Made::Trie(trie)))
             .to_vec(),
         _ => vec![None],
@@ -212,20 +212,20 @@ fn hash_tables_with_keys_of_all_sizes() {
 #[test]
 fn a_template_is_for_a_table_of_its_kind_that_is_there() {
     let (module, func) = program(MapKind::LpmTrie, 8);
-    let tables = vec![("table".to_owned(), Template::Cuckoo)];
-    let made = Engine::of_module(module, func, &Options { tables, ..Options::default() });
+    let tables = vec![("table".to_owned(), HashTemplate::Cuckoo)];
+    let made = NativeEngine::of_module(module, func, &NativeOptions { tables, ..NativeOptions::default() });
     assert!(made.err().expect("a trie").to_string().contains("no hash table \"table\""));
     let (module, func) = program(MapKind::LpmTrie, 8);
-    let schedule = Schedule { fetch: Fetch::Tables(vec!["tabel".to_owned()]), ..Schedule::default() };
-    let made = Engine::of_module(module, func, &Options { schedule, ..Options::default() });
+    let schedule = Schedule { fetch: PrefetchPolicy::Tables(vec!["tabel".to_owned()]), ..Schedule::default() };
+    let made = NativeEngine::of_module(module, func, &NativeOptions { schedule, ..NativeOptions::default() });
     assert!(made.err().expect("no such table").to_string().contains("did you mean \"table\"?"));
     let (module, func) = program(MapKind::Hash, 8);
-    let tries = vec![("table".to_owned(), Trie::Packed)];
-    let made = Engine::of_module(module, func, &Options { tries, ..Options::default() });
+    let tries = vec![("table".to_owned(), LpmTemplate::Packed)];
+    let made = NativeEngine::of_module(module, func, &NativeOptions { tries, ..NativeOptions::default() });
     assert!(made.err().expect("a hash table").to_string().contains("no trie \"table\""));
     let (module, func) = program(MapKind::Hash, 5);
-    let tables = vec![("table".to_owned(), Template::CuckooKeys)];
-    let made = Engine::of_module(module, func, &Options { tables, ..Options::default() });
+    let tables = vec![("table".to_owned(), HashTemplate::CuckooKeys)];
+    let made = NativeEngine::of_module(module, func, &NativeOptions { tables, ..NativeOptions::default() });
     let refused = made.err().expect("five bytes").to_string();
     assert!(refused.contains("keys of 5 bytes") && refused.contains("`cuckoo` has hashes"), "{refused}");
     assert!(refused.contains("`cuckoo-slots` neither"), "{refused}");

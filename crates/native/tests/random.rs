@@ -1,10 +1,10 @@
 //! Random functions do the same in native code as in the IR's interpreter: result, memory, map.
 
-use millstream_interp::Machine;
-use millstream_interp::ir::Interpreter;
-use millstream_ir::random::{self, ENTRIES, MEMORY, Random, VALUE};
+use millstream_interp::MachineState;
+use millstream_interp::ir::IrInterpreter;
+use millstream_ir::random::{self, ENTRIES, MEMORY, SeededRng, VALUE};
 use millstream_ir::{Func, Function, Linkage, Map, MemFlags, Module, Op, Prov, Size, Type};
-use millstream_native::{Batch, Descriptors, Engine, Options};
+use millstream_native::{PacketBatch, LayoutPolicy, NativeEngine, NativeOptions};
 
 /// `BPF_PROG_TYPE_XDP`.
 const XDP: u32 = 6;
@@ -18,8 +18,8 @@ fn value(entry: u32) -> Vec<u8> {
 type Outcome = (u64, Vec<u8>, Vec<Vec<u8>>);
 
 fn interpreted(module: &Module, args: [u64; 2]) -> Outcome {
-    let mut machine = Machine::default();
-    let interpreter = Interpreter::new(module, &mut machine);
+    let mut machine = MachineState::default();
+    let interpreter = IrInterpreter::new(module, &mut machine);
     let map = interpreter.map(Map::from_u32(0)).expect("an array");
     for i in 0..ENTRIES {
         machine.maps.set(map, &i.to_le_bytes(), &value(i), 0).expect("room");
@@ -51,14 +51,14 @@ fn with_caller(mut module: Module, args: [u64; 2]) -> (Module, Func) {
     (module, caller)
 }
 
-fn native(module: &Module, args: [u64; 2], options: &Options) -> Outcome {
+fn native(module: &Module, args: [u64; 2], options: &NativeOptions) -> Outcome {
     let (module, caller) = with_caller(module.clone(), args);
-    let mut engine = Engine::of_module(module, caller, options).expect("compiled");
+    let mut engine = NativeEngine::of_module(module, caller, options).expect("compiled");
     let map = engine.maps().next().expect("an array");
     for i in 0..ENTRIES {
         assert_eq!(map.update(&i.to_le_bytes(), &value(i), 0, None), 0);
     }
-    let mut batch = Batch::new(2).expect("memory");
+    let mut batch = PacketBatch::new(2).expect("memory");
     let mut frame: Vec<u8> = (0..MEMORY as u8).collect();
     frame.resize(MEMORY as usize + 8, 0);
     assert!(batch.push(&frame, 1));
@@ -73,15 +73,15 @@ fn native(module: &Module, args: [u64; 2], options: &Options) -> Outcome {
 #[test]
 fn random_functions_agree_with_the_interpreter() {
     for seed in 0..FUNCTIONS {
-        let mut random = Random::new(seed);
+        let mut random = SeededRng::new(seed);
         let choices = random.bytes(400);
         let module = random::module(&choices);
-        let args = [random.corner(), random.corner()];
+        let args = [random.boundary_biased_word(), random.boundary_biased_word()];
         let expected = interpreted(&module, args);
         for (passes, llvm_passes) in [(false, "default<O0>"), (false, "default<O2>"), (true, "default<O2>")] {
-            let descriptors = Descriptors::Shuffled(seed);
+            let descriptors = LayoutPolicy::Shuffled(seed);
             let options =
-                Options { passes, llvm_passes: llvm_passes.into(), descriptors, ..Options::default() };
+                NativeOptions { passes, llvm_passes: llvm_passes.into(), descriptors, ..NativeOptions::default() };
             let found = native(&module, args, &options);
             assert_eq!(found, expected, "seed {seed}, passes {passes}, {llvm_passes}\n{module}");
         }

@@ -3,10 +3,10 @@
 
 use millstream_interp::MapKind;
 use millstream_ir::{
-    AluOp, Block, BlockCall, Cond, Func, Function, Linkage, MapDecl, MemFlags, Module, Op, Piece, Prov, Size,
+    AluOp, Block, BlockCall, Cond, Func, Function, Linkage, MapDecl, MemFlags, Module, Op, KeyPiece, Prov, Size,
     Type, Value, Width,
 };
-use millstream_native::{Batch, Engine, Options};
+use millstream_native::{PacketBatch, NativeEngine, NativeOptions};
 use millstream_programs::rng::Rng;
 
 /// `BPF_PROG_TYPE_XDP`.
@@ -67,7 +67,7 @@ fn program(kind: MapKind) -> (Module, Func) {
         let hash = w.alu(AluOp::Mul, key, ODD[row as usize] as i64);
         let place = w.alu(AluOp::Rsh, hash, i64::from(64 - BITS));
         let place = w.alu(AluOp::Add, place, i64::from(row << BITS));
-        let piece = [Piece { offset: 0, size: Size::W }].into_iter().collect();
+        let piece = [KeyPiece { offset: 0, size: Size::W }].into_iter().collect();
         let look = Op::MapLookup { map, key: piece };
         let counter = w.value(look, &[place], Type::Ptr(Prov::MapValueOrNull(map)));
         let (there, on) = (w.func.add_block(), w.func.add_block());
@@ -108,14 +108,14 @@ fn rows_of_an_objects_sketch_are_fetched_ahead_and_count_the_same() {
         ] {
             let (module, func) = program(kind);
             let schedule = schedule.parse().expect("a schedule");
-            let options = Options { schedule, keep_text: true, ..Options::default() };
-            let mut engine = Engine::of_module(module, func, &options).expect("compiled");
+            let options = NativeOptions { schedule, keep_text: true, ..NativeOptions::default() };
+            let mut engine = NativeEngine::of_module(module, func, &options).expect("compiled");
             let table = &engine.schedule.tables[0];
             assert_eq!((table.table.as_str(), table.fetched), ("sketch", fetched), "{}", table.why);
             let text = &engine.texts.as_ref().expect("kept").before;
             let fetches = text.matches("call void @ahead0x1(").count();
             assert_eq!(fetches, if fetched { ROWS as usize } else { 0 }, "one a row");
-            let mut batch = Batch::new(64).expect("memory");
+            let mut batch = PacketBatch::new(64).expect("memory");
             for keys in keys.chunks(64) {
                 batch.clear();
                 for key in keys {

@@ -5,7 +5,7 @@ use millstream_ir::{
     AluOp, BlockCall, Cond, Func, Function, Linkage, MapDecl, MemFlags, Module, Op, Prov, Size, SlotData,
     Type, Width,
 };
-use millstream_native::{Batch, Engine, Options};
+use millstream_native::{PacketBatch, NativeEngine, NativeOptions};
 use millstream_programs::rng::Rng;
 
 /// `BPF_PROG_TYPE_XDP`.
@@ -96,9 +96,9 @@ fn keys_in_pieces_are_found_whoever_sees_them() {
         let turned = rng.below(u64::from(key_size)) as usize;
         let (module, func) = program(key_size, &stores(&mut rng, key_size), turned as i32);
         for passes in [false, true] {
-            let options = Options { passes, ..Options::default() };
-            let mut engine = Engine::of_module(module.clone(), func, &options).expect("compiled");
-            let mut batch = Batch::new(ENTRIES as usize).expect("memory");
+            let options = NativeOptions { passes, ..NativeOptions::default() };
+            let mut engine = NativeEngine::of_module(module.clone(), func, &options).expect("compiled");
+            let mut batch = PacketBatch::new(ENTRIES as usize).expect("memory");
             let table = engine.map("table").expect("there");
             for entry in 0..ENTRIES {
                 let mut frame: Vec<u8> = (0..64).map(|_| rng.below(256) as u8).collect();

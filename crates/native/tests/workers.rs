@@ -6,20 +6,20 @@ use std::sync::Mutex;
 
 use millstream_interp::MapKind;
 use millstream_ir::{
-    AluOp, AtomicOp, Block, BlockCall, Cond, Func, Function, Layout, Linkage, Map, MapDecl, MemFlags, Module,
-    Op, Piece, Prov, Size, Type, Value, Width,
+    AluOp, AtomicOp, Block, BlockCall, Cond, Func, Function, KeyLayout, Linkage, Map, MapDecl, MemFlags, Module,
+    Op, KeyPiece, Prov, Size, Type, Value, Width,
 };
-use millstream_native::io::floor::Floor;
+use millstream_native::io::safepoint::Safepoint;
 use millstream_native::io::steer::{flow_hash, worker_of};
-use millstream_native::io::{Crew, Plan, Ran, Reason, Replay, Sink, run_by};
-use millstream_native::{Arrival, Engine, Options, Template, Trie};
-use millstream_programs::packet::Frame;
+use millstream_native::io::{WorkerHooks, RunConfig, RunStats, DropReason, ReplaySource, PacketSink, run_by};
+use millstream_native::{ArrivalMetadata, NativeEngine, NativeOptions, HashTemplate, LpmTemplate};
+use millstream_programs::packet::EthernetFrame;
 use millstream_programs::rng::Rng;
 
 /// `BPF_PROG_TYPE_XDP`.
 const XDP: u32 = 6;
 const WORKERS: u32 = 4;
-const PLAN: Plan = Plan { batch: 32, ingress: 1 };
+const PLAN: RunConfig = RunConfig { batch: 32, ingress: 1 };
 /// Factor from a key to its value.
 const FACTOR: i64 = 0x9e37_79b9;
 /// Offsets in a packet of its key, and of the operation on it.
@@ -90,8 +90,8 @@ fn program(kind: MapKind, entries: u32) -> (Module, Func) {
     let factor = w.int(FACTOR);
     let value = w.value(Op::Alu { op: AluOp::Mul, width: Width::W64 }, &[key, factor], Type::I64);
     let bits = w.int(32);
-    let piece = |offset, size| Piece { offset, size };
-    let (layout, keys): (Layout, &[Value]) = match kind {
+    let piece = |offset, size| KeyPiece { offset, size };
+    let (layout, keys): (KeyLayout, &[Value]) = match kind {
         MapKind::LpmTrie => ([piece(0, Size::W), piece(4, Size::W)].into_iter().collect(), &[bits, key]),
         _ => ([piece(0, Size::W)].into_iter().collect(), &[key]),
     };
@@ -146,7 +146,7 @@ fn frames(count: usize, keys: u64, even: bool) -> Vec<Vec<u8>> {
     let mut rng = Rng::new(11);
     let frame = |_| {
         let (src, dst) = (0x0a00_0000 + rng.below(64) as u32, 0xc000_0200 + rng.below(4) as u32);
-        let mut frame = Frame { src: src.into(), dst: dst.into(), ..Frame::default() }.to_bytes();
+        let mut frame = EthernetFrame { src: src.into(), dst: dst.into(), ..EthernetFrame::default() }.to_bytes();
         let key = rng.below(keys) as u32 | u32::from(!even);
         let least = if key.is_multiple_of(2) { TAKE + 1 } else { PUT };
         frame[KEY as usize..][..4].copy_from_slice(&key.to_le_bytes());
@@ -160,22 +160,22 @@ fn frames(count: usize, keys: u64, even: bool) -> Vec<Vec<u8>> {
 #[derive(Default)]
 struct Noted(Vec<u64>);
 
-impl Sink for Noted {
-    fn send(&mut self, _: &[u8], (origin, _): (u64, Arrival), _: u32) -> io::Result<()> {
+impl PacketSink for Noted {
+    fn send(&mut self, _: &[u8], (origin, _): (u64, ArrivalMetadata), _: u32) -> io::Result<()> {
         self.0.push(origin);
         Ok(())
     }
 }
 
-fn run(engine: &mut Engine, frames: &[Vec<u8>], count: u64, sink: &mut Noted) -> Ran {
+fn run(engine: &mut NativeEngine, frames: &[Vec<u8>], count: u64, sink: &mut Noted) -> RunStats {
     let order: Vec<u32> = (0..frames.len() as u32).collect();
     let began = Mutex::new(Vec::new());
     let enter = |worker| {
         began.lock().expect("nobody panics").push(worker);
         Ok(())
     };
-    let source = Replay { frames, order: &order, count, stream: None };
-    let ran = run_by(engine, &source, sink, PLAN, &Crew { enter: &enter }, None).expect("run");
+    let source = ReplaySource { frames, order: &order, count, stream: None };
+    let ran = run_by(engine, &source, sink, PLAN, &WorkerHooks { enter: &enter }, None).expect("run");
     let mut began = began.into_inner().expect("nobody panics");
     began.sort_unstable();
     assert_eq!(began, (0..engine.workers()).collect::<Vec<_>>());
@@ -183,24 +183,24 @@ fn run(engine: &mut Engine, frames: &[Vec<u8>], count: u64, sink: &mut Noted) ->
 }
 
 /// An engine for the program; a trie has the list template.
-fn engine(kind: MapKind, entries: u32, template: Template) -> Engine {
+fn engine(kind: MapKind, entries: u32, template: HashTemplate) -> NativeEngine {
     let (module, func) = program(kind, entries);
-    let mut options = Options { workers: WORKERS, ..Options::default() };
+    let mut options = NativeOptions { workers: WORKERS, ..NativeOptions::default() };
     match kind {
-        MapKind::LpmTrie => options.tries.push(("table".into(), Trie::List)),
+        MapKind::LpmTrie => options.tries.push(("table".into(), LpmTemplate::List)),
         _ => options.tables.push(("table".into(), template)),
     }
-    Engine::of_module(module, func, &options).expect("compiled")
+    NativeEngine::of_module(module, func, &options).expect("compiled")
 }
 
-fn words(engine: &mut Engine, map: &str) -> Vec<u64> {
+fn words(engine: &mut NativeEngine, map: &str) -> Vec<u64> {
     let value = engine.map(map).expect("there").get(&[0; 4]).expect("an array");
     value.chunks(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes"))).collect()
 }
 
 #[test]
 fn packets_are_run_once_each_and_in_the_order_of_their_flows() {
-    let mut engine = engine(MapKind::Hash, 64, Template::Open);
+    let mut engine = engine(MapKind::Hash, 64, HashTemplate::Open);
     let frames = frames(4096, 64, false);
     let mut noted = Noted::default();
     let ran = run(&mut engine, &frames, 50_000, &mut noted);
@@ -223,18 +223,18 @@ fn tables_that_all_change_at_once_are_whole_to_each() {
     // Entries move whenever a neighbour comes or goes. Few entries that evict each other, so that slots are
     // soon reused.
     for (kind, entries, keys, template) in [
-        (MapKind::Hash, 512, 512, Template::Open),
-        (MapKind::Hash, 448, 448, Template::RobinHood),
-        (MapKind::LruHash, 32, 256, Template::Open),
-        (MapKind::Hash, 1638, 1638, Template::Cuckoo),
-        (MapKind::Hash, 448, 448, Template::RobinHoodKeys),
-        (MapKind::LruHash, 32, 256, Template::OpenKeys),
-        (MapKind::Hash, 1638, 1638, Template::CuckooKeys),
-        (MapKind::Hash, 512, 512, Template::OpenSlots),
-        (MapKind::Hash, 448, 448, Template::RobinHoodSlots),
-        (MapKind::LruHash, 32, 256, Template::RobinHoodSlots),
-        (MapKind::Hash, 1638, 1638, Template::CuckooSlots),
-        (MapKind::LpmTrie, 40, 40, Template::Open),
+        (MapKind::Hash, 512, 512, HashTemplate::Open),
+        (MapKind::Hash, 448, 448, HashTemplate::RobinHood),
+        (MapKind::LruHash, 32, 256, HashTemplate::Open),
+        (MapKind::Hash, 1638, 1638, HashTemplate::Cuckoo),
+        (MapKind::Hash, 448, 448, HashTemplate::RobinHoodKeys),
+        (MapKind::LruHash, 32, 256, HashTemplate::OpenKeys),
+        (MapKind::Hash, 1638, 1638, HashTemplate::CuckooKeys),
+        (MapKind::Hash, 512, 512, HashTemplate::OpenSlots),
+        (MapKind::Hash, 448, 448, HashTemplate::RobinHoodSlots),
+        (MapKind::LruHash, 32, 256, HashTemplate::RobinHoodSlots),
+        (MapKind::Hash, 1638, 1638, HashTemplate::CuckooSlots),
+        (MapKind::LpmTrie, 40, 40, HashTemplate::Open),
     ] {
         let mut engine = engine(kind, entries, template);
         let even = kind != MapKind::LruHash;
@@ -246,7 +246,7 @@ fn tables_that_all_change_at_once_are_whole_to_each() {
         }
         let frames = frames(8192, keys, even);
         let ran = run(&mut engine, &frames, 1_500_000, &mut Noted::default());
-        let aborted = ran.account.dropped[Reason::Aborted as usize];
+        let aborted = ran.account.dropped[DropReason::Aborted as usize];
         assert_eq!(aborted, 0, "{kind:?}, {template:?}: not found, or with a value of another key");
         assert!(ran.account.adds_up());
         assert_eq!(words(&mut engine, "all"), [1_500_000]);
@@ -284,14 +284,14 @@ fn comparing() -> (Module, Func) {
 #[test]
 fn what_is_changed_beside_workers_is_changed_between_their_batches() {
     let (module, func) = comparing();
-    let options = Options { workers: WORKERS, ..Options::default() };
-    let mut engine = Engine::of_module(module, func, &options).expect("compiled");
+    let options = NativeOptions { workers: WORKERS, ..NativeOptions::default() };
+    let mut engine = NativeEngine::of_module(module, func, &options).expect("compiled");
     let frames = frames(4096, 64, false);
     let order: Vec<u32> = (0..frames.len() as u32).collect();
-    let source = Replay { frames: &frames, order: &order, count: u64::MAX, stream: None };
+    let source = ReplaySource { frames: &frames, order: &order, count: u64::MAX, stream: None };
     let (mut changes, mut received) = (0u64, 0);
     // Until all workers have had thousands of batches since the first change.
-    let mut attend = |floor: &Floor<'_>| {
+    let mut attend = |floor: &Safepoint<'_>| {
         while !floor.is_over() {
             let board = floor.with(|engine| {
                 changes += 1;
@@ -300,7 +300,7 @@ fn what_is_changed_beside_workers_is_changed_between_their_batches() {
                         engine.map(map).expect("there").update(&[0; 4], &changes.to_le_bytes(), 0, None);
                     assert_eq!(set, 0);
                 }
-                engine.board().clone()
+                engine.stats().clone()
             });
             let least = board
                 .map_or(0, |b| b.workers().iter().map(|(account, _)| account.received).min().unwrap_or(0));
@@ -310,13 +310,13 @@ fn what_is_changed_beside_workers_is_changed_between_their_batches() {
             }
         }
     };
-    let crew = Crew { enter: &|_| Ok(()) };
+    let crew = WorkerHooks { enter: &|_| Ok(()) };
     let mut sink = Noted::default();
     let ran = run_by(&mut engine, &source, &mut sink, PLAN, &crew, Some(&mut attend)).expect("run");
     assert!(received > 100_000 && changes > 200, "{received} packets, {changes} changes");
-    assert_eq!(ran.account.dropped[Reason::Aborted as usize], 0, "half of a change was seen");
+    assert_eq!(ran.account.dropped[DropReason::Aborted as usize], 0, "half of a change was seen");
     assert!(ran.account.adds_up());
-    let shown = engine.board().workers().iter().map(|(account, _)| account.received).sum::<u64>();
+    let shown = engine.stats().workers().iter().map(|(account, _)| account.received).sum::<u64>();
     assert_eq!(shown, ran.account.received, "the board is exact behind the last batch");
     assert_eq!(words(&mut engine, "first"), [changes]);
 }

@@ -40,7 +40,7 @@ const RELA: usize = 24;
 
 /// A section.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Section {
+pub(crate) struct ElfSection {
     pub(crate) name: String,
     name_offset: u32,
     pub(crate) kind: u32,
@@ -56,7 +56,7 @@ pub(crate) struct Section {
     pub(crate) deleted: bool,
 }
 
-impl Section {
+impl ElfSection {
     /// Returns true if it holds instructions. As for libbpf, a section that has a meaning by its name has no
     /// other, whatever its flags.
     pub(crate) fn is_code(&self) -> bool {
@@ -87,7 +87,7 @@ impl Section {
 
 /// A symbol.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Symbol {
+pub(crate) struct ElfSymbol {
     pub(crate) name: String,
     name_offset: u32,
     info: u8,
@@ -99,7 +99,7 @@ pub(crate) struct Symbol {
     pub(crate) deleted: bool,
 }
 
-impl Symbol {
+impl ElfSymbol {
     pub(crate) fn kind(&self) -> u8 {
         self.info & 0xf
     }
@@ -125,7 +125,7 @@ impl Symbol {
 
 /// A relocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Relocation {
+pub(crate) struct ElfRelocation {
     pub(crate) offset: u64,
     pub(crate) symbol: usize,
     pub(crate) kind: u32,
@@ -137,19 +137,19 @@ pub(crate) struct Relocation {
 pub(crate) struct Elf {
     header: Vec<u8>,
     names: usize,
-    pub(crate) sections: Vec<Section>,
-    pub(crate) symbols: Vec<Symbol>,
+    pub(crate) sections: Vec<ElfSection>,
+    pub(crate) symbols: Vec<ElfSymbol>,
     symbol_table: usize,
 }
 
 /// Bytes with a place for messages; reads outside are errors.
 #[derive(Clone, Copy)]
-struct Bytes<'a> {
+struct ElfBytes<'a> {
     data: &'a [u8],
     part: ElfPart,
 }
 
-impl<'a> Bytes<'a> {
+impl<'a> ElfBytes<'a> {
     fn array<const N: usize>(&self, at: usize) -> Result<[u8; N], ObjectError> {
         let bytes = at.checked_add(N).and_then(|end| self.data.get(at..end));
         let bytes = bytes.and_then(|b| b.try_into().ok());
@@ -176,7 +176,7 @@ fn string(table: &[u8], offset: u32) -> String {
 
 impl Elf {
     pub(crate) fn parse(file: &[u8]) -> Result<Elf, ObjectError> {
-        let head = Bytes { data: file, part: ElfPart::Header };
+        let head = ElfBytes { data: file, part: ElfPart::Header };
         check_header(&head)?;
         let mut elf = Elf { header: file[..HEADER].to_vec(), ..Elf::default() };
         let (table, entry, count) = (head.u64(40)?, head.u16(58)?, head.u16(60)?);
@@ -259,10 +259,10 @@ impl Elf {
     }
 
     /// The relocations in a section of relocations.
-    pub(crate) fn relocations(&self, section: usize) -> Result<Vec<Relocation>, ObjectError> {
+    pub(crate) fn relocations(&self, section: usize) -> Result<Vec<ElfRelocation>, ObjectError> {
         let s = &self.sections[section];
         let (size, part) = if s.kind == SHT_RELA { (RELA, true) } else { (REL, false) };
-        let bytes = Bytes { data: &s.data, part: ElfPart::Section(section) };
+        let bytes = ElfBytes { data: &s.data, part: ElfPart::Section(section) };
         if !s.data.len().is_multiple_of(size) {
             return Err(ObjectError::BadSection {
                 section: s.name.clone(),
@@ -281,13 +281,13 @@ impl Elf {
                     });
                 }
                 let addend = if part { bytes.u64(at + 16)? as i64 } else { 0 };
-                Ok(Relocation { offset: bytes.u64(at)?, symbol, kind: info as u32, addend })
+                Ok(ElfRelocation { offset: bytes.u64(at)?, symbol, kind: info as u32, addend })
             })
             .collect()
     }
 
     /// Sets a section's relocations, in the form without addends where there are none.
-    pub(crate) fn set_relocations(&mut self, section: usize, relocs: &[Relocation]) {
+    pub(crate) fn set_relocations(&mut self, section: usize, relocs: &[ElfRelocation]) {
         let addends = relocs.iter().any(|r| r.addend != 0);
         let size = if addends { RELA } else { REL };
         let mut data = Vec::with_capacity(relocs.len() * size);
@@ -314,7 +314,7 @@ impl Elf {
         names.extend(name.as_bytes());
         names.push(0);
         table.set_data(names);
-        self.sections.push(Section {
+        self.sections.push(ElfSection {
             name,
             name_offset,
             kind: SHT_REL,
@@ -322,7 +322,7 @@ impl Elf {
             link: self.symbol_table as u32,
             info: target as u32,
             align: 8,
-            ..Section::default()
+            ..ElfSection::default()
         });
         Ok(self.sections.len() - 1)
     }
@@ -330,22 +330,22 @@ impl Elf {
     /// The symbol that stands for a section; made if there is none. Numbers of symbols stay valid: a new one is put
     /// last here, and among the local ones when written.
     pub(crate) fn section_symbol(&mut self, section: usize) -> usize {
-        let found = |s: &Symbol| s.kind() == STT_SECTION && s.section() == Some(section) && !s.deleted;
+        let found = |s: &ElfSymbol| s.kind() == STT_SECTION && s.section() == Some(section) && !s.deleted;
         if let Some(n) = self.symbols.iter().position(found) {
             return n;
         }
-        self.symbols.push(Symbol {
+        self.symbols.push(ElfSymbol {
             name: self.sections[section].name.clone(),
             info: STB_LOCAL << 4 | STT_SECTION,
             shndx: section as u16,
-            ..Symbol::default()
+            ..ElfSymbol::default()
         });
         self.symbols.len() - 1
     }
 
     /// The file. Relocations of sections and symbols that are deleted must have been deleted too.
     pub(crate) fn write(&self) -> Result<Vec<u8>, ObjectError> {
-        let mut out = Writer::new(self);
+        let mut out = ElfWriter::new(self);
         let mut sections = self.sections.clone();
         out.write_symbols(&mut sections);
         out.renumber_relocations(&mut sections)?;
@@ -361,7 +361,7 @@ fn limited(name: String, budget: &mut usize) -> Result<String, ObjectError> {
     Ok(name)
 }
 
-fn check_header(head: &Bytes<'_>) -> Result<(), ObjectError> {
+fn check_header(head: &ElfBytes<'_>) -> Result<(), ObjectError> {
     if !head.data.starts_with(b"\x7fELF") {
         return Err(ObjectError::NotElf);
     }
@@ -380,11 +380,11 @@ fn check_header(head: &Bytes<'_>) -> Result<(), ObjectError> {
     }
 }
 
-fn read_section(file: &[u8], table: u64, n: usize) -> Result<Section, ObjectError> {
-    let bytes = Bytes { data: file, part: ElfPart::SectionTable };
+fn read_section(file: &[u8], table: u64, n: usize) -> Result<ElfSection, ObjectError> {
+    let bytes = ElfBytes { data: file, part: ElfPart::SectionTable };
     let outside = ObjectError::BadElf("its table of sections lies outside the file");
     let at = usize::try_from(table).ok().and_then(|t| t.checked_add(n * SECTION_HEADER)).ok_or(outside)?;
-    let mut s = Section {
+    let mut s = ElfSection {
         name_offset: bytes.u32(at)?,
         kind: bytes.u32(at + 4)?,
         flags: bytes.u64(at + 8)?,
@@ -394,7 +394,7 @@ fn read_section(file: &[u8], table: u64, n: usize) -> Result<Section, ObjectErro
         info: bytes.u32(at + 44)?,
         align: bytes.u64(at + 48)?,
         entry_size: bytes.u64(at + 56)?,
-        ..Section::default()
+        ..ElfSection::default()
     };
     if s.kind != SHT_NOBITS && s.kind != 0 {
         let offset = bytes.u64(at + 24)?;
@@ -406,11 +406,11 @@ fn read_section(file: &[u8], table: u64, n: usize) -> Result<Section, ObjectErro
     Ok(s)
 }
 
-fn read_symbol(table: &[u8], n: usize) -> Result<Symbol, ObjectError> {
-    let bytes = Bytes { data: table, part: ElfPart::Symbols };
+fn read_symbol(table: &[u8], n: usize) -> Result<ElfSymbol, ObjectError> {
+    let bytes = ElfBytes { data: table, part: ElfPart::Symbols };
     let at = n * SYMBOL;
     let [info, other] = bytes.array(at + 4)?;
-    Ok(Symbol {
+    Ok(ElfSymbol {
         name: String::new(),
         name_offset: bytes.u32(at)?,
         info,
@@ -423,7 +423,7 @@ fn read_symbol(table: &[u8], n: usize) -> Result<Symbol, ObjectError> {
 }
 
 /// Renumbers and lays out.
-struct Writer<'a> {
+struct ElfWriter<'a> {
     elf: &'a Elf,
     /// New number of each section that stays.
     section_numbers: Vec<Option<u16>>,
@@ -431,8 +431,8 @@ struct Writer<'a> {
     symbol_numbers: Vec<Option<u32>>,
 }
 
-impl<'a> Writer<'a> {
-    fn new(elf: &'a Elf) -> Writer<'a> {
+impl<'a> ElfWriter<'a> {
+    fn new(elf: &'a Elf) -> ElfWriter<'a> {
         let mut next = 0u16;
         let section_numbers = elf.sections.iter().map(|s| {
             (!s.deleted).then(|| {
@@ -440,7 +440,7 @@ impl<'a> Writer<'a> {
                 next - 1
             })
         });
-        Writer {
+        ElfWriter {
             elf,
             section_numbers: section_numbers.collect(),
             symbol_numbers: vec![None; elf.symbols.len()],
@@ -448,12 +448,12 @@ impl<'a> Writer<'a> {
     }
 
     /// Local symbols come first, as the format demands; otherwise order is kept.
-    fn write_symbols(&mut self, sections: &mut [Section]) {
+    fn write_symbols(&mut self, sections: &mut [ElfSection]) {
         if self.elf.symbols.is_empty() {
             return;
         }
-        let stays = |s: &Symbol| !s.deleted && s.section().is_none_or(|n| self.section_numbers[n].is_some());
-        let local = |s: &Symbol| s.binding() == STB_LOCAL;
+        let stays = |s: &ElfSymbol| !s.deleted && s.section().is_none_or(|n| self.section_numbers[n].is_some());
+        let local = |s: &ElfSymbol| s.binding() == STB_LOCAL;
         let all = self.elf.symbols.iter().enumerate().filter(|(_, s)| stays(s));
         let (locals, others): (Vec<_>, Vec<_>) = all.partition(|(_, s)| local(s));
         let mut data = Vec::new();
@@ -471,7 +471,7 @@ impl<'a> Writer<'a> {
         table.info = locals.len() as u32;
     }
 
-    fn renumber_relocations(&self, sections: &mut [Section]) -> Result<(), ObjectError> {
+    fn renumber_relocations(&self, sections: &mut [ElfSection]) -> Result<(), ObjectError> {
         for s in sections.iter_mut().filter(|s| s.is_relocations() && !s.deleted) {
             let size = if s.kind == SHT_RELA { RELA } else { REL };
             for r in s.data.chunks_exact_mut(size) {
@@ -489,7 +489,7 @@ impl<'a> Writer<'a> {
         self.section_numbers.get(section as usize).copied().flatten().map_or(0, u32::from)
     }
 
-    fn finish(&self, sections: &[Section]) -> Result<Vec<u8>, ObjectError> {
+    fn finish(&self, sections: &[ElfSection]) -> Result<Vec<u8>, ObjectError> {
         let mut out = self.elf.header.clone();
         let mut headers = Vec::new();
         for s in sections.iter().filter(|s| !s.deleted) {

@@ -1,14 +1,14 @@
 //! State of an object's file, kept for writing it back.
 
-use crate::elf::{Elf, Relocation};
+use crate::elf::{Elf, ElfRelocation};
 use crate::model::{ExternId, FuncId, MapId, RelocKind};
-use crate::raw_form::Origin;
+use crate::raw_form::RawSourceFiles;
 use millstream_btf::{StrOff, StrangeCore};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The file and where in it the described things are.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Image {
+pub(crate) struct ObjectImage {
     pub(crate) elf: Elf,
     /// Section number of each function.
     pub(crate) function_sections: Vec<usize>,
@@ -17,7 +17,7 @@ pub(crate) struct Image {
     /// Section number of each map and its offset in it; settings have no section.
     pub(crate) map_places: Vec<Option<(usize, u64)>>,
     /// Form in the file of each reference of its instructions.
-    pub(crate) forms: FxHashMap<RelocKind, Form>,
+    pub(crate) forms: FxHashMap<RelocKind, SymbolReference>,
     /// Offsets in the BTF of the names of the sections that `.BTF.ext` has records of.
     pub(crate) ext_names: FxHashMap<String, StrOff>,
     /// The start of each function in its section as read, by section and slot.
@@ -29,7 +29,7 @@ pub(crate) struct Image {
     /// The map of each undefined symbol that is one.
     pub(crate) extern_maps: FxHashMap<usize, MapId>,
     /// Relocations of functions that are left as they are, by function; offsets are in bytes from its start.
-    pub(crate) kept_relocs: FxHashMap<FuncId, Vec<Relocation>>,
+    pub(crate) kept_relocs: FxHashMap<FuncId, Vec<ElfRelocation>>,
     /// CO-RE relocations of kinds that are not known, by function and instruction, as the file has them.
     pub(crate) strange_cores: Vec<(FuncId, u32, StrangeCore)>,
     /// Sections of instructions that have no known function, by name, and why.
@@ -39,12 +39,12 @@ pub(crate) struct Image {
     /// The map that a section of global data is.
     pub(crate) data_maps: FxHashMap<usize, MapId>,
     /// Contents of its raw files, if it was read from such.
-    pub(crate) raw: Option<Box<Origin>>,
+    pub(crate) raw: Option<Box<RawSourceFiles>>,
 }
 
 /// A reference as the file has it: a symbol, and the addend of the instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Form {
+pub(crate) struct SymbolReference {
     pub(crate) symbol: usize,
     pub(crate) immediate: i32,
 }

@@ -9,7 +9,7 @@ use crate::read::relocs::LD_IMM64;
 use rustc_hash::FxHashMap;
 
 /// A reference between functions, to be put in place once all have theirs.
-struct Pending {
+struct PendingReference {
     insn: u32,
     target: FuncId,
 }
@@ -33,7 +33,7 @@ impl Object {
                 }
             }
         }
-        for Pending { insn, target } in pending {
+        for PendingReference { insn, target } in pending {
             let distance = i64::from(starts[&target]) - i64::from(insn) - 1;
             linked.insns[insn as usize].imm = distance as i32; // programs are far shorter than 2^31
         }
@@ -47,7 +47,7 @@ impl Object {
         id: FuncId,
         linked: &mut LinkedProgram,
         starts: &mut FxHashMap<FuncId, u32>,
-        pending: &mut Vec<Pending>,
+        pending: &mut Vec<PendingReference>,
     ) -> Result<Vec<FuncId>, ObjectError> {
         let f = &self.functions[id.index()];
         if f.removed {
@@ -70,7 +70,7 @@ impl Object {
             let insn = start + r.insn;
             match r.kind {
                 RelocKind::Call(target) | RelocKind::FuncAddr(target) => {
-                    pending.push(Pending { insn, target });
+                    pending.push(PendingReference { insn, target });
                     references.push(target);
                 }
                 kind => linked.relocs.push(Reloc { insn, kind }),

@@ -6,7 +6,7 @@
 use crate::kinds::MapType;
 use crate::section::SectionKind;
 use millstream_btf::{Btf, CoreKind, StrOff, TypeId};
-use millstream_isa::Raw;
+use millstream_isa::RawInsn;
 
 macro_rules! index {
     ($(#[$doc:meta])* $name:ident) => {
@@ -46,11 +46,11 @@ pub struct Object {
     /// Contents of the `version` section, a kernel version code that kernels before 5.0 wanted.
     pub kernel_version: Option<u32>,
     /// All functions, by section and then by place in it.
-    pub functions: Vec<Function>,
+    pub functions: Vec<ObjectFunction>,
     /// The entry programs, in the order of their functions.
-    pub programs: Vec<Program>,
+    pub programs: Vec<EntryProgram>,
     /// All maps: legacy ones, BTF-defined ones, then those that hold global data, settings and `struct_ops`.
-    pub maps: Vec<Map>,
+    pub maps: Vec<ObjectMap>,
     /// Objects defined elsewhere: kernel functions and variables, settings.
     pub externs: Vec<Extern>,
     /// The program's types, if the object has `.BTF`.
@@ -59,12 +59,12 @@ pub struct Object {
     pub notes: Vec<String>,
     /// Why nothing of it may be changed, if its types or its records of instructions are not understood.
     pub frozen: Option<String>,
-    pub(crate) image: crate::image::Image,
+    pub(crate) image: crate::image::ObjectImage,
 }
 
 /// An entry program: a function that a loader loads by itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Program {
+pub struct EntryProgram {
     /// Its function.
     pub func: FuncId,
     /// Name of the function.
@@ -88,7 +88,7 @@ pub enum Linkage {
 
 /// A function: instructions and what belongs to them. Instructions are counted in 8-byte slots from its start.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Function {
+pub struct ObjectFunction {
     /// Name of its symbol; `section+offset` if it has none.
     pub name: String,
     /// Name of its section.
@@ -103,7 +103,7 @@ pub struct Function {
     /// True if it is a subprogram and not an entry program.
     pub subprogram: bool,
     /// Its instructions, normalised as described at the top of this crate.
-    pub insns: Vec<Raw>,
+    pub insns: Vec<RawInsn>,
     /// Its relocations, in order of instruction, at most one an instruction.
     pub relocs: Vec<Reloc>,
     /// Its type in the object's BTF, a [`Kind::Func`](millstream_btf::Kind::Func), if `.BTF.ext` says.
@@ -115,13 +115,13 @@ pub struct Function {
     /// True if [`Object::remove_function`](crate::Object::remove_function) has removed it.
     pub removed: bool,
     /// Why it is left as it is, if it is not understood.
-    pub kept: Option<Kept>,
+    pub kept: Option<OpaqueReason>,
 }
 
 /// Why a function is neither changed nor removed: it is written byte for byte as it was read, except for
 /// references to instructions that move.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Kept {
+pub struct OpaqueReason {
     /// Part that is not understood, in words.
     pub reason: String,
     /// True if all references of its instructions are known, so that it can be linked and loaded.
@@ -131,7 +131,7 @@ pub struct Kept {
 /// Why instructions between functions are kept.
 pub(crate) const GAP: &str = "its instructions belong to no function";
 
-impl Function {
+impl ObjectFunction {
     /// Returns true if it is not a function but a gap between functions.
     pub(crate) fn is_gap(&self) -> bool {
         self.kept.as_ref().is_some_and(|kept| kept.reason == GAP)
@@ -209,7 +209,7 @@ impl CoreRelo {
 
 /// A map.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Map {
+pub struct ObjectMap {
     /// Its name: of its variable; for global data, as libbpf names it (`object.rodata`, cut to 15 characters).
     pub name: String,
     /// Name of the section that defines it.
@@ -217,9 +217,9 @@ pub struct Map {
     /// Form of its definition.
     pub origin: MapOrigin,
     /// Parameters of its creation.
-    pub spec: MapSpec,
+    pub spec: MapDefinition,
     /// For a map of maps: what its inner maps are created as.
-    pub inner: Option<MapSpec>,
+    pub inner: Option<MapDefinition>,
     /// For a map of maps or of programs: its initial contents.
     pub initial: Vec<(u32, InitialValue)>,
     /// For global data and settings: the initial value. [`None`] is all zero (`.bss`), and other kinds of maps.
@@ -272,7 +272,7 @@ impl MapOrigin {
 
 /// Parameters of a map's creation. Sizes are in bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct MapSpec {
+pub struct MapDefinition {
     /// The type of map.
     pub map_type: MapType,
     /// Size of a key.
@@ -367,7 +367,7 @@ pub enum ExternKind {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NewFunction {
     /// The instructions.
-    pub insns: Vec<Raw>,
+    pub insns: Vec<RawInsn>,
     /// Their relocations.
     pub relocs: Vec<Reloc>,
     /// Their source lines: strings of the object's BTF. Either none, or one for the first instruction too.
@@ -382,7 +382,7 @@ pub struct NewFunction {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LinkedProgram {
     /// The instructions.
-    pub insns: Vec<Raw>,
+    pub insns: Vec<RawInsn>,
     /// Relocations: none of kind [`RelocKind::Call`] or [`RelocKind::FuncAddr`].
     pub relocs: Vec<Reloc>,
     /// Start of each function, the program's own first, in order of start.

@@ -41,7 +41,7 @@ impl SectionKind {
             None => (true, section),
         };
         let rule = RULES.iter().find(|r| r.fits(name)).or_else(|| old_rule(name));
-        let unknown = Rule { name: "", target: false, program: P::UNSPEC, attach: None, traits: 0 };
+        let unknown = SectionRule { name: "", target: false, program: P::UNSPEC, attach: None, traits: 0 };
         let rule = rule.unwrap_or(&unknown);
         let target = name.get(rule.name.len()..).and_then(|t| t.strip_prefix('/'));
         SectionKind {
@@ -63,7 +63,7 @@ const SLEEPABLE: u8 = 4;
 const FRAGS: u8 = 8;
 
 /// A kind of section.
-struct Rule {
+struct SectionRule {
     name: &'static str,
     /// True if `/` and a target may follow.
     target: bool,
@@ -72,7 +72,7 @@ struct Rule {
     traits: u8,
 }
 
-impl Rule {
+impl SectionRule {
     fn fits(&self, name: &str) -> bool {
         match name.strip_prefix(self.name) {
             Some("") => true,
@@ -82,7 +82,7 @@ impl Rule {
     }
 }
 
-fn old_rule(name: &str) -> Option<&'static Rule> {
+fn old_rule(name: &str) -> Option<&'static SectionRule> {
     RULES.iter().filter(|r| name.starts_with(r.name)).max_by_key(|r| r.name.len())
 }
 
@@ -103,7 +103,7 @@ macro_rules! rules {
     (@attach $a:ident) => { Some(A::$a) };
 }
 
-const RULES: &[Rule] = rules! {
+const RULES: &[SectionRule] = rules! {
     "socket" SOCKET_FILTER;
     "sk_reuseport/migrate" SK_REUSEPORT: SK_REUSEPORT_SELECT_OR_MIGRATE;
     "sk_reuseport" SK_REUSEPORT: SK_REUSEPORT_SELECT;

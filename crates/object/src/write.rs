@@ -5,14 +5,14 @@
 //! functions and data, the section's symbol and an offset for static ones, no relocation for static functions
 //! of the same section.
 
-use crate::elf::{Elf, Relocation, SHT_GROUP, STT_SECTION};
+use crate::elf::{Elf, ElfRelocation, SHT_GROUP, STT_SECTION};
 use crate::error::ObjectError;
-use crate::image::Form;
-use crate::model::{FuncId, Function, Linkage, MapId, Object, RelocKind};
-use crate::read::kept::CodePlace;
+use crate::image::SymbolReference;
+use crate::model::{FuncId, ObjectFunction, Linkage, MapId, Object, RelocKind};
+use crate::read::opaque::CodePlace;
 use crate::read::relocs::{CALL, LD_IMM64, PSEUDO_CALL, R_64_32, R_64_64};
 use millstream_btf::{BtfExt, CoreRelo, FuncInfo, LineInfo, SectionRecords, StrOff, StrangeCore};
-use millstream_isa::Raw;
+use millstream_isa::RawInsn;
 use rustc_hash::FxHashSet;
 
 /// LLVM's table of address-significant symbols, by their numbers, which change.
@@ -26,7 +26,7 @@ impl Object {
         if self.frozen.is_some() {
             return self.image.elf.write();
         }
-        let mut out = Output { object: self, elf: self.image.elf.clone(), starts: self.new_starts() };
+        let mut out = ObjectWriter { object: self, elf: self.image.elf.clone(), starts: self.new_starts() };
         out.delete_stale();
         out.move_symbols();
         out.move_addresses_in_data();
@@ -47,7 +47,7 @@ impl Object {
     /// New start of each function in its section, in slots.
     fn new_starts(&self) -> Vec<u32> {
         let mut at = (usize::MAX, 0);
-        let place = |(section, f): (&usize, &Function)| {
+        let place = |(section, f): (&usize, &ObjectFunction)| {
             if at.0 != *section {
                 at = (*section, 0);
             }
@@ -59,13 +59,13 @@ impl Object {
     }
 }
 
-struct Output<'a> {
+struct ObjectWriter<'a> {
     object: &'a Object,
     elf: Elf,
     starts: Vec<u32>,
 }
 
-impl Output<'_> {
+impl ObjectWriter<'_> {
     /// Marks sections as deleted that state places of instructions or numbers of symbols, and their relocations.
     fn delete_stale(&mut self) {
         let ext = self.elf.find(".BTF.ext");
@@ -146,10 +146,10 @@ impl Output<'_> {
     }
 
     /// A function that is kept: as the file has it, with references that follow what moved.
-    fn kept(&self, id: FuncId, relocs: &mut Vec<Relocation>) -> Vec<Raw> {
+    fn kept(&self, id: FuncId, relocs: &mut Vec<ElfRelocation>) -> Vec<RawInsn> {
         let start = u64::from(self.starts[id.index()] * SLOT);
         let own = self.object.image.kept_relocs.get(&id).into_iter().flatten();
-        relocs.extend(own.map(|r| Relocation { offset: start + r.offset, ..*r }));
+        relocs.extend(own.map(|r| ElfRelocation { offset: start + r.offset, ..*r }));
         let mut insns = self.object.bytes_of(id);
         for r in self.object.code_references(id) {
             let by = self.stretch(r.base, r.target) / r.unit;
@@ -170,7 +170,7 @@ impl Output<'_> {
             }
             if f.kept.is_some() {
                 let insns = self.kept(FuncId(n as u32), &mut relocs);
-                data.extend(insns.into_iter().flat_map(Raw::to_bytes));
+                data.extend(insns.into_iter().flat_map(RawInsn::to_bytes));
                 continue;
             }
             let mut insns = f.insns.clone();
@@ -186,18 +186,18 @@ impl Output<'_> {
                 }
                 if let Some(symbol) = symbol {
                     let kind = if is_call { R_64_32 } else { R_64_64 };
-                    relocs.push(Relocation { offset: u64::from(at * SLOT), symbol, kind, addend: 0 });
+                    relocs.push(ElfRelocation { offset: u64::from(at * SLOT), symbol, kind, addend: 0 });
                 }
             }
-            data.extend(insns.into_iter().flat_map(Raw::to_bytes));
+            data.extend(insns.into_iter().flat_map(RawInsn::to_bytes));
         }
         self.elf.sections[section].set_data(data);
         self.write_relocations(section, &relocs)
     }
 
-    fn write_relocations(&mut self, section: usize, relocs: &[Relocation]) -> Result<(), ObjectError> {
+    fn write_relocations(&mut self, section: usize, relocs: &[ElfRelocation]) -> Result<(), ObjectError> {
         let sections = &mut self.elf.sections;
-        let mine = |s: &crate::elf::Section| s.is_relocations() && s.info as usize == section && !s.deleted;
+        let mine = |s: &crate::elf::ElfSection| s.is_relocations() && s.info as usize == section && !s.deleted;
         let mut found = (0..sections.len()).filter(|n| mine(&sections[*n])).collect::<Vec<_>>().into_iter();
         let target = match found.next() {
             Some(n) => n,
@@ -242,7 +242,7 @@ impl Output<'_> {
         }
     }
 
-    fn call(&mut self, section: usize, at: u32, f: FuncId, form: Option<Form>) -> (Option<usize>, i32) {
+    fn call(&mut self, section: usize, at: u32, f: FuncId, form: Option<SymbolReference>) -> (Option<usize>, i32) {
         let home = self.object.image.function_sections[f.index()];
         let start = self.starts[f.index()];
         let named = self.named(f, form);
@@ -256,7 +256,7 @@ impl Output<'_> {
     }
 
     /// The symbol that names a function to others.
-    fn named(&self, f: FuncId, form: Option<Form>) -> Option<usize> {
+    fn named(&self, f: FuncId, form: Option<SymbolReference>) -> Option<usize> {
         let used = form.map(|f| f.symbol).filter(|s| self.elf.symbols[*s].kind() != STT_SECTION);
         let function = &self.object.functions[f.index()];
         let by_name = || {
@@ -274,9 +274,9 @@ impl Output<'_> {
         &mut self,
         map: MapId,
         offset: u32,
-        form: Option<Form>,
+        form: Option<SymbolReference>,
     ) -> Result<(Option<usize>, i32), ObjectError> {
-        if let Some(Form { symbol, immediate }) = form {
+        if let Some(SymbolReference { symbol, immediate }) = form {
             return Ok((Some(symbol), immediate));
         }
         let name = &self.object.maps[map.index()].name;

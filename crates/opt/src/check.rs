@@ -1,14 +1,14 @@
 //! The kernel's word on each program, before and after, and what to do when it is no.
 
-use millstream_bpf::lower::Order;
+use millstream_bpf::lower::BlockOrder;
 use millstream_kernel::LoadError;
-use millstream_loader::{Loader, ProgramError, Session};
-use millstream_object::{FuncId, LinkedProgram, Object, Program};
+use millstream_loader::{ObjectLoader, ProgramError, Session};
+use millstream_object::{FuncId, LinkedProgram, Object, EntryProgram};
 use millstream_passes::Fuel;
 
-use crate::report::{FunctionReport, Measure, ProgramReport, Verdict};
-use crate::slower::Mending;
-use crate::{OptError, Optimized, Options, Outcome, Way, shortest};
+use crate::report::{FunctionReport, KernelMetrics, ProgramReport, KernelVerdict};
+use crate::regression::RegressionRepair;
+use crate::{OptError, OptimizationResult, OptimizeOptions, FunctionOutcome, LoweringChoice, shortest};
 
 /// Rewrites that are dropped one by one before the original is kept.
 const MOST_DROPPED: usize = 8;
@@ -26,20 +26,20 @@ const MOST_JITED: u64 = 1_020;
 /// Other ways to make a program that the kernel measures as too long. The kernel removes code that it finds
 /// dead, so that the shortest bytecode need not give the shortest machine code. All of them are tried without
 /// inlining, too.
-const OTHER_WAYS: [Way; 6] = [
-    Way { form: 0, order: Order::Given },
-    Way { form: 0, order: Order::Chained },
-    Way { form: 1, order: Order::Best },
-    Way { form: 1, order: Order::Given },
-    Way { form: 2, order: Order::Best },
-    Way { form: 2, order: Order::Given },
+const OTHER_WAYS: [LoweringChoice; 6] = [
+    LoweringChoice { form: 0, order: BlockOrder::Given },
+    LoweringChoice { form: 0, order: BlockOrder::Chained },
+    LoweringChoice { form: 1, order: BlockOrder::Best },
+    LoweringChoice { form: 1, order: BlockOrder::Given },
+    LoweringChoice { form: 2, order: BlockOrder::Best },
+    LoweringChoice { form: 2, order: BlockOrder::Given },
 ];
 
 /// An optimized object that the kernel has accepted wherever it accepted the original.
 #[derive(Debug)]
-pub struct Check {
+pub struct CheckedObject {
     /// The result, without the rewrites that led to rejection.
-    pub optimized: Optimized,
+    pub optimized: OptimizationResult,
     /// One a program.
     pub programs: Vec<ProgramReport>,
 }
@@ -49,7 +49,7 @@ pub struct Check {
 ///
 /// # Errors
 /// [`OptError::Loader`], if the kernel cannot be asked. A rejected program is no error: see [`Verdict`].
-pub fn check(object: &Object, options: Options) -> Result<Check, OptError> {
+pub fn check(object: &Object, options: OptimizeOptions) -> Result<CheckedObject, OptError> {
     check_each(object, options, || {})
 }
 
@@ -57,8 +57,8 @@ pub fn check(object: &Object, options: Options) -> Result<Check, OptError> {
 ///
 /// # Errors
 /// As [`check`].
-pub fn check_each(object: &Object, options: Options, mut judged: impl FnMut()) -> Result<Check, OptError> {
-    let session = Loader::new(object).guess_types()?.without_impossible_maps().prepare()?;
+pub fn check_each(object: &Object, options: OptimizeOptions, mut judged: impl FnMut()) -> Result<CheckedObject, OptError> {
+    let session = ObjectLoader::new(object).guess_types()?.without_impossible_maps().prepare()?;
     match checked(&session, object, options, &mut judged) {
         Err(e @ (OptError::Loader(_) | OptError::Forbidden(_))) => Err(e),
         Err(why) => Ok(unchanged(&session, object, &why.to_string())),
@@ -69,12 +69,12 @@ pub fn check_each(object: &Object, options: Options, mut judged: impl FnMut()) -
 fn checked(
     session: &Session<'_>,
     object: &Object,
-    mut options: Options,
+    mut options: OptimizeOptions,
     judged: &mut dyn FnMut(),
-) -> Result<Check, OptError> {
+) -> Result<CheckedObject, OptError> {
     let optimized = shortest(object, &options)?;
     options.inline = Some(optimized.inline);
-    let mut checker = Checker { session, object, options, optimized };
+    let mut checker = AcceptanceChecker { session, object, options, optimized };
     let mut programs = Vec::new();
     for p in &object.programs {
         programs.push(checker.program(p)?);
@@ -82,27 +82,27 @@ fn checked(
     }
     checker.settle(&mut programs)?;
     checker.mend(&mut programs)?;
-    Ok(Check { optimized: checker.optimized, programs })
+    Ok(CheckedObject { optimized: checker.optimized, programs })
 }
 
 /// The object as it was, where all else has failed, and the kernel's measure of it.
-fn unchanged(session: &Session<'_>, object: &Object, why: &str) -> Check {
+fn unchanged(session: &Session<'_>, object: &Object, why: &str) -> CheckedObject {
     tracing::warn!(why, "the object is left as it was");
     let functions = object.functions.iter().map(|f| FunctionReport {
         name: f.name.clone(),
         before: f.insns.len(),
         after: f.insns.len(),
-        outcome: Outcome::Unsupported(why.to_owned()),
+        outcome: FunctionOutcome::Unsupported(why.to_owned()),
     });
     let programs = object.programs.iter().map(|p| {
         let (verdict, measured) = match measure(session, object, p.func) {
-            Ok(measured) => (Verdict::Original(why.to_owned()), Some(measured)),
-            Err(why) => (Verdict::NotLoadable(why), None),
+            Ok(measured) => (KernelVerdict::Original(why.to_owned()), Some(measured)),
+            Err(why) => (KernelVerdict::NotLoadable(why), None),
         };
         let (name, section) = (p.name.clone(), p.section.clone());
         ProgramReport { name, section, verdict, before: measured, after: measured }
     });
-    let optimized = Optimized {
+    let optimized = OptimizationResult {
         object: object.clone(),
         functions: functions.collect(),
         passes: Vec::new(),
@@ -111,23 +111,23 @@ fn unchanged(session: &Session<'_>, object: &Object, why: &str) -> Check {
         touched: Vec::new(),
         fuel: Fuel::unlimited(),
     };
-    Check { programs: programs.collect(), optimized }
+    CheckedObject { programs: programs.collect(), optimized }
 }
 
 /// An object on its way to a form that the kernel takes.
-struct Checker<'a> {
+struct AcceptanceChecker<'a> {
     session: &'a Session<'a>,
     object: &'a Object,
-    options: Options,
-    optimized: Optimized,
+    options: OptimizeOptions,
+    optimized: OptimizationResult,
 }
 
-impl Checker<'_> {
-    fn program(&mut self, p: &Program) -> Result<ProgramReport, OptError> {
+impl AcceptanceChecker<'_> {
+    fn program(&mut self, p: &EntryProgram) -> Result<ProgramReport, OptError> {
         let mut report = ProgramReport {
             name: p.name.clone(),
             section: p.section.clone(),
-            verdict: Verdict::Accepted,
+            verdict: KernelVerdict::Accepted,
             before: None,
             after: None,
         };
@@ -145,17 +145,17 @@ impl Checker<'_> {
         report.verdict = match accepted {
             Err(why) => {
                 self.leave(p.func)?;
-                Verdict::Original(why)
+                KernelVerdict::Original(why)
             }
-            Ok(Some(why)) if blamed.is_empty() => Verdict::Remade(why),
-            Ok(None) if blamed.is_empty() => Verdict::Accepted,
-            Ok(_) => Verdict::Bisected(blamed),
+            Ok(Some(why)) if blamed.is_empty() => KernelVerdict::Remade(why),
+            Ok(None) if blamed.is_empty() => KernelVerdict::Accepted,
+            Ok(_) => KernelVerdict::Bisected(blamed),
         };
         Ok(report)
     }
 
     /// Drops rewrites until the kernel accepts a program. Otherwise returns the kernel's error.
-    fn accepted(&mut self, func: FuncId, blamed: &mut Vec<(String, u64)>) -> Result<Measure, String> {
+    fn accepted(&mut self, func: FuncId, blamed: &mut Vec<(String, u64)>) -> Result<KernelMetrics, String> {
         loop {
             let why = match measure(self.session, &self.optimized.object, func) {
                 Ok(after) => return Ok(after),
@@ -168,7 +168,7 @@ impl Checker<'_> {
             let Some(number) = culprit(self.session, self.object, &self.options, func, rewrites) else {
                 return Err(why);
             };
-            let pass = self.optimized.fuel.blame(number).map_or("lower", |r| r.pass);
+            let pass = self.optimized.fuel.requester(number).map_or("lower", |r| r.pass);
             blamed.push((pass.to_string(), number));
             let mut options = self.options.clone();
             options.skip.insert(number);
@@ -180,7 +180,7 @@ impl Checker<'_> {
     /// Tries other ways to make a program whose lengths are not within bounds, and keeps the best. Returns a
     /// description of the excess if there was a better one. An error, in words, if the verifier has too much
     /// to do in all of them.
-    fn shortened(&mut self, func: FuncId, before: Measure, first: Measure) -> Result<Option<String>, String> {
+    fn shortened(&mut self, func: FuncId, before: KernelMetrics, first: KernelMetrics) -> Result<Option<String>, String> {
         let mut best = (excess(before, first), first, None);
         let functions = match best.0 {
             0 => return Ok(None),
@@ -188,14 +188,14 @@ impl Checker<'_> {
         };
         let inlined = self.options.inline == Some(true);
         let usual = OTHER_WAYS.map(|way| (inlined, way));
-        let apart = [Way::default()].into_iter().chain(OTHER_WAYS).map(|way| (false, way));
+        let apart = [LoweringChoice::default()].into_iter().chain(OTHER_WAYS).map(|way| (false, way));
         for (inline, way) in usual.into_iter().chain(apart.filter(|_| inlined)) {
             let mut options = self.options.clone();
             options.inline = Some(inline);
             options.ways.extend(functions.iter().map(|&f| (f, way)));
             let Ok(optimized) = shortest(self.object, &options) else { continue };
             let Ok(after) = measure(self.session, &optimized.object, func) else { continue };
-            let kept = |f: &u32| matches!(optimized.functions[*f as usize].outcome, Outcome::NoGain { .. });
+            let kept = |f: &u32| matches!(optimized.functions[*f as usize].outcome, FunctionOutcome::NoGain { .. });
             // The original is no longer than itself: that is for the end.
             let excess = excess(before, after) + u64::from(functions.iter().any(kept));
             if excess < best.0 {
@@ -230,9 +230,9 @@ impl Checker<'_> {
                 }
                 match measure(self.session, &self.optimized.object, p.func) {
                     Ok(after) => report.after = Some(after),
-                    Err(_) if matches!(report.verdict, Verdict::Original(_)) => report.after = None,
+                    Err(_) if matches!(report.verdict, KernelVerdict::Original(_)) => report.after = None,
                     Err(why) => {
-                        report.verdict = Verdict::Original(why);
+                        report.verdict = KernelVerdict::Original(why);
                         self.leave(p.func)?;
                         continue 'again;
                     }
@@ -247,16 +247,16 @@ impl Checker<'_> {
     fn mend(&mut self, programs: &mut [ProgramReport]) -> Result<(), OptError> {
         let (session, object) = (self.session, self.object);
         let measured = object.programs.iter().zip(&*programs);
-        let before: Vec<(FuncId, Measure)> =
+        let before: Vec<(FuncId, KernelMetrics)> =
             measured.filter_map(|(p, report)| Some((p.func, report.before?))).collect();
-        let within = |form: &Object, (func, before): &(FuncId, Measure)| {
+        let within = |form: &Object, (func, before): &(FuncId, KernelMetrics)| {
             measure(session, form, *func).is_ok_and(|after| excess(*before, after) == 0)
         };
         let mut accepts = |form: &Object, funcs: &[FuncId]| {
             before.iter().filter(|b| funcs.contains(&b.0)).all(|b| within(form, b))
         };
-        let mending = Mending { object, lines: None, options: &self.options };
-        if !mending.mend(&mut self.optimized, &mut accepts)? {
+        let mending = RegressionRepair { object, lines: None, options: &self.options };
+        if !mending.repair_regressions(&mut self.optimized, &mut accepts)? {
             return Ok(());
         }
         for (p, report) in object.programs.iter().zip(programs).filter(|(_, r)| r.after.is_some()) {
@@ -272,7 +272,7 @@ pub(crate) fn functions(object: &Object, func: FuncId) -> Vec<u32> {
 }
 
 /// Excess of a program over its bounds, in thousandths.
-fn excess(before: Measure, after: Measure) -> u64 {
+fn excess(before: KernelMetrics, after: KernelMetrics) -> u64 {
     let ratio = |after: u64, before: u64| (1000 * after).div_ceil(before.max(1));
     let jited = ratio(after.jited.into(), before.jited.into());
     let slots = ratio(after.slots as u64, before.slots as u64);
@@ -280,14 +280,14 @@ fn excess(before: Measure, after: Measure) -> u64 {
 }
 
 /// Excess of the instructions that the verifier walks over their bound, in thousandths.
-fn more_verified(before: Measure, after: Measure) -> u64 {
+fn more_verified(before: KernelMetrics, after: KernelMetrics) -> u64 {
     let (before, after) = (u64::from(before.verified), u64::from(after.verified));
     let few = after <= FEW_VERIFIED;
     if few { 0 } else { (1000 * after).div_ceil(before.max(1)).saturating_sub(MOST_VERIFIED) }
 }
 
 /// Description of the excess over its bounds.
-fn too_long(before: Measure, after: Measure) -> String {
+fn too_long(before: KernelMetrics, after: KernelMetrics) -> String {
     let beyond = |after: u64, before: u64, most: u64| 1000 * after > most * before;
     if more_verified(before, after) > 0 {
         format!("the verifier walks {} instructions instead of {}", after.verified, before.verified)
@@ -298,16 +298,16 @@ fn too_long(before: Measure, after: Measure) -> String {
     }
 }
 
-pub(crate) fn measure(session: &Session<'_>, object: &Object, func: FuncId) -> Result<Measure, String> {
+pub(crate) fn measure(session: &Session<'_>, object: &Object, func: FuncId) -> Result<KernelMetrics, String> {
     let linked = object.link(func).map_err(|e| e.to_string())?;
     let program = session.load(func, &linked).map_err(|e| e.to_string())?;
     measure_of(&linked, &program)
 }
 
-fn measure_of(linked: &LinkedProgram, program: &millstream_kernel::Program) -> Result<Measure, String> {
+fn measure_of(linked: &LinkedProgram, program: &millstream_kernel::KernelProgram) -> Result<KernelMetrics, String> {
     let info = program.info().map_err(|e| e.to_string())?;
     let verified = program.stats().map_or(0, |s| s.processed);
-    Ok(Measure { slots: linked.insns.len(), jited: info.jited_len, verified })
+    Ok(KernelMetrics { slots: linked.insns.len(), jited: info.jited_len, verified })
 }
 
 /// The kernel's measure of an original; in place of a measure, why there is none.
@@ -315,17 +315,17 @@ fn first_measure(
     session: &Session<'_>,
     object: &Object,
     func: FuncId,
-) -> Result<Result<Measure, Verdict>, OptError> {
+) -> Result<Result<KernelMetrics, KernelVerdict>, OptError> {
     let Ok(linked) = object.link(func) else {
-        return Ok(measure(session, object, func).map_err(Verdict::NotSupported));
+        return Ok(measure(session, object, func).map_err(KernelVerdict::NotSupported));
     };
     match session.load(func, &linked) {
-        Ok(program) => Ok(measure_of(&linked, &program).map_err(Verdict::NotLoadable)),
+        Ok(program) => Ok(measure_of(&linked, &program).map_err(KernelVerdict::NotLoadable)),
         Err(ProgramError::Load(LoadError::Refused(e))) if e.errno() == Some(libc::EPERM) => {
             Err(OptError::Forbidden(e))
         }
-        Err(e) if e.is_the_machines() => Ok(Err(Verdict::NotSupported(e.to_string()))),
-        Err(e) => Ok(Err(Verdict::NotLoadable(e.to_string()))),
+        Err(e) if e.is_environment_error() => Ok(Err(KernelVerdict::NotSupported(e.to_string()))),
+        Err(e) => Ok(Err(KernelVerdict::NotLoadable(e.to_string()))),
     }
 }
 
@@ -334,12 +334,12 @@ fn first_measure(
 fn culprit(
     session: &Session<'_>,
     object: &Object,
-    options: &Options,
+    options: &OptimizeOptions,
     func: FuncId,
     rewrites: u64,
 ) -> Option<u64> {
     let accepted = |fuel: u64| {
-        let limited = Options { keep_longer: true, ..options.limited(fuel, options.inline) };
+        let limited = OptimizeOptions { keep_longer: true, ..options.limited(fuel, options.inline) };
         shortest(object, &limited).is_ok_and(|made| measure(session, &made.object, func).is_ok())
     };
     if !accepted(0) {
@@ -353,13 +353,13 @@ fn culprit(
     Some(good)
 }
 
-impl Check {
+impl CheckedObject {
     /// Returns true if the kernel took every program before, and each was rewritten or left with nothing to
     /// do, so that none had to fall back to the original.
     pub fn is_clean(&self) -> bool {
         let fell_back =
-            |p: &ProgramReport| matches!(p.verdict, Verdict::Original(_) | Verdict::NotLoadable(_));
-        let unsupported = |o: &Outcome| matches!(o, Outcome::Unsupported(_) | Outcome::Rejected);
+            |p: &ProgramReport| matches!(p.verdict, KernelVerdict::Original(_) | KernelVerdict::NotLoadable(_));
+        let unsupported = |o: &FunctionOutcome| matches!(o, FunctionOutcome::Unsupported(_) | FunctionOutcome::Rejected);
         !self.programs.iter().any(fell_back)
             && !self.optimized.functions.iter().any(|f| unsupported(&f.outcome))
     }

@@ -8,8 +8,8 @@
 
 use std::collections::BTreeSet;
 
-use millstream_isa::helpers::{Effects, Helper};
-use millstream_object::{Function, Linkage, Object, RelocKind};
+use millstream_isa::helpers::{HelperEffects, Helper};
+use millstream_object::{ObjectFunction, Linkage, Object, RelocKind};
 
 const CALL: u8 = 0x85;
 /// Helpers that may sleep: `bpf_copy_from_user`, `bpf_ima_inode_hash`, `bpf_copy_from_user_task`, `bpf_ima_file_hash`.
@@ -17,35 +17,35 @@ const SLEEPING: [i32; 4] = [148, 161, 191, 193];
 
 /// Effects that a function and all its callees may have on their callers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Marks {
+struct EffectSummary {
     changes_packet: bool,
     /// A kernel function that is called may be one that sleeps.
     sleeps: bool,
 }
 
-impl Marks {
-    fn and(self, other: Marks) -> Marks {
-        Marks {
+impl EffectSummary {
+    fn and(self, other: EffectSummary) -> EffectSummary {
+        EffectSummary {
             changes_packet: self.changes_packet || other.changes_packet,
             sleeps: self.sleeps || other.sleeps,
         }
     }
 
-    fn keep(self, original: Marks) -> bool {
+    fn keep(self, original: EffectSummary) -> bool {
         (self.changes_packet || !original.changes_packet) && (self.sleeps || !original.sleeps)
     }
 }
 
 /// Global functions that an object has before and after, and whose contract has changed.
-pub(crate) fn broken(before: &Object, after: &Object) -> Vec<u32> {
-    let global = |f: &Function| f.linkage != Linkage::Static && !f.hidden && f.subprogram;
+pub(crate) fn changed_contracts(before: &Object, after: &Object) -> Vec<u32> {
+    let global = |f: &ObjectFunction| f.linkage != Linkage::Static && !f.hidden && f.subprogram;
     let functions = before.functions.iter().enumerate().filter(|(_, f)| global(f));
     let lost = functions.filter(|&(n, _)| !marks(after, n).keep(marks(before, n)));
     lost.map(|(n, _)| n as u32).collect()
 }
 
 /// Functions that a function refers to, including itself.
-pub(crate) fn reached(object: &Object, function: usize) -> BTreeSet<usize> {
+pub(crate) fn reachable_functions(object: &Object, function: usize) -> BTreeSet<usize> {
     let mut found = BTreeSet::from([function]);
     let mut work = vec![function];
     while let Some(n) = work.pop() {
@@ -60,22 +60,22 @@ pub(crate) fn reached(object: &Object, function: usize) -> BTreeSet<usize> {
     found
 }
 
-fn marks(object: &Object, function: usize) -> Marks {
-    let own = reached(object, function).into_iter().map(|n| own_marks(&object.functions[n]));
-    own.fold(Marks::default(), Marks::and)
+fn marks(object: &Object, function: usize) -> EffectSummary {
+    let own = reachable_functions(object, function).into_iter().map(|n| own_marks(&object.functions[n]));
+    own.fold(EffectSummary::default(), EffectSummary::and)
 }
 
-fn own_marks(f: &Function) -> Marks {
+fn own_marks(f: &ObjectFunction) -> EffectSummary {
     let helpers = f.insns.iter().filter(|i| i.code == CALL && i.src == 0);
-    let helpers = helpers.map(|i| Marks {
+    let helpers = helpers.map(|i| EffectSummary {
         changes_packet: Helper::get(i.imm)
-            .is_none_or(|h| h.may_change_packet() || h.effects.intersects(Effects::TAIL_CALL)),
+            .is_none_or(|h| h.may_change_packet() || h.effects.intersects(HelperEffects::TAIL_CALL)),
         sleeps: SLEEPING.contains(&i.imm),
     });
     let externs = f
         .relocs
         .iter()
         .filter(|r| matches!(r.kind, RelocKind::Extern(_)) && f.insns[r.insn as usize].code == CALL);
-    let externs = externs.map(|_| Marks { changes_packet: true, sleeps: true });
-    helpers.chain(externs).fold(Marks::default(), Marks::and)
+    let externs = externs.map(|_| EffectSummary { changes_packet: true, sleeps: true });
+    helpers.chain(externs).fold(EffectSummary::default(), EffectSummary::and)
 }

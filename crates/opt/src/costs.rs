@@ -1,12 +1,12 @@
 //! Costs of programs before and after: slots, bytes of machine code, predicted cycles.
 
-use millstream_bpf::cost::{Cost, Table, Whole};
+use millstream_bpf::cost::{CodeCost, CostModel, FlatProgram};
 use millstream_object::{FuncId, LinkedProgram, Object, RelocKind};
 use serde::Serialize;
 
 /// The cost of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct Costs {
+pub struct CostSummary {
     /// Slots, subprograms included.
     pub slots: u32,
     /// Bytes of machine code: as the kernel says, or estimated if it was not asked.
@@ -16,9 +16,9 @@ pub struct Costs {
     pub cycles: u64,
 }
 
-impl From<Cost> for Costs {
-    fn from(Cost { slots, jited, cycles }: Cost) -> Costs {
-        Costs { slots, jited, cycles }
+impl From<CodeCost> for CostSummary {
+    fn from(CodeCost { slots, jited, cycles }: CodeCost) -> CostSummary {
+        CostSummary { slots, jited, cycles }
     }
 }
 
@@ -30,14 +30,14 @@ pub struct ProgramCosts {
     /// Section.
     pub section: String,
     /// The original.
-    pub before: Costs,
+    pub before: CostSummary,
     /// The result.
-    pub after: Costs,
+    pub after: CostSummary,
 }
 
 /// The costs of all programs of an object, and of the same programs of an object made of it.
 pub fn costs(before: &Object, after: &Object) -> Vec<ProgramCosts> {
-    let program = |p: &millstream_object::Program| {
+    let program = |p: &millstream_object::EntryProgram| {
         let [old, new] = costs_of_both(before, after, p.func);
         ProgramCosts {
             name: p.name.clone(),
@@ -50,30 +50,30 @@ pub fn costs(before: &Object, after: &Object) -> Vec<ProgramCosts> {
 }
 
 /// The cost of a program with all that it calls; nothing of one that cannot be linked.
-pub(crate) fn cost_of(object: &Object, func: FuncId) -> Cost {
-    whole(object, func).map_or(Cost::default(), |whole| whole.cost(Table::current(), None))
+pub(crate) fn cost_of(object: &Object, func: FuncId) -> CodeCost {
+    whole(object, func).map_or(CodeCost::default(), |whole| whole.cost(CostModel::current(), None))
 }
 
 /// The cost of a program that was made of an original: its cycles are the original's, plus or minus the
 /// difference under the same traffic.
-pub(crate) fn cost_beside(original: &Object, object: &Object, func: FuncId) -> Cost {
+pub(crate) fn cost_beside(original: &Object, object: &Object, func: FuncId) -> CodeCost {
     costs_of_both(original, object, func)[1]
 }
 
 /// The costs of a program and of a program made of it.
-pub(crate) fn costs_of_both(original: &Object, object: &Object, func: FuncId) -> [Cost; 2] {
+pub(crate) fn costs_of_both(original: &Object, object: &Object, func: FuncId) -> [CodeCost; 2] {
     let (Some(old), Some(new)) = (whole(original, func), whole(object, func)) else {
         return [cost_of(original, func), cost_of(object, func)];
     };
-    old.costs_beside(&new, Table::current())
+    old.compare_costs(&new, CostModel::current())
 }
 
 /// The costs of a function by itself and of a function made of it: callees count only as calls.
-pub(crate) fn costs_of_function(original: &Object, object: &Object, function: u32) -> Option<[Cost; 2]> {
-    Some(alone(original, function)?.costs_beside(&alone(object, function)?, Table::current()))
+pub(crate) fn costs_of_function(original: &Object, object: &Object, function: u32) -> Option<[CodeCost; 2]> {
+    Some(alone(original, function)?.compare_costs(&alone(object, function)?, CostModel::current()))
 }
 
-fn alone(object: &Object, function: u32) -> Option<Whole> {
+fn alone(object: &Object, function: u32) -> Option<FlatProgram> {
     let f = &object.functions[function as usize];
     let mut linked =
         LinkedProgram { insns: f.insns.clone(), line_info: f.line_info.clone(), ..LinkedProgram::default() };
@@ -84,9 +84,9 @@ fn alone(object: &Object, function: u32) -> Option<Whole> {
             _ => linked.relocs.push(*r),
         }
     }
-    Whole::of_linked(object, &linked).ok()
+    FlatProgram::of_linked(object, &linked).ok()
 }
 
-fn whole(object: &Object, func: FuncId) -> Option<Whole> {
-    Whole::of_linked(object, &object.link(func).ok()?).ok()
+fn whole(object: &Object, func: FuncId) -> Option<FlatProgram> {
+    FlatProgram::of_linked(object, &object.link(func).ok()?).ok()
 }

@@ -8,46 +8,46 @@
 //! Architecture Invariant: nothing is written to the object that is not either the original or accepted wherever the
 //! original was, once [`check()`] has passed; for a [`Host`], accepted by that kernel.
 
-mod attempt;
+mod compile;
 mod check;
 mod contract;
 mod costs;
-mod effort;
+mod verifier_effort;
 mod host;
 mod kernels;
-mod lessons;
+mod rule_mining;
 mod prove;
 mod report;
-mod slower;
+mod regression;
 mod superopt;
 mod trace;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use millstream_bpf::lift::LiftError;
-use millstream_bpf::lower::Order;
-use millstream_bpf::module::{Lifted, lift_understood};
+use millstream_bpf::lower::BlockOrder;
+use millstream_bpf::module::{LiftedModule, lift_supported};
 use millstream_bpf::threads::both;
 use millstream_isa::generation::KernelRange;
 use millstream_isa::{Insn, Size, SwapKind, Width, decode_all};
 use millstream_object::{LineInfo, Object, ObjectError};
 use millstream_passes::rules::RuleSet;
-use millstream_passes::{Fuel, PassError, Target, widen_types};
+use millstream_passes::{Fuel, PassError, TargetInfo, widen_types};
 
-use slower::Mending;
+use regression::RegressionRepair;
 
-pub use millstream_bpf::cost::Goal;
+pub use millstream_bpf::cost::OptimizationGoal;
 
-pub use check::{Check, check, check_each};
-pub use costs::{Costs, ProgramCosts, costs};
-pub use host::{Host, running_kernels};
+pub use check::{CheckedObject, check, check_each};
+pub use costs::{CostSummary, ProgramCosts, costs};
+pub use host::{KernelFeatures, running_kernels};
 pub use kernels::oldest_kernel;
-pub use lessons::lessons;
-pub use millstream_search::{Engine, Found, Lesson, Part, Rule as WindowRule, Rules as WindowRules, Tally};
-pub use prove::{ProofReport, Proven, StepReport, validate, validate_passes};
-pub use report::{FunctionReport, Measure, Outcome, PassReport, ProgramReport, Verdict};
-pub use superopt::{Certainty, Kernel, Other, SuperOptions, SuperReport, Superoptimized, superoptimize};
-pub use trace::{Origin, Traced, mark, trace, unmark};
+pub use rule_mining::mine_rules;
+pub use millstream_search::{SearchEngine, WindowReplacement, RuleCandidate, SearchAblation, PeepholeRule as WindowRule, PeepholeRuleSet as WindowRules, SearchStats};
+pub use prove::{ProofReport, ValidationResult, StepReport, validate, validate_passes};
+pub use report::{FunctionReport, KernelMetrics, FunctionOutcome, PassReport, ProgramReport, KernelVerdict};
+pub use superopt::{EquivalenceEvidence, KernelAcceptance, AlternativeObject, SuperOptions, SuperReport, SuperoptimizedObject, superoptimize};
+pub use trace::{InsnOrigin, TracedObject, mark, trace, unmark};
 
 /// Why an object cannot be optimized at all. What concerns one function only is in its report instead.
 #[derive(Debug, thiserror::Error)]
@@ -66,12 +66,12 @@ pub enum OptError {
     Loader(#[from] millstream_loader::Error),
     /// The kernel does not let this process ask.
     #[error(transparent)]
-    Forbidden(millstream_kernel::Error),
+    Forbidden(millstream_kernel::KernelError),
 }
 
 impl OptError {
     /// The kernel's refusal, if the error is one.
-    pub fn refusal(&self) -> Option<&millstream_kernel::Error> {
+    pub fn kernel_error(&self) -> Option<&millstream_kernel::KernelError> {
         match self {
             OptError::Forbidden(e) | OptError::Loader(millstream_loader::Error::Kernel(e)) => Some(e),
             _ => None,
@@ -81,7 +81,7 @@ impl OptError {
 
 /// Options of an optimization.
 #[derive(Clone, Default)]
-pub struct Options {
+pub struct OptimizeOptions {
     /// The passes by name; the default pipeline if empty.
     pub passes: Vec<String>,
     /// Instruction set version that may be used, 1 to 4; if 0, the version of the object, or of the given
@@ -89,12 +89,12 @@ pub struct Options {
     pub isa: u8,
     /// The kernel that the programs are for, with maps of the sizes that the object says. Without one, they are for all
     /// kernels that take the original, and for loaders that change sizes.
-    pub host: Option<Host>,
+    pub host: Option<KernelFeatures>,
     /// The kernels whose verifiers must accept the programs; if not given, the host's if there is one, else
     /// all from the oldest that can load the object ([`oldest_kernel`]).
     pub kernels: Option<KernelRange>,
     /// Goal that code is made for.
-    pub goal: Goal,
+    pub goal: OptimizationGoal,
     /// At most this many rewrites.
     pub fuel: Option<u64>,
     /// Inlining; tried both ways if not given.
@@ -108,7 +108,7 @@ pub struct Options {
     /// Functions to leave as they are.
     pub leave: BTreeSet<u32>,
     /// Functions that are made in a given way instead of the shortest.
-    pub ways: BTreeMap<u32, Way>,
+    pub ways: BTreeMap<u32, LoweringChoice>,
     /// The rules of the pass `simplify`; those that are shipped if not said.
     pub rules: Option<std::sync::Arc<RuleSet>>,
     /// Prints the IR of a function after each pass of this name (`all` for every pass).
@@ -119,40 +119,40 @@ pub struct Options {
 
 /// A way to make a function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Way {
+pub struct LoweringChoice {
     /// Number of the form: 0 for the whole pipeline, 1 for passes that only shorten, 2 for none.
     pub form: usize,
     /// Order of its blocks.
-    pub order: Order,
+    pub order: BlockOrder,
 }
 
-impl Options {
+impl OptimizeOptions {
     /// Target of the code of an object.
-    fn target(&self, object: &Object) -> Target {
+    fn target(&self, object: &Object) -> TargetInfo {
         let own = isa_version(object);
         let named = self.kernels.map_or(own, |kernels| own.max(kernels.oldest().isa()));
         let isa = if self.isa == 0 { named } else { self.isa };
         let target = match self.host {
             Some(host) if self.isa == 0 => host.target(isa),
-            Some(host) => Target { isa, ..host.target(isa) },
-            None => Target::bpf(isa),
+            Some(host) => TargetInfo { isa, ..host.target(isa) },
+            None => TargetInfo::bpf(isa),
         };
         let since = || KernelRange::since(oldest_kernel(object));
         let kernels = self.kernels.or(self.host.map(|host| host.kernels)).unwrap_or_else(since);
-        Target { slots_first: self.goal == Goal::Size, ..target.on(kernels) }
+        TargetInfo { slots_first: self.goal == OptimizationGoal::Size, ..target.on(kernels) }
     }
 
     /// The functions of an object as IR, with types that say no more than the verifiers know that will see the code.
-    fn lift(&self, object: &Object) -> Lifted {
-        let mut lifted = lift_understood(object);
+    fn lift(&self, object: &Object) -> LiftedModule {
+        let mut lifted = lift_supported(object);
         let knowledge = self.target(object).domain().knowledge;
         lifted.module.funcs.values_mut().for_each(|func| widen_types(func, knowledge));
         lifted
     }
 
     /// The same with at most this many rewrites, and inlining as it was decided before.
-    fn limited(&self, fuel: u64, inline: impl Into<Option<bool>>) -> Options {
-        Options {
+    fn limited(&self, fuel: u64, inline: impl Into<Option<bool>>) -> OptimizeOptions {
+        OptimizeOptions {
             fuel: Some(fuel),
             inline: inline.into(),
             verify_ir: false,
@@ -164,7 +164,7 @@ impl Options {
 
 /// An optimized object, with a report of the changes.
 #[derive(Debug)]
-pub struct Optimized {
+pub struct OptimizationResult {
     /// The object with new instructions.
     pub object: Object,
     /// One a function, in the object's order.
@@ -191,7 +191,7 @@ pub struct Optimized {
 ///
 /// # Errors
 /// [`OptError`]; the input is unchanged then.
-pub fn optimize(object: &Object, options: &Options) -> Result<Optimized, OptError> {
+pub fn optimize(object: &Object, options: &OptimizeOptions) -> Result<OptimizationResult, OptError> {
     optimize_marked(object, None, options)
 }
 
@@ -199,16 +199,16 @@ pub fn optimize(object: &Object, options: &Options) -> Result<Optimized, OptErro
 fn optimize_marked(
     object: &Object,
     lines: Option<&Object>,
-    options: &Options,
-) -> Result<Optimized, OptError> {
+    options: &OptimizeOptions,
+) -> Result<OptimizationResult, OptError> {
     let mut made = shortest(object, options)?;
-    Mending { object, lines, options }.mend(&mut made, &mut |_, _| true)?;
-    effort::restrain(object, options, &mut made);
+    RegressionRepair { object, lines, options }.repair_regressions(&mut made, &mut |_, _| true)?;
+    verifier_effort::revert_costly_programs(object, options, &mut made);
     Ok(made)
 }
 
 /// Optimizes an object as [`optimize`] does, without regard to predicted cycles.
-fn shortest(object: &Object, options: &Options) -> Result<Optimized, OptError> {
+fn shortest(object: &Object, options: &OptimizeOptions) -> Result<OptimizationResult, OptError> {
     if options.rules.is_none() {
         // Reading the rules takes longer than all that happens before they are needed.
         static EARLY: std::sync::Once = std::sync::Once::new();
@@ -220,7 +220,7 @@ fn shortest(object: &Object, options: &Options) -> Result<Optimized, OptError> {
         Some(inline) => inline,
         None if !calls || !options.passes.is_empty() => false,
         None => {
-            let one = |inline| attempt::attempt(object, &lifted, options, inline, None);
+            let one = |inline| compile::compile_object(object, &lifted, options, inline, None);
             // Neither needs the other, and both take about as long; dumps come in order.
             let (with, without) = match options.dump_after {
                 Some(_) => {
@@ -233,10 +233,10 @@ fn shortest(object: &Object, options: &Options) -> Result<Optimized, OptError> {
             return Ok(if with.is_whole() && with.slots() <= without.slots() { with } else { without });
         }
     };
-    attempt::attempt(object, &lifted, options, inline, None)
+    compile::compile_object(object, &lifted, options, inline, None)
 }
 
-impl Optimized {
+impl OptimizationResult {
     /// Slots of all functions together.
     fn slots(&self) -> usize {
         self.functions.iter().map(|f| f.after).sum()
@@ -244,8 +244,8 @@ impl Optimized {
 
     /// Returns true if no function was kept as it was while functions that it calls were removed.
     fn is_whole(&self) -> bool {
-        let kept = |o: &Outcome| !matches!(o, Outcome::Rewritten | Outcome::Removed | Outcome::NothingToDo);
-        let removed = self.functions.iter().any(|f| f.outcome == Outcome::Removed);
+        let kept = |o: &FunctionOutcome| !matches!(o, FunctionOutcome::Rewritten | FunctionOutcome::Removed | FunctionOutcome::NothingToDo);
+        let removed = self.functions.iter().any(|f| f.outcome == FunctionOutcome::Removed);
         !(removed && self.functions.iter().any(|f| kept(&f.outcome)))
     }
 }

@@ -4,15 +4,15 @@
 //! the rewrite to blame is found by bisection over fuel.
 
 use millstream_object::{FuncId, Object};
-use millstream_prove::{Counterexample, Limits, Solver, prove};
+use millstream_prove::{Counterexample, ProofLimits, Solver, prove};
 use serde::Serialize;
 
-use crate::{OptError, Optimized, Options, optimize};
+use crate::{OptError, OptimizationResult, OptimizeOptions, optimize};
 
 /// Answer of the prover on a program.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Proven {
+pub enum ValidationResult {
     /// It has the instructions that it had.
     Unchanged,
     /// It behaves as before.
@@ -34,7 +34,7 @@ pub struct ProofReport {
     /// Name.
     pub name: String,
     /// The answer.
-    pub verdict: Proven,
+    pub verdict: ValidationResult,
     /// Answers of a trusted store that it rests on and that were not proven here.
     pub trusted: usize,
     /// Duration of the proof.
@@ -48,22 +48,22 @@ pub struct ProofReport {
 /// [`OptError`] if the passes fail when they run again for the blame. A refuted program is no error.
 pub fn validate(
     object: &Object,
-    optimized: &Optimized,
-    options: &Options,
+    optimized: &OptimizationResult,
+    options: &OptimizeOptions,
     solver: Option<&Solver>,
-    limits: &Limits,
+    limits: &ProofLimits,
 ) -> Result<Vec<ProofReport>, OptError> {
     let mut reports = Vec::new();
     for p in &object.programs {
         let after = &optimized.object;
         let (verdict, trusted, milliseconds) = if slots(object, p.func) == slots(after, p.func) {
-            (Proven::Unchanged, 0, 0.0)
+            (ValidationResult::Unchanged, 0, 0.0)
         } else {
             let proof = prove((object, p.func), (after, p.func), solver, limits);
             let verdict = match proof.verdict {
-                millstream_prove::Verdict::Equivalent => Proven::Equivalent,
-                millstream_prove::Verdict::Unknown { reason } => Proven::Unknown(reason),
-                millstream_prove::Verdict::Differs(found) => Proven::Refuted {
+                millstream_prove::ProofVerdict::Equivalent => ValidationResult::Equivalent,
+                millstream_prove::ProofVerdict::Unknown { reason } => ValidationResult::Unknown(reason),
+                millstream_prove::ProofVerdict::Differs(found) => ValidationResult::Refuted {
                     blame: blame(object, optimized, options, p.func, &found)?,
                     counterexample: found.to_string(),
                 },
@@ -85,7 +85,7 @@ pub struct StepReport {
     /// The program.
     pub program: String,
     /// The answer.
-    pub verdict: Proven,
+    pub verdict: ValidationResult,
     /// Answers of a trusted store that it rests on and that were not proven here.
     pub trusted: usize,
     /// Duration of the proof.
@@ -100,14 +100,14 @@ pub struct StepReport {
 /// [`OptError`] if the passes fail when they run again.
 pub fn validate_passes(
     object: &Object,
-    optimized: &Optimized,
-    options: &Options,
+    optimized: &OptimizationResult,
+    options: &OptimizeOptions,
     solver: Option<&Solver>,
-    limits: &Limits,
+    limits: &ProofLimits,
     mut differs: impl FnMut(&Object, &Object),
 ) -> Result<Vec<StepReport>, OptError> {
     // Whatever a pass makes is looked at, though it may be longer than it was.
-    let keep = Options { keep_longer: true, ..options.clone() };
+    let keep = OptimizeOptions { keep_longer: true, ..options.clone() };
     let mut ends: Vec<(&'static str, u64)> = vec![("lower", 0)];
     for run in optimized.fuel.runs() {
         if let Some(last) = ends.last_mut() {
@@ -125,11 +125,11 @@ pub fn validate_passes(
             }
             let proof = prove((&before, p.func), (&after, p.func), solver, limits);
             let verdict = match proof.verdict {
-                millstream_prove::Verdict::Equivalent => Proven::Equivalent,
-                millstream_prove::Verdict::Unknown { reason } => Proven::Unknown(reason),
-                millstream_prove::Verdict::Differs(found) => {
+                millstream_prove::ProofVerdict::Equivalent => ValidationResult::Equivalent,
+                millstream_prove::ProofVerdict::Unknown { reason } => ValidationResult::Unknown(reason),
+                millstream_prove::ProofVerdict::Differs(found) => {
                     refuted = true;
-                    Proven::Refuted {
+                    ValidationResult::Refuted {
                         blame: Some((pass.to_owned(), first)),
                         counterexample: found.to_string(),
                     }
@@ -151,8 +151,8 @@ pub fn validate_passes(
 /// The first rewrite after which a counterexample shows; [`None`] if it shows without any, or not again.
 fn blame(
     object: &Object,
-    optimized: &Optimized,
-    options: &Options,
+    optimized: &OptimizationResult,
+    options: &OptimizeOptions,
     func: FuncId,
     found: &Counterexample,
 ) -> Result<Option<(String, u64)>, OptError> {
@@ -172,11 +172,11 @@ fn blame(
         let middle = good + (bad - good) / 2;
         if shows(middle)? { bad = middle } else { good = middle }
     }
-    let pass = optimized.fuel.blame(good).map_or("lower", |r| r.pass);
+    let pass = optimized.fuel.requester(good).map_or("lower", |r| r.pass);
     Ok(Some((pass.to_owned(), good)))
 }
 
 /// The instructions of a program and all it calls.
-fn slots(object: &Object, func: FuncId) -> Option<Vec<millstream_isa::Raw>> {
+fn slots(object: &Object, func: FuncId) -> Option<Vec<millstream_isa::RawInsn>> {
     object.link(func).ok().map(|l| l.insns)
 }

@@ -1,12 +1,12 @@
 //! Reports, in the form in which they are printed as JSON.
 
-use millstream_passes::Session;
+use millstream_passes::PassSession;
 use serde::Serialize;
 
 /// Outcome for a function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum FunctionOutcome {
     /// It has new instructions.
     Rewritten,
     /// Lifting and lowering gave the same instructions again.
@@ -42,7 +42,7 @@ pub struct FunctionReport {
     /// Slots after.
     pub after: usize,
     /// Its outcome.
-    pub outcome: Outcome,
+    pub outcome: FunctionOutcome,
 }
 
 /// Statistics of a pass.
@@ -60,7 +60,7 @@ pub struct PassReport {
 
 /// The kernel's measure of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Measure {
+pub struct KernelMetrics {
     /// Slots, subprograms included.
     pub slots: usize,
     /// Bytes of machine code.
@@ -72,7 +72,7 @@ pub struct Measure {
 /// Verdict of the kernel on a program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum KernelVerdict {
     /// Accepted before and after.
     Accepted,
     /// The original was not accepted, so that nothing can be said: why.
@@ -95,14 +95,14 @@ pub struct ProgramReport {
     /// Section.
     pub section: String,
     /// The kernel's verdict on it.
-    pub verdict: Verdict,
+    pub verdict: KernelVerdict,
     /// The original.
-    pub before: Option<Measure>,
+    pub before: Option<KernelMetrics>,
     /// The result.
-    pub after: Option<Measure>,
+    pub after: Option<KernelMetrics>,
 }
 
-pub(crate) fn passes(session: &Session) -> Vec<PassReport> {
+pub(crate) fn passes(session: &PassSession) -> Vec<PassReport> {
     let report = |(name, s): (&'static str, millstream_passes::PassStat)| PassReport {
         name,
         runs: s.runs,

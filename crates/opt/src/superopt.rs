@@ -14,22 +14,22 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use millstream_bpf::cost::Cost;
-use millstream_loader::{Loader, Session};
+use millstream_bpf::cost::CodeCost;
+use millstream_loader::{ObjectLoader, Session};
 use millstream_object::{FuncId, NewFunction, Object};
-use millstream_prove::{Limits, Solver, Verdict as Proof, prove};
-use millstream_search::{Budget, Found, Lesson, Part, Rules, Search, Tally};
+use millstream_prove::{ProofLimits, Solver, ProofVerdict as Proof, prove};
+use millstream_search::{SearchBudget, WindowReplacement, RuleCandidate, SearchAblation, PeepholeRuleSet, Superoptimizer, SearchStats};
 use serde::Serialize;
 
 use crate::check::{functions, measure};
-use crate::costs::{Costs, cost_beside};
-use crate::{Host, Measure, OptError, Optimized, Options, check, isa_version, optimize};
+use crate::costs::{CostSummary, cost_beside};
+use crate::{KernelFeatures, KernelMetrics, OptError, OptimizationResult, OptimizeOptions, check, isa_version, optimize};
 
 /// Options of a superoptimization.
 #[derive(Clone, Default)]
 pub struct SuperOptions {
     /// Options of the static compiler; its goal is also the goal of the search.
-    pub options: Options,
+    pub options: OptimizeOptions,
     /// Time of the search of one program; by its size if not said.
     pub budget: Option<Duration>,
     /// Rounds of the search, at most; as many as there is time for if not said.
@@ -41,16 +41,16 @@ pub struct SuperOptions {
     /// Solver for equalities that are not evident by form.
     pub solver: Option<Solver>,
     /// Parts that are left out, to measure their worth.
-    pub without: Vec<Part>,
+    pub without: Vec<SearchAblation>,
     /// Rules of windows that are tried first.
-    pub rules: Arc<Rules>,
+    pub rules: Arc<PeepholeRuleSet>,
     /// True if results are kept as lessons, from which rules are learnt.
     pub learn: bool,
     /// Number of other forms that are kept beside the result: the best by prediction that the search has come
     /// by.
     pub others: usize,
     /// Limits of the proof of a whole program.
-    pub limits: Limits,
+    pub limits: ProofLimits,
     /// Set from elsewhere when it is enough: the best proven so far is returned.
     pub stop: Option<&'static AtomicBool>,
 }
@@ -58,7 +58,7 @@ pub struct SuperOptions {
 /// Evidence that a program behaves as before.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Certainty {
+pub enum EquivalenceEvidence {
     /// It has the instructions that it had.
     Unchanged,
     /// Original and result were proven equivalent as a whole.
@@ -77,7 +77,7 @@ pub enum Certainty {
 /// Answer of the kernel on the result.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kernel {
+pub enum KernelAcceptance {
     /// It takes it.
     Accepted,
     /// It does not take the original either: why.
@@ -94,63 +94,63 @@ pub struct SuperReport {
     /// Section.
     pub section: String,
     /// The original.
-    pub before: Costs,
+    pub before: CostSummary,
     /// The static form that the search began with.
-    pub fixed: Costs,
+    pub fixed: CostSummary,
     /// The result.
-    pub after: Costs,
+    pub after: CostSummary,
     /// Answer of the kernel.
-    pub kernel: Kernel,
+    pub kernel: KernelAcceptance,
     /// Evidence that it is right.
-    pub proof: Certainty,
+    pub proof: EquivalenceEvidence,
     /// Seconds that all of it took.
     pub seconds: f64,
     /// Seconds of these in the search.
     pub search_seconds: f64,
     /// The replacements, in order, over all functions of the program that were searched with it.
-    pub found: Vec<Found>,
+    pub found: Vec<WindowReplacement>,
     /// Statistics of the search.
-    pub search: Tally,
+    pub search: SearchStats,
 }
 
 /// An object after superoptimization.
 #[derive(Debug)]
-pub struct Superoptimized {
+pub struct SuperoptimizedObject {
     /// The object.
     pub object: Object,
     /// The static form that it began with.
-    pub fixed: Optimized,
+    pub fixed: OptimizationResult,
     /// Other forms, the best by prediction first: proven as the result is, and accepted by the kernel.
-    pub others: Vec<Other>,
+    pub others: Vec<AlternativeObject>,
     /// One a program.
     pub programs: Vec<SuperReport>,
     /// Results as [`Lesson`]s, if they were wanted.
-    pub lessons: Vec<Lesson>,
+    pub lessons: Vec<RuleCandidate>,
     /// Answers of a trusted store that the proofs rest on and that were not proven here.
     pub trusted: u64,
 }
 
 /// A form that may be returned in place of the result: the result without the last replacements in one function.
 #[derive(Debug)]
-pub struct Other {
+pub struct AlternativeObject {
     /// The object.
     pub object: Object,
     /// Evidence that each program behaves as before, in the order of the programs.
-    pub proofs: Vec<Certainty>,
+    pub proofs: Vec<EquivalenceEvidence>,
 }
 
 /// Superoptimizes all programs of an object.
 ///
 /// # Errors
 /// [`OptError`] if the static compiler fails.
-pub fn superoptimize(object: &Object, options: &SuperOptions) -> Result<Superoptimized, OptError> {
-    let kernel = Loader::new(object).guess_types().and_then(|loader| loader.prepare());
+pub fn superoptimize(object: &Object, options: &SuperOptions) -> Result<SuperoptimizedObject, OptError> {
+    let kernel = ObjectLoader::new(object).guess_types().and_then(|loader| loader.prepare());
     let kernel = kernel.map_err(|e| e.to_string());
     let mut left: Vec<(u32, String)> = Vec::new();
     let (fixed, proofs) = loop {
         let mut tried = options.options.clone();
         tried.leave.extend(left.iter().map(|l| l.0));
-        if options.without.contains(&Part::Static) {
+        if options.without.contains(&SearchAblation::Static) {
             tried.leave.extend(object.programs.iter().flat_map(|p| functions(object, p.func)));
         }
         if !tried.leave.is_empty() {
@@ -173,13 +173,13 @@ pub fn superoptimize(object: &Object, options: &SuperOptions) -> Result<Superopt
             break (fixed, proofs);
         }
     };
-    let mut run = Super {
+    let mut run = SuperoptDriver {
         original: object,
         options,
         session: kernel.as_ref(),
         now: fixed.object.clone(),
         fixed: &fixed.object,
-        search: Search::new(search_options(object, kernel.is_ok(), options)),
+        search: Superoptimizer::new(search_options(object, kernel.is_ok(), options)),
         searched: Vec::new(),
         earlier: Vec::new(),
     };
@@ -189,20 +189,20 @@ pub fn superoptimize(object: &Object, options: &SuperOptions) -> Result<Superopt
         programs.push(run.program(n, proof, why));
     }
     let others = run.others(&programs);
-    let lessons = run.search.lessons();
+    let lessons = run.search.take_rule_candidates();
     let object = run.now;
     let trusted = options.solver.as_ref().map_or(0, |s| s.cache().stats().trusted);
-    Ok(Superoptimized { object, fixed, others, programs, lessons, trusted })
+    Ok(SuperoptimizedObject { object, fixed, others, programs, lessons, trusted })
 }
 
 /// Options of the search of an object.
-pub(crate) fn search_options(object: &Object, kernel: bool, s: &SuperOptions) -> millstream_search::Options {
+pub(crate) fn search_options(object: &Object, kernel: bool, s: &SuperOptions) -> millstream_search::SearchOptions {
     let isa = match s.options.isa {
-        0 if kernel && s.options.host.unwrap_or_else(Host::probe).isa_v4 => 4,
+        0 if kernel && s.options.host.unwrap_or_else(KernelFeatures::probe).isa_v4 => 4,
         0 => isa_version(object),
         isa => isa,
     };
-    millstream_search::Options {
+    millstream_search::SearchOptions {
         goal: s.options.goal,
         isa,
         jobs: s.jobs,
@@ -216,16 +216,16 @@ pub(crate) fn search_options(object: &Object, kernel: bool, s: &SuperOptions) ->
 }
 
 /// The best of the static forms: for any kernel that took the original and for the kernel at hand.
-fn best_form(object: &Object, options: &Options, kernel: bool) -> Result<Optimized, OptError> {
-    let make = |host: Option<Host>| -> Result<Optimized, OptError> {
-        let options = Options { host, ..options.clone() };
+fn best_form(object: &Object, options: &OptimizeOptions, kernel: bool) -> Result<OptimizationResult, OptError> {
+    let make = |host: Option<KernelFeatures>| -> Result<OptimizationResult, OptError> {
+        let options = OptimizeOptions { host, ..options.clone() };
         if kernel { Ok(check(object, options)?.optimized) } else { optimize(object, &options) }
     };
     let any = make(None)?;
     if !kernel {
         return Ok(any);
     }
-    let here = make(Some(options.host.unwrap_or_else(Host::probe)))?;
+    let here = make(Some(options.host.unwrap_or_else(KernelFeatures::probe)))?;
     let costs = [&here, &any].map(|form| total(object, &form.object));
     let better = options.goal.compare(costs[0], costs[1], total(object, object)).is_lt();
     Ok(if better { here } else { any })
@@ -243,80 +243,80 @@ fn contents(object: &Object, f: u32) -> NewFunction {
 }
 
 /// The cost of all programs of an object that was made of another.
-fn total(original: &Object, object: &Object) -> Cost {
-    object.programs.iter().fold(Cost::default(), |sum, p| sum.plus(cost_beside(original, object, p.func)))
+fn total(original: &Object, object: &Object) -> CodeCost {
+    object.programs.iter().fold(CodeCost::default(), |sum, p| sum.plus(cost_beside(original, object, p.func)))
 }
 
 /// Answer of the prover on a static form.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Static {
+enum StaticFormProof {
     Unchanged,
     Equivalent,
     Open(String),
 }
 
-impl Static {
+impl StaticFormProof {
     /// Why the form may not be used.
     fn why(&self) -> Option<String> {
-        if let Static::Open(why) = self { Some(why.clone()) } else { None }
+        if let StaticFormProof::Open(why) = self { Some(why.clone()) } else { None }
     }
 }
 
-fn prove_all(object: &Object, fixed: &Object, options: &SuperOptions) -> Vec<Static> {
+fn prove_all(object: &Object, fixed: &Object, options: &SuperOptions) -> Vec<StaticFormProof> {
     object.programs.iter().map(|p| prove_one((object, p.func), (fixed, p.func), options)).collect()
 }
 
-fn prove_one(a: (&Object, FuncId), b: (&Object, FuncId), options: &SuperOptions) -> Static {
+fn prove_one(a: (&Object, FuncId), b: (&Object, FuncId), options: &SuperOptions) -> StaticFormProof {
     let slots = |(o, f): (&Object, FuncId)| o.link(f).ok().map(|l| (l.insns, l.relocs));
     if slots(a) == slots(b) {
-        return Static::Unchanged;
+        return StaticFormProof::Unchanged;
     }
     match prove(a, b, options.solver.as_ref(), &options.limits).verdict {
-        Proof::Equivalent => Static::Equivalent,
-        Proof::Unknown { reason } => Static::Open(reason),
-        Proof::Differs(found) => Static::Open(format!("refuted: {found}")),
+        Proof::Equivalent => StaticFormProof::Equivalent,
+        Proof::Unknown { reason } => StaticFormProof::Open(reason),
+        Proof::Differs(found) => StaticFormProof::Open(format!("refuted: {found}")),
     }
 }
 
 /// An object on its way.
-struct Super<'a> {
+struct SuperoptDriver<'a> {
     original: &'a Object,
     fixed: &'a Object,
     now: Object,
     options: &'a SuperOptions,
     session: Result<&'a Session<'a>, &'a String>,
-    search: Search,
+    search: Superoptimizer,
     /// Functions that the search has been over.
     searched: Vec<u32>,
     /// Contents of functions before their last replacements.
     earlier: Vec<(u32, NewFunction)>,
 }
 
-impl Super<'_> {
+impl SuperoptDriver<'_> {
     /// Searches one program, and proves and measures the result.
-    fn program(&mut self, n: usize, fixed: Static, left: Option<String>) -> SuperReport {
+    fn program(&mut self, n: usize, fixed: StaticFormProof, left: Option<String>) -> SuperReport {
         let start = Instant::now();
         let p = &self.original.programs[n];
         let before = self.measured(self.original, p.func);
         let kernel = match (&self.session, &before) {
-            (Err(why), _) => Kernel::NotAsked((*why).clone()),
-            (Ok(_), Err(why)) => Kernel::NotLoadable(why.clone()),
-            (Ok(_), Ok(_)) => Kernel::Accepted,
+            (Err(why), _) => KernelAcceptance::NotAsked((*why).clone()),
+            (Ok(_), Err(why)) => KernelAcceptance::NotLoadable(why.clone()),
+            (Ok(_), Ok(_)) => KernelAcceptance::Accepted,
         };
         let mut report = SuperReport {
             name: p.name.clone(),
             section: p.section.clone(),
             before: self.costs(self.original, p.func, before.ok()),
             fixed: self.costs(self.fixed, p.func, self.measured(self.fixed, p.func).ok()),
-            after: Costs::default(),
+            after: CostSummary::default(),
             kernel,
-            proof: Certainty::Unchanged,
+            proof: EquivalenceEvidence::Unchanged,
             seconds: 0.0,
             search_seconds: 0.0,
             found: Vec::new(),
-            search: Tally::default(),
+            search: SearchStats::default(),
         };
-        if !matches!(report.kernel, Kernel::NotLoadable(_)) {
+        if !matches!(report.kernel, KernelAcceptance::NotLoadable(_)) {
             self.search(p.func, &mut report);
         }
         report.search_seconds = start.elapsed().as_secs_f64();
@@ -335,7 +335,7 @@ impl Super<'_> {
         for f in todo {
             let share = size_of(&self.now, f) as f64 / all.max(1) as f64;
             let whole = self.options.budget.unwrap_or_else(|| usual_budget(all));
-            let mut budget = Budget::of(whole.mul_f64(share));
+            let mut budget = SearchBudget::of(whole.mul_f64(share));
             budget.stop = self.options.stop;
             budget.rounds = self.options.rounds.unwrap_or(budget.rounds);
             self.searched.push(f);
@@ -360,7 +360,7 @@ impl Super<'_> {
     }
 
     /// The best forms beside the result, each with all that the result has been through.
-    fn others(&self, programs: &[SuperReport]) -> Vec<Other> {
+    fn others(&self, programs: &[SuperReport]) -> Vec<AlternativeObject> {
         let mut forms = Vec::new();
         for (f, function) in &self.earlier {
             let mut object = self.now.clone();
@@ -372,68 +372,68 @@ impl Super<'_> {
         forms.sort_by(|a, b| goal.compare(a.0, b.0, base));
         let known = forms.into_iter().filter_map(|(_, f, object)| {
             let proofs = self.known(&object, f, programs)?;
-            Some(Other { object, proofs })
+            Some(AlternativeObject { object, proofs })
         });
         known.take(self.options.others).collect()
     }
 
     /// Evidence that the programs of a form that differs from the result in one function are right; nothing
     /// if one is not, or the kernel refuses it.
-    fn known(&self, object: &Object, f: u32, programs: &[SuperReport]) -> Option<Vec<Certainty>> {
-        let one = |(p, result): (&millstream_object::Program, &SuperReport)| {
+    fn known(&self, object: &Object, f: u32, programs: &[SuperReport]) -> Option<Vec<EquivalenceEvidence>> {
+        let one = |(p, result): (&millstream_object::EntryProgram, &SuperReport)| {
             if !functions(object, p.func).contains(&f) {
                 return Some(result.proof.clone());
             }
-            if matches!(result.kernel, Kernel::Accepted) && self.measured(object, p.func).is_err() {
+            if matches!(result.kernel, KernelAcceptance::Accepted) && self.measured(object, p.func).is_err() {
                 return None;
             }
             match (prove_one((self.original, p.func), (object, p.func), self.options), &result.proof) {
-                (Static::Open(why), _) if why.starts_with("refuted") => {
+                (StaticFormProof::Open(why), _) if why.starts_with("refuted") => {
                     tracing::error!("a form of {} that was put together of proven windows is {why}", p.name);
                     None
                 }
-                (_, Certainty::Refuted(_)) => None,
-                (Static::Open(why), Certainty::Windows(_)) => Some(Certainty::Windows(why)),
-                (Static::Open(why), _) => Some(Certainty::Composed(why)),
-                (Static::Unchanged | Static::Equivalent, _) => Some(Certainty::Whole),
+                (_, EquivalenceEvidence::Refuted(_)) => None,
+                (StaticFormProof::Open(why), EquivalenceEvidence::Windows(_)) => Some(EquivalenceEvidence::Windows(why)),
+                (StaticFormProof::Open(why), _) => Some(EquivalenceEvidence::Composed(why)),
+                (StaticFormProof::Unchanged | StaticFormProof::Equivalent, _) => Some(EquivalenceEvidence::Whole),
             }
         };
         self.original.programs.iter().zip(programs).map(one).collect()
     }
 
     /// Evidence that the result is right; a refuted result is put back.
-    fn certainty(&mut self, func: FuncId, fixed: Static, left: Option<String>, same: bool) -> Certainty {
+    fn certainty(&mut self, func: FuncId, fixed: StaticFormProof, left: Option<String>, same: bool) -> EquivalenceEvidence {
         if same {
             return match (fixed, left) {
-                (Static::Unchanged, None) => Certainty::Unchanged,
-                (_, Some(why)) => Certainty::Original(why),
-                _ => Certainty::Whole,
+                (StaticFormProof::Unchanged, None) => EquivalenceEvidence::Unchanged,
+                (_, Some(why)) => EquivalenceEvidence::Original(why),
+                _ => EquivalenceEvidence::Whole,
             };
         }
         match (prove_one((self.original, func), (&self.now, func), self.options), left) {
-            (Static::Open(why), _) if why.starts_with("refuted") => {
+            (StaticFormProof::Open(why), _) if why.starts_with("refuted") => {
                 for f in functions(&self.now, func) {
                     let old = contents(self.fixed, f);
                     if let Err(e) = self.now.replace_function(FuncId(f), old) {
                         tracing::error!("a function cannot be put back: {e}");
                     }
                 }
-                Certainty::Refuted(why)
+                EquivalenceEvidence::Refuted(why)
             }
-            (Static::Open(_), Some(why)) => Certainty::Windows(why),
-            (Static::Open(why), None) => Certainty::Composed(why),
-            _ => Certainty::Whole,
+            (StaticFormProof::Open(_), Some(why)) => EquivalenceEvidence::Windows(why),
+            (StaticFormProof::Open(why), None) => EquivalenceEvidence::Composed(why),
+            _ => EquivalenceEvidence::Whole,
         }
     }
 
-    fn measured(&self, object: &Object, func: FuncId) -> Result<Measure, String> {
+    fn measured(&self, object: &Object, func: FuncId) -> Result<KernelMetrics, String> {
         self.session.map_err(Clone::clone).and_then(|s| measure(s, object, func))
     }
 
-    fn costs(&self, object: &Object, func: FuncId, measure: Option<Measure>) -> Costs {
+    fn costs(&self, object: &Object, func: FuncId, measure: Option<KernelMetrics>) -> CostSummary {
         let cost = cost_beside(self.original, object, func);
         let jited = measure.map_or(cost.jited, |m| m.jited);
-        Costs { slots: cost.slots, jited, cycles: cost.cycles }
+        CostSummary { slots: cost.slots, jited, cycles: cost.cycles }
     }
 }
 

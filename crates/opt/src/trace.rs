@@ -17,11 +17,11 @@ use millstream_ir::{Function, Inst, Module, Op};
 use millstream_object::{LineInfo, Object};
 use millstream_passes::DumpHook;
 
-use crate::{OptError, Optimized, Options, optimize, optimize_marked};
+use crate::{OptError, OptimizationResult, OptimizeOptions, optimize, optimize_marked};
 
 /// An instruction of the original.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Origin {
+pub struct InsnOrigin {
     /// Its function, by its number in the object.
     pub func: u32,
     /// Its slot in the function.
@@ -30,34 +30,34 @@ pub struct Origin {
 
 /// A result with its origins.
 #[derive(Debug)]
-pub struct Traced {
+pub struct TracedObject {
     /// The result.
-    pub optimized: Optimized,
+    pub optimized: OptimizationResult,
     /// For each function, what each slot of it was made of, as far as known; nothing if that cannot be told.
-    pub origins: Option<Vec<Vec<Option<Origin>>>>,
+    pub origins: Option<Vec<Vec<Option<InsnOrigin>>>>,
     /// The passes that added, removed or changed something on behalf of an instruction of the original.
-    pub touched: BTreeMap<Origin, BTreeSet<&'static str>>,
+    pub touched: BTreeMap<InsnOrigin, BTreeSet<&'static str>>,
 }
 
 /// Optimizes, and returns the origin of each instruction.
 ///
 /// # Errors
 /// As [`optimize`].
-pub fn trace(object: &Object, options: &Options) -> Result<Traced, OptError> {
+pub fn trace(object: &Object, options: &OptimizeOptions) -> Result<TracedObject, OptError> {
     let optimized = optimize(object, options)?;
-    let recorded = Options { record: true, ..options.clone() };
+    let recorded = OptimizeOptions { record: true, ..options.clone() };
     let mut made = optimize_marked(&mark(object), Some(object), &recorded)?;
     let code =
         |o: &Object| o.functions.iter().map(|f| (f.insns.clone(), f.relocs.clone())).collect::<Vec<_>>();
     if code(&made.object) != code(&optimized.object) {
-        return Ok(Traced { optimized, origins: None, touched: BTreeMap::new() });
+        return Ok(TracedObject { optimized, origins: None, touched: BTreeMap::new() });
     }
     let origins = unmark(object, &mut made.object);
-    let mut touched = BTreeMap::<Origin, BTreeSet<&'static str>>::new();
+    let mut touched = BTreeMap::<InsnOrigin, BTreeSet<&'static str>>::new();
     for (line, passes) in made.touched {
         touched.entry(origin(&line)).or_default().extend(passes);
     }
-    Ok(Traced { optimized, origins: Some(origins), touched })
+    Ok(TracedObject { optimized, origins: Some(origins), touched })
 }
 
 /// The object with a source line for each instruction, which holds its function and slot, in place of its own.
@@ -73,11 +73,11 @@ pub fn mark(object: &Object) -> Object {
 
 /// Origins of each slot of each function, in an object that was made of a marked one; it gets the lines of
 /// the original.
-pub fn unmark(original: &Object, made: &mut Object) -> Vec<Vec<Option<Origin>>> {
+pub fn unmark(original: &Object, made: &mut Object) -> Vec<Vec<Option<InsnOrigin>>> {
     let mut all = Vec::with_capacity(made.functions.len());
     for f in &mut made.functions {
         let origins = origins(&f.line_info, f.insns.len());
-        let line = |(slot, o): (usize, &Option<Origin>)| {
+        let line = |(slot, o): (usize, &Option<InsnOrigin>)| {
             let lines = &original.functions.get(o.as_ref()?.func as usize)?.line_info;
             let before = lines.partition_point(|l| l.insn <= o.as_ref().map_or(0, |o| o.slot));
             Some(LineInfo { insn: slot as u32, ..*lines.get(before.checked_sub(1)?)? })
@@ -89,11 +89,11 @@ pub fn unmark(original: &Object, made: &mut Object) -> Vec<Vec<Option<Origin>>> 
     all
 }
 
-fn origin(line: &LineInfo) -> Origin {
-    Origin { func: line.column.saturating_sub(1), slot: line.line.saturating_sub(1) }
+fn origin(line: &LineInfo) -> InsnOrigin {
+    InsnOrigin { func: line.column.saturating_sub(1), slot: line.line.saturating_sub(1) }
 }
 
-fn origins(lines: &[LineInfo], slots: usize) -> Vec<Option<Origin>> {
+fn origins(lines: &[LineInfo], slots: usize) -> Vec<Option<InsnOrigin>> {
     let mut lines = lines.iter().peekable();
     let mut last = None;
     let of = |slot: usize| {
@@ -107,17 +107,17 @@ fn origins(lines: &[LineInfo], slots: usize) -> Vec<Option<Origin>> {
 
 /// Notes the lines that passes touch. The functions are told apart by name.
 #[derive(Clone, Default)]
-pub(crate) struct Recorder(Rc<RefCell<Record>>);
+pub(crate) struct PassRecorder(Rc<RefCell<PassRecord>>);
 
 #[derive(Default)]
-struct Record {
+struct PassRecord {
     /// Functions as they were last seen; [`None`] for names that several have.
     last: BTreeMap<String, Option<Function>>,
     /// Passes by line number.
     touched: BTreeMap<u32, BTreeSet<&'static str>>,
 }
 
-impl Recorder {
+impl PassRecorder {
     /// Notes the functions from which the next passes start.
     pub(crate) fn begin(&self, module: &Module) {
         let last = &mut self.0.borrow_mut().last;
@@ -132,7 +132,7 @@ impl Recorder {
     pub(crate) fn hook(&self) -> DumpHook {
         let record = Rc::clone(&self.0);
         Box::new(move |pass, now| {
-            let Record { last, touched } = &mut *record.borrow_mut();
+            let PassRecord { last, touched } = &mut *record.borrow_mut();
             let Some(Some(before)) = last.get_mut(&now.name) else { return };
             for loc in differences(before, now) {
                 touched.entry(loc).or_default().insert(pass);
@@ -168,12 +168,12 @@ fn differences(before: &Function, now: &Function) -> BTreeSet<u32> {
 mod tests {
     use super::*;
     use millstream_isa::asm::assemble;
-    use millstream_isa::{Raw, encode_all};
+    use millstream_isa::{RawInsn, encode_all};
     use millstream_object::RawInput;
 
     fn program(source: &str) -> Object {
         let insns: Vec<u8> =
-            encode_all(&assemble(source).unwrap()).into_iter().flat_map(Raw::to_bytes).collect();
+            encode_all(&assemble(source).unwrap()).into_iter().flat_map(RawInsn::to_bytes).collect();
         let files = RawInput { insns: &insns, ..RawInput::default() };
         Object::parse_raw("x_xdp.insns", files, None).unwrap()
     }
@@ -181,19 +181,19 @@ mod tests {
     #[test]
     fn an_instruction_is_of_the_one_that_it_was_made_of() {
         let object = program("r6 = r1\nr2 = *(u32 *)(r6 + 12)\nr2 += 0\nr0 = r2\nr0 &= 3\nexit");
-        let traced = trace(&object, &Options::default()).unwrap();
+        let traced = trace(&object, &OptimizeOptions::default()).unwrap();
         let slots: Vec<_> = traced.origins.unwrap()[0].iter().map(|o| o.unwrap().slot).collect();
         assert_eq!(slots, [1, 4, 5]);
-        let addition = Origin { func: 0, slot: 2 };
+        let addition = InsnOrigin { func: 0, slot: 2 };
         assert_eq!(traced.touched[&addition], BTreeSet::from(["simplify"]));
-        let untouched = Origin { func: 0, slot: 4 };
+        let untouched = InsnOrigin { func: 0, slot: 4 };
         assert!(!traced.touched.contains_key(&untouched), "{:?}", traced.touched);
     }
 
     #[test]
     fn our_own_programs_can_be_traced() {
         let object = Object::parse("router.o", millstream_programs::ROUTER.object).unwrap();
-        let traced = trace(&object, &Options::default()).unwrap();
+        let traced = trace(&object, &OptimizeOptions::default()).unwrap();
         let origins = traced.origins.expect("its lines do not matter to the compiler");
         let known = origins.iter().flatten().filter(|o| o.is_some()).count();
         assert_eq!(known, traced.optimized.object.functions.iter().map(|f| f.insns.len()).sum::<usize>());

@@ -1,16 +1,16 @@
 //! Without a kernel to ask, no program gets a form whose verification might take longer.
 
 use millstream_isa::asm::assemble;
-use millstream_isa::{Raw, encode_all};
+use millstream_isa::{RawInsn, encode_all};
 use millstream_object::{Object, RawInput};
-use millstream_opt::{Options, Outcome, optimize};
+use millstream_opt::{OptimizeOptions, FunctionOutcome, optimize};
 
-fn made(text: &str) -> (Object, Object, Outcome) {
+fn made(text: &str) -> (Object, Object, FunctionOutcome) {
     let insns = encode_all(&assemble(text).expect("it assembles"));
-    let insns: Vec<u8> = insns.into_iter().flat_map(Raw::to_bytes).collect();
+    let insns: Vec<u8> = insns.into_iter().flat_map(RawInsn::to_bytes).collect();
     let files = RawInput { insns: &insns, ..RawInput::default() };
     let original = Object::parse_raw("rounds_xdp.insns", files, None).expect("a program");
-    let made = optimize(&original, &Options::default()).expect("optimized");
+    let made = optimize(&original, &OptimizeOptions::default()).expect("optimized");
     (original, made.object, made.functions[0].outcome.clone())
 }
 
@@ -33,13 +33,13 @@ fn rounds(start: &str, limit: u32) -> String {
 #[test]
 fn loops_that_are_followed_to_their_end_are_optimized() {
     let (original, made, outcome) = made(&rounds("r0 = 0", 1_000));
-    assert_eq!(outcome, Outcome::Rewritten);
+    assert_eq!(outcome, FunctionOutcome::Rewritten);
     assert!(made.functions[0].insns.len() < original.functions[0].insns.len());
 }
 
 #[test]
 fn a_program_whose_verification_is_not_understood_stays_as_it_was() {
     let (original, made, outcome) = made(&rounds("call get_prandom_u32", 1_000));
-    assert_eq!(outcome, Outcome::Costlier);
+    assert_eq!(outcome, FunctionOutcome::Costlier);
     assert_eq!(made.functions[0].insns, original.functions[0].insns);
 }

@@ -2,17 +2,17 @@
 //! in the code.
 
 use millstream_isa::asm::assemble;
-use millstream_isa::generation::{Generation, KernelRange};
-use millstream_isa::{AluOp, Insn, Operand, Raw, decode_all, encode_all};
+use millstream_isa::generation::{VerifierGeneration, KernelRange};
+use millstream_isa::{AluOp, Insn, Operand, RawInsn, decode_all, encode_all};
 use millstream_object::{Object, RawInput};
-use millstream_opt::{Options, oldest_kernel, optimize};
+use millstream_opt::{OptimizeOptions, oldest_kernel, optimize};
 
 const MAPS: &str = "values { type = 2, key_size = 4, value_size = 256, max_entries = 1, fd = 0 }\n";
 
 /// A program by its assembly; its name ends with its section.
 fn object(name: &str, text: &str) -> Object {
     let insns = encode_all(&assemble(text).unwrap_or_else(|e| panic!("{name}: {e}")));
-    let insns: Vec<u8> = insns.into_iter().flat_map(Raw::to_bytes).collect();
+    let insns: Vec<u8> = insns.into_iter().flat_map(RawInsn::to_bytes).collect();
     let files = RawInput { insns: &insns, maps: Some(MAPS.as_bytes()), ..RawInput::default() };
     Object::parse_raw(name, files, None).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
@@ -50,7 +50,7 @@ fn indexing(body: &str) -> Object {
 
 fn insns(object: &Object, kernels: Option<KernelRange>) -> Vec<Insn> {
     // Whatever the form costs.
-    let options = Options { kernels, keep_longer: true, ..Options::default() };
+    let options = OptimizeOptions { kernels, keep_longer: true, ..OptimizeOptions::default() };
     let made = optimize(object, &options).expect("optimized").object;
     let decoded = decode_all(&made.functions[0].insns).expect("valid code");
     decoded.into_iter().map(|(_, insn)| insn).collect()
@@ -66,7 +66,7 @@ fn has_bound(insns: &[Insn], bound: i32) -> bool {
 
 #[test]
 fn bounds_stay_for_verifiers_that_do_not_find_them() {
-    use Generation as G;
+    use VerifierGeneration as G;
     // The first generation that needs the bound no more.
     let cases: [(&str, &str, i32, G); 8] = [
         ("be16", "r1 = *(u16 *)(r2 +4)\n r1 = be16 r1\n r1 &= 65535\n if r1 > 200 goto end", 65535, G::V6_18),
@@ -86,13 +86,13 @@ fn bounds_stay_for_verifiers_that_do_not_find_them() {
     let mut faults = Vec::new();
     for (name, body, bound, since) in cases {
         let original = indexing(body);
-        for generation in Generation::ALL {
+        for generation in VerifierGeneration::ALL {
             let made = insns(&original, Some(KernelRange::only(generation)));
             if has_bound(&made, bound) != (generation < since) {
                 faults.push(format!("{name} for {generation}"));
             }
         }
-        if has_bound(&insns(&original, None), bound) != (since > Generation::OLDEST) {
+        if has_bound(&insns(&original, None), bound) != (since > VerifierGeneration::OLDEST) {
             faults.push(format!("{name} for all"));
         }
     }
@@ -114,7 +114,7 @@ fn constants_go_into_the_context_from_registers_before_linux_6_4() {
         let is_immediate = |i: &Insn| matches!(i, Insn::Store { src: Operand::Imm(_), .. });
         insns(&original, kernels).iter().filter(|i| is_immediate(i)).count()
     };
-    for generation in Generation::ALL {
+    for generation in VerifierGeneration::ALL {
         let allowed = generation.stores_context_immediates();
         assert_eq!(
             immediates(Some(KernelRange::only(generation))),
@@ -128,9 +128,9 @@ fn constants_go_into_the_context_from_registers_before_linux_6_4() {
 #[test]
 fn what_an_object_uses_says_which_kernels_load_it() {
     let oldest = |text: &str| oldest_kernel(&object("uses_tc.insns", text));
-    assert_eq!(oldest("r0 = 0\n exit"), Generation::V5_10);
-    assert_eq!(oldest("call ktime_get_coarse_ns\n r0 = 0\n exit"), Generation::V6_1);
-    assert_eq!(oldest("r0 = (s8)r1\n exit"), Generation::V6_12);
-    assert_eq!(oldest("*(u32 *)(r1 +8) = 5\n r0 = 0\n exit"), Generation::V6_12);
-    assert_eq!(oldest("r6 = r1\n r1 = r10\n *(u32 *)(r1 -8) = 5\n r0 = 0\n exit"), Generation::V5_10);
+    assert_eq!(oldest("r0 = 0\n exit"), VerifierGeneration::V5_10);
+    assert_eq!(oldest("call ktime_get_coarse_ns\n r0 = 0\n exit"), VerifierGeneration::V6_1);
+    assert_eq!(oldest("r0 = (s8)r1\n exit"), VerifierGeneration::V6_12);
+    assert_eq!(oldest("*(u32 *)(r1 +8) = 5\n r0 = 0\n exit"), VerifierGeneration::V6_12);
+    assert_eq!(oldest("r6 = r1\n r1 = r10\n *(u32 *)(r1 -8) = 5\n r0 = 0\n exit"), VerifierGeneration::V5_10);
 }

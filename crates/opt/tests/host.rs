@@ -2,12 +2,12 @@
 
 use millstream_kernel::testing;
 use millstream_object::Object;
-use millstream_opt::{Host, Options, check};
-use millstream_programs::{BALANCER, NAT, Program, ROUTER};
+use millstream_opt::{KernelFeatures, OptimizeOptions, check};
+use millstream_programs::{BALANCER, NAT, DataPlaneProgram, ROUTER};
 
-fn slots(program: Program, host: Option<Host>) -> usize {
+fn slots(program: DataPlaneProgram, host: Option<KernelFeatures>) -> usize {
     let object = Object::parse(program.name, program.object).unwrap();
-    let checked = check(&object, Options { host, ..Options::default() }).unwrap();
+    let checked = check(&object, OptimizeOptions { host, ..OptimizeOptions::default() }).unwrap();
     assert!(checked.is_clean(), "{}: {:?}", program.name, checked.programs);
     checked.optimized.functions.iter().map(|f| f.after).sum()
 }
@@ -17,7 +17,7 @@ fn programs_for_this_kernel_are_accepted_and_shorter() {
     if !testing::require() {
         return;
     }
-    let host = Host::probe();
+    let host = KernelFeatures::probe();
     for program in [ROUTER, BALANCER] {
         slots(program, Some(host));
     }

@@ -6,7 +6,7 @@
 use millstream_bpf::jit::jited_bytes;
 use millstream_isa::asm::assemble;
 use millstream_isa::encode_all;
-use millstream_kernel::{Program, ProgramSpec, ProgramType, testing};
+use millstream_kernel::{KernelProgram, ProgramSpec, ProgramType, testing};
 
 /// Values that the verifier does not know, in registers with and without a prefix; all saved registers are in use.
 const START: &str = "
@@ -120,7 +120,7 @@ fn lengths(text: &str) -> (u32, u32) {
         license: "GPL",
         ..ProgramSpec::default()
     };
-    let program = Program::load(&spec).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let program = KernelProgram::load(&spec).unwrap_or_else(|e| panic!("{e}\n{text}"));
     (jited_bytes(&insns, &[]), program.info().expect("the kernel tells of its programs").jited_len)
 }
 

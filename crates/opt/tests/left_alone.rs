@@ -4,9 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use millstream_isa::Raw;
-use millstream_object::{FuncId, Function, Object, RelocKind};
-use millstream_opt::{Optimized, Options, Outcome, optimize};
+use millstream_isa::RawInsn;
+use millstream_object::{FuncId, ObjectFunction, Object, RelocKind};
+use millstream_opt::{OptimizationResult, OptimizeOptions, FunctionOutcome, optimize};
 
 const CALL: u8 = 0x85;
 const ADJUST_HEAD: i32 = 44;
@@ -43,11 +43,11 @@ fn id(o: &Object, name: &str) -> FuncId {
     FuncId(found.unwrap_or_else(|| panic!("no function {name}")) as u32)
 }
 
-fn function<'a>(o: &'a Object, name: &str) -> &'a Function {
+fn function<'a>(o: &'a Object, name: &str) -> &'a ObjectFunction {
     &o.functions[id(o, name).index()]
 }
 
-fn outcome<'a>(made: &'a Optimized, name: &str) -> &'a Outcome {
+fn outcome<'a>(made: &'a OptimizationResult, name: &str) -> &'a FunctionOutcome {
     &made.functions[id(&made.object, name).index()].outcome
 }
 
@@ -62,9 +62,9 @@ fn an_unknown_instruction_concerns_its_function_and_what_refers_to_it() {
     let mut bad = good.clone();
     let twice = id(&bad, "twice");
     // No version of the instruction set has this opcode.
-    bad.functions[twice.index()].insns[0] = Raw { code: 0xfd, dst: 0, src: 0, off: 0, imm: 0 };
+    bad.functions[twice.index()].insns[0] = RawInsn { code: 0xfd, dst: 0, src: 0, off: 0, imm: 0 };
     // Functions are so short that forms which are no faster would be left out.
-    let options = Options { keep_longer: true, ..Options::default() };
+    let options = OptimizeOptions { keep_longer: true, ..OptimizeOptions::default() };
     let (of_good, of_bad) = (optimize(&good, &options).unwrap(), optimize(&bad, &options).unwrap());
     let reaches = |n: usize| {
         let linked = good.link(FuncId(n as u32)).unwrap();
@@ -74,25 +74,25 @@ fn an_unknown_instruction_concerns_its_function_and_what_refers_to_it() {
     for (n, f) in bad.functions.iter().enumerate() {
         let made = &of_bad.object.functions[n];
         if reaches(n) {
-            assert!(matches!(of_bad.functions[n].outcome, Outcome::NotUnderstood(_)), "{}", f.name);
+            assert!(matches!(of_bad.functions[n].outcome, FunctionOutcome::NotUnderstood(_)), "{}", f.name);
             assert_eq!((&made.insns, &made.relocs), (&f.insns, &f.relocs), "{}", f.name);
         } else {
-            assert!(!matches!(of_bad.functions[n].outcome, Outcome::NotUnderstood(_)), "{}", f.name);
-            others += usize::from(of_good.functions[n].outcome == Outcome::Rewritten);
+            assert!(!matches!(of_bad.functions[n].outcome, FunctionOutcome::NotUnderstood(_)), "{}", f.name);
+            others += usize::from(of_good.functions[n].outcome == FunctionOutcome::Rewritten);
         }
     }
     assert!(others > 0, "the test would not see that others are optimized");
-    let Outcome::NotUnderstood(why) = outcome(&of_bad, "first") else { panic!("it reaches twice") };
+    let FunctionOutcome::NotUnderstood(why) = outcome(&of_bad, "first") else { panic!("it reaches twice") };
     assert!(why.contains("not understood"), "{why}");
 }
 
 #[test]
 fn what_an_object_does_not_explain_is_written_and_the_rest_optimized() {
     let Some(o) = compile("strange") else { return };
-    let made = optimize(&o, &Options::default()).unwrap();
+    let made = optimize(&o, &OptimizeOptions::default()).unwrap();
     for name in ["jumps", "foreign", "last"] {
         assert!(
-            matches!(outcome(&made, name), Outcome::NotUnderstood(_)),
+            matches!(outcome(&made, name), FunctionOutcome::NotUnderstood(_)),
             "{name}: {:?}",
             outcome(&made, name)
         );
@@ -106,7 +106,7 @@ fn what_an_object_does_not_explain_is_written_and_the_rest_optimized() {
 #[test]
 fn hidden_functions_are_kept_for_the_files_that_are_linked_with_theirs() {
     let Some(o) = compile("parts") else { return };
-    let made = optimize(&o, &Options::default()).unwrap();
+    let made = optimize(&o, &OptimizeOptions::default()).unwrap();
     let shared = function(&made.object, "shared");
     assert!(!shared.removed && !shared.insns.is_empty());
     let computed = shared.insns.iter().any(|i| i.dst == 0 && i.code & 7 != 5);
@@ -119,7 +119,7 @@ fn hidden_functions_are_kept_for_the_files_that_are_linked_with_theirs() {
 #[test]
 fn global_functions_may_be_replaced_once_they_are_loaded() {
     let Some(o) = compile("dispatch") else { return };
-    let made = optimize(&o, &Options::default()).unwrap();
+    let made = optimize(&o, &OptimizeOptions::default()).unwrap();
     for (name, count) in [("stage", 2), ("marked", 1)] {
         assert_eq!(calls(&o, "dispatcher", name), count, "{name} as compiled");
         assert_eq!(

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use millstream_object::Object;
-use millstream_opt::{Options, ProofReport, Proven, optimize, validate, validate_passes};
+use millstream_opt::{OptimizeOptions, ProofReport, ValidationResult, optimize, validate, validate_passes};
 use millstream_programs as programs;
-use millstream_prove::{Limits, Solver};
+use millstream_prove::{ProofLimits, Solver};
 
 #[path = "../../object/tests/objects/common.rs"]
 mod common;
@@ -14,8 +14,8 @@ mod common;
 const FIXTURES: [&str; 7] = ["maps", "calls", "core", "externs", "kernel", "sizes", "gate"];
 
 /// Few terms: what takes more is decided in a long run, not here.
-fn limits() -> Limits {
-    Limits { time: Duration::from_secs(20), terms: 300_000, ..Limits::default() }
+fn limits() -> ProofLimits {
+    ProofLimits { time: Duration::from_secs(20), terms: 300_000, ..ProofLimits::default() }
 }
 
 /// The solver, if it is there: without one only equal terms are proven.
@@ -32,24 +32,24 @@ fn solver() -> Option<Solver> {
 }
 
 fn proven(object: &Object) -> Vec<ProofReport> {
-    let options = Options::default();
+    let options = OptimizeOptions::default();
     let optimized = optimize(object, &options).expect("optimized");
     let reports = validate(object, &optimized, &options, solver().as_ref(), &limits()).expect("validated");
     for r in &reports {
         println!("{}: {:?}, {:.0} ms", r.name, r.verdict, r.milliseconds);
-        assert!(!matches!(r.verdict, Proven::Refuted { .. }), "{}: {:?}", r.name, r.verdict);
+        assert!(!matches!(r.verdict, ValidationResult::Refuted { .. }), "{}: {:?}", r.name, r.verdict);
     }
     reports
 }
 
-fn plane(program: &programs::Program) -> Object {
+fn plane(program: &programs::DataPlaneProgram) -> Object {
     Object::parse(program.name, program.object).expect("a data plane")
 }
 
 #[test]
 fn the_router_is_proven() {
     for r in proven(&plane(&programs::ROUTER)) {
-        assert!(matches!(r.verdict, Proven::Equivalent), "{}: {:?}", r.name, r.verdict);
+        assert!(matches!(r.verdict, ValidationResult::Equivalent), "{}: {:?}", r.name, r.verdict);
     }
 }
 
@@ -67,7 +67,7 @@ fn fixtures_are_proven() {
         let Some(object) = common::read(name, &[]) else { return };
         let reports = proven(&object);
         all += reports.len();
-        unknown += reports.iter().filter(|r| matches!(r.verdict, Proven::Unknown(_))).count();
+        unknown += reports.iter().filter(|r| matches!(r.verdict, ValidationResult::Unknown(_))).count();
     }
     println!("{all} programs, {unknown} not known");
     assert!(4 * unknown < all, "{unknown} of {all} are not known");
@@ -76,16 +76,16 @@ fn fixtures_are_proven() {
 /// Changes of each pass to an object in one go: numbers of these steps that are proven, and that are not
 /// known.
 fn steps(object: &Object) -> (usize, usize) {
-    let options = Options::default();
+    let options = OptimizeOptions::default();
     let optimized = optimize(object, &options).expect("optimized");
-    let limits = Limits { time: Duration::from_secs(5), ..limits() };
+    let limits = ProofLimits { time: Duration::from_secs(5), ..limits() };
     let differs = |_: &Object, _: &Object| ();
     let steps =
         validate_passes(object, &optimized, &options, solver().as_ref(), &limits, differs).expect("ran");
     for s in &steps {
-        assert!(!matches!(s.verdict, Proven::Refuted { .. }), "{}, {}: {:?}", s.pass, s.program, s.verdict);
+        assert!(!matches!(s.verdict, ValidationResult::Refuted { .. }), "{}, {}: {:?}", s.pass, s.program, s.verdict);
     }
-    let unknown = steps.iter().filter(|s| matches!(s.verdict, Proven::Unknown(_))).count();
+    let unknown = steps.iter().filter(|s| matches!(s.verdict, ValidationResult::Unknown(_))).count();
     (steps.len() - unknown, unknown)
 }
 
@@ -104,7 +104,7 @@ fn each_pass_is_proven_by_itself() {
 #[test]
 fn a_wrong_result_is_refuted() {
     let object = plane(&programs::ROUTER);
-    let options = Options::default();
+    let options = OptimizeOptions::default();
     let mut optimized = optimize(&object, &options).expect("optimized");
     let at = object.programs[0].func.0 as usize;
     // The verdict of some way out is another.
@@ -112,5 +112,5 @@ fn a_wrong_result_is_refuted() {
     let mov = insns.iter_mut().find(|i| matches!(i.code, 0xb4 | 0xb7) && i.dst == 0);
     mov.expect("a way out with a constant verdict").imm ^= 1;
     let reports = validate(&object, &optimized, &options, solver().as_ref(), &limits()).expect("validated");
-    assert!(matches!(&reports[0].verdict, Proven::Refuted { .. }), "{:?}", reports[0].verdict);
+    assert!(matches!(&reports[0].verdict, ValidationResult::Refuted { .. }), "{:?}", reports[0].verdict);
 }

@@ -4,7 +4,7 @@ use millstream_isa::asm::assemble;
 use millstream_isa::encode_all;
 use millstream_kernel::testing;
 use millstream_object::{FuncId, NewFunction, Object};
-use millstream_opt::{Check, Options, Verdict, check};
+use millstream_opt::{CheckedObject, OptimizeOptions, KernelVerdict, check};
 use millstream_programs::ROUTER;
 
 /// Divisions by constants, which are shorter than their replacements.
@@ -22,15 +22,15 @@ end:
 ";
 
 /// An object whose program divides, after passes that make code longer.
-fn divided(passes: &[&str]) -> Check {
+fn divided(passes: &[&str]) -> CheckedObject {
     let mut object = Object::parse("divide.o", ROUTER.object).expect("our own object");
     let entry: FuncId = object.programs[0].func;
     let insns = encode_all(&assemble(DIVIDES).expect("it assembles"));
     object.replace_function(entry, NewFunction { insns, ..NewFunction::default() }).expect("it fits");
-    let options = Options {
+    let options = OptimizeOptions {
         passes: passes.iter().map(|p| p.to_string()).collect(),
         keep_longer: true,
-        ..Options::default()
+        ..OptimizeOptions::default()
     };
     check(&object, options).expect("the object can be checked")
 }
@@ -47,7 +47,7 @@ fn what_became_longer_is_made_in_another_way() {
         "no division was replaced"
     );
     assert!(
-        matches!(&program.verdict, Verdict::Remade(why) if why.contains("slots")),
+        matches!(&program.verdict, KernelVerdict::Remade(why) if why.contains("slots")),
         "{:?}",
         program.verdict
     );
@@ -56,5 +56,5 @@ fn what_became_longer_is_made_in_another_way() {
     assert!(remade.is_clean());
 
     let plain = divided(&["gvn"]);
-    assert_eq!(plain.programs[0].verdict, Verdict::Accepted);
+    assert_eq!(plain.programs[0].verdict, KernelVerdict::Accepted);
 }

@@ -1,9 +1,9 @@
 //! No program of a result takes more predicted cycles than it did, unless few slots are all that counts.
 
 use millstream_isa::asm::assemble;
-use millstream_isa::{Raw, encode_all};
+use millstream_isa::{RawInsn, encode_all};
 use millstream_object::{Object, RawInput};
-use millstream_opt::{Goal, Options, ProgramCosts, costs, optimize, trace};
+use millstream_opt::{OptimizationGoal, OptimizeOptions, ProgramCosts, costs, optimize, trace};
 use millstream_programs as programs;
 
 /// Counts by the lower of two numbers, and returns 0 if there was a counter, else 1: shorter with a result of
@@ -33,25 +33,25 @@ const MAPS: &str = "counters { type = 6, key_size = 4, value_size = 8, max_entri
 
 fn counts() -> Object {
     let insns = encode_all(&assemble(COUNTS).expect("it assembles"));
-    let insns: Vec<u8> = insns.into_iter().flat_map(Raw::to_bytes).collect();
+    let insns: Vec<u8> = insns.into_iter().flat_map(RawInsn::to_bytes).collect();
     let files = RawInput { insns: &insns, maps: Some(MAPS.as_bytes()), ..RawInput::default() };
     Object::parse_raw("counts_xdp.insns", files, None).expect("a program")
 }
 
-fn made(object: &Object, goal: Goal) -> Vec<ProgramCosts> {
-    let options = Options { goal, ..Options::default() };
+fn made(object: &Object, goal: OptimizationGoal) -> Vec<ProgramCosts> {
+    let options = OptimizeOptions { goal, ..OptimizeOptions::default() };
     costs(object, &optimize(object, &options).expect("optimized").object)
 }
 
 #[test]
 fn what_is_shorter_and_slower_is_made_in_another_way() {
     let object = counts();
-    let shortest = &made(&object, Goal::Size)[0];
+    let shortest = &made(&object, OptimizationGoal::Size)[0];
     assert!(
         shortest.after.cycles > shortest.before.cycles,
         "the test would not see a difference: {shortest:?}"
     );
-    for goal in [Goal::Balanced, Goal::Latency] {
+    for goal in [OptimizationGoal::Balanced, OptimizationGoal::Latency] {
         let cost = &made(&object, goal)[0];
         assert!(cost.after.cycles <= cost.before.cycles, "{goal}: {cost:?}");
         assert!(cost.after.slots <= cost.before.slots, "{goal}: {cost:?}");
@@ -63,7 +63,7 @@ fn our_own_programs_become_no_slower() {
     let planes = [programs::ROUTER, programs::SWITCH, programs::FIREWALL, programs::NAT, programs::BALANCER];
     for plane in planes {
         let object = Object::parse(plane.name, plane.object).expect("a data plane");
-        for cost in made(&object, Goal::Balanced) {
+        for cost in made(&object, OptimizationGoal::Balanced) {
             // Guesses that are carried over from one form to the other err by a thousandth.
             let most = cost.before.cycles + cost.before.cycles / 1000;
             assert!(cost.after.cycles <= most, "{}: {cost:?}", plane.name);
@@ -74,7 +74,7 @@ fn our_own_programs_become_no_slower() {
 #[test]
 fn where_another_form_was_taken_its_instructions_are_still_of_what_they_were_made_of() {
     let object = counts();
-    let traced = trace(&object, &Options::default()).expect("traced");
+    let traced = trace(&object, &OptimizeOptions::default()).expect("traced");
     let told = traced.origins.expect("marks in place of lines decide nothing");
     let function = &traced.optimized.functions[0];
     assert_eq!(told[0].len(), function.after);

@@ -4,30 +4,30 @@ use std::time::Duration;
 
 use millstream_kernel::testing;
 use millstream_object::Object;
-use millstream_opt::{Certainty, Goal, Kernel, Options, SuperOptions, superoptimize};
-use millstream_programs::{BALANCER, FIREWALL, NAT, Program, ROUTER};
-use millstream_prove::{Limits, differ};
+use millstream_opt::{EquivalenceEvidence, OptimizationGoal, KernelAcceptance, OptimizeOptions, SuperOptions, superoptimize};
+use millstream_programs::{BALANCER, FIREWALL, NAT, DataPlaneProgram, ROUTER};
+use millstream_prove::{ProofLimits, differ};
 
-fn options(goal: Goal, budget: Duration) -> SuperOptions {
+fn options(goal: OptimizationGoal, budget: Duration) -> SuperOptions {
     SuperOptions {
-        options: Options { goal, ..Options::default() },
+        options: OptimizeOptions { goal, ..OptimizeOptions::default() },
         budget: Some(budget),
         jobs: 2,
         seed: 1,
-        limits: Limits { time: Duration::from_secs(10), ..Limits::default() },
+        limits: ProofLimits { time: Duration::from_secs(10), ..ProofLimits::default() },
         ..SuperOptions::default()
     }
 }
 
-fn searched(program: Program, goal: Goal) {
+fn searched(program: DataPlaneProgram, goal: OptimizationGoal) {
     let object = Object::parse(program.name, program.object).unwrap();
     let done = superoptimize(&object, &options(goal, Duration::from_secs(2))).unwrap();
     for (p, report) in object.programs.iter().zip(&done.programs) {
         let name = format!("{} {}", program.name, report.name);
-        assert_eq!(report.kernel, Kernel::Accepted, "{name}");
-        assert!(!matches!(report.proof, Certainty::Refuted(_)), "{name}: {:?}", report.proof);
+        assert_eq!(report.kernel, KernelAcceptance::Accepted, "{name}");
+        assert!(!matches!(report.proof, EquivalenceEvidence::Refuted(_)), "{name}: {:?}", report.proof);
         assert!(report.after.slots <= report.before.slots, "{name}: {report:?}");
-        if goal == Goal::Balanced {
+        if goal == OptimizationGoal::Balanced {
             assert!(report.after.cycles <= report.fixed.cycles, "{name}: {report:?}");
             assert!(report.after.cycles <= report.before.cycles, "{name}: {report:?}");
         }
@@ -44,16 +44,16 @@ fn data_planes_stay_what_they_are_and_become_no_worse() {
     if !testing::require() {
         return;
     }
-    searched(ROUTER, Goal::Balanced);
-    searched(FIREWALL, Goal::Size);
-    searched(NAT, Goal::Latency);
-    searched(BALANCER, Goal::Balanced);
+    searched(ROUTER, OptimizationGoal::Balanced);
+    searched(FIREWALL, OptimizationGoal::Size);
+    searched(NAT, OptimizationGoal::Latency);
+    searched(BALANCER, OptimizationGoal::Balanced);
 }
 
 #[test]
 fn without_time_there_is_the_static_form() {
     let object = Object::parse(ROUTER.name, ROUTER.object).unwrap();
-    let done = superoptimize(&object, &options(Goal::Size, Duration::ZERO)).unwrap();
+    let done = superoptimize(&object, &options(OptimizationGoal::Size, Duration::ZERO)).unwrap();
     for report in &done.programs {
         assert!(report.found.is_empty() && report.after.slots == report.fixed.slots, "{report:?}");
     }

@@ -2,15 +2,15 @@
 //! entry that the interpreter finds in the table itself.
 
 use millstream_bpf::raw::{lift_raw, lower_raw};
-use millstream_interp::Machine;
-use millstream_interp::ir::Interpreter;
+use millstream_interp::MachineState;
+use millstream_interp::ir::IrInterpreter;
 use millstream_ir::verify::verify_module;
 use millstream_ir::{
     FieldDecl, FieldMatch, Func, Function, Linkage, MatchKind, Module, Op, Table, TableDecl, Type,
 };
 use millstream_isa::asm::assemble;
 use millstream_isa::encode_all;
-use millstream_kernel::{Program, ProgramSpec, ProgramType, TestRun, testing};
+use millstream_kernel::{KernelProgram, ProgramSpec, ProgramType, TestRun, testing};
 use millstream_programs::rng::Rng;
 
 const ENTRIES: usize = 60;
@@ -139,7 +139,7 @@ fn module(table: TableDecl) -> Module {
     module
 }
 
-fn load(module: &Module) -> Program {
+fn load(module: &Module) -> KernelProgram {
     let slots = lower_raw(module).expect("it lowers");
     let insns: Vec<u64> = slots.iter().map(|&raw| u64::from_le_bytes(raw.to_bytes())).collect();
     let spec = ProgramSpec {
@@ -149,7 +149,7 @@ fn load(module: &Module) -> Program {
         license: "GPL",
         ..ProgramSpec::default()
     };
-    Program::load(&spec).unwrap_or_else(|e| panic!("{e}\n{module}"))
+    KernelProgram::load(&spec).unwrap_or_else(|e| panic!("{e}\n{module}"))
 }
 
 /// Asks the kernel and the interpreter for random keys; returns the number found.
@@ -160,8 +160,8 @@ fn compare(random: &mut Random, fields: &[(u32, MatchKind)]) -> usize {
     let mut found = 0;
     for _ in 0..KEYS {
         let key = random.key(table);
-        let mut machine = Machine::default();
-        let interpreter = Interpreter::new(&module, &mut machine);
+        let mut machine = MachineState::default();
+        let interpreter = IrInterpreter::new(&module, &mut machine);
         let expected = interpreter.run(&mut machine, Func::from_u32(1), &key).expect("it runs") as u32;
         let packet: Vec<u8> = key.iter().flat_map(|w| w.to_ne_bytes()).collect();
         let given = program.test_run(&TestRun::packet(&packet)).expect("it runs in the kernel").retval;

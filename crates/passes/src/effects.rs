@@ -6,21 +6,21 @@
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{Effects, Func, Function, Inst, Linkage, Map, Module, Op, Prov};
-use millstream_isa::helpers::{Effects as HelperEffects, Helper};
+use millstream_isa::helpers::{HelperEffects as HelperEffects, Helper};
 
 use crate::manager::ModuleInfo;
 
 /// Effects of the functions of a module, over all that they call.
 #[derive(Clone, Debug, Default)]
-pub struct Summaries {
+pub struct EffectSummaries {
     effects: SecondaryMap<Func, Effects>,
 }
 
-impl Summaries {
+impl EffectSummaries {
     /// Computes the effects of every function to a fixed point. Nothing is known about a global one: another
     /// program may replace it once it is loaded (`freplace`), another definition when it is linked.
-    pub fn new(module: &Module) -> Summaries {
-        let mut known = Summaries::default();
+    pub fn new(module: &Module) -> EffectSummaries {
+        let mut known = EffectSummaries::default();
         loop {
             let mut changed = false;
             for (id, func) in &module.funcs {

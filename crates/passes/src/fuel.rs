@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 /// A rewrite: its number and the pass that asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Rewrite {
+pub struct RewriteRecord {
     /// Number, from 0.
     pub number: u64,
     /// The pass.
@@ -23,7 +23,7 @@ pub struct Fuel {
     asked: u64,
     granted: u64,
     // First number of each run of rewrites by one pass.
-    runs: Vec<Rewrite>,
+    runs: Vec<RewriteRecord>,
 }
 
 impl Fuel {
@@ -48,7 +48,7 @@ impl Fuel {
         let number = self.asked;
         self.asked += 1;
         if self.runs.last().is_none_or(|r| r.pass != pass) {
-            self.runs.push(Rewrite { number, pass });
+            self.runs.push(RewriteRecord { number, pass });
         }
         let yes = self.limit.is_none_or(|limit| number < limit) && !self.skip.contains(&number);
         self.granted += u64::from(yes);
@@ -56,7 +56,7 @@ impl Fuel {
     }
 
     /// Rewrites asked for.
-    pub fn asked(&self) -> u64 {
+    pub fn requested(&self) -> u64 {
         self.asked
     }
 
@@ -66,17 +66,17 @@ impl Fuel {
     }
 
     /// The first rewrite of each run of rewrites by one pass, in order.
-    pub fn runs(&self) -> &[Rewrite] {
+    pub fn runs(&self) -> &[RewriteRecord] {
         &self.runs
     }
 
     /// Which pass asked for rewrite `number`.
-    pub fn blame(&self, number: u64) -> Option<Rewrite> {
+    pub fn requester(&self, number: u64) -> Option<RewriteRecord> {
         if number >= self.asked {
             return None;
         }
         let at = self.runs.partition_point(|r| r.number <= number);
-        self.runs.get(at.checked_sub(1)?).map(|r| Rewrite { number, pass: r.pass })
+        self.runs.get(at.checked_sub(1)?).map(|r| RewriteRecord { number, pass: r.pass })
     }
 }
 
@@ -89,7 +89,7 @@ mod tests {
         let mut fuel = Fuel::limited(3).skip(1);
         let answers: Vec<bool> = (0..5).map(|_| fuel.ask("a")).collect();
         assert_eq!(answers, [true, false, true, false, false]);
-        assert_eq!((fuel.asked(), fuel.granted()), (5, 2));
+        assert_eq!((fuel.requested(), fuel.granted()), (5, 2));
     }
 
     #[test]
@@ -98,7 +98,7 @@ mod tests {
         for pass in ["a", "a", "b", "a"] {
             fuel.ask(pass);
         }
-        let passes: Vec<_> = (0..5).map(|n| fuel.blame(n).map(|r| r.pass)).collect();
+        let passes: Vec<_> = (0..5).map(|n| fuel.requester(n).map(|r| r.pass)).collect();
         assert_eq!(passes, [Some("a"), Some("a"), Some("b"), Some("a"), None]);
     }
 }

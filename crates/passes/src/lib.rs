@@ -25,18 +25,18 @@ mod tables;
 mod target;
 mod widths;
 
-pub use effects::{Summaries, call_effects};
-pub use fuel::{Fuel, Rewrite};
-pub use ipo::{fits_last, splice_last};
-pub use manager::{Ctx, DumpHook, FuncPass, ModuleInfo, ModulePass, Pass, PassError, PassStat, Session};
-pub use pipeline::{Pipeline, find, registry};
-pub use target::{Costs, Target};
+pub use effects::{EffectSummaries, call_effects};
+pub use fuel::{Fuel, RewriteRecord};
+pub use ipo::{can_splice_last, splice_last};
+pub use manager::{PassContext, DumpHook, FuncPass, ModuleInfo, ModulePass, Pass, PassError, PassStat, PassSession};
+pub use pipeline::{PassPipeline, find, registry};
+pub use target::{OpCosts, TargetInfo};
 pub use widths::widen_types;
 
 /// The rule language: rules, their parser and printer, and sets of rules.
 pub mod rules {
     pub use crate::simplify::{
-        Build, CondPat, Entry, Expr, Func, Head, NAMES, Origin, Pattern, Rule, RuleSet, Store, StoreError,
-        Test, WidthPat, parse, parse_rule,
+        RuleReplacement, CondPat, StoredRule, ConstExpr, Func, PatternOp, NAMES, RuleOrigin, RulePattern, RewriteRule, RuleSet, RuleStore, StoreError,
+        RuleCondition, WidthPat, parse, parse_rule,
     };
 }

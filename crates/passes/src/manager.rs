@@ -11,10 +11,10 @@ use millstream_ir::{
 };
 use rustc_hash::FxHashMap;
 
-use crate::effects::{Summaries, call_effects};
+use crate::effects::{EffectSummaries, call_effects};
 use crate::fuel::Fuel;
 use crate::simplify::RuleSet;
-use crate::target::Target;
+use crate::target::TargetInfo;
 
 /// A pass over one function.
 pub trait FuncPass: Sync {
@@ -27,7 +27,7 @@ pub trait FuncPass: Sync {
         false
     }
     /// Rewrites the function; `true` if anything changed. Asks [`Ctx::fuel`] before each rewrite.
-    fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool;
+    fn run(&self, func: &mut Function, cx: &mut PassContext<'_>) -> bool;
 }
 
 /// A pass over a whole module.
@@ -41,7 +41,7 @@ pub trait ModulePass: Sync {
         false
     }
     /// Rewrites the module; `true` if anything changed. Asks [`Session::fuel`] before each rewrite.
-    fn run(&self, module: &mut Module, session: &mut Session) -> bool;
+    fn run(&self, module: &mut Module, session: &mut PassSession) -> bool;
 }
 
 /// A pass of either kind.
@@ -97,7 +97,7 @@ pub struct ModuleInfo<'m> {
     /// CO-RE relocations.
     pub cores: &'m PrimaryMap<Core, CoreDecl>,
     /// Effects of the module's functions.
-    pub summaries: &'m Summaries,
+    pub summaries: &'m EffectSummaries,
 }
 
 impl<'m> ModuleInfo<'m> {
@@ -107,23 +107,23 @@ impl<'m> ModuleInfo<'m> {
         tables: &'m PrimaryMap<Table, TableDecl>,
         externs: &'m PrimaryMap<Extern, ExternDecl>,
         cores: &'m PrimaryMap<Core, CoreDecl>,
-        summaries: &'m Summaries,
+        summaries: &'m EffectSummaries,
     ) -> Self {
         ModuleInfo { maps, tables, externs, cores, summaries }
     }
 }
 
 /// Inputs of a function pass.
-pub struct Ctx<'m> {
+pub struct PassContext<'m> {
     /// The module around the function.
     pub info: ModuleInfo<'m>,
     /// The session.
-    pub session: &'m mut Session,
+    pub session: &'m mut PassSession,
 }
 
-impl Ctx<'_> {
+impl PassContext<'_> {
     /// The target's rules.
-    pub fn target(&self) -> &Target {
+    pub fn target(&self) -> &TargetInfo {
         &self.session.target
     }
 
@@ -153,9 +153,9 @@ pub struct PassStat {
 pub type DumpHook = Box<dyn FnMut(&'static str, &Function)>;
 
 /// Settings and records of a run of passes.
-pub struct Session {
+pub struct PassSession {
     /// The target's rules.
-    pub target: Target,
+    pub target: TargetInfo,
     /// Permission to rewrite.
     pub fuel: Fuel,
     /// Passes that are left out unless required.
@@ -170,10 +170,10 @@ pub struct Session {
     pub(crate) stats: FxHashMap<&'static str, PassStat>,
 }
 
-impl Session {
+impl PassSession {
     /// A session with unlimited fuel and every pass enabled.
-    pub fn new(target: Target) -> Session {
-        Session {
+    pub fn new(target: TargetInfo) -> PassSession {
+        PassSession {
             target,
             fuel: Fuel::unlimited(),
             disabled: BTreeSet::new(),

@@ -7,8 +7,8 @@ use millstream_ir::verify::verify_function;
 use millstream_ir::{Func, Function, Module};
 use rustc_hash::FxHashMap;
 
-use crate::effects::Summaries;
-use crate::manager::{Ctx, FuncPass, ModuleInfo, ModulePass, Pass, PassError, Session};
+use crate::effects::EffectSummaries;
+use crate::manager::{PassContext, FuncPass, ModuleInfo, ModulePass, Pass, PassError, PassSession};
 use crate::{control, ipo, memory, scalar, simplify, tables};
 
 /// Every pass.
@@ -61,23 +61,23 @@ const DEFAULT: &[&str] = &[
 
 /// An ordered list of passes.
 #[derive(Clone, Debug)]
-pub struct Pipeline {
+pub struct PassPipeline {
     passes: Vec<Pass>,
 }
 
-impl Pipeline {
+impl PassPipeline {
     /// The default pipeline.
-    pub fn default_o2() -> Pipeline {
-        Pipeline { passes: DEFAULT.iter().filter_map(|name| find(name)).collect() }
+    pub fn default_o2() -> PassPipeline {
+        PassPipeline { passes: DEFAULT.iter().filter_map(|name| find(name)).collect() }
     }
 
     /// A pipeline of passes by name.
     ///
     /// # Errors
     /// If a name is unknown.
-    pub fn of<'n>(names: impl IntoIterator<Item = &'n str>) -> Result<Pipeline, PassError> {
+    pub fn of<'n>(names: impl IntoIterator<Item = &'n str>) -> Result<PassPipeline, PassError> {
         let passes = names.into_iter().map(|n| find(n).ok_or_else(|| PassError::Unknown(n.to_string())));
-        Ok(Pipeline { passes: passes.collect::<Result<_, _>>()? })
+        Ok(PassPipeline { passes: passes.collect::<Result<_, _>>()? })
     }
 
     /// The passes in order.
@@ -89,8 +89,8 @@ impl Pipeline {
     ///
     /// # Errors
     /// With [`Session::verify`], if a pass has made the IR invalid.
-    pub fn run(&self, module: &mut Module, session: &mut Session) -> Result<bool, PassError> {
-        let mut state = State::new(module);
+    pub fn run(&self, module: &mut Module, session: &mut PassSession) -> Result<bool, PassError> {
+        let mut state = PipelineState::new(module);
         let mut changed = false;
         for &pass in &self.passes {
             if pass.required() || !session.disabled.contains(pass.name()) {
@@ -102,24 +102,24 @@ impl Pipeline {
 }
 
 /// State kept between passes.
-struct State {
-    summaries: Summaries,
+struct PipelineState {
+    summaries: EffectSummaries,
     // Counts changes of a function.
     version: SecondaryMap<Func, u32>,
     // The version at which a pass last found nothing to do.
     settled: FxHashMap<(&'static str, Func), u32>,
 }
 
-impl State {
-    fn new(module: &Module) -> State {
-        State {
-            summaries: Summaries::new(module),
+impl PipelineState {
+    fn new(module: &Module) -> PipelineState {
+        PipelineState {
+            summaries: EffectSummaries::new(module),
             version: SecondaryMap::new(),
             settled: FxHashMap::default(),
         }
     }
 
-    fn step(&mut self, pass: Pass, module: &mut Module, session: &mut Session) -> Result<bool, PassError> {
+    fn step(&mut self, pass: Pass, module: &mut Module, session: &mut PassSession) -> Result<bool, PassError> {
         match pass {
             Pass::Func(pass) => {
                 let ids: Vec<Func> = module.funcs.keys().collect();
@@ -137,13 +137,13 @@ impl State {
         &mut self,
         pass: &dyn ModulePass,
         module: &mut Module,
-        session: &mut Session,
+        session: &mut PassSession,
     ) -> Result<bool, PassError> {
         let start = Instant::now();
         let changed = pass.run(module, session);
         record(session, pass.name(), start);
         if changed {
-            self.summaries = Summaries::new(module);
+            self.summaries = EffectSummaries::new(module);
             for (id, func) in &module.funcs {
                 self.version[id] += 1;
                 dump(session, pass.name(), func);
@@ -158,7 +158,7 @@ impl State {
         pass: &dyn FuncPass,
         id: Func,
         module: &mut Module,
-        session: &mut Session,
+        session: &mut PassSession,
     ) -> Result<bool, PassError> {
         let version = self.version[id];
         let func = &mut module.funcs[id];
@@ -168,7 +168,7 @@ impl State {
         let start = Instant::now();
         let info =
             ModuleInfo::of(&module.maps, &module.tables, &module.externs, &module.cores, &self.summaries);
-        let changed = pass.run(func, &mut Ctx { info, session });
+        let changed = pass.run(func, &mut PassContext { info, session });
         record(session, pass.name(), start);
         if changed {
             self.version[id] += 1;
@@ -181,18 +181,18 @@ impl State {
     }
 }
 
-fn verify(session: &Session, pass: &'static str, func: &Function, module: &Module) -> Result<(), PassError> {
+fn verify(session: &PassSession, pass: &'static str, func: &Function, module: &Module) -> Result<(), PassError> {
     let errors = if session.verify { verify_function(func, module) } else { Vec::new() };
     if errors.is_empty() { Ok(()) } else { Err(PassError::Invalid { pass, errors }) }
 }
 
-fn record(session: &mut Session, name: &'static str, start: Instant) {
+fn record(session: &mut PassSession, name: &'static str, start: Instant) {
     let stat = session.stats.entry(name).or_default();
     stat.runs += 1;
     stat.time += start.elapsed();
 }
 
-fn dump(session: &mut Session, name: &'static str, func: &Function) {
+fn dump(session: &mut PassSession, name: &'static str, func: &Function) {
     if let Some(hook) = &mut session.dump_after {
         hook(name, func);
     }

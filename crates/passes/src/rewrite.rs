@@ -7,12 +7,12 @@ use smallvec::SmallVec;
 
 /// Values to be replaced by others.
 #[derive(Default)]
-pub(crate) struct Subst {
+pub(crate) struct ValueSubst {
     to: SecondaryMap<Value, PackedOption<Value>>,
     any: bool,
 }
 
-impl Subst {
+impl ValueSubst {
     /// Replaces `from` by `to`.
     pub(crate) fn insert(&mut self, from: Value, to: Value) {
         let to = self.resolve(to);

@@ -1,12 +1,12 @@
 //! Properties of the target that passes must know.
 
 use millstream_ir::{AluOp, Op};
-use millstream_isa::absint::Abstract;
-use millstream_isa::generation::{Generation, KernelRange};
+use millstream_isa::absint::AbstractDomain;
+use millstream_isa::generation::{VerifierGeneration, KernelRange};
 
 /// Relative costs of operations, a register-to-register operation being 1 unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Costs {
+pub struct OpCosts {
     /// A multiplication.
     pub mul: u32,
     /// A division or remainder.
@@ -21,7 +21,7 @@ pub struct Costs {
 
 /// The rules of a target.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Target {
+pub struct TargetInfo {
     /// The code will face the kernel's verifier: facts that it has learnt from the original code must stay
     /// visible.
     pub keep_verifier_facts: bool,
@@ -43,53 +43,53 @@ pub struct Target {
     /// A slot counts more than the time that its instruction takes.
     pub slots_first: bool,
     /// Costs.
-    pub costs: Costs,
+    pub costs: OpCosts,
 }
 
-impl Target {
+impl TargetInfo {
     /// The verifier of Linux 6.18 and its x86-64 JIT, for instruction set `isa`.
-    pub const fn bpf(isa: u8) -> Target {
-        Target {
+    pub const fn bpf(isa: u8) -> TargetInfo {
+        TargetInfo {
             keep_verifier_facts: true,
             strict_alignment: false,
             little_endian: true,
             isa,
-            kernels: KernelRange::only(Generation::V6_18),
+            kernels: KernelRange::only(VerifierGeneration::V6_18),
             map_sizes_hold: false,
             elides_null_checks: false,
             slots_first: false,
-            costs: Costs { mul: 3, div: 25, wide_const: 2, branch: 2, cmp: 4 },
+            costs: OpCosts { mul: 3, div: 25, wide_const: 2, branch: 2, cmp: 4 },
         }
     }
 
     /// Native code, which no verifier sees.
-    pub const fn native() -> Target {
-        Target {
+    pub const fn native() -> TargetInfo {
+        TargetInfo {
             keep_verifier_facts: false,
             strict_alignment: false,
             little_endian: true,
             isa: 4,
-            kernels: KernelRange::only(Generation::NEWEST),
+            kernels: KernelRange::only(VerifierGeneration::NEWEST),
             map_sizes_hold: false,
             elides_null_checks: true,
             slots_first: false,
-            costs: Costs { mul: 3, div: 25, wide_const: 1, branch: 2, cmp: 1 },
+            costs: OpCosts { mul: 3, div: 25, wide_const: 1, branch: 2, cmp: 1 },
         }
     }
 
     /// The same target for other kernels.
-    pub const fn on(self, kernels: KernelRange) -> Target {
-        Target { kernels, ..self }
+    pub const fn on(self, kernels: KernelRange) -> TargetInfo {
+        TargetInfo { kernels, ..self }
     }
 
     /// The domain of what all verifiers that will see the code know of values.
-    pub const fn domain(&self) -> Abstract {
-        Abstract::new(self.kernels.common_knowledge())
+    pub const fn domain(&self) -> AbstractDomain {
+        AbstractDomain::new(self.kernels.common_knowledge())
     }
 
     /// Returns true if a verifier will see the code that knows less of values than the newest ones.
-    pub fn faces_older_verifiers(&self) -> bool {
-        self.keep_verifier_facts && self.domain().knowledge != Generation::NEWEST.knowledge()
+    pub fn targets_older_verifiers(&self) -> bool {
+        self.keep_verifier_facts && self.domain().knowledge != VerifierGeneration::NEWEST.knowledge()
     }
 
     /// Cost of having `value` at hand as an operand: 0 where it is an immediate.

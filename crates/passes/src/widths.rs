@@ -4,11 +4,11 @@
 //! makes needless, so no type may say more than every verifier that will see the code knows by itself.
 
 use millstream_ir::{AluOp, Function, Op, Type, Value, Width};
-use millstream_isa::absint::Knowledge;
+use millstream_isa::absint::VerifierRules;
 
 /// Returns true if a verifier knows the width of an operation's result. `constant` says whether an operand is
 /// one: the second, or either of an operation that commutes.
-pub(crate) fn knows_width(knowledge: Knowledge, op: &Op, constant: bool) -> bool {
+pub(crate) fn verifier_knows_width(knowledge: VerifierRules, op: &Op, constant: bool) -> bool {
     match op {
         Op::Alu { op, width: Width::W32 } => match op {
             AluOp::Add | AluOp::Sub | AluOp::And => true,
@@ -23,7 +23,7 @@ pub(crate) fn knows_width(knowledge: Knowledge, op: &Op, constant: bool) -> bool
 }
 
 /// Widens the types of values whose width a verifier does not know, and of all that they flow into.
-pub fn widen_types(func: &mut Function, knowledge: Knowledge) {
+pub fn widen_types(func: &mut Function, knowledge: VerifierRules) {
     let mut open: Vec<Value> = Vec::new();
     let insts: Vec<_> = func.insts_in_order().map(|(_, inst)| inst).collect();
     for inst in &insts {
@@ -32,7 +32,7 @@ pub fn widen_types(func: &mut Function, knowledge: Knowledge) {
         let is_const = |at: usize| data.args.get(at).is_some_and(|&v| func.as_const(v).is_some());
         let commutes = matches!(&data.op, Op::Alu { op, .. } if op.commutes());
         let constant = is_const(1) || commutes && is_const(0);
-        if !knows_width(knowledge, &data.op, constant) && is_narrow(func, result) {
+        if !verifier_knows_width(knowledge, &data.op, constant) && is_narrow(func, result) {
             func.types[result] = Type::I64;
             open.push(result);
         }

@@ -19,8 +19,8 @@
 //! [`Interfaces`] are dropped, or their process dies, the interfaces are as they were.
 
 mod frames;
-mod line;
-mod plain;
+mod xsk_queues;
+mod syscall_port;
 mod port;
 mod socket;
 
@@ -33,17 +33,17 @@ use std::time::{Duration, Instant};
 use millstream_isa::asm::assemble;
 use millstream_isa::encode_all;
 use millstream_kernel::{
-    Link, LoadError, Map, MapSpec, MapType, Program, ProgramSpec, ProgramType, XdpMode, query_xdp,
+    Link, LoadError, KernelMap, MapSpec, MapType, KernelProgram, ProgramSpec, ProgramType, XdpMode, query_xdp,
 };
 
-pub use frames::Frame;
-pub use line::{Line, Place};
-pub use plain::Plain;
-pub use port::Port;
-pub use socket::{FRAME, Memory, Own, Values};
+pub use frames::UmemFrame;
+pub use xsk_queues::{XskQueues, FrameRange};
+pub use syscall_port::SyscallPort;
+pub use port::XdpPort;
+pub use socket::{FRAME, FrameMemory, AnonymousMemory, ArrayMapMemory};
 
-use line::Queue;
-use socket::{Binding, Socket};
+use xsk_queues::XskQueue;
+use socket::{XskBindMode, XskSocket};
 
 /// Most queues of an interface.
 const MOST_QUEUES: u32 = 64;
@@ -52,10 +52,10 @@ const RELEASE: Duration = Duration::from_secs(1);
 
 /// Reason why an interface cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum PortError {
     /// The kernel refuses.
     #[error(transparent)]
-    Kernel(#[from] millstream_kernel::Error),
+    Kernel(#[from] millstream_kernel::KernelError),
     /// The kernel does not accept the program that redirects.
     #[error(transparent)]
     Load(#[from] LoadError),
@@ -115,12 +115,12 @@ pub enum Error {
     },
 }
 
-impl Error {
+impl PortError {
     /// Returns true if another XDP program is on the interface, or another process receives its packets.
     pub fn is_taken(&self) -> bool {
         match self {
-            Error::Kernel(e) => e.errno() == Some(libc::EBUSY),
-            Error::Taken { .. } => true,
+            PortError::Kernel(e) => e.errno() == Some(libc::EBUSY),
+            PortError::Taken { .. } => true,
             _ => false,
         }
     }
@@ -128,8 +128,8 @@ impl Error {
     /// Returns true if this process lacks the rights.
     pub fn is_forbidden(&self) -> bool {
         let errno = match self {
-            Error::Kernel(e) => e.errno(),
-            Error::Io { source, .. } | Error::Memory { source, .. } => source.raw_os_error(),
+            PortError::Kernel(e) => e.errno(),
+            PortError::Io { source, .. } | PortError::Memory { source, .. } => source.raw_os_error(),
             _ => None,
         };
         matches!(errno, Some(libc::EPERM | libc::EACCES))
@@ -138,16 +138,16 @@ impl Error {
 
 /// Packets that the kernel dropped before they came here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Lost {
+pub struct PortDropCounts {
     /// Received packets for which there was no room: the ring was full, or no frame free.
     pub no_room: u64,
     /// Received packets that the kernel dropped for other reasons: longer than a frame.
     pub unfit: u64,
 }
 
-impl Sum for Lost {
-    fn sum<I: Iterator<Item = Lost>>(parts: I) -> Lost {
-        parts.fold(Lost::default(), |sum, part| Lost {
+impl Sum for PortDropCounts {
+    fn sum<I: Iterator<Item = PortDropCounts>>(parts: I) -> PortDropCounts {
+        parts.fold(PortDropCounts::default(), |sum, part| PortDropCounts {
             no_room: sum.no_room + part.no_room,
             unfit: sum.unfit + part.unfit,
         })
@@ -178,7 +178,7 @@ pub struct BusyPoll {
 
 /// Options for taking interfaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Options {
+pub struct XskOptions {
     /// Zero-copy mode.
     pub zero_copy: ZeroCopy,
     /// Busy polling, if it is wanted.
@@ -187,7 +187,7 @@ pub struct Options {
 
 /// Number of lines, and their frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Lines {
+pub struct XskQueuesConfig {
     /// Workers, of which each has a line.
     pub workers: u32,
     /// Frames that a worker has at hand, at most.
@@ -195,20 +195,20 @@ pub struct Lines {
 }
 
 /// Allocates memory of this length.
-pub type Allot<'a> = &'a mut dyn FnMut(usize) -> io::Result<Arc<dyn Memory>>;
+pub type UmemAllocator<'a> = &'a mut dyn FnMut(usize) -> io::Result<Arc<dyn FrameMemory>>;
 
 /// An interface that was taken.
-pub struct Interface {
+pub struct XdpInterface {
     name: String,
     index: u32,
     queues: u32,
     zero_copy: bool,
     mode: Option<XdpMode>,
     _link: Link,
-    _sockets: Map,
+    _sockets: KernelMap,
 }
 
-impl Interface {
+impl XdpInterface {
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
@@ -236,19 +236,19 @@ impl Interface {
 }
 
 /// Interfaces. Fields are dropped in order: the programs that take packets from the stack before the queues.
-pub struct Interfaces {
-    all: Vec<Interface>,
-    lines: Vec<Line>,
+pub struct XdpInterfaces {
+    all: Vec<XdpInterface>,
+    lines: Vec<XskQueues>,
 }
 
 /// An interface that is to be taken.
-struct Named<'n> {
+struct InterfaceRequest<'n> {
     name: &'n str,
     index: u32,
     queues: u32,
 }
 
-impl Interfaces {
+impl XdpInterfaces {
     /// Takes interfaces of this network namespace. Queue n belongs to worker n modulo their number.
     ///
     /// # Errors
@@ -256,74 +256,74 @@ impl Interfaces {
     /// or this process lacks the rights.
     pub fn open(
         names: &[&str],
-        lines: Lines,
-        options: &Options,
-        memory: Allot<'_>,
-    ) -> Result<Interfaces, Error> {
-        let mut named: Vec<Named<'_>> = Vec::new();
+        lines: XskQueuesConfig,
+        options: &XskOptions,
+        memory: UmemAllocator<'_>,
+    ) -> Result<XdpInterfaces, PortError> {
+        let mut named: Vec<InterfaceRequest<'_>> = Vec::new();
         for &name in names {
             if named.iter().any(|known| known.name == name) {
-                return Err(Error::Twice { interface: name.into() });
+                return Err(PortError::Twice { interface: name.into() });
             }
             let index = millstream_kernel::interface_index(name)?;
             let queues = socket::queues(name).min(MOST_QUEUES);
             if queues < lines.workers {
-                let Lines { workers, .. } = lines;
-                return Err(Error::Queues { interface: name.into(), queues, workers });
+                let XskQueuesConfig { workers, .. } = lines;
+                return Err(PortError::Queues { interface: name.into(), queues, workers });
             }
-            named.push(Named { name, index, queues });
+            named.push(InterfaceRequest { name, index, queues });
         }
         let lines = match (bound(&named, lines, options, memory), options.zero_copy) {
             // Interfaces that share frames must all do without a copy, or none.
-            (Err(Error::NoZeroCopy { .. }), ZeroCopy::Auto) => {
-                let options = Options { zero_copy: ZeroCopy::Never, ..*options };
+            (Err(PortError::NoZeroCopy { .. }), ZeroCopy::Auto) => {
+                let options = XskOptions { zero_copy: ZeroCopy::Never, ..*options };
                 bound(&named, lines, &options, memory)?
             }
             (lines, _) => lines?,
         };
         let all = named.iter().enumerate().map(|(at, named)| attached(named, at, &lines));
-        Ok(Interfaces { all: all.collect::<Result<_, _>>()?, lines })
+        Ok(XdpInterfaces { all: all.collect::<Result<_, _>>()?, lines })
     }
 
     /// The interfaces, in the order in which they were named.
-    pub fn all(&self) -> &[Interface] {
+    pub fn all(&self) -> &[XdpInterface] {
         &self.all
     }
 
     /// The interfaces, and a line for each worker.
-    pub fn parts(&mut self) -> (&[Interface], &mut [Line]) {
+    pub fn parts(&mut self) -> (&[XdpInterface], &mut [XskQueues]) {
         (&self.all, &mut self.lines)
     }
 
     /// Packets that the kernel has dropped.
-    pub fn lost(&self) -> Lost {
-        self.lines.iter().map(Line::lost).sum()
+    pub fn lost(&self) -> PortDropCounts {
+        self.lines.iter().map(XskQueues::lost).sum()
     }
 }
 
 /// Lines with sockets that are bound to the queues of these interfaces.
 fn bound(
-    named: &[Named<'_>],
-    lines: Lines,
-    options: &Options,
-    memory: Allot<'_>,
-) -> Result<Vec<Line>, Error> {
+    named: &[InterfaceRequest<'_>],
+    lines: XskQueuesConfig,
+    options: &XskOptions,
+    memory: UmemAllocator<'_>,
+) -> Result<Vec<XskQueues>, PortError> {
     (0..lines.workers).map(|worker| line_of(worker, named, lines, options, memory)).collect()
 }
 
 /// The line of one worker.
 fn line_of(
     worker: u32,
-    named: &[Named<'_>],
-    Lines { workers, at_hand }: Lines,
-    options: &Options,
-    memory: Allot<'_>,
-) -> Result<Line, Error> {
+    named: &[InterfaceRequest<'_>],
+    XskQueuesConfig { workers, at_hand }: XskQueuesConfig,
+    options: &XskOptions,
+    memory: UmemAllocator<'_>,
+) -> Result<XskQueues, PortError> {
     let own = |queues: u32| (worker..queues).step_by(workers.max(1) as usize);
     let count = named.iter().map(|named| own(named.queues).count()).sum();
-    let memory = memory(Line::memory_of(count, at_hand));
-    let mut line = line::line(
-        memory.map_err(|source| Error::Memory { queues: count, source })?,
+    let memory = memory(XskQueues::memory_of(count, at_hand));
+    let mut line = xsk_queues::line(
+        memory.map_err(|source| PortError::Memory { queues: count, source })?,
         options.busy_poll.is_some(),
     );
     for (at, named) in named.iter().enumerate() {
@@ -337,21 +337,21 @@ fn line_of(
 }
 
 /// A queue of an interface, bound to the memory of a line.
-fn open(line: &Line, (at, number): (usize, u32), index: u32, options: &Options) -> io::Result<Queue> {
-    let socket = Socket::new()?;
+fn open(line: &XskQueues, (at, number): (usize, u32), index: u32, options: &XskOptions) -> io::Result<XskQueue> {
+    let socket = XskSocket::new()?;
     let first = line.first();
     if first.is_none() {
         socket.register(line.frames().memory())?;
     }
-    let queue = Queue::new(socket, at, number)?;
+    let queue = XskQueue::new(socket, at, number)?;
     if let Some(BusyPoll { microseconds, budget }) = options.busy_poll {
         queue.socket.poll_busily(microseconds, budget)?;
     }
     let how = match (first, options.zero_copy) {
-        (Some(first), _) => Binding::Sharing(first),
-        (None, ZeroCopy::Auto) => Binding::First(0),
-        (None, ZeroCopy::Always) => Binding::First(libc::XDP_ZEROCOPY),
-        (None, ZeroCopy::Never) => Binding::First(libc::XDP_COPY),
+        (Some(first), _) => XskBindMode::Sharing(first),
+        (None, ZeroCopy::Auto) => XskBindMode::First(0),
+        (None, ZeroCopy::Always) => XskBindMode::First(libc::XDP_ZEROCOPY),
+        (None, ZeroCopy::Never) => XskBindMode::First(libc::XDP_COPY),
     };
     let end = Instant::now() + RELEASE;
     loop {
@@ -365,19 +365,19 @@ fn open(line: &Line, (at, number): (usize, u32), index: u32, options: &Options) 
     }
 }
 
-fn refused(e: io::Error, named: &Named<'_>, queue: u32) -> Error {
+fn refused(e: io::Error, named: &InterfaceRequest<'_>, queue: u32) -> PortError {
     let interface = named.name.to_owned();
     match e.raw_os_error() {
-        Some(libc::EBUSY) => Error::Taken { interface },
-        Some(libc::EOPNOTSUPP) => Error::NoZeroCopy { interface },
-        Some(libc::EPERM | libc::EACCES) => Error::Io { interface, source: e },
-        _ => Error::Socket { interface, queue, reason: e.to_string() },
+        Some(libc::EBUSY) => PortError::Taken { interface },
+        Some(libc::EOPNOTSUPP) => PortError::NoZeroCopy { interface },
+        Some(libc::EPERM | libc::EACCES) => PortError::Io { interface, source: e },
+        _ => PortError::Socket { interface, queue, reason: e.to_string() },
     }
 }
 
 /// Makes an interface redirect its packets to the sockets of its queues.
-fn attached(named: &Named<'_>, at: usize, lines: &[Line]) -> Result<Interface, Error> {
-    let sockets = Map::create(&MapSpec {
+fn attached(named: &InterfaceRequest<'_>, at: usize, lines: &[XskQueues]) -> Result<XdpInterface, PortError> {
+    let sockets = KernelMap::create(&MapSpec {
         name: "ms_sockets",
         map_type: MapType::XSKMAP,
         key_size: 4,
@@ -398,13 +398,13 @@ fn attached(named: &Named<'_>, at: usize, lines: &[Line]) -> Result<Interface, E
     let link = Link::attach_xdp(&redirect(&sockets)?, named.index, XdpMode::Any)?;
     // A process that may not ask does without.
     let mode = query_xdp(named.index).ok().flatten().map(|state| state.mode);
-    let Named { name, index, queues } = *named;
-    Ok(Interface { name: name.into(), index, queues, zero_copy, mode, _link: link, _sockets: sockets })
+    let InterfaceRequest { name, index, queues } = *named;
+    Ok(XdpInterface { name: name.into(), index, queues, zero_copy, mode, _link: link, _sockets: sockets })
 }
 
 /// The program that redirects each packet to the socket of its queue; one without a socket goes on to the
 /// stack.
-fn redirect(sockets: &Map) -> Result<Program, Error> {
+fn redirect(sockets: &KernelMap) -> Result<KernelProgram, PortError> {
     let text = format!(
         "r2 = *(u32 *)(r1 +16)\nr1 = map[fd:{}]\nr3 = 2\ncall redirect_map#51\nexit",
         std::os::fd::AsRawFd::as_raw_fd(&sockets.as_fd())
@@ -412,7 +412,7 @@ fn redirect(sockets: &Map) -> Result<Program, Error> {
     let insns = assemble(&text).expect("the text is ours");
     let slots: Vec<u64> =
         encode_all(&insns).into_iter().map(|raw| u64::from_ne_bytes(raw.to_bytes())).collect();
-    Ok(Program::load(&ProgramSpec {
+    Ok(KernelProgram::load(&ProgramSpec {
         name: "ms_ports",
         program_type: ProgramType::XDP,
         insns: &slots,

@@ -4,51 +4,51 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::socket::Own;
-use crate::{Error, Frame, Interface, Interfaces, Line, Lines, Lost, Memory, Options, Place};
+use crate::socket::AnonymousMemory;
+use crate::{PortError, UmemFrame, XdpInterface, XdpInterfaces, XskQueues, XskQueuesConfig, PortDropCounts, FrameMemory, XskOptions, FrameRange};
 
 /// An interface.
-pub struct Port {
-    interfaces: Interfaces,
+pub struct XdpPort {
+    interfaces: XdpInterfaces,
     /// Queue to send on: one, until it has no room, so that packets leave in the order in which they were
     /// given.
     turn: usize,
     /// Packets that were received and not handed over yet, for the duration of a call.
-    came: Vec<(Frame, Place)>,
+    came: Vec<(UmemFrame, FrameRange)>,
 }
 
 /// Frames that are out of the queues at once, at most.
 const HAND: usize = 64;
 
-impl Port {
+impl XdpPort {
     /// Takes an interface of this network namespace.
     ///
     /// # Errors
     /// As for [`Interfaces::open`].
-    pub fn open(name: &str, options: &Options) -> Result<Port, Error> {
-        let own = &mut |length| Own::new(length).map(|own| Arc::new(own) as Arc<dyn Memory>);
-        let interfaces = Interfaces::open(&[name], Lines { workers: 1, at_hand: HAND }, options, own)?;
-        Ok(Port { interfaces, turn: 0, came: Vec::with_capacity(HAND) })
+    pub fn open(name: &str, options: &XskOptions) -> Result<XdpPort, PortError> {
+        let own = &mut |length| AnonymousMemory::new(length).map(|own| Arc::new(own) as Arc<dyn FrameMemory>);
+        let interfaces = XdpInterfaces::open(&[name], XskQueuesConfig { workers: 1, at_hand: HAND }, options, own)?;
+        Ok(XdpPort { interfaces, turn: 0, came: Vec::with_capacity(HAND) })
     }
 
     /// The interface.
-    pub fn interface(&self) -> &Interface {
+    pub fn interface(&self) -> &XdpInterface {
         &self.interfaces.all()[0]
     }
 
-    fn line(&mut self) -> &mut Line {
+    fn line(&mut self) -> &mut XskQueues {
         &mut self.interfaces.parts().1[0]
     }
 
-    fn failed(&self, source: io::Error) -> Error {
-        Error::Io { interface: self.interface().name().to_owned(), source }
+    fn failed(&self, source: io::Error) -> PortError {
+        PortError::Io { interface: self.interface().name().to_owned(), source }
     }
 
     /// Hands over at most so many received packets, and returns their number.
     ///
     /// # Errors
     /// If the interface no longer exists.
-    pub fn receive(&mut self, most: usize, take: &mut dyn FnMut(&[u8])) -> Result<usize, Error> {
+    pub fn receive(&mut self, most: usize, take: &mut dyn FnMut(&[u8])) -> Result<usize, PortError> {
         let (mut taken, queues) = (0, self.line().queues());
         // Each queue gets its share of the room first, then the rest.
         for share in [most.div_ceil(queues), most] {
@@ -67,7 +67,7 @@ impl Port {
     }
 
     /// Hands over at most so many packets of a queue, no more than [`HAND`].
-    fn some(&mut self, at: usize, most: usize, take: &mut dyn FnMut(&[u8])) -> Result<usize, Error> {
+    fn some(&mut self, at: usize, most: usize, take: &mut dyn FnMut(&[u8])) -> Result<usize, PortError> {
         let mut came = std::mem::take(&mut self.came);
         let got = self.line().receive(at, most, |frame, place| came.push((frame, place)));
         for (frame, place) in came.drain(..) {
@@ -98,7 +98,7 @@ impl Port {
     ///
     /// # Errors
     /// If the interface no longer exists.
-    pub fn flush(&mut self) -> Result<(), Error> {
+    pub fn flush(&mut self) -> Result<(), PortError> {
         for at in 0..self.line().queues() {
             self.line().flush(at).map_err(|e| self.failed(e))?;
         }
@@ -114,12 +114,12 @@ impl Port {
     ///
     /// # Errors
     /// If the interface no longer exists.
-    pub fn wait(&mut self, at_most: Duration) -> Result<(), Error> {
+    pub fn wait(&mut self, at_most: Duration) -> Result<(), PortError> {
         self.line().wait(at_most).map_err(|e| self.failed(e))
     }
 
     /// Packets that the kernel has dropped.
-    pub fn lost(&self) -> Lost {
+    pub fn lost(&self) -> PortDropCounts {
         self.interfaces.lost()
     }
 }

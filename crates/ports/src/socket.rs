@@ -31,7 +31,7 @@ const GET_CHANNELS: u32 = 0x3c;
 /// # Safety
 /// From `address` on `length` bytes of this process are mapped, can be read and written, and stay for as long
 /// as the value lives. Nobody holds a reference to bytes of a frame that he does not have.
-pub unsafe trait Memory: Send + Sync {
+pub unsafe trait FrameMemory: Send + Sync {
     /// Address of its first byte: at a page.
     fn address(&self) -> u64;
 
@@ -40,21 +40,21 @@ pub unsafe trait Memory: Send + Sync {
 }
 
 /// Memory of its own, at an address that the system chooses.
-pub struct Own(Mapping);
+pub struct AnonymousMemory(MmapRegion);
 
-impl Own {
+impl AnonymousMemory {
     /// Allocates so many bytes.
     ///
     /// # Errors
     /// If the system has none.
-    pub fn new(length: usize) -> io::Result<Own> {
+    pub fn new(length: usize) -> io::Result<AnonymousMemory> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        Mapping::new(length, flags, -1, 0).map(Own)
+        MmapRegion::new(length, flags, -1, 0).map(AnonymousMemory)
     }
 }
 
 // SAFETY: a mapping of that length, which goes with the value; nothing here gives out its bytes.
-unsafe impl Memory for Own {
+unsafe impl FrameMemory for AnonymousMemory {
     fn address(&self) -> u64 {
         self.0.base as u64
     }
@@ -65,20 +65,20 @@ unsafe impl Memory for Own {
 }
 
 /// The values of an array map of the kernel, which its programs and other processes access, too.
-pub struct Values(millstream_kernel::Mapping);
+pub struct ArrayMapMemory(millstream_kernel::ArrayMapping);
 
-impl Values {
+impl ArrayMapMemory {
     /// Takes a mapping that may be written; returns others.
     ///
     /// # Errors
     /// The mapping.
-    pub fn new(mapping: millstream_kernel::Mapping) -> Result<Values, millstream_kernel::Mapping> {
-        if mapping.is_writable() { Ok(Values(mapping)) } else { Err(mapping) }
+    pub fn new(mapping: millstream_kernel::ArrayMapping) -> Result<ArrayMapMemory, millstream_kernel::ArrayMapping> {
+        if mapping.is_writable() { Ok(ArrayMapMemory(mapping)) } else { Err(mapping) }
     }
 }
 
 // SAFETY: mapped from that address for as long as the value lives, and writable. It has no frames.
-unsafe impl Memory for Values {
+unsafe impl FrameMemory for ArrayMapMemory {
     fn address(&self) -> u64 {
         self.0.address()
     }
@@ -89,29 +89,29 @@ unsafe impl Memory for Values {
 }
 
 /// A mapping of this process.
-struct Mapping {
+struct MmapRegion {
     base: *mut u8,
     length: usize,
 }
 
 // SAFETY: a mapping is the process's, not a thread's.
-unsafe impl Send for Mapping {}
+unsafe impl Send for MmapRegion {}
 // SAFETY: as above; a shared reference gives access to nothing but its address.
-unsafe impl Sync for Mapping {}
+unsafe impl Sync for MmapRegion {}
 
-impl Mapping {
-    fn new(length: usize, flags: libc::c_int, fd: libc::c_int, at: libc::off_t) -> io::Result<Mapping> {
+impl MmapRegion {
+    fn new(length: usize, flags: libc::c_int, fd: libc::c_int, at: libc::off_t) -> io::Result<MmapRegion> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping at a place that the system chooses touches no memory that exists.
         let base = unsafe { libc::mmap(null_mut(), length, access, flags, fd, at) };
         match base == libc::MAP_FAILED {
             true => Err(io::Error::last_os_error()),
-            false => Ok(Mapping { base: base.cast(), length }),
+            false => Ok(MmapRegion { base: base.cast(), length }),
         }
     }
 }
 
-impl Drop for Mapping {
+impl Drop for MmapRegion {
     fn drop(&mut self) {
         // SAFETY: our own mapping, of that length; its owner holds no reference into it.
         unsafe { libc::munmap(self.base.cast(), self.length) };
@@ -120,7 +120,7 @@ impl Drop for Mapping {
 
 /// The four rings of a socket.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Which {
+pub(crate) enum RingKind {
     /// Frames that the kernel is to fill.
     Fill,
     /// Frames whose packets it has sent.
@@ -131,38 +131,38 @@ pub(crate) enum Which {
     Send,
 }
 
-impl Which {
+impl RingKind {
     /// The option that sets its size, and the offset from which it is mapped.
     fn numbers(self) -> (libc::c_int, libc::off_t) {
         match self {
-            Which::Fill => (libc::XDP_UMEM_FILL_RING, libc::XDP_UMEM_PGOFF_FILL_RING as libc::off_t),
-            Which::Completion => {
+            RingKind::Fill => (libc::XDP_UMEM_FILL_RING, libc::XDP_UMEM_PGOFF_FILL_RING as libc::off_t),
+            RingKind::Completion => {
                 (libc::XDP_UMEM_COMPLETION_RING, libc::XDP_UMEM_PGOFF_COMPLETION_RING as libc::off_t)
             }
-            Which::Receive => (libc::XDP_RX_RING, libc::XDP_PGOFF_RX_RING as libc::off_t),
-            Which::Send => (libc::XDP_TX_RING, libc::XDP_PGOFF_TX_RING as libc::off_t),
+            RingKind::Receive => (libc::XDP_RX_RING, libc::XDP_PGOFF_RX_RING as libc::off_t),
+            RingKind::Send => (libc::XDP_TX_RING, libc::XDP_PGOFF_TX_RING as libc::off_t),
         }
     }
 
     fn offset(self, all: &libc::xdp_mmap_offsets) -> libc::xdp_ring_offset {
         match self {
-            Which::Fill => all.fr,
-            Which::Completion => all.cr,
-            Which::Receive => all.rx,
-            Which::Send => all.tx,
+            RingKind::Fill => all.fr,
+            RingKind::Completion => all.cr,
+            RingKind::Receive => all.rx,
+            RingKind::Send => all.tx,
         }
     }
 }
 
 /// Entry of a ring: plain numbers, any bits of which are a value.
-pub(crate) trait Entry: Copy {}
-impl Entry for u64 {}
-impl Entry for Descriptor {}
+pub(crate) trait RingEntry: Copy {}
+impl RingEntry for u64 {}
+impl RingEntry for XdpDesc {}
 
 /// `struct xdp_desc`: a packet, by its address in the memory.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Descriptor {
+pub(crate) struct XdpDesc {
     pub(crate) address: u64,
     pub(crate) length: u32,
     pub(crate) options: u32,
@@ -170,8 +170,8 @@ pub(crate) struct Descriptor {
 
 /// One end of a ring. `own` is the position of this end, `published` the position that the other end knows,
 /// `seen` the position of the other end when it was last read.
-pub(crate) struct Ring<T> {
-    mapping: Mapping,
+pub(crate) struct XskRing<T> {
+    mapping: MmapRegion,
     offset: [usize; 4],
     size: u32,
     own: u32,
@@ -186,7 +186,7 @@ const CONSUMER: usize = 1;
 const FLAGS: usize = 2;
 const ENTRIES: usize = 3;
 
-impl<T: Entry> Ring<T> {
+impl<T: RingEntry> XskRing<T> {
     fn word(&self, which: usize) -> &AtomicU32 {
         // SAFETY: the kernel has 32-bit words there, which both ends use as atomic ones; the mapping lives as
         // long as `self`.
@@ -261,33 +261,33 @@ impl<T: Entry> Ring<T> {
 
 /// Ways to bind a socket.
 #[derive(Clone, Copy)]
-pub(crate) enum Binding<'s> {
+pub(crate) enum XskBindMode<'s> {
     /// With memory of its own, and `XDP_COPY`, `XDP_ZEROCOPY` or neither.
     First(u16),
     /// With the memory of another socket.
-    Sharing(&'s Socket),
+    Sharing(&'s XskSocket),
 }
 
 /// An AF_XDP socket.
-pub(crate) struct Socket {
+pub(crate) struct XskSocket {
     fd: OwnedFd,
 }
 
-impl AsFd for Socket {
+impl AsFd for XskSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-impl Socket {
-    pub(crate) fn new() -> io::Result<Socket> {
+impl XskSocket {
+    pub(crate) fn new() -> io::Result<XskSocket> {
         // SAFETY: passes numbers only.
         let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the descriptor was just made and belongs to nobody else.
-        Ok(Socket { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
+        Ok(XskSocket { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
     }
 
     /// `T` is the type of the option's value.
@@ -310,7 +310,7 @@ impl Socket {
     }
 
     /// Gives the kernel the memory, as frames of [`FRAME`] bytes.
-    pub(crate) fn register(&self, memory: &dyn Memory) -> io::Result<()> {
+    pub(crate) fn register(&self, memory: &dyn FrameMemory) -> io::Result<()> {
         let area = libc::xdp_umem_reg {
             addr: memory.address(),
             len: (memory.length() / FRAME * FRAME) as u64,
@@ -323,7 +323,7 @@ impl Socket {
     }
 
     /// Makes one of its rings, of a size that is a power of two.
-    pub(crate) fn ring<T: Entry>(&self, which: Which, size: u32) -> io::Result<Ring<T>> {
+    pub(crate) fn ring<T: RingEntry>(&self, which: RingKind, size: u32) -> io::Result<XskRing<T>> {
         let (option, at) = which.numbers();
         self.set(libc::SOL_XDP, option, &size)?;
         let offsets: libc::xdp_mmap_offsets = self.get(libc::SOL_XDP, libc::XDP_MMAP_OFFSETS)?;
@@ -331,16 +331,16 @@ impl Socket {
         let offset = [offset.producer, offset.consumer, offset.flags, offset.desc].map(|at| at as usize);
         let length = offset[ENTRIES] + size as usize * size_of::<T>();
         let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
-        let mapping = Mapping::new(length, flags, self.fd.as_raw_fd(), at)?;
-        Ok(Ring { mapping, offset, size, own: 0, published: 0, seen: 0, entries: PhantomData })
+        let mapping = MmapRegion::new(length, flags, self.fd.as_raw_fd(), at)?;
+        Ok(XskRing { mapping, offset, size, own: 0, published: 0, seen: 0, entries: PhantomData })
     }
 
     /// Binds it to a queue of an interface.
-    pub(crate) fn bind(&self, interface: u32, queue: u32, how: Binding<'_>) -> io::Result<()> {
+    pub(crate) fn bind(&self, interface: u32, queue: u32, how: XskBindMode<'_>) -> io::Result<()> {
         let (flags, other) = match how {
-            Binding::First(flags) => (flags | libc::XDP_USE_NEED_WAKEUP, 0),
+            XskBindMode::First(flags) => (flags | libc::XDP_USE_NEED_WAKEUP, 0),
             // The first socket has chosen the mode.
-            Binding::Sharing(first) => (libc::XDP_SHARED_UMEM, first.fd.as_raw_fd() as u32),
+            XskBindMode::Sharing(first) => (libc::XDP_SHARED_UMEM, first.fd.as_raw_fd() as u32),
         };
         let address = libc::sockaddr_xdp {
             sxdp_family: libc::AF_XDP as u16,
@@ -398,9 +398,9 @@ impl Socket {
     }
 
     /// Waits until one of these has received something, for at most so long.
-    pub(crate) fn wait<'s>(sockets: impl Iterator<Item = &'s Socket>, at_most: Duration) -> io::Result<()> {
-        let sockets: Vec<&Socket> = sockets.collect();
-        let asked = |s: &&Socket| libc::pollfd { fd: s.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    pub(crate) fn wait<'s>(sockets: impl Iterator<Item = &'s XskSocket>, at_most: Duration) -> io::Result<()> {
+        let sockets: Vec<&XskSocket> = sockets.collect();
+        let asked = |s: &&XskSocket| libc::pollfd { fd: s.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         let mut polled: Vec<libc::pollfd> = sockets.iter().map(asked).collect();
         let time = libc::c_int::try_from(at_most.as_millis().max(1)).unwrap_or(libc::c_int::MAX);
         // SAFETY: as many entries as it is told.
@@ -410,7 +410,7 @@ impl Socket {
             return if e.kind() == io::ErrorKind::Interrupted { Ok(()) } else { Err(e) };
         }
         // A socket whose interface no longer exists has no events, and reports it only when it is asked.
-        if done == 0 { sockets.into_iter().try_for_each(Socket::fault) } else { Ok(()) }
+        if done == 0 { sockets.into_iter().try_for_each(XskSocket::fault) } else { Ok(()) }
     }
 }
 
@@ -430,7 +430,7 @@ fn busy(done: isize) -> io::Result<Option<i32>> {
 /// `struct ethtool_channels`.
 #[repr(C)]
 #[derive(Default)]
-struct Channels {
+struct EthtoolChannels {
     command: u32,
     most: [u32; 4],
     receive: u32,
@@ -443,7 +443,7 @@ struct Channels {
 /// more; 1 if the driver does not say.
 pub(crate) fn queues(name: &str) -> u32 {
     let Ok(socket) = std::net::UdpSocket::bind("0.0.0.0:0").map(OwnedFd::from) else { return 1 };
-    let mut channels = Channels { command: GET_CHANNELS, ..Channels::default() };
+    let mut channels = EthtoolChannels { command: GET_CHANNELS, ..EthtoolChannels::default() };
     // SAFETY: all zero is a value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     let room = request.ifr_name.len() - 1;

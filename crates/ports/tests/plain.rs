@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use millstream_kernel::{Namespace, PacketSocket, create_veth, interface_index, set_up_pair, testing};
-use millstream_ports::Plain;
+use millstream_ports::SyscallPort;
 
 /// Ethernet type of frames that no stack sends.
 const OURS: [u8; 2] = [0x88, 0xb5];
@@ -27,7 +27,7 @@ fn is_ours(frame: &[u8]) -> bool {
 }
 
 /// Receives packets until there are so many, or none comes for a while.
-fn received(port: &mut Plain, count: usize) -> Vec<Vec<u8>> {
+fn received(port: &mut SyscallPort, count: usize) -> Vec<Vec<u8>> {
     let mut all: Vec<Vec<u8>> = Vec::new();
     let start = Instant::now();
     while all.len() < count && start.elapsed() < Duration::from_secs(60) {
@@ -62,7 +62,7 @@ fn a_pair() -> (u32, u32) {
 }
 
 /// Sends there and back, with and without tags.
-fn both_ways(wire: &PacketSocket, port: &mut Plain) {
+fn both_ways(wire: &PacketSocket, port: &mut SyscallPort) {
     for round in 0..30 {
         let sent: Vec<Vec<u8>> = (0..FRAMES).map(|n| frame(round * FRAMES + n, n % 3)).collect();
         sent.iter().for_each(|frame| wire.send(frame).expect("it sends"));
@@ -84,11 +84,11 @@ fn a_raw_socket_has_what_comes_and_not_what_it_sends() {
     in_a_namespace(|| {
         let (near, far) = a_pair();
         let wire = PacketSocket::open(near).expect("a socket");
-        let mut port = Plain::raw("plain1").expect("a port");
+        let mut port = SyscallPort::raw("plain1").expect("a port");
         assert_eq!((port.index(), port.name()), (far, "plain1"));
         both_ways(&wire, &mut port);
         assert!(!port.send(&[0; 3000]), "longer than the interface's packets");
-        assert!(Plain::raw("plain7").is_err());
+        assert!(SyscallPort::raw("plain7").is_err());
     });
 }
 
@@ -98,7 +98,7 @@ fn what_a_raw_socket_has_no_room_for_is_counted() {
         const MANY: u64 = 20_000;
         let (near, _) = a_pair();
         let wire = PacketSocket::open(near).expect("a socket");
-        let mut port = Plain::raw("plain1").expect("a port");
+        let mut port = SyscallPort::raw("plain1").expect("a port");
         for n in 0..MANY as usize {
             while wire.send(&frame(n, 0)).is_err() {}
         }
@@ -115,12 +115,12 @@ fn what_a_raw_socket_has_no_room_for_is_counted() {
 #[test]
 fn a_tap_interface_is_the_hosts_as_long_as_it_is_held() {
     in_a_namespace(|| {
-        let mut port = Plain::tap("plaintap").expect("a port");
+        let mut port = SyscallPort::tap("plaintap").expect("a port");
         assert_eq!(port.index(), interface_index("plaintap").expect("it is there"));
         let wire = PacketSocket::open(port.index()).expect("a socket");
         both_ways(&wire, &mut port);
-        assert!(Plain::tap("plaintap").is_err(), "one at a time");
-        assert!(Plain::tap("a-name-that-is-too-long").is_err());
+        assert!(SyscallPort::tap("plaintap").is_err(), "one at a time");
+        assert!(SyscallPort::tap("a-name-that-is-too-long").is_err());
         drop(port);
         assert!(interface_index("plaintap").is_err(), "it goes with the port");
     });

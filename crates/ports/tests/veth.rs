@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use millstream_kernel::{Namespace, PacketSocket, create_veth, delete_interface, query_xdp, set_up, testing};
-use millstream_ports::{Error, Frame, Interfaces, Lines, Options, Own, Place, Port, ZeroCopy};
+use millstream_ports::{PortError, UmemFrame, XdpInterfaces, XskQueuesConfig, XskOptions, AnonymousMemory, FrameRange, XdpPort, ZeroCopy};
 
 /// Frames that are sent at once: fewer than the socket at the other end has room for.
 const FRAMES: usize = 40;
@@ -31,12 +31,12 @@ fn on_a_pair(queues: u32, f: impl FnOnce(u32, u32) + Send) {
     done.expect("entered");
 }
 
-fn open(name: &str) -> Port {
-    Port::open(name, &Options::default()).expect("a port")
+fn open(name: &str) -> XdpPort {
+    XdpPort::open(name, &XskOptions::default()).expect("a port")
 }
 
 /// Receives on a port until there are so many packets, or none comes for a second.
-fn received(port: &mut Port, count: usize) -> Vec<Vec<u8>> {
+fn received(port: &mut XdpPort, count: usize) -> Vec<Vec<u8>> {
     let mut all: Vec<Vec<u8>> = Vec::new();
     let start = Instant::now();
     while all.len() < count && start.elapsed() < Duration::from_secs(60) {
@@ -110,20 +110,20 @@ fn all_queues_are_served_and_the_interface_is_left_as_it_was() {
         let port = open("ports1");
         assert_eq!(port.interface().queues(), 4);
         assert!(query_xdp(far).expect("asked").is_some(), "the program is there");
-        let second = Port::open("ports1", &Options::default()).err().expect("one at a time");
+        let second = XdpPort::open("ports1", &XskOptions::default()).err().expect("one at a time");
         assert!(second.is_taken(), "{second}");
         let other = open("ports0");
         drop((port, other));
         assert!(query_xdp(far).expect("asked").is_none(), "and gone");
         assert!(query_xdp(near).expect("asked").is_none());
-        assert!(Port::open("ports7", &Options::default()).is_err());
+        assert!(XdpPort::open("ports7", &XskOptions::default()).is_err());
     });
 }
 
 /// Takes two interfaces of two queues; each of two workers has one queue of each.
-fn two(options: &Options) -> Result<Interfaces, Error> {
-    let memory = &mut |length| Ok(Arc::new(Own::new(length)?) as Arc<dyn millstream_ports::Memory>);
-    Interfaces::open(&["ports1", "ports3"], Lines { workers: 2, at_hand: 64 }, options, memory)
+fn two(options: &XskOptions) -> Result<XdpInterfaces, PortError> {
+    let memory = &mut |length| Ok(Arc::new(AnonymousMemory::new(length)?) as Arc<dyn millstream_ports::FrameMemory>);
+    XdpInterfaces::open(&["ports1", "ports3"], XskQueuesConfig { workers: 2, at_hand: 64 }, options, memory)
 }
 
 /// Runs `f` with the near ends of two pairs of two queues each.
@@ -140,7 +140,7 @@ fn on_two_pairs(f: impl FnOnce([u32; 2]) + Send) {
 fn a_frame_that_came_by_one_interface_leaves_by_another_as_it_lies() {
     on_two_pairs(|near| {
         let wires = near.map(|near| PacketSocket::open(near).expect("a socket"));
-        let mut interfaces = two(&Options::default()).expect("they are free");
+        let mut interfaces = two(&XskOptions::default()).expect("they are free");
         let (all, lines) = interfaces.parts();
         assert_eq!(
             all.iter().map(|i| (i.name(), i.queues())).collect::<Vec<_>>(),
@@ -164,7 +164,7 @@ fn a_frame_that_came_by_one_interface_leaves_by_another_as_it_lies() {
                     back.len()
                 );
                 for line in &mut *lines {
-                    let mut came: Vec<(Frame, Place)> = Vec::new();
+                    let mut came: Vec<(UmemFrame, FrameRange)> = Vec::new();
                     line.receive(0, 64, |frame, place| came.push((frame, place))).expect("it receives");
                     for (frame, place) in came {
                         let from = (place.start - frame.offset()) as usize;
@@ -193,10 +193,10 @@ fn a_frame_that_came_by_one_interface_leaves_by_another_as_it_lies() {
 #[test]
 fn what_a_line_has_no_room_for_comes_back_and_frames_are_not_lost() {
     on_a_pair(1, |_, _| {
-        let memory = &mut |length| Ok(Arc::new(Own::new(length)?) as Arc<dyn millstream_ports::Memory>);
-        let lines = Lines { workers: 1, at_hand: 8 };
+        let memory = &mut |length| Ok(Arc::new(AnonymousMemory::new(length)?) as Arc<dyn millstream_ports::FrameMemory>);
+        let lines = XskQueuesConfig { workers: 1, at_hand: 8 };
         let mut interfaces =
-            Interfaces::open(&["ports1"], lines, &Options::default(), memory).expect("it is free");
+            XdpInterfaces::open(&["ports1"], lines, &XskOptions::default(), memory).expect("it is free");
         let line = &mut interfaces.parts().1[0];
         for round in 0..3 {
             let (mut sent, refused) = (
@@ -229,18 +229,18 @@ fn what_a_line_has_no_room_for_comes_back_and_frames_are_not_lost() {
 #[test]
 fn interfaces_that_cannot_be_taken_are_left_as_they_are() {
     on_two_pairs(|_| {
-        let memory = &mut |length| Ok(Arc::new(Own::new(length)?) as Arc<dyn millstream_ports::Memory>);
+        let memory = &mut |length| Ok(Arc::new(AnonymousMemory::new(length)?) as Arc<dyn millstream_ports::FrameMemory>);
         let mut open = |names: &[&str], workers, zero_copy| {
-            let options = Options { zero_copy, ..Options::default() };
-            Interfaces::open(names, Lines { workers, at_hand: 8 }, &options, memory).err().expect("refused")
+            let options = XskOptions { zero_copy, ..XskOptions::default() };
+            XdpInterfaces::open(names, XskQueuesConfig { workers, at_hand: 8 }, &options, memory).err().expect("refused")
         };
         let many = open(&["ports1"], 3, ZeroCopy::Auto);
-        assert!(matches!(many, Error::Queues { queues: 2, workers: 3, .. }), "{many}");
+        assert!(matches!(many, PortError::Queues { queues: 2, workers: 3, .. }), "{many}");
         let twice = open(&["ports1", "ports1"], 1, ZeroCopy::Auto);
-        assert!(matches!(twice, Error::Twice { .. }), "{twice}");
+        assert!(matches!(twice, PortError::Twice { .. }), "{twice}");
         let copied = open(&["ports1"], 1, ZeroCopy::Always);
-        assert!(matches!(copied, Error::NoZeroCopy { .. }), "{copied}");
-        let own = Port::open("ports3", &Options::default()).expect("it is free");
+        assert!(matches!(copied, PortError::NoZeroCopy { .. }), "{copied}");
+        let own = XdpPort::open("ports3", &XskOptions::default()).expect("it is free");
         let taken = open(&["ports1", "ports3"], 1, ZeroCopy::Auto);
         assert!(taken.is_taken(), "{taken}");
         drop(own);
@@ -248,7 +248,7 @@ fn interfaces_that_cannot_be_taken_are_left_as_they_are() {
             let index = millstream_kernel::interface_index(name).expect("it is there");
             assert!(query_xdp(index).expect("asked").is_none(), "{name} has its program still");
         }
-        drop(two(&Options::default()).expect("all are free again"));
+        drop(two(&XskOptions::default()).expect("all are free again"));
     });
 }
 

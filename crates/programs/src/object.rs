@@ -2,7 +2,7 @@
 
 /// A compiled data plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Program {
+pub struct DataPlaneProgram {
     /// Its name on the command line.
     pub name: &'static str,
     /// The name of its program (a C function) in the object.
@@ -13,7 +13,7 @@ pub struct Program {
 
 /// Makes the bytes of an object start at a multiple of eight.
 #[repr(C, align(8))]
-struct Aligned<T: ?Sized>(T);
+struct AlignedBytes<T: ?Sized>(T);
 
 macro_rules! program {
     ($(#[$doc:meta])* $constant:ident = $name:literal, $function:literal) => {

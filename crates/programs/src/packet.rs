@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use crate::rng::Rng;
 
 /// A link-layer address.
-pub type Mac = [u8; 6];
+pub type MacAddress = [u8; 6];
 
 /// EtherType of IPv4.
 pub const ETHERTYPE_IPV4: u16 = 0x0800;
@@ -26,7 +26,7 @@ pub const DEFAULT_LENGTH: usize = 64;
 
 /// Payload of the IPv4 header.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Transport {
+pub enum TransportHeader {
     /// A UDP datagram.
     Udp {
         /// Source port.
@@ -61,11 +61,11 @@ pub enum Transport {
 
 /// An Ethernet frame with an IPv4 packet; [`Default`] gives a plain UDP datagram of 64 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Frame {
+pub struct EthernetFrame {
     /// Destination of the frame.
-    pub dst_mac: Mac,
+    pub dst_mac: MacAddress,
     /// Source of the frame.
-    pub src_mac: Mac,
+    pub src_mac: MacAddress,
     /// Tag control information of an 802.1Q tag, if there is one.
     pub vlan: Option<u16>,
     /// Source address.
@@ -81,12 +81,12 @@ pub struct Frame {
     /// Options, a multiple of four bytes, at most 40.
     pub options: Vec<u8>,
     /// The transport.
-    pub transport: Transport,
+    pub transport: TransportHeader,
     /// Bytes of the frame; the payload is what fills it. A frame that needs more gets more.
     pub length: usize,
 }
 
-impl Default for Frame {
+impl Default for EthernetFrame {
     fn default() -> Self {
         Self {
             dst_mac: [2, 0, 0, 0, 0, 1],
@@ -98,13 +98,13 @@ impl Default for Frame {
             id: 0,
             fragment: 0x4000,
             options: Vec::new(),
-            transport: Transport::Udp { src: 1024, dst: 9 },
+            transport: TransportHeader::Udp { src: 1024, dst: 9 },
             length: DEFAULT_LENGTH,
         }
     }
 }
 
-impl Frame {
+impl EthernetFrame {
     /// The bytes on the wire.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut frame = Vec::with_capacity(self.length);
@@ -140,16 +140,16 @@ impl Frame {
     /// Header and payload, at least `room` bytes where the transport has a payload of its own choice.
     fn transport_bytes(&self, room: usize) -> Vec<u8> {
         let (mut bytes, checksum_at, pseudo) = match &self.transport {
-            Transport::Raw { bytes, .. } => return bytes.clone(),
-            Transport::Udp { src, dst } => {
+            TransportHeader::Raw { bytes, .. } => return bytes.clone(),
+            TransportHeader::Udp { src, dst } => {
                 let length = room.max(8) as u16;
                 (words(&[*src, *dst, length, 0]), 6, true)
             }
-            Transport::Tcp { src, dst, flags } => {
+            TransportHeader::Tcp { src, dst, flags } => {
                 let offset_and_flags = 0x5000 | u16::from(*flags);
                 (words(&[*src, *dst, 0, 1, 0, 1, offset_and_flags, 0xffff, 0, 0]), 16, true)
             }
-            Transport::Echo { reply, id } => (words(&[if *reply { 0 } else { 0x0800 }, 0, *id, 1]), 2, false),
+            TransportHeader::Echo { reply, id } => (words(&[if *reply { 0 } else { 0x0800 }, 0, *id, 1]), 2, false),
         };
         bytes.resize(bytes.len().max(room), 0);
         let start = if pseudo { self.pseudo_header_sum(bytes.len()) } else { 0 };
@@ -169,7 +169,7 @@ impl Frame {
     }
 }
 
-impl Transport {
+impl TransportHeader {
     /// The IP protocol number.
     pub fn protocol(&self) -> u8 {
         match self {
@@ -214,14 +214,14 @@ pub struct FiveTuple {
 
 impl FiveTuple {
     /// A frame of this flow: TCP with ACK, UDP, an echo request with the source port as identifier, or padding.
-    pub fn frame(&self) -> Frame {
+    pub fn frame(&self) -> EthernetFrame {
         let transport = match self.protocol {
-            TCP => Transport::Tcp { src: self.src_port, dst: self.dst_port, flags: 0x10 },
-            UDP => Transport::Udp { src: self.src_port, dst: self.dst_port },
-            ICMP => Transport::Echo { reply: false, id: self.src_port },
-            protocol => Transport::Raw { protocol, bytes: vec![0; DEFAULT_LENGTH - 34] },
+            TCP => TransportHeader::Tcp { src: self.src_port, dst: self.dst_port, flags: 0x10 },
+            UDP => TransportHeader::Udp { src: self.src_port, dst: self.dst_port },
+            ICMP => TransportHeader::Echo { reply: false, id: self.src_port },
+            protocol => TransportHeader::Raw { protocol, bytes: vec![0; DEFAULT_LENGTH - 34] },
         };
-        Frame { src: self.src, dst: self.dst, transport, ..Frame::default() }
+        EthernetFrame { src: self.src, dst: self.dst, transport, ..EthernetFrame::default() }
     }
 }
 
@@ -235,7 +235,7 @@ pub fn partly_broken(rng: &mut Rng, count: usize) -> Vec<Vec<u8>> {
     let frame = |_| {
         let mut address = || (rng.below(0xe000_0000) as u32).into();
         let (src, dst) = (address(), address());
-        let mut frame = Frame { src, dst, ..Frame::default() }.to_bytes();
+        let mut frame = EthernetFrame { src, dst, ..EthernetFrame::default() }.to_bytes();
         if rng.below(BROKEN) == 0 {
             let at = rng.below(HEADERS) as usize;
             frame[at] ^= 1 << rng.below(8);
@@ -262,11 +262,11 @@ mod tests {
     #[test]
     fn frames_have_the_length_asked_and_sum_to_zero() {
         for transport in [
-            Transport::Udp { src: 7, dst: 9 },
-            Transport::Tcp { src: 7, dst: 9, flags: 2 },
-            Transport::Echo { reply: false, id: 7 },
+            TransportHeader::Udp { src: 7, dst: 9 },
+            TransportHeader::Tcp { src: 7, dst: 9, flags: 2 },
+            TransportHeader::Echo { reply: false, id: 7 },
         ] {
-            let frame = Frame { transport, ..Frame::default() };
+            let frame = EthernetFrame { transport, ..EthernetFrame::default() };
             let bytes = frame.to_bytes();
             assert_eq!(bytes.len(), 64);
             assert_eq!(checksum(&bytes[14..34], 0), 0, "{frame:?}: header");
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_tag_and_options_take_their_room_from_the_payload() {
-        let frame = Frame { vlan: Some(10), options: vec![1, 1, 1, 0], ..Frame::default() };
+        let frame = EthernetFrame { vlan: Some(10), options: vec![1, 1, 1, 0], ..EthernetFrame::default() };
         let bytes = frame.to_bytes();
         assert_eq!(bytes.len(), 64);
         assert_eq!(bytes[12..16], [0x81, 0, 0, 10]);

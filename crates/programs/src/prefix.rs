@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 /// A prefix; bits beyond its length are zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Prefix {
+pub struct Ipv4Prefix {
     address: u32,
     len: u8,
 }
@@ -16,7 +16,7 @@ pub struct Prefix {
 #[error("`{0}` is not an IPv4 prefix such as 192.0.2.0/24")]
 pub struct PrefixError(String);
 
-impl Prefix {
+impl Ipv4Prefix {
     /// The prefix of this length that contains the address; a length beyond 32 counts as 32.
     pub fn new(address: Ipv4Addr, len: u8) -> Self {
         let len = len.min(32);
@@ -49,13 +49,13 @@ fn mask(len: u8) -> u32 {
     u32::MAX.checked_shl(32 - u32::from(len)).unwrap_or(0)
 }
 
-impl fmt::Display for Prefix {
+impl fmt::Display for Ipv4Prefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.address(), self.len)
     }
 }
 
-impl FromStr for Prefix {
+impl FromStr for Ipv4Prefix {
     type Err = PrefixError;
 
     fn from_str(text: &str) -> Result<Self, PrefixError> {
@@ -73,12 +73,12 @@ mod tests {
 
     #[test]
     fn reads_clears_host_bits_and_prints() {
-        let prefix: Prefix = "10.1.2.3/8".parse().unwrap();
+        let prefix: Ipv4Prefix = "10.1.2.3/8".parse().unwrap();
         assert_eq!(prefix.to_string(), "10.0.0.0/8");
         assert_eq!(prefix.nth(5), Ipv4Addr::new(10, 0, 0, 5));
         assert!(prefix.contains(Ipv4Addr::new(10, 255, 0, 1)));
         assert!(!prefix.contains(Ipv4Addr::new(11, 0, 0, 1)));
-        let all: Prefix = "0.0.0.0/0".parse().unwrap();
+        let all: Ipv4Prefix = "0.0.0.0/0".parse().unwrap();
         assert!(all.contains(Ipv4Addr::BROADCAST));
         assert_eq!(all.nth(u32::MAX), Ipv4Addr::BROADCAST);
     }
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn rejects_what_is_no_prefix() {
         for text in ["", "10.0.0.0", "10.0.0/8", "10.0.0.0/33", "10.0.0.0/-1", "2001:db8::/32"] {
-            assert!(text.parse::<Prefix>().is_err(), "{text}");
+            assert!(text.parse::<Ipv4Prefix>().is_err(), "{text}");
         }
     }
 }

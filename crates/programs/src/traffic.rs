@@ -10,7 +10,7 @@ use crate::rng::{FNV_OFFSET, Rng, fnv1a};
 
 /// Distribution of packets over flows.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Locality {
+pub enum FlowLocality {
     /// ClassBench's Pareto rule.
     Pareto {
         /// The shape; 1 in published work.
@@ -25,7 +25,7 @@ pub enum Locality {
     },
 }
 
-impl Locality {
+impl FlowLocality {
     /// The high locality of published work.
     pub const HIGH: Self = Self::Pareto { alpha: 1.0, beta: 1.0 };
     /// The low locality of published work.
@@ -68,22 +68,22 @@ pub(crate) fn shuffle<T>(items: &mut [T], rng: &mut Rng) {
 
 /// Frames, and how often each is to be seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Flows {
+pub struct WeightedFlows {
     /// One frame per flow.
     pub packets: Vec<Vec<u8>>,
     /// Its share, relative to the sum of all.
     pub weights: Vec<u64>,
 }
 
-impl Flows {
+impl WeightedFlows {
     /// The flows with weights drawn by the rule; the same seed gives the same weights.
-    pub fn new(packets: Vec<Vec<u8>>, locality: Locality, seed: u64) -> Self {
+    pub fn new(packets: Vec<Vec<u8>>, locality: FlowLocality, seed: u64) -> Self {
         let weights = locality.weights(packets.len(), &mut Rng::new(seed));
         Self { packets, weights }
     }
 
     /// The same frames with other weights: the hot flows have changed.
-    pub fn reweighted(&self, locality: Locality, seed: u64) -> Self {
+    pub fn reweighted(&self, locality: FlowLocality, seed: u64) -> Self {
         Self::new(self.packets.clone(), locality, seed)
     }
 
@@ -131,16 +131,16 @@ impl Flows {
 mod tests {
     use super::*;
 
-    fn flows(count: usize, locality: Locality) -> Flows {
-        Flows::new((0..count).map(|i| (i as u32).to_le_bytes().to_vec()).collect(), locality, 7)
+    fn flows(count: usize, locality: FlowLocality) -> WeightedFlows {
+        WeightedFlows::new((0..count).map(|i| (i as u32).to_le_bytes().to_vec()).collect(), locality, 7)
     }
 
     #[test]
     fn localities_differ_as_their_names_say() {
-        let high = flows(10_000, Locality::HIGH).share_of_heaviest(100);
-        let low = flows(10_000, Locality::LOW).share_of_heaviest(100);
-        let none = flows(10_000, Locality::NONE).share_of_heaviest(100);
-        let zipf = flows(10_000, Locality::Zipf { exponent: 1.0 }).share_of_heaviest(100);
+        let high = flows(10_000, FlowLocality::HIGH).share_of_heaviest(100);
+        let low = flows(10_000, FlowLocality::LOW).share_of_heaviest(100);
+        let none = flows(10_000, FlowLocality::NONE).share_of_heaviest(100);
+        let zipf = flows(10_000, FlowLocality::Zipf { exponent: 1.0 }).share_of_heaviest(100);
         assert!(high > 0.4, "high: {high}");
         assert!(low < 0.05, "low: {low}");
         assert_eq!(none, 0.01);
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn sequences_follow_the_weights() {
-        let flows = Flows { packets: vec![vec![0]; 3], weights: vec![1, 0, 3] };
+        let flows = WeightedFlows { packets: vec![vec![0]; 3], weights: vec![1, 0, 3] };
         let drawn = flows.sequence(3, 40_000);
         let count = |f| drawn.iter().filter(|&&x| x == f).count();
         assert_eq!(count(1), 0);
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn the_hash_sees_frames_and_weights() {
-        let a = flows(10, Locality::NONE);
+        let a = flows(10, FlowLocality::NONE);
         let mut b = a.clone();
         b.weights[9] += 1;
         let mut c = a.clone();

@@ -5,19 +5,19 @@ use std::rc::Rc;
 use millstream_isa::semantics;
 use millstream_isa::{AluOp, AtomicOp, Reg, Size, Width};
 
-use crate::exec::Exec;
-use crate::program::Context;
-use crate::state::{Cell, Chain, Frame, State, byte};
-use crate::term::{Sort, T, Terms};
-use crate::value::{Kind, Region, Space, V};
-use crate::{Acceleration, Unknown};
+use crate::exec::SymbolicExecutor;
+use crate::program::ContextLayout;
+use crate::state::{SymbolicByte, EventChain, SymbolicFrame, SymbolicState, byte};
+use crate::term::{Sort, TermId, TermPool};
+use crate::value::{ValueKind, PointerRegion, MemorySpace, ValueId};
+use crate::{ProofAblation, ProofError};
 
 /// Bytes of a frame.
 pub(crate) const STACK_SIZE: i64 = 512;
 
-impl Exec<'_, '_> {
+impl SymbolicExecutor<'_, '_> {
     /// The address of an access: base and displacement.
-    fn address(&mut self, slot: usize, state: &State, base: Reg, off: i16) -> V {
+    fn address(&mut self, slot: usize, state: &SymbolicState, base: Reg, off: i16) -> ValueId {
         let v = self.get(state, base);
         let mut displacement = self.w.terms.constant(64, i64::from(off) as u64);
         if let Some(core) = self.p.core.get(&slot)
@@ -31,41 +31,41 @@ impl Exec<'_, '_> {
     }
 
     /// The memory that holds a space: the space itself, unless spaces are not distinguished.
-    pub(crate) fn memory_of(&self, space: Space) -> Space {
+    pub(crate) fn memory_of(&self, space: MemorySpace) -> MemorySpace {
         let mixed = match space {
-            Space::Map(_) | Space::Inner(_) => {
-                !self.limits.uses(Acceleration::Maps) || !self.limits.uses(Acceleration::Spaces)
+            MemorySpace::Map(_) | MemorySpace::Inner(_) => {
+                !self.limits.uses(ProofAblation::Maps) || !self.limits.uses(ProofAblation::Spaces)
             }
-            Space::Packet | Space::Allocated => !self.limits.uses(Acceleration::Spaces),
-            Space::Context | Space::Kernel | Space::Mixed => false,
+            MemorySpace::Packet | MemorySpace::Allocated => !self.limits.uses(ProofAblation::Spaces),
+            MemorySpace::Context | MemorySpace::Kernel | MemorySpace::Mixed => false,
         };
-        if mixed { Space::Mixed } else { space }
+        if mixed { MemorySpace::Mixed } else { space }
     }
 
     /// An object of a space.
-    pub(crate) fn place(&mut self, space: Space, object: T) -> Region {
+    pub(crate) fn place(&mut self, space: MemorySpace, object: TermId) -> PointerRegion {
         match self.memory_of(space) {
-            Space::Mixed => {
+            MemorySpace::Mixed => {
                 let object = self.w.terms.app(&format!("object of {space:?}"), &[object], Sort::Bits(64));
-                Region::In(Space::Mixed, object)
+                PointerRegion::In(MemorySpace::Mixed, object)
             }
-            own => Region::In(own, object),
+            own => PointerRegion::In(own, object),
         }
     }
 
-    pub(crate) fn is_context(&self, v: V) -> bool {
-        matches!(self.w.values.kind(v), Kind::Pointer(Region::In(Space::Context, _), _))
+    pub(crate) fn is_context(&self, v: ValueId) -> bool {
+        matches!(self.w.values.kind(v), ValueKind::Pointer(PointerRegion::In(MemorySpace::Context, _), _))
     }
 
     pub(crate) fn load(
         &mut self,
         slot: usize,
-        state: &State,
+        state: &SymbolicState,
         src: Reg,
         off: i16,
         size: Size,
         sext: bool,
-    ) -> Result<V, Unknown> {
+    ) -> Result<ValueId, ProofError> {
         let at = self.address(slot, state, src, off);
         if !sext && let Some(v) = self.special(state, at, size) {
             return Ok(v);
@@ -90,10 +90,10 @@ impl Exec<'_, '_> {
     /// Possible addresses of a stack access whose displacement comes from a relocation: each address, and the
     /// condition under which it applies. The access is aligned and stays within the object whose field offset
     /// the relocation asks for.
-    fn relocated(&mut self, slot: usize, state: &State, base: Reg, size: Size) -> Option<Vec<(T, V)>> {
+    fn relocated(&mut self, slot: usize, state: &SymbolicState, base: Reg, size: Size) -> Option<Vec<(TermId, ValueId)>> {
         let core = self.p.core.get(&slot)?;
         let v = self.get(state, base);
-        let Kind::Pointer(region @ Region::Stack(_), start) = self.w.values.kind(v) else { return None };
+        let ValueKind::Pointer(region @ PointerRegion::Stack(_), start) = self.w.values.kind(v) else { return None };
         let from = self.w.terms.value(start)?;
         let bytes = u64::from(size.bytes());
         let last = core.object?.checked_sub(bytes)?.min(STACK_SIZE as u64);
@@ -108,8 +108,8 @@ impl Exec<'_, '_> {
     }
 
     /// Reads the bytes at the one of these addresses whose condition holds.
-    fn read_one_of(&mut self, state: &State, places: &[(T, V)], count: u64) -> Result<Vec<T>, Unknown> {
-        let mut out: Option<Vec<T>> = None;
+    fn read_one_of(&mut self, state: &SymbolicState, places: &[(TermId, ValueId)], count: u64) -> Result<Vec<TermId>, ProofError> {
+        let mut out: Option<Vec<TermId>> = None;
         for (here, at) in places {
             let bytes = self.read(state, *at, count)?;
             out = Some(match out {
@@ -119,25 +119,25 @@ impl Exec<'_, '_> {
                 }
             });
         }
-        out.ok_or_else(|| Unknown::new("an access within nothing"))
+        out.ok_or_else(|| ProofError::new("an access within nothing"))
     }
 
     /// Bytes in memory order as one vector.
-    pub(crate) fn assemble(&mut self, bytes: &[T]) -> T {
-        let reversed: Vec<T> = bytes.iter().rev().copied().collect();
+    pub(crate) fn assemble(&mut self, bytes: &[TermId]) -> TermId {
+        let reversed: Vec<TermId> = bytes.iter().rev().copied().collect();
         self.w.terms.concat(&reversed)
     }
 
     /// Reads the fields of the context that are pointers.
-    fn special(&mut self, state: &State, at: V, size: Size) -> Option<V> {
-        let Kind::Pointer(Region::In(Space::Context, _), offset) = self.w.values.kind(at) else {
+    fn special(&mut self, state: &SymbolicState, at: ValueId, size: Size) -> Option<ValueId> {
+        let ValueKind::Pointer(PointerRegion::In(MemorySpace::Context, _), offset) = self.w.values.kind(at) else {
             return None;
         };
         let offset = self.w.terms.value(offset)?;
         let (data, end, meta) = match self.p.context {
-            Context::Xdp => (0, 4, 8),
-            Context::Skb => (76, 80, 140),
-            Context::Other => return None,
+            ContextLayout::Xdp => (0, 4, 8),
+            ContextLayout::Skb => (76, 80, 140),
+            ContextLayout::Other => return None,
         };
         if size != Size::W {
             return None;
@@ -149,35 +149,35 @@ impl Exec<'_, '_> {
             o if o == meta => semantics::neg(&mut self.w.terms, Width::W64, &state.metadata),
             _ => return None,
         };
-        let packet = self.place(Space::Packet, zero);
+        let packet = self.place(MemorySpace::Packet, zero);
         Some(self.w.values.pointer(packet, place))
     }
 
     /// A value of 8 bytes that was put on the stack as a whole.
-    fn whole(&mut self, state: &State, at: V) -> Option<V> {
-        let Kind::Pointer(Region::Stack(frame), offset) = self.w.values.kind(at) else { return None };
+    fn whole(&mut self, state: &SymbolicState, at: ValueId) -> Option<ValueId> {
+        let ValueKind::Pointer(PointerRegion::Stack(frame), offset) = self.w.values.kind(at) else { return None };
         let offset = self.w.terms.value(offset)? as i64;
         let frame = &state.frames[usize::from(frame)];
-        let Some(Cell::Part(v, 0)) = frame.get(&offset) else { return None };
-        (1..8u8).all(|i| frame.get(&(offset + i64::from(i))) == Some(&Cell::Part(*v, i))).then_some(*v)
+        let Some(SymbolicByte::Part(v, 0)) = frame.get(&offset) else { return None };
+        (1..8u8).all(|i| frame.get(&(offset + i64::from(i))) == Some(&SymbolicByte::Part(*v, i))).then_some(*v)
     }
 
     /// The bytes at an address, in memory order.
-    pub(crate) fn read(&mut self, state: &State, at: V, count: u64) -> Result<Vec<T>, Unknown> {
+    pub(crate) fn read(&mut self, state: &SymbolicState, at: ValueId, count: u64) -> Result<Vec<TermId>, ProofError> {
         match self.w.values.kind(at) {
-            Kind::Undefined => Err(Unknown::new("reads through what is not defined")),
-            Kind::Number(address) => {
+            ValueKind::Undefined => Err(ProofError::new("reads through what is not defined")),
+            ValueKind::Number(address) => {
                 if self.w.terms.has_address(address) {
-                    return Err(Unknown::new("reads through a pointer that was taken apart"));
+                    return Err(ProofError::new("reads through a pointer that was taken apart"));
                 }
-                self.read_space(state, Space::Kernel, None, address, count)
+                self.read_space(state, MemorySpace::Kernel, None, address, count)
             }
-            Kind::Pointer(Region::In(space, object), offset) => {
+            ValueKind::Pointer(PointerRegion::In(space, object), offset) => {
                 self.read_space(state, space, Some(object), offset, count)
             }
-            Kind::Pointer(Region::Stack(frame), offset) => self.read_stack(state, frame, offset, count),
-            Kind::Pointer(region, _) => Err(Unknown::new(format!("reads from {region:?}"))),
-            Kind::Choice(c, a, b) => {
+            ValueKind::Pointer(PointerRegion::Stack(frame), offset) => self.read_stack(state, frame, offset, count),
+            ValueKind::Pointer(region, _) => Err(ProofError::new(format!("reads from {region:?}"))),
+            ValueKind::Choice(c, a, b) => {
                 // Accepted programs do not read through null: that alternative is not there.
                 match (self.is_null(a), self.is_null(b)) {
                     (true, _) => self.read(state, b, count),
@@ -192,22 +192,22 @@ impl Exec<'_, '_> {
     }
 
     /// Returns true for a small number, through which no access can go.
-    pub(crate) fn is_null(&self, v: V) -> bool {
+    pub(crate) fn is_null(&self, v: ValueId) -> bool {
         match self.w.values.kind(v) {
-            Kind::Number(t) => self.w.terms.value(t).is_some_and(|n| n < 1 << 16),
-            Kind::Undefined => true,
+            ValueKind::Number(t) => self.w.terms.value(t).is_some_and(|n| n < 1 << 16),
+            ValueKind::Undefined => true,
             _ => false,
         }
     }
 
     fn read_space(
         &mut self,
-        state: &State,
-        space: Space,
-        object: Option<T>,
-        offset: T,
+        state: &SymbolicState,
+        space: MemorySpace,
+        object: Option<TermId>,
+        offset: TermId,
         count: u64,
-    ) -> Result<Vec<T>, Unknown> {
+    ) -> Result<Vec<TermId>, ProofError> {
         let terms = &mut self.w.terms;
         let memory = state.memory(terms, space);
         let object = object.unwrap_or_else(|| terms.constant(64, 0));
@@ -219,7 +219,7 @@ impl Exec<'_, '_> {
             .collect())
     }
 
-    fn read_stack(&mut self, state: &State, frame: u8, offset: T, count: u64) -> Result<Vec<T>, Unknown> {
+    fn read_stack(&mut self, state: &SymbolicState, frame: u8, offset: TermId, count: u64) -> Result<Vec<TermId>, ProofError> {
         let mut out = Vec::with_capacity(count as usize);
         for i in 0..count {
             let at = offset_by(&mut self.w.terms, offset, i);
@@ -232,17 +232,17 @@ impl Exec<'_, '_> {
         Ok(out)
     }
 
-    fn stack_byte(&mut self, state: &State, frame: &Frame, at: i64) -> T {
+    fn stack_byte(&mut self, state: &SymbolicState, frame: &SymbolicFrame, at: i64) -> TermId {
         self.stack_byte_there(state, frame, at).unwrap_or_else(|| self.anything(Sort::Bits(8)))
     }
 
     /// A byte that has been put on the stack; an arbitrary one if none was put there.
-    fn stack_byte_there(&mut self, state: &State, frame: &Frame, at: i64) -> Option<T> {
+    fn stack_byte_there(&mut self, state: &SymbolicState, frame: &SymbolicFrame, at: i64) -> Option<TermId> {
         let Some(cell) = frame.get(&at).copied() else {
             self.w.unwritten.missed = true;
             return None;
         };
-        let Cell::Half(defined, t) = cell else {
+        let SymbolicByte::Half(defined, t) = cell else {
             return byte(&mut self.w.terms, &mut self.w.values, cell);
         };
         let defined = self.w.terms.under(defined, state.path);
@@ -259,7 +259,7 @@ impl Exec<'_, '_> {
     }
 
     /// A byte of the stack at an offset that varies; an arbitrary one where none was put.
-    fn stack_byte_somewhere(&mut self, state: &State, frame: &Frame, at: T) -> Result<T, Unknown> {
+    fn stack_byte_somewhere(&mut self, state: &SymbolicState, frame: &SymbolicFrame, at: TermId) -> Result<TermId, ProofError> {
         let (mut bytes, mut out) = (Vec::new(), None);
         for (place, here) in self.places(state, at) {
             match self.stack_byte_there(state, frame, place) {
@@ -268,16 +268,16 @@ impl Exec<'_, '_> {
             }
         }
         if bytes.is_empty() {
-            return Err(Unknown::new("reads the stack where nothing was put"));
+            return Err(ProofError::new("reads the stack where nothing was put"));
         }
         for (here, byte) in bytes {
             out = Some(out.map_or(byte, |other| self.w.terms.ite(here, byte, other)));
         }
-        out.ok_or_else(|| Unknown::new("reads the stack where nothing was put"))
+        out.ok_or_else(|| ProofError::new("reads the stack where nothing was put"))
     }
 
     /// A fresh value of which nothing is known.
-    pub(crate) fn anything(&mut self, sort: Sort) -> T {
+    pub(crate) fn anything(&mut self, sort: Sort) -> TermId {
         self.side.fresh += 1;
         self.w.terms.var(&format!("{} undefined {}", self.side.name, self.side.fresh), sort)
     }
@@ -285,21 +285,21 @@ impl Exec<'_, '_> {
     pub(crate) fn store_insn(
         &mut self,
         slot: usize,
-        state: &mut State,
+        state: &mut SymbolicState,
         dst: Reg,
         off: i16,
         size: Size,
-        v: V,
-    ) -> Result<(), Unknown> {
+        v: ValueId,
+    ) -> Result<(), ProofError> {
         let at = self.address(slot, state, dst, off);
         if size == Size::Dw
-            && let Kind::Pointer(Region::Stack(frame), offset) = self.w.values.kind(at)
-            && !matches!(self.w.values.kind(v), Kind::Number(_))
+            && let ValueKind::Pointer(PointerRegion::Stack(frame), offset) = self.w.values.kind(at)
+            && !matches!(self.w.values.kind(v), ValueKind::Number(_))
             && let Some(offset) = self.w.terms.value(offset)
         {
             let frame = Rc::make_mut(&mut state.frames[usize::from(frame)]);
             for i in 0..8u8 {
-                frame.insert(offset as i64 + i64::from(i), Cell::Part(v, i));
+                frame.insert(offset as i64 + i64::from(i), SymbolicByte::Part(v, i));
             }
             return Ok(());
         }
@@ -316,13 +316,13 @@ impl Exec<'_, '_> {
     /// Writes bytes; under the condition `only`, if it is given.
     pub(crate) fn write(
         &mut self,
-        state: &mut State,
-        at: V,
-        bytes: &[T],
-        only: Option<T>,
-    ) -> Result<(), Unknown> {
+        state: &mut SymbolicState,
+        at: ValueId,
+        bytes: &[TermId],
+        only: Option<TermId>,
+    ) -> Result<(), ProofError> {
         match self.w.values.kind(at) {
-            Kind::Pointer(Region::In(space, object), offset) => {
+            ValueKind::Pointer(PointerRegion::In(space, object), offset) => {
                 let terms = &mut self.w.terms;
                 let mut memory = state.memory(terms, space);
                 for (i, b) in bytes.iter().enumerate() {
@@ -339,10 +339,10 @@ impl Exec<'_, '_> {
                 state.memory.insert(space, memory);
                 Ok(())
             }
-            Kind::Pointer(Region::Stack(frame), offset) => {
+            ValueKind::Pointer(PointerRegion::Stack(frame), offset) => {
                 self.write_stack(state, frame, offset, bytes, only)
             }
-            Kind::Choice(c, a, b) => match (self.is_null(a), self.is_null(b)) {
+            ValueKind::Choice(c, a, b) => match (self.is_null(a), self.is_null(b)) {
                 (true, _) => self.write(state, b, bytes, only),
                 (_, true) => self.write(state, a, bytes, only),
                 _ => {
@@ -355,18 +355,18 @@ impl Exec<'_, '_> {
                     self.write(state, b, bytes, Some(there))
                 }
             },
-            other => Err(Unknown::new(format!("writes through {}", describe(other)))),
+            other => Err(ProofError::new(format!("writes through {}", describe(other)))),
         }
     }
 
     fn write_stack(
         &mut self,
-        state: &mut State,
+        state: &mut SymbolicState,
         frame: u8,
-        offset: T,
-        bytes: &[T],
-        only: Option<T>,
-    ) -> Result<(), Unknown> {
+        offset: TermId,
+        bytes: &[TermId],
+        only: Option<TermId>,
+    ) -> Result<(), ProofError> {
         for (i, b) in bytes.iter().enumerate() {
             let at = offset_by(&mut self.w.terms, offset, i as u64);
             let places = match self.w.terms.value(at) {
@@ -386,14 +386,14 @@ impl Exec<'_, '_> {
                         self.w.terms.ite(c, *b, old)
                     }
                 };
-                Rc::make_mut(&mut state.frames[usize::from(frame)]).insert(at, Cell::Byte(value));
+                Rc::make_mut(&mut state.frames[usize::from(frame)]).insert(at, SymbolicByte::Byte(value));
             }
         }
         Ok(())
     }
 
     /// All places in a frame that an offset may refer to, each with the condition under which it does.
-    fn places(&mut self, state: &State, at: T) -> Vec<(i64, T)> {
+    fn places(&mut self, state: &SymbolicState, at: TermId) -> Vec<(i64, TermId)> {
         let mut out = Vec::new();
         for place in -STACK_SIZE..0 {
             let k = self.w.terms.constant(64, place as u64);
@@ -409,29 +409,29 @@ impl Exec<'_, '_> {
     pub(crate) fn atomic(
         &mut self,
         slot: usize,
-        state: &mut State,
+        state: &mut SymbolicState,
         op: AtomicOp,
         fetch: bool,
         size: Size,
         (dst, src, off): (Reg, Reg, i16),
-    ) -> Result<(), Unknown> {
+    ) -> Result<(), ProofError> {
         let at = self.address(slot, state, dst, off);
         let bytes = self.read(state, at, u64::from(size.bytes()))?;
         let old = self.assemble(&bytes);
         let (v, r0) = (self.get(state, src), self.get(state, Reg::R0));
         let Some(v) = self.w.values.numeric(&mut self.w.terms, v) else {
-            return Err(Unknown::new("an atomic operation with an undefined operand"));
+            return Err(ProofError::new("an atomic operation with an undefined operand"));
         };
         let expected = match op {
             AtomicOp::CmpXchg => self.w.values.numeric(&mut self.w.terms, r0),
             _ => Some(v),
         };
-        let expected = expected.ok_or_else(|| Unknown::new("an exchange with an undefined operand"))?;
-        let before = state.chain(&mut self.w.terms, Chain::Atomics);
+        let expected = expected.ok_or_else(|| ProofError::new("an exchange with an undefined operand"))?;
+        let before = state.chain(&mut self.w.terms, EventChain::Atomics);
         let event = self.atomic_event(at, before, &format!("{op:?} {size:?}"), &[v, expected]);
-        state.chains.insert(Chain::Atomics, event);
+        state.chains.insert(EventChain::Atomics, event);
         let result = semantics::atomic(&mut self.w.terms, op, size, &old, &v, &expected);
-        let new: Vec<T> =
+        let new: Vec<TermId> =
             (0..size.bytes()).map(|i| self.w.terms.extract(result.memory, i * 8 + 7, i * 8)).collect();
         self.write(state, at, &new, None)?;
         if fetch {
@@ -443,16 +443,16 @@ impl Exec<'_, '_> {
 
     /// The chain of atomic operations after one more. Others see them in order, unless the memory is the program's own:
     /// its stack, or its CPU's copy of a value.
-    fn atomic_event(&mut self, at: V, before: T, name: &str, operands: &[T]) -> T {
+    fn atomic_event(&mut self, at: ValueId, before: TermId, name: &str, operands: &[TermId]) -> TermId {
         match self.w.values.kind(at) {
-            Kind::Choice(c, a, b) => {
+            ValueKind::Choice(c, a, b) => {
                 let (a, b) = (
                     self.atomic_event(a, before, name, operands),
                     self.atomic_event(b, before, name, operands),
                 );
                 self.w.terms.ite(c, a, b)
             }
-            Kind::Pointer(Region::In(space, object), offset) if self.is_shared(space) => {
+            ValueKind::Pointer(PointerRegion::In(space, object), offset) if self.is_shared(space) => {
                 let mut inputs = vec![before, object, offset];
                 inputs.extend(operands);
                 self.w.terms.app(&format!("atomic {name} {space:?}"), &inputs, Sort::Token)
@@ -462,10 +462,10 @@ impl Exec<'_, '_> {
     }
 
     /// Returns true if programs on other CPUs can access this memory.
-    fn is_shared(&self, space: Space) -> bool {
+    fn is_shared(&self, space: MemorySpace) -> bool {
         match space {
-            Space::Map(map) => !is_percpu(self.w.maps[map as usize].number),
-            Space::Inner(map) => !self.w.maps[map as usize].inner.is_some_and(|i| is_percpu(i.0)),
+            MemorySpace::Map(map) => !is_percpu(self.w.maps[map as usize].number),
+            MemorySpace::Inner(map) => !self.w.maps[map as usize].inner.is_some_and(|i| is_percpu(i.0)),
             _ => true,
         }
     }
@@ -476,17 +476,17 @@ fn is_percpu(number: u32) -> bool {
     matches!(number, 5 | 6 | 10)
 }
 
-fn describe(kind: Kind) -> String {
+fn describe(kind: ValueKind) -> String {
     match kind {
-        Kind::Undefined => "what is not defined".to_owned(),
-        Kind::Number(_) => "a number".to_owned(),
-        Kind::Pointer(region, _) => format!("a pointer to {region:?}"),
-        Kind::Choice(..) => "one of several".to_owned(),
+        ValueKind::Undefined => "what is not defined".to_owned(),
+        ValueKind::Number(_) => "a number".to_owned(),
+        ValueKind::Pointer(region, _) => format!("a pointer to {region:?}"),
+        ValueKind::Choice(..) => "one of several".to_owned(),
     }
 }
 
 /// An offset plus `by`.
-pub(crate) fn offset_by(terms: &mut Terms, offset: T, by: u64) -> T {
+pub(crate) fn offset_by(terms: &mut TermPool, offset: TermId, by: u64) -> TermId {
     let by = terms.constant(64, by);
     semantics::alu(terms, AluOp::Add, Width::W64, &offset, &by)
 }

@@ -3,24 +3,24 @@
 use millstream_isa::helpers::ArgKind;
 use millstream_isa::semantics::Pred;
 
-use crate::Unknown;
+use crate::ProofError;
 use crate::access::offset_by;
-use crate::call::{Call, Handle, Out};
-use crate::exec::Exec;
-use crate::state::{Chain, State};
-use crate::term::T;
-use crate::value::{Kind, Region, Space, V};
+use crate::call::{CallBuilder, MapHandle, CallOutput};
+use crate::exec::SymbolicExecutor;
+use crate::state::{EventChain, SymbolicState};
+use crate::term::TermId;
+use crate::value::{ValueKind, PointerRegion, MemorySpace, ValueId};
 
 /// Largest memory argument that is taken byte by byte.
 pub(crate) const MOST_BYTES: u64 = 1 << 13;
 
-impl Exec<'_, '_> {
+impl SymbolicExecutor<'_, '_> {
     pub(crate) fn arguments(
         &mut self,
-        state: &mut State,
+        state: &mut SymbolicState,
         kinds: &[ArgKind],
-        call: &mut Call,
-    ) -> Result<(), Unknown> {
+        call: &mut CallBuilder,
+    ) -> Result<(), ProofError> {
         let asked = kinds.contains(&ArgKind::Optional).then(|| self.asked_by_format(state)).flatten();
         for (at, kind) in kinds.iter().enumerate() {
             if *kind == ArgKind::Optional && asked.is_some_and(|count| at >= 2 + count) {
@@ -34,7 +34,7 @@ impl Exec<'_, '_> {
 
     /// Number of arguments that a format string asks for, if the string and its size are known: one for each
     /// `%`, but none for `%%` (`bpf_bprintf_prepare`). Arguments beyond these are ignored.
-    fn asked_by_format(&mut self, state: &State) -> Option<usize> {
+    fn asked_by_format(&mut self, state: &SymbolicState) -> Option<usize> {
         let [at, size] = [1, 2].map(|r| self.w.values.on_path(&mut self.w.terms, state.path, state.regs[r]));
         let size = self.w.values.numeric(&mut self.w.terms, size)?;
         let size = self.w.terms.value(size).filter(|size| *size <= MOST_BYTES)?;
@@ -52,21 +52,21 @@ impl Exec<'_, '_> {
 
     fn argument(
         &mut self,
-        state: &mut State,
+        state: &mut SymbolicState,
         kind: ArgKind,
-        v: V,
+        v: ValueId,
         at: usize,
-        call: &mut Call,
-    ) -> Result<(), Unknown> {
+        call: &mut CallBuilder,
+    ) -> Result<(), ProofError> {
         match kind {
             ArgKind::Ctx => {}
             ArgKind::CtxOrNull | ArgKind::CtxOrSock if self.is_context(v) => {}
             ArgKind::ConstMap => {
                 let handle = self.handle(v)?;
-                if let Handle::Map(map) = handle {
+                if let MapHandle::Map(map) = handle {
                     let number = self.w.terms.constant(32, u64::from(map));
                     call.inputs.push(number);
-                } else if let Handle::Inner(_, t) = handle {
+                } else if let MapHandle::Inner(_, t) = handle {
                     call.inputs.push(t);
                 }
                 call.map = Some(handle);
@@ -85,14 +85,14 @@ impl Exec<'_, '_> {
             }
             ArgKind::MapValueOut => {
                 let (_, value) = self.sizes(call)?;
-                call.outs.push(Out::Bytes(v, u64::from(value)));
+                call.outs.push(CallOutput::Bytes(v, u64::from(value)));
             }
             ArgKind::Mem { read, write, null } => {
                 let v = if null { self.unless_null(v, call) } else { v };
                 let size = self.w.values.on_path(&mut self.w.terms, state.path, state.regs[at + 2]);
                 let size = self.w.values.numeric(&mut self.w.terms, size);
                 let size =
-                    size.ok_or_else(|| Unknown::new(format!("{} is given an undefined size", call.name)))?;
+                    size.ok_or_else(|| ProofError::new(format!("{} is given an undefined size", call.name)))?;
                 self.memory_argument(state, v, size, (read, write), call)?;
             }
             ArgKind::Fixed { bytes, read, write } => {
@@ -100,23 +100,23 @@ impl Exec<'_, '_> {
                     self.input_bytes_or_null(state, v, u64::from(bytes), call)?;
                 }
                 if write {
-                    call.outs.push(Out::Bytes(v, u64::from(bytes)));
+                    call.outs.push(CallOutput::Bytes(v, u64::from(bytes)));
                 }
             }
             ArgKind::Dynptr | ArgKind::DynptrOut => {
-                return Err(Unknown::new(format!("{} takes a dynptr, which is not modelled", call.name)));
+                return Err(ProofError::new(format!("{} takes a dynptr, which is not modelled", call.name)));
             }
             // Beyond what the format asks for: may hold nothing.
-            ArgKind::Optional if self.w.values.kind(v) == Kind::Undefined => {}
+            ArgKind::Optional if self.w.values.kind(v) == ValueKind::Undefined => {}
             ArgKind::Func | ArgKind::StackOrNull => {
-                return Err(Unknown::new(format!("{} calls back", call.name)));
+                return Err(ProofError::new(format!("{} calls back", call.name)));
             }
             ArgKind::RingbufRecord | ArgKind::SpinLock | ArgKind::Timer | ArgKind::KptrSlot => {
                 self.object_argument(state, v, call)?;
             }
             ArgKind::ConstStr => {
-                let Kind::Pointer(Region::In(space, object), offset) = self.w.values.kind(v) else {
-                    return Err(Unknown::new(format!(
+                let ValueKind::Pointer(PointerRegion::In(space, object), offset) = self.w.values.kind(v) else {
+                    return Err(ProofError::new(format!(
                         "{} is given a string that is not in a map",
                         call.name
                     )));
@@ -130,16 +130,16 @@ impl Exec<'_, '_> {
     }
 
     /// A number, or a pointer taken as one, through which the call may read.
-    fn plain_argument(&mut self, state: &mut State, v: V, call: &mut Call) -> Result<(), Unknown> {
+    fn plain_argument(&mut self, state: &mut SymbolicState, v: ValueId, call: &mut CallBuilder) -> Result<(), ProofError> {
         // These read the memory that it points to, and do nothing else with it.
         if call.name.starts_with("bpf_probe_read") {
             match self.w.values.kind(v) {
-                Kind::Pointer(Region::Stack(_), _) => {
+                ValueKind::Pointer(PointerRegion::Stack(_), _) => {
                     let size = self.w.values.numeric(&mut self.w.terms, state.regs[2]);
                     let size = size.and_then(|size| self.w.terms.value(size));
                     return self.open_bytes(state, v, size, call);
                 }
-                Kind::Choice(c, a, b) if self.is_on_stack(a) || self.is_on_stack(b) => {
+                ValueKind::Choice(c, a, b) if self.is_on_stack(a) || self.is_on_stack(b) => {
                     call.inputs.push(c);
                     self.plain_argument(state, a, call)?;
                     return self.plain_argument(state, b, call);
@@ -148,10 +148,10 @@ impl Exec<'_, '_> {
             }
         }
         let t = self.w.values.numeric(&mut self.w.terms, v);
-        let t = t.ok_or_else(|| Unknown::new(format!("{} is given what is not defined", call.name)))?;
+        let t = t.ok_or_else(|| ProofError::new(format!("{} is given what is not defined", call.name)))?;
         let mut memories = Vec::new();
         if !self.reachable(v, &mut memories) {
-            return Err(Unknown::new(format!("{} is given a pointer as a number", call.name)));
+            return Err(ProofError::new(format!("{} is given a pointer as a number", call.name)));
         }
         memories.sort_unstable();
         memories.dedup();
@@ -164,24 +164,24 @@ impl Exec<'_, '_> {
     }
 
     /// Returns true if a value may be a pointer into the stack.
-    pub(crate) fn is_on_stack(&self, v: V) -> bool {
+    pub(crate) fn is_on_stack(&self, v: ValueId) -> bool {
         match self.w.values.kind(v) {
-            Kind::Pointer(Region::Stack(_), _) => true,
-            Kind::Choice(_, a, b) => self.is_on_stack(a) || self.is_on_stack(b),
+            ValueKind::Pointer(PointerRegion::Stack(_), _) => true,
+            ValueKind::Choice(_, a, b) => self.is_on_stack(a) || self.is_on_stack(b),
             _ => false,
         }
     }
 
     /// Collects the memories that a value may point into; `false` if they are not known.
-    fn reachable(&mut self, v: V, memories: &mut Vec<Space>) -> bool {
+    fn reachable(&mut self, v: ValueId, memories: &mut Vec<MemorySpace>) -> bool {
         match self.w.values.kind(v) {
-            Kind::Pointer(Region::In(space, _), _) => {
+            ValueKind::Pointer(PointerRegion::In(space, _), _) => {
                 memories.push(space);
                 true
             }
-            Kind::Choice(_, a, b) => self.reachable(a, memories) && self.reachable(b, memories),
-            Kind::Number(t) => !self.w.terms.has_address(t),
-            Kind::Pointer(..) | Kind::Undefined => false,
+            ValueKind::Choice(_, a, b) => self.reachable(a, memories) && self.reachable(b, memories),
+            ValueKind::Number(t) => !self.w.terms.has_address(t),
+            ValueKind::Pointer(..) | ValueKind::Undefined => false,
         }
     }
 
@@ -189,52 +189,52 @@ impl Exec<'_, '_> {
     /// everything above the pointer, elsewhere the whole memory.
     pub(crate) fn unknown_argument(
         &mut self,
-        state: &mut State,
-        v: V,
-        call: &mut Call,
-    ) -> Result<(), Unknown> {
+        state: &mut SymbolicState,
+        v: ValueId,
+        call: &mut CallBuilder,
+    ) -> Result<(), ProofError> {
         match self.w.values.kind(v) {
-            Kind::Pointer(Region::In(..), _) | Kind::Choice(..) => {
+            ValueKind::Pointer(PointerRegion::In(..), _) | ValueKind::Choice(..) => {
                 let v = self.unless_null(v, call);
                 self.object_argument(state, v, call)
             }
-            Kind::Pointer(Region::Map(map), _) => {
+            ValueKind::Pointer(PointerRegion::Map(map), _) => {
                 let number = self.w.terms.constant(32, u64::from(map));
                 call.inputs.push(number);
-                for space in [Space::Map(map), Space::Inner(map)] {
+                for space in [MemorySpace::Map(map), MemorySpace::Inner(map)] {
                     let memory = self.memory_of(space);
                     let memory = state.memory(&mut self.w.terms, memory);
-                    let entries = state.chain(&mut self.w.terms, Chain::Entries(space));
+                    let entries = state.chain(&mut self.w.terms, EventChain::Entries(space));
                     call.inputs.extend([memory, entries]);
-                    call.outs.push(Out::Map(space));
+                    call.outs.push(CallOutput::Map(space));
                 }
                 Ok(())
             }
-            Kind::Pointer(Region::Stack(_), offset) => {
+            ValueKind::Pointer(PointerRegion::Stack(_), offset) => {
                 self.open_bytes(state, v, None, call)?;
                 let start = self.w.terms.value(offset).map_or(0, |o| o as i64);
-                call.outs.push(Out::Some(v, start.min(0).unsigned_abs()));
+                call.outs.push(CallOutput::Some(v, start.min(0).unsigned_abs()));
                 Ok(())
             }
-            _ => Err(Unknown::new(format!("{} is given what it does something unknown with", call.name))),
+            _ => Err(ProofError::new(format!("{} is given what it does something unknown with", call.name))),
         }
     }
 
     /// An argument that points into a map value or a record, which the call may change.
-    fn object_argument(&mut self, state: &mut State, v: V, call: &mut Call) -> Result<(), Unknown> {
+    fn object_argument(&mut self, state: &mut SymbolicState, v: ValueId, call: &mut CallBuilder) -> Result<(), ProofError> {
         let v = self.w.values.on_path(&mut self.w.terms, state.path, v);
         match self.objects(state, v, true, call) {
             true => Ok(()),
-            false => Err(Unknown::new(format!("{} is given an object that cannot be followed", call.name))),
+            false => Err(ProofError::new(format!("{} is given an object that cannot be followed", call.name))),
         }
     }
 
     /// Strips null from an argument that is a pointer or null, where null is allowed. The call then also
     /// depends on which of the two it is.
-    fn unless_null(&mut self, v: V, call: &mut Call) -> V {
+    fn unless_null(&mut self, v: ValueId, call: &mut CallBuilder) -> ValueId {
         let (there, condition) = match self.w.values.kind(v) {
-            Kind::Choice(c, a, b) if self.is_null(b) => (a, c),
-            Kind::Choice(c, a, b) if self.is_null(a) => (b, self.w.terms.not(c)),
+            ValueKind::Choice(c, a, b) if self.is_null(b) => (a, c),
+            ValueKind::Choice(c, a, b) if self.is_null(a) => (b, self.w.terms.not(c)),
             _ => return v,
         };
         call.inputs.push(condition);
@@ -245,27 +245,27 @@ impl Exec<'_, '_> {
     /// change them. `false` if it may point elsewhere than into map values, records, the kernel and the like.
     /// For a choice, all alternatives and the condition count, except null, which accepted programs pass only
     /// where it is allowed ([`Exec::unless_null`]).
-    fn objects(&mut self, state: &State, v: V, write: bool, call: &mut Call) -> bool {
+    fn objects(&mut self, state: &SymbolicState, v: ValueId, write: bool, call: &mut CallBuilder) -> bool {
         match self.w.values.kind(v) {
-            Kind::Choice(_, a, b) if self.is_null(b) => self.objects(state, a, write, call),
-            Kind::Choice(_, a, b) if self.is_null(a) => self.objects(state, b, write, call),
-            Kind::Choice(c, a, b) => {
+            ValueKind::Choice(_, a, b) if self.is_null(b) => self.objects(state, a, write, call),
+            ValueKind::Choice(_, a, b) if self.is_null(a) => self.objects(state, b, write, call),
+            ValueKind::Choice(c, a, b) => {
                 call.inputs.push(c);
                 self.objects(state, a, write, call) && self.objects(state, b, write, call)
             }
-            Kind::Pointer(Region::In(space, object), offset) => {
+            ValueKind::Pointer(PointerRegion::In(space, object), offset) => {
                 let memory = state.memory(&mut self.w.terms, space);
                 call.inputs.extend([memory, object, offset]);
                 if write {
-                    call.outs.push(Out::Space(space));
+                    call.outs.push(CallOutput::Space(space));
                 }
                 true
             }
-            Kind::Number(address) if !self.w.terms.has_address(address) => {
-                let memory = state.memory(&mut self.w.terms, Space::Kernel);
+            ValueKind::Number(address) if !self.w.terms.has_address(address) => {
+                let memory = state.memory(&mut self.w.terms, MemorySpace::Kernel);
                 call.inputs.extend([memory, address]);
                 if write {
-                    call.outs.push(Out::Space(Space::Kernel));
+                    call.outs.push(CallOutput::Space(MemorySpace::Kernel));
                 }
                 true
             }
@@ -275,32 +275,32 @@ impl Exec<'_, '_> {
 
     fn memory_argument(
         &mut self,
-        state: &mut State,
-        v: V,
-        size: T,
+        state: &mut SymbolicState,
+        v: ValueId,
+        size: TermId,
         (read, write): (bool, bool),
-        call: &mut Call,
-    ) -> Result<(), Unknown> {
-        let stack = matches!(self.w.values.kind(v), Kind::Pointer(Region::Stack(_), _));
+        call: &mut CallBuilder,
+    ) -> Result<(), ProofError> {
+        let stack = matches!(self.w.values.kind(v), ValueKind::Pointer(PointerRegion::Stack(_), _));
         if let Some(bytes) = self.w.terms.value(size).filter(|bytes| *bytes <= MOST_BYTES || stack) {
             if read {
                 self.input_bytes_or_null(state, v, bytes, call)?;
             }
             if write {
-                call.outs.push(Out::Bytes(v, bytes));
+                call.outs.push(CallOutput::Bytes(v, bytes));
             }
             return Ok(());
         }
         // Of unknown size: the call depends on the whole memory.
         match self.w.values.kind(v) {
-            Kind::Pointer(Region::Stack(frame), offset) => {
+            ValueKind::Pointer(PointerRegion::Stack(frame), offset) => {
                 self.stack_argument(state, (frame, offset), size, (read, write), call)
             }
             _ if self.objects(state, v, write, call) => {
                 call.inputs.push(size);
                 Ok(())
             }
-            _ => Err(Unknown::new(format!("{} is given memory of a size that varies", call.name))),
+            _ => Err(ProofError::new(format!("{} is given memory of a size that varies", call.name))),
         }
     }
 
@@ -308,14 +308,14 @@ impl Exec<'_, '_> {
     /// all up to the end of the frame.
     fn stack_argument(
         &mut self,
-        state: &mut State,
-        (frame, offset): (u8, T),
-        size: T,
+        state: &mut SymbolicState,
+        (frame, offset): (u8, TermId),
+        size: TermId,
         (read, write): (bool, bool),
-        call: &mut Call,
-    ) -> Result<(), Unknown> {
+        call: &mut CallBuilder,
+    ) -> Result<(), ProofError> {
         let Some(start) = self.w.terms.value(offset).map(|o| o as i64).filter(|o| *o < 0) else {
-            return Err(Unknown::new(format!(
+            return Err(ProofError::new(format!(
                 "{} is given stack memory at an offset that varies",
                 call.name
             )));
@@ -336,33 +336,33 @@ impl Exec<'_, '_> {
                 self.rest_is_empty(state, frame, here, 0)?;
                 break;
             }
-            let at = self.w.values.pointer(Region::Stack(frame), offset_by(&mut self.w.terms, offset, i));
+            let at = self.w.values.pointer(PointerRegion::Stack(frame), offset_by(&mut self.w.terms, offset, i));
             let byte = self.read(state, at, 1)?[0];
             bytes.push(self.w.terms.ite(within, byte, zero));
         }
         let used = bytes.iter().rposition(|t| *t != zero).map_or(0, |last| last + 1);
         call.inputs.extend_from_slice(&bytes[..used]);
         if write {
-            let at = self.w.values.pointer(Region::Stack(frame), offset);
-            call.outs.push(Out::Upto(at, count, size));
+            let at = self.w.values.pointer(PointerRegion::Stack(frame), offset);
+            call.outs.push(CallOutput::Upto(at, count, size));
         }
         Ok(())
     }
 
     /// Condition that a byte is one of the first `size`.
-    pub(crate) fn within(&mut self, i: u64, size: T) -> T {
+    pub(crate) fn within(&mut self, i: u64, size: TermId) -> TermId {
         let i = self.w.terms.constant(64, i);
         self.w.terms.compare_terms(Pred::Ult, i, size)
     }
 
     /// Stack memory of an unknown size, or of which at most `most` bytes are read: the call depends on all
     /// bytes that have been put there from the pointer on, which are at least those that it reads.
-    fn open_bytes(&mut self, state: &State, v: V, most: Option<u64>, call: &mut Call) -> Result<(), Unknown> {
-        let Kind::Pointer(Region::Stack(frame), offset) = self.w.values.kind(v) else {
-            return Err(Unknown::new(format!("{} is given memory of a size that nobody says", call.name)));
+    fn open_bytes(&mut self, state: &SymbolicState, v: ValueId, most: Option<u64>, call: &mut CallBuilder) -> Result<(), ProofError> {
+        let ValueKind::Pointer(PointerRegion::Stack(frame), offset) = self.w.values.kind(v) else {
+            return Err(ProofError::new(format!("{} is given memory of a size that nobody says", call.name)));
         };
         let start = self.w.terms.value(offset).map(|o| o as i64);
-        let start = start.ok_or_else(|| Unknown::new("stack memory at an offset that varies"))?;
+        let start = start.ok_or_else(|| ProofError::new("stack memory at an offset that varies"))?;
         let end = most.map_or(0, |most| start.saturating_add_unsigned(most).min(0));
         let count = (start..end).take_while(|at| state.is_put(frame, *at)).count() as u64;
         self.rest_is_empty(state, frame, start + count as i64, end)?;
@@ -373,17 +373,17 @@ impl Exec<'_, '_> {
 
     /// Makes sure that nothing was put in a frame between the first unwritten place and `end`: otherwise a
     /// call may read the bytes on both sides of the gap.
-    fn rest_is_empty(&mut self, state: &State, frame: u8, at: i64, end: i64) -> Result<(), Unknown> {
+    fn rest_is_empty(&mut self, state: &SymbolicState, frame: u8, at: i64, end: i64) -> Result<(), ProofError> {
         if state.frames[usize::from(frame)].range(at.min(end)..end).next().is_none() {
             return Ok(());
         }
         self.w.unwritten.missed = true;
-        Err(Unknown::new("a call may read what was not put on the stack"))
+        Err(ProofError::new("a call may read what was not put on the stack"))
     }
 
-    fn input_bytes(&mut self, state: &State, v: V, count: u64, call: &mut Call) -> Result<(), Unknown> {
+    fn input_bytes(&mut self, state: &SymbolicState, v: ValueId, count: u64, call: &mut CallBuilder) -> Result<(), ProofError> {
         if count > MOST_BYTES {
-            return Err(Unknown::new(format!("{} is given {count} bytes", call.name)));
+            return Err(ProofError::new(format!("{} is given {count} bytes", call.name)));
         }
         let bytes = self.read(state, v, count)?;
         for chunk in bytes.chunks(8) {
@@ -395,12 +395,12 @@ impl Exec<'_, '_> {
 
     fn input_bytes_or_null(
         &mut self,
-        state: &State,
-        v: V,
+        state: &SymbolicState,
+        v: ValueId,
         count: u64,
-        call: &mut Call,
-    ) -> Result<(), Unknown> {
-        if let Kind::Number(t) = self.w.values.kind(v)
+        call: &mut CallBuilder,
+    ) -> Result<(), ProofError> {
+        if let ValueKind::Number(t) = self.w.values.kind(v)
             && self.w.terms.value(t) == Some(0)
         {
             call.inputs.push(t);

@@ -6,15 +6,15 @@
 //! event. So two programs that make the same calls with the same arguments in the same order get the same
 //! answers, whatever these are.
 
-use millstream_isa::helpers::{ArgKind, Effects, Helper, RetKind};
+use millstream_isa::helpers::{ArgKind, HelperEffects, Helper, RetKind};
 use millstream_isa::{AluOp, Width};
 
-use crate::Unknown;
+use crate::ProofError;
 use crate::args::MOST_BYTES;
-use crate::exec::Exec;
-use crate::state::{Chain, State};
-use crate::term::{ADDRESS, ENTRY, FILLED, FOUND, MATCH, Sort, T};
-use crate::value::{Kind, Region, Space, V};
+use crate::exec::SymbolicExecutor;
+use crate::state::{EventChain, SymbolicState};
+use crate::term::{ADDRESS, ENTRY, FILLED, FOUND, MATCH, Sort, TermId};
+use crate::value::{ValueKind, PointerRegion, MemorySpace, ValueId};
 
 /// Most bytes of memory written by a call that are tracked one by one.
 const LONG: u64 = 64;
@@ -28,27 +28,27 @@ const TIMER_SET_CALLBACK: i32 = 170;
 const LOOP: i32 = 181;
 
 /// Memory that a call leaves changed.
-pub(crate) enum Out {
+pub(crate) enum CallOutput {
     /// These bytes at this address.
-    Bytes(V, u64),
+    Bytes(ValueId, u64),
     /// As many of these bytes as the size says.
-    Upto(V, u64, T),
+    Upto(ValueId, u64, TermId),
     /// Any of these bytes at this address.
-    Some(V, u64),
+    Some(ValueId, u64),
     /// Any bytes of this space.
-    Space(Space),
+    Space(MemorySpace),
     /// Any bytes of this map's values, and the set of its entries.
-    Map(Space),
+    Map(MemorySpace),
 }
 
 /// A call being put together.
 #[derive(Default)]
-pub(crate) struct Call {
+pub(crate) struct CallBuilder {
     /// All terms that it depends on.
-    pub(crate) inputs: Vec<T>,
-    pub(crate) outs: Vec<Out>,
+    pub(crate) inputs: Vec<TermId>,
+    pub(crate) outs: Vec<CallOutput>,
     /// The map that it accesses.
-    pub(crate) map: Option<Handle>,
+    pub(crate) map: Option<MapHandle>,
     /// True if it always writes all of its write-only memory.
     pub(crate) fills: bool,
     /// Name of the helper or function.
@@ -57,16 +57,16 @@ pub(crate) struct Call {
 
 /// A map, or an inner map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Handle {
+pub(crate) enum MapHandle {
     Map(u32),
-    Inner(u32, T),
+    Inner(u32, TermId),
 }
 
-impl Handle {
-    fn space(self) -> Space {
+impl MapHandle {
+    fn space(self) -> MemorySpace {
         match self {
-            Handle::Map(map) => Space::Map(map),
-            Handle::Inner(map, _) => Space::Inner(map),
+            MapHandle::Map(map) => MemorySpace::Map(map),
+            MapHandle::Inner(map, _) => MemorySpace::Inner(map),
         }
     }
 }
@@ -86,18 +86,18 @@ fn is_outer(number: u32) -> bool {
     matches!(number, 12 | 13)
 }
 
-impl Exec<'_, '_> {
+impl SymbolicExecutor<'_, '_> {
     /// Runs a helper.
-    pub(crate) fn helper(&mut self, state: &mut State, id: i32) -> Result<(), Unknown> {
-        let helper = Helper::get(id).ok_or_else(|| Unknown::new(format!("helper {id} is unknown")))?;
+    pub(crate) fn helper(&mut self, state: &mut SymbolicState, id: i32) -> Result<(), ProofError> {
+        let helper = Helper::get(id).ok_or_else(|| ProofError::new(format!("helper {id} is unknown")))?;
         match id {
             LOOP => return self.bpf_loop(state),
             FOR_EACH => return self.for_each_map_elem(state),
             TIMER_SET_CALLBACK => return self.timer_set_callback(state, helper),
             _ => {}
         }
-        if helper.effects.intersects(Effects::CALLBACK) {
-            return Err(Unknown::new(format!("bpf_{} calls back", helper.name)));
+        if helper.effects.intersects(HelperEffects::CALLBACK) {
+            return Err(ProofError::new(format!("bpf_{} calls back", helper.name)));
         }
         if let Some(at) = helper.args.iter().position(|k| *k == ArgKind::ConstMap)
             && let Some(choice) = self.which_map(state, at + 1)
@@ -105,19 +105,19 @@ impl Exec<'_, '_> {
             return self.either(state, id, at + 1, choice);
         }
         let name = format!("bpf_{}", helper.name);
-        let mut call = Call { name, fills: helper.fills_memory(), ..Call::default() };
+        let mut call = CallBuilder { name, fills: helper.fills_memory(), ..CallBuilder::default() };
         self.arguments(state, helper.args, &mut call)?;
         if id == LOOKUP {
             return self.lookup(state, &call);
         }
-        if helper.effects.intersects(Effects::TAIL_CALL) {
+        if helper.effects.intersects(HelperEffects::TAIL_CALL) {
             return self.tail_call(state, &call);
         }
         self.done(state, helper, &call)
     }
 
     /// Completes a call: its changes to memory, and its result.
-    pub(crate) fn done(&mut self, state: &mut State, helper: &Helper, call: &Call) -> Result<(), Unknown> {
+    pub(crate) fn done(&mut self, state: &mut SymbolicState, helper: &Helper, call: &CallBuilder) -> Result<(), ProofError> {
         let event = self.event(state, helper.effects, call)?;
         self.changes(state, helper.effects, call, event)?;
         let value = self.result(helper.ret, call, event);
@@ -127,10 +127,10 @@ impl Exec<'_, '_> {
 
     /// If a register may hold one of several maps: the condition that decides between them, and the values if
     /// it holds and if not.
-    fn which_map(&mut self, state: &State, reg: usize) -> Option<(T, V, V)> {
+    fn which_map(&mut self, state: &SymbolicState, reg: usize) -> Option<(TermId, ValueId, ValueId)> {
         let v = self.w.values.on_path(&mut self.w.terms, state.path, state.regs[reg]);
         match self.w.values.kind(v) {
-            Kind::Choice(c, a, b) => match (self.handle(a), self.handle(b)) {
+            ValueKind::Choice(c, a, b) => match (self.handle(a), self.handle(b)) {
                 (Ok(x), Ok(y)) if x == y => None,
                 (Err(_), _) if self.is_null(a) => None,
                 (_, Err(_)) if self.is_null(b) => None,
@@ -144,13 +144,13 @@ impl Exec<'_, '_> {
     /// value of the register.
     fn either(
         &mut self,
-        state: &mut State,
+        state: &mut SymbolicState,
         id: i32,
         reg: usize,
-        (condition, then, otherwise): (T, V, V),
-    ) -> Result<(), Unknown> {
+        (condition, then, otherwise): (TermId, ValueId, ValueId),
+    ) -> Result<(), ProofError> {
         let opposite = self.w.terms.not(condition);
-        let mut joined: Option<State> = None;
+        let mut joined: Option<SymbolicState> = None;
         for (c, value) in [(condition, then), (opposite, otherwise)] {
             let mut part = state.clone();
             if !part.assume(&mut self.w.terms, c) {
@@ -164,30 +164,30 @@ impl Exec<'_, '_> {
                 Some(before) => before.join(&mut self.w.terms, &mut self.w.values, part),
             });
         }
-        *state = joined.ok_or_else(|| Unknown::new("a call on no path"))?;
+        *state = joined.ok_or_else(|| ProofError::new("a call on no path"))?;
         Ok(())
     }
 
     /// Runs a kernel function. Only its arguments are known of it: it may change memory that others see, and
     /// all memory that it reaches through the context and its arguments. Exceptions, and memory reached
     /// through a dynptr, are not modelled.
-    pub(crate) fn kfunc(&mut self, state: &mut State, name: &str) -> Result<(), Unknown> {
+    pub(crate) fn kfunc(&mut self, state: &mut SymbolicState, name: &str) -> Result<(), ProofError> {
         if self.c_function(state, name)? {
             return Ok(());
         }
         if name == "bpf_throw" || name.starts_with("bpf_dynptr") {
-            return Err(Unknown::new(format!("{name} is not modelled")));
+            return Err(ProofError::new(format!("{name} is not modelled")));
         }
-        let mut call = Call { name: name.to_owned(), ..Call::default() };
-        let (mut effects, mut given) = (Effects::EXTERNAL, false);
+        let mut call = CallBuilder { name: name.to_owned(), ..CallBuilder::default() };
+        let (mut effects, mut given) = (HelperEffects::EXTERNAL, false);
         let count = self.p.parameters.get(name).copied().unwrap_or(5);
         for r in 1..=count {
             let v = self.w.values.on_path(&mut self.w.terms, state.path, state.regs[r]);
             match self.w.values.kind(v) {
-                Kind::Undefined => break, // never read
-                Kind::Number(t) => call.inputs.push(t),
-                Kind::Pointer(Region::In(Space::Context, _), _) => {
-                    effects = effects.or(Effects::MOVES_PACKET).or(Effects::WRITES_PACKET);
+                ValueKind::Undefined => break, // never read
+                ValueKind::Number(t) => call.inputs.push(t),
+                ValueKind::Pointer(PointerRegion::In(MemorySpace::Context, _), _) => {
+                    effects = effects.or(HelperEffects::MOVES_PACKET).or(HelperEffects::WRITES_PACKET);
                 }
                 _ => {
                     self.unknown_argument(state, v, &mut call)?;
@@ -209,55 +209,55 @@ impl Exec<'_, '_> {
         Ok(())
     }
 
-    pub(crate) fn handle(&mut self, v: V) -> Result<Handle, Unknown> {
+    pub(crate) fn handle(&mut self, v: ValueId) -> Result<MapHandle, ProofError> {
         match self.w.values.kind(v) {
-            Kind::Pointer(Region::Map(map), _) => Ok(Handle::Map(map)),
-            Kind::Pointer(Region::InnerMap(map, t), _) => Ok(Handle::Inner(map, t)),
-            Kind::Choice(_, a, b) => match (self.handle(a), self.handle(b)) {
+            ValueKind::Pointer(PointerRegion::Map(map), _) => Ok(MapHandle::Map(map)),
+            ValueKind::Pointer(PointerRegion::InnerMap(map, t), _) => Ok(MapHandle::Inner(map, t)),
+            ValueKind::Choice(_, a, b) => match (self.handle(a), self.handle(b)) {
                 (Ok(x), Ok(y)) if x == y => Ok(x),
                 (Ok(x), Err(_)) if self.is_null(b) => Ok(x),
                 (Err(_), Ok(y)) if self.is_null(a) => Ok(y),
-                _ => Err(Unknown::new("a call takes one of several maps")),
+                _ => Err(ProofError::new("a call takes one of several maps")),
             },
-            _ => Err(Unknown::new("a call takes a map that cannot be followed")),
+            _ => Err(ProofError::new("a call takes a map that cannot be followed")),
         }
     }
 
     /// Returns true if nothing is known of a map: neither its type nor the sizes of its keys and values.
-    pub(crate) fn is_open(&self, handle: Handle) -> bool {
-        matches!(handle, Handle::Inner(map, _) if self.w.maps[map as usize].inner.is_none())
+    pub(crate) fn is_open(&self, handle: MapHandle) -> bool {
+        matches!(handle, MapHandle::Inner(map, _) if self.w.maps[map as usize].inner.is_none())
     }
 
     /// Type, key size, value size, entries of a map.
-    fn shape(&self, handle: Handle) -> Result<(u32, u32, u32, u32), Unknown> {
+    fn shape(&self, handle: MapHandle) -> Result<(u32, u32, u32, u32), ProofError> {
         match handle {
-            Handle::Map(map) => {
+            MapHandle::Map(map) => {
                 let m = &self.w.maps[map as usize];
                 Ok((m.number, m.key_size, m.value_size, m.max_entries))
             }
-            Handle::Inner(map, _) => {
-                self.w.maps[map as usize].inner.ok_or_else(|| Unknown::new("an inner map of unknown shape"))
+            MapHandle::Inner(map, _) => {
+                self.w.maps[map as usize].inner.ok_or_else(|| ProofError::new("an inner map of unknown shape"))
             }
         }
     }
 
-    pub(crate) fn sizes(&self, call: &Call) -> Result<(u32, u32), Unknown> {
-        let handle = call.map.ok_or_else(|| Unknown::new(format!("{} takes a key of no map", call.name)))?;
+    pub(crate) fn sizes(&self, call: &CallBuilder) -> Result<(u32, u32), ProofError> {
+        let handle = call.map.ok_or_else(|| ProofError::new(format!("{} takes a key of no map", call.name)))?;
         let (_, key, value, _) = self.shape(handle)?;
         Ok((key, value))
     }
 
     /// `bpf_map_lookup_elem`: the entry is a function of the key and of all earlier changes to the map's
     /// entries.
-    fn lookup(&mut self, state: &mut State, call: &Call) -> Result<(), Unknown> {
-        let handle = call.map.ok_or_else(|| Unknown::new("a lookup without a map"))?;
+    fn lookup(&mut self, state: &mut SymbolicState, call: &CallBuilder) -> Result<(), ProofError> {
+        let handle = call.map.ok_or_else(|| ProofError::new("a lookup without a map"))?;
         let (number, key_size, _, entries) =
             if self.is_open(handle) { (u32::MAX, 0, 0, 0) } else { self.shape(handle)? };
         let space = handle.space();
         // Without the map's number or handle, which comes first.
         let key = &call.inputs[1..];
         let zero = self.w.terms.constant(64, 0);
-        let (found, object) = if let (Handle::Map(map), true, 4) = (handle, is_array(number), key_size) {
+        let (found, object) = if let (MapHandle::Map(map), true, 4) = (handle, is_array(number), key_size) {
             let first = self.w.terms.constant(32, 0) == key[0];
             let limit = match entries {
                 // To be set by the loader, but no array is empty.
@@ -268,8 +268,8 @@ impl Exec<'_, '_> {
             let found = self.w.terms.compare_terms(millstream_isa::semantics::Pred::Ult, key[0], limit);
             (found, self.w.terms.zero_extend_to(key[0], 64))
         } else {
-            let mut inputs = vec![state.chain(&mut self.w.terms, Chain::Entries(space))];
-            if let Handle::Inner(_, t) = handle {
+            let mut inputs = vec![state.chain(&mut self.w.terms, EventChain::Entries(space))];
+            if let MapHandle::Inner(_, t) = handle {
                 inputs.push(t);
             }
             inputs.extend(key);
@@ -279,11 +279,11 @@ impl Exec<'_, '_> {
         };
         let there = match handle {
             // Two slots may hold one map.
-            Handle::Map(map) if is_outer(number) => {
-                let mut inputs = vec![state.chain(&mut self.w.terms, Chain::Entries(space))];
+            MapHandle::Map(map) if is_outer(number) => {
+                let mut inputs = vec![state.chain(&mut self.w.terms, EventChain::Entries(space))];
                 inputs.extend(key);
                 let inner = self.w.terms.app(&format!("inner map of {space:?}"), &inputs, Sort::Bits(64));
-                self.w.values.pointer(Region::InnerMap(map, inner), zero)
+                self.w.values.pointer(PointerRegion::InnerMap(map, inner), zero)
             }
             _ => {
                 let entry = self.place(space, object);
@@ -297,18 +297,18 @@ impl Exec<'_, '_> {
     }
 
     /// A tail call ends the program if it succeeds.
-    fn tail_call(&mut self, state: &mut State, call: &Call) -> Result<(), Unknown> {
+    fn tail_call(&mut self, state: &mut SymbolicState, call: &CallBuilder) -> Result<(), ProofError> {
         // In a function, the other program returns to the caller.
         if !state.saved.is_empty() {
-            return Err(Unknown::new("a tail call in a function that was called is not modelled"));
+            return Err(ProofError::new("a tail call in a function that was called is not modelled"));
         }
-        let event = self.event(state, Effects::EXTERNAL.or(Effects::READS_PACKET), call)?;
+        let event = self.event(state, HelperEffects::EXTERNAL.or(HelperEffects::READS_PACKET), call)?;
         let taken = self.w.terms.app("tail call succeeds", &[event], Sort::Bool);
         let mut gone = state.clone();
         if gone.assume(&mut self.w.terms, taken) {
             let t = self.w.terms.app("result of tail call", &[event], Sort::Bits(64));
             gone.regs[0] = self.w.values.number(t);
-            gone.chains.insert(Chain::Effects, event);
+            gone.chains.insert(EventChain::Effects, event);
             self.end(gone);
         }
         let failed = self.w.terms.not(taken);
@@ -319,25 +319,25 @@ impl Exec<'_, '_> {
     }
 
     /// The call as a term: a function of the chain before it and of all memory that it reads.
-    fn event(&mut self, state: &mut State, effects: Effects, call: &Call) -> Result<T, Unknown> {
+    fn event(&mut self, state: &mut SymbolicState, effects: HelperEffects, call: &CallBuilder) -> Result<TermId, ProofError> {
         let mut inputs = call.inputs.clone();
         let chain = chain(effects);
         if let Some(chain) = chain {
             inputs.push(state.chain(&mut self.w.terms, chain));
         }
-        if chain == Some(Chain::Volatile) {
+        if chain == Some(EventChain::Volatile) {
             // Others may change the state that it reads, and so may calls.
-            inputs.push(state.chain(&mut self.w.terms, Chain::Effects));
+            inputs.push(state.chain(&mut self.w.terms, EventChain::Effects));
         }
-        if effects.intersects(Effects::READS_MAP.or(Effects::WRITES_MAP)) {
+        if effects.intersects(HelperEffects::READS_MAP.or(HelperEffects::WRITES_MAP)) {
             for space in self.spaces(call) {
                 let memory = self.memory_of(space);
                 inputs.push(state.memory(&mut self.w.terms, memory));
-                inputs.push(state.chain(&mut self.w.terms, Chain::Entries(space)));
+                inputs.push(state.chain(&mut self.w.terms, EventChain::Entries(space)));
             }
         }
-        if effects.intersects(Effects::READS_PACKET.or(Effects::WRITES_PACKET)) {
-            for space in [Space::Packet, Space::Context].map(|s| self.memory_of(s)) {
+        if effects.intersects(HelperEffects::READS_PACKET.or(HelperEffects::WRITES_PACKET)) {
+            for space in [MemorySpace::Packet, MemorySpace::Context].map(|s| self.memory_of(s)) {
                 inputs.push(state.memory(&mut self.w.terms, space));
             }
             inputs.extend([state.length, state.metadata]);
@@ -351,31 +351,31 @@ impl Exec<'_, '_> {
     }
 
     /// The maps that a call may read and write.
-    fn spaces(&self, call: &Call) -> Vec<Space> {
+    fn spaces(&self, call: &CallBuilder) -> Vec<MemorySpace> {
         match call.map {
             Some(handle) => vec![handle.space()],
-            None => (0..self.w.maps.len() as u32).flat_map(|m| [Space::Map(m), Space::Inner(m)]).collect(),
+            None => (0..self.w.maps.len() as u32).flat_map(|m| [MemorySpace::Map(m), MemorySpace::Inner(m)]).collect(),
         }
     }
 
     /// Applies the effects of the call to the state.
-    fn changes(&mut self, state: &mut State, effects: Effects, call: &Call, event: T) -> Result<(), Unknown> {
+    fn changes(&mut self, state: &mut SymbolicState, effects: HelperEffects, call: &CallBuilder, event: TermId) -> Result<(), ProofError> {
         if let Some(chain) = chain(effects) {
             state.chains.insert(chain, event);
         }
-        if effects.intersects(Effects::WRITES_MAP) {
+        if effects.intersects(HelperEffects::WRITES_MAP) {
             for space in self.spaces(call) {
                 self.forget(state, space, event);
-                state.chains.insert(Chain::Entries(space), event);
+                state.chains.insert(EventChain::Entries(space), event);
             }
         }
-        if effects.intersects(Effects::EXTERNAL.or(Effects::WRITES_PACKET).or(Effects::MOVES_PACKET)) {
-            self.forget(state, Space::Kernel, event);
+        if effects.intersects(HelperEffects::EXTERNAL.or(HelperEffects::WRITES_PACKET).or(HelperEffects::MOVES_PACKET)) {
+            self.forget(state, MemorySpace::Kernel, event);
         }
-        if effects.intersects(Effects::WRITES_PACKET.or(Effects::MOVES_PACKET)) {
-            self.forget(state, Space::Packet, event);
-            self.forget(state, Space::Context, event);
-            if effects.intersects(Effects::MOVES_PACKET) {
+        if effects.intersects(HelperEffects::WRITES_PACKET.or(HelperEffects::MOVES_PACKET)) {
+            self.forget(state, MemorySpace::Packet, event);
+            self.forget(state, MemorySpace::Context, event);
+            if effects.intersects(HelperEffects::MOVES_PACKET) {
                 let short = self.w.terms.app("packet length after", &[event], Sort::Bits(16));
                 state.length = self.w.terms.zero_extend_to(short, 64);
                 let short = self.w.terms.app("metadata length after", &[event], Sort::Bits(8));
@@ -384,23 +384,23 @@ impl Exec<'_, '_> {
         }
         for (n, out) in call.outs.iter().enumerate() {
             match *out {
-                Out::Space(space) => self.forget(state, space, event),
-                Out::Map(space) => {
+                CallOutput::Space(space) => self.forget(state, space, event),
+                CallOutput::Map(space) => {
                     self.forget(state, space, event);
-                    state.chains.insert(Chain::Entries(space), event);
+                    state.chains.insert(EventChain::Entries(space), event);
                 }
-                Out::Bytes(at, count) => self.write_out(state, at, (count, None, call.fills), n, event)?,
-                Out::Upto(at, count, size) => {
+                CallOutput::Bytes(at, count) => self.write_out(state, at, (count, None, call.fills), n, event)?,
+                CallOutput::Upto(at, count, size) => {
                     self.write_out(state, at, (count, Some(size), call.fills), n, event)?;
                 }
-                Out::Some(at, count) => self.write_some(state, at, count, n, event)?,
+                CallOutput::Some(at, count) => self.write_some(state, at, count, n, event)?,
             }
         }
         Ok(())
     }
 
     /// Replaces the memory of a space by an unknown one that depends on the old one.
-    fn forget(&mut self, state: &mut State, space: Space, event: T) {
+    fn forget(&mut self, state: &mut SymbolicState, space: MemorySpace, event: TermId) {
         let space = self.memory_of(space);
         let before = state.memory(&mut self.w.terms, space);
         let after = self.w.terms.app(&format!("memory {space:?} after"), &[event, before], Sort::Memory);
@@ -409,14 +409,14 @@ impl Exec<'_, '_> {
 
     fn write_out(
         &mut self,
-        state: &mut State,
-        at: V,
-        (count, size, fills): (u64, Option<T>, bool),
+        state: &mut SymbolicState,
+        at: ValueId,
+        (count, size, fills): (u64, Option<TermId>, bool),
         n: usize,
-        event: T,
-    ) -> Result<(), Unknown> {
+        event: TermId,
+    ) -> Result<(), ProofError> {
         let at = self.given(at);
-        if let Kind::Number(t) = self.w.values.kind(at)
+        if let ValueKind::Number(t) = self.w.values.kind(at)
             && self.w.terms.value(t) == Some(0)
         {
             return Ok(());
@@ -425,7 +425,7 @@ impl Exec<'_, '_> {
             return Ok(());
         }
         if count > MOST_BYTES {
-            return Err(Unknown::new(format!("a helper writes {count} bytes")));
+            return Err(ProofError::new(format!("a helper writes {count} bytes")));
         }
         // Some of the bytes may keep their values if the helper fails: whether they do is a function of the
         // event, too.
@@ -459,9 +459,9 @@ impl Exec<'_, '_> {
 
     /// Replaces memory in which a call has left many bytes in a row, under the condition `only` if it is
     /// given; `false` if it is on the stack.
-    fn fill(&mut self, state: &mut State, at: V, count: u64, n: usize, event: T, only: Option<T>) -> bool {
+    fn fill(&mut self, state: &mut SymbolicState, at: ValueId, count: u64, n: usize, event: TermId, only: Option<TermId>) -> bool {
         match self.w.values.kind(at) {
-            Kind::Pointer(Region::In(space, object), offset) => {
+            ValueKind::Pointer(PointerRegion::In(space, object), offset) => {
                 let terms = &mut self.w.terms;
                 let before = state.memory(terms, space);
                 let inputs = [event, before, object, offset, terms.constant(64, count)];
@@ -470,8 +470,8 @@ impl Exec<'_, '_> {
                 state.memory.insert(space, after);
                 true
             }
-            Kind::Choice(c, a, b) => {
-                let spaces = |v| matches!(self.w.values.kind(v), Kind::Pointer(Region::In(..), _));
+            ValueKind::Choice(c, a, b) => {
+                let spaces = |v| matches!(self.w.values.kind(v), ValueKind::Pointer(PointerRegion::In(..), _));
                 if !spaces(a) || !spaces(b) {
                     return false;
                 }
@@ -489,10 +489,10 @@ impl Exec<'_, '_> {
 
     /// Strips null from a value that is a pointer or null: accepted programs pass no null where memory is
     /// asked for.
-    fn given(&self, v: V) -> V {
+    fn given(&self, v: ValueId) -> ValueId {
         match self.w.values.kind(v) {
-            Kind::Choice(_, a, b) if self.is_null(a) => b,
-            Kind::Choice(_, a, b) if self.is_null(b) => a,
+            ValueKind::Choice(_, a, b) if self.is_null(a) => b,
+            ValueKind::Choice(_, a, b) if self.is_null(b) => a,
             _ => v,
         }
     }
@@ -500,12 +500,12 @@ impl Exec<'_, '_> {
     /// Any of the bytes may have changed, each independently of the others.
     fn write_some(
         &mut self,
-        state: &mut State,
-        at: V,
+        state: &mut SymbolicState,
+        at: ValueId,
         count: u64,
         n: usize,
-        event: T,
-    ) -> Result<(), Unknown> {
+        event: TermId,
+    ) -> Result<(), ProofError> {
         for i in 0..count {
             let new = self.w.terms.app(&format!("output {n} byte {i}"), &[event], Sort::Bits(8));
             let by = self.w.terms.constant(64, i);
@@ -523,9 +523,9 @@ impl Exec<'_, '_> {
     }
 
     /// Returns true if a byte has been put there. Memory outside the stack always counts as put.
-    fn is_defined(&self, state: &State, at: V) -> bool {
+    fn is_defined(&self, state: &SymbolicState, at: ValueId) -> bool {
         match self.w.values.kind(at) {
-            Kind::Pointer(Region::Stack(frame), offset) => {
+            ValueKind::Pointer(PointerRegion::Stack(frame), offset) => {
                 // If the offset varies, it may be any of several bytes.
                 let offset = self.w.terms.value(offset).map(|o| o as i64);
                 offset.is_none_or(|o| state.is_put(frame, o))
@@ -534,7 +534,7 @@ impl Exec<'_, '_> {
         }
     }
 
-    fn result(&mut self, ret: RetKind, call: &Call, event: T) -> V {
+    fn result(&mut self, ret: RetKind, call: &CallBuilder, event: TermId) -> ValueId {
         let zero = self.w.terms.constant(64, 0);
         let t = self.w.terms.app("result", &[event], Sort::Bits(64));
         match ret {
@@ -549,7 +549,7 @@ impl Exec<'_, '_> {
                 self.or_null(there, event)
             }
             RetKind::MemOrNull => {
-                let record = self.place(Space::Allocated, t);
+                let record = self.place(MemorySpace::Allocated, t);
                 let there = self.w.values.pointer(record, zero);
                 self.or_null(there, event)
             }
@@ -557,14 +557,14 @@ impl Exec<'_, '_> {
         }
     }
 
-    fn or_null(&mut self, there: V, event: T) -> V {
+    fn or_null(&mut self, there: ValueId, event: TermId) -> ValueId {
         let zero = self.w.terms.constant(64, 0);
         let null = self.w.values.number(zero);
         let found = self.w.terms.app("result is there", &[event], Sort::Bool);
         self.w.values.choice(&mut self.w.terms, found, there, null)
     }
 
-    pub(crate) fn returned(&mut self, state: &mut State, value: V) {
+    pub(crate) fn returned(&mut self, state: &mut SymbolicState, value: ValueId) {
         let undefined = self.w.values.undefined();
         state.regs[1..6].fill(undefined);
         state.regs[0] = value;
@@ -572,11 +572,11 @@ impl Exec<'_, '_> {
 }
 
 /// The chain of events that a call with these effects belongs to; none if it depends on its inputs alone.
-fn chain(effects: Effects) -> Option<Chain> {
-    if effects.intersects(Effects::OBSERVABLE) {
-        Some(Chain::Effects)
-    } else if effects.intersects(Effects::VOLATILE) {
-        Some(Chain::Volatile)
+fn chain(effects: HelperEffects) -> Option<EventChain> {
+    if effects.intersects(HelperEffects::OBSERVABLE) {
+        Some(EventChain::Effects)
+    } else if effects.intersects(HelperEffects::VOLATILE) {
+        Some(EventChain::Volatile)
     } else {
         None
     }

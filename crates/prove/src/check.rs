@@ -4,23 +4,23 @@ use std::time::{Duration, Instant};
 
 use millstream_object::{FuncId, Object};
 
-use crate::counterexample::{Counterexample, Search};
-use crate::exec::World;
-use crate::lockstep::Keep;
-use crate::program::{Context, MapInfo, Maps, Program};
-use crate::regions::{self, Ends, Stride};
-use crate::replay::Scene;
-use crate::solver::{Answer, Answers, Session, Solver};
-use crate::state::{Chain, State};
-use crate::sweep::{Sweep, cone};
-use crate::term::{Forms, T, Terms};
-use crate::unwritten::Unwritten;
-use crate::value::{Space, Values};
-use crate::{Acceleration, Cache, Limits, Unknown, explain, lockstep, model};
+use crate::counterexample::{Counterexample, CounterexampleSearch};
+use crate::exec::ProofContext;
+use crate::lockstep::JoinPrecision;
+use crate::program::{ContextLayout, MapSignature, UnifiedMaps, ProofProgram};
+use crate::regions::{self, RegionEnds, RegionBudget};
+use crate::replay::ReplayInput;
+use crate::solver::{SolverAnswer, SolverUsage, SolverSession, Solver};
+use crate::state::{EventChain, SymbolicState};
+use crate::sweep::{SatSweeper, cone};
+use crate::term::{NormalizationRules, TermId, TermPool};
+use crate::uninitialized::UninitializedStack;
+use crate::value::{MemorySpace, SymbolicValues};
+use crate::{ProofAblation, ProofCache, ProofLimits, ProofError, explain, lockstep, model};
 
 /// Outcome of a proof.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Verdict {
+pub enum ProofVerdict {
     /// The two do the same, whatever the packet, the maps and the answers of helpers.
     Equivalent,
     /// They were run and behaved differently.
@@ -34,9 +34,9 @@ pub enum Verdict {
 
 /// A verdict and its costs.
 #[derive(Clone, Debug)]
-pub struct Proof {
+pub struct ProofResult {
     /// The verdict.
-    pub verdict: Verdict,
+    pub verdict: ProofVerdict,
     /// Slots of the two, with all functions that they call.
     pub slots: [usize; 2],
     /// True if both are the same instructions, about the same maps: there is nothing to prove.
@@ -52,7 +52,7 @@ pub struct Proof {
     /// Regions in which the two were compared, one after the other.
     pub regions: usize,
     /// Solvers that answered.
-    pub answers: Answers,
+    pub answers: SolverUsage,
     /// Total time.
     pub time: Duration,
 }
@@ -61,7 +61,7 @@ pub struct Proof {
 const STACK: usize = 1 << 30;
 
 /// Proves that a program of one object does the same as a program of another.
-pub fn prove(a: (&Object, FuncId), b: (&Object, FuncId), solver: Option<&Solver>, limits: &Limits) -> Proof {
+pub fn prove(a: (&Object, FuncId), b: (&Object, FuncId), solver: Option<&Solver>, limits: &ProofLimits) -> ProofResult {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(STACK);
         match thread.spawn_scoped(scope, || proven(a, b, solver, limits)).map(|work| work.join()) {
@@ -69,15 +69,15 @@ pub fn prove(a: (&Object, FuncId), b: (&Object, FuncId), solver: Option<&Solver>
             Ok(Err(panic)) => std::panic::resume_unwind(panic),
             Err(e) => {
                 let reason = format!("no thread to prove it in: {e}");
-                Proof { verdict: Verdict::Unknown { reason }, ..Proof::nothing() }
+                ProofResult { verdict: ProofVerdict::Unknown { reason }, ..ProofResult::nothing() }
             }
         }
     })
 }
 
-fn proven(a: (&Object, FuncId), b: (&Object, FuncId), solver: Option<&Solver>, limits: &Limits) -> Proof {
+fn proven(a: (&Object, FuncId), b: (&Object, FuncId), solver: Option<&Solver>, limits: &ProofLimits) -> ProofResult {
     let start = Instant::now();
-    let mut proof = Proof::nothing();
+    let mut proof = ProofResult::nothing();
     match pair(a, b) {
         Ok((maps, programs)) => {
             proof.hold(&programs);
@@ -85,9 +85,9 @@ fn proven(a: (&Object, FuncId), b: (&Object, FuncId), solver: Option<&Solver>, l
                 proof.verdict = decide(maps, &programs, solver, limits, &mut proof);
             }
         }
-        Err(why) => proof.verdict = Verdict::Unknown { reason: why.to_string() },
+        Err(why) => proof.verdict = ProofVerdict::Unknown { reason: why.to_string() },
     }
-    if let Verdict::Differs(found) = &mut proof.verdict {
+    if let ProofVerdict::Differs(found) = &mut proof.verdict {
         found.locate([a, b]);
     }
     proof.time = start.elapsed();
@@ -96,21 +96,21 @@ fn proven(a: (&Object, FuncId), b: (&Object, FuncId), solver: Option<&Solver>, l
 
 /// Measures two programs and checks if they are identical, but proves nothing: if they are not, the verdict
 /// is unknown.
-pub fn hold(a: (&Object, FuncId), b: (&Object, FuncId)) -> Proof {
-    let mut proof = Proof::nothing();
+pub fn compare_instructions(a: (&Object, FuncId), b: (&Object, FuncId)) -> ProofResult {
+    let mut proof = ProofResult::nothing();
     let why = pair(a, b).map(|(_, programs)| proof.hold(&programs));
     if !proof.identical {
         let reason = why.err().map_or("not asked for".to_owned(), |why| why.to_string());
-        proof.verdict = Verdict::Unknown { reason };
+        proof.verdict = ProofVerdict::Unknown { reason };
     }
     proof
 }
 
-impl Proof {
+impl ProofResult {
     /// A proof of nothing so far.
-    fn nothing() -> Proof {
-        Proof {
-            verdict: Verdict::Equivalent,
+    fn nothing() -> ProofResult {
+        ProofResult {
+            verdict: ProofVerdict::Equivalent,
             slots: [0; 2],
             identical: false,
             same: 0,
@@ -118,12 +118,12 @@ impl Proof {
             merged: 0,
             terms: 0,
             regions: 0,
-            answers: Answers::default(),
+            answers: SolverUsage::default(),
             time: Duration::ZERO,
         }
     }
 
-    fn hold(&mut self, programs: &[Program; 2]) {
+    fn hold(&mut self, programs: &[ProofProgram; 2]) {
         self.slots = [0, 1].map(|side| programs[side].insns.len());
         self.identical = programs[0] == programs[1];
     }
@@ -133,25 +133,25 @@ impl Proof {
 /// Proves nothing if there is none.
 pub fn differ(a: (&Object, FuncId), b: (&Object, FuncId), tries: usize, seed: u64) -> Option<Counterexample> {
     let (maps, [first, second]) = pair(a, b).ok()?;
-    let search = Search { tries, seed, time: Duration::from_secs(60) };
-    search.made_up(&maps.0, [&first, &second]).ok().flatten()
+    let search = CounterexampleSearch { tries, seed, time: Duration::from_secs(60) };
+    search.random_search(&maps.0, [&first, &second]).ok().flatten()
 }
 
 /// Links the two.
-pub(crate) fn pair(a: (&Object, FuncId), b: (&Object, FuncId)) -> Result<(Maps, [Program; 2]), Unknown> {
+pub(crate) fn pair(a: (&Object, FuncId), b: (&Object, FuncId)) -> Result<(UnifiedMaps, [ProofProgram; 2]), ProofError> {
     let kind = |o: &Object, f| o.programs.iter().find(|p| p.func == f).map(|p| p.kind.program_type);
     if kind(a.0, a.1) != kind(b.0, b.1) {
-        return Err(Unknown::new("the two programs are of different types"));
+        return Err(ProofError::new("the two programs are of different types"));
     }
-    let mut maps = Maps::default();
-    let mut first = Program::new(a.0, a.1, &mut maps, 'A')?;
-    let mut second = Program::new(b.0, b.1, &mut maps, 'B')?;
+    let mut maps = UnifiedMaps::default();
+    let mut first = ProofProgram::new(a.0, a.1, &mut maps, 'A')?;
+    let mut second = ProofProgram::new(b.0, b.1, &mut maps, 'B')?;
     match (first.context, second.context) {
         (x, y) if x == y => {}
         // A program that no longer reads the packet does not show its kind of context.
-        (x, Context::Other) => second.context = x,
-        (Context::Other, y) => first.context = y,
-        _ => return Err(Unknown::new("the two programs are of different types")),
+        (x, ContextLayout::Other) => second.context = x,
+        (ContextLayout::Other, y) => first.context = y,
+        _ => return Err(ProofError::new("the two programs are of different types")),
     }
     Ok((maps, [first, second]))
 }
@@ -160,26 +160,26 @@ pub(crate) fn pair(a: (&Object, FuncId), b: (&Object, FuncId)) -> Result<(Maps, 
 const FIRST_TRIES: usize = 48;
 
 /// Reason why a decision ends early.
-enum Stop {
+enum EarlyVerdict {
     Differs(Box<Counterexample>),
-    Unknown(Unknown),
+    Unknown(ProofError),
     /// The solver sees a difference.
-    Refuted(Box<Refuted>),
+    Refuted(Box<RefutedObservable>),
 }
 
-impl From<Unknown> for Stop {
-    fn from(why: Unknown) -> Stop {
-        Stop::Unknown(why)
+impl From<ProofError> for EarlyVerdict {
+    fn from(why: ProofError) -> EarlyVerdict {
+        EarlyVerdict::Unknown(why)
     }
 }
 
 /// A pair under examination.
-struct Decision<'a> {
-    programs: &'a [Program; 2],
+struct EquivalenceCheck<'a> {
+    programs: &'a [ProofProgram; 2],
     solver: Option<&'a Solver>,
-    limits: &'a Limits,
+    limits: &'a ProofLimits,
     deadline: Instant,
-    proof: &'a mut Proof,
+    proof: &'a mut ProofResult,
     /// True if the two were run on made-up packets.
     tried: bool,
     /// Attempts to hold them together so far.
@@ -188,30 +188,30 @@ struct Decision<'a> {
 
 /// A way to hold two programs together.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum ProofStrategy {
     /// As a whole, or region by region. The first region may have the `n`-th part of all terms allowed.
     Regions(usize),
     /// Step by step.
-    Steps(Keep),
+    Steps(JoinPrecision),
 }
 
-impl Way {
-    fn is_used(self, limits: &Limits) -> bool {
-        let regions = limits.uses(Acceleration::Regions);
+impl ProofStrategy {
+    fn is_used(self, limits: &ProofLimits) -> bool {
+        let regions = limits.uses(ProofAblation::Regions);
         match self {
-            Way::Regions(1) => true,
-            Way::Regions(FIRST) => regions && limits.uses(Acceleration::Whole),
-            Way::Regions(_) => regions,
-            Way::Steps(_) => regions && limits.uses(Acceleration::Steps),
+            ProofStrategy::Regions(1) => true,
+            ProofStrategy::Regions(FIRST) => regions && limits.uses(ProofAblation::Whole),
+            ProofStrategy::Regions(_) => regions,
+            ProofStrategy::Steps(_) => regions && limits.uses(ProofAblation::Steps),
         }
     }
 
-    fn forms(self, limits: &Limits) -> Forms {
-        let steps = matches!(self, Way::Steps(_));
-        Forms {
-            normal: limits.uses(Acceleration::NormalForm),
-            choices: limits.uses(Acceleration::Choices),
-            offsets: limits.uses(Acceleration::Offsets),
+    fn forms(self, limits: &ProofLimits) -> NormalizationRules {
+        let steps = matches!(self, ProofStrategy::Steps(_));
+        NormalizationRules {
+            normal: limits.uses(ProofAblation::NormalForm),
+            choices: limits.uses(ProofAblation::Choices),
+            offsets: limits.uses(ProofAblation::Offsets),
             aliases: !steps,
             zeros: steps,
         }
@@ -227,65 +227,65 @@ const GUESSES: u32 = 3;
 
 /// Ways in the order in which they are tried, and the end of each, in percent of the time. Steps and small
 /// regions forget more; large regions may become too large.
-const WAYS: [(Way, u32); 6] = [
-    (Way::Regions(FIRST), 30),
-    (Way::Steps(Keep::Alike), 60),
-    (Way::Steps(Keep::Constants), 90),
-    (Way::Regions(400), 93),
-    (Way::Regions(64), 96),
-    (Way::Regions(1), 100),
+const WAYS: [(ProofStrategy, u32); 6] = [
+    (ProofStrategy::Regions(FIRST), 30),
+    (ProofStrategy::Steps(JoinPrecision::Alike), 60),
+    (ProofStrategy::Steps(JoinPrecision::Constants), 90),
+    (ProofStrategy::Regions(400), 93),
+    (ProofStrategy::Regions(64), 96),
+    (ProofStrategy::Regions(1), 100),
 ];
 
 fn decide(
-    maps: Maps,
-    programs: &[Program; 2],
+    maps: UnifiedMaps,
+    programs: &[ProofProgram; 2],
     solver: Option<&Solver>,
-    limits: &Limits,
-    proof: &mut Proof,
-) -> Verdict {
+    limits: &ProofLimits,
+    proof: &mut ProofResult,
+) -> ProofVerdict {
     let start = Instant::now();
     let mut maps = maps.0;
-    let mut unwritten = Unwritten::default();
+    let mut unwritten = UninitializedStack::default();
     let mut decision =
-        Decision { programs, solver, limits, deadline: start, proof, tried: false, attempts: 0 };
+        EquivalenceCheck { programs, solver, limits, deadline: start, proof, tried: false, attempts: 0 };
     // The reason why the first way failed is the most useful one.
     let mut why = None;
     let (mut large, mut looked) = (false, false);
     for (way, share) in WAYS {
         let is_needed = match way {
-            Way::Steps(_) | Way::Regions(FIRST) => true,
-            Way::Regions(1) => large || !looked,
-            Way::Regions(_) => large,
+            ProofStrategy::Steps(_) | ProofStrategy::Regions(FIRST) => true,
+            ProofStrategy::Regions(1) => large || !looked,
+            ProofStrategy::Regions(_) => large,
         };
         if !way.is_used(limits) || !is_needed {
             continue;
         }
         let until = start + limits.time * share / 100;
-        unwritten.followed = unwritten.missed && matches!(way, Way::Regions(part) if part != FIRST);
+        unwritten.followed = unwritten.missed && matches!(way, ProofStrategy::Regions(part) if part != FIRST);
         let mut guesses = 0;
         let end = loop {
             // If they may have to be followed, some time is left for that.
             let left = until.saturating_duration_since(Instant::now());
             let spared = if unwritten.missed && !unwritten.followed { left / 2 } else { Duration::ZERO };
             decision.deadline = until - spared;
-            let terms = Terms::of(limits.terms, way.forms(limits));
-            let mut world = World { terms, values: Values::default(), maps, unwritten };
+            let terms = TermPool::of(limits.terms, way.forms(limits));
+            let mut world = ProofContext { terms, values: SymbolicValues::default(), maps, unwritten };
             world.terms.until(decision.deadline);
             let (cuts, end) = decision.attempt(&mut world, way);
             // Without a cut, or room for one, only more time can help.
             let is_large = cuts > 0 || world.terms.len() > limits.terms / FIRST;
             large |= is_large;
-            World { maps, unwritten, .. } = world;
+            ProofContext { maps, unwritten, .. } = world;
             let goes_on = match end {
-                Ok(()) | Err(Stop::Differs(_)) => false,
+                Ok(()) | Err(EarlyVerdict::Differs(_)) => false,
                 // A program that is too large as a whole is no smaller with them.
                 Err(_) if !unwritten.followed => {
-                    unwritten.followed = unwritten.missed && !(is_large && way == Way::Regions(FIRST));
+                    unwritten.followed = unwritten.missed && !(is_large && way == ProofStrategy::Regions(FIRST));
                     unwritten.followed
                 }
                 Err(_) => {
                     guesses += 1;
-                    guesses <= GUESSES && unwritten.learn()
+                    guesses <= GUESSES && unwritten.update_correspondence()
                 }
             };
             if !goes_on {
@@ -293,12 +293,12 @@ fn decide(
             }
         };
         let said = match end {
-            Ok(()) => return Verdict::Equivalent,
-            Err(Stop::Differs(found)) => return Verdict::Differs(found),
-            Err(Stop::Unknown(said)) => said.to_string(),
+            Ok(()) => return ProofVerdict::Equivalent,
+            Err(EarlyVerdict::Differs(found)) => return ProofVerdict::Differs(found),
+            Err(EarlyVerdict::Unknown(said)) => said.to_string(),
             // A difference that no run shows may not exist: another way may prove so.
-            Err(Stop::Refuted(refuted)) => match decision.look_again(&maps, *refuted) {
-                Verdict::Unknown { reason } => {
+            Err(EarlyVerdict::Refuted(refuted)) => match decision.look_again(&maps, *refuted) {
+                ProofVerdict::Unknown { reason } => {
                     looked = true;
                     reason
                 }
@@ -308,32 +308,32 @@ fn decide(
         why.get_or_insert(said);
     }
     let why = why.unwrap_or_else(|| "nothing was tried".to_owned());
-    if looked { Verdict::Unknown { reason: why } } else { decision.look(&maps, Scene::default(), why) }
+    if looked { ProofVerdict::Unknown { reason: why } } else { decision.look(&maps, ReplayInput::default(), why) }
 }
 
-impl Decision<'_> {
+impl EquivalenceCheck<'_> {
     /// Runs both on terms; returns the number of cuts and the outcome.
-    fn attempt(&mut self, world: &mut World, way: Way) -> (usize, Result<(), Stop>) {
+    fn attempt(&mut self, world: &mut ProofContext, way: ProofStrategy) -> (usize, Result<(), EarlyVerdict>) {
         let (programs, limits, deadline) = (self.programs, self.limits, self.deadline);
         let mut cuts = 0;
         self.attempts += 1;
         self.proof.same = 0;
         let end = match way {
-            Way::Regions(part) => {
-                let stride = Stride { first: limits.terms / part, most: limits.terms };
+            ProofStrategy::Regions(part) => {
+                let stride = RegionBudget { first: limits.terms / part, most: limits.terms };
                 regions::run(world, programs, limits, stride, deadline, |world, ends| {
                     cuts = ends.region;
                     self.settle(world, &ends)
                 })
             }
-            Way::Steps(keep) => {
+            ProofStrategy::Steps(keep) => {
                 lockstep::run(world, programs, limits, keep, deadline, |world, states, region| {
-                    self.settle(world, &Ends { states: states.map(Some), region })
+                    self.settle(world, &RegionEnds { states: states.map(Some), region })
                 })
             }
         };
         self.proof.terms = self.proof.terms.max(world.terms.len());
-        if let Err(Stop::Unknown(why)) = &end {
+        if let Err(EarlyVerdict::Unknown(why)) = &end {
             tracing::debug!("attempt {}: {why}", self.attempts);
         }
         explain::log_census(&world.terms);
@@ -341,20 +341,20 @@ impl Decision<'_> {
     }
 
     /// Compares the ends of a region.
-    fn settle(&mut self, world: &mut World, ends: &Ends) -> Result<(), Stop> {
+    fn settle(&mut self, world: &mut ProofContext, ends: &RegionEnds) -> Result<(), EarlyVerdict> {
         self.proof.terms = self.proof.terms.max(world.terms.len());
         self.proof.regions = ends.region + 1;
         let (one, two) = match ends.states {
             [None, None] => return Ok(()),
             [Some(one), Some(two)] => (one, two),
-            _ => return Err(Unknown::new("one of the two ends where the other does not").into()),
+            _ => return Err(ProofError::new("one of the two ends where the other does not").into()),
         };
         world.terms.allow(self.limits.terms);
-        world.meet_in(one, two);
+        world.match_states(one, two);
         let goals = goals(world, one, two)?;
         full(&world.terms)?;
         let all = goals.len();
-        let open: Vec<(String, T)> =
+        let open: Vec<(String, TermId)> =
             goals.into_iter().filter(|(_, g)| world.terms.known(*g) != Some(true)).collect();
         self.proof.same += all - open.len();
         if open.is_empty() {
@@ -362,7 +362,7 @@ impl Decision<'_> {
         }
         // The two may be the same only under the condition assumed here.
         let elsewhere = world.terms.not(one.path);
-        let open: Vec<(String, T)> =
+        let open: Vec<(String, TermId)> =
             open.into_iter().map(|(name, goal)| (name, world.terms.or(&[elsewhere, goal]))).collect();
         for (name, goal) in &open {
             tracing::debug!("{name}: {}", explain::shown(&world.terms, *goal, 6));
@@ -373,91 +373,91 @@ impl Decision<'_> {
             None => Ok(()),
             // The facts forgotten at a cut may be the reason.
             Some(refuted) if ends.region > 0 => {
-                Err(Unknown::new(format!("{}: not the same, region by region", refuted.name)).into())
+                Err(ProofError::new(format!("{}: not the same, region by region", refuted.name)).into())
             }
-            Some(refuted) => Err(Stop::Refuted(Box::new(refuted))),
+            Some(refuted) => Err(EarlyVerdict::Refuted(Box::new(refuted))),
         }
     }
 
     /// Runs the two on made-up packets: most differences show at once.
-    fn first_look(&mut self, maps: &[MapInfo]) -> Result<(), Stop> {
+    fn first_look(&mut self, maps: &[MapSignature]) -> Result<(), EarlyVerdict> {
         if std::mem::replace(&mut self.tried, true) {
             return Ok(());
         }
         let tries = self.limits.tries.min(FIRST_TRIES);
-        let found = self.search(tries, 1).made_up(maps, [&self.programs[0], &self.programs[1]]);
+        let found = self.search(tries, 1).random_search(maps, [&self.programs[0], &self.programs[1]]);
         match found {
-            Ok(Some(found)) => Err(Stop::Differs(Box::new(found))),
+            Ok(Some(found)) => Err(EarlyVerdict::Differs(Box::new(found))),
             _ => Ok(()),
         }
     }
 
-    fn search(&self, tries: usize, seed: u64) -> Search {
-        Search { tries, seed, time: self.limits.time / 4 }
+    fn search(&self, tries: usize, seed: u64) -> CounterexampleSearch {
+        CounterexampleSearch { tries, seed, time: self.limits.time / 4 }
     }
 
     /// Runs the two on a solver's model of their difference.
-    fn look_again(&mut self, maps: &[MapInfo], refuted: Refuted) -> Verdict {
+    fn look_again(&mut self, maps: &[MapSignature], refuted: RefutedObservable) -> ProofVerdict {
         let why = format!("{}: the solver sees a difference that no run of the two has shown", refuted.name);
         self.look(maps, refuted.scene, why)
     }
 
     /// Runs the two on a scene and on made-up ones, after the proof failed for this reason.
-    fn look(&mut self, maps: &[MapInfo], scene: Scene, why: String) -> Verdict {
+    fn look(&mut self, maps: &[MapSignature], scene: ReplayInput, why: String) -> ProofVerdict {
         let programs = [&self.programs[0], &self.programs[1]];
         match self.search(self.limits.tries, 2).from(scene, maps, programs) {
-            Ok(Some(counterexample)) => Verdict::Differs(Box::new(counterexample)),
-            Ok(None) => Verdict::Unknown { reason: why },
-            Err(unable) => Verdict::Unknown { reason: format!("{why}; they cannot be run: {unable}") },
+            Ok(Some(counterexample)) => ProofVerdict::Differs(Box::new(counterexample)),
+            Ok(None) => ProofVerdict::Unknown { reason: why },
+            Err(unable) => ProofVerdict::Unknown { reason: format!("{why}; they cannot be run: {unable}") },
         }
     }
 }
 
 /// An observable that the solver can make differ, with a scene.
-struct Refuted {
+struct RefutedObservable {
     name: String,
     /// The packet and the tables for which it differs.
-    scene: Scene,
+    scene: ReplayInput,
 }
 
 /// Fails if the limit of terms is reached.
-fn full(terms: &Terms) -> Result<(), Unknown> {
-    if terms.is_full() { Err(Unknown::new("more terms than the limit")) } else { Ok(()) }
+fn full(terms: &TermPool) -> Result<(), ProofError> {
+    if terms.is_full() { Err(ProofError::new("more terms than the limit")) } else { Ok(()) }
 }
 
 /// Asks the solver for the observables that are not the same term.
 fn ask(
-    world: &mut World,
+    world: &mut ProofContext,
     solver: Option<&Solver>,
-    open: Vec<(String, T)>,
-    limits: &Limits,
+    open: Vec<(String, TermId)>,
+    limits: &ProofLimits,
     deadline: Instant,
-    proof: &mut Proof,
-) -> Result<Option<Refuted>, Unknown> {
-    let solver = solver.ok_or_else(|| Unknown::new(format!("{}: no solver at hand", open[0].0)))?;
+    proof: &mut ProofResult,
+) -> Result<Option<RefutedObservable>, ProofError> {
+    let solver = solver.ok_or_else(|| ProofError::new(format!("{}: no solver at hand", open[0].0)))?;
     // A cache without answers of other proofs.
-    let fresh = (!limits.uses(Acceleration::Cache)).then(|| solver.clone().with_cache(Cache::in_memory()));
+    let fresh = (!limits.uses(ProofAblation::Cache)).then(|| solver.clone().with_cache(ProofCache::in_memory()));
     let mut session =
-        fresh.as_ref().unwrap_or(solver).start(limits).map_err(|e| Unknown::new(e.to_string()))?;
-    let found = put(world, &mut session, open, limits.uses(Acceleration::Sweep), deadline, proof);
+        fresh.as_ref().unwrap_or(solver).start(limits).map_err(|e| ProofError::new(e.to_string()))?;
+    let found = put(world, &mut session, open, limits.uses(ProofAblation::Sweep), deadline, proof);
     proof.answers.add(&session.answers());
     found
 }
 
 /// Asks for each of them, after equal terms were merged.
 fn put(
-    world: &mut World,
-    session: &mut Session,
-    open: Vec<(String, T)>,
+    world: &mut ProofContext,
+    session: &mut SolverSession,
+    open: Vec<(String, TermId)>,
     sweeps: bool,
     deadline: Instant,
-    proof: &mut Proof,
-) -> Result<Option<Refuted>, Unknown> {
+    proof: &mut ProofResult,
+) -> Result<Option<RefutedObservable>, ProofError> {
     let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
-    let claims: Vec<T> = open.iter().map(|(_, c)| *c).collect();
+    let claims: Vec<TermId> = open.iter().map(|(_, c)| *c).collect();
     let claims = if sweeps {
         let (all, each) = (left(deadline) / 2, left(deadline) / 20);
-        let mut sweep = Sweep::new(&mut world.terms, session, all, each);
+        let mut sweep = SatSweeper::new(&mut world.terms, session, all, each);
         let claims = sweep.run(&claims);
         proof.asked += sweep.asked;
         proof.merged += sweep.merged;
@@ -476,31 +476,31 @@ fn put(
         let cone = cone(&world.terms, &[claim, before]);
         let wanted = model::wanted(&world.terms, &cone);
         match session.valid(&world.terms, claim, &wanted, left(deadline)) {
-            Ok(Answer::Valid) => {}
-            Ok(Answer::Refuted(model)) => {
+            Ok(SolverAnswer::Valid) => {}
+            Ok(SolverAnswer::Refuted(model)) => {
                 explain::log_model(&world.terms, &name, &model);
                 let scene = model::scene(&mut world.terms, &cone, &model, &world.maps);
-                return Ok(Some(Refuted { name, scene }));
+                return Ok(Some(RefutedObservable { name, scene }));
             }
-            Ok(Answer::Unknown(why)) => undecided = undecided.or(Some(format!("{name}: {why}"))),
+            Ok(SolverAnswer::Unknown(why)) => undecided = undecided.or(Some(format!("{name}: {why}"))),
             Err(e) => undecided = undecided.or(Some(format!("{name}: {e}"))),
         }
     }
-    undecided.map_or(Ok(None), |why| Err(Unknown::new(why)))
+    undecided.map_or(Ok(None), |why| Err(ProofError::new(why)))
 }
 
 /// Equations to prove, by name: the conditions under which the two end must be the same, and under these all
 /// observables.
-fn goals(w: &mut World, a: &State, b: &State) -> Result<Vec<(String, T)>, Unknown> {
+fn goals(w: &mut ProofContext, a: &SymbolicState, b: &SymbolicState) -> Result<Vec<(String, TermId)>, ProofError> {
     let ends = w.terms.equal(a.path, b.path);
     let mut out = vec![("where they end".to_owned(), ends)];
-    let result = |w: &mut World, s: &State| {
+    let result = |w: &mut ProofContext, s: &SymbolicState| {
         let t = w.values.numeric(&mut w.terms, s.regs[0]);
-        t.map(|t| w.terms.extract(t, 31, 0)).ok_or_else(|| Unknown::new("a result that is not defined"))
+        t.map(|t| w.terms.extract(t, 31, 0)).ok_or_else(|| ProofError::new("a result that is not defined"))
     };
     let (x, y) = (result(w, a)?, result(w, b)?);
     let terms = &mut w.terms;
-    let mut same = |terms: &mut Terms, name: String, x: T, y: T| {
+    let mut same = |terms: &mut TermPool, name: String, x: TermId, y: TermId| {
         let (x, y) = (terms.under(x, a.path), terms.under(y, a.path));
         let goal = terms.congruent(x, y);
         out.push((name, terms.under(goal, a.path)));
@@ -508,22 +508,22 @@ fn goals(w: &mut World, a: &State, b: &State) -> Result<Vec<(String, T)>, Unknow
     same(terms, "result".to_owned(), x, y);
     same(terms, "packet length".to_owned(), a.length, b.length);
     same(terms, "metadata length".to_owned(), a.metadata, b.metadata);
-    for (name, chain) in [("calls", Chain::Effects), ("atomic operations", Chain::Atomics)] {
+    for (name, chain) in [("calls", EventChain::Effects), ("atomic operations", EventChain::Atomics)] {
         let (x, y) = (a.chain(terms, chain), b.chain(terms, chain));
         same(terms, name.to_owned(), x, y);
     }
-    let mut spaces: Vec<Space> = a.memory.keys().chain(b.memory.keys()).copied().collect();
+    let mut spaces: Vec<MemorySpace> = a.memory.keys().chain(b.memory.keys()).copied().collect();
     spaces.sort_unstable();
     spaces.dedup();
     for space in spaces {
         let name = match space {
-            Space::Mixed => "memory".to_owned(),
-            Space::Packet => "packet".to_owned(),
-            Space::Context => "context".to_owned(),
-            Space::Map(m) => format!("values of map {:?}", w.maps[m as usize].name),
-            Space::Inner(m) => format!("values of inner maps of {:?}", w.maps[m as usize].name),
+            MemorySpace::Mixed => "memory".to_owned(),
+            MemorySpace::Packet => "packet".to_owned(),
+            MemorySpace::Context => "context".to_owned(),
+            MemorySpace::Map(m) => format!("values of map {:?}", w.maps[m as usize].name),
+            MemorySpace::Inner(m) => format!("values of inner maps of {:?}", w.maps[m as usize].name),
             // Nobody reads a record that was not submitted, and a submission is a call.
-            Space::Allocated | Space::Kernel => continue,
+            MemorySpace::Allocated | MemorySpace::Kernel => continue,
         };
         let terms = &mut w.terms;
         let (x, y) = (a.memory(terms, space), b.memory(terms, space));

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use millstream_object::{FuncId, Object};
 
-use crate::explore::Explorer;
-use crate::place::{self, Place};
-use crate::program::{Context, MapInfo, Program};
-use crate::replay::{Difference, Entry, Scene, Stage, hex};
+use crate::explore::InputGenerator;
+use crate::localization::{self, InsnLocation};
+use crate::program::{ContextLayout, MapSignature, ProofProgram};
+use crate::replay::{OutcomeDifference, MapKeyValue, ReplayInput, ReplayHarness, hex};
 
 /// A run of two programs that shows that they differ.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,7 +25,7 @@ pub struct Counterexample {
     pub context: Vec<(usize, u8)>,
     /// Entries of maps, by the map's name. All other maps are empty, or have the contents given in the
     /// object.
-    pub entries: Vec<(String, Entry)>,
+    pub entries: Vec<(String, MapKeyValue)>,
     /// The clock, in nanoseconds.
     pub time: u64,
     /// The state of the random generator.
@@ -34,16 +34,16 @@ pub struct Counterexample {
     /// `bpf_get_current_uid_gid`.
     pub process: [u64; 2],
     /// Source of the counterexample.
-    pub origin: Origin,
+    pub origin: CounterexampleSource,
     /// Places where the first and the second program made the difference, if known.
-    pub places: [Option<Place>; 2],
+    pub places: [Option<InsnLocation>; 2],
     /// Their slots.
     slots: [Option<usize>; 2],
 }
 
 /// Source of a counterexample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Origin {
+pub enum CounterexampleSource {
     /// It was made up.
     MadeUp,
     /// A solver.
@@ -54,19 +54,19 @@ impl Counterexample {
     /// Names the source lines of the two programs.
     pub(crate) fn locate(&mut self, programs: [(&Object, FuncId); 2]) {
         for (n, (object, func)) in programs.into_iter().enumerate() {
-            self.places[n] = self.slots[n].map(|slot| place::with_line(object, func, slot));
+            self.places[n] = self.slots[n].map(|slot| localization::with_line(object, func, slot));
         }
     }
 
     /// Returns true if these two programs differ on it.
     pub fn shows(&self, a: (&Object, FuncId), b: (&Object, FuncId)) -> bool {
         let Ok((maps, programs)) = crate::check::pair(a, b) else { return false };
-        let Ok(stage) = Stage::new(&maps.0, [&programs[0], &programs[1]]) else { return false };
+        let Ok(stage) = ReplayHarness::new(&maps.0, [&programs[0], &programs[1]]) else { return false };
         let entries = self
             .entries
             .iter()
             .filter_map(|(name, entry)| Some((maps.0.iter().position(|m| m.name == *name)?, entry.clone())));
-        let scene = Scene {
+        let scene = ReplayInput {
             packet: self.packet.clone(),
             context: self.context.clone(),
             entries: entries.collect(),
@@ -79,30 +79,30 @@ impl Counterexample {
 }
 
 /// Limits of the search for one.
-pub(crate) struct Search {
+pub(crate) struct CounterexampleSearch {
     pub(crate) tries: usize,
     pub(crate) seed: u64,
     pub(crate) time: Duration,
 }
 
-impl Search {
+impl CounterexampleSearch {
     /// Searches made-up packets and tables.
     ///
     /// # Errors
     /// If the programs cannot be run at all, with the reason.
-    pub(crate) fn made_up(
+    pub(crate) fn random_search(
         &self,
-        maps: &[MapInfo],
-        programs: [&Program; 2],
+        maps: &[MapSignature],
+        programs: [&ProofProgram; 2],
     ) -> Result<Option<Counterexample>, String> {
-        let stage = Stage::new(maps, programs)?;
-        let mut explorer = Explorer::new(&stage, programs, self.seed);
+        let stage = ReplayHarness::new(maps, programs)?;
+        let mut explorer = InputGenerator::new(&stage, programs, self.seed);
         let deadline = Instant::now() + self.time;
-        let found = match explorer.fill(Scene::default()) {
+        let found = match explorer.fill(ReplayInput::default()) {
             Some(found) => Some(longer(&mut explorer, found, programs[0].context, self.tries, deadline)),
             None => explorer.search(self.tries, deadline),
         };
-        Ok(found.map(|(scene, difference)| shown(&stage, Origin::MadeUp, scene, difference)))
+        Ok(found.map(|(scene, difference)| shown(&stage, CounterexampleSource::MadeUp, scene, difference)))
     }
 
     /// Tries a solver's scene first, and then others.
@@ -111,19 +111,19 @@ impl Search {
     /// If the programs cannot be run at all, with the reason.
     pub(crate) fn from(
         &self,
-        scene: Scene,
-        maps: &[MapInfo],
-        programs: [&Program; 2],
+        scene: ReplayInput,
+        maps: &[MapSignature],
+        programs: [&ProofProgram; 2],
     ) -> Result<Option<Counterexample>, String> {
         let deadline = Instant::now() + self.time;
-        let stage = Stage::new(maps, programs)?;
-        let mut explorer = Explorer::new(&stage, programs, self.seed);
+        let stage = ReplayHarness::new(maps, programs)?;
+        let mut explorer = InputGenerator::new(&stage, programs, self.seed);
         if let Some(found) = explorer.fill(scene) {
             let (scene, difference) = longer(&mut explorer, found, programs[0].context, 0, deadline);
-            return Ok(Some(shown(&stage, Origin::Solver, scene, difference)));
+            return Ok(Some(shown(&stage, CounterexampleSource::Solver, scene, difference)));
         }
         let found = explorer.search(self.tries, deadline);
-        Ok(found.map(|(scene, difference)| shown(&stage, Origin::MadeUp, scene, difference)))
+        Ok(found.map(|(scene, difference)| shown(&stage, CounterexampleSource::MadeUp, scene, difference)))
     }
 }
 
@@ -135,13 +135,13 @@ const LONGER: usize = 256;
 /// Looks for a scene that the kernel can run, too, and takes it if one is found soon: the difference for a
 /// packet that is too short may be gone for longer ones, which may have another.
 fn longer(
-    explorer: &mut Explorer<'_>,
-    (scene, difference): (Scene, Difference),
-    context: Context,
+    explorer: &mut InputGenerator<'_>,
+    (scene, difference): (ReplayInput, OutcomeDifference),
+    context: ContextLayout,
     tries: usize,
     deadline: Instant,
-) -> (Scene, Difference) {
-    if scene.packet.len() >= SHORTEST || context == Context::Other {
+) -> (ReplayInput, OutcomeDifference) {
+    if scene.packet.len() >= SHORTEST || context == ContextLayout::Other {
         return (scene, difference);
     }
     let mut padded = scene.clone();
@@ -154,8 +154,8 @@ fn longer(
 const LENGTHS: [usize; 9] = [SHORTEST, 34, 42, 54, 60, 64, 128, 256, 1500];
 
 /// Shrinks a scene as far as the same observable still differs.
-fn smaller(stage: &Stage<'_>, mut scene: Scene, mut difference: Difference) -> (Scene, Difference) {
-    let mut attempt = |scene: &mut Scene, change: &dyn Fn(&mut Scene)| {
+fn smaller(stage: &ReplayHarness<'_>, mut scene: ReplayInput, mut difference: OutcomeDifference) -> (ReplayInput, OutcomeDifference) {
+    let mut attempt = |scene: &mut ReplayInput, change: &dyn Fn(&mut ReplayInput)| {
         let mut candidate = scene.clone();
         change(&mut candidate);
         match stage.compare(&candidate, &mut Vec::new()) {
@@ -185,10 +185,10 @@ fn smaller(stage: &Stage<'_>, mut scene: Scene, mut difference: Difference) -> (
     (scene, difference)
 }
 
-fn shown(stage: &Stage<'_>, origin: Origin, scene: Scene, difference: Difference) -> Counterexample {
+fn shown(stage: &ReplayHarness<'_>, origin: CounterexampleSource, scene: ReplayInput, difference: OutcomeDifference) -> Counterexample {
     let (scene, difference) = smaller(stage, scene, difference);
-    let slots = [0, 1].map(|which| place::slot(stage, which, &scene, &difference.place));
-    let name = |(map, entry): (usize, Entry)| (stage.maps[map].name.clone(), entry);
+    let slots = [0, 1].map(|which| localization::slot(stage, which, &scene, &difference.place));
+    let name = |(map, entry): (usize, MapKeyValue)| (stage.maps[map].name.clone(), entry);
     Counterexample {
         observable: difference.observable,
         first: difference.first,

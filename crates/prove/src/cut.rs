@@ -13,10 +13,10 @@ use std::rc::Rc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::state::{Cell, Frame, State};
+use crate::state::{SymbolicByte, SymbolicFrame, SymbolicState};
 use crate::sweep::cone;
-use crate::term::{ADDRESS, Node, Sort, T, Terms};
-use crate::value::{Kind, Region, V, Values};
+use crate::term::{ADDRESS, TermNode, Sort, TermId, TermPool};
+use crate::value::{ValueKind, PointerRegion, ValueId, SymbolicValues};
 
 /// Largest terms that are kept, in distinct subterms.
 const SMALL: usize = 10;
@@ -32,18 +32,18 @@ const WAY: &str = " way ";
 
 /// A cut under way.
 pub(crate) struct Cut<'a> {
-    old: &'a mut Terms,
-    old_values: &'a Values,
-    pub(crate) new: Terms,
-    pub(crate) values: Values,
-    shared: FxHashSet<T>,
-    images: FxHashMap<T, T>,
+    old: &'a mut TermPool,
+    old_values: &'a SymbolicValues,
+    pub(crate) new: TermPool,
+    pub(crate) values: SymbolicValues,
+    shared: FxHashSet<TermId>,
+    images: FxHashMap<TermId, TermId>,
     /// Known values of numbers wherever the states are reached, and the images of terms after these are
     /// substituted.
-    known: FxHashMap<T, u64>,
-    settled: FxHashMap<T, T>,
-    variables: FxHashMap<T, T>,
-    value_images: FxHashMap<V, V>,
+    known: FxHashMap<TermId, u64>,
+    settled: FxHashMap<TermId, TermId>,
+    variables: FxHashMap<TermId, TermId>,
+    value_images: FxHashMap<ValueId, ValueId>,
     /// Prefix of the names of new variables.
     name: String,
     made: usize,
@@ -52,23 +52,23 @@ pub(crate) struct Cut<'a> {
 impl<'a> Cut<'a> {
     /// A cut of the terms that both sides share; `number` distinguishes it from other cuts.
     pub(crate) fn new(
-        old: &'a mut Terms,
-        old_values: &'a Values,
-        sides: [&[State]; 2],
+        old: &'a mut TermPool,
+        old_values: &'a SymbolicValues,
+        sides: [&[SymbolicState]; 2],
         number: usize,
         limit: usize,
     ) -> Cut<'a> {
         let [ours, theirs] = sides.map(|states| {
-            let roots: Vec<T> = states.iter().flat_map(|s| roots(old_values, s)).collect();
-            cone(old, &roots).into_iter().collect::<FxHashSet<T>>()
+            let roots: Vec<TermId> = states.iter().flat_map(|s| roots(old_values, s)).collect();
+            cone(old, &roots).into_iter().collect::<FxHashSet<TermId>>()
         });
         let shared = ours.intersection(&theirs).copied().collect();
         let forms = old.forms();
         Cut {
             old,
             old_values,
-            new: Terms::of(limit, forms),
-            values: Values::default(),
+            new: TermPool::of(limit, forms),
+            values: SymbolicValues::default(),
             shared,
             images: FxHashMap::default(),
             known: FxHashMap::default(),
@@ -81,11 +81,11 @@ impl<'a> Cut<'a> {
     }
 
     /// A state after the cut, under the condition `path`.
-    pub(crate) fn state(&mut self, s: &State, path: T) -> State {
+    pub(crate) fn state(&mut self, s: &SymbolicState, path: TermId) -> SymbolicState {
         let regs = s.regs.map(|v| self.value(v));
         let saved = s.saved.iter().map(|f| f.map(|v| self.value(v))).collect();
         let frames = s.frames.iter().map(|f| Rc::new(self.frame(f))).collect();
-        State {
+        SymbolicState {
             path,
             facts: BTreeSet::new(),
             ranges: s.ranges.image(|t| (self.size(t, MOST_OF_FACT) <= MOST_OF_FACT).then(|| self.image(t))),
@@ -101,7 +101,7 @@ impl<'a> Cut<'a> {
 
     /// Conditions for the states of both sides, which are equal group by group. A state in a group by itself
     /// keeps at most the facts that always hold under its condition.
-    pub(crate) fn conditions(&mut self, paths: &[Vec<T>; 2], groups: &[[Vec<usize>; 2]]) -> [Vec<T>; 2] {
+    pub(crate) fn conditions(&mut self, paths: &[Vec<TermId>; 2], groups: &[[Vec<usize>; 2]]) -> [Vec<TermId>; 2] {
         let mut rest = self.new.truth(true);
         let mut out = paths.each_ref().map(|list| vec![rest; list.len()]);
         for (n, group) in groups.iter().enumerate() {
@@ -112,7 +112,7 @@ impl<'a> Cut<'a> {
                 let elsewhere = self.new.not(way);
                 rest = self.new.and(&[rest, elsewhere]);
             }
-            let all: Vec<T> = group[0].iter().map(|n| paths[0][*n]).collect();
+            let all: Vec<TermId> = group[0].iter().map(|n| paths[0][*n]).collect();
             let union = self.old.or(&all);
             here = self.literals(here, union);
             for side in [0, 1] {
@@ -133,14 +133,14 @@ impl<'a> Cut<'a> {
     }
 
     /// The small facts among those under which two states are reached: they hold for both.
-    pub(crate) fn facts(&mut self, facts: &BTreeSet<T>) -> BTreeSet<T> {
-        let small: Vec<T> =
+    pub(crate) fn facts(&mut self, facts: &BTreeSet<TermId>) -> BTreeSet<TermId> {
+        let small: Vec<TermId> =
             facts.iter().copied().filter(|f| self.size(*f, MOST_OF_FACT) <= MOST_OF_FACT).collect();
         small.into_iter().take(MOST_ATOMS).map(|f| self.image(f)).collect()
     }
 
     /// A condition, and the literals that another condition implies.
-    fn literals(&mut self, mut all: T, condition: T) -> T {
+    fn literals(&mut self, mut all: TermId, condition: TermId) -> TermId {
         let mut kept = 0;
         for (atom, holds) in self.old.implied(condition) {
             if self.is_way(atom) || self.size(atom, MOST_OF_FACT) > MOST_OF_FACT || kept == MOST_ATOMS {
@@ -155,39 +155,39 @@ impl<'a> Cut<'a> {
     }
 
     /// Returns true if an atom records the way taken at an earlier cut, which has no meaning any more.
-    fn is_way(&self, atom: T) -> bool {
-        matches!(self.old.node(atom), Node::App(f, args) if args.is_empty() && self.old.name(*f).contains(WAY))
+    fn is_way(&self, atom: TermId) -> bool {
+        matches!(self.old.node(atom), TermNode::App(f, args) if args.is_empty() && self.old.name(*f).contains(WAY))
     }
 
-    fn frame(&mut self, frame: &Frame) -> Frame {
-        let cell = |c: Cell, this: &mut Self| match c {
-            Cell::Byte(t) => Cell::Byte(this.term(t)),
-            Cell::Part(v, i) => Cell::Part(this.value(v), i),
-            Cell::Half(defined, t) => Cell::Half(this.term(defined), this.term(t)),
+    fn frame(&mut self, frame: &SymbolicFrame) -> SymbolicFrame {
+        let cell = |c: SymbolicByte, this: &mut Self| match c {
+            SymbolicByte::Byte(t) => SymbolicByte::Byte(this.term(t)),
+            SymbolicByte::Part(v, i) => SymbolicByte::Part(this.value(v), i),
+            SymbolicByte::Half(defined, t) => SymbolicByte::Half(this.term(defined), this.term(t)),
         };
         frame.iter().map(|(at, c)| (*at, cell(*c, self))).collect()
     }
 
-    fn value(&mut self, v: V) -> V {
+    fn value(&mut self, v: ValueId) -> ValueId {
         if let Some(image) = self.value_images.get(&v) {
             return *image;
         }
         let out = match self.old_values.kind(v) {
-            Kind::Undefined => self.values.undefined(),
-            Kind::Number(t) => {
+            ValueKind::Undefined => self.values.undefined(),
+            ValueKind::Number(t) => {
                 let t = self.term(t);
                 self.values.number(t)
             }
-            Kind::Pointer(region, offset) => {
+            ValueKind::Pointer(region, offset) => {
                 let region = match region {
-                    Region::In(space, object) => Region::In(space, self.term(object)),
-                    Region::InnerMap(map, t) => Region::InnerMap(map, self.term(t)),
+                    PointerRegion::In(space, object) => PointerRegion::In(space, self.term(object)),
+                    PointerRegion::InnerMap(map, t) => PointerRegion::InnerMap(map, self.term(t)),
                     other => other,
                 };
                 let offset = self.term(offset);
                 self.values.pointer(region, offset)
             }
-            Kind::Choice(c, a, b) => {
+            ValueKind::Choice(c, a, b) => {
                 let (c, a, b) = (self.term(c), self.value(a), self.value(b));
                 self.values.choice(&mut self.new, c, a, b)
             }
@@ -197,12 +197,12 @@ impl<'a> Cut<'a> {
     }
 
     /// Substitutes the known values of numbers in states. Conditions stay unchanged.
-    pub(crate) fn put_in(&mut self, known: FxHashMap<T, u64>) {
+    pub(crate) fn put_in(&mut self, known: FxHashMap<TermId, u64>) {
         self.known = known;
     }
 
     /// Image of a term in a condition.
-    pub(crate) fn image(&mut self, root: T) -> T {
+    pub(crate) fn image(&mut self, root: TermId) -> TermId {
         let mut images = std::mem::take(&mut self.images);
         let out = self.rebuilt(root, &mut images, false);
         self.images = images;
@@ -210,7 +210,7 @@ impl<'a> Cut<'a> {
     }
 
     /// Image of a term in a state.
-    fn term(&mut self, root: T) -> T {
+    fn term(&mut self, root: TermId) -> TermId {
         if self.known.is_empty() {
             return self.image(root);
         }
@@ -220,7 +220,7 @@ impl<'a> Cut<'a> {
         out
     }
 
-    fn rebuilt(&mut self, root: T, images: &mut FxHashMap<T, T>, settles: bool) -> T {
+    fn rebuilt(&mut self, root: TermId, images: &mut FxHashMap<TermId, TermId>, settles: bool) -> TermId {
         let mut stack = vec![(root, false)];
         while let Some((t, parts_done)) = stack.pop() {
             if images.contains_key(&t) {
@@ -245,25 +245,25 @@ impl<'a> Cut<'a> {
     }
 
     /// Returns true if a term becomes a variable; otherwise it is rebuilt over the images of its parts.
-    fn is_cut(&self, t: T) -> bool {
+    fn is_cut(&self, t: TermId) -> bool {
         if !self.shared.contains(&t) {
             return false;
         }
         match self.old.node(t) {
-            Node::Truth(_) | Node::Const(_) => false,
+            TermNode::Truth(_) | TermNode::Const(_) => false,
             // A later comparison may ask for a small term again.
-            Node::App(_, args) => !args.is_empty() && self.depth(t, SMALL) > SMALL,
-            Node::Extract(..) | Node::SignExtend(_) | Node::Concat(_) | Node::Select(..) => false,
-            Node::Compare(..) => false,
-            Node::Sum(list, _) if list.len() <= 2 => false,
-            Node::Store(..) => self.stores(t) > MOST_STORES,
-            Node::Ite(..) | Node::Prim(..) | Node::Sum(..) => self.size(t, SMALL) > SMALL,
+            TermNode::App(_, args) => !args.is_empty() && self.depth(t, SMALL) > SMALL,
+            TermNode::Extract(..) | TermNode::SignExtend(_) | TermNode::Concat(_) | TermNode::Select(..) => false,
+            TermNode::Compare(..) => false,
+            TermNode::Sum(list, _) if list.len() <= 2 => false,
+            TermNode::Store(..) => self.stores(t) > MOST_STORES,
+            TermNode::Ite(..) | TermNode::Prim(..) | TermNode::Sum(..) => self.size(t, SMALL) > SMALL,
         }
     }
 
-    fn stores(&self, mut t: T) -> usize {
+    fn stores(&self, mut t: TermId) -> usize {
         let mut count = 0;
-        while let Node::Store(below, ..) = self.old.node(t) {
+        while let TermNode::Store(below, ..) = self.old.node(t) {
             count += 1;
             t = *below;
         }
@@ -271,17 +271,17 @@ impl<'a> Cut<'a> {
     }
 
     /// Number of distinct subterms, counted up to little more than `most`.
-    fn depth(&self, t: T, most: usize) -> usize {
+    fn depth(&self, t: TermId, most: usize) -> usize {
         self.count(t, most, |_| false)
     }
 
     /// Number of distinct subterms, counted up to little more than `most`. A term that may become a variable
     /// counts as one.
-    fn size(&self, t: T, most: usize) -> usize {
-        self.count(t, most, |node| matches!(node, Node::App(..) | Node::Select(..)))
+    fn size(&self, t: TermId, most: usize) -> usize {
+        self.count(t, most, |node| matches!(node, TermNode::App(..) | TermNode::Select(..)))
     }
 
-    fn count(&self, t: T, most: usize, is_leaf: impl Fn(&Node) -> bool) -> usize {
+    fn count(&self, t: TermId, most: usize, is_leaf: impl Fn(&TermNode) -> bool) -> usize {
         let mut seen = FxHashSet::default();
         let mut todo = vec![t];
         while let Some(t) = todo.pop() {
@@ -299,7 +299,7 @@ impl<'a> Cut<'a> {
     }
 
     /// The variable for a term, with as many bits as the term may have set.
-    fn variable(&mut self, t: T) -> T {
+    fn variable(&mut self, t: TermId) -> TermId {
         if let Some(variable) = self.variables.get(&t) {
             return *variable;
         }
@@ -308,7 +308,7 @@ impl<'a> Cut<'a> {
         variable
     }
 
-    fn new_variable(&mut self, t: T) -> T {
+    fn new_variable(&mut self, t: TermId) -> TermId {
         self.made += 1;
         let address = if self.old.has_address(t) { ADDRESS } else { "" };
         let name = format!("{address}{}, {}", self.name, self.made);
@@ -325,15 +325,15 @@ impl<'a> Cut<'a> {
 }
 
 /// The terms that a state refers to, except for its condition.
-fn roots(values: &Values, s: &State) -> Vec<T> {
+fn roots(values: &SymbolicValues, s: &SymbolicState) -> Vec<TermId> {
     let mut out = vec![s.length, s.metadata];
     out.extend(s.memory.values().chain(s.chains.values()));
-    let mut todo: Vec<V> = s.regs.iter().chain(s.saved.iter().flatten()).copied().collect();
+    let mut todo: Vec<ValueId> = s.regs.iter().chain(s.saved.iter().flatten()).copied().collect();
     for cell in s.frames.iter().flat_map(|f| f.values()) {
         match cell {
-            Cell::Byte(t) => out.push(*t),
-            Cell::Part(v, _) => todo.push(*v),
-            Cell::Half(defined, t) => out.extend([*defined, *t]),
+            SymbolicByte::Byte(t) => out.push(*t),
+            SymbolicByte::Part(v, _) => todo.push(*v),
+            SymbolicByte::Half(defined, t) => out.extend([*defined, *t]),
         }
     }
     let mut seen = FxHashSet::default();
@@ -342,15 +342,15 @@ fn roots(values: &Values, s: &State) -> Vec<T> {
             continue;
         }
         match values.kind(v) {
-            Kind::Undefined => {}
-            Kind::Number(t) => out.push(t),
-            Kind::Pointer(region, offset) => {
+            ValueKind::Undefined => {}
+            ValueKind::Number(t) => out.push(t),
+            ValueKind::Pointer(region, offset) => {
                 out.push(offset);
-                if let Region::In(_, t) | Region::InnerMap(_, t) = region {
+                if let PointerRegion::In(_, t) | PointerRegion::InnerMap(_, t) = region {
                     out.push(t);
                 }
             }
-            Kind::Choice(c, a, b) => {
+            ValueKind::Choice(c, a, b) => {
                 out.push(c);
                 todo.extend([a, b]);
             }

@@ -6,18 +6,18 @@ use std::time::Instant;
 use millstream_isa::Insn;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::exec::{Exec, Side, World};
-use crate::program::{Context, Program};
-use crate::state::{State, initial_memory};
+use crate::exec::{SymbolicExecutor, ComparedProgram, ProofContext};
+use crate::program::{ContextLayout, ProofProgram};
+use crate::state::{SymbolicState, initial_memory};
 use crate::sweep::cone;
-use crate::term::{Node, T, Terms};
-use crate::unwritten::Unwritten;
-use crate::value::{Region, Space, Values};
-use crate::{Limits, Unknown};
+use crate::term::{TermNode, TermId, TermPool};
+use crate::uninitialized::UninitializedStack;
+use crate::value::{PointerRegion, MemorySpace, SymbolicValues};
+use crate::{ProofLimits, ProofError};
 
 /// Outcome of a program.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Evaluated {
+pub struct EvaluationResult {
     /// `r0`.
     pub result: u64,
     /// The input bytes after the program.
@@ -26,25 +26,25 @@ pub struct Evaluated {
 
 /// A program without maps, as terms over its input bytes.
 #[derive(Debug)]
-pub struct Evaluator {
-    terms: Terms,
+pub struct SymbolicProgram {
+    terms: TermPool,
     /// All terms of the outcome, each after its parts.
-    order: Vec<T>,
+    order: Vec<TermId>,
     /// Position of each of these in that order, by index.
     place: Vec<u32>,
-    result: T,
-    bytes: Vec<T>,
+    result: TermId,
+    bytes: Vec<TermId>,
     /// Memory that holds the bytes before the program runs.
-    input: T,
+    input: TermId,
 }
 
-impl Evaluator {
+impl SymbolicProgram {
     /// An XDP program on packets of `length` bytes.
     ///
     /// # Errors
     /// If part of the program is not modelled.
-    pub fn on_packets(insns: &[Insn], length: usize, limits: &Limits) -> Result<Evaluator, Unknown> {
-        Evaluator::new(insns, Context::Xdp, Space::Packet, length, limits, |_, _| ())
+    pub fn on_packets(insns: &[Insn], length: usize, limits: &ProofLimits) -> Result<SymbolicProgram, ProofError> {
+        SymbolicProgram::new(insns, ContextLayout::Xdp, MemorySpace::Packet, length, limits, |_, _| ())
     }
 
     /// A program with the address of `length` bytes in `r1` and their number in `r2`; null if there are none.
@@ -56,9 +56,9 @@ impl Evaluator {
         insns: &[Insn],
         length: usize,
         known: Option<&[u8]>,
-        limits: &Limits,
-    ) -> Result<Evaluator, Unknown> {
-        let begin = |w: &mut World, s: &mut State| {
+        limits: &ProofLimits,
+    ) -> Result<SymbolicProgram, ProofError> {
+        let begin = |w: &mut ProofContext, s: &mut SymbolicState| {
             let zero = w.terms.constant(64, 0);
             let count = w.terms.constant(64, length as u64);
             for r in [3, 4, 5] {
@@ -67,48 +67,48 @@ impl Evaluator {
             s.regs[2] = w.values.number(count);
             s.regs[1] = match length {
                 0 => w.values.number(zero),
-                _ => w.values.pointer(Region::In(Space::Context, zero), zero),
+                _ => w.values.pointer(PointerRegion::In(MemorySpace::Context, zero), zero),
             };
-            let mut memory = initial_memory(&mut w.terms, Space::Context);
+            let mut memory = initial_memory(&mut w.terms, MemorySpace::Context);
             for (at, byte) in known.unwrap_or_default().iter().enumerate() {
                 let (at, byte) = (w.terms.constant(64, at as u64), w.terms.constant(8, u64::from(*byte)));
                 memory = w.terms.store(memory, zero, at, byte);
             }
-            s.memory.insert(Space::Context, memory);
+            s.memory.insert(MemorySpace::Context, memory);
         };
-        Evaluator::new(insns, Context::Other, Space::Context, length, limits, begin)
+        SymbolicProgram::new(insns, ContextLayout::Other, MemorySpace::Context, length, limits, begin)
     }
 
     fn new(
         insns: &[Insn],
-        context: Context,
-        space: Space,
+        context: ContextLayout,
+        space: MemorySpace,
         length: usize,
-        limits: &Limits,
-        begin: impl FnOnce(&mut World, &mut State),
-    ) -> Result<Evaluator, Unknown> {
+        limits: &ProofLimits,
+        begin: impl FnOnce(&mut ProofContext, &mut SymbolicState),
+    ) -> Result<SymbolicProgram, ProofError> {
         let mut slots = Vec::new();
         for insn in insns {
             slots.push(Some(*insn));
             slots.resize(slots.len() + insn.slots() - 1, None);
         }
-        let program = Program {
+        let program = ProofProgram {
             insns: slots,
             targets: FxHashMap::default(),
             core: FxHashMap::default(),
             context,
             parameters: FxHashMap::default(),
         };
-        let mut w = World {
-            terms: Terms::new(limits.terms),
-            values: Values::default(),
+        let mut w = ProofContext {
+            terms: TermPool::new(limits.terms),
+            values: SymbolicValues::default(),
             maps: Vec::new(),
-            unwritten: Unwritten::default(),
+            unwritten: UninitializedStack::default(),
         };
         let deadline = Instant::now() + limits.time;
-        let end = Exec::run_from(&mut w, &mut Side::new(&program, 'A'), limits, deadline, begin)?;
+        let end = SymbolicExecutor::run_from(&mut w, &mut ComparedProgram::new(&program, 'A'), limits, deadline, begin)?;
         let result = w.values.numeric(&mut w.terms, end.regs[0]);
-        let result = result.ok_or_else(|| Unknown::new("a result that is not defined"))?;
+        let result = result.ok_or_else(|| ProofError::new("a result that is not defined"))?;
         let memory = end.memory(&mut w.terms, space);
         let zero = w.terms.constant(64, 0);
         let mut bytes = Vec::with_capacity(length);
@@ -117,26 +117,26 @@ impl Evaluator {
             bytes.push(w.terms.select(memory, zero, at));
         }
         let input = initial_memory(&mut w.terms, space);
-        let roots: Vec<T> = bytes.iter().copied().chain([result]).collect();
+        let roots: Vec<TermId> = bytes.iter().copied().chain([result]).collect();
         let order = cone(&w.terms, &roots);
         let mut place = vec![0; w.terms.len()];
         for (at, t) in order.iter().enumerate() {
             place[t.index() as usize] = at as u32;
         }
-        Ok(Evaluator { terms: w.terms, order, place, result, bytes, input })
+        Ok(SymbolicProgram { terms: w.terms, order, place, result, bytes, input })
     }
 
     /// Outcomes for these inputs, all of the length for which it was made.
     ///
     /// # Errors
     /// If the outcome depends on more than these bytes.
-    pub fn run(&self, inputs: &[&[u8]]) -> Result<Vec<Evaluated>, Unknown> {
+    pub fn run(&self, inputs: &[&[u8]]) -> Result<Vec<EvaluationResult>, ProofError> {
         let lanes = inputs.len();
         let mut values = vec![0u64; self.order.len() * lanes];
-        let mut open: FxHashSet<T> = FxHashSet::default();
+        let mut open: FxHashSet<TermId> = FxHashSet::default();
         for (at, t) in self.order.iter().enumerate() {
             for (lane, input) in inputs.iter().enumerate() {
-                let v = |x: T| values[self.at(x) * lanes + lane];
+                let v = |x: TermId| values[self.at(x) * lanes + lane];
                 let value = match self.terms.combine(*t, v) {
                     Some(value) => value,
                     None => self.given(*t, &v, input).unwrap_or_else(|| {
@@ -149,42 +149,42 @@ impl Evaluator {
         }
         if let Some(t) = open.iter().min() {
             let what = crate::explain::shown(&self.terms, *t, 2);
-            return Err(Unknown::new(format!("it depends on {what}, which is not given")));
+            return Err(ProofError::new(format!("it depends on {what}, which is not given")));
         }
-        let value = |t: &T, lane: usize| values[self.at(*t) * lanes + lane];
+        let value = |t: &TermId, lane: usize| values[self.at(*t) * lanes + lane];
         Ok((0..lanes)
-            .map(|lane| Evaluated {
+            .map(|lane| EvaluationResult {
                 result: value(&self.result, lane),
                 bytes: self.bytes.iter().map(|t| value(t, lane) as u8).collect(),
             })
             .collect())
     }
 
-    fn at(&self, t: T) -> usize {
+    fn at(&self, t: TermId) -> usize {
         self.place[t.index() as usize] as usize
     }
 
     /// Value of a term without a meaning of its own.
-    fn given(&self, t: T, v: &impl Fn(T) -> u64, input: &[u8]) -> Option<u64> {
+    fn given(&self, t: TermId, v: &impl Fn(TermId) -> u64, input: &[u8]) -> Option<u64> {
         match self.terms.node(t) {
-            Node::App(f, _) if self.terms.name(*f) == "packet length" => Some(input.len() as u64),
-            Node::App(f, _) if self.terms.name(*f) == "metadata length" => Some(0),
+            TermNode::App(f, _) if self.terms.name(*f) == "packet length" => Some(input.len() as u64),
+            TermNode::App(f, _) if self.terms.name(*f) == "metadata length" => Some(0),
             // Only its identity counts, not its value.
-            Node::App(..) if t == self.input => Some(0),
-            Node::Store(..) => Some(0),
-            Node::Select(m, o, f) => self.byte(*m, v(*o), v(*f), v, input),
+            TermNode::App(..) if t == self.input => Some(0),
+            TermNode::Store(..) => Some(0),
+            TermNode::Select(m, o, f) => self.byte(*m, v(*o), v(*f), v, input),
             _ => None,
         }
     }
 
     /// A byte of a memory.
-    fn byte(&self, memory: T, object: u64, at: u64, v: &impl Fn(T) -> u64, input: &[u8]) -> Option<u64> {
+    fn byte(&self, memory: TermId, object: u64, at: u64, v: &impl Fn(TermId) -> u64, input: &[u8]) -> Option<u64> {
         let mut memory = memory;
         loop {
             memory = match self.terms.node(memory) {
-                Node::Store(_, o, f, b) if (v(*o), v(*f)) == (object, at) => return Some(v(*b)),
-                Node::Store(m, ..) => *m,
-                Node::Ite(c, a, b) => {
+                TermNode::Store(_, o, f, b) if (v(*o), v(*f)) == (object, at) => return Some(v(*b)),
+                TermNode::Store(m, ..) => *m,
+                TermNode::Ite(c, a, b) => {
                     if v(*c) != 0 {
                         *a
                     } else {

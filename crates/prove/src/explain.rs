@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashSet;
 
-use crate::solver::Model;
-use crate::state::State;
-use crate::term::{Node, Sort, T, Terms};
+use crate::solver::SolverModel;
+use crate::state::SymbolicState;
+use crate::term::{TermNode, Sort, TermId, TermPool};
 
 /// Depth to which terms are written out.
 const DEPTH: u32 = 5;
@@ -15,18 +15,18 @@ const DEPTH: u32 = 5;
 const MOST: usize = 4;
 
 /// Logs the first calls that only one of two ends depends on.
-pub(crate) fn log(terms: &Terms, a: &State, b: &State) {
+pub(crate) fn log(terms: &TermPool, a: &SymbolicState, b: &SymbolicState) {
     if !tracing::enabled!(tracing::Level::DEBUG) {
         return;
     }
-    let cone = |s: &State| -> FxHashSet<T> {
-        let roots: Vec<T> = s.memory.values().chain(s.chains.values()).copied().collect();
+    let cone = |s: &SymbolicState| -> FxHashSet<TermId> {
+        let roots: Vec<TermId> = s.memory.values().chain(s.chains.values()).copied().collect();
         crate::sweep::cone(terms, &roots).into_iter().collect()
     };
     let (x, y) = (cone(a), cone(b));
     for (name, ours, theirs) in [("first", &x, &y), ("second", &y, &x)] {
-        let call = |t: &T| terms.sort(*t) == Sort::Token && matches!(terms.node(*t), Node::App(..));
-        let mut only: Vec<T> = ours.difference(theirs).copied().filter(call).collect();
+        let call = |t: &TermId| terms.sort(*t) == Sort::Token && matches!(terms.node(*t), TermNode::App(..));
+        let mut only: Vec<TermId> = ours.difference(theirs).copied().filter(call).collect();
         only.sort_unstable();
         for t in only.iter().take(MOST) {
             tracing::debug!("only the {name}: {}", shown(terms, *t, DEPTH));
@@ -35,11 +35,11 @@ pub(crate) fn log(terms: &Terms, a: &State, b: &State) {
 }
 
 /// Logs the observable that a solver has made differ, and the values.
-pub(crate) fn log_model(terms: &Terms, name: &str, model: &Model) {
+pub(crate) fn log_model(terms: &TermPool, name: &str, model: &SolverModel) {
     if !tracing::enabled!(tracing::Level::TRACE) {
         return;
     }
-    let mut values: Vec<(&T, &u64)> = model.iter().collect();
+    let mut values: Vec<(&TermId, &u64)> = model.iter().collect();
     values.sort_unstable();
     for (t, value) in values {
         tracing::trace!("{name} differs: {value:#x} = t{} = {:.800}", t.index(), shown(terms, *t, DEPTH));
@@ -47,13 +47,13 @@ pub(crate) fn log_model(terms: &Terms, name: &str, model: &Model) {
 }
 
 /// Logs the number of terms of each kind.
-pub(crate) fn log_census(terms: &Terms) {
+pub(crate) fn log_census(terms: &TermPool) {
     if !tracing::enabled!(tracing::Level::DEBUG) {
         return;
     }
     let mut census: BTreeMap<String, usize> = BTreeMap::new();
     for n in 0..terms.len() as u32 {
-        let (node, sort) = (terms.node(T::at(n)), terms.sort(T::at(n)));
+        let (node, sort) = (terms.node(TermId::at(n)), terms.sort(TermId::at(n)));
         let text = format!("{node:?}");
         let kind = text.split(['(', ' ']).next().unwrap_or_default();
         *census.entry(format!("{kind} {sort:?}")).or_default() += 1;
@@ -62,28 +62,28 @@ pub(crate) fn log_census(terms: &Terms) {
 }
 
 /// A term as text, to a depth.
-pub(crate) fn shown(terms: &Terms, t: T, depth: u32) -> String {
+pub(crate) fn shown(terms: &TermPool, t: TermId, depth: u32) -> String {
     if depth == 0 {
         return format!("t{}", t.index());
     }
-    let s = |t: &T| shown(terms, *t, depth - 1);
-    let all = |list: &[T]| list.iter().map(s).collect::<Vec<_>>().join(", ");
+    let s = |t: &TermId| shown(terms, *t, depth - 1);
+    let all = |list: &[TermId]| list.iter().map(s).collect::<Vec<_>>().join(", ");
     match terms.node(t) {
-        Node::Truth(b) => b.to_string(),
-        Node::Const(v) => format!("{v:#x}"),
-        Node::App(f, args) if args.is_empty() => terms.name(*f).to_owned(),
-        Node::App(f, args) => format!("{}({})", terms.name(*f), all(args)),
-        Node::Prim(op, a, b) => format!("{op:?}({}, {})", s(a), s(b)),
-        Node::Sum(list, k) => {
+        TermNode::Truth(b) => b.to_string(),
+        TermNode::Const(v) => format!("{v:#x}"),
+        TermNode::App(f, args) if args.is_empty() => terms.name(*f).to_owned(),
+        TermNode::App(f, args) => format!("{}({})", terms.name(*f), all(args)),
+        TermNode::Prim(op, a, b) => format!("{op:?}({}, {})", s(a), s(b)),
+        TermNode::Sum(list, k) => {
             let parts: Vec<String> = list.iter().map(|(t, c)| format!("{c:#x}*{}", s(t))).collect();
             format!("({} + {k:#x})", parts.join(" + "))
         }
-        Node::Concat(list) => format!("[{}]", all(list)),
-        Node::Extract(a, hi, lo) => format!("{}[{hi}:{lo}]", s(a)),
-        Node::SignExtend(a) => format!("sx({})", s(a)),
-        Node::Compare(p, a, b) => format!("{p:?}({}, {})", s(a), s(b)),
-        Node::Ite(c, a, b) => format!("({} ? {} : {})", s(c), s(a), s(b)),
-        Node::Select(m, o, f) => format!("{}<{}, {}>", s(m), s(o), s(f)),
-        Node::Store(m, o, f, b) => format!("{}<{}, {} := {}>", s(m), s(o), s(f), s(b)),
+        TermNode::Concat(list) => format!("[{}]", all(list)),
+        TermNode::Extract(a, hi, lo) => format!("{}[{hi}:{lo}]", s(a)),
+        TermNode::SignExtend(a) => format!("sx({})", s(a)),
+        TermNode::Compare(p, a, b) => format!("{p:?}({}, {})", s(a), s(b)),
+        TermNode::Ite(c, a, b) => format!("({} ? {} : {})", s(c), s(a), s(b)),
+        TermNode::Select(m, o, f) => format!("{}<{}, {}>", s(m), s(o), s(f)),
+        TermNode::Store(m, o, f, b) => format!("{}<{}, {} := {}>", s(m), s(o), s(f), s(b)),
     }
 }

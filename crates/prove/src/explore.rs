@@ -9,8 +9,8 @@ use std::time::Instant;
 use millstream_interp::KERNEL_MEMORY;
 use millstream_isa::{Insn, Operand};
 
-use crate::program::Program;
-use crate::replay::{Difference, Entry, Scene, Stage};
+use crate::program::ProofProgram;
+use crate::replay::{OutcomeDifference, MapKeyValue, ReplayInput, ReplayHarness};
 
 /// Rounds of filling in keys.
 const ROUNDS: usize = 5;
@@ -21,11 +21,11 @@ const LONGEST: usize = 300;
 
 /// A small generator of random numbers (xorshift64*).
 #[derive(Clone, Debug)]
-pub(crate) struct Rng(u64);
+pub(crate) struct ExplorerRng(u64);
 
-impl Rng {
-    pub(crate) fn new(seed: u64) -> Rng {
-        Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+impl ExplorerRng {
+    pub(crate) fn new(seed: u64) -> ExplorerRng {
+        ExplorerRng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
     pub(crate) fn next(&mut self) -> u64 {
@@ -41,19 +41,19 @@ impl Rng {
 }
 
 /// A source of scenes for two programs.
-pub(crate) struct Explorer<'a> {
-    stage: &'a Stage<'a>,
+pub(crate) struct InputGenerator<'a> {
+    stage: &'a ReplayHarness<'a>,
     constants: Vec<u64>,
     /// Offsets at which the programs read packets and values.
     offsets: Vec<usize>,
-    rng: Rng,
+    rng: ExplorerRng,
     /// Process that runs the program in the current scene, as the program reads it: settings may ask for just
     /// these values.
     process: [u32; 4],
 }
 
-impl<'a> Explorer<'a> {
-    pub(crate) fn new(stage: &'a Stage<'a>, programs: [&Program; 2], seed: u64) -> Explorer<'a> {
+impl<'a> InputGenerator<'a> {
+    pub(crate) fn new(stage: &'a ReplayHarness<'a>, programs: [&ProofProgram; 2], seed: u64) -> InputGenerator<'a> {
         let (mut constants, mut offsets) = (vec![0, 1, u64::MAX], vec![0, 12, 14, 23]);
         for insn in programs.iter().flat_map(|p| p.insns.iter().flatten()) {
             match *insn {
@@ -72,11 +72,11 @@ impl<'a> Explorer<'a> {
         constants.dedup();
         offsets.sort_unstable();
         offsets.dedup();
-        Explorer { stage, constants, offsets, rng: Rng::new(seed), process: [0; 4] }
+        InputGenerator { stage, constants, offsets, rng: ExplorerRng::new(seed), process: [0; 4] }
     }
 
     /// Tries scenes until one shows a difference.
-    pub(crate) fn search(&mut self, tries: usize, deadline: Instant) -> Option<(Scene, Difference)> {
+    pub(crate) fn search(&mut self, tries: usize, deadline: Instant) -> Option<(ReplayInput, OutcomeDifference)> {
         for _ in 0..tries {
             if Instant::now() >= deadline {
                 return None;
@@ -91,7 +91,7 @@ impl<'a> Explorer<'a> {
     }
 
     /// Runs a scene, then again with entries for keys that were missed.
-    pub(crate) fn fill(&mut self, mut scene: Scene) -> Option<(Scene, Difference)> {
+    pub(crate) fn fill(&mut self, mut scene: ReplayInput) -> Option<(ReplayInput, OutcomeDifference)> {
         for _ in 0..ROUNDS {
             let mut missed = Vec::new();
             if let Some(difference) = self.stage.compare(&scene, &mut missed) {
@@ -113,12 +113,12 @@ impl<'a> Explorer<'a> {
         None
     }
 
-    fn scene(&mut self) -> Scene {
-        let mut scene = Scene {
+    fn scene(&mut self) -> ReplayInput {
+        let mut scene = ReplayInput {
             packet: self.packet(),
             time: self.rng.next() >> [4, 20, 30][self.rng.below(3)],
             seed: self.rng.next(),
-            ..Scene::default()
+            ..ReplayInput::default()
         };
         if self.stage.has_raw_context() {
             self.process = [(); 4].map(|()| match self.rng.below(3) {
@@ -154,7 +154,7 @@ impl<'a> Explorer<'a> {
             }
             for _ in 0..self.rng.below(entries + 1) {
                 let key = (self.rng.below(entries) as u32).to_le_bytes().to_vec();
-                let entry: Entry = (key, self.value(number));
+                let entry: MapKeyValue = (key, self.value(number));
                 scene.entries.push((number, entry));
             }
         }

@@ -6,16 +6,16 @@ use std::collections::BTreeSet;
 use millstream_isa::{Callee, Insn, LegacyMode, Operand, Reg};
 use rustc_hash::FxHashMap;
 
-use crate::Unknown;
-use crate::program::Program;
-use crate::stack::Stack;
+use crate::ProofError;
+use crate::program::ProofProgram;
+use crate::stack::FrameLiveness;
 
 /// Longest tail of a program that is followed for each state by itself, in instructions.
 const LONGEST_TAIL: usize = 16;
 
 /// A place in a function. Places come in the order in which they are visited.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct Place {
+pub(crate) struct ProgramPoint {
     /// Position of its block in reverse postorder.
     pub(crate) order: usize,
     pub(crate) slot: usize,
@@ -25,7 +25,7 @@ pub(crate) struct Place {
 
 /// Control flow in one function.
 #[derive(Debug)]
-pub(crate) struct Flow {
+pub(crate) struct FunctionCfg {
     entry: usize,
     /// Position of each block in reverse postorder, by its first slot.
     pub(crate) order: FxHashMap<usize, usize>,
@@ -34,14 +34,14 @@ pub(crate) struct Flow {
     /// Live registers at each slot, as bits.
     live: FxHashMap<usize, u16>,
     /// Facts about the frame; [`None`] if all of it may be read anywhere.
-    stack: Option<Stack>,
+    stack: Option<FrameLiveness>,
     /// Loops, as the positions of their first and last blocks.
     loops: Vec<(usize, usize)>,
 }
 
-impl Flow {
+impl FunctionCfg {
     /// Analyses the function at `entry`.
-    pub(crate) fn new(p: &Program, entry: usize) -> Result<Flow, Unknown> {
+    pub(crate) fn new(p: &ProofProgram, entry: usize) -> Result<FunctionCfg, ProofError> {
         // All targets of jumps begin a block; so do the slots after a branch.
         let mut edges: FxHashMap<usize, (Vec<usize>, bool)> = FxHashMap::default();
         let mut leaders = BTreeSet::from([entry]);
@@ -59,26 +59,26 @@ impl Flow {
         }
         let order = order(entry, &leaders, &edges);
         let loops = loops(&order, &edges);
-        let (live, stack) = (live(p, &edges)?, Stack::new(p, entry, &edges));
-        let mut flow = Flow { entry, order, tails: BTreeSet::new(), live, stack, loops };
+        let (live, stack) = (live(p, &edges)?, FrameLiveness::new(p, entry, &edges));
+        let mut flow = FunctionCfg { entry, order, tails: BTreeSet::new(), live, stack, loops };
         flow.tails = leaders.into_iter().filter(|l| is_tail(p, *l, &edges)).collect();
         Ok(flow)
     }
 
     /// Its first place.
-    pub(crate) fn start(&self) -> Result<Place, Unknown> {
+    pub(crate) fn start(&self) -> Result<ProgramPoint, ProofError> {
         self.at(self.entry)
     }
 
-    fn at(&self, slot: usize) -> Result<Place, Unknown> {
+    fn at(&self, slot: usize) -> Result<ProgramPoint, ProofError> {
         let order = self.order.get(&slot).copied();
-        let order = order.ok_or_else(|| Unknown::new(format!("no block begins at slot {slot}")))?;
-        Ok(Place { order, slot, entry: self.entry })
+        let order = order.ok_or_else(|| ProofError::new(format!("no block begins at slot {slot}")))?;
+        Ok(ProgramPoint { order, slot, entry: self.entry })
     }
 
     /// Place of a slot: in a block of its own if one begins there, else further in the block of `from`.
-    pub(crate) fn place(&self, slot: usize, from: Place) -> Result<Place, Unknown> {
-        if self.order.contains_key(&slot) { self.at(slot) } else { Ok(Place { slot, ..from }) }
+    pub(crate) fn place(&self, slot: usize, from: ProgramPoint) -> Result<ProgramPoint, ProofError> {
+        if self.order.contains_key(&slot) { self.at(slot) } else { Ok(ProgramPoint { slot, ..from }) }
     }
 
     /// Returns true if the program ends soon after it enters the block at this slot.
@@ -114,15 +114,15 @@ impl Flow {
 }
 
 /// Successors of each slot, and true if it is a jump.
-pub(crate) type Edges = FxHashMap<usize, (Vec<usize>, bool)>;
+pub(crate) type SlotSuccessors = FxHashMap<usize, (Vec<usize>, bool)>;
 
 /// Successors of a slot, and true if it is a jump.
-fn targets(p: &Program, slot: usize) -> Result<(Vec<usize>, bool), Unknown> {
+fn targets(p: &ProofProgram, slot: usize) -> Result<(Vec<usize>, bool), ProofError> {
     let insn = p.insn(slot)?;
     let after = slot + insn.slots();
     let to = |off: i64| {
         usize::try_from(after as i64 + off)
-            .map_err(|_| Unknown::new(format!("a jump out of the program at {slot}")))
+            .map_err(|_| ProofError::new(format!("a jump out of the program at {slot}")))
     };
     Ok(match insn {
         Insn::Exit => (Vec::new(), true),
@@ -133,7 +133,7 @@ fn targets(p: &Program, slot: usize) -> Result<(Vec<usize>, bool), Unknown> {
 }
 
 /// Reverse postorder of the blocks.
-fn order(entry: usize, leaders: &BTreeSet<usize>, edges: &Edges) -> FxHashMap<usize, usize> {
+fn order(entry: usize, leaders: &BTreeSet<usize>, edges: &SlotSuccessors) -> FxHashMap<usize, usize> {
     let leave = |mut slot: usize| loop {
         let (targets, jumps) = &edges[&slot];
         if *jumps || targets.is_empty() {
@@ -164,7 +164,7 @@ fn order(entry: usize, leaders: &BTreeSet<usize>, edges: &Edges) -> FxHashMap<us
 }
 
 /// Backward jumps, as the positions of the target block and of the block that jumps.
-fn loops(order: &FxHashMap<usize, usize>, edges: &Edges) -> Vec<(usize, usize)> {
+fn loops(order: &FxHashMap<usize, usize>, edges: &SlotSuccessors) -> Vec<(usize, usize)> {
     let mut out = Vec::new();
     for (start, from) in order {
         let mut slot = *start;
@@ -183,7 +183,7 @@ fn loops(order: &FxHashMap<usize, usize>, edges: &Edges) -> Vec<(usize, usize)> 
 
 /// Returns true if the function returns within a few instructions of a slot, without a call or a backward
 /// jump.
-fn is_tail(p: &Program, slot: usize, edges: &Edges) -> bool {
+fn is_tail(p: &ProofProgram, slot: usize, edges: &SlotSuccessors) -> bool {
     let (mut seen, mut todo) = (BTreeSet::new(), vec![slot]);
     while let Some(slot) = todo.pop() {
         if !seen.insert(slot) {
@@ -201,7 +201,7 @@ fn is_tail(p: &Program, slot: usize, edges: &Edges) -> bool {
 }
 
 /// Registers live at each slot, as bits.
-fn live(p: &Program, edges: &Edges) -> Result<FxHashMap<usize, u16>, Unknown> {
+fn live(p: &ProofProgram, edges: &SlotSuccessors) -> Result<FxHashMap<usize, u16>, ProofError> {
     let mut slots: Vec<usize> = edges.keys().copied().collect();
     slots.sort_unstable_by(|a, b| b.cmp(a));
     let mut live: FxHashMap<usize, u16> = FxHashMap::default();

@@ -15,26 +15,26 @@ use std::rc::Rc;
 use rustc_hash::FxHashMap;
 
 use crate::explain::shown;
-use crate::range::Ranges;
-use crate::state::{Cell, Frame, State, byte, initial_chain, initial_memory, put, where_put, whole};
-use crate::term::{ADDRESS, Literal, MOST_LITERALS, Node, Sort, T, Terms};
-use crate::unwritten::{Beside, Unwritten};
-use crate::value::{Kind, Region, V, Values};
+use crate::range::ValueRanges;
+use crate::state::{SymbolicByte, SymbolicFrame, SymbolicState, byte, initial_chain, initial_memory, put, where_put, whole};
+use crate::term::{ADDRESS, Literal, MOST_LITERALS, TermNode, Sort, TermId, TermPool};
+use crate::uninitialized::{UninitializedJoin, UninitializedStack};
+use crate::value::{ValueKind, PointerRegion, ValueId, SymbolicValues};
 
 /// Most constants that are kept as a choice between them.
 const MOST_CONSTANTS: usize = 4;
 
 /// A state of each program, under one condition, with the terms that they refer to.
 #[derive(Debug)]
-pub(crate) struct Pair {
-    pub(crate) terms: Terms,
-    pub(crate) values: Values,
-    pub(crate) states: [State; 2],
+pub(crate) struct StatePair {
+    pub(crate) terms: TermPool,
+    pub(crate) values: SymbolicValues,
+    pub(crate) states: [SymbolicState; 2],
 }
 
 /// Result of a join.
-pub(crate) struct Joined {
-    pub(crate) pair: Pair,
+pub(crate) struct JoinResult {
+    pub(crate) pair: StatePair,
     /// True if the second is an instance of the first: nothing was forgotten.
     pub(crate) instance: bool,
     /// Unwritten bytes of the two frames that were seen to correspond.
@@ -42,21 +42,21 @@ pub(crate) struct Joined {
 }
 
 /// A join under way. "Ours" is the first way.
-struct Join<'a> {
-    ours: &'a mut Terms,
-    theirs: &'a mut Terms,
-    our_values: &'a mut Values,
-    their_values: &'a mut Values,
-    new: Terms,
-    values: Values,
-    images: FxHashMap<(T, T), T>,
-    value_images: FxHashMap<(V, V), V>,
-    copies: [FxHashMap<T, T>; 2],
+struct StateJoin<'a> {
+    ours: &'a mut TermPool,
+    theirs: &'a mut TermPool,
+    our_values: &'a mut SymbolicValues,
+    their_values: &'a mut SymbolicValues,
+    new: TermPool,
+    values: SymbolicValues,
+    images: FxHashMap<(TermId, TermId), TermId>,
+    value_images: FxHashMap<(ValueId, ValueId), ValueId>,
+    copies: [FxHashMap<TermId, TermId>; 2],
     /// Literals that always hold on each way.
     literals: [Rc<BTreeSet<Literal>>; 2],
-    way: Option<T>,
+    way: Option<TermId>,
     /// Term on the second way for each variable of the first.
-    bound: FxHashMap<T, T>,
+    bound: FxHashMap<TermId, TermId>,
     instance: bool,
     /// True while no variable may be made: a term that needs one is given up.
     frozen: bool,
@@ -66,13 +66,13 @@ struct Join<'a> {
     keeps: bool,
     name: String,
     count: usize,
-    unwritten: &'a Unwritten,
-    beside: Beside,
+    unwritten: &'a UninitializedStack,
+    beside: UninitializedJoin,
 }
 
 /// Relation between the two ways to a place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Ways {
+pub(crate) enum PathRelation {
     /// The two come from different places.
     Meet,
     /// Like `Meet`, and the way of each constant is recorded.
@@ -83,18 +83,18 @@ pub(crate) enum Ways {
 
 /// Joins two pairs at one place. `number` distinguishes the variables from those of other joins.
 pub(crate) fn join(
-    ours: &mut Pair,
-    theirs: &mut Pair,
-    unwritten: &Unwritten,
+    ours: &mut StatePair,
+    theirs: &mut StatePair,
+    unwritten: &UninitializedStack,
     number: usize,
     limit: usize,
-    ways: Ways,
-) -> Joined {
+    ways: PathRelation,
+) -> JoinResult {
     let forms = ours.terms.forms();
     let literals = [&*ours, &*theirs].map(|p| Rc::new(p.terms.implied(p.states[0].path)));
-    let mut join = Join {
-        new: Terms::of(limit, forms),
-        values: Values::default(),
+    let mut join = StateJoin {
+        new: TermPool::of(limit, forms),
+        values: SymbolicValues::default(),
         ours: &mut ours.terms,
         theirs: &mut theirs.terms,
         our_values: &mut ours.values,
@@ -107,12 +107,12 @@ pub(crate) fn join(
         way: None,
         instance: true,
         frozen: false,
-        widen: ways == Ways::Again,
-        keeps: ways == Ways::Kept,
+        widen: ways == PathRelation::Again,
+        keeps: ways == PathRelation::Kept,
         name: format!("join {number}"),
         count: 0,
         unwritten,
-        beside: Beside::default(),
+        beside: UninitializedJoin::default(),
     };
     let [a, b] = [0, 1].map(|side| join.state(side, &ours.states[side], &theirs.states[side]));
     let facts = join.facts(&ours.states[0].facts, &theirs.states[0].facts);
@@ -122,14 +122,14 @@ pub(crate) fn join(
         path = join.new.and(&[path, *fact]);
     }
     let instance = join.instance;
-    let states = [a, b].map(|s| State { path, facts: facts.clone(), ranges: ranges.clone(), ..s });
+    let states = [a, b].map(|s| SymbolicState { path, facts: facts.clone(), ranges: ranges.clone(), ..s });
     let met = join.beside.pairs();
-    Joined { pair: Pair { terms: join.new, values: join.values, states }, instance, met }
+    JoinResult { pair: StatePair { terms: join.new, values: join.values, states }, instance, met }
 }
 
-impl Join<'_> {
+impl StateJoin<'_> {
     /// Joins the states of one side, except for their conditions.
-    fn state(&mut self, side: usize, a: &State, b: &State) -> State {
+    fn state(&mut self, side: usize, a: &SymbolicState, b: &SymbolicState) -> SymbolicState {
         if let (Some(x), Some(y)) = (a.frames.first(), b.frames.first()) {
             self.note_unwritten(side, x, y);
         }
@@ -147,10 +147,10 @@ impl Join<'_> {
         let length = self.any(a.length, b.length);
         let metadata = self.any(a.metadata, b.metadata);
         let path = self.new.truth(true);
-        State {
+        SymbolicState {
             path,
             facts: BTreeSet::new(),
-            ranges: Ranges::default(),
+            ranges: ValueRanges::default(),
             regs,
             frames,
             saved,
@@ -163,10 +163,10 @@ impl Join<'_> {
 
     fn by_key<K: Ord + Copy>(
         &mut self,
-        a: &BTreeMap<K, T>,
-        b: &BTreeMap<K, T>,
-        initial: fn(&mut Terms, K) -> T,
-    ) -> BTreeMap<K, T> {
+        a: &BTreeMap<K, TermId>,
+        b: &BTreeMap<K, TermId>,
+        initial: fn(&mut TermPool, K) -> TermId,
+    ) -> BTreeMap<K, TermId> {
         let keys: BTreeSet<K> = a.keys().chain(b.keys()).copied().collect();
         let mut out = BTreeMap::new();
         for key in keys {
@@ -178,7 +178,7 @@ impl Join<'_> {
     }
 
     /// Notes the unwritten bytes of a side's frame on one way, and the cells there on the other.
-    fn note_unwritten(&mut self, side: usize, a: &Frame, b: &Frame) {
+    fn note_unwritten(&mut self, side: usize, a: &SymbolicFrame, b: &SymbolicFrame) {
         for (at, x) in a {
             let Some(y) = b.get(at) else { continue };
             let x = byte(self.ours, self.our_values, *x);
@@ -196,10 +196,10 @@ impl Join<'_> {
     }
 
     /// Joins the bytes that were put on either way.
-    fn frame(&mut self, a: &Frame, b: &Frame) -> Frame {
-        let mut out = Frame::new();
-        let starts = |f: &Frame| -> Vec<i64> {
-            f.iter().filter(|(_, c)| matches!(c, Cell::Part(_, 0))).map(|(at, _)| *at).collect()
+    fn frame(&mut self, a: &SymbolicFrame, b: &SymbolicFrame) -> SymbolicFrame {
+        let mut out = SymbolicFrame::new();
+        let starts = |f: &SymbolicFrame| -> Vec<i64> {
+            f.iter().filter(|(_, c)| matches!(c, SymbolicByte::Part(_, 0))).map(|(at, _)| *at).collect()
         };
         for at in starts(a).into_iter().chain(starts(b)) {
             if !out.contains_key(&at)
@@ -207,7 +207,7 @@ impl Join<'_> {
                 && let Some(w) = whole(self.theirs, self.their_values, b, at)
             {
                 let v = self.value(v, w);
-                out.extend((0..8u8).map(|i| (at + i64::from(i), Cell::Part(v, i))));
+                out.extend((0..8u8).map(|i| (at + i64::from(i), SymbolicByte::Part(v, i))));
             }
         }
         let mut at = a.keys().next().copied().unwrap_or(0);
@@ -226,8 +226,8 @@ impl Join<'_> {
             let (x, y) = (self.stacked(0, a, start, size), self.stacked(1, b, start, size));
             if let (Some(x), Some(y)) = (x, y) {
                 let t = self.any(x, y);
-                let byte = |i: i64| Cell::Byte(self.new.extract(t, i as u32 * 8 + 7, i as u32 * 8));
-                let cells: Vec<Cell> = (0..size).map(byte).collect();
+                let byte = |i: i64| SymbolicByte::Byte(self.new.extract(t, i as u32 * 8 + 7, i as u32 * 8));
+                let cells: Vec<SymbolicByte> = (0..size).map(byte).collect();
                 out.extend((start..).zip(cells));
             }
         }
@@ -236,7 +236,7 @@ impl Join<'_> {
     }
 
     /// Joins bytes that were put on a way only under some condition.
-    fn halves(&mut self, a: &Frame, b: &Frame, out: &mut Frame) {
+    fn halves(&mut self, a: &SymbolicFrame, b: &SymbolicFrame, out: &mut SymbolicFrame) {
         let places: BTreeSet<i64> = a.keys().chain(b.keys()).copied().collect();
         for at in places.into_iter().filter(|at| !out.contains_key(at)).collect::<Vec<i64>>() {
             let (d, x) = put(self.ours, self.our_values, a.get(&at).copied());
@@ -257,35 +257,35 @@ impl Join<'_> {
     }
 
     /// Bytes of the stack on one of the ways as one vector.
-    fn stacked(&mut self, which: usize, frame: &Frame, at: i64, size: i64) -> Option<T> {
+    fn stacked(&mut self, which: usize, frame: &SymbolicFrame, at: i64, size: i64) -> Option<TermId> {
         let (terms, values) = match which {
             0 => (&mut *self.ours, &mut *self.our_values),
             _ => (&mut *self.theirs, &mut *self.their_values),
         };
-        let bytes: Option<Vec<T>> =
+        let bytes: Option<Vec<TermId>> =
             (at..at + size).rev().map(|i| byte(terms, values, *frame.get(&i)?)).collect();
         Some(terms.concat(&bytes?))
     }
 
-    fn value(&mut self, a: V, b: V) -> V {
+    fn value(&mut self, a: ValueId, b: ValueId) -> ValueId {
         if let Some(v) = self.value_images.get(&(a, b)) {
             return *v;
         }
         let out = match (self.our_values.kind(a), self.their_values.kind(b)) {
-            (Kind::Undefined, _) => self.values.undefined(),
-            (_, Kind::Undefined) => {
+            (ValueKind::Undefined, _) => self.values.undefined(),
+            (_, ValueKind::Undefined) => {
                 self.instance = false;
                 self.values.undefined()
             }
-            (Kind::Number(x), Kind::Number(y)) => {
+            (ValueKind::Number(x), ValueKind::Number(y)) => {
                 let t = self.any(x, y);
                 self.values.number(t)
             }
-            (Kind::Pointer(r, x), Kind::Pointer(s, y)) if self.same_region(r, s) => {
+            (ValueKind::Pointer(r, x), ValueKind::Pointer(s, y)) if self.same_region(r, s) => {
                 let region = match (r, s) {
-                    (Region::In(space, o), Region::In(_, p)) => Region::In(space, self.any(o, p)),
-                    (Region::InnerMap(map, o), Region::InnerMap(_, p)) => {
-                        Region::InnerMap(map, self.any(o, p))
+                    (PointerRegion::In(space, o), PointerRegion::In(_, p)) => PointerRegion::In(space, self.any(o, p)),
+                    (PointerRegion::InnerMap(map, o), PointerRegion::InnerMap(_, p)) => {
+                        PointerRegion::InnerMap(map, self.any(o, p))
                     }
                     _ => r,
                 };
@@ -299,9 +299,9 @@ impl Join<'_> {
     }
 
     /// Joins values of which at least one is a choice, or that are of different kinds.
-    fn choices(&mut self, a: V, b: V) -> V {
+    fn choices(&mut self, a: ValueId, b: ValueId) -> ValueId {
         match (self.our_values.kind(a), self.their_values.kind(b)) {
-            (Kind::Choice(c, x, y), Kind::Choice(mut d, mut z, mut w)) => {
+            (ValueKind::Choice(c, x, y), ValueKind::Choice(mut d, mut z, mut w)) => {
                 if !self.fits(x, z) && self.fits(x, w) {
                     (d, z, w) = (self.theirs.not(d), w, z);
                 }
@@ -309,7 +309,7 @@ impl Join<'_> {
                 self.values.choice(&mut self.new, c, x, y)
             }
             // One of the alternatives, always.
-            (Kind::Choice(c, x, y), _) if self.fits(x, b) || self.fits(y, b) => {
+            (ValueKind::Choice(c, x, y), _) if self.fits(x, b) || self.fits(y, b) => {
                 let first = self.fits(x, b);
                 let always = self.theirs.truth(first);
                 let c = self.any(c, always);
@@ -319,7 +319,7 @@ impl Join<'_> {
                 };
                 self.values.choice(&mut self.new, c, x, y)
             }
-            (_, Kind::Choice(d, z, w)) if self.fits(a, z) || self.fits(a, w) => {
+            (_, ValueKind::Choice(d, z, w)) if self.fits(a, z) || self.fits(a, w) => {
                 self.instance = false;
                 let first = self.fits(a, z);
                 let always = self.ours.truth(first);
@@ -341,19 +341,19 @@ impl Join<'_> {
 
     /// Returns true if a value of the second way has the kind of one of the first, or of one of its
     /// alternatives.
-    fn fits(&self, a: V, b: V) -> bool {
+    fn fits(&self, a: ValueId, b: ValueId) -> bool {
         match (self.our_values.kind(a), self.their_values.kind(b)) {
-            (Kind::Choice(_, x, y), _) => self.fits(x, b) || self.fits(y, b),
-            (_, Kind::Choice(_, z, w)) => self.fits(a, z) || self.fits(a, w),
-            (Kind::Number(_), Kind::Number(_)) => true,
-            (Kind::Pointer(r, _), Kind::Pointer(s, _)) => self.same_region(r, s),
+            (ValueKind::Choice(_, x, y), _) => self.fits(x, b) || self.fits(y, b),
+            (_, ValueKind::Choice(_, z, w)) => self.fits(a, z) || self.fits(a, w),
+            (ValueKind::Number(_), ValueKind::Number(_)) => true,
+            (ValueKind::Pointer(r, _), ValueKind::Pointer(s, _)) => self.same_region(r, s),
             _ => false,
         }
     }
 
     /// A condition that holds on the first way and not on the second: an atom if there is one, else a
     /// variable.
-    fn way(&mut self) -> T {
+    fn way(&mut self) -> TermId {
         if let Some(way) = self.way {
             return way;
         }
@@ -374,40 +374,40 @@ impl Join<'_> {
     }
 
     /// Returns true if two regions differ at most in the object of a space.
-    fn same_region(&self, a: Region, b: Region) -> bool {
+    fn same_region(&self, a: PointerRegion, b: PointerRegion) -> bool {
         match (a, b) {
-            (Region::In(s, _), Region::In(t, _)) => s == t,
-            (Region::InnerMap(m, _), Region::InnerMap(n, _)) => m == n,
+            (PointerRegion::In(s, _), PointerRegion::In(t, _)) => s == t,
+            (PointerRegion::InnerMap(m, _), PointerRegion::InnerMap(n, _)) => m == n,
             _ => a == b,
         }
     }
 
     /// A value of one of the two ways, unchanged: on the other way it does not matter.
-    fn copy_value(&mut self, which: usize, v: V) -> V {
+    fn copy_value(&mut self, which: usize, v: ValueId) -> ValueId {
         let kind = [&*self.our_values, &*self.their_values][which].kind(v);
         match kind {
-            Kind::Undefined => self.values.undefined(),
-            Kind::Number(t) => {
+            ValueKind::Undefined => self.values.undefined(),
+            ValueKind::Number(t) => {
                 let t = self.copy(which, t);
                 self.values.number(t)
             }
-            Kind::Pointer(region, offset) => {
+            ValueKind::Pointer(region, offset) => {
                 let region = match region {
-                    Region::In(space, o) => Region::In(space, self.copy(which, o)),
-                    Region::InnerMap(map, o) => Region::InnerMap(map, self.copy(which, o)),
+                    PointerRegion::In(space, o) => PointerRegion::In(space, self.copy(which, o)),
+                    PointerRegion::InnerMap(map, o) => PointerRegion::InnerMap(map, self.copy(which, o)),
                     other => other,
                 };
                 let offset = self.copy(which, offset);
                 self.values.pointer(region, offset)
             }
-            Kind::Choice(c, a, b) => {
+            ValueKind::Choice(c, a, b) => {
                 let (c, a, b) = (self.copy(which, c), self.copy_value(which, a), self.copy_value(which, b));
                 self.values.choice(&mut self.new, c, a, b)
             }
         }
     }
 
-    fn copy(&mut self, which: usize, t: T) -> T {
+    fn copy(&mut self, which: usize, t: TermId) -> TermId {
         if let Some(image) = self.copies[which].get(&t) {
             return *image;
         }
@@ -422,7 +422,7 @@ impl Join<'_> {
     }
 
     /// Literals that always hold on both ways, as far as they need no new variable.
-    fn condition(&mut self) -> T {
+    fn condition(&mut self) -> TermId {
         let [ours, theirs] = self.literals.clone();
         let mut all = self.new.truth(true);
         // There may be more than are listed.
@@ -443,9 +443,9 @@ impl Join<'_> {
     }
 
     /// Facts of both ways, as far as they need no new variable.
-    fn facts(&mut self, ours: &BTreeSet<T>, theirs: &BTreeSet<T>) -> BTreeSet<T> {
+    fn facts(&mut self, ours: &BTreeSet<TermId>, theirs: &BTreeSet<TermId>) -> BTreeSet<TermId> {
         self.frozen = true;
-        let images: Vec<Option<T>> =
+        let images: Vec<Option<TermId>> =
             ours.iter().map(|x| theirs.iter().find_map(|y| self.term(*x, *y))).collect();
         self.frozen = false;
         self.instance &= images.iter().all(Option::is_some);
@@ -453,7 +453,7 @@ impl Join<'_> {
     }
 
     /// Ranges of numbers of both ways, as far as that needs no new variable.
-    fn ranges(&mut self, ours: &Ranges, theirs: &Ranges) -> Ranges {
+    fn ranges(&mut self, ours: &ValueRanges, theirs: &ValueRanges) -> ValueRanges {
         self.frozen = true;
         let (ranges, all) = ours.generalized(theirs, self.widen, |x, y| self.term(x, y));
         self.frozen = false;
@@ -461,12 +461,12 @@ impl Join<'_> {
         ranges
     }
 
-    fn any(&mut self, a: T, b: T) -> T {
+    fn any(&mut self, a: TermId, b: TermId) -> TermId {
         self.term(a, b).expect("only what is frozen is given up")
     }
 
     /// Generalisation of two terms; [`None`] if that needs a variable and none may be made.
-    fn term(&mut self, a: T, b: T) -> Option<T> {
+    fn term(&mut self, a: TermId, b: TermId) -> Option<TermId> {
         if let Some(t) = self.images.get(&(a, b)) {
             return Some(*t);
         }
@@ -479,39 +479,39 @@ impl Join<'_> {
     }
 
     /// Returns true if two terms are the same operation on parts of the same sorts.
-    fn alike(&self, a: T, b: T) -> bool {
+    fn alike(&self, a: TermId, b: TermId) -> bool {
         if self.ours.sort(a) != self.theirs.sort(b) {
             return false;
         }
         let same = match (self.ours.node(a), self.theirs.node(b)) {
-            (Node::Truth(x), Node::Truth(y)) => x == y,
-            (Node::Const(x), Node::Const(y)) => x == y,
-            (Node::App(f, x), Node::App(g, y)) => {
+            (TermNode::Truth(x), TermNode::Truth(y)) => x == y,
+            (TermNode::Const(x), TermNode::Const(y)) => x == y,
+            (TermNode::App(f, x), TermNode::App(g, y)) => {
                 x.len() == y.len() && self.ours.name(*f) == self.theirs.name(*g)
             }
-            (Node::Prim(x, ..), Node::Prim(y, ..)) => x == y,
-            (Node::Sum(x, k), Node::Sum(y, l)) => {
+            (TermNode::Prim(x, ..), TermNode::Prim(y, ..)) => x == y,
+            (TermNode::Sum(x, k), TermNode::Sum(y, l)) => {
                 k == l && x.len() == y.len() && x.iter().zip(y.iter()).all(|((_, c), (_, d))| c == d)
             }
-            (Node::Concat(x), Node::Concat(y)) => x.len() == y.len(),
-            (Node::Extract(_, h, l), Node::Extract(_, i, m)) => (h, l) == (i, m),
-            (Node::SignExtend(_), Node::SignExtend(_)) => true,
-            (Node::Compare(p, ..), Node::Compare(q, ..)) => p == q,
-            (Node::Ite(..), Node::Ite(..))
-            | (Node::Select(..), Node::Select(..))
-            | (Node::Store(..), Node::Store(..)) => true,
+            (TermNode::Concat(x), TermNode::Concat(y)) => x.len() == y.len(),
+            (TermNode::Extract(_, h, l), TermNode::Extract(_, i, m)) => (h, l) == (i, m),
+            (TermNode::SignExtend(_), TermNode::SignExtend(_)) => true,
+            (TermNode::Compare(p, ..), TermNode::Compare(q, ..)) => p == q,
+            (TermNode::Ite(..), TermNode::Ite(..))
+            | (TermNode::Select(..), TermNode::Select(..))
+            | (TermNode::Store(..), TermNode::Store(..)) => true,
             _ => false,
         };
-        let sorts = |terms: &Terms, t: T| -> Vec<Sort> {
+        let sorts = |terms: &TermPool, t: TermId| -> Vec<Sort> {
             terms.parts_of(t).into_iter().map(|p| terms.sort(p)).collect()
         };
         same && sorts(self.ours, a) == sorts(self.theirs, b)
     }
 
     /// The same operation on the generalisations of the parts.
-    fn structure(&mut self, a: T, b: T) -> Option<T> {
+    fn structure(&mut self, a: TermId, b: TermId) -> Option<TermId> {
         let (ours, theirs) = (self.ours.parts_of(a), self.theirs.parts_of(b));
-        if ours.is_empty() && matches!(self.ours.node(a), Node::App(..)) {
+        if ours.is_empty() && matches!(self.ours.node(a), TermNode::App(..)) {
             self.bind(a, b)?;
         }
         let mut images = FxHashMap::default();
@@ -528,7 +528,7 @@ impl Join<'_> {
 
     /// Binds a variable of the first way to a term of the second. The second is an instance only if each
     /// variable is bound to one term. [`None`] if it is bound to another and the join is frozen.
-    fn bind(&mut self, a: T, b: T) -> Option<()> {
+    fn bind(&mut self, a: TermId, b: TermId) -> Option<()> {
         if *self.bound.entry(a).or_insert(b) != b {
             if self.frozen {
                 return None;
@@ -539,7 +539,7 @@ impl Join<'_> {
     }
 
     /// A variable for two terms, of as many bits as either may have set.
-    fn variable(&mut self, a: T, b: T) -> Option<T> {
+    fn variable(&mut self, a: TermId, b: TermId) -> Option<TermId> {
         let sort = self.ours.sort(a);
         if let Sort::Bits(bits) = sort
             && !self.frozen
@@ -554,14 +554,14 @@ impl Join<'_> {
             }
         }
         if let Some(pieces) = self.pieces(a, b) {
-            let parts: Option<Vec<T>> = pieces.into_iter().map(|(x, y)| self.term(x, y)).collect();
+            let parts: Option<Vec<TermId>> = pieces.into_iter().map(|(x, y)| self.term(x, y)).collect();
             return Some(self.new.concat(&parts?));
         }
         if self.frozen {
             return None;
         }
         match self.ours.node(a) {
-            Node::App(_, args) if args.is_empty() => self.bind(a, b)?,
+            TermNode::App(_, args) if args.is_empty() => self.bind(a, b)?,
             _ => self.instance = false,
         }
         if let Some(chosen) = self.chosen(a, b) {
@@ -579,8 +579,8 @@ impl Join<'_> {
 
     /// A choice between a few constants. Its condition tells the ways apart, along with other values that
     /// differ.
-    fn chosen(&mut self, a: T, b: T) -> Option<T> {
-        let few = |terms: &Terms, t| constants(terms, t, MOST_CONSTANTS);
+    fn chosen(&mut self, a: TermId, b: TermId) -> Option<TermId> {
+        let few = |terms: &TermPool, t| constants(terms, t, MOST_CONSTANTS);
         if !self.keeps || few(self.ours, a)? + few(self.theirs, b)? > MOST_CONSTANTS {
             return None;
         }
@@ -589,7 +589,7 @@ impl Join<'_> {
     }
 
     /// Splits two vectors into pieces, the most significant first, at the seams that both have.
-    fn pieces(&mut self, a: T, b: T) -> Option<Vec<(T, T)>> {
+    fn pieces(&mut self, a: TermId, b: TermId) -> Option<Vec<(TermId, TermId)>> {
         let (x, y) = (seams(self.ours, a)?, seams(self.theirs, b)?);
         let bits = self.ours.bits(a);
         let mut cuts: Vec<u32> = (1..bits).filter(|n| (x & y) >> n & 1 != 0).collect();
@@ -608,7 +608,7 @@ impl Join<'_> {
     }
 
     /// Numbers of bits that are zero in both terms at the top and at the bottom.
-    fn bounds(&mut self, a: T, b: T, bits: u32) -> (u32, u32) {
+    fn bounds(&mut self, a: TermId, b: TermId, bits: u32) -> (u32, u32) {
         let (x, y) = (self.ours.possible(a), self.theirs.possible(b));
         let possible = x | y;
         if possible == 0 {
@@ -625,10 +625,10 @@ impl Join<'_> {
 }
 
 /// Number of constants that a term chooses between; [`None`] if there are more than `most`, or other terms.
-fn constants(terms: &Terms, t: T, most: usize) -> Option<usize> {
+fn constants(terms: &TermPool, t: TermId, most: usize) -> Option<usize> {
     match *terms.node(t) {
-        Node::Const(_) | Node::Truth(_) if most > 0 => Some(1),
-        Node::Ite(_, a, b) => {
+        TermNode::Const(_) | TermNode::Truth(_) if most > 0 => Some(1),
+        TermNode::Ite(_, a, b) => {
             let first = constants(terms, a, most)?;
             Some(first + constants(terms, b, most - first)?)
         }
@@ -637,20 +637,20 @@ fn constants(terms: &Terms, t: T, most: usize) -> Option<usize> {
 }
 
 /// Returns true if a byte was put there unconditionally.
-fn is_there(frame: &Frame, at: i64) -> bool {
-    frame.get(&at).is_some_and(Cell::is_whole)
+fn is_there(frame: &SymbolicFrame, at: i64) -> bool {
+    frame.get(&at).is_some_and(SymbolicByte::is_whole)
 }
 
 /// Bits at which a vector may be split without splitting a part; a constant between any two bytes.
-fn seams(terms: &Terms, t: T) -> Option<u64> {
+fn seams(terms: &TermPool, t: TermId) -> Option<u64> {
     match terms.node(t) {
-        Node::Const(_) => Some(0x0101_0101_0101_0101),
-        Node::Concat(parts) => {
+        TermNode::Const(_) => Some(0x0101_0101_0101_0101),
+        TermNode::Concat(parts) => {
             let mut at = 0;
             let mut out = 0u64;
             for p in parts.iter().rev() {
                 out |= 1 << at;
-                if matches!(terms.node(*p), Node::Const(_)) {
+                if matches!(terms.node(*p), TermNode::Const(_)) {
                     let inner = (at..at + terms.bits(*p)).filter(|n| n % 8 == 0);
                     out |= inner.fold(0, |all, n| all | 1u64 << n);
                 }

@@ -33,8 +33,8 @@ mod join;
 mod library;
 mod lockstep;
 mod model;
-mod moment;
-mod place;
+mod frontier;
+mod localization;
 mod program;
 mod query;
 mod range;
@@ -45,40 +45,40 @@ mod stack;
 mod state;
 mod sweep;
 mod term;
-mod unwritten;
+mod uninitialized;
 mod value;
 pub mod window;
-mod without;
+mod ablation;
 
 use std::time::Duration;
 
 pub use cache::{
-    Cache, CacheStats, Entry as CacheEntry, Found, Key as CacheKey, RedisError, Said, Shared, Standing,
+    ProofCache, CacheStats, CachedAnswer as CacheEntry, CacheHit, QueryDigest as CacheKey, RedisError, CachedVerdict, RedisValue, TrustLevel,
     StoreKey, StoreKeyError,
 };
-pub use check::{Proof, Verdict, differ, hold, prove};
-pub use counterexample::{Counterexample, Origin};
-pub use evaluate::{Evaluated, Evaluator};
-pub use place::{Line, Place};
-pub use query::{Decision, Query, Truth, Word};
-pub use replay::Entry;
-pub use solver::{Answers, Part, Solver, SolverError};
-pub use without::Acceleration;
+pub use check::{ProofResult, ProofVerdict, differ, compare_instructions, prove};
+pub use counterexample::{Counterexample, CounterexampleSource};
+pub use evaluate::{EvaluationResult, SymbolicProgram};
+pub use localization::{SourceLineText, InsnLocation};
+pub use query::{QueryResult, SmtQuery, BoolTerm, BitVecTerm};
+pub use replay::MapKeyValue;
+pub use solver::{SolverUsage, BackendStats, Solver, SolverError};
+pub use ablation::ProofAblation;
 
 /// Reason why a proof could not be made.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Unknown(String);
+pub struct ProofError(String);
 
-impl Unknown {
-    pub(crate) fn new(why: impl Into<String>) -> Unknown {
-        Unknown(why.into())
+impl ProofError {
+    pub(crate) fn new(why: impl Into<String>) -> ProofError {
+        ProofError(why.into())
     }
 }
 
 /// Limits of a proof of a pair of programs.
 #[derive(Clone, Debug)]
-pub struct Limits {
+pub struct ProofLimits {
     /// Time of a proof, without the search for a counterexample.
     pub time: Duration,
     /// Memory of the solver, in MiB.
@@ -90,12 +90,12 @@ pub struct Limits {
     /// Made-up packets that two programs are run on if no proof is found.
     pub tries: usize,
     /// Accelerations that are switched off, to measure their worth.
-    pub without: Vec<Acceleration>,
+    pub without: Vec<ProofAblation>,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
+impl Default for ProofLimits {
+    fn default() -> ProofLimits {
+        ProofLimits {
             time: Duration::from_secs(20),
             memory: 2048,
             instructions: 200_000,

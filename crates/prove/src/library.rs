@@ -6,15 +6,15 @@
 
 use millstream_isa::Reg;
 
-use crate::Unknown;
+use crate::ProofError;
 use crate::args::MOST_BYTES;
-use crate::exec::Exec;
-use crate::state::State;
+use crate::exec::SymbolicExecutor;
+use crate::state::SymbolicState;
 
-impl Exec<'_, '_> {
+impl SymbolicExecutor<'_, '_> {
     /// Runs `memset`, `memcpy` or `memmove`; `false` if the function is none of them, or if the number of
     /// bytes is large or not known.
-    pub(crate) fn c_function(&mut self, state: &mut State, name: &str) -> Result<bool, Unknown> {
+    pub(crate) fn c_function(&mut self, state: &mut SymbolicState, name: &str) -> Result<bool, ProofError> {
         if !matches!(name, "memset" | "memcpy" | "memmove") {
             return Ok(false);
         }
@@ -23,7 +23,7 @@ impl Exec<'_, '_> {
         let Some(count) = count.filter(|count| *count <= MOST_BYTES) else { return Ok(false) };
         let bytes = if name == "memset" {
             let byte = self.w.values.numeric(&mut self.w.terms, from);
-            let byte = byte.ok_or_else(|| Unknown::new("memset puts what is not defined"))?;
+            let byte = byte.ok_or_else(|| ProofError::new("memset puts what is not defined"))?;
             vec![self.w.terms.extract(byte, 7, 0); count as usize]
         } else if count == 0 {
             Vec::new()

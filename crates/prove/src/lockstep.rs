@@ -17,14 +17,14 @@ use std::time::Instant;
 use rustc_hash::FxHashMap;
 
 use crate::cut::Cut;
-use crate::exec::{Exec, Key, Side, TERMS, Waiting, World};
-use crate::join::{Pair, Ways, join};
-use crate::moment::Moment;
-use crate::program::Program;
-use crate::state::{Cell, State};
-use crate::term::{T, Terms};
-use crate::value::{Kind, V};
-use crate::{Limits, Unknown};
+use crate::exec::{SymbolicExecutor, StateLocation, ComparedProgram, TERMS, PendingStates, ProofContext};
+use crate::join::{StatePair, PathRelation, join};
+use crate::frontier::ExecutionFrontier;
+use crate::program::ProofProgram;
+use crate::state::{SymbolicByte, SymbolicState};
+use crate::term::{TermId, TermPool};
+use crate::value::{ValueKind, ValueId};
+use crate::{ProofLimits, ProofError};
 
 /// Most moments of a run that are compared with those of the other.
 const MOST_MOMENTS: usize = 160;
@@ -38,28 +38,28 @@ const MOST_COUNTED: usize = 64;
 
 /// Location of a program: a place, or its end, which comes last.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-enum At {
-    Place(Key),
+enum RunLocation {
+    Place(StateLocation),
     End,
 }
 
 /// Location of both programs.
-type Point = [At; 2];
+type LocationPair = [RunLocation; 2];
 
-impl Moment {
+impl ExecutionFrontier {
     /// The conditions under which its states are reached.
-    fn conditions(&self) -> BTreeSet<T> {
+    fn conditions(&self) -> BTreeSet<TermId> {
         self.states().map(|s| s.path).collect()
     }
 
     /// All its states, with their locations.
-    fn places(self) -> Vec<(At, State)> {
-        let waiting = self.waiting.into_iter().map(|(key, state)| (At::Place(key), state));
-        waiting.chain(self.ended.map(|state| (At::End, state))).collect()
+    fn places(self) -> Vec<(RunLocation, SymbolicState)> {
+        let waiting = self.waiting.into_iter().map(|(key, state)| (RunLocation::Place(key), state));
+        waiting.chain(self.ended.map(|state| (RunLocation::End, state))).collect()
     }
 
     /// The only place where anything waits, if nothing has ended.
-    fn only(&self) -> Option<&Key> {
+    fn only(&self) -> Option<&StateLocation> {
         let one = self.ended.is_none() && self.waiting.len() == 1;
         one.then(|| self.waiting.keys().next()).flatten()
     }
@@ -67,7 +67,7 @@ impl Moment {
 
 /// Amount of information kept on each way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Keep {
+pub(crate) enum JoinPrecision {
     /// Terms that both programs share: mostly enough, and the least work.
     Alike,
     /// Also a few constants, as a choice between them, and the rounds of loops that count, one by one: those
@@ -77,16 +77,16 @@ pub(crate) enum Keep {
 
 /// Runs both programs; calls `settle` with the two states in which both have ended, and the number of points
 /// before.
-pub(crate) fn run<E: From<Unknown>>(
-    world: &mut World,
-    programs: &[Program; 2],
-    limits: &Limits,
-    keep: Keep,
+pub(crate) fn run<E: From<ProofError>>(
+    world: &mut ProofContext,
+    programs: &[ProofProgram; 2],
+    limits: &ProofLimits,
+    keep: JoinPrecision,
     deadline: Instant,
-    mut settle: impl FnMut(&mut World, [&State; 2], usize) -> Result<(), E>,
+    mut settle: impl FnMut(&mut ProofContext, [&SymbolicState; 2], usize) -> Result<(), E>,
 ) -> Result<(), E> {
-    let sides = [Side::new(&programs[0], 'A'), Side::new(&programs[1], 'B')];
-    let mut walk = Walk {
+    let sides = [ComparedProgram::new(&programs[0], 'A'), ComparedProgram::new(&programs[1], 'B')];
+    let mut walk = LockstepWalk {
         world,
         sides,
         limits,
@@ -101,7 +101,7 @@ pub(crate) fn run<E: From<Unknown>>(
     let mut points = 0;
     while let Some((point, pair)) = walk.next()? {
         for (to, states) in walk.step(&point, pair)? {
-            if to == [At::End, At::End] {
+            if to == [RunLocation::End, RunLocation::End] {
                 settle(walk.world, [&states[0], &states[1]], points)?;
             } else {
                 walk.arrive(to, states)?;
@@ -113,43 +113,43 @@ pub(crate) fn run<E: From<Unknown>>(
     Ok(())
 }
 
-struct Walk<'a> {
-    world: &'a mut World,
-    sides: [Side<'a>; 2],
-    limits: &'a Limits,
-    keep: Keep,
+struct LockstepWalk<'a> {
+    world: &'a mut ProofContext,
+    sides: [ComparedProgram<'a>; 2],
+    limits: &'a ProofLimits,
+    keep: JoinPrecision,
     deadline: Instant,
     /// Points from which both still have to be run.
-    waiting: BTreeMap<Point, Pair>,
+    waiting: BTreeMap<LocationPair, StatePair>,
     /// Pairs from which both were run, at points that may be reached again.
-    seen: FxHashMap<Point, Pair>,
-    rounds: FxHashMap<Point, usize>,
+    seen: FxHashMap<LocationPair, StatePair>,
+    rounds: FxHashMap<LocationPair, usize>,
     /// Cuts and joins so far, to name their variables.
     count: usize,
 }
 
-impl<'a> Walk<'a> {
-    fn exec(&mut self, side: usize) -> Exec<'_, 'a> {
-        Exec::new(self.world, &mut self.sides[side], self.limits, self.deadline)
+impl<'a> LockstepWalk<'a> {
+    fn exec(&mut self, side: usize) -> SymbolicExecutor<'_, 'a> {
+        SymbolicExecutor::new(self.world, &mut self.sides[side], self.limits, self.deadline)
     }
 
-    fn begin(&mut self) -> Result<(), Unknown> {
+    fn begin(&mut self) -> Result<(), ProofError> {
         let mut first = Vec::new();
         for side in [0, 1] {
             first.extend(self.exec(side).begin()?.pop_first());
         }
-        let [(one, a), (two, b)] = <[(Key, State); 2]>::try_from(first)
-            .map_err(|_| Unknown::new("a program that does not begin"))?;
+        let [(one, a), (two, b)] = <[(StateLocation, SymbolicState); 2]>::try_from(first)
+            .map_err(|_| ProofError::new("a program that does not begin"))?;
         let (terms, values) = (std::mem::take(&mut self.world.terms), std::mem::take(&mut self.world.values));
-        let pair = Pair { terms, values, states: [a, b] };
-        self.waiting.insert([At::Place(one), At::Place(two)], pair);
+        let pair = StatePair { terms, values, states: [a, b] };
+        self.waiting.insert([RunLocation::Place(one), RunLocation::Place(two)], pair);
         Ok(())
     }
 
     /// Next point to run from: the first, but the head of a loop only after all points in the loop, so that
     /// it is reached once per round.
-    fn next(&mut self) -> Result<Option<(Point, Pair)>, Unknown> {
-        let points: Vec<Point> = self.waiting.keys().cloned().collect();
+    fn next(&mut self) -> Result<Option<(LocationPair, StatePair)>, ProofError> {
+        let points: Vec<LocationPair> = self.waiting.keys().cloned().collect();
         let mut next = points.first();
         for point in &points {
             if !self.has_more_inside(point, &points)? {
@@ -162,27 +162,27 @@ impl<'a> Walk<'a> {
 
     /// Returns true if a point is the head of a loop in the first program, and some of the points lie further
     /// in that loop.
-    fn has_more_inside(&mut self, point: &Point, points: &[Point]) -> Result<bool, Unknown> {
-        let At::Place(key) = &point[0] else { return Ok(false) };
+    fn has_more_inside(&mut self, point: &LocationPair, points: &[LocationPair]) -> Result<bool, ProofError> {
+        let RunLocation::Place(key) = &point[0] else { return Ok(false) };
         let Some((head, calls)) = key.split_last() else { return Ok(false) };
         let flow = self.sides[0].flow(head.entry)?;
         Ok(points.iter().any(|other| match &other[0] {
-            At::Place(key) => key.split_last().is_some_and(|(place, others)| {
+            RunLocation::Place(key) => key.split_last().is_some_and(|(place, others)| {
                 calls == others && head.entry == place.entry && flow.is_within(head.order, place.order)
             }),
-            At::End => false,
+            RunLocation::End => false,
         }))
     }
 
     /// Runs both from a point to the next ones.
-    fn step(&mut self, point: &Point, pair: Pair) -> Result<Vec<(Point, [State; 2])>, Unknown> {
+    fn step(&mut self, point: &LocationPair, pair: StatePair) -> Result<Vec<(LocationPair, [SymbolicState; 2])>, ProofError> {
         if Instant::now() >= self.deadline {
-            return Err(Unknown::new("the time was over before all places were"));
+            return Err(ProofError::new("the time was over before all places were"));
         }
         tracing::trace!("on from slots {} and {}", slot(&point[0]), slot(&point[1]));
-        let Pair { terms, values, states } = pair;
+        let StatePair { terms, values, states } = pair;
         if self.comes_again(point)? {
-            let copy = Pair { terms: terms.clone(), values: values.clone(), states: states.clone() };
+            let copy = StatePair { terms: terms.clone(), values: values.clone(), states: states.clone() };
             self.seen.insert(point.clone(), copy);
         }
         (self.world.terms, self.world.values) = (terms, values);
@@ -192,9 +192,9 @@ impl<'a> Walk<'a> {
         let sides = self.meet(point, states)?;
         self.world.terms.allow(MOST_TERMS);
         for side in &sides {
-            let paths: Vec<T> = side.iter().map(|(_, s)| s.path).collect();
+            let paths: Vec<TermId> = side.iter().map(|(_, s)| s.path).collect();
             if self.world.terms.or(&paths) != path {
-                return Err(Unknown::new("some paths of the program do not end"));
+                return Err(ProofError::new("some paths of the program do not end"));
             }
         }
         let mut out = Vec::new();
@@ -204,10 +204,10 @@ impl<'a> Walk<'a> {
                 let ranges = a.ranges.meet(&b.ranges);
                 let possible = ranges.settle(&mut self.world.terms, path);
                 if self.world.terms.known(possible) != Some(false) {
-                    let facts: BTreeSet<T> = a.facts.union(&b.facts).copied().collect();
-                    let one = |s: &State| {
+                    let facts: BTreeSet<TermId> = a.facts.union(&b.facts).copied().collect();
+                    let one = |s: &SymbolicState| {
                         let (facts, ranges) = (facts.clone(), ranges.clone());
-                        State { path, facts, ranges, ..s.clone() }
+                        SymbolicState { path, facts, ranges, ..s.clone() }
                     };
                     let states = [one(a), one(b)];
                     out.push(([at.clone(), place.clone()], states));
@@ -219,9 +219,9 @@ impl<'a> Walk<'a> {
     }
 
     /// Returns true if a point lies in a loop of one of the two.
-    fn comes_again(&mut self, point: &Point) -> Result<bool, Unknown> {
+    fn comes_again(&mut self, point: &LocationPair) -> Result<bool, ProofError> {
         for (side, at) in point.iter().enumerate() {
-            let At::Place(key) = at else { continue };
+            let RunLocation::Place(key) = at else { continue };
             for place in key {
                 if self.sides[side].flow(place.entry)?.is_in_loop(place.order) {
                     return Ok(true);
@@ -232,14 +232,14 @@ impl<'a> Walk<'a> {
     }
 
     /// Runs both until they have states under the same conditions, more than one if they branch at all.
-    fn meet(&mut self, point: &Point, states: [State; 2]) -> Result<[Vec<(At, State)>; 2], Unknown> {
+    fn meet(&mut self, point: &LocationPair, states: [SymbolicState; 2]) -> Result<[Vec<(RunLocation, SymbolicState)>; 2], ProofError> {
         let [a, b] = states;
         let mut moments = [vec![start(&point[0], a)], vec![start(&point[1], b)]];
-        let mut known: [FxHashMap<BTreeSet<T>, usize>; 2] = Default::default();
+        let mut known: [FxHashMap<BTreeSet<TermId>, usize>; 2] = Default::default();
         // Moments at which both may be cut though they have not branched.
         let mut headers = None;
         loop {
-            let over = [0, 1].map(|side| moments[side].last().is_none_or(Moment::is_over));
+            let over = [0, 1].map(|side| moments[side].last().is_none_or(ExecutionFrontier::is_over));
             if over == [true, true] {
                 let at = [0, 1].map(|side| moments[side].len() - 1);
                 return Ok(taken(moments, at));
@@ -269,7 +269,7 @@ impl<'a> Walk<'a> {
                 }
                 known[side].entry(conditions).or_insert(last);
             } else if let Some(at) = self.header(&moments, side)? {
-                if at.1 || self.keep == Keep::Constants {
+                if at.1 || self.keep == JoinPrecision::Constants {
                     return Ok(taken(moments, at.0));
                 }
                 headers = headers.or(Some(at.0));
@@ -281,9 +281,9 @@ impl<'a> Walk<'a> {
     /// were there before.
     fn header(
         &mut self,
-        moments: &[Vec<Moment>; 2],
+        moments: &[Vec<ExecutionFrontier>; 2],
         side: usize,
-    ) -> Result<Option<([usize; 2], bool)>, Unknown> {
+    ) -> Result<Option<([usize; 2], bool)>, ProofError> {
         let last = moments[side].len() - 1;
         let Some(key) = moments[side][last].only() else { return Ok(None) };
         let Some(place) = key.last() else { return Ok(None) };
@@ -305,23 +305,23 @@ impl<'a> Walk<'a> {
     }
 
     /// Advances one program by a block.
-    fn advance(&mut self, side: usize, moments: &mut Vec<Moment>) -> Result<(), Unknown> {
+    fn advance(&mut self, side: usize, moments: &mut Vec<ExecutionFrontier>) -> Result<(), ProofError> {
         let Some(last) = moments.last() else { return Ok(()) };
         let (mut waiting, ended) = (last.waiting.clone(), last.ended.clone());
         let mut exec = self.exec(side);
         exec.has_ended(ended);
         exec.advance_by_block(&mut waiting)?;
         let ended = exec.ended().cloned();
-        moments.push(Moment { waiting, ended });
+        moments.push(ExecutionFrontier { waiting, ended });
         Ok(())
     }
 
     /// Reason why the two do not meet.
-    fn lost(&mut self, point: &Point, moments: &[Vec<Moment>; 2]) -> Unknown {
-        let last = moments.each_ref().map(|list| list.iter().rev().take(1).flat_map(Moment::states));
+    fn lost(&mut self, point: &LocationPair, moments: &[Vec<ExecutionFrontier>; 2]) -> ProofError {
+        let last = moments.each_ref().map(|list| list.iter().rev().take(1).flat_map(ExecutionFrontier::states));
         let [ours, theirs] = last;
         for (a, b) in ours.zip(theirs) {
-            self.world.meet_in(a, b);
+            self.world.match_states(a, b);
         }
         if tracing::enabled!(tracing::Level::DEBUG) {
             self.world.terms.allow(MOST_TERMS);
@@ -332,19 +332,19 @@ impl<'a> Walk<'a> {
                 }
             }
         }
-        Unknown::new(format!("the two part after slots {} and {}", slot(&point[0]), slot(&point[1])))
+        ProofError::new(format!("the two part after slots {} and {}", slot(&point[0]), slot(&point[1])))
     }
 
     /// Handles the arrival of both at a point, with terms of the world.
-    fn arrive(&mut self, to: Point, states: [State; 2]) -> Result<(), Unknown> {
+    fn arrive(&mut self, to: LocationPair, states: [SymbolicState; 2]) -> Result<(), ProofError> {
         let mut pair = self.cut(&to, states)?;
         tracing::trace!("set {} comes to slots {} and {}", self.count, slot(&to[0]), slot(&to[1]));
         self.count += 1;
         let number = self.count;
         if let Some(mut before) = self.waiting.remove(&to) {
-            let ways = if self.keep == Keep::Constants { Ways::Kept } else { Ways::Meet };
+            let ways = if self.keep == JoinPrecision::Constants { PathRelation::Kept } else { PathRelation::Meet };
             let joined = join(&mut before, &mut pair, &self.world.unwritten, number, MOST_TERMS, ways);
-            self.world.unwritten.meet(joined.met);
+            self.world.unwritten.count_matches(joined.met);
             let joined = joined.pair;
             self.full(&[&before.terms, &pair.terms, &joined.terms])?;
             self.waiting.insert(to, joined);
@@ -353,50 +353,50 @@ impl<'a> Walk<'a> {
         if let Some(before) = self.seen.get_mut(&to) {
             let rounds = self.rounds.entry(to.clone()).or_insert(0);
             // Each round starts from its own first state, so that all facts known there stay known.
-            if self.keep == Keep::Constants && *rounds < MOST_COUNTED && counts(before, &pair) {
+            if self.keep == JoinPrecision::Constants && *rounds < MOST_COUNTED && counts(before, &pair) {
                 *rounds += 1;
                 self.waiting.insert(to, pair);
                 return Ok(());
             }
             let unwritten = &mut self.world.unwritten;
-            let joined = join(before, &mut pair, unwritten, number, MOST_TERMS, Ways::Again);
-            unwritten.meet(joined.met);
+            let joined = join(before, &mut pair, unwritten, number, MOST_TERMS, PathRelation::Again);
+            unwritten.count_matches(joined.met);
             if before.terms.is_full() || pair.terms.is_full() || joined.pair.terms.is_full() {
-                return Err(Unknown::new(TERMS));
+                return Err(ProofError::new(TERMS));
             }
             if joined.instance {
                 return Ok(());
             }
             pair = joined.pair;
             *rounds += 1;
-            if *rounds > MOST_ROUNDS + if self.keep == Keep::Constants { MOST_COUNTED } else { 0 } {
-                return Err(Unknown::new("what holds in a loop was not found"));
+            if *rounds > MOST_ROUNDS + if self.keep == JoinPrecision::Constants { MOST_COUNTED } else { 0 } {
+                return Err(ProofError::new("what holds in a loop was not found"));
             }
         }
         self.waiting.insert(to, pair);
         Ok(())
     }
 
-    fn full(&self, terms: &[&Terms]) -> Result<(), Unknown> {
+    fn full(&self, terms: &[&TermPool]) -> Result<(), ProofError> {
         match terms.iter().any(|t| t.is_full()) {
-            true => Err(Unknown::new(TERMS)),
+            true => Err(ProofError::new(TERMS)),
             false => Ok(()),
         }
     }
 
     /// Gives two states terms of their own: without dead values, and with large shared terms as variables.
-    fn cut(&mut self, to: &Point, states: [State; 2]) -> Result<Pair, Unknown> {
+    fn cut(&mut self, to: &LocationPair, states: [SymbolicState; 2]) -> Result<StatePair, ProofError> {
         let clean = [0, 1].map(|side| {
             let key = match &to[side] {
-                At::Place(key) => Some(key),
-                At::End => None,
+                RunLocation::Place(key) => Some(key),
+                RunLocation::End => None,
             };
-            self.exec(side).clean(key, &states[side])
+            self.exec(side).simplified_state(key, &states[side])
         });
         let path = clean[0].path;
-        self.world.meet_in(&clean[0], &clean[1]);
+        self.world.match_states(&clean[0], &clean[1]);
         self.count += 1;
-        let World { terms, values, .. } = &mut *self.world;
+        let ProofContext { terms, values, .. } = &mut *self.world;
         let [a, b] = &clean;
         let sides = [std::slice::from_ref(a), std::slice::from_ref(b)];
         let known = a.ranges.values(terms, path);
@@ -405,23 +405,23 @@ impl<'a> Walk<'a> {
         let [ours, _] = cut.conditions(&[vec![path], vec![path]], &[[vec![0], vec![0]]]);
         let facts = cut.facts(&a.facts);
         let path = facts.iter().fold(ours[0], |all, f| cut.new.and(&[all, *f]));
-        let facts: BTreeSet<T> = facts.into_iter().filter(|f| cut.new.is_choice(*f)).collect();
-        let states = [a, b].map(|s| State { facts: facts.clone(), ..cut.state(s, path) });
+        let facts: BTreeSet<TermId> = facts.into_iter().filter(|f| cut.new.is_choice(*f)).collect();
+        let states = [a, b].map(|s| SymbolicState { facts: facts.clone(), ..cut.state(s, path) });
         let (terms, values) = (cut.new, cut.values);
         self.full(&[&terms, &self.world.terms])?;
-        Ok(Pair { terms, values, states })
+        Ok(StatePair { terms, values, states })
     }
 }
 
-fn slot(at: &At) -> String {
+fn slot(at: &RunLocation) -> String {
     match at {
-        At::Place(key) => key.last().map_or(0, |p| p.slot).to_string(),
-        At::End => "the end".to_owned(),
+        RunLocation::Place(key) => key.last().map_or(0, |p| p.slot).to_string(),
+        RunLocation::End => "the end".to_owned(),
     }
 }
 
 /// Returns true if a counting loop came round: in each program, some constant differs from the one before.
-fn counts(before: &Pair, now: &Pair) -> bool {
+fn counts(before: &StatePair, now: &StatePair) -> bool {
     [0, 1].into_iter().all(|side| {
         let (was, is) = (constants(before, side), constants(now, side));
         was.iter().any(|(place, k)| is.get(place).is_some_and(|l| l != k))
@@ -429,11 +429,11 @@ fn counts(before: &Pair, now: &Pair) -> bool {
 }
 
 /// The constants in registers and on the stack, including offsets of pointers, by location.
-fn constants(pair: &Pair, side: usize) -> FxHashMap<(usize, i64), u64> {
+fn constants(pair: &StatePair, side: usize) -> FxHashMap<(usize, i64), u64> {
     let state = &pair.states[side];
-    let value = |v: V| match pair.values.kind(v) {
-        Kind::Number(t) | Kind::Pointer(_, t) => pair.terms.value(t),
-        Kind::Undefined | Kind::Choice(..) => None,
+    let value = |v: ValueId| match pair.values.kind(v) {
+        ValueKind::Number(t) | ValueKind::Pointer(_, t) => pair.terms.value(t),
+        ValueKind::Undefined | ValueKind::Choice(..) => None,
     };
     let mut out = FxHashMap::default();
     for (n, v) in state.regs.iter().enumerate() {
@@ -442,9 +442,9 @@ fn constants(pair: &Pair, side: usize) -> FxHashMap<(usize, i64), u64> {
     for (n, frame) in state.frames.iter().enumerate() {
         for (at, cell) in frame.iter() {
             let k = match cell {
-                Cell::Byte(t) => pair.terms.value(*t),
-                Cell::Part(v, _) => value(*v),
-                Cell::Half(..) => None,
+                SymbolicByte::Byte(t) => pair.terms.value(*t),
+                SymbolicByte::Part(v, _) => value(*v),
+                SymbolicByte::Half(..) => None,
             };
             out.extend(k.map(|k| ((n + 1, *at), k)));
         }
@@ -453,16 +453,16 @@ fn constants(pair: &Pair, side: usize) -> FxHashMap<(usize, i64), u64> {
 }
 
 /// The moment at which a run begins.
-fn start(at: &At, state: State) -> Moment {
+fn start(at: &RunLocation, state: SymbolicState) -> ExecutionFrontier {
     match at {
-        At::Place(key) => Moment { waiting: Waiting::from([(key.clone(), state)]), ended: None },
-        At::End => Moment { waiting: Waiting::new(), ended: Some(state) },
+        RunLocation::Place(key) => ExecutionFrontier { waiting: PendingStates::from([(key.clone(), state)]), ended: None },
+        RunLocation::End => ExecutionFrontier { waiting: PendingStates::new(), ended: Some(state) },
     }
 }
 
 /// The states of one moment of each run.
-fn taken(moments: [Vec<Moment>; 2], at: [usize; 2]) -> [Vec<(At, State)>; 2] {
+fn taken(moments: [Vec<ExecutionFrontier>; 2], at: [usize; 2]) -> [Vec<(RunLocation, SymbolicState)>; 2] {
     let [a, b] = moments;
-    let one = |list: Vec<Moment>, n: usize| list.into_iter().nth(n).map(Moment::places).unwrap_or_default();
+    let one = |list: Vec<ExecutionFrontier>, n: usize| list.into_iter().nth(n).map(ExecutionFrontier::places).unwrap_or_default();
     [one(a, at[0]), one(b, at[1])]
 }

@@ -2,12 +2,12 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::program::MapInfo;
-use crate::replay::Scene;
-use crate::solver::Model;
+use crate::program::MapSignature;
+use crate::replay::ReplayInput;
+use crate::solver::SolverModel;
 use crate::state::initial_memory;
-use crate::term::{ENTRY, FOUND, MATCH, Node, Sort, T, Terms};
-use crate::value::Space;
+use crate::term::{ENTRY, FOUND, MATCH, TermNode, Sort, TermId, TermPool};
+use crate::value::MemorySpace;
 
 /// Largest packet that is put together.
 const LONGEST: u64 = 9000;
@@ -16,18 +16,18 @@ const LONGEST: u64 = 9000;
 const PROCESS: [&str; 2] = ["bpf_get_current_pid_tgid ", "bpf_get_current_uid_gid "];
 
 /// The terms whose values determine the scene.
-pub(crate) fn wanted(terms: &Terms, cone: &[T]) -> Vec<T> {
+pub(crate) fn wanted(terms: &TermPool, cone: &[TermId]) -> Vec<TermId> {
     let mut out = Vec::new();
     for t in cone {
         if !matches!(terms.sort(*t), Sort::Bool | Sort::Bits(_)) {
             continue;
         }
         match terms.node(*t) {
-            Node::App(_, args) => {
+            TermNode::App(_, args) => {
                 out.push(*t);
                 out.extend(args.iter().filter(|a| matches!(terms.sort(**a), Sort::Bits(_))));
             }
-            Node::Select(_, o, f) => out.extend([*t, *o, *f]),
+            TermNode::Select(_, o, f) => out.extend([*t, *o, *f]),
             _ => {}
         }
     }
@@ -37,29 +37,29 @@ pub(crate) fn wanted(terms: &Terms, cone: &[T]) -> Vec<T> {
 }
 
 /// The scene that a model describes; everything that it leaves open is zero.
-pub(crate) fn scene(terms: &mut Terms, cone: &[T], model: &Model, maps: &[MapInfo]) -> Scene {
+pub(crate) fn scene(terms: &mut TermPool, cone: &[TermId], model: &SolverModel, maps: &[MapSignature]) -> ReplayInput {
     let roots = roots(terms, maps);
-    let value = |t: T, terms: &Terms| terms.value(t).or_else(|| model.get(&t).copied());
-    let mut scene = Scene { time: 1 << 30, seed: 1, ..Scene::default() };
+    let value = |t: TermId, terms: &TermPool| terms.value(t).or_else(|| model.get(&t).copied());
+    let mut scene = ReplayInput { time: 1 << 30, seed: 1, ..ReplayInput::default() };
     // Bytes of memories before the program runs, by object and offset.
-    let mut bytes: FxHashMap<(Space, u64), Vec<(u64, u8)>> = FxHashMap::default();
-    let mut found: Vec<(Space, Vec<u8>, Box<[T]>)> = Vec::new();
-    let mut entries: FxHashMap<(Space, Box<[T]>), u64> = FxHashMap::default();
+    let mut bytes: FxHashMap<(MemorySpace, u64), Vec<(u64, u8)>> = FxHashMap::default();
+    let mut found: Vec<(MemorySpace, Vec<u8>, Box<[TermId]>)> = Vec::new();
+    let mut entries: FxHashMap<(MemorySpace, Box<[TermId]>), u64> = FxHashMap::default();
     for t in cone {
         let Some(v) = value(*t, terms) else { continue };
         match terms.node(*t) {
-            Node::Select(m, o, f) => {
+            TermNode::Select(m, o, f) => {
                 let (Some(space), Some(o), Some(f)) = (roots.get(m), value(*o, terms), value(*f, terms))
                 else {
                     continue;
                 };
                 bytes.entry((*space, o)).or_default().push((f, v as u8));
             }
-            Node::App(f, args) => {
+            TermNode::App(f, args) => {
                 let name = terms.name(*f);
                 if name == "result"
                     && let [event] = args[..]
-                    && let Node::App(call, _) = terms.node(event)
+                    && let TermNode::App(call, _) = terms.node(event)
                     && let Some(which) = PROCESS.iter().position(|p| terms.name(*call).starts_with(p))
                 {
                     scene.process[which] = v;
@@ -80,16 +80,16 @@ pub(crate) fn scene(terms: &mut Terms, cone: &[T], model: &Model, maps: &[MapInf
     }
     for ((space, object), list) in &bytes {
         match space {
-            Space::Packet => {
+            MemorySpace::Packet => {
                 for (at, byte) in list {
                     if let Some(place) = scene.packet.get_mut(*at as usize) {
                         *place = *byte;
                     }
                 }
             }
-            Space::Context => scene.context.extend(list.iter().map(|(at, byte)| (*at as usize, *byte))),
+            MemorySpace::Context => scene.context.extend(list.iter().map(|(at, byte)| (*at as usize, *byte))),
             // Arrays and global data: the object is the index.
-            Space::Map(m) if matches!(maps[*m as usize].number, 2 | 6) => {
+            MemorySpace::Map(m) if matches!(maps[*m as usize].number, 2 | 6) => {
                 let map = &maps[*m as usize];
                 let start = map.data.clone().filter(|_| *object == 0);
                 scene
@@ -100,7 +100,7 @@ pub(crate) fn scene(terms: &mut Terms, cone: &[T], model: &Model, maps: &[MapInf
         }
     }
     for (space, key, args) in found {
-        let Space::Map(m) = space else { continue };
+        let MemorySpace::Map(m) = space else { continue };
         let object = entries.get(&(space, args)).copied().unwrap_or(0);
         let list = bytes.get(&(space, object)).cloned().unwrap_or_default();
         scene.entries.push((m as usize, (key, laid(None, &maps[m as usize], &list))));
@@ -111,18 +111,18 @@ pub(crate) fn scene(terms: &mut Terms, cone: &[T], model: &Model, maps: &[MapInf
 }
 
 /// The memories that are there before a program runs.
-fn roots(terms: &mut Terms, maps: &[MapInfo]) -> FxHashMap<T, Space> {
-    let spaces = [Space::Packet, Space::Context].into_iter().chain((0..maps.len() as u32).map(Space::Map));
+fn roots(terms: &mut TermPool, maps: &[MapSignature]) -> FxHashMap<TermId, MemorySpace> {
+    let spaces = [MemorySpace::Packet, MemorySpace::Context].into_iter().chain((0..maps.len() as u32).map(MemorySpace::Map));
     spaces.map(|s| (initial_memory(terms, s), s)).collect()
 }
 
-fn named(name: &str, maps: &[MapInfo]) -> Option<Space> {
-    (0..maps.len() as u32).map(Space::Map).find(|s| format!("{s:?}") == name)
+fn named(name: &str, maps: &[MapSignature]) -> Option<MemorySpace> {
+    (0..maps.len() as u32).map(MemorySpace::Map).find(|s| format!("{s:?}") == name)
 }
 
 /// The bytes of a key. A lookup has the state of the entries as its first argument, and then eight bytes in
 /// each.
-fn key(terms: &Terms, args: &[T], value: &impl Fn(T, &Terms) -> Option<u64>) -> Vec<u8> {
+fn key(terms: &TermPool, args: &[TermId], value: &impl Fn(TermId, &TermPool) -> Option<u64>) -> Vec<u8> {
     let parts = args.iter().skip(1);
     parts
         .flat_map(|a| {
@@ -132,7 +132,7 @@ fn key(terms: &Terms, args: &[T], value: &impl Fn(T, &Terms) -> Option<u64>) -> 
         .collect()
 }
 
-fn laid(start: Option<Vec<u8>>, map: &MapInfo, list: &[(u64, u8)]) -> Vec<u8> {
+fn laid(start: Option<Vec<u8>>, map: &MapSignature, list: &[(u64, u8)]) -> Vec<u8> {
     let mut out = start.unwrap_or_else(|| vec![0; map.value_size as usize]);
     for (at, byte) in list {
         if let Some(place) = out.get_mut(*at as usize) {

@@ -1,16 +1,16 @@
 //! Linked programs as the subjects of proofs, with maps and externs by name, so that two objects can be
 //! compared.
 
-use millstream_btf::{Btf, CoreKind, Kind, TypeId};
-use millstream_isa::{Insn, Raw, Size, decode};
+use millstream_btf::{Btf, CoreKind, TypeKind, TypeId};
+use millstream_isa::{Insn, RawInsn, Size, decode};
 use millstream_object::{ExternKind, FuncId, Object, RelocKind, Variable};
 use rustc_hash::FxHashMap;
 
-use crate::Unknown;
+use crate::ProofError;
 
 /// Kind of a program's context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Context {
+pub(crate) enum ContextLayout {
     Xdp,
     Skb,
     Other,
@@ -18,7 +18,7 @@ pub(crate) enum Context {
 
 /// The properties of a map that matter.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct MapInfo {
+pub(crate) struct MapSignature {
     pub(crate) name: String,
     pub(crate) number: u32,
     pub(crate) key_size: u32,
@@ -34,7 +34,7 @@ pub(crate) struct MapInfo {
 
 /// Reference of an instruction.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Target {
+pub(crate) enum InsnReference {
     Map(u32),
     Value(u32, u32),
     Extern(String),
@@ -42,7 +42,7 @@ pub(crate) enum Target {
 
 /// A value that a loader computes from its kernel's types.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Core {
+pub(crate) struct CoreReloValue {
     /// The request, by names of types and fields.
     pub(crate) name: String,
     /// For the offset of a field in an object: the size of that object in bytes, by the program's own types.
@@ -51,26 +51,26 @@ pub(crate) struct Core {
 
 /// A program.
 #[derive(PartialEq, Debug)]
-pub(crate) struct Program {
+pub(crate) struct ProofProgram {
     /// By slot; [`None`] in the second slot of `ld_imm64`.
     pub(crate) insns: Vec<Option<Insn>>,
-    pub(crate) targets: FxHashMap<usize, Target>,
+    pub(crate) targets: FxHashMap<usize, InsnReference>,
     /// Values that a loader puts in, by slot.
-    pub(crate) core: FxHashMap<usize, Core>,
-    pub(crate) context: Context,
+    pub(crate) core: FxHashMap<usize, CoreReloValue>,
+    pub(crate) context: ContextLayout,
     /// Numbers of parameters of kernel functions, by name.
     pub(crate) parameters: FxHashMap<String, usize>,
 }
 
 /// The maps of both objects, one per name.
 #[derive(Debug, Default)]
-pub(crate) struct Maps(pub(crate) Vec<MapInfo>);
+pub(crate) struct UnifiedMaps(pub(crate) Vec<MapSignature>);
 
-impl Maps {
-    fn add(&mut self, info: MapInfo) -> Result<u32, Unknown> {
+impl UnifiedMaps {
+    fn add(&mut self, info: MapSignature) -> Result<u32, ProofError> {
         if let Some(at) = self.0.iter().position(|m| m.name == info.name) {
             if self.0[at] != info {
-                return Err(Unknown::new(format!("map {:?} differs between the two", info.name)));
+                return Err(ProofError::new(format!("map {:?} differs between the two", info.name)));
             }
             return Ok(at as u32);
         }
@@ -79,21 +79,21 @@ impl Maps {
     }
 }
 
-impl Program {
+impl ProofProgram {
     /// The instruction at a slot.
-    pub(crate) fn insn(&self, slot: usize) -> Result<Insn, Unknown> {
+    pub(crate) fn insn(&self, slot: usize) -> Result<Insn, ProofError> {
         let insn = self.insns.get(slot).copied().flatten();
-        insn.ok_or_else(|| Unknown::new(format!("no instruction at slot {slot}")))
+        insn.ok_or_else(|| ProofError::new(format!("no instruction at slot {slot}")))
     }
 
     /// Links a program of an object.
     pub(crate) fn new(
         object: &Object,
         func: FuncId,
-        maps: &mut Maps,
+        maps: &mut UnifiedMaps,
         side: char,
-    ) -> Result<Program, Unknown> {
-        let linked = object.link(func).map_err(|e| Unknown::new(e.to_string()))?;
+    ) -> Result<ProofProgram, ProofError> {
+        let linked = object.link(func).map_err(|e| ProofError::new(e.to_string()))?;
         let insns = decoded(&linked.insns)?;
         let mut by_id = Vec::new();
         for map in &object.maps {
@@ -101,7 +101,7 @@ impl Program {
             // libbpf names maps of global data after the object's file, which differs between objects.
             let name = if map.origin.is_global() { map.section.clone() } else { map.name.clone() };
             let s = &map.spec;
-            let info = MapInfo {
+            let info = MapSignature {
                 name,
                 number: s.map_type.0,
                 key_size: s.key_size,
@@ -117,13 +117,13 @@ impl Program {
         let mut targets = FxHashMap::default();
         for r in &linked.relocs {
             let target = match r.kind {
-                RelocKind::Map(id) => Target::Map(by_id[id.index()]),
-                RelocKind::MapValue { map, offset } => Target::Value(by_id[map.index()], offset),
+                RelocKind::Map(id) => InsnReference::Map(by_id[id.index()]),
+                RelocKind::MapValue { map, offset } => InsnReference::Value(by_id[map.index()], offset),
                 RelocKind::Extern(id) => {
                     let e = &object.externs[id.index()];
                     match e.kind {
-                        ExternKind::Kconfig { map, offset, .. } => Target::Value(by_id[map.index()], offset),
-                        _ => Target::Extern(e.name.clone()),
+                        ExternKind::Kconfig { map, offset, .. } => InsnReference::Value(by_id[map.index()], offset),
+                        _ => InsnReference::Extern(e.name.clone()),
                     }
                 }
                 RelocKind::Call(_) | RelocKind::FuncAddr(_) => continue,
@@ -138,11 +138,11 @@ impl Program {
                 // A request that cannot be named by its types is unique to its program.
                 let name = name.unwrap_or_else(|| format!("of {side} at {}", c.insn));
                 let object = object.btf.as_ref().and_then(|b| within(b, c.type_id, b.str(c.access), c.kind));
-                (c.insn as usize, Core { name: format!("CO-RE {:?} {name}", c.kind), object })
+                (c.insn as usize, CoreReloValue { name: format!("CO-RE {:?} {name}", c.kind), object })
             })
             .collect();
         let context = context(object, func, &insns);
-        Ok(Program { insns, targets, core, context, parameters: parameters(object) })
+        Ok(ProofProgram { insns, targets, core, context, parameters: parameters(object) })
     }
 }
 
@@ -152,7 +152,7 @@ fn wanted(btf: &Btf, root: TypeId, access: &str, kind: CoreKind) -> Option<Strin
     let mut name = btf.c_name(root);
     let numbers: Vec<usize> = access.split(':').map(str::parse).collect::<Result<_, _>>().ok()?;
     if kind.is_enumval() {
-        let Kind::Enum(e) = btf.ty(at).ok()?.kind else { return None };
+        let TypeKind::Enum(e) = btf.ty(at).ok()?.kind else { return None };
         let value = e.values.get(*numbers.first()?)?;
         return Some(format!("{name}::{}", btf.str(value.name)));
     }
@@ -160,12 +160,12 @@ fn wanted(btf: &Btf, root: TypeId, access: &str, kind: CoreKind) -> Option<Strin
         name.push_str(&format!("[{}]", numbers.first()?));
         for n in numbers.get(1..)? {
             at = match btf.ty(at).ok()?.kind {
-                Kind::Struct(c) | Kind::Union(c) => {
+                TypeKind::Struct(c) | TypeKind::Union(c) => {
                     let member = c.members.get(*n)?;
                     name.push_str(&format!(".{}", btf.str(member.name)));
                     btf.resolve(member.ty).ok()?
                 }
-                Kind::Array(a) => {
+                TypeKind::Array(a) => {
                     name.push_str(&format!("[{n}]"));
                     btf.resolve(a.element).ok()?
                 }
@@ -184,11 +184,11 @@ fn within(btf: &Btf, root: TypeId, access: &str, kind: CoreKind) -> Option<u64> 
     if first && kind == CoreKind::FieldByteOffset { btf.size_of(root).ok() } else { None }
 }
 
-fn decoded(raw: &[Raw]) -> Result<Vec<Option<Insn>>, Unknown> {
+fn decoded(raw: &[RawInsn]) -> Result<Vec<Option<Insn>>, ProofError> {
     let mut insns = vec![None; raw.len()];
     let mut at = 0;
     while at < raw.len() {
-        let insn = decode(raw, at).map_err(|e| Unknown::new(e.to_string()))?;
+        let insn = decode(raw, at).map_err(|e| ProofError::new(e.to_string()))?;
         insns[at] = Some(insn);
         at += insn.slots();
     }
@@ -200,19 +200,19 @@ fn parameters(object: &Object) -> FxHashMap<String, usize> {
     let Some(btf) = &object.btf else { return FxHashMap::default() };
     let count = |e: &millstream_object::Extern| {
         let ExternKind::Kfunc { type_id } = e.kind else { return None };
-        let Kind::Func { proto, .. } = btf.ty(type_id).ok()?.kind else { return None };
-        let Kind::FuncProto(proto) = btf.ty(proto).ok()?.kind else { return None };
+        let TypeKind::Func { proto, .. } = btf.ty(type_id).ok()?.kind else { return None };
+        let TypeKind::FuncProto(proto) = btf.ty(proto).ok()?.kind else { return None };
         Some((e.name.clone(), proto.params.len().min(5)))
     };
     object.externs.iter().filter_map(count).collect()
 }
 
-fn context(object: &Object, func: FuncId, insns: &[Option<Insn>]) -> Context {
+fn context(object: &Object, func: FuncId, insns: &[Option<Insn>]) -> ContextLayout {
     use millstream_object::ProgramType as Type;
     match object.programs.iter().find(|p| p.func == func).map(|p| p.kind.program_type) {
-        Some(Type::XDP) => Context::Xdp,
+        Some(Type::XDP) => ContextLayout::Xdp,
         Some(Type::SCHED_CLS | Type::SCHED_ACT | Type::SOCKET_FILTER | Type::CGROUP_SKB | Type::SK_SKB) => {
-            Context::Skb
+            ContextLayout::Skb
         }
         // Its section has an arbitrary name: the offsets of `data` tell the kind.
         Some(Type::UNSPEC) => {
@@ -223,13 +223,13 @@ fn context(object: &Object, func: FuncId, insns: &[Option<Insn>]) -> Context {
                     .any(|i| matches!(i, Insn::Load { size: Size::W, off, .. } if *off == at))
             };
             if reads(76) && reads(80) {
-                Context::Skb
+                ContextLayout::Skb
             } else if reads(0) && reads(4) {
-                Context::Xdp
+                ContextLayout::Xdp
             } else {
-                Context::Other
+                ContextLayout::Other
             }
         }
-        _ => Context::Other,
+        _ => ContextLayout::Other,
     }
 }

@@ -13,10 +13,10 @@ use millstream_isa::Cond;
 use millstream_isa::semantics::Pred;
 use rustc_hash::FxHashMap;
 
-use crate::term::{Node, T, Terms, mask};
+use crate::term::{TermNode, TermId, TermPool, mask};
 
 /// Disjoint intervals, both ends included, in ascending order.
-type Set = Vec<(u64, u64)>;
+type IntervalSet = Vec<(u64, u64)>;
 
 /// Most intervals of one number; beyond that it is not tracked any more.
 const MOST_INTERVALS: usize = 64;
@@ -25,22 +25,22 @@ const MOST_NUMBERS: usize = 256;
 
 /// Possible values of numbers.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub(crate) struct Ranges(BTreeMap<T, Rc<Set>>);
+pub(crate) struct ValueRanges(BTreeMap<TermId, Rc<IntervalSet>>);
 
 /// A comparison of a number with a constant: the values for which it holds, and those for which it does not.
-pub(crate) struct Test {
-    number: T,
-    sets: [Set; 2],
+pub(crate) struct RangeTest {
+    number: TermId,
+    sets: [IntervalSet; 2],
 }
 
-impl Test {
+impl RangeTest {
     /// A test of a vector.
-    pub(crate) fn new(terms: &mut Terms, cond: Cond, t: T, k: u64) -> Option<Test> {
+    pub(crate) fn new(terms: &mut TermPool, cond: Cond, t: TermId, k: u64) -> Option<RangeTest> {
         let top = mask(terms.bits(t));
         let sign = top ^ top >> 1;
         // Signed order, mapped to unsigned order.
         let ordered = |k: u64, is_signed: bool| if is_signed { k ^ sign } else { k };
-        let below = |bound: u64, is_signed: bool| -> Set {
+        let below = |bound: u64, is_signed: bool| -> IntervalSet {
             let set = bound.checked_sub(1).map(|last| (0, last));
             if is_signed { less(&Vec::from_iter(set), sign, top) } else { Vec::from_iter(set) }
         };
@@ -63,28 +63,28 @@ impl Test {
         };
         let (number, within) = base(terms, t, set.clone());
         let (_, outside) = base(terms, t, complement(&set, top));
-        Some(Test { number, sets: if holds { [within, outside] } else { [outside, within] } })
+        Some(RangeTest { number, sets: if holds { [within, outside] } else { [outside, within] } })
     }
 
     /// The same test of a wider number, if this one is the upper part of it.
-    fn of_whole(&self, terms: &mut Terms) -> Option<Test> {
-        let Node::Extract(whole, hi, lo) = *terms.node(self.number) else { return None };
+    fn of_whole(&self, terms: &mut TermPool) -> Option<RangeTest> {
+        let TermNode::Extract(whole, hi, lo) = *terms.node(self.number) else { return None };
         if u32::from(hi) + 1 != terms.bits(whole) || lo == 0 {
             return None;
         }
-        let wider = |set: &Set| set.iter().map(|(a, b)| (a << lo, b << lo | mask(u32::from(lo)))).collect();
-        let [holds, fails]: [Set; 2] = self.sets.each_ref().map(wider);
+        let wider = |set: &IntervalSet| set.iter().map(|(a, b)| (a << lo, b << lo | mask(u32::from(lo)))).collect();
+        let [holds, fails]: [IntervalSet; 2] = self.sets.each_ref().map(wider);
         let ((number, holds), (_, fails)) = (base(terms, whole, holds), base(terms, whole, fails));
-        Some(Test { number, sets: [holds, fails] })
+        Some(RangeTest { number, sets: [holds, fails] })
     }
 }
 
 /// A mask of known bits, and their values.
-type Bits = (u64, u64);
+type MaskedBits = (u64, u64);
 
-impl Ranges {
+impl ValueRanges {
     /// Simplifies a condition by all comparisons with constants that the ranges decide.
-    pub(crate) fn settle(&self, terms: &mut Terms, condition: T) -> T {
+    pub(crate) fn settle(&self, terms: &mut TermPool, condition: TermId) -> TermId {
         if self.0.is_empty() || terms.is_full() {
             return condition;
         }
@@ -92,13 +92,13 @@ impl Ranges {
         self.settled(terms, condition, &mut known)
     }
 
-    fn settled(&self, terms: &mut Terms, condition: T, known: &mut FxHashMap<T, T>) -> T {
+    fn settled(&self, terms: &mut TermPool, condition: TermId, known: &mut FxHashMap<TermId, TermId>) -> TermId {
         if let Some(out) = known.get(&condition) {
             return *out;
         }
         let out = match *terms.node(condition) {
-            Node::Truth(_) => condition,
-            Node::Ite(atom, yes, no) => match self.decide_atom(terms, atom) {
+            TermNode::Truth(_) => condition,
+            TermNode::Ite(atom, yes, no) => match self.decide_atom(terms, atom) {
                 Some(true) => self.settled(terms, yes, known),
                 Some(false) => self.settled(terms, no, known),
                 None => {
@@ -116,7 +116,7 @@ impl Ranges {
     }
 
     /// Narrows the ranges by all comparisons with constants that a condition implies.
-    pub(crate) fn assume_literals(&mut self, terms: &mut Terms, condition: T) {
+    pub(crate) fn assume_literals(&mut self, terms: &mut TermPool, condition: TermId) {
         for (atom, holds) in terms.implied(condition) {
             for test in of_atom(terms, atom) {
                 self.assume(&test, holds);
@@ -125,7 +125,7 @@ impl Ranges {
     }
 
     /// The value of a number if the ranges leave only one, else the number itself.
-    pub(crate) fn put_in(&self, terms: &mut Terms, t: T) -> T {
+    pub(crate) fn put_in(&self, terms: &mut TermPool, t: TermId) -> TermId {
         let (bits, spare) = (terms.bits(t), terms.leading_zeros(t));
         let number = if spare > 0 && spare < bits { terms.extract(t, bits - spare - 1, 0) } else { t };
         match self.0.get(&number).map(|set| &set[..]) {
@@ -135,7 +135,7 @@ impl Ranges {
     }
 
     /// Numbers with one possible value under a condition and these ranges, with that value.
-    pub(crate) fn values(&self, terms: &mut Terms, condition: T) -> FxHashMap<T, u64> {
+    pub(crate) fn values(&self, terms: &mut TermPool, condition: TermId) -> FxHashMap<TermId, u64> {
         let mut all = self.clone();
         all.assume_literals(terms, condition);
         let single = all.0.iter().filter_map(|(t, set)| match set[..] {
@@ -145,7 +145,7 @@ impl Ranges {
         single.collect()
     }
 
-    fn decide_atom(&self, terms: &mut Terms, atom: T) -> Option<bool> {
+    fn decide_atom(&self, terms: &mut TermPool, atom: TermId) -> Option<bool> {
         let tests = of_atom(terms, atom);
         if let Some(holds) = tests.iter().find_map(|test| self.decide(test)) {
             return Some(holds);
@@ -157,7 +157,7 @@ impl Ranges {
             return None;
         }
         let may = [(value, value | all & !known)];
-        let possible = |set: &Set| match intersection(&may, set)[..] {
+        let possible = |set: &IntervalSet| match intersection(&may, set)[..] {
             [(a, b)] if a == b => a & known == value,
             [] => false,
             _ => true,
@@ -167,7 +167,7 @@ impl Ranges {
     }
 
     /// Known bits of a number, from the ranges of numbers that share bits with it.
-    fn bits(&self, terms: &Terms, number: T) -> Bits {
+    fn bits(&self, terms: &TermPool, number: TermId) -> MaskedBits {
         let (whole, low, width) = slice(terms, number);
         let (mut known, mut value) = (0, 0);
         for (other, set) in &self.0 {
@@ -189,18 +189,18 @@ impl Ranges {
     }
 
     /// Result of a comparison, if the ranges decide it.
-    pub(crate) fn decide(&self, test: &Test) -> Option<bool> {
+    pub(crate) fn decide(&self, test: &RangeTest) -> Option<bool> {
         let may = self.0.get(&test.number)?;
         let [holds, fails] = [0, 1].map(|n| !intersection(may, &test.sets[n]).is_empty());
         (holds != fails).then_some(holds)
     }
 
     /// Narrows the ranges by the result of a comparison.
-    pub(crate) fn assume(&mut self, test: &Test, holds: bool) {
+    pub(crate) fn assume(&mut self, test: &RangeTest, holds: bool) {
         self.narrow(test.number, &test.sets[usize::from(!holds)]);
     }
 
-    fn narrow(&mut self, number: T, set: &[(u64, u64)]) {
+    fn narrow(&mut self, number: TermId, set: &[(u64, u64)]) {
         let all = match self.0.get(&number) {
             Some(before) => intersection(before, set),
             None if self.0.len() < MOST_NUMBERS => set.to_vec(),
@@ -212,17 +212,17 @@ impl Ranges {
     }
 
     /// Union: ranges that hold if either does.
-    pub(crate) fn join(&self, other: &Ranges) -> Ranges {
+    pub(crate) fn join(&self, other: &ValueRanges) -> ValueRanges {
         let both = self.0.iter().filter_map(|(t, ours)| {
             let theirs = other.0.get(t)?;
             let all = if ours == theirs { ours.clone() } else { Rc::new(union(ours, theirs)) };
             (all.len() <= MOST_INTERVALS).then_some((*t, all))
         });
-        Ranges(both.collect())
+        ValueRanges(both.collect())
     }
 
     /// Intersection: ranges that hold if both do.
-    pub(crate) fn meet(&self, other: &Ranges) -> Ranges {
+    pub(crate) fn meet(&self, other: &ValueRanges) -> ValueRanges {
         let mut out = self.clone();
         for (number, set) in &other.0 {
             out.narrow(*number, set);
@@ -231,8 +231,8 @@ impl Ranges {
     }
 
     /// The same ranges of other terms: of those for which `image` returns one.
-    pub(crate) fn image(&self, mut image: impl FnMut(T) -> Option<T>) -> Ranges {
-        let mut out = Ranges::default();
+    pub(crate) fn image(&self, mut image: impl FnMut(TermId) -> Option<TermId>) -> ValueRanges {
+        let mut out = ValueRanges::default();
         for (number, set) in &self.0 {
             if let Some(number) = image(*number) {
                 out.narrow(number, set);
@@ -246,11 +246,11 @@ impl Ranges {
     /// dropped at once, so that the fixed point is reached.
     pub(crate) fn generalized(
         &self,
-        other: &Ranges,
+        other: &ValueRanges,
         again: bool,
-        mut image: impl FnMut(T, T) -> Option<T>,
-    ) -> (Ranges, bool) {
-        let (mut out, mut all) = (Ranges::default(), true);
+        mut image: impl FnMut(TermId, TermId) -> Option<TermId>,
+    ) -> (ValueRanges, bool) {
+        let (mut out, mut all) = (ValueRanges::default(), true);
         for (x, ours) in &self.0 {
             let found = other.0.iter().find_map(|(y, theirs)| Some((image(*x, *y)?, theirs)));
             let Some((number, theirs)) = found else {
@@ -268,31 +268,31 @@ impl Ranges {
 }
 
 /// The number that a term is a slice of, the first bit of the slice, and its width in bits.
-fn slice(terms: &Terms, t: T) -> (T, u32, u32) {
+fn slice(terms: &TermPool, t: TermId) -> (TermId, u32, u32) {
     match *terms.node(t) {
-        Node::Extract(whole, _, low) => (whole, u32::from(low), terms.bits(t)),
+        TermNode::Extract(whole, _, low) => (whole, u32::from(low), terms.bits(t)),
         _ => (t, 0, terms.bits(t)),
     }
 }
 
 /// Returns true if a number is a variable or a slice of one. A loaded number may be loaded again and should
 /// stay the same term.
-fn is_variable(terms: &Terms, t: T) -> bool {
+fn is_variable(terms: &TermPool, t: TermId) -> bool {
     let (whole, ..) = slice(terms, t);
-    matches!(terms.node(whole), Node::App(_, args) if args.is_empty())
+    matches!(terms.node(whole), TermNode::App(_, args) if args.is_empty())
 }
 
 /// Returns true if a number is a few bits of a loaded byte: once tested, they are more often stored than
 /// loaded again.
-fn is_flag(terms: &Terms, t: T) -> bool {
+fn is_flag(terms: &TermPool, t: TermId) -> bool {
     let (whole, _, width) = slice(terms, t);
-    width < 8 && matches!(terms.node(whole), Node::Select(..))
+    width < 8 && matches!(terms.node(whole), TermNode::Select(..))
 }
 
 /// An atom as comparisons with constants, if it is one: of a number, and, if that is the upper part of
 /// another, of that one, too.
-fn of_atom(terms: &mut Terms, atom: T) -> Vec<Test> {
-    let Node::Compare(pred, a, b) = *terms.node(atom) else { return Vec::new() };
+fn of_atom(terms: &mut TermPool, atom: TermId) -> Vec<RangeTest> {
+    let TermNode::Compare(pred, a, b) = *terms.node(atom) else { return Vec::new() };
     if terms.bits(a) == 0 {
         return Vec::new();
     }
@@ -306,14 +306,14 @@ fn of_atom(terms: &mut Terms, atom: T) -> Vec<Test> {
         (Pred::Slt, Some(k), None) => (Cond::Sgt, b, k),
         _ => return Vec::new(),
     };
-    let Some(test) = Test::new(terms, cond, number, k) else { return Vec::new() };
+    let Some(test) = RangeTest::new(terms, cond, number, k) else { return Vec::new() };
     let whole = test.of_whole(terms);
     std::iter::once(test).chain(whole).collect()
 }
 
 /// The number below the invertible operations of a term, and the values of that number for which the term is
 /// in the set.
-fn base(terms: &mut Terms, mut t: T, mut set: Set) -> (T, Set) {
+fn base(terms: &mut TermPool, mut t: TermId, mut set: IntervalSet) -> (TermId, IntervalSet) {
     loop {
         let (bits, spare) = (terms.bits(t), terms.leading_zeros(t));
         if spare > 0 && spare < bits {
@@ -321,7 +321,7 @@ fn base(terms: &mut Terms, mut t: T, mut set: Set) -> (T, Set) {
             t = terms.extract(t, bits - spare - 1, 0);
         }
         match terms.node(t) {
-            Node::Sum(list, k) if list.len() == 1 && list[0].1 == 1 => {
+            TermNode::Sum(list, k) if list.len() == 1 && list[0].1 == 1 => {
                 set = less(&set, *k, mask(terms.bits(t)));
                 t = list[0].0;
             }
@@ -331,8 +331,8 @@ fn base(terms: &mut Terms, mut t: T, mut set: Set) -> (T, Set) {
 }
 
 /// All values minus `k`, modulo `top` + 1.
-fn less(set: &[(u64, u64)], k: u64, top: u64) -> Set {
-    let mut out = Set::new();
+fn less(set: &[(u64, u64)], k: u64, top: u64) -> IntervalSet {
+    let mut out = IntervalSet::new();
     for (a, b) in set {
         let (a, b) = (a.wrapping_sub(k) & top, b.wrapping_sub(k) & top);
         if a <= b {
@@ -344,9 +344,9 @@ fn less(set: &[(u64, u64)], k: u64, top: u64) -> Set {
     tidy(out)
 }
 
-fn tidy(mut set: Set) -> Set {
+fn tidy(mut set: IntervalSet) -> IntervalSet {
     set.sort_unstable();
-    let mut out = Set::with_capacity(set.len());
+    let mut out = IntervalSet::with_capacity(set.len());
     for (a, b) in set {
         match out.last_mut() {
             Some((_, end)) if a <= end.saturating_add(1) => *end = b.max(*end),
@@ -356,17 +356,17 @@ fn tidy(mut set: Set) -> Set {
     out
 }
 
-fn union(a: &[(u64, u64)], b: &[(u64, u64)]) -> Set {
+fn union(a: &[(u64, u64)], b: &[(u64, u64)]) -> IntervalSet {
     tidy(a.iter().chain(b).copied().collect())
 }
 
-fn intersection(a: &[(u64, u64)], b: &[(u64, u64)]) -> Set {
+fn intersection(a: &[(u64, u64)], b: &[(u64, u64)]) -> IntervalSet {
     let pairs = a.iter().flat_map(|x| b.iter().map(move |y| (x.0.max(y.0), x.1.min(y.1))));
     tidy(pairs.filter(|(low, high)| low <= high).collect())
 }
 
-fn complement(set: &[(u64, u64)], top: u64) -> Set {
-    let mut out = Set::new();
+fn complement(set: &[(u64, u64)], top: u64) -> IntervalSet {
+    let mut out = IntervalSet::new();
     let mut next = Some(0);
     for (a, b) in set {
         if let Some(from) = next

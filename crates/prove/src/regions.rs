@@ -12,50 +12,50 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use crate::cut::Cut;
-use crate::exec::{Exec, Side, TERMS, Waiting, World};
-use crate::moment::Moment;
-use crate::program::Program;
-use crate::state::State;
-use crate::term::{T, Terms};
-use crate::{Limits, Unknown};
+use crate::exec::{SymbolicExecutor, ComparedProgram, TERMS, PendingStates, ProofContext};
+use crate::frontier::ExecutionFrontier;
+use crate::program::ProofProgram;
+use crate::state::SymbolicState;
+use crate::term::{TermId, TermPool};
+use crate::{ProofLimits, ProofError};
 
 /// Most moments of a run that are compared with those of the other: the last ones.
 const MOST_MOMENTS: usize = 300;
 /// Most conditions that only one of the two has, at a cut.
 const MOST_APART: usize = 12;
 /// States of both programs at the end of a region.
-pub(crate) struct Ends<'a> {
+pub(crate) struct RegionEnds<'a> {
     /// Join of the states in which each has ended; none if nothing ended.
-    pub(crate) states: [Option<&'a State>; 2],
+    pub(crate) states: [Option<&'a SymbolicState>; 2],
     /// The region's number, from 0.
     pub(crate) region: usize,
 }
 
 /// Length of a region.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stride {
+pub(crate) struct RegionBudget {
     /// Terms of the first region, and at most.
     pub(crate) first: usize,
     pub(crate) most: usize,
 }
 
 /// A part of a run: its moments, and true if nothing waits in the last.
-struct Stretch {
-    moments: Vec<Moment>,
+struct RunRegion {
+    moments: Vec<ExecutionFrontier>,
     complete: bool,
 }
 
 /// Runs both programs; calls `settle` with the ends of each region.
-pub(crate) fn run<E: From<Unknown>>(
-    world: &mut World,
-    programs: &[Program; 2],
-    limits: &Limits,
-    stride: Stride,
+pub(crate) fn run<E: From<ProofError>>(
+    world: &mut ProofContext,
+    programs: &[ProofProgram; 2],
+    limits: &ProofLimits,
+    stride: RegionBudget,
     deadline: Instant,
-    mut settle: impl FnMut(&mut World, Ends) -> Result<(), E>,
+    mut settle: impl FnMut(&mut ProofContext, RegionEnds) -> Result<(), E>,
 ) -> Result<(), E> {
-    let sides = [Side::new(&programs[0], 'A'), Side::new(&programs[1], 'B')];
-    let mut runner = Runner { world, sides, limits, deadline };
+    let sides = [ComparedProgram::new(&programs[0], 'A'), ComparedProgram::new(&programs[1], 'B')];
+    let mut runner = RegionRunner { world, sides, limits, deadline };
     let mut fronts = [runner.begin(0)?, runner.begin(1)?];
     for region in 0.. {
         let (stretches, at) = runner.region(&fronts, stride)?;
@@ -67,7 +67,7 @@ pub(crate) fn run<E: From<Unknown>>(
         // both.
         let settled = last || states[0].map(|s| s.path) == states[1].map(|s| s.path);
         if settled {
-            settle(runner.world, Ends { states, region })?;
+            settle(runner.world, RegionEnds { states, region })?;
         }
         if last {
             return Ok(());
@@ -79,28 +79,28 @@ pub(crate) fn run<E: From<Unknown>>(
     Ok(())
 }
 
-struct Runner<'a> {
-    world: &'a mut World,
-    sides: [Side<'a>; 2],
-    limits: &'a Limits,
+struct RegionRunner<'a> {
+    world: &'a mut ProofContext,
+    sides: [ComparedProgram<'a>; 2],
+    limits: &'a ProofLimits,
     deadline: Instant,
 }
 
-impl<'a> Runner<'a> {
-    fn exec(&mut self, side: usize) -> Exec<'_, 'a> {
-        Exec::new(self.world, &mut self.sides[side], self.limits, self.deadline)
+impl<'a> RegionRunner<'a> {
+    fn exec(&mut self, side: usize) -> SymbolicExecutor<'_, 'a> {
+        SymbolicExecutor::new(self.world, &mut self.sides[side], self.limits, self.deadline)
     }
 
-    fn begin(&mut self, side: usize) -> Result<Moment, Unknown> {
-        Ok(Moment { waiting: self.exec(side).begin()?, ended: None })
+    fn begin(&mut self, side: usize) -> Result<ExecutionFrontier, ProofError> {
+        Ok(ExecutionFrontier { waiting: self.exec(side).begin()?, ended: None })
     }
 
     /// Runs both from their waiting states; returns the runs and the moment of each at which to cut.
     fn region(
         &mut self,
-        fronts: &[Moment; 2],
-        stride: Stride,
-    ) -> Result<([Stretch; 2], [usize; 2]), Unknown> {
+        fronts: &[ExecutionFrontier; 2],
+        stride: RegionBudget,
+    ) -> Result<([RunRegion; 2], [usize; 2]), ProofError> {
         let mut room = stride.first;
         loop {
             let one = self.stretch(0, &fronts[0], room)?;
@@ -115,17 +115,17 @@ impl<'a> Runner<'a> {
             }
             self.log_parting(&stretches);
             if room >= stride.most {
-                return Err(Unknown::new(TERMS));
+                return Err(ProofError::new(TERMS));
             }
             room = (room.max(1) * 4).min(stride.most);
         }
     }
 
     /// Runs one program until it has made so many terms, or has ended.
-    fn stretch(&mut self, side: usize, front: &Moment, room: usize) -> Result<Stretch, Unknown> {
+    fn stretch(&mut self, side: usize, front: &ExecutionFrontier, room: usize) -> Result<RunRegion, ProofError> {
         self.world.terms.allow(room);
         let mut exec = self.exec(side);
-        let Moment { mut waiting, ended } = front.clone();
+        let ExecutionFrontier { mut waiting, ended } = front.clone();
         exec.has_ended(ended);
         let mut moments = vec![front.clone()];
         let failed = loop {
@@ -137,32 +137,32 @@ impl<'a> Runner<'a> {
             if exec.w.terms.is_full() {
                 break None;
             }
-            moments.push(Moment { waiting: waiting.clone(), ended: exec.ended().cloned() });
+            moments.push(ExecutionFrontier { waiting: waiting.clone(), ended: exec.ended().cloned() });
         };
         let full = exec.w.terms.is_full();
         match failed {
             Some(why) if !full => Err(why),
-            _ => Ok(Stretch { complete: !full && waiting.is_empty(), moments }),
+            _ => Ok(RunRegion { complete: !full && waiting.is_empty(), moments }),
         }
     }
 
     /// Checks that all states at the beginning of a region end in it or wait at its end, in both.
-    fn covers(&mut self, fronts: &[Moment; 2], moments: [&Moment; 2]) -> Result<(), Unknown> {
+    fn covers(&mut self, fronts: &[ExecutionFrontier; 2], moments: [&ExecutionFrontier; 2]) -> Result<(), ProofError> {
         self.world.terms.allow(self.limits.terms);
         for side in [0, 1] {
-            let before: Vec<T> = fronts[side].states().map(|s| s.path).collect();
-            let after: Vec<T> = moments[side].states().map(|s| s.path).collect();
+            let before: Vec<TermId> = fronts[side].states().map(|s| s.path).collect();
+            let after: Vec<TermId> = moments[side].states().map(|s| s.path).collect();
             let (before, after) = (self.world.terms.or(&before), self.world.terms.or(&after));
             if before != after || self.world.terms.is_full() {
-                return Err(Unknown::new("some paths of the program do not end"));
+                return Err(ProofError::new("some paths of the program do not end"));
             }
         }
         Ok(())
     }
 
     /// The last moments of two runs with about the same conditions of waiting states.
-    fn meeting(&mut self, stretches: &[Stretch; 2]) -> Option<[usize; 2]> {
-        let conditions = |s: &Stretch| -> Vec<(usize, BTreeSet<T>)> {
+    fn meeting(&mut self, stretches: &[RunRegion; 2]) -> Option<[usize; 2]> {
+        let conditions = |s: &RunRegion| -> Vec<(usize, BTreeSet<TermId>)> {
             let moments = s.moments.iter().enumerate().skip(1);
             let moments = moments.skip(s.moments.len().saturating_sub(MOST_MOMENTS));
             moments.map(|(at, m)| (at, m.states().map(|s| s.path).collect())).collect()
@@ -181,13 +181,13 @@ impl<'a> Runner<'a> {
     }
 
     /// Logs where the two part: the first conditions of either that the other never has.
-    fn log_parting(&self, stretches: &[Stretch; 2]) {
+    fn log_parting(&self, stretches: &[RunRegion; 2]) {
         if !tracing::enabled!(tracing::Level::DEBUG) {
             return;
         }
         let conditions = stretches.each_ref().map(|s| {
             let states = s.moments.iter().flat_map(|m| m.waiting.iter());
-            states.map(|(key, state)| (state.path, key.last().map(|p| p.slot))).collect::<BTreeMap<T, _>>()
+            states.map(|(key, state)| (state.path, key.last().map(|p| p.slot))).collect::<BTreeMap<TermId, _>>()
         });
         for (side, ours) in conditions.iter().enumerate() {
             let theirs = &conditions[1 - side];
@@ -199,16 +199,16 @@ impl<'a> Runner<'a> {
     }
 
     /// Cuts both at their waiting states; keeps the states that have ended unless they are settled.
-    fn cut(&mut self, moments: [&Moment; 2], settled: bool, number: usize) -> Result<[Moment; 2], Unknown> {
+    fn cut(&mut self, moments: [&ExecutionFrontier; 2], settled: bool, number: usize) -> Result<[ExecutionFrontier; 2], ProofError> {
         let clean = [0, 1].map(|side| {
             let waiting = moments[side].waiting.iter().map(|(key, state)| (Some(key), state));
             let ended = moments[side].ended.iter().filter(|_| !settled).map(|state| (None, state));
-            let states = waiting.chain(ended).map(|(key, state)| self.exec(side).clean(key, state));
-            states.collect::<Vec<State>>()
+            let states = waiting.chain(ended).map(|(key, state)| self.exec(side).simplified_state(key, state));
+            states.collect::<Vec<SymbolicState>>()
         });
-        let paths = clean.each_ref().map(|states| states.iter().map(|s| s.path).collect::<Vec<T>>());
+        let paths = clean.each_ref().map(|states| states.iter().map(|s| s.path).collect::<Vec<TermId>>());
         let groups = groups(&mut self.world.terms, &paths);
-        let World { terms, values, .. } = &mut *self.world;
+        let ProofContext { terms, values, .. } = &mut *self.world;
         let mut cut = Cut::new(terms, values, [&clean[0], &clean[1]], number, self.limits.terms);
         let conditions = cut.conditions(&paths, &groups);
         let out = [0, 1].map(|side| {
@@ -216,13 +216,13 @@ impl<'a> Runner<'a> {
             let mut images = images.map(|(state, path)| cut.state(state, *path));
             // Those that wait come first.
             let keys = moments[side].waiting.keys();
-            let waiting = keys.cloned().zip(images.by_ref()).collect::<Waiting>();
-            Moment { waiting, ended: images.next() }
+            let waiting = keys.cloned().zip(images.by_ref()).collect::<PendingStates>();
+            ExecutionFrontier { waiting, ended: images.next() }
         });
         let (new, made) = (cut.new, cut.values);
         // Terms made beyond the limit mean nothing.
         if new.is_full() || self.world.terms.is_full() {
-            return Err(Unknown::new(TERMS));
+            return Err(ProofError::new(TERMS));
         }
         (self.world.terms, self.world.values) = (new, made);
         self.world.terms.until(self.deadline);
@@ -232,7 +232,7 @@ impl<'a> Runner<'a> {
 
 /// Groups of conditions of both sides with the same union, by index: equal ones, one that is the union of
 /// others, and all the rest.
-fn groups(terms: &mut Terms, paths: &[Vec<T>; 2]) -> Vec<[Vec<usize>; 2]> {
+fn groups(terms: &mut TermPool, paths: &[Vec<TermId>; 2]) -> Vec<[Vec<usize>; 2]> {
     let mut left = paths.each_ref().map(|list| (0..list.len()).collect::<Vec<usize>>());
     let mut out = Vec::new();
     for a in left[0].clone() {
@@ -246,12 +246,12 @@ fn groups(terms: &mut Terms, paths: &[Vec<T>; 2]) -> Vec<[Vec<usize>; 2]> {
     }
     for side in [0, 1] {
         for whole in left[side].clone() {
-            let within = |terms: &mut Terms, n: &usize| {
+            let within = |terms: &mut TermPool, n: &usize| {
                 let either = terms.or(&[paths[1 - side][*n], paths[side][whole]]);
                 either == paths[side][whole]
             };
             let parts: Vec<usize> = left[1 - side].iter().copied().filter(|n| within(terms, n)).collect();
-            let all: Vec<T> = parts.iter().map(|n| paths[1 - side][*n]).collect();
+            let all: Vec<TermId> = parts.iter().map(|n| paths[1 - side][*n]).collect();
             if terms.or(&all) == paths[side][whole] {
                 left[side].retain(|n| *n != whole);
                 left[1 - side].retain(|n| !parts.contains(n));

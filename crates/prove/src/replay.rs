@@ -3,11 +3,11 @@
 //! A difference is reported only if it was seen here. A faulting run proves nothing: the kernel does not
 //! accept such a program, or the interpreter does not model part of it.
 
-use millstream_interp::bytecode::{Interpreter, Program as Code};
-use millstream_interp::{Context as Kind, Event, Fault, Machine, MapId, MapKind, MapSpec, Redirect};
+use millstream_interp::bytecode::{BytecodeInterpreter, DecodedProgram as Code};
+use millstream_interp::{ContextKind as Kind, SideEffect, Fault, MachineState, MapId, MapKind, MapConfig, RedirectTarget};
 use millstream_isa::{Insn, Pseudo};
 
-use crate::program::{Context, MapInfo, Program, Target};
+use crate::program::{ContextLayout, MapSignature, ProofProgram, InsnReference};
 
 /// Instructions that one run may take.
 const FUEL: u64 = 1 << 20;
@@ -19,17 +19,17 @@ const REDIRECTS: [u32; 2] = [4, 7];
 const RAW_CONTEXT: usize = 512;
 
 /// An entry of a map: key and value.
-pub type Entry = (Vec<u8>, Vec<u8>);
+pub type MapKeyValue = (Vec<u8>, Vec<u8>);
 
 /// Inputs of a run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Scene {
+pub(crate) struct ReplayInput {
     /// The packet.
     pub(crate) packet: Vec<u8>,
     /// Bytes of the context that are not zero, by offset.
     pub(crate) context: Vec<(usize, u8)>,
     /// Entries of maps, by number of the map in the proof.
-    pub(crate) entries: Vec<(usize, Entry)>,
+    pub(crate) entries: Vec<(usize, MapKeyValue)>,
     /// The clock.
     pub(crate) time: u64,
     /// The state of the random generator.
@@ -40,7 +40,7 @@ pub(crate) struct Scene {
 
 /// A part of an outcome that can differ.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Observable {
+pub(crate) enum ObservableKind {
     Result,
     Length,
     Packet(usize),
@@ -51,26 +51,26 @@ pub(crate) enum Observable {
     Map(usize),
 }
 
-impl Observable {
+impl ObservableKind {
     /// Returns true if it is the same in both.
-    pub(crate) fn same(&self, a: &Outcome, b: &Outcome) -> bool {
+    pub(crate) fn same(&self, a: &ReplayOutcome, b: &ReplayOutcome) -> bool {
         match *self {
-            Observable::Result => a.result == b.result,
-            Observable::Length => a.packet.len() == b.packet.len(),
-            Observable::Packet(n) => a.packet.get(n) == b.packet.get(n),
-            Observable::Metadata(n) => a.metadata.get(n) == b.metadata.get(n),
-            Observable::Context(n) => a.context.get(n) == b.context.get(n),
-            Observable::Redirect => a.redirect == b.redirect,
-            Observable::Events => a.events == b.events,
-            Observable::Map(n) => a.maps.get(n) == b.maps.get(n),
+            ObservableKind::Result => a.result == b.result,
+            ObservableKind::Length => a.packet.len() == b.packet.len(),
+            ObservableKind::Packet(n) => a.packet.get(n) == b.packet.get(n),
+            ObservableKind::Metadata(n) => a.metadata.get(n) == b.metadata.get(n),
+            ObservableKind::Context(n) => a.context.get(n) == b.context.get(n),
+            ObservableKind::Redirect => a.redirect == b.redirect,
+            ObservableKind::Events => a.events == b.events,
+            ObservableKind::Map(n) => a.maps.get(n) == b.maps.get(n),
         }
     }
 }
 
 /// A run that was stopped after some instructions, or ended before.
-pub(crate) struct Stopped {
+pub(crate) struct PartialRun {
     /// Its outcome so far.
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: ReplayOutcome,
     /// Instructions executed.
     pub(crate) executed: u64,
     /// The instruction that would have been next.
@@ -79,79 +79,79 @@ pub(crate) struct Stopped {
 
 /// Outcome of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct ReplayOutcome {
     result: u32,
     packet: Vec<u8>,
     metadata: Vec<u8>,
     context: Vec<u8>,
-    events: Vec<Event>,
-    redirect: Option<Redirect>,
-    maps: Vec<Vec<Entry>>,
+    events: Vec<SideEffect>,
+    redirect: Option<RedirectTarget>,
+    maps: Vec<Vec<MapKeyValue>>,
 }
 
 /// The first observable in which two runs differ.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Difference {
-    pub(crate) place: Observable,
+pub(crate) struct OutcomeDifference {
+    pub(crate) place: ObservableKind,
     pub(crate) observable: String,
     pub(crate) first: String,
     pub(crate) second: String,
 }
 
 /// Both programs, made ready for the interpreter.
-pub(crate) struct Stage<'a> {
-    pub(crate) maps: &'a [MapInfo],
-    specs: Vec<MapSpec>,
+pub(crate) struct ReplayHarness<'a> {
+    pub(crate) maps: &'a [MapSignature],
+    specs: Vec<MapConfig>,
     programs: [Code; 2],
     insns: [&'a [Option<Insn>]; 2],
     kind: Kind,
 }
 
-impl<'a> Stage<'a> {
+impl<'a> ReplayHarness<'a> {
     /// # Errors
     /// If the interpreter does not model part of the programs, with the reason.
-    pub(crate) fn new(maps: &'a [MapInfo], programs: [&'a Program; 2]) -> Result<Stage<'a>, String> {
-        let specs: Vec<MapSpec> = maps.iter().map(spec).collect();
+    pub(crate) fn new(maps: &'a [MapSignature], programs: [&'a ProofProgram; 2]) -> Result<ReplayHarness<'a>, String> {
+        let specs: Vec<MapConfig> = maps.iter().map(spec).collect();
         let bytes: u64 = specs.iter().filter(|s| dense(s)).map(size).sum();
         if bytes > MOST_BYTES {
             return Err(format!("the maps take {bytes} bytes"));
         }
         let kind = match programs[0].context {
-            Context::Xdp => Kind::Xdp,
-            Context::Skb => Kind::Skb,
-            Context::Other => Kind::Raw,
+            ContextLayout::Xdp => Kind::Xdp,
+            ContextLayout::Skb => Kind::Skb,
+            ContextLayout::Other => Kind::Raw,
         };
         let [a, b] = programs;
-        Ok(Stage { maps, specs, programs: [code(a)?, code(b)?], insns: [&a.insns, &b.insns], kind })
+        Ok(ReplayHarness { maps, specs, programs: [code(a)?, code(b)?], insns: [&a.insns, &b.insns], kind })
     }
 
     /// Runs the first program or the second; [`None`] if it faults. Adds the keys that it looked up in vain.
     pub(crate) fn run(
         &self,
         which: usize,
-        scene: &Scene,
+        scene: &ReplayInput,
         missed: &mut Vec<(usize, Vec<u8>)>,
-    ) -> Option<Outcome> {
+    ) -> Option<ReplayOutcome> {
         let mut m = self.machine(scene)?;
         m.maps.missed = Some(Vec::new());
-        let result = Interpreter::new(&self.programs).run_context(&mut m, which).ok()? as u32;
+        let result = BytecodeInterpreter::new(&self.programs).run_context(&mut m, which).ok()? as u32;
         missed.extend(m.maps.missed.take()?.into_iter().map(|(map, key)| (map.0 as usize, key)));
         Some(self.outcome(m, result))
     }
 
     /// Runs the first program or the second for so many instructions, or until it ends; [`None`] if it
     /// faults.
-    pub(crate) fn stop(&self, which: usize, scene: &Scene, instructions: u64) -> Option<Stopped> {
+    pub(crate) fn stop(&self, which: usize, scene: &ReplayInput, instructions: u64) -> Option<PartialRun> {
         let mut m = self.machine(scene)?;
         m.fuel = instructions.min(FUEL);
-        let ended = Interpreter::new(&self.programs).run_context(&mut m, which);
+        let ended = BytecodeInterpreter::new(&self.programs).run_context(&mut m, which);
         let (result, slot) = match ended {
             Ok(result) => (result as u32, None),
             Err(e) if matches!(e.fault, Fault::Fuel(_)) => (0, Some(e.slot)),
             Err(_) => return None,
         };
         let executed = m.executed;
-        Some(Stopped { outcome: self.outcome(m, result), executed, slot })
+        Some(PartialRun { outcome: self.outcome(m, result), executed, slot })
     }
 
     /// Returns true if the layout of the programs' context is unknown.
@@ -165,8 +165,8 @@ impl<'a> Stage<'a> {
     }
 
     /// A machine in the state of a scene.
-    fn machine(&self, scene: &Scene) -> Option<Machine> {
-        let mut m = Machine::new(self.kind);
+    fn machine(&self, scene: &ReplayInput) -> Option<MachineState> {
+        let mut m = MachineState::new(self.kind);
         m.fuel = FUEL;
         (m.env.time, m.env.seed) = (scene.time, scene.seed);
         m.env.made_up = Some(scene.seed);
@@ -193,10 +193,10 @@ impl<'a> Stage<'a> {
         Some(m)
     }
 
-    fn outcome(&self, mut m: Machine, result: u32) -> Outcome {
+    fn outcome(&self, mut m: MachineState, result: u32) -> ReplayOutcome {
         let redirect = if REDIRECTS.contains(&result) { m.env.redirect } else { None };
         let maps = (0..self.maps.len()).map(|i| m.maps.entries(MapId(i as u32))).collect();
-        Outcome {
+        ReplayOutcome {
             result,
             packet: m.packet.bytes().to_vec(),
             metadata: m.packet.metadata().to_vec(),
@@ -208,29 +208,29 @@ impl<'a> Stage<'a> {
     }
 
     /// Runs both; returns their difference, if neither faults and they differ.
-    pub(crate) fn compare(&self, scene: &Scene, missed: &mut Vec<(usize, Vec<u8>)>) -> Option<Difference> {
+    pub(crate) fn compare(&self, scene: &ReplayInput, missed: &mut Vec<(usize, Vec<u8>)>) -> Option<OutcomeDifference> {
         let a = self.run(0, scene, missed)?;
         let b = self.run(1, scene, missed)?;
         self.difference(&a, &b)
     }
 
-    fn difference(&self, a: &Outcome, b: &Outcome) -> Option<Difference> {
-        let at = |place: Observable, observable: &str, first: String, second: String| {
-            Some(Difference { place, observable: observable.to_owned(), first, second })
+    fn difference(&self, a: &ReplayOutcome, b: &ReplayOutcome) -> Option<OutcomeDifference> {
+        let at = |place: ObservableKind, observable: &str, first: String, second: String| {
+            Some(OutcomeDifference { place, observable: observable.to_owned(), first, second })
         };
         if a.result != b.result {
-            return at(Observable::Result, "result", a.result.to_string(), b.result.to_string());
+            return at(ObservableKind::Result, "result", a.result.to_string(), b.result.to_string());
         }
         if a.packet.len() != b.packet.len() {
             return at(
-                Observable::Length,
+                ObservableKind::Length,
                 "packet length",
                 a.packet.len().to_string(),
                 b.packet.len().to_string(),
             );
         }
-        let place: [fn(usize) -> Observable; 3] =
-            [Observable::Packet, Observable::Metadata, Observable::Context];
+        let place: [fn(usize) -> ObservableKind; 3] =
+            [ObservableKind::Packet, ObservableKind::Metadata, ObservableKind::Context];
         for (place, (name, x, y)) in place.into_iter().zip([
             ("packet", &a.packet, &b.packet),
             ("metadata", &a.metadata, &b.metadata),
@@ -244,24 +244,24 @@ impl<'a> Stage<'a> {
         }
         if a.redirect != b.redirect {
             return at(
-                Observable::Redirect,
+                ObservableKind::Redirect,
                 "redirection",
                 format!("{:?}", a.redirect),
                 format!("{:?}", b.redirect),
             );
         }
         if a.events != b.events {
-            return at(Observable::Events, "events", format!("{:?}", a.events), format!("{:?}", b.events));
+            return at(ObservableKind::Events, "events", format!("{:?}", a.events), format!("{:?}", b.events));
         }
         let n = a.maps.iter().zip(&b.maps).position(|(x, y)| x != y)?;
         let (x, y, map) = (&a.maps[n], &b.maps[n], &self.maps[n]);
         let here = x.iter().find(|e| !y.contains(e));
         let there = y.iter().find(|e| !x.contains(e));
-        at(Observable::Map(n), &format!("map {:?}", map.name), shown(here), shown(there))
+        at(ObservableKind::Map(n), &format!("map {:?}", map.name), shown(here), shown(there))
     }
 }
 
-fn shown(entry: Option<&Entry>) -> String {
+fn shown(entry: Option<&MapKeyValue>) -> String {
     entry.map_or("no such entry".to_owned(), |(k, v)| format!("{} -> {}", hex(k), hex(v)))
 }
 
@@ -270,42 +270,42 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-fn spec(map: &MapInfo) -> MapSpec {
+fn spec(map: &MapSignature) -> MapConfig {
     // A map without entries for those that are not modelled: a program that uses one faults.
     let kind = MapKind::from_number(map.number).unwrap_or(MapKind::PerfEventArray);
     // A loader gives a size to those that have none.
     let max_entries = if map.max_entries == 0 { 64 } else { map.max_entries };
     // Scenes may set what programs may not write.
     let flags = map.flags & !RDONLY_PROG;
-    MapSpec { kind, key_size: map.key_size, value_size: map.value_size, max_entries, flags }
+    MapConfig { kind, key_size: map.key_size, value_size: map.value_size, max_entries, flags }
 }
 
 /// `BPF_F_RDONLY_PROG`
 const RDONLY_PROG: u32 = 1 << 7;
 
-fn dense(spec: &MapSpec) -> bool {
+fn dense(spec: &MapConfig) -> bool {
     use MapKind::{Array, ArrayOfMaps, Cpumap, Devmap, PercpuArray, ProgArray, Xskmap};
     matches!(spec.kind, Array | PercpuArray | ProgArray | Devmap | Cpumap | Xskmap | ArrayOfMaps)
 }
 
-fn size(spec: &MapSpec) -> u64 {
+fn size(spec: &MapConfig) -> u64 {
     u64::from(spec.max_entries) * u64::from(spec.key_size + spec.value_size)
 }
 
 /// The program with its constants substituted.
-fn code(p: &Program) -> Result<Code, String> {
+fn code(p: &ProofProgram) -> Result<Code, String> {
     let mut insns: Vec<Insn> = Vec::new();
     for (slot, insn) in p.insns.iter().enumerate() {
         let Some(insn) = insn else { continue };
         let mut insn = *insn;
         match (&mut insn, p.targets.get(&slot)) {
-            (Insn::LoadImm64 { pseudo, imm, .. }, Some(Target::Map(m))) => {
-                (*pseudo, *imm) = (Pseudo::None, Machine::map_address(MapId(*m)));
+            (Insn::LoadImm64 { pseudo, imm, .. }, Some(InsnReference::Map(m))) => {
+                (*pseudo, *imm) = (Pseudo::None, MachineState::map_address(MapId(*m)));
             }
-            (Insn::LoadImm64 { pseudo, imm, .. }, Some(Target::Value(m, offset))) => {
-                (*pseudo, *imm) = (Pseudo::None, Machine::value_address_of(MapId(*m), *offset));
+            (Insn::LoadImm64 { pseudo, imm, .. }, Some(InsnReference::Value(m, offset))) => {
+                (*pseudo, *imm) = (Pseudo::None, MachineState::value_address_of(MapId(*m), *offset));
             }
-            (_, Some(Target::Extern(name))) => return Err(format!("{name} is the kernel's")),
+            (_, Some(InsnReference::Extern(name))) => return Err(format!("{name} is the kernel's")),
             _ => {}
         }
         insns.push(insn);

@@ -8,27 +8,27 @@
 
 use std::collections::BTreeMap;
 
-use millstream_isa::helpers::{Effects, Helper};
+use millstream_isa::helpers::{HelperEffects, Helper};
 use millstream_isa::{AluOp, Callee, Insn, Operand, Reg, Size, Width};
 use rustc_hash::FxHashMap;
 
 use crate::access::STACK_SIZE;
-use crate::flow::Edges;
-use crate::program::Program;
+use crate::flow::SlotSuccessors;
+use crate::program::ProofProgram;
 
 /// Bit set of the bytes of a frame, the lowest first.
-type Bytes = [u64; STACK_SIZE as usize / 64];
+type FrameBytes = [u64; STACK_SIZE as usize / 64];
 
 /// Liveness of the frame of one function.
 #[derive(Debug)]
-pub(crate) struct Stack {
+pub(crate) struct FrameLiveness {
     /// Live bytes at each slot: those that are read before they are written.
-    live: FxHashMap<usize, Bytes>,
+    live: FxHashMap<usize, FrameBytes>,
 }
 
 /// Abstract value of a register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Holds {
+enum AbstractPointer {
     /// Nothing that points into this frame.
     Other,
     /// The upper end of the frame plus a number.
@@ -40,25 +40,25 @@ enum Holds {
 /// Facts at one slot: registers, and pointers into the frame that are spilled, by offset. Other spilled
 /// values point elsewhere.
 #[derive(Clone, PartialEq, Debug)]
-struct Known {
-    regs: [Holds; 11],
-    spilled: BTreeMap<i64, Holds>,
+struct StackFacts {
+    regs: [AbstractPointer; 11],
+    spilled: BTreeMap<i64, AbstractPointer>,
 }
 
 /// A use of a pointer that is not tracked.
-struct Escapes;
+struct EscapedPointer;
 
-impl Stack {
+impl FrameLiveness {
     /// Analyses the function at `entry`; [`None`] if all of it may be read anywhere.
-    pub(crate) fn new(p: &Program, entry: usize, edges: &Edges) -> Option<Stack> {
+    pub(crate) fn new(p: &ProofProgram, entry: usize, edges: &SlotSuccessors) -> Option<FrameLiveness> {
         let uses = uses(p, entry, edges).ok()?;
         let mut slots: Vec<usize> = edges.keys().copied().collect();
         slots.sort_unstable_by(|a, b| b.cmp(a));
-        let mut live: FxHashMap<usize, Bytes> = FxHashMap::default();
+        let mut live: FxHashMap<usize, FrameBytes> = FxHashMap::default();
         loop {
             let mut changed = false;
             for slot in &slots {
-                let mut before = Bytes::default();
+                let mut before = FrameBytes::default();
                 for target in &edges[slot].0 {
                     if let Some(after) = live.get(target) {
                         before.iter_mut().zip(after).for_each(|(b, a)| *b |= a);
@@ -72,7 +72,7 @@ impl Stack {
                 changed |= live.insert(*slot, before) != Some(before);
             }
             if !changed {
-                return Some(Stack { live });
+                return Some(FrameLiveness { live });
             }
         }
     }
@@ -86,11 +86,11 @@ impl Stack {
 }
 
 /// Bytes that each slot reads and those that it writes.
-fn uses(p: &Program, entry: usize, edges: &Edges) -> Result<FxHashMap<usize, (Bytes, Bytes)>, Escapes> {
-    let mut regs = [Holds::Other; 11];
-    regs[10] = Holds::At(0);
-    let mut known = FxHashMap::from_iter([(entry, Known { regs, spilled: BTreeMap::new() })]);
-    let mut walk = Walk { uses: FxHashMap::default() };
+fn uses(p: &ProofProgram, entry: usize, edges: &SlotSuccessors) -> Result<FxHashMap<usize, (FrameBytes, FrameBytes)>, EscapedPointer> {
+    let mut regs = [AbstractPointer::Other; 11];
+    regs[10] = AbstractPointer::At(0);
+    let mut known = FxHashMap::from_iter([(entry, StackFacts { regs, spilled: BTreeMap::new() })]);
+    let mut walk = LivenessWalk { uses: FxHashMap::default() };
     let mut todo = vec![entry];
     while let Some(slot) = todo.pop() {
         let mut state = known[&slot].clone();
@@ -106,30 +106,30 @@ fn uses(p: &Program, entry: usize, edges: &Edges) -> Result<FxHashMap<usize, (By
     Ok(walk.uses)
 }
 
-impl Known {
-    fn join(&self, other: &Known) -> Known {
+impl StackFacts {
+    fn join(&self, other: &StackFacts) -> StackFacts {
         let mut out = self.clone();
         for (a, b) in out.regs.iter_mut().zip(other.regs) {
             if *a != b {
-                *a = Holds::Somewhere;
+                *a = AbstractPointer::Somewhere;
             }
         }
         for (at, holds) in &mut out.spilled {
             if other.spilled.get(at) != Some(holds) {
-                *holds = Holds::Somewhere;
+                *holds = AbstractPointer::Somewhere;
             }
         }
         for at in other.spilled.keys() {
-            out.spilled.entry(*at).or_insert(Holds::Somewhere);
+            out.spilled.entry(*at).or_insert(AbstractPointer::Somewhere);
         }
         out
     }
 
-    fn get(&self, r: Reg) -> Holds {
+    fn get(&self, r: Reg) -> AbstractPointer {
         self.regs[r.index()]
     }
 
-    fn set(&mut self, r: Reg, holds: Holds) {
+    fn set(&mut self, r: Reg, holds: AbstractPointer) {
         self.regs[r.index()] = holds;
     }
 
@@ -141,35 +141,35 @@ impl Known {
         off: i16,
         size: Size,
         moves: Option<Option<u64>>,
-    ) -> Result<Option<(i64, i64)>, Escapes> {
+    ) -> Result<Option<(i64, i64)>, EscapedPointer> {
         match (self.get(base), moves) {
-            (Holds::Other, _) => Ok(None),
-            (Holds::At(k), None) => {
+            (AbstractPointer::Other, _) => Ok(None),
+            (AbstractPointer::At(k), None) => {
                 let at = k + i64::from(off);
                 Ok(Some((at, at + i64::from(size.bytes()))))
             }
-            (Holds::At(k), Some(Some(object))) if object < STACK_SIZE as u64 => {
+            (AbstractPointer::At(k), Some(Some(object))) if object < STACK_SIZE as u64 => {
                 Ok(Some((k, k + object as i64)))
             }
-            _ => Err(Escapes),
+            _ => Err(EscapedPointer),
         }
     }
 
     /// Fails if an operation uses a pointer into the frame as a number.
-    fn number(&self, r: Reg) -> Result<(), Escapes> {
-        if self.get(r) == Holds::Other { Ok(()) } else { Err(Escapes) }
+    fn number(&self, r: Reg) -> Result<(), EscapedPointer> {
+        if self.get(r) == AbstractPointer::Other { Ok(()) } else { Err(EscapedPointer) }
     }
 }
 
 /// A walk over all slots under way.
-struct Walk {
+struct LivenessWalk {
     /// Bytes that each slot reads and those that it writes.
-    uses: FxHashMap<usize, (Bytes, Bytes)>,
+    uses: FxHashMap<usize, (FrameBytes, FrameBytes)>,
 }
 
-impl Walk {
-    fn step(&mut self, p: &Program, slot: usize, s: &mut Known) -> Result<(), Escapes> {
-        let insn = p.insn(slot).map_err(|_| Escapes)?;
+impl LivenessWalk {
+    fn step(&mut self, p: &ProofProgram, slot: usize, s: &mut StackFacts) -> Result<(), EscapedPointer> {
+        let insn = p.insn(slot).map_err(|_| EscapedPointer)?;
         // A relocation may change the displacement, within an object.
         let moves = p.core.get(&slot).map(|core| core.object);
         match insn {
@@ -180,11 +180,11 @@ impl Walk {
                 dst,
                 src: Operand::Imm(imm),
             } => {
-                if let Holds::At(k) = s.get(dst)
+                if let AbstractPointer::At(k) = s.get(dst)
                     && moves.is_none()
                 {
                     let by = i64::from(if op == AluOp::Add { imm } else { imm.wrapping_neg() });
-                    s.set(dst, Holds::At(k + by));
+                    s.set(dst, AbstractPointer::At(k + by));
                 } else {
                     s.number(dst)?;
                 }
@@ -199,20 +199,20 @@ impl Walk {
                 if let Operand::Reg(src) = src {
                     s.number(src)?;
                 }
-                s.set(dst, Holds::Other);
+                s.set(dst, AbstractPointer::Other);
             }
             Insn::MovSx { dst, src, .. } | Insn::AddrSpaceCast { dst, src, .. } => {
                 s.number(src)?;
-                s.set(dst, Holds::Other);
+                s.set(dst, AbstractPointer::Other);
             }
             Insn::Neg { dst, .. } | Insn::Swap { dst, .. } => s.number(dst)?,
-            Insn::LoadImm64 { dst, .. } => s.set(dst, Holds::Other),
+            Insn::LoadImm64 { dst, .. } => s.set(dst, AbstractPointer::Other),
             Insn::Load { size, dst, src, off, .. } | Insn::LoadAcquire { size, dst, src, off } => {
                 let range = s.access(src, off, size, moves)?;
                 s.set(dst, self.load(slot, s, range)?);
             }
             Insn::Store { size, dst, off, src } => {
-                let holds = if let Operand::Reg(src) = src { s.get(src) } else { Holds::Other };
+                let holds = if let Operand::Reg(src) = src { s.get(src) } else { AbstractPointer::Other };
                 let range = s.access(dst, off, size, moves)?;
                 self.store(slot, s, range, holds, moves.is_some())?;
             }
@@ -224,23 +224,23 @@ impl Walk {
                 s.number(src)?;
                 let range = s.access(dst, off, size, moves)?;
                 self.load(slot, s, range)?;
-                s.set(src, Holds::Other);
-                s.set(Reg::R0, Holds::Other);
+                s.set(src, AbstractPointer::Other);
+                s.set(Reg::R0, AbstractPointer::Other);
             }
             Insn::Call(callee) => self.call(slot, s, callee)?,
-            Insn::LegacyLoad { .. } => s.regs[..6].fill(Holds::Other),
+            Insn::LegacyLoad { .. } => s.regs[..6].fill(AbstractPointer::Other),
             Insn::Branch { .. } | Insn::Jump { .. } | Insn::MayGoto { .. } | Insn::Exit => {}
         }
         Ok(())
     }
 
-    fn load(&mut self, slot: usize, s: &Known, range: Option<(i64, i64)>) -> Result<Holds, Escapes> {
-        let Some((at, end)) = range else { return Ok(Holds::Other) };
+    fn load(&mut self, slot: usize, s: &StackFacts, range: Option<(i64, i64)>) -> Result<AbstractPointer, EscapedPointer> {
+        let Some((at, end)) = range else { return Ok(AbstractPointer::Other) };
         self.note(slot, Some((at, end)), None);
         match s.spilled.get(&at) {
             Some(holds) if end - at == 8 => Ok(*holds),
-            _ if s.spilled.range(at - 7..end).next().is_some() => Err(Escapes),
-            _ => Ok(Holds::Other),
+            _ if s.spilled.range(at - 7..end).next().is_some() => Err(EscapedPointer),
+            _ => Ok(AbstractPointer::Other),
         }
     }
 
@@ -248,51 +248,51 @@ impl Walk {
     fn store(
         &mut self,
         slot: usize,
-        s: &mut Known,
+        s: &mut StackFacts,
         range: Option<(i64, i64)>,
-        holds: Holds,
+        holds: AbstractPointer,
         moves: bool,
-    ) -> Result<(), Escapes> {
+    ) -> Result<(), EscapedPointer> {
         let Some((at, end)) = range else {
-            return if holds == Holds::Other { Ok(()) } else { Err(Escapes) };
+            return if holds == AbstractPointer::Other { Ok(()) } else { Err(EscapedPointer) };
         };
         let whole = end - at == 8 && !moves;
         self.note(slot, None, range.filter(|_| !moves));
         if whole {
             s.spilled.remove(&at);
         }
-        if s.spilled.range(at - 7..end).next().is_some() || holds != Holds::Other && !whole {
-            return Err(Escapes);
+        if s.spilled.range(at - 7..end).next().is_some() || holds != AbstractPointer::Other && !whole {
+            return Err(EscapedPointer);
         }
-        if holds != Holds::Other {
+        if holds != AbstractPointer::Other {
             s.spilled.insert(at, holds);
         }
         Ok(())
     }
 
     /// A helper reads at most the bytes above the pointers that it is given.
-    fn call(&mut self, slot: usize, s: &mut Known, callee: Callee) -> Result<(), Escapes> {
+    fn call(&mut self, slot: usize, s: &mut StackFacts, callee: Callee) -> Result<(), EscapedPointer> {
         let helper = match callee {
-            Callee::Helper(id) => Helper::get(id).filter(|h| !h.effects.intersects(Effects::CALLBACK)),
+            Callee::Helper(id) => Helper::get(id).filter(|h| !h.effects.intersects(HelperEffects::CALLBACK)),
             _ => None,
         };
         let count = helper.map_or(5, |h| h.args.len());
         let mut lowest = None;
         for holds in &s.regs[1..=count] {
             match holds {
-                Holds::Other => {}
-                Holds::At(k) if helper.is_some() => lowest = Some(lowest.map_or(*k, |l: i64| l.min(*k))),
-                _ => return Err(Escapes),
+                AbstractPointer::Other => {}
+                AbstractPointer::At(k) if helper.is_some() => lowest = Some(lowest.map_or(*k, |l: i64| l.min(*k))),
+                _ => return Err(EscapedPointer),
             }
         }
         self.note(slot, lowest.map(|k| (k, 0)), None);
-        s.regs[..6].fill(Holds::Other);
+        s.regs[..6].fill(AbstractPointer::Other);
         Ok(())
     }
 
     fn note(&mut self, slot: usize, reads: Option<(i64, i64)>, writes: Option<(i64, i64)>) {
         let bytes = |range: Option<(i64, i64)>| {
-            let mut out = Bytes::default();
+            let mut out = FrameBytes::default();
             for at in range.map_or(0..0, |(from, to)| from.max(-STACK_SIZE)..to.min(0)) {
                 let n = (at + STACK_SIZE) as usize;
                 out[n / 64] |= 1 << (n % 64);

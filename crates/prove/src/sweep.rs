@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::{FxHashMap, FxHasher};
 
-use crate::solver::{Answer, Session};
-use crate::term::{Node, Sort, T, Terms, mask};
+use crate::solver::{SolverAnswer, SolverSession};
+use crate::term::{TermNode, Sort, TermId, TermPool, mask};
 
 /// Assignments.
 const ROUNDS: usize = 192;
@@ -22,13 +22,13 @@ const MOST_STORES: usize = 256;
 const MOST_CANDIDATES: usize = 4;
 
 /// Equal terms, so far.
-pub(crate) struct Sweep<'a> {
-    terms: &'a mut Terms,
-    session: &'a mut Session,
+pub(crate) struct SatSweeper<'a> {
+    terms: &'a mut TermPool,
+    session: &'a mut SolverSession,
     /// Image of each term.
-    image: FxHashMap<T, T>,
-    values: FxHashMap<T, Box<[u64]>>,
-    classes: FxHashMap<(u64, Sort), Vec<T>>,
+    image: FxHashMap<TermId, TermId>,
+    values: FxHashMap<TermId, Box<[u64]>>,
+    classes: FxHashMap<(u64, Sort), Vec<TermId>>,
     /// Constants of the programs, which tests are likely to compare with.
     constants: Vec<u64>,
     deadline: Instant,
@@ -37,14 +37,14 @@ pub(crate) struct Sweep<'a> {
     pub(crate) asked: usize,
 }
 
-impl<'a> Sweep<'a> {
+impl<'a> SatSweeper<'a> {
     pub(crate) fn new(
-        terms: &'a mut Terms,
-        session: &'a mut Session,
+        terms: &'a mut TermPool,
+        session: &'a mut SolverSession,
         time: Duration,
         each: Duration,
-    ) -> Sweep<'a> {
-        Sweep {
+    ) -> SatSweeper<'a> {
+        SatSweeper {
             terms,
             session,
             image: FxHashMap::default(),
@@ -59,7 +59,7 @@ impl<'a> Sweep<'a> {
     }
 
     /// The claims with equal terms merged.
-    pub(crate) fn run(&mut self, claims: &[T]) -> Vec<T> {
+    pub(crate) fn run(&mut self, claims: &[TermId]) -> Vec<TermId> {
         let cone = cone(self.terms, claims);
         self.harvest(&cone);
         for t in cone {
@@ -70,9 +70,9 @@ impl<'a> Sweep<'a> {
         claims.iter().map(|c| self.image[c]).collect()
     }
 
-    fn harvest(&mut self, cone: &[T]) {
+    fn harvest(&mut self, cone: &[TermId]) {
         for t in cone {
-            if let Node::Const(v) = self.terms.node(*t) {
+            if let TermNode::Const(v) = self.terms.node(*t) {
                 self.constants.push(*v);
             }
         }
@@ -83,13 +83,13 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    fn rebuild(&mut self, t: T) -> T {
+    fn rebuild(&mut self, t: TermId) -> TermId {
         let image = &self.image;
         self.terms.rebuild(t, |part| image.get(&part).copied().unwrap_or(part))
     }
 
     /// The representative of `t`: an earlier equal term, or itself.
-    fn place(&mut self, t: T) -> T {
+    fn place(&mut self, t: TermId) -> TermId {
         if let Some(known) = self.image.get(&t) {
             return *known;
         }
@@ -121,7 +121,7 @@ impl<'a> Sweep<'a> {
     }
 
     /// The constant that a term seems to be equal to.
-    fn constant(&mut self, t: T, sort: Sort) -> Option<T> {
+    fn constant(&mut self, t: TermId, sort: Sort) -> Option<TermId> {
         let values = &self.values[&t];
         let first = values[0];
         if values.iter().any(|v| *v != first) {
@@ -134,7 +134,7 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    fn proven_equal(&mut self, a: T, b: T) -> bool {
+    fn proven_equal(&mut self, a: TermId, b: TermId) -> bool {
         // To a solver a store is a function like any other: memories are equal if their parts are.
         let claim = self.terms.congruent(a, b);
         if let Some(known) = self.terms.known(claim) {
@@ -145,18 +145,18 @@ impl<'a> Sweep<'a> {
             return false;
         }
         self.asked += 1;
-        let valid = matches!(self.session.valid(self.terms, claim, &[], self.each), Ok(Answer::Valid));
+        let valid = matches!(self.session.valid(self.terms, claim, &[], self.each), Ok(SolverAnswer::Valid));
         self.merged += usize::from(valid);
         valid
     }
 
-    fn evaluate(&mut self, t: T) {
+    fn evaluate(&mut self, t: TermId) {
         if self.values.contains_key(&t) {
             return;
         }
         let mut out = vec![0u64; ROUNDS].into_boxed_slice();
         for (round, slot) in out.iter_mut().enumerate() {
-            let v = |x: T| self.values[&x][round];
+            let v = |x: TermId| self.values[&x][round];
             *slot = self.terms.combine(t, v).unwrap_or_else(|| self.invented(t, round));
         }
         self.values.insert(t, out);
@@ -164,15 +164,15 @@ impl<'a> Sweep<'a> {
 
     /// The value of a term without a meaning of its own: a function of the values of its parts, or of the
     /// bytes and their places.
-    fn invented(&self, t: T, round: usize) -> u64 {
-        let value = |t: T| self.values[&t][round];
+    fn invented(&self, t: TermId, round: usize) -> u64 {
+        let value = |t: TermId| self.values[&t][round];
         match *self.terms.node(t) {
-            Node::Select(memory, object, offset) => {
+            TermNode::Select(memory, object, offset) => {
                 if let Some((byte, _)) = self.byte_at(memory, (value(object), value(offset)), round) {
                     return byte;
                 }
             }
-            Node::Store(below, object, offset, byte) => {
+            TermNode::Store(below, object, offset, byte) => {
                 let place = (value(object), value(offset));
                 if let Some((was, own)) = self.byte_at(below, place, round) {
                     let without = value(below).wrapping_sub(share(place, was, own));
@@ -182,7 +182,7 @@ impl<'a> Sweep<'a> {
             _ => {}
         }
         let mut h = FxHasher::default();
-        if let Node::App(f, _) = self.terms.node(t) {
+        if let TermNode::App(f, _) = self.terms.node(t) {
             f.hash(&mut h);
         }
         for part in self.terms.parts_of(t) {
@@ -193,12 +193,12 @@ impl<'a> Sweep<'a> {
 
     /// The byte of a memory at a place, and the byte there before all stores; [`None`] if there are too many
     /// stores.
-    fn byte_at(&self, mut memory: T, place: (u64, u64), round: usize) -> Option<(u64, u64)> {
-        let value = |t: T| self.values[&t][round];
+    fn byte_at(&self, mut memory: TermId, place: (u64, u64), round: usize) -> Option<(u64, u64)> {
+        let value = |t: TermId| self.values[&t][round];
         let (mut stored, mut stores) = (None, 0);
         loop {
             match *self.terms.node(memory) {
-                Node::Store(below, object, offset, byte) => {
+                TermNode::Store(below, object, offset, byte) => {
                     stores += 1;
                     if stores > MOST_STORES {
                         return None;
@@ -208,7 +208,7 @@ impl<'a> Sweep<'a> {
                     }
                     memory = below;
                 }
-                Node::Ite(c, then, other) => memory = if value(c) != 0 { then } else { other },
+                TermNode::Ite(c, then, other) => memory = if value(c) != 0 { then } else { other },
                 _ => break,
             }
         }
@@ -266,10 +266,10 @@ fn hash(values: &[u64]) -> u64 {
 }
 
 /// All subterms of claims, each after its parts.
-pub(crate) fn cone(terms: &Terms, claims: &[T]) -> Vec<T> {
+pub(crate) fn cone(terms: &TermPool, claims: &[TermId]) -> Vec<TermId> {
     let mut out = Vec::new();
     let mut seen = rustc_hash::FxHashSet::default();
-    let mut todo: Vec<T> = claims.to_vec();
+    let mut todo: Vec<TermId> = claims.to_vec();
     while let Some(t) = todo.pop() {
         if seen.insert(t) {
             out.push(t);

@@ -17,11 +17,11 @@ use millstream_isa::absint::Scalar;
 use millstream_isa::semantics::{self, Domain, Pred, Prim};
 use millstream_isa::{AluOp, Insn, Operand, Reg, Size, Width};
 
-use crate::solver::{Answer as Said, Session};
-use crate::term::{Sort, T, Terms, mask};
-use crate::{Limits, Solver, SolverError};
-use synthesis::Synthesis;
-pub use synthesis::{Blank, Completion, Sketch};
+use crate::solver::{SolverAnswer as Said, SolverSession};
+use crate::term::{Sort, TermId, TermPool, mask};
+use crate::{ProofLimits, Solver, SolverError};
+use synthesis::SketchSolver;
+pub use synthesis::{SketchLine, SketchCompletion, InsnSketch};
 use values::{given, valuation, wanted};
 
 /// Distinct terms after which the collection starts afresh.
@@ -32,7 +32,7 @@ const MEMORY: u64 = 512;
 
 /// Target of an address.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Space {
+pub enum AddressSpace {
     /// The frame; addresses are counted from its upper end.
     Stack,
     /// Another object, by number: objects with different numbers never overlap.
@@ -41,14 +41,14 @@ pub enum Space {
 
 /// Fact about a register at the beginning of a window.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Known {
+pub enum EntryFact {
     /// It must not be read.
     Nothing,
     /// It holds a number of this set. Registers with the same name hold the same number.
     Number(Scalar, u32),
     /// It holds an address: the space, the base, and the distance from the base in bytes. Registers with one
     /// base count from one place.
-    Address(Space, u32, i64),
+    Address(AddressSpace, u32, i64),
     /// It holds a value that may be an address, but must not be used as one. Registers with the same name
     /// hold the same value.
     Value(u32),
@@ -56,18 +56,18 @@ pub enum Known {
 
 /// Facts at the beginning of a window.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct WindowEntry {
     /// The registers.
-    pub regs: [Known; 11],
+    pub regs: [EntryFact; 11],
     /// Bytes of the stack that are constants.
     pub bytes: BTreeMap<i16, u8>,
     /// Values of 8 bytes on the stack that are addresses.
-    pub spills: BTreeMap<i16, Known>,
+    pub spills: BTreeMap<i16, EntryFact>,
 }
 
 /// Live values at the end, or at an exit.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Live {
+pub struct LiveOut {
     /// Live bits of each register.
     pub regs: [u64; 11],
     /// Live bytes of the stack, by their offset from its upper end. All other memory is always live.
@@ -76,7 +76,7 @@ pub struct Live {
 
 /// A part of a window.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Step {
+pub enum WindowStep {
     /// An instruction that computes, loads or stores.
     Do(Insn),
     /// A conditional branch out of the window, by the number of the exit.
@@ -88,18 +88,18 @@ pub enum Step {
 
 /// Context of two windows.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct WindowContext {
     /// Facts at their beginning.
-    pub entry: Entry,
+    pub entry: WindowEntry,
     /// Live values at each exit.
-    pub exits: Vec<Live>,
+    pub exits: Vec<LiveOut>,
     /// Live values after them.
-    pub end: Live,
+    pub end: LiveOut,
 }
 
 /// Initial values for which two windows differ.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Valuation {
+pub struct InitialValues {
     /// Registers, if the solver gave a value.
     pub regs: [Option<u64>; 11],
     /// Bytes of the stack.
@@ -110,11 +110,11 @@ pub struct Valuation {
 
 /// Result of a comparison of two windows.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Judgement {
+pub enum WindowVerdict {
     /// They are.
     Equal,
     /// They are not, for example for these values.
-    Differs(Box<Valuation>),
+    Differs(Box<InitialValues>),
     /// Not decided, with the reason.
     Unknown(String),
 }
@@ -122,25 +122,25 @@ pub enum Judgement {
 /// Decides equality of windows, with terms kept from one to the next, and a solver that is started when it is
 /// first needed.
 #[derive(Debug)]
-pub struct Windows {
-    terms: Terms,
+pub struct WindowProver {
+    terms: TermPool,
     solver: Option<Solver>,
-    session: Option<Session>,
+    session: Option<SolverSession>,
     time: Duration,
     memory: u64,
-    synthesis: Option<Synthesis>,
+    synthesis: Option<SketchSolver>,
     /// Windows that came out as the same terms.
     pub by_form: u64,
     /// Windows about which the solver was asked.
     pub asked: u64,
 }
 
-impl Windows {
+impl WindowProver {
     /// Without a solver, only windows that come out as the same terms are decided. `time` is the limit of one
     /// question.
-    pub fn new(solver: Option<Solver>, time: Duration) -> Windows {
-        Windows {
-            terms: Terms::new(MOST_TERMS),
+    pub fn new(solver: Option<Solver>, time: Duration) -> WindowProver {
+        WindowProver {
+            terms: TermPool::new(MOST_TERMS),
             solver,
             session: None,
             time,
@@ -152,30 +152,30 @@ impl Windows {
     }
 
     /// Decides if `a` and `b` are equal at `place`.
-    pub fn judge(&mut self, place: &Place, a: &[Step], b: &[Step]) -> Judgement {
+    pub fn judge(&mut self, place: &WindowContext, a: &[WindowStep], b: &[WindowStep]) -> WindowVerdict {
         if self.terms.len() > MOST_TERMS / 2 {
-            self.terms = Terms::new(MOST_TERMS);
+            self.terms = TermPool::new(MOST_TERMS);
             self.session = None;
         }
         let claim = match self.claim(place, a, b) {
             Ok(claim) => claim,
-            Err(why) => return Judgement::Unknown(why.into()),
+            Err(why) => return WindowVerdict::Unknown(why.into()),
         };
         if self.terms.is_full() {
-            return Judgement::Unknown("more terms than the limit".into());
+            return WindowVerdict::Unknown("more terms than the limit".into());
         }
         match self.terms.known(claim) {
             Some(true) => {
                 self.by_form += 1;
-                Judgement::Equal
+                WindowVerdict::Equal
             }
-            _ => self.ask(place, claim).unwrap_or_else(|e| Judgement::Unknown(e.to_string())),
+            _ => self.ask(place, claim).unwrap_or_else(|e| WindowVerdict::Unknown(e.to_string())),
         }
     }
 
-    fn claim(&mut self, place: &Place, a: &[Step], b: &[Step]) -> Result<T, &'static str> {
-        let one = Run::new(&mut self.terms, place).over(a)?;
-        let two = Run::new(&mut self.terms, place).over(b)?;
+    fn claim(&mut self, place: &WindowContext, a: &[WindowStep], b: &[WindowStep]) -> Result<TermId, &'static str> {
+        let one = WindowExecutor::new(&mut self.terms, place).over(a)?;
+        let two = WindowExecutor::new(&mut self.terms, place).over(b)?;
         if one.len() != two.len() {
             return Err("other exits");
         }
@@ -197,29 +197,29 @@ impl Windows {
         Ok(terms.or(&parts))
     }
 
-    fn ask(&mut self, place: &Place, claim: T) -> Result<Judgement, SolverError> {
-        let Some(solver) = &self.solver else { return Ok(Judgement::Unknown("no solver at hand".into())) };
+    fn ask(&mut self, place: &WindowContext, claim: TermId) -> Result<WindowVerdict, SolverError> {
+        let Some(solver) = &self.solver else { return Ok(WindowVerdict::Unknown("no solver at hand".into())) };
         self.asked += 1;
         if self.session.is_none() {
-            let limits = Limits { memory: self.memory, ..Limits::default() };
+            let limits = ProofLimits { memory: self.memory, ..ProofLimits::default() };
             self.session = Some(solver.start(&limits)?);
         }
-        let Some(session) = &mut self.session else { return Ok(Judgement::Unknown("no solver".into())) };
+        let Some(session) = &mut self.session else { return Ok(WindowVerdict::Unknown("no solver".into())) };
         let wanted = wanted(&self.terms, claim);
         match session.valid(&self.terms, claim, &wanted, self.time)? {
-            Said::Valid => Ok(Judgement::Equal),
-            Said::Unknown(why) => Ok(Judgement::Unknown(why)),
+            Said::Valid => Ok(WindowVerdict::Equal),
+            Said::Unknown(why) => Ok(WindowVerdict::Unknown(why)),
             Said::Refuted(model) => {
-                let value = |t: T| model.get(&t).copied();
-                Ok(Judgement::Differs(Box::new(valuation(&self.terms, place, &wanted, value))))
+                let value = |t: TermId| model.get(&t).copied();
+                Ok(WindowVerdict::Differs(Box::new(valuation(&self.terms, place, &wanted, value))))
             }
         }
     }
 }
 
 /// Condition that a register is outside its known range, apart from its known bits.
-fn ranges(terms: &mut Terms, known: &Known) -> T {
-    let Known::Number(s, name) = known else { return terms.truth(false) };
+fn ranges(terms: &mut TermPool, known: &EntryFact) -> TermId {
+    let EntryFact::Number(s, name) = known else { return terms.truth(false) };
     let t = number(terms, s, *name);
     let mut parts = Vec::new();
     let (min, max) = s.unsigned();
@@ -244,13 +244,13 @@ fn ranges(terms: &mut Terms, known: &Known) -> T {
 }
 
 /// A number with some known bits.
-fn number(terms: &mut Terms, s: &Scalar, name: u32) -> T {
+fn number(terms: &mut TermPool, s: &Scalar, name: u32) -> TermId {
     let var = terms.var(&format!("number {name}"), Sort::Bits(64));
     with_bits(terms, s, var)
 }
 
 /// Puts the known bits into a number.
-fn with_bits(terms: &mut Terms, s: &Scalar, var: T) -> T {
+fn with_bits(terms: &mut TermPool, s: &Scalar, var: TermId) -> TermId {
     let unknown = terms.constant(64, s.bits().mask());
     let set = terms.constant(64, s.bits().value());
     let kept = terms.prim(Prim::And, 64, &var, &unknown);
@@ -259,21 +259,21 @@ fn with_bits(terms: &mut Terms, s: &Scalar, var: T) -> T {
 
 /// Value of a register, and the space into which it points.
 #[derive(Clone, Copy, Debug)]
-struct Value {
-    t: T,
-    space: Option<Space>,
+struct WindowValue {
+    t: TermId,
+    space: Option<AddressSpace>,
 }
 
 /// Values at an exit, or at the end.
-struct Seen {
-    taken: T,
-    regs: [Option<Value>; 11],
-    stack: BTreeMap<i16, T>,
-    memory: BTreeMap<u32, T>,
+struct ExitValues {
+    taken: TermId,
+    regs: [Option<WindowValue>; 11],
+    stack: BTreeMap<i16, TermId>,
+    memory: BTreeMap<u32, TermId>,
 }
 
 /// Collects the equations between two windows at one exit.
-fn same(terms: &mut Terms, live: &Live, x: &Seen, y: &Seen, parts: &mut Vec<T>) -> Result<(), &'static str> {
+fn same(terms: &mut TermPool, live: &LiveOut, x: &ExitValues, y: &ExitValues, parts: &mut Vec<TermId>) -> Result<(), &'static str> {
     parts.push(terms.equal(x.taken, y.taken));
     for (n, &bits) in live.regs.iter().enumerate().filter(|(_, bits)| **bits != 0) {
         let (Some(a), Some(b)) = (x.regs[n], y.regs[n]) else { return Err("a register is not defined") };
@@ -296,33 +296,33 @@ fn same(terms: &mut Terms, live: &Live, x: &Seen, y: &Seen, parts: &mut Vec<T>) 
     Ok(())
 }
 
-fn byte_of(terms: &mut Terms, stack: &BTreeMap<i16, T>, at: i16) -> T {
+fn byte_of(terms: &mut TermPool, stack: &BTreeMap<i16, TermId>, at: i16) -> TermId {
     stack.get(&at).copied().unwrap_or_else(|| terms.var(&format!("stack {at}"), Sort::Bits(8)))
 }
 
-fn memory_of(terms: &mut Terms, memory: &BTreeMap<u32, T>, space: u32) -> T {
+fn memory_of(terms: &mut TermPool, memory: &BTreeMap<u32, TermId>, space: u32) -> TermId {
     memory.get(&space).copied().unwrap_or_else(|| terms.var(&format!("space {space}"), Sort::Memory))
 }
 
 /// One window on terms.
-struct Run<'a> {
-    terms: &'a mut Terms,
+struct WindowExecutor<'a> {
+    terms: &'a mut TermPool,
     /// Given values of variables.
     given: BTreeMap<String, u64>,
-    regs: [Option<Value>; 11],
-    stack: BTreeMap<i16, T>,
-    spills: BTreeMap<i16, Value>,
-    memory: BTreeMap<u32, T>,
+    regs: [Option<WindowValue>; 11],
+    stack: BTreeMap<i16, TermId>,
+    spills: BTreeMap<i16, WindowValue>,
+    memory: BTreeMap<u32, TermId>,
 }
 
-impl<'a> Run<'a> {
-    fn new(terms: &'a mut Terms, place: &Place) -> Run<'a> {
-        Run::at(terms, place, &Valuation::default())
+impl<'a> WindowExecutor<'a> {
+    fn new(terms: &'a mut TermPool, place: &WindowContext) -> WindowExecutor<'a> {
+        WindowExecutor::at(terms, place, &InitialValues::default())
     }
 
     /// The same with some initial values given.
-    fn at(terms: &'a mut Terms, place: &Place, values: &Valuation) -> Run<'a> {
-        let mut run = Run {
+    fn at(terms: &'a mut TermPool, place: &WindowContext, values: &InitialValues) -> WindowExecutor<'a> {
+        let mut run = WindowExecutor {
             terms,
             given: given(place, values),
             regs: [None; 11],
@@ -347,46 +347,46 @@ impl<'a> Run<'a> {
         run
     }
 
-    fn first(&mut self, known: &Known) -> Option<Value> {
+    fn first(&mut self, known: &EntryFact) -> Option<WindowValue> {
         Some(match known {
-            Known::Nothing => return None,
-            Known::Number(s, name) => {
+            EntryFact::Nothing => return None,
+            EntryFact::Number(s, name) => {
                 let var = self.var(format!("number {name}"));
-                Value { t: with_bits(self.terms, s, var), space: None }
+                WindowValue { t: with_bits(self.terms, s, var), space: None }
             }
-            Known::Value(name) => Value { t: self.var(format!("value {name}")), space: None },
-            Known::Address(space, base, offset) => {
+            EntryFact::Value(name) => WindowValue { t: self.var(format!("value {name}")), space: None },
+            EntryFact::Address(space, base, offset) => {
                 let base = match space {
-                    Space::Stack => self.frame(),
-                    Space::Other(_) => self.var(format!("base {base}")),
+                    AddressSpace::Stack => self.frame(),
+                    AddressSpace::Other(_) => self.var(format!("base {base}")),
                 };
                 let by = self.terms.constant(64, *offset as u64);
-                Value { t: self.terms.prim(Prim::Add, 64, &base, &by), space: Some(*space) }
+                WindowValue { t: self.terms.prim(Prim::Add, 64, &base, &by), space: Some(*space) }
             }
         })
     }
 
-    fn var(&mut self, name: String) -> T {
+    fn var(&mut self, name: String) -> TermId {
         match self.given.get(&name) {
             Some(v) => self.terms.constant(64, *v),
             None => self.terms.var(&name, Sort::Bits(64)),
         }
     }
 
-    fn frame(&mut self) -> T {
+    fn frame(&mut self) -> TermId {
         self.terms.var("frame", Sort::Bits(64))
     }
 
-    fn over(mut self, steps: &[Step]) -> Result<Vec<Seen>, &'static str> {
+    fn over(mut self, steps: &[WindowStep]) -> Result<Vec<ExitValues>, &'static str> {
         let mut seen = Vec::new();
         for step in steps {
             match *step {
-                Step::Do(insn) => self.step(insn)?,
-                Step::Opaque(n, Insn::LoadImm64 { dst, .. }) => {
+                WindowStep::Do(insn) => self.step(insn)?,
+                WindowStep::Opaque(n, Insn::LoadImm64 { dst, .. }) => {
                     let t = self.terms.var(&format!("symbol {n}"), Sort::Bits(64));
-                    self.set(dst, Value { t, space: None })?;
+                    self.set(dst, WindowValue { t, space: None })?;
                 }
-                Step::Exit(n, Insn::Branch { width, cond, dst, src, .. }) => {
+                WindowStep::Exit(n, Insn::Branch { width, cond, dst, src, .. }) => {
                     if n as usize != seen.len() {
                         return Err("exits in another order");
                     }
@@ -402,15 +402,15 @@ impl<'a> Run<'a> {
         Ok(seen)
     }
 
-    fn seen(&self, taken: T) -> Seen {
-        Seen { taken, regs: self.regs, stack: self.stack.clone(), memory: self.memory.clone() }
+    fn seen(&self, taken: TermId) -> ExitValues {
+        ExitValues { taken, regs: self.regs, stack: self.stack.clone(), memory: self.memory.clone() }
     }
 
-    fn get(&self, r: Reg) -> Result<Value, &'static str> {
+    fn get(&self, r: Reg) -> Result<WindowValue, &'static str> {
         self.regs[r.index()].ok_or("reads a register that is not defined")
     }
 
-    fn set(&mut self, r: Reg, v: Value) -> Result<(), &'static str> {
+    fn set(&mut self, r: Reg, v: WindowValue) -> Result<(), &'static str> {
         if r == Reg::R10 {
             return Err("writes the frame pointer");
         }
@@ -418,15 +418,15 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn operand(&mut self, o: Operand) -> Result<Value, &'static str> {
+    fn operand(&mut self, o: Operand) -> Result<WindowValue, &'static str> {
         match o {
             Operand::Reg(r) => self.get(r),
-            Operand::Imm(i) => Ok(Value { t: semantics::immediate(self.terms, i), space: None }),
+            Operand::Imm(i) => Ok(WindowValue { t: semantics::immediate(self.terms, i), space: None }),
         }
     }
 
     fn step(&mut self, insn: Insn) -> Result<(), &'static str> {
-        let plain = |t| Value { t, space: None };
+        let plain = |t| WindowValue { t, space: None };
         match insn {
             Insn::Alu { width, op, dst, src } => {
                 let (a, b) = (self.get(dst)?, self.operand(src)?);
@@ -437,7 +437,7 @@ impl<'a> Run<'a> {
                     (AluOp::Sub, Width::W64) if b.space.is_none() => a.space,
                     _ => None,
                 };
-                self.set(dst, Value { t, space })
+                self.set(dst, WindowValue { t, space })
             }
             Insn::Mov { width: Width::W64, dst, src } => {
                 let v = self.operand(src)?;
@@ -488,12 +488,12 @@ impl<'a> Run<'a> {
     }
 
     /// The address of an access: its space, and for the stack the offset.
-    fn address(&mut self, base: Reg, off: i16) -> Result<(Space, T, i16), &'static str> {
+    fn address(&mut self, base: Reg, off: i16) -> Result<(AddressSpace, TermId, i16), &'static str> {
         let v = self.get(base)?;
         let space = v.space.ok_or("an access through what is no known address")?;
         let by = self.terms.constant(64, i64::from(off) as u64);
         let at = self.terms.prim(Prim::Add, 64, &v.t, &by);
-        if space != Space::Stack {
+        if space != AddressSpace::Stack {
             return Ok((space, at, 0));
         }
         let frame = self.frame();
@@ -505,12 +505,12 @@ impl<'a> Run<'a> {
         Ok((space, at, offset))
     }
 
-    fn load(&mut self, size: Size, sext: bool, src: Reg, off: i16) -> Result<Value, &'static str> {
+    fn load(&mut self, size: Size, sext: bool, src: Reg, off: i16) -> Result<WindowValue, &'static str> {
         let (space, at, offset) = self.address(src, off)?;
         let n = size.bytes() as i16;
         let mut bytes = Vec::with_capacity(8);
         match space {
-            Space::Stack => {
+            AddressSpace::Stack => {
                 if size == Size::Dw
                     && let Some(v) = self.spills.get(&offset)
                 {
@@ -520,7 +520,7 @@ impl<'a> Run<'a> {
                     bytes.push(byte_of(self.terms, &self.stack, offset + i));
                 }
             }
-            Space::Other(s) => {
+            AddressSpace::Other(s) => {
                 let memory = memory_of(self.terms, &self.memory, s);
                 let object = self.terms.constant(64, 0);
                 for i in (0..n).rev() {
@@ -530,19 +530,19 @@ impl<'a> Run<'a> {
             }
         }
         let t = self.terms.concat(&bytes);
-        Ok(Value { t: semantics::loaded(self.terms, size, sext, &t), space: None })
+        Ok(WindowValue { t: semantics::loaded(self.terms, size, sext, &t), space: None })
     }
 
-    fn store(&mut self, size: Size, dst: Reg, off: i16, v: Value) -> Result<(), &'static str> {
+    fn store(&mut self, size: Size, dst: Reg, off: i16, v: WindowValue) -> Result<(), &'static str> {
         let (space, at, offset) = self.address(dst, off)?;
         match space {
-            Space::Stack => {
+            AddressSpace::Stack => {
                 self.put(offset, v.t, size.bytes() as i16);
                 if size == Size::Dw && v.space.is_some() {
                     self.spills.insert(offset, v);
                 }
             }
-            Space::Other(s) => {
+            AddressSpace::Other(s) => {
                 let mut memory = memory_of(self.terms, &self.memory, s);
                 let object = self.terms.constant(64, 0);
                 for i in 0..size.bytes() as i16 {
@@ -557,7 +557,7 @@ impl<'a> Run<'a> {
     }
 
     /// Writes the low bytes of a value to the stack.
-    fn put(&mut self, at: i16, t: T, count: i16) {
+    fn put(&mut self, at: i16, t: TermId, count: i16) {
         self.spills.retain(|&s, _| s + 8 <= at || at + count <= s);
         for i in 0..count {
             let byte = self.terms.extract(t, i as u32 * 8 + 7, i as u32 * 8);
@@ -565,7 +565,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn further(&mut self, at: T, by: i16) -> T {
+    fn further(&mut self, at: TermId, by: i16) -> TermId {
         let by = self.terms.constant(64, i64::from(by) as u64 & mask(64));
         self.terms.prim(Prim::Add, 64, &at, &by)
     }

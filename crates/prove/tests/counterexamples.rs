@@ -8,22 +8,22 @@ mod written;
 use std::time::Duration;
 
 use millstream_object::{Object, ProgramType};
-use millstream_prove::{Counterexample, Limits, Origin, Solver, Verdict, prove};
+use millstream_prove::{Counterexample, ProofLimits, CounterexampleSource, Solver, ProofVerdict, prove};
 use written::object;
 
 /// Counterexample of the two programs of a name.
 fn difference(a: &Object, b: &Object, name: &str) -> Option<Counterexample> {
-    let Some(solver) = Solver::found() else {
+    let Some(solver) = Solver::discover() else {
         assert!(std::env::var("CI").is_err(), "no solver");
         eprintln!("skipped: no solver");
         return None;
     };
     let find = |o: &Object| o.programs.iter().find(|p| p.name == name).expect("the program").func;
     let (f, g) = (find(a), find(b));
-    let limits = Limits { time: Duration::from_secs(60), ..Limits::default() };
+    let limits = ProofLimits { time: Duration::from_secs(60), ..ProofLimits::default() };
     let proof = prove((a, f), (b, g), Some(&solver), &limits);
-    let Verdict::Differs(found) = proof.verdict else { panic!("{name}: {:?}", proof.verdict) };
-    assert_eq!(found.origin, Origin::Solver, "{name}");
+    let ProofVerdict::Differs(found) = proof.verdict else { panic!("{name}: {:?}", proof.verdict) };
+    assert_eq!(found.origin, CounterexampleSource::Solver, "{name}");
     assert!(proof.answers.asked > 0 && !proof.answers.solvers.is_empty(), "{:?}", proof.answers);
     assert!(found.shows((a, f), (b, g)), "{name}: {found}");
     assert!(!found.shows((a, f), (a, f)) && !found.shows((b, g), (b, g)), "{name}");
@@ -91,7 +91,7 @@ fn a_packet_that_the_kernel_takes_is_preferred_to_a_short_one() {
         object(ProgramType::XDP, &text)
     };
     let ((a, f), (b, g)) = (given(0), given(1));
-    let Verdict::Differs(found) = prove((&a, f), (&b, g), None, &Limits::default()).verdict else {
+    let ProofVerdict::Differs(found) = prove((&a, f), (&b, g), None, &ProofLimits::default()).verdict else {
         panic!("not found");
     };
     assert_eq!(found.packet.len(), 14, "{found}");
@@ -129,7 +129,7 @@ fn tracing_programs_differ_by_what_the_kernel_holds() {
     ];
     for (one, other) in pairs {
         let ((a, f), (b, g)) = (object(ProgramType::KPROBE, &one), object(ProgramType::KPROBE, &other));
-        let Verdict::Differs(found) = prove((&a, f), (&b, g), None, &Limits::default()).verdict else {
+        let ProofVerdict::Differs(found) = prove((&a, f), (&b, g), None, &ProofLimits::default()).verdict else {
             panic!("not found:\n{one}\n{other}");
         };
         assert!(found.shows((&a, f), (&b, g)), "{found}");

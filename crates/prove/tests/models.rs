@@ -6,28 +6,28 @@ mod written;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use millstream_btf::{Btf, BtfBuilder, Composite, CoreKind, Kind, Member};
+use millstream_btf::{Btf, BtfBuilder, Composite, CoreKind, TypeKind, Member};
 use millstream_isa::asm::assemble;
 use millstream_isa::encode_all;
 use millstream_object::{
     CoreRelo, Extern, ExternId, ExternKind, FuncId, MapId, Object, ProgramType, Reloc, RelocKind,
 };
-use millstream_prove::{Acceleration, Limits, Proof, Solver, Verdict, prove};
+use millstream_prove::{ProofAblation, ProofLimits, ProofResult, Solver, ProofVerdict, prove};
 use written::object;
 
-fn proof(kind: ProgramType, a: &str, b: &str, limits: &Limits) -> Proof {
+fn proof(kind: ProgramType, a: &str, b: &str, limits: &ProofLimits) -> ProofResult {
     let ((a, f), (b, g)) = (object(kind, a), object(kind, b));
     prove((&a, f), (&b, g), None, limits)
 }
 
-fn equivalent(kind: ProgramType, a: &str, b: &str, limits: &Limits) -> bool {
-    proof(kind, a, b, limits).verdict == Verdict::Equivalent
+fn equivalent(kind: ProgramType, a: &str, b: &str, limits: &ProofLimits) -> bool {
+    proof(kind, a, b, limits).verdict == ProofVerdict::Equivalent
 }
 
 #[test]
 fn packet_loads_through_the_kernel_end_the_program_beyond_the_packet() {
     let kind = ProgramType::SOCKET_FILTER;
-    let limits = Limits::default();
+    let limits = ProofLimits::default();
     let twice = "r6 = r1\nr0 = *(u8 *)skb[12]\nr7 = r0\nr0 = *(u8 *)skb[12]\nr0 += r7\nexit";
     let once = "r6 = r1\nr0 = *(u8 *)skb[12]\nr1 = r0\nr0 += r1\nexit";
     assert!(equivalent(kind, twice, once, &limits));
@@ -42,7 +42,7 @@ fn packet_loads_through_the_kernel_end_the_program_beyond_the_packet() {
 #[test]
 fn a_budget_is_spent_at_the_same_round_in_both() {
     let kind = ProgramType::XDP;
-    let limits = Limits::default();
+    let limits = ProofLimits::default();
     let rounds =
         |test: &str| format!("r0 = 0\nagain:\nmay_goto out\nr0 += 1\nif r0 {test} goto again\nout:\nexit");
     assert!(equivalent(kind, &rounds("< 4"), &rounds("!= 4"), &limits));
@@ -75,10 +75,10 @@ fn tests_of_bytes(count: usize, turned: bool, odd: Option<usize>) -> String {
 #[test]
 fn large_programs_are_proven_region_by_region() {
     let kind = ProgramType::XDP;
-    let limits = Limits { terms: 8_000, time: Duration::from_secs(60), ..Limits::default() };
+    let limits = ProofLimits { terms: 8_000, time: Duration::from_secs(60), ..ProofLimits::default() };
     let straight = tests_of_bytes(60, false, None);
     let proof = proof(kind, &straight, &tests_of_bytes(60, true, None), &limits);
-    assert!(proof.verdict == Verdict::Equivalent && proof.regions > 1, "{proof:?}");
+    assert!(proof.verdict == ProofVerdict::Equivalent && proof.regions > 1, "{proof:?}");
     for odd in [0, 31, 59] {
         assert!(!equivalent(kind, &straight, &tests_of_bytes(60, true, Some(odd)), &limits), "byte {odd}");
     }
@@ -89,16 +89,16 @@ fn what_is_left_out_makes_no_false_proof() {
     let kind = ProgramType::XDP;
     let (a, same) = (tests_of_bytes(4, false, None), tests_of_bytes(4, true, None));
     let other = tests_of_bytes(4, true, Some(2));
-    assert!(equivalent(kind, &a, &same, &Limits::default()));
-    for left_out in Acceleration::ALL {
-        let limits = Limits { without: vec![left_out], time: Duration::from_secs(10), ..Limits::default() };
+    assert!(equivalent(kind, &a, &same, &ProofLimits::default()));
+    for left_out in ProofAblation::ALL {
+        let limits = ProofLimits { without: vec![left_out], time: Duration::from_secs(10), ..ProofLimits::default() };
         assert!(!equivalent(kind, &a, &other, &limits), "without {}", left_out.name());
     }
 }
 
 /// Without a comparison as a whole.
-fn by_steps() -> Limits {
-    Limits { without: vec![Acceleration::Whole], time: Duration::from_secs(10), ..Limits::default() }
+fn by_steps() -> ProofLimits {
+    ProofLimits { without: vec![ProofAblation::Whole], time: Duration::from_secs(10), ..ProofLimits::default() }
 }
 
 #[test]
@@ -191,10 +191,10 @@ fn sums_of_few_bits_are_the_same_at_any_width() {
         format!("r0 = *(u32 *)(r1 + 12)\nr0 &= {mask}\nr0 <<= 2\nr0 += 14\n{rest}r0 += 20\nexit")
     };
     for cut in ["r0 &= 255\n", "r0 <<= 48\nr0 >>= 48\n", "r0 <<= 32\nr0 s>>= 32\n"] {
-        assert!(equivalent(kind, &sum(15, cut), &sum(15, ""), &Limits::default()), "{cut}");
+        assert!(equivalent(kind, &sum(15, cut), &sum(15, ""), &ProofLimits::default()), "{cut}");
     }
-    assert!(!equivalent(kind, &sum(63, "r0 &= 255\n"), &sum(63, ""), &Limits::default()));
-    assert!(!equivalent(kind, &sum(15, "r0 &= 63\n"), &sum(15, ""), &Limits::default()));
+    assert!(!equivalent(kind, &sum(63, "r0 &= 255\n"), &sum(63, ""), &ProofLimits::default()));
+    assert!(!equivalent(kind, &sum(15, "r0 &= 63\n"), &sum(15, ""), &ProofLimits::default()));
 }
 
 /// An object with one program that calls an external function wherever it calls a kernel function, and that
@@ -221,7 +221,7 @@ fn calling(name: &str, text: &str) -> (Object, FuncId) {
 /// Returns true if two programs are proven equivalent, both of which may call a function of this name.
 fn judged(name: &str, a: &str, b: &str) -> bool {
     let ((a, f), (b, g)) = (calling(name, a), calling(name, b));
-    prove((&a, f), (&b, g), None, &Limits::default()).verdict == Verdict::Equivalent
+    prove((&a, f), (&b, g), None, &ProofLimits::default()).verdict == ProofVerdict::Equivalent
 }
 
 #[test]
@@ -256,8 +256,8 @@ fn a_limit_of_terms_ends_a_proof_wherever_it_is_reached() {
                 r2 = r10\nr2 += -4\ncall map_lookup_elem\nif r0 == 0 goto out\nr0 = *(u8 *)(r0 + 0)\nout:\nexit";
     let ((a, f), (b, g)) = (calling("", text), calling("", &text.replace("== 7", "== 8")));
     for terms in (0..400).step_by(7) {
-        let limits = Limits { terms, tries: 0, ..Limits::default() };
-        assert!(matches!(prove((&a, f), (&b, g), None, &limits).verdict, Verdict::Unknown { .. }), "{terms}");
+        let limits = ProofLimits { terms, tries: 0, ..ProofLimits::default() };
+        assert!(matches!(prove((&a, f), (&b, g), None, &limits).verdict, ProofVerdict::Unknown { .. }), "{terms}");
     }
 }
 
@@ -353,12 +353,12 @@ fn quotients_are_the_same_as_products_where_they_are() {
     let product = |size: u32, factor: u32, shift: u32| {
         format!("r0 = *(u{size} *)(r1 + 12)\nr0 *= {factor}\nr0 >>= {shift}\nexit")
     };
-    assert!(equivalent(kind, divided, &product(16, 0x10003, 31), &Limits::default()));
+    assert!(equivalent(kind, divided, &product(16, 0x10003, 31), &ProofLimits::default()));
     for (factor, shift) in [(0x10002, 31), (0x10003, 32), (0x20003, 31)] {
-        assert!(!equivalent(kind, divided, &product(16, factor, shift), &Limits::default()), "{factor:#x}");
+        assert!(!equivalent(kind, divided, &product(16, factor, shift), &ProofLimits::default()), "{factor:#x}");
     }
     let wide = divided.replace("u16", "u32");
-    assert!(!equivalent(kind, &wide, &product(32, 0x10003, 31), &Limits::default()));
+    assert!(!equivalent(kind, &wide, &product(32, 0x10003, 31), &ProofLimits::default()));
 }
 
 #[test]
@@ -403,7 +403,7 @@ fn what_is_read_may_be_on_the_stack_or_elsewhere() {
 fn loops_that_count_are_followed_round_by_round() {
     let kind = ProgramType::XDP;
     // Too few terms for the whole. Beside an array that is filled at offsets that vary lies a pointer.
-    let limits = Limits { terms: 2_000, ..by_steps() };
+    let limits = ProofLimits { terms: 2_000, ..by_steps() };
     let filled = |pointer: i32, array: i32, last: &str, read: i32| {
         let zeros: String = (0..6).map(|n| format!("*(u64 *)(r10 - {}) = 0\n", array - 8 * n)).collect();
         format!(
@@ -430,7 +430,7 @@ fn a_read_at_a_varying_place_of_the_stack_may_be_of_what_was_never_put_there() {
              r4 += -16\nr4 += r2\nr0 = *(u8 *)(r4 + 0)\nexit"
         )
     };
-    let limits = Limits::default();
+    let limits = ProofLimits::default();
     assert!(equivalent(kind, &read(7, ""), &read(7, "r5 = 1\n"), &limits));
     // Bytes put elsewhere lie among others that were not.
     assert!(!equivalent(kind, &read(15, ""), &read(15, "").replace("r10 - 16", "r10 - 24"), &limits));
@@ -449,7 +449,7 @@ fn what_was_put_on_one_way_is_there_where_that_was_taken() {
              r4 = {flag}\non:\nr0 = 0\nif r4 == {asked} goto out\nr0 = *(u32 *)(r10 - {place})\nout:\nexit"
         )
     };
-    for limits in [Limits::default(), by_steps()] {
+    for limits in [ProofLimits::default(), by_steps()] {
         let (plain, flag) = (read(8, 1, 0), read(16, 8, 0));
         assert!(equivalent(kind, &plain, &flag, &limits));
         for other in [flag.replace("< 7", "< 8"), flag.replace("r10 - 16) = r3", "r10 - 16) = r2")] {
@@ -477,7 +477,7 @@ fn a_byte_of_the_stack_that_was_never_written_is_any_but_one() {
              r2 = *(u8 *)(r10 - {other})\nr0 ^= r2\nexit"
         )
     };
-    for limits in [Limits::default(), by_steps()] {
+    for limits in [ProofLimits::default(), by_steps()] {
         let same = [
             (byte(8, 7, "-"), byte(40, 23, "-")),
             // A cycle: each is the former value of another.
@@ -510,20 +510,20 @@ fn a_byte_of_the_stack_that_was_never_written_is_any_but_one() {
              {between}call body\nr0 -= r6\nexit"
         )
     };
-    assert!(!equivalent(kind, &twice(""), &twice("r7 = 1\n"), &Limits::default()));
-    assert!(!equivalent(kind, &twice(""), "r0 = 0\nexit", &Limits::default()));
+    assert!(!equivalent(kind, &twice(""), &twice("r7 = 1\n"), &ProofLimits::default()));
+    assert!(!equivalent(kind, &twice(""), "r0 = 0\nexit", &ProofLimits::default()));
 }
 
 #[test]
 fn a_call_that_sees_the_same_bytes_gives_the_same() {
-    let Some(solver) = Solver::found() else {
+    let Some(solver) = Solver::discover() else {
         assert!(std::env::var("CI").is_err(), "no solver");
         eprintln!("skipped: no solver");
         return;
     };
     let proven = |a: &str, b: &str| {
         let ((a, f), (b, g)) = (calling("looks", a), calling("looks", b));
-        prove((&a, f), (&b, g), Some(&solver), &Limits::default()).verdict == Verdict::Equivalent
+        prove((&a, f), (&b, g), Some(&solver), &ProofLimits::default()).verdict == ProofVerdict::Equivalent
     };
     let with = |store: &str| {
         format!(
@@ -554,7 +554,7 @@ fn a_call_that_sees_the_same_bytes_gives_the_same() {
 
 #[test]
 fn a_call_may_read_beyond_a_gap_in_what_was_put_on_the_stack() {
-    let Some(solver) = Solver::found() else {
+    let Some(solver) = Solver::discover() else {
         assert!(std::env::var("CI").is_err(), "no solver");
         eprintln!("skipped: no solver");
         return;
@@ -567,7 +567,7 @@ fn a_call_may_read_beyond_a_gap_in_what_was_put_on_the_stack() {
     };
     let proven = |a: &str, b: &str| {
         let ((a, f), (b, g)) = (calling("looks", a), calling("looks", b));
-        prove((&a, f), (&b, g), Some(&solver), &Limits::default()).verdict == Verdict::Equivalent
+        prove((&a, f), (&b, g), Some(&solver), &ProofLimits::default()).verdict == ProofVerdict::Equivalent
     };
     assert!(proven(&given("r6"), &given("r6").replace("r2 = 0\nr3 = 0", "r3 = 0\nr2 = r3")));
     assert!(!proven(&given("r6"), &given("r7")));
@@ -848,7 +848,7 @@ fn relocated(text: &str, access: &str, count: u32) -> (Object, FuncId) {
         .map(|n| Member { name: btf.string(&format!("f{n}")), ty: word, bit_offset: 32 * n, bit_size: 0 })
         .collect();
     let words = Composite { size: 4 * count, bit_fields: false, members };
-    let type_id = btf.add("words", Kind::Struct(words));
+    let type_id = btf.add("words", TypeKind::Struct(words));
     object.btf = Some(Btf::parse(&btf.write().expect("types")).expect("our own types"));
     let f = &mut object.functions[func.0 as usize];
     let insn = f.insns.iter().rposition(|raw| raw.code == 0x61).expect("a load of a word") as u32;
@@ -867,7 +867,7 @@ fn a_relocated_load_of_the_stack_stays_within_its_object() {
     };
     let same = |a: &str, b: &str, [access, other]: [&str; 2], count: u32| {
         let ((a, f), (b, g)) = (relocated(a, access, count), relocated(b, other, count));
-        prove((&a, f), (&b, g), None, &Limits::default()).verdict == Verdict::Equivalent
+        prove((&a, f), (&b, g), None, &ProofLimits::default()).verdict == ProofVerdict::Equivalent
     };
     let (plain, moved, turned) = (read(16, 2, 3), read(24, 2, 3), read(24, 3, 2));
     assert!(same(&plain, &moved, ["0:1"; 2], 2));

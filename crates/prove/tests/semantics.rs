@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use millstream_isa::asm::assemble;
 use millstream_isa::encode_all;
-use millstream_kernel::{Program, ProgramSpec, ProgramType, TestOutput, TestRun, testing};
-use millstream_prove::{Evaluator, Limits};
+use millstream_kernel::{KernelProgram, ProgramSpec, ProgramType, TestOutput, TestRun, testing};
+use millstream_prove::{SymbolicProgram, ProofLimits};
 use snippets::{RESULTS, ROOM, Random, SEED, program, snippets};
 
 /// Pairs of operands for each instruction, unless the environment says otherwise.
@@ -32,9 +32,9 @@ fn compare(group: &[String], random: &mut Random, cases: usize) -> usize {
         license: "GPL",
         ..ProgramSpec::default()
     };
-    let loaded = Program::load(&spec).unwrap_or_else(|e| panic!("{e}\n{}", program(group)));
+    let loaded = KernelProgram::load(&spec).unwrap_or_else(|e| panic!("{e}\n{}", program(group)));
     let length = RESULTS + 8 * group.len();
-    let terms = Evaluator::on_packets(&insns, length, &Limits::default()).expect("they are modelled");
+    let terms = SymbolicProgram::on_packets(&insns, length, &ProofLimits::default()).expect("they are modelled");
     let word = |bytes: &[u8], n: usize| {
         let at = RESULTS + 8 * n;
         u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"))

@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use millstream_ir::AluOp;
-use millstream_passes::rules::{Expr, Func, Head, Pattern, Rule, Test};
-use millstream_prove::{Decision, Limits, Query, Solver, SolverError};
+use millstream_passes::rules::{ConstExpr, Func, PatternOp, RulePattern, RewriteRule, RuleCondition};
+use millstream_prove::{QueryResult, ProofLimits, SmtQuery, Solver, SolverError};
 
-use crate::claim::{Given, Instance, absurd, claim};
+use crate::claim::{FixedConstants, RuleInstance, unsatisfiable_tests, claim};
 
 /// Result of a check of a rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Outcome {
+pub enum RuleVerdict {
     /// Both sides always compute the same. `form` says that no solver was needed.
     Proven {
         /// No solver was needed.
@@ -21,7 +21,7 @@ pub enum Outcome {
     /// They do not, for example for these values and constants.
     Refuted {
         /// At which widths and condition.
-        at: Instance,
+        at: RuleInstance,
         /// Values by name.
         values: Vec<(String, u64)>,
     },
@@ -29,20 +29,20 @@ pub enum Outcome {
     Undecided(String),
 }
 
-impl Outcome {
+impl RuleVerdict {
     /// Returns true if the rule was proven.
     pub fn is_proven(&self) -> bool {
-        matches!(self, Outcome::Proven { .. })
+        matches!(self, RuleVerdict::Proven { .. })
     }
 }
 
-impl std::fmt::Display for Outcome {
+impl std::fmt::Display for RuleVerdict {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Outcome::Proven { form: true } => f.write_str("proven by normal form"),
-            Outcome::Proven { form: false } => f.write_str("proven"),
-            Outcome::Undecided(why) => write!(f, "undecided: {why}"),
-            Outcome::Refuted { at, values } => {
+            RuleVerdict::Proven { form: true } => f.write_str("proven by normal form"),
+            RuleVerdict::Proven { form: false } => f.write_str("proven"),
+            RuleVerdict::Undecided(why) => write!(f, "undecided: {why}"),
+            RuleVerdict::Refuted { at, values } => {
                 let list: Vec<String> = values.iter().map(|(n, v)| format!("{n} = {v:#x}")).collect();
                 write!(f, "wrong for {} at {at}", list.join(", "))
             }
@@ -52,9 +52,9 @@ impl std::fmt::Display for Outcome {
 
 /// A checked rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Checked {
+pub struct CheckedRule {
     /// The answer.
-    pub outcome: Outcome,
+    pub outcome: RuleVerdict,
     /// Time of the check.
     pub time: Duration,
 }
@@ -64,128 +64,128 @@ const FIRST: Duration = Duration::from_millis(400);
 
 /// Proves rules one after the other.
 #[derive(Debug)]
-pub struct Prover {
-    query: Query,
-    limits: Limits,
+pub struct RuleProver {
+    query: SmtQuery,
+    limits: ProofLimits,
     /// When telling cases apart ends.
     deadline: Option<Instant>,
 }
 
-impl Prover {
+impl RuleProver {
     /// Asks this solver, if there is one.
-    pub fn new(solver: Option<&Solver>, limits: &Limits) -> Prover {
-        Prover { query: Query::new(solver, limits), limits: limits.clone(), deadline: None }
+    pub fn new(solver: Option<&Solver>, limits: &ProofLimits) -> RuleProver {
+        RuleProver { query: SmtQuery::new(solver, limits), limits: limits.clone(), deadline: None }
     }
 
     /// Proves a rule, at everything that it can be read at.
     ///
     /// # Errors
     /// If the solver cannot be used.
-    pub fn check(&mut self, rule: &Rule) -> Result<Checked, SolverError> {
+    pub fn check(&mut self, rule: &RewriteRule) -> Result<CheckedRule, SolverError> {
         let start = Instant::now();
         let mut form = true;
-        for at in Instance::all(rule) {
+        for at in RuleInstance::all(rule) {
             match self.check_at(rule, at)? {
-                Outcome::Proven { form: here } => form &= here,
-                outcome => return Ok(Checked { outcome, time: start.elapsed() }),
+                RuleVerdict::Proven { form: here } => form &= here,
+                outcome => return Ok(CheckedRule { outcome, time: start.elapsed() }),
             }
         }
-        Ok(Checked { outcome: Outcome::Proven { form }, time: start.elapsed() })
+        Ok(CheckedRule { outcome: RuleVerdict::Proven { form }, time: start.elapsed() })
     }
 
     /// First with all constants open; then by cases, for shifts by a known count are easy; then with more time.
-    fn check_at(&mut self, rule: &Rule, at: Instance) -> Result<Outcome, SolverError> {
-        let open = Given::default();
+    fn check_at(&mut self, rule: &RewriteRule, at: RuleInstance) -> Result<RuleVerdict, SolverError> {
+        let open = FixedConstants::default();
         let outcome = self.ask(rule, at, &open, FIRST)?;
-        if !matches!(outcome, Outcome::Undecided(_)) {
+        if !matches!(outcome, RuleVerdict::Undecided(_)) {
             return Ok(outcome);
         }
-        let cases = Cases::of(rule);
+        let cases = CaseSplit::of(rule);
         self.deadline = Some(Instant::now() + 4 * self.limits.time);
         let outcome = match cases.is_empty() {
             true => outcome,
             false => self.by_cases(rule, at, &cases, 0, open)?,
         };
         match outcome {
-            Outcome::Undecided(_) => self.ask(rule, at, &open, self.limits.time),
+            RuleVerdict::Undecided(_) => self.ask(rule, at, &open, self.limits.time),
             decided => Ok(decided),
         }
     }
 
     fn by_cases(
         &mut self,
-        rule: &Rule,
-        at: Instance,
-        cases: &Cases,
+        rule: &RewriteRule,
+        at: RuleInstance,
+        cases: &CaseSplit,
         next: usize,
-        mut given: Given,
-    ) -> Result<Outcome, SolverError> {
+        mut given: FixedConstants,
+    ) -> Result<RuleVerdict, SolverError> {
         let Some((i, values)) = cases.0.get(next) else {
             return self.ask(rule, at, &given, self.limits.time);
         };
         let mut form = true;
         for value in values {
             if self.deadline.is_some_and(|end| Instant::now() > end) {
-                return Ok(Outcome::Undecided(format!("too many cases at {at}")));
+                return Ok(RuleVerdict::Undecided(format!("too many cases at {at}")));
             }
             given[*i] = Some(*value);
             match self.by_cases(rule, at, cases, next + 1, given)? {
-                Outcome::Proven { form: here } => form &= here,
+                RuleVerdict::Proven { form: here } => form &= here,
                 other => return Ok(other),
             }
         }
         // And all other values, which the tests mostly exclude.
         let mut rest = rule.clone();
-        let others = values.iter().map(|v| Test::Holds(is_not(*i, *v)));
+        let others = values.iter().map(|v| RuleCondition::Holds(is_not(*i, *v)));
         rest.tests.extend(others);
         given[*i] = None;
         self.query.begin();
-        let absurd = absurd(&mut self.query, &rest, at, &given);
-        if matches!(self.query.decide_within(absurd, self.limits.time)?, Decision::Proven { .. }) {
-            return Ok(Outcome::Proven { form });
+        let absurd = unsatisfiable_tests(&mut self.query, &rest, at, &given);
+        if matches!(self.query.decide_within(absurd, self.limits.time)?, QueryResult::Proven { .. }) {
+            return Ok(RuleVerdict::Proven { form });
         }
         Ok(match self.ask(&rest, at, &given, self.limits.time)? {
-            Outcome::Proven { form: here } => Outcome::Proven { form: form && here },
+            RuleVerdict::Proven { form: here } => RuleVerdict::Proven { form: form && here },
             other => other,
         })
     }
 
     fn ask(
         &mut self,
-        rule: &Rule,
-        at: Instance,
-        given: &Given,
+        rule: &RewriteRule,
+        at: RuleInstance,
+        given: &FixedConstants,
         time: Duration,
-    ) -> Result<Outcome, SolverError> {
+    ) -> Result<RuleVerdict, SolverError> {
         self.query.begin();
         let claim = claim(&mut self.query, rule, at, given);
         Ok(match self.query.decide_within(claim, time)? {
-            Decision::Proven { form } => Outcome::Proven { form },
-            Decision::Refuted(mut values) => {
+            QueryResult::Proven { form } => RuleVerdict::Proven { form },
+            QueryResult::Refuted(mut values) => {
                 let names = ["a", "b", "c", "d"].iter().zip(given);
                 values.extend(names.filter_map(|(name, v)| v.map(|v| ((*name).to_owned(), v))));
-                Outcome::Refuted { at, values }
+                RuleVerdict::Refuted { at, values }
             }
-            Decision::Undecided(why) => Outcome::Undecided(format!("{why} at {at}")),
+            QueryResult::Undecided(why) => RuleVerdict::Undecided(format!("{why} at {at}")),
         })
     }
 }
 
-fn is_not(i: usize, value: u64) -> Expr {
-    Expr::Apply(Func::Ne, vec![Expr::Const(i), Expr::Number(value as i64)])
+fn is_not(i: usize, value: u64) -> ConstExpr {
+    ConstExpr::Apply(Func::Ne, vec![ConstExpr::Const(i), ConstExpr::Number(value as i64)])
 }
 
 /// Constants that have few values, with these: counts of shifts, and powers of two.
-struct Cases(Vec<(usize, Vec<u64>)>);
+struct CaseSplit(Vec<(usize, Vec<u64>)>);
 
-impl Cases {
-    fn of(rule: &Rule) -> Cases {
+impl CaseSplit {
+    fn of(rule: &RewriteRule) -> CaseSplit {
         let mut counts = Vec::new();
         shift_counts(&rule.pattern, &mut counts);
         let mut cases: Vec<(usize, Vec<u64>)> = Vec::new();
         for test in &rule.tests {
-            if let Test::Holds(Expr::Apply(Func::Pow2, args)) = test
-                && let [Expr::Const(i)] = args[..]
+            if let RuleCondition::Holds(ConstExpr::Apply(Func::Pow2, args)) = test
+                && let [ConstExpr::Const(i)] = args[..]
             {
                 cases.push((i, (0..64).map(|n| 1 << n).collect()));
             }
@@ -195,7 +195,7 @@ impl Cases {
                 cases.push((i, (0..64).collect()));
             }
         }
-        Cases(cases)
+        CaseSplit(cases)
     }
 
     fn is_empty(&self) -> bool {
@@ -203,9 +203,9 @@ impl Cases {
     }
 }
 
-fn shift_counts(pattern: &Pattern, out: &mut Vec<usize>) {
-    let Pattern::Node { head, args, .. } = pattern else { return };
-    if let (Head::Alu(AluOp::Lsh | AluOp::Rsh | AluOp::Arsh, _), Some(Pattern::Const(i))) =
+fn shift_counts(pattern: &RulePattern, out: &mut Vec<usize>) {
+    let RulePattern::Node { head, args, .. } = pattern else { return };
+    if let (PatternOp::Alu(AluOp::Lsh | AluOp::Rsh | AluOp::Arsh, _), Some(RulePattern::Const(i))) =
         (head, args.get(1))
     {
         out.push(*i);
@@ -214,18 +214,18 @@ fn shift_counts(pattern: &Pattern, out: &mut Vec<usize>) {
 }
 
 /// The questions of a rule as SMT-LIB, each with the name of its instance.
-pub fn questions(rule: &Rule) -> Vec<(String, String)> {
-    let mut query = Query::new(None, &Limits::default());
-    let one = |at: Instance| {
+pub fn questions(rule: &RewriteRule) -> Vec<(String, String)> {
+    let mut query = SmtQuery::new(None, &ProofLimits::default());
+    let one = |at: RuleInstance| {
         query.begin();
-        let claim = claim(&mut query, rule, at, &Given::default());
+        let claim = claim(&mut query, rule, at, &FixedConstants::default());
         let text = query.smt(claim);
         (
             at.to_string(),
             format!("; {rule}\n; {}, {at}: the rule is right if the answer is unsat\n{text}", rule.name),
         )
     };
-    Instance::all(rule).into_iter().map(one).collect()
+    RuleInstance::all(rule).into_iter().map(one).collect()
 }
 
 /// Proves rules in `jobs` threads, each with a solver of its own; the answers are in the order of the rules.
@@ -235,16 +235,16 @@ pub fn questions(rule: &Rule) -> Vec<(String, String)> {
 /// # Errors
 /// If the solver cannot be used.
 pub fn check_all(
-    rules: &[Rule],
+    rules: &[RewriteRule],
     solver: Option<&Solver>,
-    limits: &Limits,
+    limits: &ProofLimits,
     jobs: usize,
-    done: impl Fn(usize, &Checked) + Sync,
-) -> Result<Vec<Checked>, SolverError> {
+    done: impl Fn(usize, &CheckedRule) + Sync,
+) -> Result<Vec<CheckedRule>, SolverError> {
     let next = AtomicUsize::new(0);
     let results = Mutex::new(vec![None; rules.len()]);
     let work = || -> Result<(), SolverError> {
-        let mut prover = Prover::new(solver, limits);
+        let mut prover = RuleProver::new(solver, limits);
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let Some(rule) = rules.get(at) else { return Ok(()) };

@@ -6,8 +6,8 @@
 
 use millstream_ir::{Cond, Width};
 use millstream_isa::semantics::{self, Domain, Pred, Prim};
-use millstream_passes::rules::{Build, CondPat, Expr, Func, Head, NAMES, Pattern, Rule, Test, WidthPat};
-use millstream_prove::{Query, Truth, Word};
+use millstream_passes::rules::{RuleReplacement, CondPat, ConstExpr, Func, PatternOp, NAMES, RulePattern, RewriteRule, RuleCondition, WidthPat};
+use millstream_prove::{SmtQuery, BoolTerm, BitVecTerm};
 
 /// Names of values in a question.
 const VALUES: [&str; NAMES] = ["x", "y", "z", "u"];
@@ -16,17 +16,17 @@ const CONSTS: [&str; NAMES] = ["a", "b", "c", "d"];
 
 /// Widths and condition that a rule is read at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Instance {
+pub struct RuleInstance {
     /// The widths that `.w` and `.v` stand for.
     pub widths: [Width; 2],
     /// The condition that `?c` stands for.
     pub cond: Cond,
 }
 
-impl Instance {
+impl RuleInstance {
     /// All instances of a rule; a width or condition that it does not name has only one value.
-    pub fn all(rule: &Rule) -> Vec<Instance> {
-        let mut named = Named::default();
+    pub fn all(rule: &RewriteRule) -> Vec<RuleInstance> {
+        let mut named = RuleNames::default();
         named.pattern(&rule.pattern);
         let both = [Width::W64, Width::W32];
         let widths = |named: bool| if named { &both[..] } else { &both[..1] };
@@ -34,7 +34,7 @@ impl Instance {
         let mut out = Vec::new();
         for &w in widths(named.widths[0]) {
             for &v in widths(named.widths[1]) {
-                out.extend(conds.iter().map(|&cond| Instance { widths: [w, v], cond }));
+                out.extend(conds.iter().map(|&cond| RuleInstance { widths: [w, v], cond }));
             }
         }
         out
@@ -48,7 +48,7 @@ impl Instance {
     }
 }
 
-impl std::fmt::Display for Instance {
+impl std::fmt::Display for RuleInstance {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let [w, v] = self.widths.map(Width::bits);
         write!(f, "w{w}-v{v}-{:?}", self.cond)
@@ -57,25 +57,25 @@ impl std::fmt::Display for Instance {
 
 /// Names that a rule uses.
 #[derive(Default)]
-struct Named {
+struct RuleNames {
     widths: [bool; 2],
     cond: bool,
     values: usize,
     consts: usize,
 }
 
-impl Named {
-    fn pattern(&mut self, pattern: &Pattern) {
+impl RuleNames {
+    fn pattern(&mut self, pattern: &RulePattern) {
         match pattern {
-            Pattern::Value(i) => self.values = self.values.max(i + 1),
-            Pattern::Const(i) => self.consts = self.consts.max(i + 1),
-            Pattern::Number(_) => {}
-            Pattern::Node { head, args, .. } => {
+            RulePattern::Value(i) => self.values = self.values.max(i + 1),
+            RulePattern::Const(i) => self.consts = self.consts.max(i + 1),
+            RulePattern::Number(_) => {}
+            RulePattern::Node { head, args, .. } => {
                 match head {
-                    Head::Alu(_, w) | Head::Neg(w) | Head::Sext(_, w) | Head::Cmp(_, w) => self.width(*w),
-                    Head::Zext | Head::Swap(..) | Head::Select => {}
+                    PatternOp::Alu(_, w) | PatternOp::Neg(w) | PatternOp::Sext(_, w) | PatternOp::Cmp(_, w) => self.width(*w),
+                    PatternOp::Zext | PatternOp::Swap(..) | PatternOp::Select => {}
                 }
-                self.cond |= matches!(head, Head::Cmp(CondPat::Bound, _));
+                self.cond |= matches!(head, PatternOp::Cmp(CondPat::Bound, _));
                 args.iter().for_each(|arg| self.pattern(arg));
             }
         }
@@ -89,26 +89,26 @@ impl Named {
 }
 
 /// Constants that are given, by number.
-pub type Given = [Option<u64>; NAMES];
+pub type FixedConstants = [Option<u64>; NAMES];
 
 /// Puts the claim of a rule at an instance into a query that has begun anew. It holds for all values if the
 /// rule is right, where some constants are given for these.
-pub fn claim(q: &mut Query, rule: &Rule, at: Instance, given: &Given) -> Truth {
+pub fn claim(q: &mut SmtQuery, rule: &RewriteRule, at: RuleInstance, given: &FixedConstants) -> BoolTerm {
     let mut sides = sides(q, rule, at, given);
     let (left, right) = (sides.pattern(&rule.pattern), sides.build(&rule.build));
     q.equal(left, right)
 }
 
 /// Puts the claim into a query that no values and constants pass the tests of a rule.
-pub fn absurd(q: &mut Query, rule: &Rule, at: Instance, given: &Given) -> Truth {
+pub fn unsatisfiable_tests(q: &mut SmtQuery, rule: &RewriteRule, at: RuleInstance, given: &FixedConstants) -> BoolTerm {
     sides(q, rule, at, given);
     let zero = q.constant(64, 0);
     q.compare(Pred::Ult, 64, &zero, &zero)
 }
 
 /// Variables and assumptions of a rule.
-fn sides<'q>(q: &'q mut Query, rule: &Rule, at: Instance, given: &Given) -> Sides<'q> {
-    let mut named = Named::default();
+fn sides<'q>(q: &'q mut SmtQuery, rule: &RewriteRule, at: RuleInstance, given: &FixedConstants) -> RuleTermBuilder<'q> {
+    let mut named = RuleNames::default();
     named.pattern(&rule.pattern);
     let values = VALUES[..named.values].iter().map(|name| q.variable(name, 64)).collect();
     let constant = |(name, given): (&&str, &Option<u64>)| match given {
@@ -116,7 +116,7 @@ fn sides<'q>(q: &'q mut Query, rule: &Rule, at: Instance, given: &Given) -> Side
         None => q.variable(name, 64),
     };
     let consts = CONSTS[..named.consts].iter().zip(given).map(constant).collect();
-    let mut sides = Sides { q, at, values, consts };
+    let mut sides = RuleTermBuilder { q, at, values, consts };
     sides.types(&rule.pattern, WidthPat::Fixed(Width::W64));
     for test in &rule.tests {
         sides.test(test);
@@ -124,23 +124,23 @@ fn sides<'q>(q: &'q mut Query, rule: &Rule, at: Instance, given: &Given) -> Side
     sides
 }
 
-struct Sides<'q> {
-    q: &'q mut Query,
-    at: Instance,
-    values: Vec<Word>,
-    consts: Vec<Word>,
+struct RuleTermBuilder<'q> {
+    q: &'q mut SmtQuery,
+    at: RuleInstance,
+    values: Vec<BitVecTerm>,
+    consts: Vec<BitVecTerm>,
 }
 
-impl Sides<'_> {
+impl RuleTermBuilder<'_> {
     /// Assumptions that follow from the place of a value or constant: a choice is made by 0 or 1, and a
     /// constant operand of a 32-bit operation is seen as its low half.
-    fn types(&mut self, pattern: &Pattern, width: WidthPat) {
+    fn types(&mut self, pattern: &RulePattern, width: WidthPat) {
         match pattern {
-            Pattern::Const(i) if self.at.width(width) == Width::W32 => {
+            RulePattern::Const(i) if self.at.width(width) == Width::W32 => {
                 self.at_most(self.consts[*i], u64::from(u32::MAX));
             }
-            Pattern::Node { head, args, .. } => {
-                if let (Head::Select, Some(Pattern::Value(i))) = (head, args.first()) {
+            RulePattern::Node { head, args, .. } => {
+                if let (PatternOp::Select, Some(RulePattern::Value(i))) = (head, args.first()) {
                     self.at_most(self.values[*i], 1);
                 }
                 args.iter().for_each(|arg| self.types(arg, head.width()));
@@ -149,45 +149,45 @@ impl Sides<'_> {
         }
     }
 
-    fn at_most(&mut self, word: Word, most: u64) {
+    fn at_most(&mut self, word: BitVecTerm, most: u64) {
         let most = self.q.constant(64, most);
         let holds = self.q.compare(Pred::Ule, 64, &word, &most);
         self.q.assume(holds);
     }
 
-    fn test(&mut self, test: &Test) {
+    fn test(&mut self, test: &RuleCondition) {
         let holds = match test {
-            Test::Int(_) | Test::V4 | Test::Jmp32 => return,
-            Test::Bits(i, bits) => {
+            RuleCondition::Int(_) | RuleCondition::V4 | RuleCondition::Jmp32 => return,
+            RuleCondition::Bits(i, bits) => {
                 let bits = self.expr(bits);
                 let most = Func::Low.apply(self.q, &[bits]);
                 self.q.compare(Pred::Ule, 64, &self.values[*i], &most)
             }
-            Test::Zeros(i, mask) => {
+            RuleCondition::Zeros(i, mask) => {
                 let (mask, zero) = (self.expr(mask), self.q.constant(64, 0));
                 self.masked(self.values[*i], mask, zero)
             }
-            Test::Ones(i, mask) => {
+            RuleCondition::Ones(i, mask) => {
                 let mask = self.expr(mask);
                 self.masked(self.values[*i], mask, mask)
             }
-            Test::Disjoint(i, k) => {
+            RuleCondition::Disjoint(i, k) => {
                 let zero = self.q.constant(64, 0);
                 self.masked(self.values[*i], self.values[*k], zero)
             }
-            Test::AtMost(i, most) => {
+            RuleCondition::AtMost(i, most) => {
                 let most = self.expr(most);
                 self.q.compare(Pred::Ule, 64, &self.values[*i], &most)
             }
-            Test::AtLeast(i, least) => {
+            RuleCondition::AtLeast(i, least) => {
                 let least = self.expr(least);
                 self.q.compare(Pred::Ule, 64, &least, &self.values[*i])
             }
-            Test::NoWrap(i, k) => {
+            RuleCondition::NoWrap(i, k) => {
                 let sum = self.q.prim(Prim::Add, 64, &self.values[*i], &self.values[*k]);
                 self.q.compare(Pred::Ule, 64, &self.values[*i], &sum)
             }
-            Test::Holds(expr) => {
+            RuleCondition::Holds(expr) => {
                 let (value, zero) = (self.expr(expr), self.q.constant(64, 0));
                 let fails = self.q.equal(value, zero);
                 self.q.not(&fails)
@@ -196,61 +196,61 @@ impl Sides<'_> {
         self.q.assume(holds);
     }
 
-    fn masked(&mut self, word: Word, mask: Word, result: Word) -> Truth {
+    fn masked(&mut self, word: BitVecTerm, mask: BitVecTerm, result: BitVecTerm) -> BoolTerm {
         let masked = self.q.prim(Prim::And, 64, &word, &mask);
         self.q.equal(masked, result)
     }
 
-    fn expr(&mut self, expr: &Expr) -> Word {
+    fn expr(&mut self, expr: &ConstExpr) -> BitVecTerm {
         match expr {
-            Expr::Const(i) => self.consts[*i],
-            Expr::Number(n) => self.q.constant(64, *n as u64),
-            Expr::Bits(i) => self.q.constant(64, u64::from(self.at.widths[*i].bits())),
-            Expr::Apply(func, args) => {
-                let args: Vec<Word> = args.iter().map(|arg| self.expr(arg)).collect();
+            ConstExpr::Const(i) => self.consts[*i],
+            ConstExpr::Number(n) => self.q.constant(64, *n as u64),
+            ConstExpr::Bits(i) => self.q.constant(64, u64::from(self.at.widths[*i].bits())),
+            ConstExpr::Apply(func, args) => {
+                let args: Vec<BitVecTerm> = args.iter().map(|arg| self.expr(arg)).collect();
                 func.apply(self.q, &args)
             }
         }
     }
 
-    fn pattern(&mut self, pattern: &Pattern) -> Word {
+    fn pattern(&mut self, pattern: &RulePattern) -> BitVecTerm {
         match pattern {
-            Pattern::Value(i) => self.values[*i],
-            Pattern::Const(i) => self.consts[*i],
-            Pattern::Number(n) => self.q.constant(64, *n as u64),
-            Pattern::Node { head, args, .. } => {
-                let args: Vec<Word> = args.iter().map(|arg| self.pattern(arg)).collect();
+            RulePattern::Value(i) => self.values[*i],
+            RulePattern::Const(i) => self.consts[*i],
+            RulePattern::Number(n) => self.q.constant(64, *n as u64),
+            RulePattern::Node { head, args, .. } => {
+                let args: Vec<BitVecTerm> = args.iter().map(|arg| self.pattern(arg)).collect();
                 self.node(*head, &args)
             }
         }
     }
 
-    fn build(&mut self, build: &Build) -> Word {
+    fn build(&mut self, build: &RuleReplacement) -> BitVecTerm {
         match build {
-            Build::Value(i) => self.values[*i],
-            Build::Const(expr) => self.expr(expr),
-            Build::Truth(truth) => self.q.constant(64, u64::from(*truth)),
-            Build::Not(inner) => {
+            RuleReplacement::Value(i) => self.values[*i],
+            RuleReplacement::Const(expr) => self.expr(expr),
+            RuleReplacement::Truth(truth) => self.q.constant(64, u64::from(*truth)),
+            RuleReplacement::Not(inner) => {
                 let (inner, one) = (self.build(inner), self.q.constant(64, 1));
                 self.q.prim(Prim::Xor, 64, &inner, &one)
             }
-            Build::Node(head, args) => {
-                let args: Vec<Word> = args.iter().map(|arg| self.build(arg)).collect();
+            RuleReplacement::Node(head, args) => {
+                let args: Vec<BitVecTerm> = args.iter().map(|arg| self.build(arg)).collect();
                 self.node(*head, &args)
             }
         }
     }
 
     /// Result of an operation, by the one description of semantics.
-    fn node(&mut self, head: Head, args: &[Word]) -> Word {
+    fn node(&mut self, head: PatternOp, args: &[BitVecTerm]) -> BitVecTerm {
         let width = |pat| self.at.width(pat);
         match (head, args) {
-            (Head::Alu(op, w), [a, b]) => semantics::alu(self.q, op, width(w), a, b),
-            (Head::Neg(w), [a]) => semantics::neg(self.q, width(w), a),
-            (Head::Zext, [a]) => semantics::mov(self.q, Width::W32, a),
-            (Head::Sext(bits, w), [a]) => semantics::movsx(self.q, width(w), u32::from(bits), a),
-            (Head::Swap(kind, bits), [a]) => semantics::swap(self.q, kind, u32::from(bits), a),
-            (Head::Cmp(cond, w), [a, b]) => {
+            (PatternOp::Alu(op, w), [a, b]) => semantics::alu(self.q, op, width(w), a, b),
+            (PatternOp::Neg(w), [a]) => semantics::neg(self.q, width(w), a),
+            (PatternOp::Zext, [a]) => semantics::mov(self.q, Width::W32, a),
+            (PatternOp::Sext(bits, w), [a]) => semantics::movsx(self.q, width(w), u32::from(bits), a),
+            (PatternOp::Swap(kind, bits), [a]) => semantics::swap(self.q, kind, u32::from(bits), a),
+            (PatternOp::Cmp(cond, w), [a, b]) => {
                 let cond = match cond {
                     CondPat::Fixed(cond) => cond,
                     CondPat::Bound => self.at.cond,
@@ -259,7 +259,7 @@ impl Sides<'_> {
                 let (one, zero) = (self.q.constant(64, 1), self.q.constant(64, 0));
                 self.q.select(64, &holds, &one, &zero)
             }
-            (Head::Select, [t, a, b]) => {
+            (PatternOp::Select, [t, a, b]) => {
                 let zero = self.q.constant(64, 0);
                 let no = self.q.equal(*t, zero);
                 self.q.select(64, &no, b, a)

@@ -8,9 +8,9 @@
 
 mod check;
 mod claim;
-mod keep;
+mod admission;
 pub mod learn;
 
-pub use check::{Checked, Outcome, Prover, check_all, questions};
-pub use claim::{Given, Instance, absurd, claim};
-pub use keep::{Admitted, admit, firings, found, rule_set};
+pub use check::{CheckedRule, RuleVerdict, RuleProver, check_all, questions};
+pub use claim::{FixedConstants, RuleInstance, unsatisfiable_tests, claim};
+pub use admission::{AdmittedRules, admit, application_counts, unproven_entry, rule_set};

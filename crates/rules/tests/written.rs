@@ -1,14 +1,14 @@
 //! Every rule that was written by hand is right; wrong ones are refuted.
 
 use millstream_passes::rules::{RuleSet, parse_rule};
-use millstream_prove::{Limits, Solver};
-use millstream_rules::{Outcome, Prover, check_all};
+use millstream_prove::{ProofLimits, Solver};
+use millstream_rules::{RuleVerdict, RuleProver, check_all};
 
 #[test]
 fn every_rule_written_by_hand_is_proven() {
     let rules = RuleSet::written();
     let solver = Solver::new("z3");
-    let checked = check_all(&rules, Some(&solver), &Limits::default(), 2, |_, _| {}).unwrap();
+    let checked = check_all(&rules, Some(&solver), &ProofLimits::default(), 2, |_, _| {}).unwrap();
     assert_eq!(checked.len(), rules.len());
     let failed = rules.iter().zip(&checked).filter(|(_, c)| !c.outcome.is_proven());
     let failed: Vec<String> = failed.map(|(r, c)| format!("{}: {r}: {}", r.name, c.outcome)).collect();
@@ -18,7 +18,7 @@ fn every_rule_written_by_hand_is_proven() {
 #[test]
 fn wrong_rules_are_refuted_with_values_that_show_it() {
     let solver = Solver::new("z3");
-    let mut prover = Prover::new(Some(&solver), &Limits::default());
+    let mut prover = RuleProver::new(Some(&solver), &ProofLimits::default());
     for text in [
         // At 32 bits the high half goes.
         "(or.w x 0) => x",
@@ -30,7 +30,7 @@ fn wrong_rules_are_refuted_with_values_that_show_it() {
     ] {
         let rule = parse_rule(text).unwrap();
         let outcome = prover.check(&rule).unwrap().outcome;
-        assert!(matches!(outcome, Outcome::Refuted { .. }), "{text}: {outcome}");
+        assert!(matches!(outcome, RuleVerdict::Refuted { .. }), "{text}: {outcome}");
     }
     let right =
         parse_rule("(lshr.64 (shl.64 x #a) #a) => x   if (lt a 64) (zeros x (not (shr -1 a)))").unwrap();

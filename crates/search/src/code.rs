@@ -1,11 +1,11 @@
 //! A function as blocks of instructions whose jumps name blocks, so that lines can be inserted and removed.
 
 use millstream_isa::{Insn, decode_all, encode_all};
-use millstream_object::{CoreRelo, Function, LineInfo, NewFunction, Reloc, RelocKind};
+use millstream_object::{CoreRelo, ObjectFunction, LineInfo, NewFunction, Reloc, RelocKind};
 
 /// An instruction with its target, relocations and source line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Line {
+pub(crate) struct CodeLine {
     pub(crate) insn: Insn,
     /// The block that a jump or branch goes to.
     pub(crate) target: Option<usize>,
@@ -14,17 +14,17 @@ pub(crate) struct Line {
     pub(crate) source: Option<LineInfo>,
 }
 
-impl Line {
+impl CodeLine {
     /// A new instruction without any of these.
-    pub(crate) fn new(insn: Insn) -> Line {
-        Line { insn, target: None, reloc: None, core: None, source: None }
+    pub(crate) fn new(insn: Insn) -> CodeLine {
+        CodeLine { insn, target: None, reloc: None, core: None, source: None }
     }
 }
 
 /// A basic block: it is entered at its first instruction only.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Block {
-    pub(crate) lines: Vec<Line>,
+pub(crate) struct InsnBlock {
+    pub(crate) lines: Vec<CodeLine>,
     /// Successors.
     pub(crate) next: Vec<usize>,
     /// Predecessors.
@@ -33,22 +33,22 @@ pub(crate) struct Block {
     pub(crate) first: u32,
 }
 
-impl Block {
+impl InsnBlock {
     /// Returns true if control may fall through into the next block.
     pub(crate) fn falls_through(&self) -> bool {
-        !matches!(self.lines.last(), Some(Line { insn: Insn::Jump { .. } | Insn::Exit, .. }))
+        !matches!(self.lines.last(), Some(CodeLine { insn: Insn::Jump { .. } | Insn::Exit, .. }))
     }
 }
 
 /// A function.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Code {
-    pub(crate) blocks: Vec<Block>,
+pub(crate) struct FunctionCode {
+    pub(crate) blocks: Vec<InsnBlock>,
 }
 
-impl Code {
+impl FunctionCode {
     /// The blocks of a function; [`None`] if it has invalid jumps.
-    pub(crate) fn new(f: &Function) -> Option<Code> {
+    pub(crate) fn new(f: &ObjectFunction) -> Option<FunctionCode> {
         let insns = decode_all(&f.insns).ok()?;
         let goal = |slot: usize, insn: &Insn| {
             let off = match insn {
@@ -68,17 +68,17 @@ impl Code {
         starts.sort_unstable();
         starts.dedup();
         starts.retain(|&s| s < f.insns.len());
-        let mut blocks: Vec<Block> = Vec::new();
+        let mut blocks: Vec<InsnBlock> = Vec::new();
         for (slot, insn) in &insns {
             if starts.binary_search(slot).is_ok() {
-                blocks.push(Block::default());
+                blocks.push(InsnBlock::default());
             }
             let target = match goal(*slot, insn) {
                 Some(to) => Some(starts.binary_search(&usize::try_from(to).ok()?).ok()?),
                 None => None,
             };
             let at = *slot as u32;
-            let line = Line {
+            let line = CodeLine {
                 insn: *insn,
                 target,
                 reloc: f.relocs.iter().find(|r| r.insn == at).map(|r| r.kind),
@@ -90,7 +90,7 @@ impl Code {
         if blocks.len() != starts.len() {
             return None;
         }
-        let mut code = Code { blocks };
+        let mut code = FunctionCode { blocks };
         code.link();
         Some(code)
     }
@@ -120,7 +120,7 @@ impl Code {
     }
 
     /// All instructions in order.
-    pub(crate) fn lines(&self) -> impl Iterator<Item = &Line> {
+    pub(crate) fn lines(&self) -> impl Iterator<Item = &CodeLine> {
         self.blocks.iter().flat_map(|b| &b.lines)
     }
 
@@ -133,12 +133,12 @@ impl Code {
 
     /// Lines, by block and place in it, as assembly, with their jumps resolved.
     pub(crate) fn text(&self, places: &[(usize, usize)]) -> Vec<String> {
-        let (insns, _) = self.laid_out();
+        let (insns, _) = self.linearize();
         places.iter().map(|(b, line)| insns[self.blocks[*b].first as usize + line].to_string()).collect()
     }
 
     /// The instructions with their jumps resolved, and the slots with a relocation.
-    pub(crate) fn laid_out(&self) -> (Vec<Insn>, Vec<(u32, RelocKind)>) {
+    pub(crate) fn linearize(&self) -> (Vec<Insn>, Vec<(u32, RelocKind)>) {
         let mut start = Vec::with_capacity(self.blocks.len() + 1);
         let mut at = 0i64;
         for b in &self.blocks {
@@ -166,7 +166,7 @@ impl Code {
 
     /// The function's new contents.
     pub(crate) fn function(&self) -> NewFunction {
-        let (insns, _) = self.laid_out();
+        let (insns, _) = self.linearize();
         let mut new = NewFunction { insns: encode_all(&insns), ..NewFunction::default() };
         let mut slot = 0;
         for line in self.lines() {

@@ -12,24 +12,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use millstream_bpf::cost::{self, Cost, Goal, Table, Weights};
+use millstream_bpf::cost::{self, CodeCost, OptimizationGoal, CostModel, BlockFrequencies};
 use millstream_bpf::threads::STACK;
 use millstream_object::{FuncId, NewFunction, Object, RelocKind};
 use millstream_prove::Solver;
-use millstream_prove::window::{Step, Windows};
+use millstream_prove::window::{WindowStep, WindowProver};
 use rustc_hash::FxHashSet;
 use serde::Serialize;
 
-use crate::code::Code;
-use crate::engines::{Effort, Engine, LEVELS, Outcome, RULES, Task, Work, effort, work};
-use crate::facts::{self, State, World};
-use crate::liveness::{self, Looked};
+use crate::code::FunctionCode;
+use crate::engines::{WindowEffort, SearchEngine, LEVELS, TaskOutcome, RULES, WindowTask, EngineWork, effort, work};
+use crate::facts::{self, AbstractState, FunctionContext};
+use crate::liveness::{self, LiveValues};
 use crate::machine::mix;
-use crate::part::Part;
-use crate::rules::{Lesson, Rules};
-use crate::splice::{lesson, replaced};
-use crate::store::{Entry, Form, Naming, Store};
-use crate::window::{Analysis, Span, Window, chain, cut};
+use crate::ablation::SearchAblation;
+use crate::rules::{RuleCandidate, PeepholeRuleSet};
+use crate::splice::{rule_candidate, replaced};
+use crate::store::{WindowResult, CanonicalWindow, RegisterRenaming, ResultStore};
+use crate::window::{FunctionAnalysis, WindowSpan, InsnWindow, chain, cut};
 
 /// Windows that are worked on at a time: the results of one are not known to the others.
 const BATCH: usize = 24;
@@ -40,9 +40,9 @@ const MOST_ROUNDS: usize = 60;
 
 /// Options of a search.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct SearchOptions {
     /// Goal by which code is compared.
-    pub goal: Goal,
+    pub goal: OptimizationGoal,
     /// Instruction set version that may be used, 1 to 4.
     pub isa: u8,
     /// Threads.
@@ -52,25 +52,25 @@ pub struct Options {
     /// Solver for replacements that are not equal by form; without it these are not made.
     pub solver: Option<Solver>,
     /// Parts that are switched off, to measure their worth.
-    pub without: Vec<Part>,
+    pub without: Vec<SearchAblation>,
     /// Rules that are tried first.
-    pub rules: Arc<Rules>,
+    pub rules: Arc<PeepholeRuleSet>,
     /// True if replacements are kept as lessons.
     pub learn: bool,
     /// Most versions of a function from before its last replacements that are kept.
     pub keep: usize,
 }
 
-impl Options {
+impl SearchOptions {
     /// Returns true if a part is switched off.
-    pub fn leaves_out(&self, part: Part) -> bool {
+    pub fn is_ablated(&self, part: SearchAblation) -> bool {
         self.without.contains(&part)
     }
 }
 
 /// Limits of a search.
 #[derive(Clone, Debug)]
-pub struct Budget {
+pub struct SearchBudget {
     /// Deadline.
     pub until: Instant,
     /// Most rounds of growing effort.
@@ -79,10 +79,10 @@ pub struct Budget {
     pub stop: Option<&'static AtomicBool>,
 }
 
-impl Budget {
+impl SearchBudget {
     /// A budget of so much time from now.
-    pub fn of(time: Duration) -> Budget {
-        Budget { until: Instant::now() + time, rounds: MOST_ROUNDS, stop: None }
+    pub fn of(time: Duration) -> SearchBudget {
+        SearchBudget { until: Instant::now() + time, rounds: MOST_ROUNDS, stop: None }
     }
 
     fn is_over(&self) -> bool {
@@ -92,9 +92,9 @@ impl Budget {
 
 /// A replacement that was made.
 #[derive(Clone, Debug, Serialize)]
-pub struct Found {
+pub struct WindowReplacement {
     /// Engine that found it.
-    pub engine: Engine,
+    pub engine: SearchEngine,
     /// The slot of its first instruction, in the function at that time.
     pub slot: u32,
     /// The instructions before, as assembly.
@@ -110,9 +110,9 @@ pub struct Found {
 
 /// Statistics of a search.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Tally {
+pub struct SearchStats {
     /// Windows worked on, by engine.
-    pub windows: BTreeMap<Engine, u64>,
+    pub windows: BTreeMap<SearchEngine, u64>,
     /// Candidates run on tests.
     pub candidates: u64,
     /// Candidates that passed tests and rules, and were passed on to the prover.
@@ -135,9 +135,9 @@ pub struct Tally {
     pub rounds: u64,
 }
 
-impl Tally {
+impl SearchStats {
     fn numbers(&mut self) -> [&mut u64; 10] {
-        let Tally {
+        let SearchStats {
             windows: _,
             candidates,
             passed,
@@ -154,7 +154,7 @@ impl Tally {
     }
 
     /// Adds another tally.
-    pub fn add(&mut self, other: &Tally) {
+    pub fn add(&mut self, other: &SearchStats) {
         for (engine, n) in &other.windows {
             *self.windows.entry(*engine).or_default() += n;
         }
@@ -166,38 +166,38 @@ impl Tally {
 
 /// A function after the search.
 #[derive(Clone, Debug)]
-pub struct Improved {
+pub struct ImprovedFunction {
     /// Its contents.
     pub function: NewFunction,
     /// Versions from before its last replacements, the best first: predicted to be no better, but accepted,
     /// too. The function from before the first one is not among them.
     pub earlier: Vec<NewFunction>,
     /// The replacements, in order.
-    pub found: Vec<Found>,
+    pub found: Vec<WindowReplacement>,
     /// Its cost before.
-    pub before: Cost,
+    pub before: CodeCost,
     /// Its cost after.
-    pub after: Cost,
+    pub after: CodeCost,
     /// Statistics.
-    pub tally: Tally,
+    pub tally: SearchStats,
 }
 
 /// A search, which remembers its results from one function to the next.
 #[derive(Debug)]
-pub struct Search {
-    options: Options,
-    store: Store,
-    lessons: Vec<Lesson>,
+pub struct Superoptimizer {
+    options: SearchOptions,
+    store: ResultStore,
+    lessons: Vec<RuleCandidate>,
 }
 
-impl Search {
+impl Superoptimizer {
     /// A new search.
-    pub fn new(options: Options) -> Search {
-        Search { options, store: Store::default(), lessons: Vec::new() }
+    pub fn new(options: SearchOptions) -> Superoptimizer {
+        Superoptimizer { options, store: ResultStore::default(), lessons: Vec::new() }
     }
 
     /// Lessons since the last call, if they were wanted.
-    pub fn lessons(&mut self) -> Vec<Lesson> {
+    pub fn take_rule_candidates(&mut self) -> Vec<RuleCandidate> {
         std::mem::take(&mut self.lessons)
     }
 
@@ -207,24 +207,24 @@ impl Search {
         &mut self,
         object: &Object,
         func: FuncId,
-        budget: &Budget,
+        budget: &SearchBudget,
         accepts: &mut dyn FnMut(&NewFunction) -> bool,
-    ) -> Option<Improved> {
-        let code = Code::new(object.functions.get(func.index())?)?;
-        self.improve_code(code, World::new(object, func), budget, accepts)
+    ) -> Option<ImprovedFunction> {
+        let code = FunctionCode::new(object.functions.get(func.index())?)?;
+        self.improve_code(code, FunctionContext::new(object, func), budget, accepts)
     }
 
     /// The same for code on its own.
     pub(crate) fn improve_code(
         &mut self,
-        code: Code,
-        world: World,
-        budget: &Budget,
+        code: FunctionCode,
+        world: FunctionContext,
+        budget: &SearchBudget,
         accepts: &mut dyn FnMut(&NewFunction) -> bool,
-    ) -> Option<Improved> {
+    ) -> Option<ImprovedFunction> {
         let cost = cost_of(&code, &world);
         let (asked, hits) = (self.store.asked, self.store.hits);
-        let hunt = Hunt {
+        let hunt = FunctionSearch {
             options: &self.options,
             store: &mut self.store,
             world: &world,
@@ -232,7 +232,7 @@ impl Search {
             found: Vec::new(),
             forms: Vec::new(),
             banned: FxHashSet::default(),
-            tally: Tally::default(),
+            tally: SearchStats::default(),
             accepted: 0,
             analyzed: None,
             lessons: &mut self.lessons,
@@ -244,74 +244,74 @@ impl Search {
         let (function, after) = (code.function(), *after);
         let earlier = hunt.history.iter().skip(1).rev().skip(1).map(|(code, _)| code.function());
         let earlier = earlier.filter(|f| accepts(f)).take(hunt.options.keep).collect();
-        Some(Improved { function, earlier, found: hunt.found, before: cost, after, tally: hunt.tally })
+        Some(ImprovedFunction { function, earlier, found: hunt.found, before: cost, after, tally: hunt.tally })
     }
 }
 
 /// The cost of a function, as reported in the end.
-fn cost_of(code: &Code, world: &World) -> Cost {
-    let (insns, relocs) = code.laid_out();
+fn cost_of(code: &FunctionCode, world: &FunctionContext) -> CodeCost {
+    let (insns, relocs) = code.linearize();
     let map = |&(slot, kind): &(u32, RelocKind)| match kind {
         RelocKind::Map(id) => Some((slot, world.maps.get(id.index())?.kind)),
         _ => None,
     };
     let maps: Vec<_> = relocs.iter().filter_map(map).collect();
     let symbols: Vec<u32> = relocs.iter().map(|r| r.0).collect();
-    cost::Code { insns: &insns, symbols: &symbols, maps: &maps }.cost(Table::current(), &Weights::Static)
+    cost::CostInput { insns: &insns, symbols: &symbols, maps: &maps }.cost(CostModel::current(), &BlockFrequencies::Static)
 }
 
 /// State of the search over a function.
-struct Hunt<'a> {
-    options: &'a Options,
-    store: &'a mut Store,
-    world: &'a World,
+struct FunctionSearch<'a> {
+    options: &'a SearchOptions,
+    store: &'a mut ResultStore,
+    world: &'a FunctionContext,
     /// The function after each replacement, the original first.
-    history: Vec<(Code, Cost)>,
-    found: Vec<Found>,
+    history: Vec<(FunctionCode, CodeCost)>,
+    found: Vec<WindowReplacement>,
     /// The window of each replacement.
-    forms: Vec<Form>,
+    forms: Vec<CanonicalWindow>,
     /// Windows that are not tried again.
-    banned: FxHashSet<Form>,
-    tally: Tally,
+    banned: FxHashSet<CanonicalWindow>,
+    tally: SearchStats,
     /// Replacements that the caller has accepted.
     accepted: usize,
     /// Analysis of a version, with the version.
-    analyzed: Option<((usize, u64), Rc<Analyzed>)>,
-    lessons: &'a mut Vec<Lesson>,
+    analyzed: Option<((usize, u64), Rc<AnalyzedFunction>)>,
+    lessons: &'a mut Vec<RuleCandidate>,
 }
 
 /// A version of a function with its analysis.
-struct Analyzed {
-    code: Code,
-    world: Arc<World>,
-    facts: Vec<Option<State>>,
-    looked: Vec<Vec<Looked>>,
+struct AnalyzedFunction {
+    code: FunctionCode,
+    world: Arc<FunctionContext>,
+    facts: Vec<Option<AbstractState>>,
+    looked: Vec<Vec<LiveValues>>,
 }
 
-impl Analyzed {
-    fn new(code: Code, world: &World) -> Analyzed {
+impl AnalyzedFunction {
+    fn new(code: FunctionCode, world: &FunctionContext) -> AnalyzedFunction {
         let mut world = world.clone();
         let facts = facts::analyze(&code, &mut world);
         let looked = liveness::analyze(&code, &facts, &world);
-        Analyzed { code, world: Arc::new(world), facts, looked }
+        AnalyzedFunction { code, world: Arc::new(world), facts, looked }
     }
 
-    fn analysis(&self) -> Analysis<'_> {
-        Analysis { code: &self.code, world: &self.world, facts: &self.facts, looked: &self.looked }
+    fn analysis(&self) -> FunctionAnalysis<'_> {
+        FunctionAnalysis { code: &self.code, world: &self.world, facts: &self.facts, looked: &self.looked }
     }
 }
 
 /// Origin of a replacement: the engine, and the rule.
-type How = (Engine, Option<usize>);
+type ReplacementOrigin = (SearchEngine, Option<usize>);
 
 /// A question to the workers, with its number in the batch.
-type Question = (usize, Task);
+type NumberedTask = (usize, WindowTask);
 
-impl<'a> Hunt<'a> {
-    fn run(mut self, budget: &Budget, accepts: &mut dyn FnMut(&NewFunction) -> bool) -> Hunt<'a> {
+impl<'a> FunctionSearch<'a> {
+    fn run(mut self, budget: &SearchBudget, accepts: &mut dyn FnMut(&NewFunction) -> bool) -> FunctionSearch<'a> {
         let options = self.options;
-        let (ask, questions) = mpsc::channel::<Question>();
-        let (answer, answers) = mpsc::channel::<(usize, Task, Outcome)>();
+        let (ask, questions) = mpsc::channel::<NumberedTask>();
+        let (answer, answers) = mpsc::channel::<(usize, WindowTask, TaskOutcome)>();
         let questions = Mutex::new(questions);
         let mut workers = 0;
         std::thread::scope(|scope| {
@@ -319,7 +319,7 @@ impl<'a> Hunt<'a> {
                 let (answer, questions) = (answer.clone(), &questions);
                 let (solver, until) = (options.solver.clone(), budget.until);
                 let worker = move || {
-                    let mut prover = Windows::new(solver, QUESTION);
+                    let mut prover = WindowProver::new(solver, QUESTION);
                     loop {
                         let next = questions.lock().ok().and_then(|q| q.recv().ok());
                         let Some((n, task)) = next else { return };
@@ -343,16 +343,16 @@ impl<'a> Hunt<'a> {
 
     fn rounds(
         &mut self,
-        budget: &Budget,
+        budget: &SearchBudget,
         accepts: &mut dyn FnMut(&NewFunction) -> bool,
-        ask: &mpsc::Sender<Question>,
-        answers: &mpsc::Receiver<(usize, Task, Outcome)>,
+        ask: &mpsc::Sender<NumberedTask>,
+        answers: &mpsc::Receiver<(usize, WindowTask, TaskOutcome)>,
     ) {
-        let mut prover = Windows::new(None, QUESTION);
+        let mut prover = WindowProver::new(None, QUESTION);
         let mut round = 0;
         while round < budget.rounds.min(MOST_ROUNDS) && !budget.is_over() {
             let before = (self.history.len(), self.tally.refused);
-            if round == 0 && !self.options.leaves_out(Part::Engine(Engine::Rules)) {
+            if round == 0 && !self.options.is_ablated(SearchAblation::Engine(SearchEngine::Rules)) {
                 self.round(RULES, budget, ask, answers, &mut prover);
             }
             self.round(effort(round), budget, ask, answers, &mut prover);
@@ -368,22 +368,22 @@ impl<'a> Hunt<'a> {
     /// Goes over all windows once.
     fn round(
         &mut self,
-        effort: Effort,
-        budget: &Budget,
-        ask: &mpsc::Sender<Question>,
-        answers: &mpsc::Receiver<(usize, Task, Outcome)>,
-        prover: &mut Windows,
+        effort: WindowEffort,
+        budget: &SearchBudget,
+        ask: &mpsc::Sender<NumberedTask>,
+        answers: &mpsc::Receiver<(usize, WindowTask, TaskOutcome)>,
+        prover: &mut WindowProver,
     ) {
         let mut spans = spans(self.code(), effort).into_iter().peekable();
         while spans.peek().is_some() && !budget.is_over() {
-            let mut tasks: Vec<(Form, Naming)> = Vec::new();
+            let mut tasks: Vec<(CanonicalWindow, RegisterRenaming)> = Vec::new();
             let known = self.known();
             let analysis = known.analysis();
-            let mut batch: FxHashSet<Form> = FxHashSet::default();
+            let mut batch: FxHashSet<CanonicalWindow> = FxHashSet::default();
             while tasks.len() < BATCH
                 && let Some(span) = spans.next()
             {
-                let by_rules = matches!(effort.work, Work::Rules);
+                let by_rules = matches!(effort.work, EngineWork::Rules);
                 if by_rules && !self.may_match(&known.code, span) {
                     continue;
                 }
@@ -392,14 +392,14 @@ impl<'a> Hunt<'a> {
                 if by_rules && rules.is_empty() {
                     continue;
                 }
-                let (form, naming) = Naming::of(&window);
+                let (form, naming) = RegisterRenaming::of(&window);
                 if self.banned.contains(&form) || batch.contains(&form) {
                     continue;
                 }
                 let stored = self.store.get(&form, effort.level);
-                let hint = match stored.filter(|_| !self.options.leaves_out(Part::Engine(Engine::Store))) {
-                    Some(Entry { better: None, .. }) => continue,
-                    Some(Entry { better: Some(steps), .. }) => {
+                let hint = match stored.filter(|_| !self.options.is_ablated(SearchAblation::Engine(SearchEngine::Store))) {
+                    Some(WindowResult { better: None, .. }) => continue,
+                    Some(WindowResult { better: Some(steps), .. }) => {
                         Some(steps.iter().map(|s| naming.rename(*s, false)).collect())
                     }
                     None => None,
@@ -409,7 +409,7 @@ impl<'a> Hunt<'a> {
                     tasks.len() as u64 ^ (span.line as u64) << 20 ^ (span.block as u64) << 40,
                 );
                 batch.insert(form.clone());
-                if ask.send((tasks.len(), Task { window, effort, seed, hint, rules })).is_err() {
+                if ask.send((tasks.len(), WindowTask { window, effort, seed, hint, rules })).is_err() {
                     return;
                 }
                 tasks.push((form, naming));
@@ -419,7 +419,7 @@ impl<'a> Hunt<'a> {
     }
 
     /// Returns true if some rule may match these lines.
-    fn may_match(&self, code: &Code, span: Span) -> bool {
+    fn may_match(&self, code: &FunctionCode, span: WindowSpan) -> bool {
         let places = chain(code, span.block, span.line, span.count);
         self.options.rules.may_match(places.into_iter().map(|(b, i)| code.blocks[b].lines[i].insn))
     }
@@ -427,13 +427,13 @@ impl<'a> Hunt<'a> {
     /// Waits for a batch, and makes the replacements found.
     fn collect(
         &mut self,
-        tasks: &[(Form, Naming)],
-        answers: &mpsc::Receiver<(usize, Task, Outcome)>,
-        effort: Effort,
-        budget: &Budget,
-        prover: &mut Windows,
+        tasks: &[(CanonicalWindow, RegisterRenaming)],
+        answers: &mpsc::Receiver<(usize, WindowTask, TaskOutcome)>,
+        effort: WindowEffort,
+        budget: &SearchBudget,
+        prover: &mut WindowProver,
     ) {
-        let mut all: Vec<(usize, Task, Outcome)> = answers.iter().take(tasks.len()).collect();
+        let mut all: Vec<(usize, WindowTask, TaskOutcome)> = answers.iter().take(tasks.len()).collect();
         all.sort_unstable_by_key(|a| a.0);
         let version = self.history.len();
         for (n, task, outcome) in all {
@@ -441,7 +441,7 @@ impl<'a> Hunt<'a> {
             self.count(&task, &outcome);
             let Some((steps, engine)) = outcome.better else {
                 if !budget.is_over() && task.hint.is_none() {
-                    self.store.put(form.clone(), Entry { better: None, effort: effort.level });
+                    self.store.put(form.clone(), WindowResult { better: None, effort: effort.level });
                 }
                 if task.hint.is_some() {
                     self.banned.insert(form.clone());
@@ -449,8 +449,8 @@ impl<'a> Hunt<'a> {
                 continue;
             };
             let named = steps.iter().map(|s| naming.rename(*s, true)).collect();
-            self.store.put(form.clone(), Entry { better: Some(named), effort: effort.level });
-            let engine = if task.hint.is_some() { Engine::Store } else { engine.unwrap_or(Engine::Chain) };
+            self.store.put(form.clone(), WindowResult { better: Some(named), effort: effort.level });
+            let engine = if task.hint.is_some() { SearchEngine::Store } else { engine.unwrap_or(SearchEngine::Chain) };
             let how = (engine, outcome.rule);
             if self.history.len() == version {
                 self.put_in(&task.window, &steps, how, form, outcome.asked > 0);
@@ -460,8 +460,8 @@ impl<'a> Hunt<'a> {
         }
     }
 
-    fn count(&mut self, task: &Task, o: &Outcome) {
-        let engine = if task.hint.is_some() { Engine::Store } else { task.effort.work.engine() };
+    fn count(&mut self, task: &WindowTask, o: &TaskOutcome) {
+        let engine = if task.hint.is_some() { SearchEngine::Store } else { task.effort.work.engine() };
         *self.tally.windows.entry(engine).or_default() += 1;
         self.tally.candidates += o.counts.candidates;
         self.tally.passed += o.counts.passed;
@@ -472,14 +472,14 @@ impl<'a> Hunt<'a> {
     }
 
     /// Makes a replacement that was found before the function changed, if it still holds.
-    fn again(&mut self, task: &Task, steps: Vec<Step>, how: How, form: &Form, prover: &mut Windows) {
+    fn again(&mut self, task: &WindowTask, steps: Vec<WindowStep>, how: ReplacementOrigin, form: &CanonicalWindow, prover: &mut WindowProver) {
         let known = self.known();
         let Some(window) = cut(&known.analysis(), task.window.span).filter(|w| w.steps == task.window.steps)
         else {
             return;
         };
         let task =
-            Task { window, effort: task.effort, seed: task.seed, hint: Some(steps), rules: Vec::new() };
+            WindowTask { window, effort: task.effort, seed: task.seed, hint: Some(steps), rules: Vec::new() };
         let outcome = work(&task, self.options, prover, Instant::now() + QUESTION);
         if let Some((steps, _)) = outcome.better {
             self.put_in(&task.window, &steps, how, form, false);
@@ -487,12 +487,12 @@ impl<'a> Hunt<'a> {
     }
 
     /// Analysis of the current version.
-    fn known(&mut self) -> Rc<Analyzed> {
+    fn known(&mut self) -> Rc<AnalyzedFunction> {
         let version = (self.history.len(), self.tally.refused);
         match &self.analyzed {
             Some((v, known)) if *v == version => known.clone(),
             _ => {
-                let known = Rc::new(Analyzed::new(self.code().clone(), self.world));
+                let known = Rc::new(AnalyzedFunction::new(self.code().clone(), self.world));
                 self.analyzed = Some((version, known.clone()));
                 known
             }
@@ -500,12 +500,12 @@ impl<'a> Hunt<'a> {
     }
 
     /// Current version of the function.
-    fn code(&self) -> &Code {
+    fn code(&self) -> &FunctionCode {
         &self.history[self.history.len() - 1].0
     }
 
     /// Makes a replacement, if it makes the function better.
-    fn put_in(&mut self, window: &Window, steps: &[Step], (engine, rule): How, form: &Form, solver: bool) {
+    fn put_in(&mut self, window: &InsnWindow, steps: &[WindowStep], (engine, rule): ReplacementOrigin, form: &CanonicalWindow, solver: bool) {
         let now = self.history[self.history.len() - 1].1;
         let code = replaced(self.code(), window, steps);
         let cost = cost_of(&code, self.world);
@@ -513,8 +513,8 @@ impl<'a> Hunt<'a> {
             self.banned.insert(form.clone());
             return;
         }
-        let Span { block, line, .. } = window.span;
-        self.found.push(Found {
+        let WindowSpan { block, line, .. } = window.span;
+        self.found.push(WindowReplacement {
             engine,
             slot: self.code().slot(block, line),
             before: self.code().text(&chain(self.code(), block, line, window.steps.len())),
@@ -524,7 +524,7 @@ impl<'a> Hunt<'a> {
         });
         if self.options.learn && rule.is_none() {
             let known = self.known();
-            self.lessons.push(lesson(&known.analysis(), window, steps));
+            self.lessons.push(rule_candidate(&known.analysis(), window, steps));
         }
         self.history.push((code, cost));
         self.forms.push(form.clone());
@@ -553,7 +553,7 @@ impl<'a> Hunt<'a> {
 }
 
 /// The windows of a round.
-fn spans(code: &Code, effort: Effort) -> Vec<Span> {
+fn spans(code: &FunctionCode, effort: WindowEffort) -> Vec<WindowSpan> {
     let mut out = Vec::new();
     let (least, most) = effort.sizes;
     for (block, b) in code.blocks.iter().enumerate() {
@@ -561,9 +561,9 @@ fn spans(code: &Code, effort: Effort) -> Vec<Span> {
             let here = chain(code, block, line, most).len();
             if least < most {
                 let sizes = (least..=here.min(most)).rev();
-                out.extend(sizes.map(|count| Span { block, line, count, exact: true }));
+                out.extend(sizes.map(|count| WindowSpan { block, line, count, exact: true }));
             } else if here > 2 {
-                out.push(Span { block, line, count: here, exact: false });
+                out.push(WindowSpan { block, line, count: here, exact: false });
             }
         }
     }

@@ -2,24 +2,24 @@
 
 use std::time::{Duration, Instant};
 
-use millstream_prove::window::{Step, Windows};
+use millstream_prove::window::{WindowStep, WindowProver};
 use serde::Serialize;
 
-use crate::chain;
-use crate::driver::Options;
+use crate::mcmc;
+use crate::driver::SearchOptions;
 use crate::enumerate;
 use crate::machine::mix;
-use crate::part::Part;
-use crate::pool::Pool;
+use crate::ablation::SearchAblation;
+use crate::pool::CandidatePool;
 use crate::rules::LONGEST;
 use crate::synthesis;
-use crate::trial::{Counts, Fate, Trial};
-use crate::window::Window;
+use crate::candidate::{CandidateCounts, CandidateResult, CandidateChecker};
+use crate::window::InsnWindow;
 
 /// Engine that finds replacements.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Engine {
+pub enum SearchEngine {
     /// A rule of windows.
     Rules,
     /// The store: the same window was improved before.
@@ -34,21 +34,21 @@ pub enum Engine {
     Chain,
 }
 
-impl Engine {
+impl SearchEngine {
     /// All of them.
-    pub const ALL: [Engine; 6] = [
-        Engine::Rules,
-        Engine::Store,
-        Engine::Neighbourhood,
-        Engine::Enumeration,
-        Engine::Cegis,
-        Engine::Chain,
+    pub const ALL: [SearchEngine; 6] = [
+        SearchEngine::Rules,
+        SearchEngine::Store,
+        SearchEngine::Neighbourhood,
+        SearchEngine::Enumeration,
+        SearchEngine::Cegis,
+        SearchEngine::Chain,
     ];
 }
 
 /// Effort for a window.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Effort {
+pub(crate) struct WindowEffort {
     /// Level, for the store: a search that failed at one level is not repeated at a lower one.
     pub(crate) level: u8,
     /// Sizes of windows.
@@ -56,12 +56,12 @@ pub(crate) struct Effort {
     /// Lines from the start of one window to the start of the next.
     pub(crate) stride: usize,
     /// Engine to run, with its limits.
-    pub(crate) work: Work,
+    pub(crate) work: EngineWork,
 }
 
 /// Work on a window.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Work {
+pub(crate) enum EngineWork {
     /// Rules.
     Rules,
     /// Its neighbourhood.
@@ -74,15 +74,15 @@ pub(crate) enum Work {
     Chains(u64, u64),
 }
 
-impl Work {
+impl EngineWork {
     /// The engine that does it.
-    pub(crate) fn engine(self) -> Engine {
+    pub(crate) fn engine(self) -> SearchEngine {
         match self {
-            Work::Rules => Engine::Rules,
-            Work::Shrink => Engine::Neighbourhood,
-            Work::Short(_) => Engine::Enumeration,
-            Work::Sketches => Engine::Cegis,
-            Work::Chains(..) => Engine::Chain,
+            EngineWork::Rules => SearchEngine::Rules,
+            EngineWork::Shrink => SearchEngine::Neighbourhood,
+            EngineWork::Short(_) => SearchEngine::Enumeration,
+            EngineWork::Sketches => SearchEngine::Cegis,
+            EngineWork::Chains(..) => SearchEngine::Chain,
         }
     }
 }
@@ -91,61 +91,61 @@ impl Work {
 const PATIENCE: Duration = Duration::from_millis(1500);
 
 /// Pass over all windows before each first level.
-pub(crate) const RULES: Effort = Effort { level: 0, sizes: (1, LONGEST), stride: 1, work: Work::Rules };
+pub(crate) const RULES: WindowEffort = WindowEffort { level: 0, sizes: (1, LONGEST), stride: 1, work: EngineWork::Rules };
 
 /// The first levels; after these, chains get longer and longer.
-pub(crate) const LEVELS: [Effort; 8] = [
-    Effort { level: 1, sizes: (1, 5), stride: 1, work: Work::Shrink },
-    Effort { level: 2, sizes: (12, 12), stride: 3, work: Work::Shrink },
-    Effort { level: 3, sizes: (2, 4), stride: 1, work: Work::Short(2) },
-    Effort { level: 4, sizes: (8, 8), stride: 2, work: Work::Chains(10_000, 0) },
-    Effort { level: 5, sizes: (14, 14), stride: 3, work: Work::Chains(20_000, 1) },
-    Effort { level: 6, sizes: (4, 6), stride: 1, work: Work::Short(3) },
-    Effort { level: 7, sizes: (2, 5), stride: 1, work: Work::Sketches },
-    Effort { level: 8, sizes: (10, 10), stride: 2, work: Work::Chains(60_000, 2) },
+pub(crate) const LEVELS: [WindowEffort; 8] = [
+    WindowEffort { level: 1, sizes: (1, 5), stride: 1, work: EngineWork::Shrink },
+    WindowEffort { level: 2, sizes: (12, 12), stride: 3, work: EngineWork::Shrink },
+    WindowEffort { level: 3, sizes: (2, 4), stride: 1, work: EngineWork::Short(2) },
+    WindowEffort { level: 4, sizes: (8, 8), stride: 2, work: EngineWork::Chains(10_000, 0) },
+    WindowEffort { level: 5, sizes: (14, 14), stride: 3, work: EngineWork::Chains(20_000, 1) },
+    WindowEffort { level: 6, sizes: (4, 6), stride: 1, work: EngineWork::Short(3) },
+    WindowEffort { level: 7, sizes: (2, 5), stride: 1, work: EngineWork::Sketches },
+    WindowEffort { level: 8, sizes: (10, 10), stride: 2, work: EngineWork::Chains(60_000, 2) },
 ];
 
 /// The effort of a round of the search.
-pub(crate) fn effort(round: usize) -> Effort {
+pub(crate) fn effort(round: usize) -> WindowEffort {
     LEVELS.get(round).copied().unwrap_or_else(|| {
         let n = (round - LEVELS.len()) as u64;
         let size = [6, 12, 16][n as usize % 3];
-        Effort {
+        WindowEffort {
             level: (round + 1).min(200) as u8,
             sizes: (size, size),
             stride: 2,
-            work: Work::Chains(100_000 << n.min(6), 3 + n),
+            work: EngineWork::Chains(100_000 << n.min(6), 3 + n),
         }
     })
 }
 
 /// A window to work on.
-pub(crate) struct Task {
-    pub(crate) window: Window,
-    pub(crate) effort: Effort,
+pub(crate) struct WindowTask {
+    pub(crate) window: InsnWindow,
+    pub(crate) effort: WindowEffort,
     pub(crate) seed: u64,
     /// A better sequence found elsewhere.
-    pub(crate) hint: Option<Vec<Step>>,
+    pub(crate) hint: Option<Vec<WindowStep>>,
     /// Right sides of matching rules, with the rules' numbers.
-    pub(crate) rules: Vec<(usize, Vec<Step>)>,
+    pub(crate) rules: Vec<(usize, Vec<WindowStep>)>,
 }
 
 /// Result of the work on a window.
 #[derive(Default)]
-pub(crate) struct Outcome {
-    pub(crate) better: Option<(Vec<Step>, Option<Engine>)>,
+pub(crate) struct TaskOutcome {
+    pub(crate) better: Option<(Vec<WindowStep>, Option<SearchEngine>)>,
     /// The rule that was applied.
     pub(crate) rule: Option<usize>,
-    pub(crate) counts: Counts,
+    pub(crate) counts: CandidateCounts,
     pub(crate) by_form: u64,
     pub(crate) asked: u64,
 }
 
 /// Works on a window.
-pub(crate) fn work(task: &Task, options: &Options, prover: &mut Windows, until: Instant) -> Outcome {
+pub(crate) fn work(task: &WindowTask, options: &SearchOptions, prover: &mut WindowProver, until: Instant) -> TaskOutcome {
     let (by_form, asked) = (prover.by_form, prover.asked);
-    let mut out = Outcome::default();
-    if let Some(mut t) = Trial::new(&task.window, options.goal, prover, task.seed) {
+    let mut out = TaskOutcome::default();
+    if let Some(mut t) = CandidateChecker::new(&task.window, options.goal, prover, task.seed) {
         let engine = attempt(&mut t, task, options, until.min(Instant::now() + PATIENCE), &mut out.rule);
         out.counts = t.counts;
         out.better = t.best.take().map(|(_, steps)| (steps, engine));
@@ -155,48 +155,48 @@ pub(crate) fn work(task: &Task, options: &Options, prover: &mut Windows, until: 
 }
 
 fn attempt(
-    t: &mut Trial<'_>,
-    task: &Task,
-    options: &Options,
+    t: &mut CandidateChecker<'_>,
+    task: &WindowTask,
+    options: &SearchOptions,
     deadline: Instant,
     rule: &mut Option<usize>,
-) -> Option<Engine> {
+) -> Option<SearchEngine> {
     if let Some(hint) = &task.hint {
-        return (t.consider(hint) == Fate::Best).then_some(Engine::Store);
+        return (t.consider(hint) == CandidateResult::Best).then_some(SearchEngine::Store);
     }
     let engine = task.effort.work.engine();
-    if options.leaves_out(Part::Engine(engine)) {
+    if options.is_ablated(SearchAblation::Engine(engine)) {
         return None;
     }
-    if matches!(task.effort.work, Work::Rules) {
+    if matches!(task.effort.work, EngineWork::Rules) {
         for (n, steps) in &task.rules {
-            if t.consider(steps) == Fate::Best {
+            if t.consider(steps) == CandidateResult::Best {
                 *rule = Some(*n);
             }
         }
         return Some(engine);
     }
-    let pool = Pool::new(&task.window, options.isa);
+    let pool = CandidatePool::new(&task.window, options.isa);
     match task.effort.work {
-        Work::Rules => {}
-        Work::Shrink => {
-            enumerate::shrink(t, &pool, deadline);
+        EngineWork::Rules => {}
+        EngineWork::Shrink => {
+            enumerate::search_neighbourhood(t, &pool, deadline);
         }
-        Work::Short(most) => {
+        EngineWork::Short(most) => {
             // A result that is no shorter is not worth the effort.
-            enumerate::short(t, &pool, most.min(task.window.steps.len().saturating_sub(1)), deadline);
+            enumerate::enumerate_short(t, &pool, most.min(task.window.steps.len().saturating_sub(1)), deadline);
         }
-        Work::Sketches => {
+        EngineWork::Sketches => {
             synthesis::synthesize(t, &pool, deadline);
             polish(t, &pool, options, deadline);
         }
-        Work::Chains(proposals, turn) => {
+        EngineWork::Chains(proposals, turn) => {
             let all = pool.instructions(&pool.targets);
             for n in 0..2 {
-                let number = (turn * 2 + n) as usize % chain::SETTINGS.len();
+                let number = (turn * 2 + n) as usize % mcmc::SETTINGS.len();
                 let seed = mix(task.seed, turn * 2 + n);
-                let setting = chain::SETTINGS[number].without(options);
-                chain::run(t, &pool, &all, setting, seed, proposals, deadline);
+                let setting = mcmc::SETTINGS[number].without(options);
+                mcmc::run(t, &pool, &all, setting, seed, proposals, deadline);
             }
             polish(t, &pool, options, deadline);
         }
@@ -205,8 +205,8 @@ fn attempt(
 }
 
 /// Improves the best candidate by small changes.
-fn polish(t: &mut Trial<'_>, pool: &Pool, options: &Options, deadline: Instant) {
-    if t.best.is_some() && !options.leaves_out(Part::Engine(Engine::Neighbourhood)) {
-        enumerate::shrink(t, pool, deadline);
+fn polish(t: &mut CandidateChecker<'_>, pool: &CandidatePool, options: &SearchOptions, deadline: Instant) {
+    if t.best.is_some() && !options.is_ablated(SearchAblation::Engine(SearchEngine::Neighbourhood)) {
+        enumerate::search_neighbourhood(t, pool, deadline);
     }
 }

@@ -9,13 +9,13 @@ use std::hash::{Hash, Hasher};
 use std::time::Instant;
 
 use millstream_isa::{AluOp, Cond, Insn, Operand, Reg, Size, Width};
-use millstream_prove::window::Step;
+use millstream_prove::window::WindowStep;
 use rustc_hash::{FxHashSet, FxHasher};
 
-use crate::machine::Machine;
-use crate::pool::{Pool, free, shift};
-use crate::trial::{Fate, Trial};
-use crate::valid::written;
+use crate::machine::WindowMachine;
+use crate::pool::{CandidatePool, free, shift};
+use crate::candidate::{CandidateResult, CandidateChecker};
+use crate::verifier_rules::written;
 
 /// Most instructions for which sequences of three are enumerated.
 const MOST_FOR_THREE: usize = 420;
@@ -23,7 +23,7 @@ const MOST_FOR_THREE: usize = 420;
 const MOST_PAIRS: usize = 60_000;
 
 /// Deletes and changes instructions while that makes the window better.
-pub(crate) fn shrink(t: &mut Trial<'_>, pool: &Pool, deadline: Instant) {
+pub(crate) fn search_neighbourhood(t: &mut CandidateChecker<'_>, pool: &CandidatePool, deadline: Instant) {
     let mut now = t.window.steps.clone();
     for _ in 0..8 {
         if Instant::now() >= deadline || !round(t, pool, &now, deadline) {
@@ -36,18 +36,18 @@ pub(crate) fn shrink(t: &mut Trial<'_>, pool: &Pool, deadline: Instant) {
 }
 
 /// One round; returns true if it found something.
-fn round(t: &mut Trial<'_>, pool: &Pool, now: &[Step], deadline: Instant) -> bool {
+fn round(t: &mut CandidateChecker<'_>, pool: &CandidatePool, now: &[WindowStep], deadline: Instant) -> bool {
     let places: Vec<usize> = (0..now.len()).filter(|&n| free(&now[n]).is_some()).collect();
-    let mut without: Vec<Vec<Step>> = Vec::new();
+    let mut without: Vec<Vec<WindowStep>> = Vec::new();
     for (n, &i) in places.iter().enumerate() {
         without.push(left_out(now, &[i]));
         without.extend(places[n + 1..].iter().map(|&j| left_out(now, &[i, j])));
     }
-    let found = |t: &mut Trial<'_>, steps: &[Step]| t.consider(steps) == Fate::Best;
+    let found = |t: &mut CandidateChecker<'_>, steps: &[WindowStep]| t.consider(steps) == CandidateResult::Best;
     if without.iter().rev().any(|steps| found(t, steps)) {
         return true;
     }
-    let changed = |steps: &[Step], n: usize| -> Vec<Step> { changes(steps[n], pool) };
+    let changed = |steps: &[WindowStep], n: usize| -> Vec<WindowStep> { changes(steps[n], pool) };
     without.push(now.to_vec());
     for steps in without.iter().rev() {
         if Instant::now() >= deadline {
@@ -73,19 +73,19 @@ fn round(t: &mut Trial<'_>, pool: &Pool, now: &[Step], deadline: Instant) -> boo
     false
 }
 
-fn left_out(steps: &[Step], out: &[usize]) -> Vec<Step> {
+fn left_out(steps: &[WindowStep], out: &[usize]) -> Vec<WindowStep> {
     steps.iter().enumerate().filter(|(n, _)| !out.contains(n)).map(|(_, s)| *s).collect()
 }
 
 /// Small changes of one instruction: its operands, its width, its operation, its size.
-pub(crate) fn changes(step: Step, pool: &Pool) -> Vec<Step> {
+pub(crate) fn changes(step: WindowStep, pool: &CandidatePool) -> Vec<WindowStep> {
     let mut out = Vec::new();
     let sources = || pool.sources.iter().map(|r| Operand::Reg(*r));
     let any = || sources().chain(pool.constants.iter().map(|k| Operand::Imm(*k)));
     match step {
-        Step::Exit(n, Insn::Branch { width, cond, dst, src, off }) => {
+        WindowStep::Exit(n, Insn::Branch { width, cond, dst, src, off }) => {
             let mut push =
-                |width, cond, dst, src| out.push(Step::Exit(n, Insn::Branch { width, cond, dst, src, off }));
+                |width, cond, dst, src| out.push(WindowStep::Exit(n, Insn::Branch { width, cond, dst, src, off }));
             pool.sources.iter().for_each(|&r| push(width, cond, r, src));
             if matches!(src, Operand::Reg(_)) {
                 any().for_each(|o| push(width, cond, dst, o));
@@ -97,7 +97,7 @@ pub(crate) fn changes(step: Step, pool: &Pool) -> Vec<Step> {
                 widths.for_each(|width| bounds(cond, k, |cond, k| push(width, cond, dst, Operand::Imm(k))));
             }
         }
-        Step::Do(insn) => changed(insn, pool, any, &mut |i| out.push(Step::Do(i))),
+        WindowStep::Do(insn) => changed(insn, pool, any, &mut |i| out.push(WindowStep::Do(i))),
         _ => {}
     }
     out.retain(|s| *s != step);
@@ -119,7 +119,7 @@ fn bounds(cond: Cond, k: i32, mut push: impl FnMut(Cond, i32)) {
 
 fn changed<I: Iterator<Item = Operand>>(
     insn: Insn,
-    pool: &Pool,
+    pool: &CandidatePool,
     any: impl Fn() -> I,
     push: &mut dyn FnMut(Insn),
 ) {
@@ -135,7 +135,7 @@ fn changed<I: Iterator<Item = Operand>>(
                 any().for_each(|src| push(Insn::Mov { width, dst, src }));
                 pool.targets.iter().for_each(|&dst| push(Insn::Mov { width, dst, src }));
             }
-            let load = |s: &crate::pool::Slot| Insn::Load {
+            let load = |s: &crate::pool::MemorySlot| Insn::Load {
                 size: s.size,
                 sext: false,
                 dst,
@@ -174,7 +174,7 @@ fn changed<I: Iterator<Item = Operand>>(
 /// The operation with another width, operand or kind.
 fn changed_alu<I: Iterator<Item = Operand>>(
     (width, op, dst, src): (Width, AluOp, Reg, Operand),
-    pool: &Pool,
+    pool: &CandidatePool,
     any: &impl Fn() -> I,
     push: &mut dyn FnMut(Insn),
 ) {
@@ -195,20 +195,20 @@ fn changed_alu<I: Iterator<Item = Operand>>(
 }
 
 /// A partial sequence, and the machines of all tests after it.
-struct Begun {
-    steps: Vec<Step>,
-    machines: Vec<Machine>,
+struct PartialSequence {
+    steps: Vec<WindowStep>,
+    machines: Vec<WindowMachine>,
     /// The registers with wrong values, and true if memory is wrong.
     wrong: u16,
     memory: bool,
 }
 
 /// Enumerates all sequences of at most `most` instructions, for windows without exits.
-pub(crate) fn short(t: &mut Trial<'_>, pool: &Pool, most: usize, deadline: Instant) {
+pub(crate) fn enumerate_short(t: &mut CandidateChecker<'_>, pool: &CandidatePool, most: usize, deadline: Instant) {
     if !t.window.place.exits.is_empty() || t.window.steps.iter().any(|s| free(s).is_none()) {
         return;
     }
-    if t.consider(&[]) == Fate::Best {
+    if t.consider(&[]) == CandidateResult::Best {
         return;
     }
     let insns = pool.instructions(&pool.targets);
@@ -234,7 +234,7 @@ pub(crate) fn short(t: &mut Trial<'_>, pool: &Pool, most: usize, deadline: Insta
                 }
                 if let Some(new) = extend(t, b, insn, left) {
                     let right = new.wrong == 0 && !new.memory;
-                    if right && t.consider(&new.steps) == Fate::Best {
+                    if right && t.consider(&new.steps) == CandidateResult::Best {
                         return;
                     }
                     if left > 0 && next.len() < MOST_PAIRS && seen.insert(print(&new)) {
@@ -247,26 +247,26 @@ pub(crate) fn short(t: &mut Trial<'_>, pool: &Pool, most: usize, deadline: Insta
     }
 }
 
-fn mends(insn: Insn, b: &Begun) -> bool {
+fn mends(insn: Insn, b: &PartialSequence) -> bool {
     match written(insn) {
         Some(r) => b.wrong == 1 << r.index() && !b.memory,
         None => b.wrong == 0 && b.memory,
     }
 }
 
-fn begin(t: &Trial<'_>) -> Begun {
+fn begin(t: &CandidateChecker<'_>) -> PartialSequence {
     let machines = t.suite.tests.iter().take(8).map(|(test, _)| {
-        let mut m = Machine::default();
+        let mut m = WindowMachine::default();
         m.start(test);
         m
     });
-    let mut begun = Begun { steps: Vec::new(), machines: machines.collect(), wrong: 0, memory: false };
+    let mut begun = PartialSequence { steps: Vec::new(), machines: machines.collect(), wrong: 0, memory: false };
     look(t, &mut begun);
     begun
 }
 
 /// Updates the differences after the steps so far.
-fn look(t: &Trial<'_>, b: &mut Begun) {
+fn look(t: &CandidateChecker<'_>, b: &mut PartialSequence) {
     let live = &t.window.place.end;
     (b.wrong, b.memory) = (0, false);
     for (m, (_, want)) in b.machines.iter().zip(&t.suite.tests) {
@@ -276,17 +276,17 @@ fn look(t: &Trial<'_>, b: &mut Begun) {
     }
 }
 
-fn extend(t: &Trial<'_>, b: &Begun, insn: Insn, left: usize) -> Option<Begun> {
+fn extend(t: &CandidateChecker<'_>, b: &PartialSequence, insn: Insn, left: usize) -> Option<PartialSequence> {
     // Undefined registers are not read.
     let undefined = |r: &Reg| {
-        t.window.place.entry.regs[r.index()] == millstream_prove::window::Known::Nothing
-            && !b.steps.iter().any(|s| matches!(s, Step::Do(i) if written(*i) == Some(*r)))
+        t.window.place.entry.regs[r.index()] == millstream_prove::window::EntryFact::Nothing
+            && !b.steps.iter().any(|s| matches!(s, WindowStep::Do(i) if written(*i) == Some(*r)))
     };
-    if crate::valid::named(insn).iter().any(undefined) {
+    if crate::verifier_rules::named(insn).iter().any(undefined) {
         return None;
     }
-    let step = Step::Do(insn);
-    let mut new = Begun { steps: Vec::new(), machines: Vec::new(), wrong: 0, memory: false };
+    let step = WindowStep::Do(insn);
+    let mut new = PartialSequence { steps: Vec::new(), machines: Vec::new(), wrong: 0, memory: false };
     let live = &t.window.place.end;
     for (m, (_, want)) in b.machines.iter().zip(&t.suite.tests) {
         let mut m = m.clone();
@@ -305,7 +305,7 @@ fn extend(t: &Trial<'_>, b: &Begun, insn: Insn, left: usize) -> Option<Begun> {
 }
 
 /// Fingerprint of the states that a sequence leaves on all tests.
-fn print(b: &Begun) -> u64 {
+fn print(b: &PartialSequence) -> u64 {
     let mut h = FxHasher::default();
     for m in &b.machines {
         m.print(&mut h);

@@ -11,19 +11,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use millstream_isa::absint::Scalar;
 use millstream_isa::{Insn, Reg};
 use millstream_object::{FuncId, MapType, Object, ProgramType};
-use millstream_prove::window::Space;
+use millstream_prove::window::AddressSpace;
 
-use crate::code::Code;
+use crate::code::FunctionCode;
 use crate::transfer;
 
 /// The space of the context.
-pub(crate) const CONTEXT: Space = Space::Other(0);
+pub(crate) const CONTEXT: AddressSpace = AddressSpace::Other(0);
 /// The space of the packet.
-pub(crate) const PACKET: Space = Space::Other(1);
+pub(crate) const PACKET: AddressSpace = AddressSpace::Other(1);
 
 /// The space of the values of a map.
-pub(crate) fn values_of(map: u32) -> Space {
-    Space::Other(2 + map)
+pub(crate) fn values_of(map: u32) -> AddressSpace {
+    AddressSpace::Other(2 + map)
 }
 
 /// Bytes of a frame.
@@ -33,17 +33,17 @@ const PATIENCE: usize = 6;
 
 /// Abstract value of a register.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum RegisterKind {
     /// Uninitialised: must not be read.
     Uninit,
     /// A number.
     Number(Scalar),
     /// An address: the distance in bytes from the base that the id names, or from the upper end of the frame.
-    Address(Space, i64),
+    Address(AddressSpace, i64),
     /// An unknown address in the frame.
     Frame,
     /// The address of a value of a space, or null.
-    Maybe(Space),
+    Maybe(AddressSpace),
     /// A map.
     Map(u32),
     /// Anything that may be read.
@@ -52,14 +52,14 @@ pub(crate) enum Kind {
 
 /// A register, and the name of its value.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Fact {
-    pub(crate) kind: Kind,
+pub(crate) struct RegisterFact {
+    pub(crate) kind: RegisterKind,
     pub(crate) id: u32,
 }
 
 /// A byte of the stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Cell {
+pub(crate) enum StackCell {
     /// Never written.
     Uninit,
     /// Written.
@@ -70,16 +70,16 @@ pub(crate) enum Cell {
 
 /// Facts at one place.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct State {
-    pub(crate) regs: [Fact; 11],
-    pub(crate) stack: Vec<Cell>,
+pub(crate) struct AbstractState {
+    pub(crate) regs: [RegisterFact; 11],
+    pub(crate) stack: Vec<StackCell>,
     /// Values of 8 bytes that were stored whole, by offset.
-    pub(crate) spills: BTreeMap<i16, Fact>,
+    pub(crate) spills: BTreeMap<i16, RegisterFact>,
 }
 
 /// Kind of a context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Context {
+pub(crate) enum ContextType {
     Xdp,
     Skb,
     Other,
@@ -87,7 +87,7 @@ pub(crate) enum Context {
 
 /// A map: its type, and the sizes of keys and values.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Map {
+pub(crate) struct MapSizes {
     pub(crate) kind: MapType,
     pub(crate) key: u32,
     pub(crate) value: u32,
@@ -95,27 +95,27 @@ pub(crate) struct Map {
 
 /// Facts from outside the function that the analysis needs.
 #[derive(Clone, Debug)]
-pub(crate) struct World {
-    pub(crate) context: Context,
+pub(crate) struct FunctionContext {
+    pub(crate) context: ContextType,
     /// True if the function is a program, which gets the context and returns 32 bits.
     pub(crate) program: bool,
     /// The maps.
-    pub(crate) maps: Vec<Map>,
+    pub(crate) maps: Vec<MapSizes>,
     /// Look-ups whose results are used without a test for null, by the ids of their results: they are not
     /// null, since the kernel has accepted the function.
     pub(crate) found: BTreeSet<u32>,
 }
 
-impl World {
-    pub(crate) fn new(object: &Object, func: FuncId) -> World {
+impl FunctionContext {
+    pub(crate) fn new(object: &Object, func: FuncId) -> FunctionContext {
         let program = object.programs.iter().find(|p| p.func == func);
-        let map = |m: &millstream_object::Map| Map {
+        let map = |m: &millstream_object::ObjectMap| MapSizes {
             kind: m.spec.map_type,
             key: m.spec.key_size,
             value: m.spec.value_size,
         };
-        World {
-            context: program.map_or(Context::Other, |p| context(p.kind.program_type)),
+        FunctionContext {
+            context: program.map_or(ContextType::Other, |p| context(p.kind.program_type)),
             program: program.is_some(),
             maps: object.maps.iter().map(map).collect(),
             found: BTreeSet::new(),
@@ -123,38 +123,38 @@ impl World {
     }
 }
 
-fn context(kind: ProgramType) -> Context {
+fn context(kind: ProgramType) -> ContextType {
     use ProgramType as P;
     match kind {
-        P::XDP => Context::Xdp,
-        P::SCHED_CLS | P::SCHED_ACT | P::SOCKET_FILTER | P::CGROUP_SKB | P::SK_SKB => Context::Skb,
-        P::LWT_IN | P::LWT_OUT | P::LWT_XMIT | P::LWT_SEG6LOCAL | P::FLOW_DISSECTOR => Context::Skb,
-        _ => Context::Other,
+        P::XDP => ContextType::Xdp,
+        P::SCHED_CLS | P::SCHED_ACT | P::SOCKET_FILTER | P::CGROUP_SKB | P::SK_SKB => ContextType::Skb,
+        P::LWT_IN | P::LWT_OUT | P::LWT_XMIT | P::LWT_SEG6LOCAL | P::FLOW_DISSECTOR => ContextType::Skb,
+        _ => ContextType::Other,
     }
 }
 
-impl State {
+impl AbstractState {
     /// The state at the entry of a function.
-    pub(crate) fn entry(world: &World) -> State {
-        let mut regs = [Fact { kind: Kind::Uninit, id: 0 }; 11];
+    pub(crate) fn entry(world: &FunctionContext) -> AbstractState {
+        let mut regs = [RegisterFact { kind: RegisterKind::Uninit, id: 0 }; 11];
         for (n, fact) in regs.iter_mut().enumerate() {
             fact.id = joined(usize::MAX >> 8, n);
             fact.kind = match n {
-                1 if world.program => Kind::Address(CONTEXT, 0),
-                1..=5 if !world.program => Kind::Other,
-                10 => Kind::Address(Space::Stack, 0),
-                _ => Kind::Uninit,
+                1 if world.program => RegisterKind::Address(CONTEXT, 0),
+                1..=5 if !world.program => RegisterKind::Other,
+                10 => RegisterKind::Address(AddressSpace::Stack, 0),
+                _ => RegisterKind::Uninit,
             };
         }
-        State { regs, stack: vec![Cell::Uninit; FRAME], spills: BTreeMap::new() }
+        AbstractState { regs, stack: vec![StackCell::Uninit; FRAME], spills: BTreeMap::new() }
     }
 
-    pub(crate) fn get(&self, r: Reg) -> Fact {
+    pub(crate) fn get(&self, r: Reg) -> RegisterFact {
         self.regs[r.index()]
     }
 
     /// Joins the state of another path to a block. `widen` widens ranges that grow.
-    fn join(&mut self, other: &State, block: usize, widen: bool) -> bool {
+    fn join(&mut self, other: &AbstractState, block: usize, widen: bool) -> bool {
         let before = self.clone();
         for (n, (a, b)) in self.regs.iter_mut().zip(&other.regs).enumerate() {
             *a = join(*a, *b, joined(block, n), widen);
@@ -162,8 +162,8 @@ impl State {
         for (a, b) in self.stack.iter_mut().zip(&other.stack) {
             *a = match (*a, *b) {
                 (x, y) if x == y => x,
-                (Cell::Uninit, _) | (_, Cell::Uninit) => Cell::Uninit,
-                _ => Cell::Unknown,
+                (StackCell::Uninit, _) | (_, StackCell::Uninit) => StackCell::Uninit,
+                _ => StackCell::Unknown,
             };
         }
         self.spills.retain(|at, _| other.spills.contains_key(at));
@@ -179,29 +179,29 @@ fn joined(block: usize, place: usize) -> u32 {
     1 << 31 | (block as u32 & 0xff_ffff) << 7 | place as u32
 }
 
-fn join(a: Fact, b: Fact, id: u32, widen: bool) -> Fact {
+fn join(a: RegisterFact, b: RegisterFact, id: u32, widen: bool) -> RegisterFact {
     let id = if a.id == b.id { a.id } else { id };
     let kind = match (a.kind, b.kind) {
-        (x, y) if x == y && (id == a.id || !matches!(x, Kind::Address(Space::Other(_), _))) => x,
-        (Kind::Uninit, _) | (_, Kind::Uninit) => Kind::Uninit,
-        (Kind::Number(x), Kind::Number(y)) => Kind::Number(if widen { x.widen(&y) } else { x.join(&y) }),
-        (Kind::Address(Space::Stack, _) | Kind::Frame, Kind::Address(Space::Stack, _) | Kind::Frame) => {
-            Kind::Frame
+        (x, y) if x == y && (id == a.id || !matches!(x, RegisterKind::Address(AddressSpace::Other(_), _))) => x,
+        (RegisterKind::Uninit, _) | (_, RegisterKind::Uninit) => RegisterKind::Uninit,
+        (RegisterKind::Number(x), RegisterKind::Number(y)) => RegisterKind::Number(if widen { x.widen(&y) } else { x.join(&y) }),
+        (RegisterKind::Address(AddressSpace::Stack, _) | RegisterKind::Frame, RegisterKind::Address(AddressSpace::Stack, _) | RegisterKind::Frame) => {
+            RegisterKind::Frame
         }
-        (Kind::Address(s, x), Kind::Address(t, y)) if s == t => {
+        (RegisterKind::Address(s, x), RegisterKind::Address(t, y)) if s == t => {
             // Two offsets from one base are two places: the new base is neither.
             let id = if a.id == b.id && x != y { id ^ 1 << 30 } else { id };
-            return Fact { kind: Kind::Address(s, 0), id };
+            return RegisterFact { kind: RegisterKind::Address(s, 0), id };
         }
-        (Kind::Maybe(s), Kind::Maybe(t)) if s == t => Kind::Maybe(s),
-        _ => Kind::Other,
+        (RegisterKind::Maybe(s), RegisterKind::Maybe(t)) if s == t => RegisterKind::Maybe(s),
+        _ => RegisterKind::Other,
     };
-    Fact { kind, id }
+    RegisterFact { kind, id }
 }
 
 /// Facts at the beginning of each block; [`None`] if it is unreachable. Records in `world` the look-ups that
 /// always succeed.
-pub(crate) fn analyze(code: &Code, world: &mut World) -> Vec<Option<State>> {
+pub(crate) fn analyze(code: &FunctionCode, world: &mut FunctionContext) -> Vec<Option<AbstractState>> {
     world.found.clear();
     loop {
         let facts = flow(code, world);
@@ -210,7 +210,7 @@ pub(crate) fn analyze(code: &Code, world: &mut World) -> Vec<Option<State>> {
             let Some(mut state) = facts[n].clone() else { continue };
             for (i, line) in block.lines.iter().enumerate() {
                 if let Insn::Load { src: base, .. } | Insn::Store { dst: base, .. } = line.insn
-                    && let Fact { kind: Kind::Maybe(_), id } = state.get(base)
+                    && let RegisterFact { kind: RegisterKind::Maybe(_), id } = state.get(base)
                 {
                     world.found.insert(id);
                 }
@@ -223,10 +223,10 @@ pub(crate) fn analyze(code: &Code, world: &mut World) -> Vec<Option<State>> {
     }
 }
 
-fn flow(code: &Code, world: &World) -> Vec<Option<State>> {
-    let mut at: Vec<Option<State>> = vec![None; code.blocks.len()];
+fn flow(code: &FunctionCode, world: &FunctionContext) -> Vec<Option<AbstractState>> {
+    let mut at: Vec<Option<AbstractState>> = vec![None; code.blocks.len()];
     let mut visits = vec![0usize; code.blocks.len()];
-    at[0] = Some(State::entry(world));
+    at[0] = Some(AbstractState::entry(world));
     let mut todo = std::collections::BTreeSet::from([0usize]);
     while let Some(n) = todo.pop_first() {
         let Some(mut state) = at[n].clone() else { continue };

@@ -15,7 +15,7 @@
 //! Architecture Invariant: no window is replaced without a proof of equality under its preconditions. The
 //! crate does no I/O except to the solver, and all random choices follow from a seed.
 
-mod chain;
+mod mcmc;
 mod code;
 mod driver;
 mod engines;
@@ -23,7 +23,7 @@ mod enumerate;
 mod facts;
 mod liveness;
 mod machine;
-mod part;
+mod ablation;
 mod pool;
 mod rules;
 mod splice;
@@ -32,14 +32,14 @@ mod synthesis;
 #[cfg(test)]
 mod tests;
 mod transfer;
-mod trial;
-mod valid;
-mod walk;
+mod candidate;
+mod verifier_rules;
+mod verifier_cost;
 mod window;
 
-pub use driver::{Budget, Found, Improved, Options, Search, Tally};
-pub use engines::Engine;
-pub use millstream_bpf::cost::Goal;
-pub use part::Part;
-pub use rules::{Lesson, Rule, Rules};
-pub use walk::{Effort, verification_effort};
+pub use driver::{SearchBudget, WindowReplacement, ImprovedFunction, SearchOptions, Superoptimizer, SearchStats};
+pub use engines::SearchEngine;
+pub use millstream_bpf::cost::OptimizationGoal;
+pub use ablation::SearchAblation;
+pub use rules::{RuleCandidate, PeepholeRule, PeepholeRuleSet};
+pub use verifier_cost::{VerificationEffort, verification_effort};

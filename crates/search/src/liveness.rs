@@ -1,10 +1,10 @@
 //! Liveness after each instruction: bits of registers, bytes of the stack. A backward dataflow analysis.
 
 use millstream_isa::{AluOp, AtomicOp, Callee, Insn, LegacyMode, Operand, Reg, Size, Width};
-use millstream_prove::window::Live;
+use millstream_prove::window::LiveOut;
 
-use crate::code::Code;
-use crate::facts::{FRAME, State, World};
+use crate::code::FunctionCode;
+use crate::facts::{FRAME, AbstractState, FunctionContext};
 use crate::transfer;
 
 const ALL: u64 = u64::MAX;
@@ -12,16 +12,16 @@ const LOW: u64 = 0xffff_ffff;
 
 /// Live values at one place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Looked {
+pub(crate) struct LiveValues {
     pub(crate) regs: [u64; 11],
     /// A bit for each byte of the stack.
     stack: [u64; FRAME / 64],
 }
 
-impl Looked {
-    const NONE: Looked = Looked { regs: [0; 11], stack: [0; FRAME / 64] };
+impl LiveValues {
+    const NONE: LiveValues = LiveValues { regs: [0; 11], stack: [0; FRAME / 64] };
 
-    fn join(&mut self, other: &Looked) {
+    fn join(&mut self, other: &LiveValues) {
         self.regs.iter_mut().zip(other.regs).for_each(|(a, b)| *a |= b);
         self.stack.iter_mut().zip(other.stack).for_each(|(a, b)| *a |= b);
     }
@@ -50,9 +50,9 @@ impl Looked {
     }
 
     /// As live registers and bytes of the stack, by their offset from its upper end.
-    pub(crate) fn live(&self) -> Live {
+    pub(crate) fn live(&self) -> LiveOut {
         let set = |n: &usize| self.stack[n / 64] >> (n % 64) & 1 == 1;
-        Live { regs: self.regs, stack: (0..FRAME).filter(set).map(|n| n as i16 - FRAME as i16).collect() }
+        LiveOut { regs: self.regs, stack: (0..FRAME).filter(set).map(|n| n as i16 - FRAME as i16).collect() }
     }
 }
 
@@ -62,7 +62,7 @@ fn below(bits: u64) -> u64 {
 }
 
 /// Live values before an instruction, from those after it and the state before it.
-fn before(insn: Insn, l: &mut Looked, s: &State, world: &World) {
+fn before(insn: Insn, l: &mut LiveValues, s: &AbstractState, world: &FunctionContext) {
     match insn {
         Insn::Alu { width, op, dst, src } => alu(width, op, dst, src, l),
         Insn::Mov { width, dst, src } => {
@@ -109,7 +109,7 @@ fn before(insn: Insn, l: &mut Looked, s: &State, world: &World) {
             l.see_operand(src, bits);
         }
         Insn::Exit => {
-            *l = Looked::NONE;
+            *l = LiveValues::NONE;
             l.see(Reg::R0, if world.program { LOW } else { ALL });
         }
         Insn::Jump { .. } | Insn::MayGoto { .. } => {}
@@ -118,7 +118,7 @@ fn before(insn: Insn, l: &mut Looked, s: &State, world: &World) {
 }
 
 /// The same for an access to memory.
-fn access(insn: Insn, l: &mut Looked, s: &State) {
+fn access(insn: Insn, l: &mut LiveValues, s: &AbstractState) {
     match insn {
         Insn::Load { size, dst, src, off, .. } | Insn::LoadAcquire { size, dst, src, off } => {
             l.take(dst);
@@ -148,7 +148,7 @@ fn access(insn: Insn, l: &mut Looked, s: &State) {
     }
 }
 
-fn alu(width: Width, op: AluOp, dst: Reg, src: Operand, l: &mut Looked) {
+fn alu(width: Width, op: AluOp, dst: Reg, src: Operand, l: &mut LiveValues) {
     let whole = if width == Width::W32 { LOW } else { ALL };
     let seen = l.take(dst) & whole;
     if seen == 0 {
@@ -169,7 +169,7 @@ fn alu(width: Width, op: AluOp, dst: Reg, src: Operand, l: &mut Looked) {
     l.see_operand(src, b.max(1));
 }
 
-fn reads(l: &mut Looked, s: &State, base: Reg, off: i16, size: Size) {
+fn reads(l: &mut LiveValues, s: &AbstractState, base: Reg, off: i16, size: Size) {
     match transfer::in_frame(s.get(base).kind, off) {
         Ok(Some(at)) => l.bytes(at, at + i64::from(size.bytes()), true),
         Ok(None) => {}
@@ -178,14 +178,14 @@ fn reads(l: &mut Looked, s: &State, base: Reg, off: i16, size: Size) {
 }
 
 /// Returns true if a store writes live bytes.
-fn writes(l: &mut Looked, s: &State, base: Reg, off: i16, size: Size) -> bool {
+fn writes(l: &mut LiveValues, s: &AbstractState, base: Reg, off: i16, size: Size) -> bool {
     let Ok(Some(at)) = transfer::in_frame(s.get(base).kind, off) else { return true };
     let was = l.stack;
     l.bytes(at, at + i64::from(size.bytes()), false);
     l.stack != was
 }
 
-fn call(l: &mut Looked, s: &State, callee: Callee, world: &World) {
+fn call(l: &mut LiveValues, s: &AbstractState, callee: Callee, world: &FunctionContext) {
     l.regs[..6].fill(0);
     let arguments = match callee {
         Callee::Helper(n) => millstream_isa::helpers::Helper::get(n).map_or(5, |h| h.args.len()),
@@ -197,7 +197,7 @@ fn call(l: &mut Looked, s: &State, callee: Callee, world: &World) {
     };
     for (n, slot) in l.regs.iter_mut().enumerate().take(arguments + 1).skip(1) {
         // A register that the verifier would refuse to read is no argument.
-        if s.regs[n].kind != crate::facts::Kind::Uninit {
+        if s.regs[n].kind != crate::facts::RegisterKind::Uninit {
             *slot = ALL;
         }
     }
@@ -208,8 +208,8 @@ fn call(l: &mut Looked, s: &State, callee: Callee, world: &World) {
 }
 
 /// Live values before each instruction, and after the last, of each block.
-pub(crate) fn analyze(code: &Code, facts: &[Option<State>], world: &World) -> Vec<Vec<Looked>> {
-    let mut states: Vec<Vec<State>> = Vec::with_capacity(code.blocks.len());
+pub(crate) fn analyze(code: &FunctionCode, facts: &[Option<AbstractState>], world: &FunctionContext) -> Vec<Vec<LiveValues>> {
+    let mut states: Vec<Vec<AbstractState>> = Vec::with_capacity(code.blocks.len());
     for (n, block) in code.blocks.iter().enumerate() {
         let mut list = Vec::new();
         if let Some(mut s) = facts[n].clone() {
@@ -220,13 +220,13 @@ pub(crate) fn analyze(code: &Code, facts: &[Option<State>], world: &World) -> Ve
         }
         states.push(list);
     }
-    let mut out: Vec<Vec<Looked>> =
-        code.blocks.iter().map(|b| vec![Looked::NONE; b.lines.len() + 1]).collect();
+    let mut out: Vec<Vec<LiveValues>> =
+        code.blocks.iter().map(|b| vec![LiveValues::NONE; b.lines.len() + 1]).collect();
     let mut changed = true;
     while changed {
         changed = false;
         for (n, block) in code.blocks.iter().enumerate().rev() {
-            let mut l = Looked::NONE;
+            let mut l = LiveValues::NONE;
             for &to in &block.next {
                 l.join(&out[to][0]);
             }

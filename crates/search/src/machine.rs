@@ -8,18 +8,18 @@ use std::hash::{Hash, Hasher};
 
 use millstream_isa::semantics::eval;
 use millstream_isa::{Insn, Operand, Pseudo, Size};
-use millstream_prove::window::{Known, Live, Space, Step, Valuation};
+use millstream_prove::window::{EntryFact, LiveOut, AddressSpace, WindowStep, InitialValues};
 
-use crate::facts::Kind;
-use crate::window::Window;
+use crate::facts::RegisterKind;
+use crate::window::InsnWindow;
 
 /// A generator of pseudorandom numbers (xorshift64*, Vigna 2016).
 #[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
+pub(crate) struct SearchRng(u64);
 
-impl Random {
-    pub(crate) fn new(seed: u64) -> Random {
-        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+impl SearchRng {
+    pub(crate) fn new(seed: u64) -> SearchRng {
+        SearchRng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
     pub(crate) fn next(&mut self) -> u64 {
@@ -45,7 +45,7 @@ const FRAME: u64 = 0x7fff_0000_1000;
 
 /// Initial state of a window.
 #[derive(Clone, Debug)]
-pub(crate) struct Test {
+pub(crate) struct WindowTest {
     regs: [u64; 11],
     seed: u64,
     /// Given bytes of memory, by address.
@@ -55,11 +55,11 @@ pub(crate) struct Test {
 /// Value of an undefined register.
 const UNDEFINED: u64 = 0x5bad_5bad_5bad_5bad;
 
-impl Test {
+impl WindowTest {
     /// A random test that agrees with the known facts; every fourth one has addresses of one space close
     /// together.
-    pub(crate) fn random(window: &Window, number: usize, random: &mut Random) -> Test {
-        let mut test = Test { regs: [UNDEFINED; 11], seed: random.next(), given: Vec::new() };
+    pub(crate) fn random(window: &InsnWindow, number: usize, random: &mut SearchRng) -> WindowTest {
+        let mut test = WindowTest { regs: [UNDEFINED; 11], seed: random.next(), given: Vec::new() };
         let salt = random.next();
         for (n, known) in window.place.entry.regs.iter().enumerate() {
             test.regs[n] = value(known, salt, number);
@@ -75,10 +75,10 @@ impl Test {
     }
 
     /// The test that a solver's counterexample describes, completed by a random one.
-    pub(crate) fn refuting(window: &Window, v: &Valuation, random: &mut Random) -> Test {
-        let mut test = Test::random(window, 1, random);
+    pub(crate) fn refuting(window: &InsnWindow, v: &InitialValues, random: &mut SearchRng) -> WindowTest {
+        let mut test = WindowTest::random(window, 1, random);
         for (n, known) in window.place.entry.regs.iter().enumerate() {
-            if let (Some(x), false) = (v.regs[n], matches!(known, Known::Address(Space::Stack, ..))) {
+            if let (Some(x), false) = (v.regs[n], matches!(known, EntryFact::Address(AddressSpace::Stack, ..))) {
                 test.regs[n] = x;
             }
         }
@@ -99,23 +99,23 @@ impl Test {
 
     /// Initial values of a window: its registers, and the bytes that it accesses; [`None`] if it accesses
     /// some through an address that it only computes.
-    pub(crate) fn valuation(&self, window: &Window) -> Option<Valuation> {
-        let mut out = Valuation::default();
-        let mut machine = Machine::default();
+    pub(crate) fn valuation(&self, window: &InsnWindow) -> Option<InitialValues> {
+        let mut out = InitialValues::default();
+        let mut machine = WindowMachine::default();
         machine.start(self);
         for (n, known) in window.place.entry.regs.iter().enumerate() {
-            let given = !matches!(known, Known::Nothing | Known::Address(Space::Stack, ..));
+            let given = !matches!(known, EntryFact::Nothing | EntryFact::Address(AddressSpace::Stack, ..));
             out.regs[n] = given.then_some(self.regs[n]);
         }
         for (space, id, bytes, _) in window.accesses.iter().filter(|a| !a.3) {
-            let Space::Other(s) = *space else {
+            let AddressSpace::Other(s) = *space else {
                 let byte =
                     |at: &i64| Some((i16::try_from(*at).ok()?, machine.byte(FRAME.wrapping_add(*at as u64))));
                 out.stack.extend(bytes.iter().filter_map(byte));
                 continue;
             };
             let base = window.state.regs.iter().zip(self.regs).find_map(|(fact, r)| match fact.kind {
-                Kind::Address(own, at) if own == *space && fact.id == *id => Some(r.wrapping_sub(at as u64)),
+                RegisterKind::Address(own, at) if own == *space && fact.id == *id => Some(r.wrapping_sub(at as u64)),
                 _ => None,
             })?;
             let byte =
@@ -135,12 +135,12 @@ impl Test {
 }
 
 /// A value that agrees with a fact, the same for the same name in one test.
-fn value(known: &Known, salt: u64, number: usize) -> u64 {
+fn value(known: &EntryFact, salt: u64, number: usize) -> u64 {
     match known {
-        Known::Nothing => UNDEFINED,
-        Known::Value(n) => mix(salt, u64::from(*n)) & 0xffff_ffff_fff8,
-        Known::Address(Space::Stack, _, at) => FRAME.wrapping_add(*at as u64),
-        Known::Address(Space::Other(s), n, at) => {
+        EntryFact::Nothing => UNDEFINED,
+        EntryFact::Value(n) => mix(salt, u64::from(*n)) & 0xffff_ffff_fff8,
+        EntryFact::Address(AddressSpace::Stack, _, at) => FRAME.wrapping_add(*at as u64),
+        EntryFact::Address(AddressSpace::Other(s), n, at) => {
             let region = 0x1000_0000_0000 + (u64::from(*s) << 36);
             let place = match number % 4 {
                 3 => mix(salt, u64::from(*n)) % 24,
@@ -148,7 +148,7 @@ fn value(known: &Known, salt: u64, number: usize) -> u64 {
             };
             (region + place).wrapping_add(*at as u64)
         }
-        Known::Number(s, n) => {
+        EntryFact::Number(s, n) => {
             let r = mix(salt, u64::from(*n) ^ 0xabcd);
             let (min, max) = s.unsigned();
             let shaped = match number % 8 {
@@ -181,7 +181,7 @@ pub(crate) fn mix(a: u64, b: u64) -> u64 {
 
 /// State of a machine.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Machine {
+pub(crate) struct WindowMachine {
     pub(crate) regs: [u64; 11],
     seed: u64,
     /// Bytes written, searched from the last to the first, after the given ones.
@@ -191,16 +191,16 @@ pub(crate) struct Machine {
 
 /// Live values at an exit or at the end.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct ExitState {
     taken: bool,
     regs: [u64; 11],
     stack: Vec<u8>,
     memory: Vec<(u64, u8)>,
 }
 
-impl Machine {
+impl WindowMachine {
     /// Starts a test.
-    pub(crate) fn start(&mut self, test: &Test) {
+    pub(crate) fn start(&mut self, test: &WindowTest) {
         self.regs = test.regs;
         self.seed = test.seed;
         self.memory.clear();
@@ -242,10 +242,10 @@ impl Machine {
     }
 
     /// Runs one instruction; returns true if a branch is taken.
-    pub(crate) fn step(&mut self, step: &Step) -> bool {
+    pub(crate) fn step(&mut self, step: &WindowStep) -> bool {
         let at = |base: u64, off: i16| base.wrapping_add(off as i64 as u64);
         match *step {
-            Step::Do(insn) => match insn {
+            WindowStep::Do(insn) => match insn {
                 Insn::Alu { width, op, dst, src } => {
                     self.regs[dst.index()] = eval::alu(op, width, self.regs[dst.index()], self.operand(src));
                 }
@@ -269,16 +269,16 @@ impl Machine {
                 Insn::Atomic { op, size, dst, src, off, .. } => {
                     let place = at(self.regs[dst.index()], off);
                     let (old, v) = (self.load(place, size), self.regs[src.index()]);
-                    let mut concrete = millstream_isa::semantics::Concrete;
+                    let mut concrete = millstream_isa::semantics::ConcreteDomain;
                     let new = millstream_isa::semantics::atomic(&mut concrete, op, size, &old, &v, &0);
                     self.store(place, size, new.memory);
                 }
                 _ => {}
             },
-            Step::Opaque(n, Insn::LoadImm64 { dst, .. }) => {
+            WindowStep::Opaque(n, Insn::LoadImm64 { dst, .. }) => {
                 self.regs[dst.index()] = mix(self.seed, u64::from(n)) | 1 << 47;
             }
-            Step::Exit(_, Insn::Branch { width, cond, dst, src, .. }) => {
+            WindowStep::Exit(_, Insn::Branch { width, cond, dst, src, .. }) => {
                 return eval::cond(cond, width, self.regs[dst.index()], self.operand(src));
             }
             _ => {}
@@ -292,20 +292,20 @@ impl Machine {
     }
 
     /// Live values in the current state.
-    pub(crate) fn see(&self, live: &Live, taken: bool) -> Seen {
-        let mut seen = Seen { taken, ..Seen::default() };
+    pub(crate) fn exit_state(&self, live: &LiveOut, taken: bool) -> ExitState {
+        let mut seen = ExitState { taken, ..ExitState::default() };
         for n in 0..11 {
             seen.regs[n] = self.regs[n] & live.regs[n];
         }
         seen.stack = live.stack.iter().map(|at| self.byte(FRAME.wrapping_add(*at as i64 as u64))).collect();
-        let outside = self.memory[self.given..].iter().filter(|(at, _)| !Machine::on_stack(*at));
+        let outside = self.memory[self.given..].iter().filter(|(at, _)| !WindowMachine::on_stack(*at));
         seen.memory = outside.copied().collect();
         seen
     }
 
     /// Distance of the state from the expected values, as the number of bits (or the size of the difference)
     /// by which they differ.
-    pub(crate) fn error(&self, live: &Live, taken: bool, want: &Seen, measure: Measure) -> u64 {
+    pub(crate) fn error(&self, live: &LiveOut, taken: bool, want: &ExitState, measure: DistanceMetric) -> u64 {
         let mut error = if taken == want.taken { 0 } else { 16 };
         for n in 0..10 {
             error += measure.of(self.regs[n] & live.regs[n], want.regs[n]);
@@ -317,7 +317,7 @@ impl Machine {
         for (at, byte) in &want.memory {
             error += u64::from((self.byte(*at) ^ byte).count_ones());
         }
-        for (at, byte) in self.memory[self.given..].iter().filter(|(at, _)| !Machine::on_stack(*at)) {
+        for (at, byte) in self.memory[self.given..].iter().filter(|(at, _)| !WindowMachine::on_stack(*at)) {
             if *byte != self.untouched(*at) && !want.memory.iter().any(|w| w.0 == *at) {
                 error += 8;
             }
@@ -326,7 +326,7 @@ impl Machine {
     }
 
     /// The registers with wrong values, and true if memory is wrong.
-    pub(crate) fn wrong(&self, live: &Live, want: &Seen) -> (u16, bool) {
+    pub(crate) fn wrong(&self, live: &LiveOut, want: &ExitState) -> (u16, bool) {
         let differs = |n: &usize| self.regs[*n] & live.regs[*n] != want.regs[*n];
         let regs = (0..10).filter(differs).fold(0, |set, n| set | 1 << n);
         let stack = live.stack.iter().zip(&want.stack);
@@ -335,8 +335,8 @@ impl Machine {
         (regs, memory || self.writes_elsewhere(want))
     }
 
-    fn writes_elsewhere(&self, want: &Seen) -> bool {
-        let outside = self.memory[self.given..].iter().filter(|(at, _)| !Machine::on_stack(*at));
+    fn writes_elsewhere(&self, want: &ExitState) -> bool {
+        let outside = self.memory[self.given..].iter().filter(|(at, _)| !WindowMachine::on_stack(*at));
         outside
             .into_iter()
             .any(|(at, b)| *b != self.untouched(*at) && !want.memory.iter().any(|w| w.0 == *at))
@@ -349,28 +349,28 @@ impl Machine {
     }
 
     /// Returns true if all live values are as expected.
-    pub(crate) fn agrees(&self, live: &Live, taken: bool, want: &Seen) -> bool {
+    pub(crate) fn agrees(&self, live: &LiveOut, taken: bool, want: &ExitState) -> bool {
         taken == want.taken
             && (0..10).all(|n| self.regs[n] & live.regs[n] == want.regs[n])
-            && self.error(live, taken, want, Measure::Bits) == 0
+            && self.error(live, taken, want, DistanceMetric::Bits) == 0
     }
 }
 
 /// Measure of the distance of two values (K2, section 3.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Measure {
+pub(crate) enum DistanceMetric {
     /// Bits that differ.
     Bits,
     /// The absolute difference, in bits.
     Distance,
 }
 
-impl Measure {
+impl DistanceMetric {
     fn of(self, a: u64, b: u64) -> u64 {
         match self {
-            Measure::Bits => u64::from((a ^ b).count_ones()),
+            DistanceMetric::Bits => u64::from((a ^ b).count_ones()),
             // Not the difference itself, which for two numbers far apart would dwarf all others.
-            Measure::Distance => {
+            DistanceMetric::Distance => {
                 let d = a.abs_diff(b).min(a.wrapping_sub(b)).min(b.wrapping_sub(a));
                 u64::from(64 - d.leading_zeros())
             }
@@ -380,47 +380,47 @@ impl Measure {
 
 /// Tests of a window, with its results in each.
 #[derive(Clone, Debug)]
-pub(crate) struct Suite {
-    pub(crate) tests: Vec<(Test, Vec<Seen>)>,
+pub(crate) struct TestSuite {
+    pub(crate) tests: Vec<(WindowTest, Vec<ExitState>)>,
 }
 
-impl Suite {
-    pub(crate) fn new(window: &Window, count: usize, random: &mut Random) -> Suite {
-        let mut suite = Suite { tests: Vec::new() };
+impl TestSuite {
+    pub(crate) fn new(window: &InsnWindow, count: usize, random: &mut SearchRng) -> TestSuite {
+        let mut suite = TestSuite { tests: Vec::new() };
         for n in 0..count {
-            suite.add(window, Test::random(window, n, random));
+            suite.add(window, WindowTest::random(window, n, random));
         }
         suite
     }
 
-    pub(crate) fn add(&mut self, window: &Window, test: Test) {
-        let mut machine = Machine::default();
+    pub(crate) fn add(&mut self, window: &InsnWindow, test: WindowTest) {
+        let mut machine = WindowMachine::default();
         machine.start(&test);
         let mut seen = Vec::new();
-        let mut looks = window.looks();
+        let mut looks = window.live_outs();
         for step in &window.steps {
             let taken = machine.step(step);
-            if matches!(step, Step::Exit(..)) {
-                seen.extend(looks.next().map(|l| machine.see(l, taken)));
+            if matches!(step, WindowStep::Exit(..)) {
+                seen.extend(looks.next().map(|l| machine.exit_state(l, taken)));
             }
         }
-        seen.push(machine.see(&window.place.end, true));
+        seen.push(machine.exit_state(&window.place.end, true));
         self.tests.push((test, seen));
     }
 
     /// Returns true if a candidate passes all tests.
-    pub(crate) fn passes(&self, window: &Window, steps: &[Step], machine: &mut Machine) -> bool {
+    pub(crate) fn passes(&self, window: &InsnWindow, steps: &[WindowStep], machine: &mut WindowMachine) -> bool {
         self.failed(window, steps, machine).is_none()
     }
 
     /// The first test that a candidate fails.
-    pub(crate) fn failed(&self, window: &Window, steps: &[Step], machine: &mut Machine) -> Option<usize> {
+    pub(crate) fn failed(&self, window: &InsnWindow, steps: &[WindowStep], machine: &mut WindowMachine) -> Option<usize> {
         self.tests.iter().position(|(test, want)| {
             machine.start(test);
             let mut n = 0;
             for step in steps {
                 let taken = machine.step(step);
-                if matches!(step, Step::Exit(..)) {
+                if matches!(step, WindowStep::Exit(..)) {
                     if !machine.agrees(&window.place.exits[n], taken, &want[n]) {
                         return true;
                     }
@@ -435,10 +435,10 @@ impl Suite {
     /// `most`.
     pub(crate) fn error(
         &self,
-        window: &Window,
-        steps: &[Step],
-        machine: &mut Machine,
-        measure: Measure,
+        window: &InsnWindow,
+        steps: &[WindowStep],
+        machine: &mut WindowMachine,
+        measure: DistanceMetric,
         most: u64,
     ) -> (u64, u64) {
         let (mut sum, mut wrong) = (0, 0);
@@ -447,7 +447,7 @@ impl Suite {
             let (mut n, before) = (0, sum);
             for step in steps {
                 let taken = machine.step(step);
-                if matches!(step, Step::Exit(..)) {
+                if matches!(step, WindowStep::Exit(..)) {
                     sum += machine.error(&window.place.exits[n], taken, &want[n], measure);
                     n += 1;
                 }

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use millstream_isa::{AluOp, AtomicOp, Insn, Operand, Reg, Size, SwapKind, Width};
-use millstream_prove::window::{Known, Step};
+use millstream_prove::window::{EntryFact, WindowStep};
 
-use crate::facts::{CONTEXT, Kind};
-use crate::valid::written;
-use crate::window::Window;
-use millstream_prove::window::Space;
+use crate::facts::{CONTEXT, RegisterKind};
+use crate::verifier_rules::written;
+use crate::window::InsnWindow;
+use millstream_prove::window::AddressSpace;
 
 /// Most constants.
 const MOST_CONSTANTS: usize = 28;
@@ -17,7 +17,7 @@ const SPARE: usize = 2;
 
 /// An access to memory, relative to the value of an entry register.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Slot {
+pub(crate) struct MemorySlot {
     pub(crate) base: Reg,
     pub(crate) off: i16,
     pub(crate) size: Size,
@@ -25,7 +25,7 @@ pub(crate) struct Slot {
 
 /// The building blocks.
 #[derive(Clone, Debug)]
-pub(crate) struct Pool {
+pub(crate) struct CandidatePool {
     /// Registers that may be written.
     pub(crate) targets: Vec<Reg>,
     /// Registers that may be read at the beginning, or after they were written.
@@ -34,10 +34,10 @@ pub(crate) struct Pool {
     pub(crate) counts: Vec<i32>,
     pub(crate) binary: Vec<AluOp>,
     pub(crate) swaps: Vec<(SwapKind, u8)>,
-    pub(crate) loads: Vec<Slot>,
-    pub(crate) stores: Vec<Slot>,
+    pub(crate) loads: Vec<MemorySlot>,
+    pub(crate) stores: Vec<MemorySlot>,
     /// Places for atomic additions.
-    pub(crate) sums: Vec<Slot>,
+    pub(crate) sums: Vec<MemorySlot>,
     pub(crate) extensions: bool,
     /// True if halves of registers may be compared.
     pub(crate) narrow: bool,
@@ -47,22 +47,22 @@ fn register(n: usize) -> Option<Reg> {
     Reg::new(n as u8)
 }
 
-impl Pool {
-    pub(crate) fn new(window: &Window, isa: u8) -> Pool {
+impl CandidatePool {
+    pub(crate) fn new(window: &InsnWindow, isa: u8) -> CandidatePool {
         let insns = window.insns();
         let writes: BTreeSet<Reg> = insns.iter().filter_map(|i| written(*i)).collect();
         let mut targets: Vec<Reg> = writes.iter().copied().collect();
         let spare =
             (0..6).filter_map(register).filter(|r| !writes.contains(r) && window.live(r.index()) == 0);
         targets.extend(spare.take(SPARE));
-        let readable = |r: &Reg| window.place.entry.regs[r.index()] != Known::Nothing;
-        let mentioned: BTreeSet<Reg> = insns.iter().flat_map(|i| crate::valid::named(*i)).collect();
+        let readable = |r: &Reg| window.place.entry.regs[r.index()] != EntryFact::Nothing;
+        let mentioned: BTreeSet<Reg> = insns.iter().flat_map(|i| crate::verifier_rules::named(*i)).collect();
         let mut sources: BTreeSet<Reg> = targets.iter().copied().collect();
         sources.extend(mentioned.into_iter().chain((0..10).filter_map(register).filter(readable)));
         let (constants, counts) = constants(window, &insns);
         let (loads, stores) = accesses(window);
         let sums = stores.iter().filter(|s| matches!(s.size, Size::W | Size::Dw)).copied();
-        Pool {
+        CandidatePool {
             targets,
             sources: sources.into_iter().collect(),
             constants,
@@ -94,7 +94,7 @@ impl Pool {
         out
     }
 
-    pub(crate) fn sum(&self, s: Slot, src: Reg) -> Insn {
+    pub(crate) fn sum(&self, s: MemorySlot, src: Reg) -> Insn {
         Insn::Atomic { op: AtomicOp::Add, fetch: false, size: s.size, dst: s.base, src, off: s.off }
     }
 
@@ -143,8 +143,8 @@ fn fits(k: i32, size: Size) -> bool {
     }
 }
 
-fn outside(window: &Window, base: Reg) -> bool {
-    !matches!(window.state.get(base).kind, Kind::Address(Space::Stack | CONTEXT, _))
+fn outside(window: &InsnWindow, base: Reg) -> bool {
+    !matches!(window.state.get(base).kind, RegisterKind::Address(AddressSpace::Stack | CONTEXT, _))
 }
 
 fn binary(insns: &[Insn]) -> Vec<AluOp> {
@@ -173,7 +173,7 @@ fn swaps(insns: &[Insn]) -> Vec<(SwapKind, u8)> {
 }
 
 /// Constants of the window and constants derived from them; possible shift counts are separate.
-fn constants(window: &Window, insns: &[Insn]) -> (Vec<i32>, Vec<i32>) {
+fn constants(window: &InsnWindow, insns: &[Insn]) -> (Vec<i32>, Vec<i32>) {
     let mut own: Vec<i64> = Vec::new();
     for insn in insns {
         match insn {
@@ -186,7 +186,7 @@ fn constants(window: &Window, insns: &[Insn]) -> (Vec<i32>, Vec<i32>) {
         }
     }
     for known in &window.place.entry.regs {
-        if let Known::Number(s, _) = known {
+        if let EntryFact::Number(s, _) = known {
             own.extend(s.as_constant().map(|k| k as i64));
         }
     }
@@ -222,13 +222,13 @@ fn constants(window: &Window, insns: &[Insn]) -> (Vec<i32>, Vec<i32>) {
 }
 
 /// Loads and stores of the bytes that the window loads and stores, by entry registers.
-fn accesses(window: &Window) -> (Vec<Slot>, Vec<Slot>) {
+fn accesses(window: &InsnWindow) -> (Vec<MemorySlot>, Vec<MemorySlot>) {
     let (mut loads, mut stores) = (BTreeSet::new(), BTreeSet::new());
     for &(space, id, ref bytes, written) in &window.accesses {
         let bases = (0..11).filter_map(register).filter_map(|r| {
             let fact = window.state.get(r);
             match fact.kind {
-                Kind::Address(s, at) if s == space && (fact.id == id || s == Space::Stack) => Some((r, at)),
+                RegisterKind::Address(s, at) if s == space && (fact.id == id || s == AddressSpace::Stack) => Some((r, at)),
                 _ => None,
             }
         });
@@ -238,10 +238,10 @@ fn accesses(window: &Window) -> (Vec<Slot>, Vec<Slot>) {
                 for size in Size::ALL {
                     let n = i64::from(size.bytes());
                     let whole = (start..start + n).all(|b| bytes.contains(&b));
-                    let aligned = space != Space::Stack || start % n == 0;
+                    let aligned = space != AddressSpace::Stack || start % n == 0;
                     let Ok(off) = i16::try_from(start - at) else { continue };
                     if whole && aligned {
-                        let slot = Slot { base, off, size };
+                        let slot = MemorySlot { base, off, size };
                         if written {
                             stores.insert(slot)
                         } else {
@@ -261,6 +261,6 @@ pub(crate) fn shift(op: AluOp) -> bool {
 }
 
 /// The instruction of a step, if it may be changed.
-pub(crate) fn free(step: &Step) -> Option<Insn> {
-    if let Step::Do(insn) = step { Some(*insn) } else { None }
+pub(crate) fn free(step: &WindowStep) -> Option<Insn> {
+    if let WindowStep::Do(insn) = step { Some(*insn) } else { None }
 }

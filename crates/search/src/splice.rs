@@ -1,29 +1,29 @@
 //! A replacement in its function: its insertion, and the lesson learnt from it.
 
 use millstream_isa::Insn;
-use millstream_prove::window::Step;
+use millstream_prove::window::WindowStep;
 
-use crate::code::{Code, Line};
-use crate::rules::Lesson;
-use crate::window::{Analysis, Span, Window, chain, cut};
+use crate::code::{FunctionCode, CodeLine};
+use crate::rules::RuleCandidate;
+use crate::window::{FunctionAnalysis, WindowSpan, InsnWindow, chain, cut};
 
 /// A replacement, and variants without the instructions with which both sides begin or end.
-pub(crate) fn lesson(f: &Analysis<'_>, window: &Window, steps: &[Step]) -> Lesson {
+pub(crate) fn rule_candidate(f: &FunctionAnalysis<'_>, window: &InsnWindow, steps: &[WindowStep]) -> RuleCandidate {
     let (mut window, mut steps) = (window.clone(), steps.to_vec());
-    let mut out = Lesson::default();
+    let mut out = RuleCandidate::default();
     loop {
         out.variants.push((window.place.clone(), window.steps.clone(), steps.clone()));
-        let plain = |s: Option<&Step>| matches!(s, Some(Step::Do(_) | Step::Opaque(..)));
+        let plain = |s: Option<&WindowStep>| matches!(s, Some(WindowStep::Do(_) | WindowStep::Opaque(..)));
         let span = window.span;
         let shorter = if plain(steps.last()) && steps.last() == window.steps.last() {
             steps.pop();
-            Span { count: span.count - 1, ..span }
+            WindowSpan { count: span.count - 1, ..span }
         } else if plain(steps.first()) && steps.first() == window.steps.first() {
             steps.remove(0);
             let Some(&(block, line)) = chain(f.code, span.block, span.line, span.count).get(1) else {
                 return out;
             };
-            Span { block, line, count: span.count - 1, ..span }
+            WindowSpan { block, line, count: span.count - 1, ..span }
         } else {
             return out;
         };
@@ -35,23 +35,23 @@ pub(crate) fn lesson(f: &Analysis<'_>, window: &Window, steps: &[Step]) -> Lesso
 }
 
 /// The function with a window replaced.
-pub(crate) fn replaced(code: &Code, window: &Window, steps: &[Step]) -> Code {
+pub(crate) fn replaced(code: &FunctionCode, window: &InsnWindow, steps: &[WindowStep]) -> FunctionCode {
     let mut out = code.clone();
     let places = chain(code, window.span.block, window.span.line, window.span.count);
     let mut exits = window.lines.iter().filter(|l| matches!(l.insn, Insn::Branch { .. }));
-    let own = |step: &Step| window.steps.iter().position(|w| w == step).map(|n| window.lines[n]);
+    let own = |step: &WindowStep| window.steps.iter().position(|w| w == step).map(|n| window.lines[n]);
     let mut blocks: Vec<usize> = places.iter().map(|p| p.0).collect();
     blocks.dedup();
-    let mut new: Vec<Vec<Line>> = vec![Vec::new(); blocks.len()];
+    let mut new: Vec<Vec<CodeLine>> = vec![Vec::new(); blocks.len()];
     let mut at = 0;
     for step in steps {
         let line = match step {
-            Step::Do(insn) => Line::new(*insn),
-            Step::Opaque(_, insn) => own(step).unwrap_or(Line::new(*insn)),
-            Step::Exit(_, insn) => Line { insn: *insn, ..exits.next().copied().unwrap_or(window.lines[0]) },
+            WindowStep::Do(insn) => CodeLine::new(*insn),
+            WindowStep::Opaque(_, insn) => own(step).unwrap_or(CodeLine::new(*insn)),
+            WindowStep::Exit(_, insn) => CodeLine { insn: *insn, ..exits.next().copied().unwrap_or(window.lines[0]) },
         };
         new[at].push(line);
-        if matches!(step, Step::Exit(..)) {
+        if matches!(step, WindowStep::Exit(..)) {
             at += 1;
         }
     }

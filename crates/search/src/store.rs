@@ -8,41 +8,41 @@
 use std::collections::BTreeMap;
 
 use millstream_isa::{Insn, Reg};
-use millstream_prove::window::{Known, Space, Step};
+use millstream_prove::window::{EntryFact, AddressSpace, WindowStep};
 use rustc_hash::FxHashMap;
 
-use crate::valid::{named, written};
-use crate::window::Window;
+use crate::verifier_rules::{named, written};
+use crate::window::InsnWindow;
 
 /// A window up to names.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Form(String);
+pub(crate) struct CanonicalWindow(String);
 
 /// The names of a window's registers in its form, and the distance by which its frame is moved.
 #[derive(Clone, Debug)]
-pub(crate) struct Naming {
+pub(crate) struct RegisterRenaming {
     to: [Option<Reg>; 11],
     frame: i16,
 }
 
 /// Result for a form: a better sequence, or none, and the effort of the search.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
-    pub(crate) better: Option<Vec<Step>>,
+pub(crate) struct WindowResult {
+    pub(crate) better: Option<Vec<WindowStep>>,
     pub(crate) effort: u8,
 }
 
 /// The store, with counts of its look-ups and hits.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Store {
-    forms: FxHashMap<Form, Entry>,
+pub(crate) struct ResultStore {
+    forms: FxHashMap<CanonicalWindow, WindowResult>,
     pub(crate) asked: u64,
     pub(crate) hits: u64,
 }
 
-impl Store {
+impl ResultStore {
     /// Result for a form, if it was searched with at least this effort.
-    pub(crate) fn get(&mut self, form: &Form, effort: u8) -> Option<Entry> {
+    pub(crate) fn get(&mut self, form: &CanonicalWindow, effort: u8) -> Option<WindowResult> {
         self.asked += 1;
         let entry = self.forms.get(form).filter(|e| e.better.is_some() || e.effort >= effort).cloned();
         self.hits += u64::from(entry.is_some());
@@ -50,7 +50,7 @@ impl Store {
     }
 
     /// Stores a result.
-    pub(crate) fn put(&mut self, form: Form, entry: Entry) {
+    pub(crate) fn put(&mut self, form: CanonicalWindow, entry: WindowResult) {
         let old = self.forms.get(&form);
         if old.is_none_or(|o| entry.better.is_some() || o.better.is_none() && o.effort < entry.effort) {
             self.forms.insert(form, entry);
@@ -58,9 +58,9 @@ impl Store {
     }
 }
 
-impl Naming {
+impl RegisterRenaming {
     /// The form of a window.
-    pub(crate) fn of(window: &Window) -> (Form, Naming) {
+    pub(crate) fn of(window: &InsnWindow) -> (CanonicalWindow, RegisterRenaming) {
         let mut order: Vec<Reg> = Vec::new();
         for insn in window.insns() {
             for r in named(insn).into_iter().chain(written(insn)) {
@@ -69,7 +69,7 @@ impl Naming {
                 }
             }
         }
-        let mut naming = Naming { to: [None; 11], frame: 0 };
+        let mut naming = RegisterRenaming { to: [None; 11], frame: 0 };
         naming.to[10] = Some(Reg::R10);
         let mut next = 0;
         for r in order.iter().filter(|r| **r != Reg::R10) {
@@ -83,14 +83,14 @@ impl Naming {
                 next += 1;
             }
         }
-        let touched = window.accesses.iter().filter(|t| t.0 == Space::Stack).flat_map(|t| &t.2);
+        let touched = window.accesses.iter().filter(|t| t.0 == AddressSpace::Stack).flat_map(|t| &t.2);
         let low = touched.min().copied().unwrap_or(-8);
         naming.frame = (-low.div_euclid(8) * 8) as i16;
         let form = naming.text(window, &order);
-        (Form(form), naming)
+        (CanonicalWindow(form), naming)
     }
 
-    fn text(&self, window: &Window, order: &[Reg]) -> String {
+    fn text(&self, window: &InsnWindow, order: &[Reg]) -> String {
         use std::fmt::Write as _;
         let mut out = String::new();
         for step in &window.steps {
@@ -99,29 +99,29 @@ impl Naming {
         let mut names: BTreeMap<u32, usize> = BTreeMap::new();
         for r in order {
             let known = match window.place.entry.regs[r.index()] {
-                Known::Nothing => "-".to_owned(),
-                Known::Number(s, n) => {
+                EntryFact::Nothing => "-".to_owned(),
+                EntryFact::Number(s, n) => {
                     let next = names.len();
                     format!("{:?}#{}", s, names.entry(n).or_insert(next))
                 }
-                Known::Address(Space::Stack, _, at) => {
+                EntryFact::Address(AddressSpace::Stack, _, at) => {
                     format!("f{}", at + i64::from(self.frame) * i64::from(*r != Reg::R10))
                 }
-                Known::Address(s, n, at) => {
+                EntryFact::Address(s, n, at) => {
                     let next = names.len();
                     format!("{s:?}{at}#{}", names.entry(n).or_insert(next))
                 }
-                Known::Value(n) => {
+                EntryFact::Value(n) => {
                     let next = names.len();
                     format!("v#{}", names.entry(n).or_insert(next))
                 }
             };
             let _ = write!(out, "{}={known}:", self.name(*r).number());
-            for live in window.looks() {
+            for live in window.live_outs() {
                 let _ = write!(out, "{:x},", live.regs[r.index()]);
             }
         }
-        for live in window.looks() {
+        for live in window.live_outs() {
             let _ = write!(out, "|");
             live.stack.iter().for_each(|at| {
                 let _ = write!(out, "{},", at + self.frame);
@@ -143,7 +143,7 @@ impl Naming {
     }
 
     /// A step in the form's names, or converted back.
-    pub(crate) fn rename(&self, step: Step, to_form: bool) -> Step {
+    pub(crate) fn rename(&self, step: WindowStep, to_form: bool) -> WindowStep {
         let name = |r: Reg| match to_form {
             true => self.name(r),
             false => (0..11).find(|n| self.to[*n] == Some(r)).and_then(|n| Reg::new(n as u8)).unwrap_or(r),
@@ -159,9 +159,9 @@ impl Naming {
             insn
         };
         match step {
-            Step::Do(insn) => Step::Do(moved(insn)),
-            Step::Exit(n, insn) => Step::Exit(n, moved(insn)),
-            Step::Opaque(n, insn) => Step::Opaque(n, moved(insn)),
+            WindowStep::Do(insn) => WindowStep::Do(moved(insn)),
+            WindowStep::Exit(n, insn) => WindowStep::Exit(n, moved(insn)),
+            WindowStep::Opaque(n, insn) => WindowStep::Opaque(n, moved(insn)),
         }
     }
 }

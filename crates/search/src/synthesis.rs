@@ -13,14 +13,14 @@ use std::time::Instant;
 
 use millstream_isa::absint::Scalar;
 use millstream_isa::{AluOp, Insn, Operand, Pseudo, Reg, Size, Width};
-use millstream_prove::window::{Blank, Completion, Known, Sketch, Space, Step, Valuation};
+use millstream_prove::window::{SketchLine, SketchCompletion, EntryFact, InsnSketch, AddressSpace, WindowStep, InitialValues};
 
-use crate::facts::Kind;
-use crate::pool::{Pool, Slot, free, shift};
+use crate::facts::RegisterKind;
+use crate::pool::{CandidatePool, MemorySlot, free, shift};
 use crate::rules::{imm, with_imm};
-use crate::trial::{Fate, Trial};
-use crate::valid::{named, written};
-use crate::window::Window;
+use crate::candidate::{CandidateResult, CandidateChecker};
+use crate::verifier_rules::{named, written};
+use crate::window::InsnWindow;
 
 /// Tests that are examples from the beginning.
 const FIRST: usize = 3;
@@ -34,7 +34,7 @@ const MOST_SOURCES: usize = 3;
 const MOST_LOADS: usize = 8;
 
 /// Looks for a better sequence with the solver's help.
-pub(crate) fn synthesize(t: &mut Trial<'_>, pool: &Pool, deadline: Instant) {
+pub(crate) fn synthesize(t: &mut CandidateChecker<'_>, pool: &CandidatePool, deadline: Instant) {
     let sketches = sketches(t.window, pool);
     if sketches.is_empty() || !t.begin_synthesis() {
         return;
@@ -44,7 +44,7 @@ pub(crate) fn synthesize(t: &mut Trial<'_>, pool: &Pool, deadline: Instant) {
     for sketch in sketches {
         // If the solver cannot decide a sketch, it cannot decide longer ones.
         match complete(t, &sketch, &mut examples, deadline) {
-            Ok(Fate::Best) => return,
+            Ok(CandidateResult::Best) => return,
             Ok(_) => {}
             Err(why) => return tracing::trace!("no sketch: {why}"),
         }
@@ -53,18 +53,18 @@ pub(crate) fn synthesize(t: &mut Trial<'_>, pool: &Pool, deadline: Instant) {
 
 /// Completes a sketch, with one more example after each wrong completion.
 fn complete(
-    t: &mut Trial<'_>,
-    sketch: &Sketch,
-    examples: &mut Vec<Valuation>,
+    t: &mut CandidateChecker<'_>,
+    sketch: &InsnSketch,
+    examples: &mut Vec<InitialValues>,
     deadline: Instant,
-) -> Result<Fate, String> {
+) -> Result<CandidateResult, String> {
     for _ in 0..MOST_QUESTIONS {
         if Instant::now() >= deadline {
             return Err("no time left".into());
         }
         let Some(steps) = t.complete(sketch, examples)?.and_then(|c| filled(sketch, &c)) else { break };
-        if t.consider(&steps) == Fate::Best {
-            return Ok(Fate::Best);
+        if t.consider(&steps) == CandidateResult::Best {
+            return Ok(CandidateResult::Best);
         }
         // A refuted completion has added the test that it fails; one that fails no test was refused for
         // another reason.
@@ -72,11 +72,11 @@ fn complete(
         let Some(next) = failed.and_then(|n| t.suite.tests[n].0.valuation(t.window)) else { break };
         examples.push(next);
     }
-    Ok(Fate::Wrong)
+    Ok(CandidateResult::Wrong)
 }
 
 /// The instructions of a completed sketch, with constants in place of the registers that stood for them.
-fn filled(sketch: &Sketch, done: &Completion) -> Option<Vec<Step>> {
+fn filled(sketch: &InsnSketch, done: &SketchCompletion) -> Option<Vec<WindowStep>> {
     let constant = |o: Operand| {
         let Operand::Reg(r) = o else { return None };
         let at = sketch.constants.iter().position(|c| c.0 == r)?;
@@ -96,11 +96,11 @@ fn filled(sketch: &Sketch, done: &Completion) -> Option<Vec<Step>> {
             (with, _) => with,
         }
     };
-    done.lines.iter().map(|insn| fill(insn).map(Step::Do)).collect()
+    done.lines.iter().map(|insn| fill(insn).map(WindowStep::Do)).collect()
 }
 
 /// The sketches for a window, the shortest first.
-fn sketches(window: &Window, pool: &Pool) -> Vec<Sketch> {
+fn sketches(window: &InsnWindow, pool: &CandidatePool) -> Vec<InsnSketch> {
     let insns: Vec<Insn> = window.steps.iter().filter_map(free).collect();
     let constants = insns.iter().filter(|i| imm(i).is_some()).count();
     // A window with fewer than two constants has none that could become one.
@@ -130,16 +130,16 @@ fn spare(insns: &[Insn], others: &[Reg]) -> impl Iterator<Item = Reg> {
 }
 
 /// Sketches that compute a register: they start with an available value and apply operations to it.
-fn computing(window: &Window, pool: &Pool, result: Reg, insns: &[Insn]) -> Vec<Sketch> {
+fn computing(window: &InsnWindow, pool: &CandidatePool, result: Reg, insns: &[Insn]) -> Vec<InsnSketch> {
     let mentioned: BTreeSet<Reg> = insns.iter().flat_map(|i| named(*i)).collect();
-    let number = |r: &Reg| matches!(window.place.entry.regs[r.index()], Known::Number(..));
+    let number = |r: &Reg| matches!(window.place.entry.regs[r.index()], EntryFact::Number(..));
     let sources: Vec<Reg> = mentioned.iter().copied().filter(number).take(MOST_SOURCES).collect();
     let loads = pool.loads.iter().filter(|s| mentioned.contains(&s.base));
-    let loads: Vec<Slot> = loads.copied().take(MOST_LOADS).collect();
+    let loads: Vec<MemorySlot> = loads.copied().take(MOST_LOADS).collect();
     let homes: Vec<Reg> = spare(insns, &[]).take(MOST_LINES).collect();
     // All lines but the last compute `on_the_way`.
-    let sketch = |count: usize, on_the_way: Reg| -> Option<Sketch> {
-        let mut sketch = Sketch::default();
+    let sketch = |count: usize, on_the_way: Reg| -> Option<InsnSketch> {
+        let mut sketch = InsnSketch::default();
         for n in 0..count {
             let (home, last) = (*homes.get(n)?, n + 1 == count);
             let dst = if last { result } else { on_the_way };
@@ -154,12 +154,12 @@ fn computing(window: &Window, pool: &Pool, result: Reg, insns: &[Insn]) -> Vec<S
                 of.extend(onto(dst, on_the_way));
             }
             sketch.constants.push((home, short()));
-            sketch.lines.push(Blank::OneOf(dst, of));
+            sketch.lines.push(SketchLine::OneOf(dst, of));
         }
         Some(sketch)
     };
     let most = MOST_LINES.min(insns.len() - 1);
-    let mut out: Vec<Sketch> = (1..=most).filter_map(|count| sketch(count, result)).collect();
+    let mut out: Vec<InsnSketch> = (1..=most).filter_map(|count| sketch(count, result)).collect();
     let other = insns.iter().filter_map(|i| written(*i)).find(|r| *r != result);
     if let Some(other) = other.filter(|_| most == MOST_LINES && sources.contains(&result)) {
         out.extend(sketch(most, other));
@@ -168,7 +168,7 @@ fn computing(window: &Window, pool: &Pool, result: Reg, insns: &[Insn]) -> Vec<S
 }
 
 /// Instructions that may begin a sketch.
-fn begins(dst: Reg, sources: &[Reg], loads: &[Slot]) -> Vec<Insn> {
+fn begins(dst: Reg, sources: &[Reg], loads: &[MemorySlot]) -> Vec<Insn> {
     let moves = sources
         .iter()
         .filter(|r| **r != dst)
@@ -179,7 +179,7 @@ fn begins(dst: Reg, sources: &[Reg], loads: &[Slot]) -> Vec<Insn> {
 
 /// Operations on a register: with a constant, with itself or others, unary ones; those of the window, and
 /// those that may replace them.
-fn operations(dst: Reg, constant: Reg, sources: &[Reg], insns: &[Insn], pool: &Pool) -> Vec<Insn> {
+fn operations(dst: Reg, constant: Reg, sources: &[Reg], insns: &[Insn], pool: &CandidatePool) -> Vec<Insn> {
     let does = |of: &[AluOp]| insns.iter().any(|i| matches!(i, Insn::Alu { op, .. } if of.contains(op)));
     let moves_bits = does(&[AluOp::And, AluOp::Lsh, AluOp::Rsh, AluOp::Arsh]) || !pool.swaps.is_empty();
     let mut ops = vec![AluOp::And];
@@ -209,7 +209,7 @@ fn onto(dst: Reg, src: Reg) -> impl Iterator<Item = Insn> {
 
 /// Sketches that store constants to all bytes that a window stores to: in as few stores as possible, and a
 /// single one of eight bytes through a register.
-fn storing(window: &Window, pool: &Pool, insns: &[Insn]) -> Vec<Sketch> {
+fn storing(window: &InsnWindow, pool: &CandidatePool, insns: &[Insn]) -> Vec<InsnSketch> {
     let slots = cover(window, pool);
     if slots.is_empty() || slots.len() > MOST_LINES || slots.len() >= insns.len() {
         return Vec::new();
@@ -218,10 +218,10 @@ fn storing(window: &Window, pool: &Pool, insns: &[Insn]) -> Vec<Sketch> {
     if homes.len() < slots.len() {
         return Vec::new();
     }
-    let store = |s: &Slot, r: Reg| {
-        Blank::Only(Insn::Store { size: s.size, dst: s.base, off: s.off, src: Operand::Reg(r) })
+    let store = |s: &MemorySlot, r: Reg| {
+        SketchLine::Only(Insn::Store { size: s.size, dst: s.base, off: s.off, src: Operand::Reg(r) })
     };
-    let direct = Sketch {
+    let direct = InsnSketch {
         lines: slots.iter().zip(&homes).map(|(s, home)| store(s, *home)).collect(),
         constants: slots.iter().zip(&homes).map(|(s, home)| (*home, storable(s.size))).collect(),
     };
@@ -231,8 +231,8 @@ fn storing(window: &Window, pool: &Pool, insns: &[Insn]) -> Vec<Sketch> {
         && slot.size == Size::Dw
     {
         let load = Insn::Mov { width: Width::W64, dst, src: Operand::Reg(homes[0]) };
-        out.push(Sketch {
-            lines: vec![Blank::Only(load), store(slot, dst)],
+        out.push(InsnSketch {
+            lines: vec![SketchLine::Only(load), store(slot, dst)],
             constants: vec![(homes[0], Scalar::UNKNOWN)],
         });
     }
@@ -253,18 +253,18 @@ fn short() -> Scalar {
 }
 
 /// Stores to all bytes that a window writes, each as large as possible; none if that is impossible.
-fn cover(window: &Window, pool: &Pool) -> Vec<Slot> {
+fn cover(window: &InsnWindow, pool: &CandidatePool) -> Vec<MemorySlot> {
     let mut out = Vec::new();
     for (space, id, bytes, _) in window.accesses.iter().filter(|a| a.3) {
-        let here = |s: &&Slot| {
+        let here = |s: &&MemorySlot| {
             let fact = window.state.get(s.base);
             let at =
-                if let Kind::Address(own, at) = fact.kind { (own == *space).then_some(at) } else { None };
-            at.filter(|_| fact.id == *id || *space == Space::Stack)
+                if let RegisterKind::Address(own, at) = fact.kind { (own == *space).then_some(at) } else { None };
+            at.filter(|_| fact.id == *id || *space == AddressSpace::Stack)
         };
         let mut left = bytes.clone();
         while let Some(&first) = left.iter().next() {
-            let fits = |s: &&Slot| {
+            let fits = |s: &&MemorySlot| {
                 here(s).is_some_and(|at| at + i64::from(s.off) == first)
                     && (first..first + i64::from(s.size.bytes())).all(|b| left.contains(&b))
             };

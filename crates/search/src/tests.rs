@@ -1,35 +1,35 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use millstream_interp::bytecode::{Interpreter, Program};
-use millstream_interp::{Context as Kind, Machine as Host};
+use millstream_interp::bytecode::{BytecodeInterpreter, DecodedProgram};
+use millstream_interp::{ContextKind as Kind, MachineState as Host};
 use millstream_isa::asm::assemble;
 use millstream_isa::{Insn, decode_all, encode_all};
-use millstream_object::{Function, Linkage, MapType, NewFunction};
+use millstream_object::{ObjectFunction, Linkage, MapType, NewFunction};
 
-use crate::code::Code;
-use crate::driver::{Budget, Improved, Options, Search};
-use crate::engines::Engine;
-use crate::facts::{Context, Map, World};
-use crate::machine::Random;
-use crate::part::Part;
-use crate::rules::{Rule, Rules};
-use crate::window::{Analysis, Span, Window, cut};
-use millstream_bpf::cost::Goal;
+use crate::code::FunctionCode;
+use crate::driver::{SearchBudget, ImprovedFunction, SearchOptions, Superoptimizer};
+use crate::engines::SearchEngine;
+use crate::facts::{ContextType, MapSizes, FunctionContext};
+use crate::machine::SearchRng;
+use crate::ablation::SearchAblation;
+use crate::rules::{PeepholeRule, PeepholeRuleSet};
+use crate::window::{FunctionAnalysis, WindowSpan, InsnWindow, cut};
+use millstream_bpf::cost::OptimizationGoal;
 use millstream_prove::Solver;
-use millstream_prove::window::{Judgement, Windows};
+use millstream_prove::window::{WindowVerdict, WindowProver};
 
 /// Two pointers into a packet of 64 bytes that was checked, then the body.
 const CHECKED: &str = "r2 = *(u32 *)(r1 +4)\nr6 = *(u32 *)(r1 +0)\nr3 = r6\nr3 += 64\nif r3 > r2 goto out\n";
 
-fn code(body: &str) -> Code {
+fn code(body: &str) -> FunctionCode {
     let text = format!("{CHECKED}{body}\nexit\nout:\nr0 = 0\nexit\n");
     let insns = assemble(&text).expect("it assembles");
     function(&insns)
 }
 
-fn function(insns: &[Insn]) -> Code {
-    let f = Function {
+fn function(insns: &[Insn]) -> FunctionCode {
+    let f = ObjectFunction {
         name: "f".into(),
         section: "xdp".into(),
         start: 0,
@@ -44,16 +44,16 @@ fn function(insns: &[Insn]) -> Code {
         kept: None,
         hidden: false,
     };
-    Code::new(&f).expect("it has blocks")
+    FunctionCode::new(&f).expect("it has blocks")
 }
 
-fn world() -> World {
-    let map = Map { kind: MapType::HASH, key: 4, value: 8 };
-    World { context: Context::Xdp, program: true, maps: vec![map], found: Default::default() }
+fn world() -> FunctionContext {
+    let map = MapSizes { kind: MapType::HASH, key: 4, value: 8 };
+    FunctionContext { context: ContextType::Xdp, program: true, maps: vec![map], found: Default::default() }
 }
 
-fn options(goal: Goal, jobs: usize) -> Options {
-    Options {
+fn options(goal: OptimizationGoal, jobs: usize) -> SearchOptions {
+    SearchOptions {
         goal,
         isa: 3,
         jobs,
@@ -66,9 +66,9 @@ fn options(goal: Goal, jobs: usize) -> Options {
     }
 }
 
-fn improve(code: &Code, goal: Goal, rounds: usize) -> Improved {
-    let mut search = Search::new(options(goal, 2));
-    let budget = Budget { rounds, ..Budget::of(Duration::from_secs(120)) };
+fn improve(code: &FunctionCode, goal: OptimizationGoal, rounds: usize) -> ImprovedFunction {
+    let mut search = Superoptimizer::new(options(goal, 2));
+    let budget = SearchBudget { rounds, ..SearchBudget::of(Duration::from_secs(120)) };
     search.improve_code(code.clone(), world(), &budget, &mut |_| true).expect("it can be read")
 }
 
@@ -77,7 +77,7 @@ fn text(f: &NewFunction) -> Vec<String> {
 }
 
 /// Result for a body after so many rounds.
-fn becomes(body: &str, goal: Goal, rounds: usize) -> (Vec<String>, Improved) {
+fn becomes(body: &str, goal: OptimizationGoal, rounds: usize) -> (Vec<String>, ImprovedFunction) {
     let improved = improve(&code(body), goal, rounds);
     let lines = text(&improved.function);
     let body = lines[5..lines.len() - 3].to_vec();
@@ -86,7 +86,7 @@ fn becomes(body: &str, goal: Goal, rounds: usize) -> (Vec<String>, Improved) {
 
 #[test]
 fn a_constant_is_stored_without_a_register() {
-    let (body, _) = becomes("r1 = 0\n*(u32 *)(r6 +4) = r1\nr0 = 1", Goal::Size, 1);
+    let (body, _) = becomes("r1 = 0\n*(u32 *)(r6 +4) = r1\nr0 = 1", OptimizationGoal::Size, 1);
     assert_eq!(body.len(), 2, "{body:?}");
     assert!(body.iter().any(|l| l.starts_with("*(u32 *)(r6 +4) = 0")), "{body:?}");
 }
@@ -94,7 +94,7 @@ fn a_constant_is_stored_without_a_register() {
 #[test]
 fn neighbouring_stores_become_one() {
     let body = "r4 = *(u16 *)(r6 +30)\n*(u8 *)(r6 +4) = r4\nr4 >>= 8\n*(u8 *)(r6 +5) = r4\nr0 = 1";
-    let (body, _) = becomes(body, Goal::Balanced, 3);
+    let (body, _) = becomes(body, OptimizationGoal::Balanced, 3);
     // The code before it may become shorter, too, if the search addresses the packet by its end.
     assert!(body.len() <= 3, "{body:?}");
 }
@@ -107,7 +107,7 @@ fn a_copy_of_six_bytes_takes_two_loads_and_two_stores() {
         text += &format!("r1 = *(u16 *)(r6 +{})\n*(u8 *)(r6 +{at}) = r1\n", at + 40);
         text += &format!("r1 >>= 8\n*(u8 *)(r6 +{}) = r1\n", at + 1);
     }
-    let (body, _) = becomes(&(text + "r0 = 1"), Goal::Size, 8);
+    let (body, _) = becomes(&(text + "r0 = 1"), OptimizationGoal::Size, 8);
     assert!(body.len() <= 7, "{body:?}");
 }
 
@@ -115,19 +115,19 @@ fn a_copy_of_six_bytes_takes_two_loads_and_two_stores() {
 #[test]
 fn a_mask_that_is_known_goes() {
     let body = "r2 = *(u64 *)(r6 +0)\nr3 = 0xffe00000\nr0 = r2\nr0 &= r3\nr0 >>= 21";
-    let (body, _) = becomes(body, Goal::Size, 6);
+    let (body, _) = becomes(body, OptimizationGoal::Size, 6);
     assert!(body.len() <= 3, "{body:?}");
 }
 
 #[test]
 fn what_is_known_of_a_register_is_not_computed_again() {
-    let (body, _) = becomes("r0 = *(u16 *)(r6 +0)\nr0 &= 65535\nr1 = r0\nr0 = r1", Goal::Balanced, 2);
+    let (body, _) = becomes("r0 = *(u16 *)(r6 +0)\nr0 &= 65535\nr1 = r0\nr0 = r1", OptimizationGoal::Balanced, 2);
     assert_eq!(body, ["r0 = *(u16 *)(r6 +0)"]);
 }
 
 #[test]
 fn upper_halves_that_nobody_looks_at_do_not_count() {
-    let (body, _) = becomes("r0 = *(u32 *)(r6 +0)\nr0 <<= 32\nr0 >>= 32\nr0 += 3", Goal::Balanced, 2);
+    let (body, _) = becomes("r0 = *(u32 *)(r6 +0)\nr0 <<= 32\nr0 >>= 32\nr0 += 3", OptimizationGoal::Balanced, 2);
     assert_eq!(body.len(), 2, "{body:?}");
 }
 
@@ -135,7 +135,7 @@ fn upper_halves_that_nobody_looks_at_do_not_count() {
 const VALUE: &str =
     "*(u32 *)(r10 -4) = 0\nr1 = map[fd:0]\nr2 = r10\nr2 += -4\ncall map_lookup_elem#1\nif r0 == 0 goto out\n";
 
-fn counter() -> Code {
+fn counter() -> FunctionCode {
     let text = format!("{VALUE}r1 = *(u64 *)(r0 +0)\nr1 += 1\n*(u64 *)(r0 +0) = r1\nout:\nr0 = 2\nexit\n");
     let insns = assemble(&text).expect("it assembles");
     let mut code = function(&insns);
@@ -153,15 +153,15 @@ fn an_atomic_sum_is_for_size_only() {
         let improved = improve(&counter(), goal, 4);
         text(&improved.function).iter().any(|l| l.starts_with("lock"))
     };
-    assert!(locked(Goal::Size));
-    assert!(!locked(Goal::Balanced));
-    assert!(!locked(Goal::Latency));
+    assert!(locked(OptimizationGoal::Size));
+    assert!(!locked(OptimizationGoal::Balanced));
+    assert!(!locked(OptimizationGoal::Latency));
 }
 
 #[test]
 fn packets_are_not_summed_into_atomically() {
     let body = "r1 = *(u32 *)(r6 +0)\nr1 += 1\n*(u32 *)(r6 +0) = r1\nr0 = 1";
-    let (body, _) = becomes(body, Goal::Size, 4);
+    let (body, _) = becomes(body, OptimizationGoal::Size, 4);
     assert!(body.iter().all(|l| !l.starts_with("lock")), "{body:?}");
 }
 
@@ -169,7 +169,7 @@ fn packets_are_not_summed_into_atomically() {
 fn no_byte_is_read_that_was_not() {
     // One load of eight bytes would do, if the ninth byte on the way were known to be there.
     let body = "r1 = *(u8 *)(r6 +0)\nr2 = *(u8 *)(r6 +2)\nr2 <<= 16\nr1 |= r2\nr0 = r1";
-    let (body, _) = becomes(body, Goal::Size, 6);
+    let (body, _) = becomes(body, OptimizationGoal::Size, 6);
     assert!(body.iter().all(|l| !l.contains("u32") && !l.contains("u64")), "{body:?}");
 }
 
@@ -177,7 +177,7 @@ fn no_byte_is_read_that_was_not() {
 fn the_stack_is_read_and_written_aligned() {
     let body = "r1 = *(u16 *)(r6 +0)\n*(u16 *)(r10 -6) = r1\nr1 = *(u16 *)(r6 +2)\n*(u16 *)(r10 -4) = r1\n\
                 r0 = *(u16 *)(r10 -6)\nr2 = *(u16 *)(r10 -4)\nr0 += r2";
-    let (body, _) = becomes(body, Goal::Size, 5);
+    let (body, _) = becomes(body, OptimizationGoal::Size, 5);
     for line in body.iter().filter(|l| l.contains("u32")) {
         assert!(!line.contains("r10 -6"), "{line}");
     }
@@ -185,7 +185,7 @@ fn the_stack_is_read_and_written_aligned() {
 
 #[test]
 fn a_load_stays_behind_its_check() {
-    let improved = improve(&code("r0 = *(u8 *)(r6 +63)"), Goal::Size, 5);
+    let improved = improve(&code("r0 = *(u8 *)(r6 +63)"), OptimizationGoal::Size, 5);
     let lines = text(&improved.function);
     let check = lines.iter().position(|l| l.starts_with("if")).expect("the check stays");
     let load = lines.iter().position(|l| l.contains("+63")).expect("the load stays");
@@ -195,7 +195,7 @@ fn a_load_stays_behind_its_check() {
 #[test]
 fn pointers_are_compared_and_moved_in_64_bits() {
     let improved =
-        improve(&code("r0 = *(u8 *)(r6 +1)\nr3 = r6\nr3 += 8\nr0 = *(u8 *)(r3 +0)"), Goal::Size, 5);
+        improve(&code("r0 = *(u8 *)(r6 +1)\nr3 = r6\nr3 += 8\nr0 = *(u8 *)(r3 +0)"), OptimizationGoal::Size, 5);
     for line in text(&improved.function) {
         assert!(!line.contains("w6") && !line.contains("if w3"), "{line}");
     }
@@ -204,10 +204,10 @@ fn pointers_are_compared_and_moved_in_64_bits() {
 #[test]
 fn a_branch_that_ends_a_window_is_made_shorter_but_for_old_kernels() {
     let body = "r0 = *(u16 *)(r6 +0)\nif r0 == 7 goto out";
-    let (new, _) = becomes(body, Goal::Balanced, 1);
+    let (new, _) = becomes(body, OptimizationGoal::Balanced, 1);
     assert!(new.iter().any(|l| l.starts_with("if w0 == 0x7")), "{new:?}");
-    let mut search = Search::new(Options { isa: 2, ..options(Goal::Balanced, 1) });
-    let budget = Budget { rounds: 1, ..Budget::of(Duration::from_secs(60)) };
+    let mut search = Superoptimizer::new(SearchOptions { isa: 2, ..options(OptimizationGoal::Balanced, 1) });
+    let budget = SearchBudget { rounds: 1, ..SearchBudget::of(Duration::from_secs(60)) };
     let old = search.improve_code(code(body), world(), &budget, &mut |_| true).expect("it can be read");
     assert!(text(&old.function).iter().all(|l| !l.contains("if w")), "{:?}", text(&old.function));
 }
@@ -219,8 +219,8 @@ const MIXED: &str = "r1 = *(u16 *)(r6 +0)\nr2 = *(u16 *)(r6 +6)\n*(u16 *)(r6 +0)
 #[test]
 fn the_same_seed_gives_the_same_result_with_any_number_of_threads() {
     let run = |jobs, seed| {
-        let mut search = Search::new(Options { seed, ..options(Goal::Size, jobs) });
-        let budget = Budget { rounds: 6, ..Budget::of(Duration::from_secs(120)) };
+        let mut search = Superoptimizer::new(SearchOptions { seed, ..options(OptimizationGoal::Size, jobs) });
+        let budget = SearchBudget { rounds: 6, ..SearchBudget::of(Duration::from_secs(120)) };
         let improved = search.improve_code(code(MIXED), world(), &budget, &mut |_| true);
         text(&improved.expect("it can be read").function)
     };
@@ -229,10 +229,10 @@ fn the_same_seed_gives_the_same_result_with_any_number_of_threads() {
 }
 
 /// Engines that find something when some parts are switched off.
-fn found_without(without: &[&str], body: &str, rounds: usize) -> Vec<Engine> {
+fn found_without(without: &[&str], body: &str, rounds: usize) -> Vec<SearchEngine> {
     let without = without.iter().map(|name| name.parse().expect("a part")).collect();
-    let mut search = Search::new(Options { without, ..options(Goal::Size, 2) });
-    let budget = Budget { rounds, ..Budget::of(Duration::from_secs(120)) };
+    let mut search = Superoptimizer::new(SearchOptions { without, ..options(OptimizationGoal::Size, 2) });
+    let budget = SearchBudget { rounds, ..SearchBudget::of(Duration::from_secs(120)) };
     let improved = search.improve_code(code(body), world(), &budget, &mut |_| true).expect("it can be read");
     improved.found.iter().map(|f| f.engine).collect()
 }
@@ -240,9 +240,9 @@ fn found_without(without: &[&str], body: &str, rounds: usize) -> Vec<Engine> {
 #[test]
 fn each_engine_finds_something_by_itself() {
     let alone = [
-        (Engine::Neighbourhood, ["store", "enumeration", "chains"]),
-        (Engine::Enumeration, ["store", "neighbourhood", "chains"]),
-        (Engine::Chain, ["store", "neighbourhood", "enumeration"]),
+        (SearchEngine::Neighbourhood, ["store", "enumeration", "chains"]),
+        (SearchEngine::Enumeration, ["store", "neighbourhood", "chains"]),
+        (SearchEngine::Chain, ["store", "neighbourhood", "enumeration"]),
     ];
     for (engine, others) in alone {
         let found = found_without(&others, MIXED, 8);
@@ -257,21 +257,21 @@ fn what_was_found_is_found_again_in_the_store() {
     let between: String =
         (0..30).map(|n| format!("r0 = *(u8 *)(r6 +{n})\n*(u8 *)(r6 +{n}) = r0\n")).collect();
     let body = format!("{}{between}{}r0 = 1", like(80), like(90));
-    assert!(found_without(&["chains"], &body, 2).contains(&Engine::Store));
-    assert!(!found_without(&["chains", "store"], &body, 2).contains(&Engine::Store));
+    assert!(found_without(&["chains"], &body, 2).contains(&SearchEngine::Store));
+    assert!(!found_without(&["chains", "store"], &body, 2).contains(&SearchEngine::Store));
 }
 
 #[test]
 fn a_chain_without_rules_finds_nothing() {
     let mut without = vec!["store", "neighbourhood", "enumeration"];
-    without.extend(Part::RULES);
+    without.extend(SearchAblation::RULES);
     assert!(found_without(&without, MIXED, 8).is_empty());
 }
 
 #[test]
 fn what_the_caller_refuses_is_taken_back() {
-    let mut search = Search::new(options(Goal::Size, 1));
-    let budget = Budget { rounds: 3, ..Budget::of(Duration::from_secs(60)) };
+    let mut search = Superoptimizer::new(options(OptimizationGoal::Size, 1));
+    let budget = SearchBudget { rounds: 3, ..SearchBudget::of(Duration::from_secs(60)) };
     let mut refuses = |f: &NewFunction| text(f).iter().any(|l| l.contains("r1 = 0"));
     let body = "r1 = 0\n*(u32 *)(r6 +4) = r1\nr0 = *(u16 *)(r6 +8)\nr0 &= 65535";
     let improved = search.improve_code(code(body), world(), &budget, &mut refuses).expect("it can be read");
@@ -282,17 +282,17 @@ fn what_the_caller_refuses_is_taken_back() {
 
 #[test]
 fn nothing_is_done_without_time() {
-    let mut search = Search::new(options(Goal::Size, 2));
+    let mut search = Superoptimizer::new(options(OptimizationGoal::Size, 2));
     let improved = search
-        .improve_code(code("r0 = 1\nr0 = 1"), world(), &Budget::of(Duration::ZERO), &mut |_| true)
+        .improve_code(code("r0 = 1\nr0 = 1"), world(), &SearchBudget::of(Duration::ZERO), &mut |_| true)
         .expect("it can be read");
     assert!(improved.found.is_empty() && improved.before == improved.after);
 }
 
 /// A line of a random body: on numbers, the packet, the stack.
-fn random_line(r: &mut Random) -> String {
-    let reg = |r: &mut Random| ["r0", "r1", "r2", "r4", "r5"][r.below(5)];
-    let half = |r: &mut Random| ["w0", "w1", "w2", "w4", "w5"][r.below(5)];
+fn random_line(r: &mut SearchRng) -> String {
+    let reg = |r: &mut SearchRng| ["r0", "r1", "r2", "r4", "r5"][r.below(5)];
+    let half = |r: &mut SearchRng| ["w0", "w1", "w2", "w4", "w5"][r.below(5)];
     let op = ["+=", "-=", "&=", "|=", "^=", "*="][r.below(6)];
     let shift = ["<<=", ">>=", "s>>="][r.below(3)];
     let imm = [0, 1, 2, 7, 8, 255, 65535, -1, 16][r.below(9)];
@@ -311,11 +311,11 @@ fn random_line(r: &mut Random) -> String {
     }
 }
 
-fn run(insns: &[millstream_isa::Raw], packet: &[u8]) -> (u64, Vec<u8>) {
-    let program = Program::new(insns).expect("it decodes");
+fn run(insns: &[millstream_isa::RawInsn], packet: &[u8]) -> (u64, Vec<u8>) {
+    let program = DecodedProgram::new(insns).expect("it decodes");
     let mut host = Host::new(Kind::Xdp);
     host.reset(packet);
-    let result = Interpreter::new(&[program]).run_context(&mut host, 0).expect("it runs");
+    let result = BytecodeInterpreter::new(&[program]).run_context(&mut host, 0).expect("it runs");
     let at = host.packet_address();
     let bytes = host.bytes(at, packet.len() as u64, false).expect("the packet is there").to_vec();
     (result & 0xffff_ffff, bytes)
@@ -325,7 +325,7 @@ fn run(insns: &[millstream_isa::Raw], packet: &[u8]) -> (u64, Vec<u8>) {
 /// the description of instructions.
 #[test]
 fn random_code_does_what_it_did() {
-    let mut r = Random::new(99);
+    let mut r = SearchRng::new(99);
     let mut changed = 0;
     for n in 0..50 {
         let mut body = String::from(
@@ -336,7 +336,7 @@ fn random_code_does_what_it_did() {
             body.push('\n');
         }
         let before = code(&(body.clone() + "r0 += r4\nr0 ^= r2"));
-        let improved = improve(&before, Goal::ALL[n % 3], 3);
+        let improved = improve(&before, OptimizationGoal::ALL[n % 3], 3);
         changed += usize::from(!improved.found.is_empty());
         let old = before.function().insns;
         for _ in 0..2000 {
@@ -362,9 +362,9 @@ fn the_control_block_of_a_socket_buffer_is_cleared_in_wide_stores() {
             body += &format!("*(u32 *)(r6 +{at}) = {value}\n");
         }
         let code = function(&assemble(&(body + "exit")).expect("it assembles"));
-        let mut search = Search::new(options(Goal::Size, 2));
-        let budget = Budget { rounds: 4, ..Budget::of(Duration::from_secs(60)) };
-        let world = World { context: Context::Skb, ..world() };
+        let mut search = Superoptimizer::new(options(OptimizationGoal::Size, 2));
+        let budget = SearchBudget { rounds: 4, ..SearchBudget::of(Duration::from_secs(60)) };
+        let world = FunctionContext { context: ContextType::Skb, ..world() };
         let improved = search.improve_code(code, world, &budget, &mut |_| true).expect("it can be read");
         let lines = text(&improved.function);
         assert!(lines.len() <= 6, "{lines:?}");
@@ -372,19 +372,19 @@ fn the_control_block_of_a_socket_buffer_is_cleared_in_wide_stores() {
 }
 
 /// A store of rules written by hand.
-fn store(rules: &str) -> Rules {
-    Rules::parse_unsealed("s", &format!("; millstream window rules, format 1\n{rules}\n")).expect("rules")
+fn store(rules: &str) -> PeepholeRuleSet {
+    PeepholeRuleSet::parse_unsealed("s", &format!("; millstream window rules, format 1\n{rules}\n")).expect("rules")
 }
 
 /// A body after the rules alone, and the rules that were applied.
 fn by_rules(rules: &str, body: &str) -> (Vec<String>, Vec<String>) {
     let rules = store(rules);
-    let without = Part::all().filter(|p| *p != Part::Engine(Engine::Rules)).collect();
-    let options = Options { rules: Arc::new(rules), without, ..options(Goal::Balanced, 1) };
-    let budget = Budget { rounds: 1, ..Budget::of(Duration::from_secs(60)) };
-    let improved = Search::new(options).improve_code(code(body), world(), &budget, &mut |_| true);
+    let without = SearchAblation::all().filter(|p| *p != SearchAblation::Engine(SearchEngine::Rules)).collect();
+    let options = SearchOptions { rules: Arc::new(rules), without, ..options(OptimizationGoal::Balanced, 1) };
+    let budget = SearchBudget { rounds: 1, ..SearchBudget::of(Duration::from_secs(60)) };
+    let improved = Superoptimizer::new(options).improve_code(code(body), world(), &budget, &mut |_| true);
     let improved = improved.expect("it can be read");
-    assert!(improved.found.iter().all(|f| f.engine == Engine::Rules));
+    assert!(improved.found.iter().all(|f| f.engine == SearchEngine::Rules));
     let lines = text(&improved.function);
     (lines[5..lines.len() - 3].to_vec(), improved.found.into_iter().filter_map(|f| f.rule).collect())
 }
@@ -421,8 +421,8 @@ fn a_wrong_rule_changes_nothing_and_is_not_proven() {
     let rule = PAIR.replace("= 0 =>", "= 1 =>");
     assert!(by_rules(&rule, "*(u32 *)(r6 +24) = 77\n*(u32 *)(r6 +28) = 1\nr0 = 1").1.is_empty());
     let rules = store(&rule);
-    let mut prover = Windows::new(None, Duration::from_secs(1));
-    assert_ne!(rules.rules()[0].prove(&mut prover), Judgement::Equal);
+    let mut prover = WindowProver::new(None, Duration::from_secs(1));
+    assert_ne!(rules.rules()[0].prove(&mut prover), WindowVerdict::Equal);
 }
 
 #[test]
@@ -434,7 +434,7 @@ fn what_is_no_rule_is_refused_with_its_line() {
         "nonsense",
     ] {
         let text = format!("; millstream window rules, format 1\n\n{line}\n");
-        let error = Rules::parse_unsealed("team.rules", &text).expect_err(line).to_string();
+        let error = PeepholeRuleSet::parse_unsealed("team.rules", &text).expect_err(line).to_string();
         assert!(error.starts_with("team.rules:3: no rule of windows"), "{error}");
     }
 }
@@ -442,26 +442,26 @@ fn what_is_no_rule_is_refused_with_its_line() {
 #[test]
 fn a_damaged_store_is_refused() {
     let text = store(PAIR).text();
-    assert_eq!(Rules::parse("s", &text).expect("a store").text(), text);
+    assert_eq!(PeepholeRuleSet::parse("s", &text).expect("a store").text(), text);
     for (damaged, why) in [
         (text.replace("+4) = 0", "+4) = 1"), "checksum"),
         (text[..text.len() - 9].to_owned(), "checksum"),
         (text.replace("format 1", "format 7"), "format 7 is not known"),
         (String::new(), "its first line should begin with"),
     ] {
-        let error = Rules::parse("s", &damaged).expect_err(why).to_string();
+        let error = PeepholeRuleSet::parse("s", &damaged).expect_err(why).to_string();
         assert!(error.contains(why), "{error}");
     }
 }
 
 /// The window of exactly so many lines at a place.
-fn window(code: &Code, (block, line): (usize, usize), count: usize) -> Option<Window> {
+fn window(code: &FunctionCode, (block, line): (usize, usize), count: usize) -> Option<InsnWindow> {
     let mut world = world();
     let facts = crate::facts::analyze(code, &mut world);
     let looked = crate::liveness::analyze(code, &facts, &world);
     let world = Arc::new(world);
-    let analysis = Analysis { code, world: &world, facts: &facts, looked: &looked };
-    cut(&analysis, Span { block, line, count, exact: true })
+    let analysis = FunctionAnalysis { code, world: &world, facts: &facts, looked: &looked };
+    cut(&analysis, WindowSpan { block, line, count, exact: true })
 }
 
 /// The live bytes of the stack after a window of all lines of a body but the last.
@@ -498,31 +498,31 @@ fn what_is_stored_through_computed_and_reloaded_addresses_of_the_stack_is_looked
 /// facts as possible.
 #[test]
 fn a_rule_is_learnt_from_what_is_found() {
-    let mut search = Search::new(Options { learn: true, ..options(Goal::Balanced, 1) });
-    let budget = Budget { rounds: 2, ..Budget::of(Duration::from_secs(60)) };
+    let mut search = Superoptimizer::new(SearchOptions { learn: true, ..options(OptimizationGoal::Balanced, 1) });
+    let budget = SearchBudget { rounds: 2, ..SearchBudget::of(Duration::from_secs(60)) };
     let body = "*(u32 *)(r6 +24) = 7\n*(u32 *)(r6 +28) = 0\nr0 = 1";
     search.improve_code(code(body), world(), &budget, &mut |_| true).expect("it can be read");
-    let mut prover = Windows::new(None, Duration::from_secs(1));
-    let rules: Vec<Rule> = search.lessons().iter().filter_map(|l| l.rule("here", &mut prover)).collect();
+    let mut prover = WindowProver::new(None, Duration::from_secs(1));
+    let rules: Vec<PeepholeRule> = search.take_rule_candidates().iter().filter_map(|l| l.rule("here", &mut prover)).collect();
     assert!(!rules.is_empty());
     for rule in &rules {
-        assert_eq!(rule.prove(&mut prover), Judgement::Equal, "{rule}");
+        assert_eq!(rule.prove(&mut prover), WindowVerdict::Equal, "{rule}");
         let mut named = rule.clone();
         named.name = "s:2".into();
         assert_eq!(store(&rule.to_string()).rules(), [named]);
     }
-    let all = Rules::new(rules).text();
+    let all = PeepholeRuleSet::new(rules).text();
     let (_, body) = all.split_once('\n').expect("lines");
     let (lines, _) = by_rules(body, "*(u32 *)(r6 +8) = 99\n*(u32 *)(r6 +12) = 0\nr0 = 1");
     assert_eq!(lines, ["*(u64 *)(r6 +8) = 99", "r0 = 1"], "{all}");
 }
 
 /// A body after seven rounds with a solver and without some parts, and the engines that found something.
-fn with_solver(without: &[Part], body: &str) -> (Vec<String>, Vec<Engine>) {
+fn with_solver(without: &[SearchAblation], body: &str) -> (Vec<String>, Vec<SearchEngine>) {
     let solver = Some(Solver::new("z3"));
-    let options = Options { solver, without: without.to_vec(), ..options(Goal::Size, 2) };
-    let budget = Budget { rounds: 7, ..Budget::of(Duration::from_secs(120)) };
-    let improved = Search::new(options).improve_code(code(body), world(), &budget, &mut |_| true);
+    let options = SearchOptions { solver, without: without.to_vec(), ..options(OptimizationGoal::Size, 2) };
+    let budget = SearchBudget { rounds: 7, ..SearchBudget::of(Duration::from_secs(120)) };
+    let improved = Superoptimizer::new(options).improve_code(code(body), world(), &budget, &mut |_| true);
     let improved = improved.expect("it can be read");
     let lines = text(&improved.function);
     (lines[5..lines.len() - 3].to_vec(), improved.found.iter().map(|f| f.engine).collect())
@@ -530,11 +530,11 @@ fn with_solver(without: &[Part], body: &str) -> (Vec<String>, Vec<Engine>) {
 
 /// Checks that a sketch turns a body into these lines, and that no other engine does.
 fn by_a_sketch_only(body: &str, wants: &[&str]) {
-    let cegis = Part::Engine(Engine::Cegis);
-    let others: Vec<Part> = Part::all().filter(|p| *p != cegis).collect();
+    let cegis = SearchAblation::Engine(SearchEngine::Cegis);
+    let others: Vec<SearchAblation> = SearchAblation::all().filter(|p| *p != cegis).collect();
     let (lines, engines) = with_solver(&others, body);
     assert_eq!(lines, wants);
-    assert!(!engines.is_empty() && engines.iter().all(|e| *e == Engine::Cegis), "{engines:?}");
+    assert!(!engines.is_empty() && engines.iter().all(|e| *e == SearchEngine::Cegis), "{engines:?}");
     assert!(with_solver(&[cegis], body).0.len() > wants.len(), "others find it, too: {body}");
 }
 
@@ -552,8 +552,8 @@ fn constants_that_follow_from_several_are_found_by_sketches_only() {
 
 #[test]
 fn sketches_are_completed_under_what_is_known_and_not_beyond() {
-    let cegis = Part::Engine(Engine::Cegis);
-    let others: Vec<Part> = Part::all().filter(|p| *p != cegis).collect();
+    let cegis = SearchAblation::Engine(SearchEngine::Cegis);
+    let others: Vec<SearchAblation> = SearchAblation::all().filter(|p| *p != cegis).collect();
     let body = "r0 = *(u8 *)(r6 +0)\nr0 <<= 56\nr0 >>= 52";
     assert_eq!(with_solver(&others, body).0, ["r0 = *(u8 *)(r6 +0)", "r0 <<= 4"]);
     // A field of the context is read as a whole, never in part.
@@ -566,16 +566,16 @@ fn a_store_to_the_stack_does_not_go_by_a_rule() {
     let rule =
         "r1 = r10; r1 += -8; *(u64 *)(r1 +0) = 1 => r1 = r10; r1 += -8 @ r1:n0[0x0,0x1] @ r1 @ x, fires 0";
     let rules = store(rule);
-    let mut prover = Windows::new(None, Duration::from_secs(1));
-    assert_ne!(rules.rules()[0].prove(&mut prover), Judgement::Equal);
+    let mut prover = WindowProver::new(None, Duration::from_secs(1));
+    assert_ne!(rules.rules()[0].prove(&mut prover), WindowVerdict::Equal);
 }
 
 #[test]
 fn the_shipped_rules_are_read_as_they_are_written_and_proven() {
-    let rules = Rules::shipped().expect("they are rules");
+    let rules = PeepholeRuleSet::builtin().expect("they are rules");
     assert_eq!(rules.text(), include_str!("windows.rules"));
-    let mut prover = Windows::new(Some(Solver::new("z3")), Duration::from_secs(30));
+    let mut prover = WindowProver::new(Some(Solver::new("z3")), Duration::from_secs(30));
     for rule in rules.rules() {
-        assert_eq!(rule.prove(&mut prover), Judgement::Equal, "{rule}");
+        assert_eq!(rule.prove(&mut prover), WindowVerdict::Equal, "{rule}");
     }
 }

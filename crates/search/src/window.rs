@@ -5,24 +5,24 @@ use std::sync::Arc;
 
 use millstream_isa::absint::Scalar;
 use millstream_isa::{Insn, Pseudo, Reg};
-use millstream_prove::window::{Entry, Known, Live, Place, Space, Step};
+use millstream_prove::window::{WindowEntry, EntryFact, LiveOut, WindowContext, AddressSpace, WindowStep};
 
-use crate::code::{Code, Line};
-use crate::facts::{Cell, FRAME, Kind, State, World};
-use crate::liveness::Looked;
+use crate::code::{FunctionCode, CodeLine};
+use crate::facts::{StackCell, FRAME, RegisterKind, AbstractState, FunctionContext};
+use crate::liveness::LiveValues;
 use crate::transfer;
 
 /// A function with the analyses that a search needs.
-pub(crate) struct Analysis<'a> {
-    pub(crate) code: &'a Code,
-    pub(crate) world: &'a Arc<World>,
-    pub(crate) facts: &'a [Option<State>],
-    pub(crate) looked: &'a [Vec<Looked>],
+pub(crate) struct FunctionAnalysis<'a> {
+    pub(crate) code: &'a FunctionCode,
+    pub(crate) world: &'a Arc<FunctionContext>,
+    pub(crate) facts: &'a [Option<AbstractState>],
+    pub(crate) looked: &'a [Vec<LiveValues>],
 }
 
 /// Location of a window: lines of a chain of blocks, each with the one before as its only predecessor.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Span {
+pub(crate) struct WindowSpan {
     pub(crate) block: usize,
     pub(crate) line: usize,
     pub(crate) count: usize,
@@ -32,21 +32,21 @@ pub(crate) struct Span {
 
 /// A window.
 #[derive(Clone, Debug)]
-pub(crate) struct Window {
-    pub(crate) span: Span,
-    pub(crate) lines: Vec<Line>,
-    pub(crate) steps: Vec<Step>,
-    pub(crate) place: Place,
-    pub(crate) state: State,
+pub(crate) struct InsnWindow {
+    pub(crate) span: WindowSpan,
+    pub(crate) lines: Vec<CodeLine>,
+    pub(crate) steps: Vec<WindowStep>,
+    pub(crate) place: WindowContext,
+    pub(crate) state: AbstractState,
     /// Bytes that it reads and writes.
-    pub(crate) accesses: Vec<Touched>,
+    pub(crate) accesses: Vec<WindowAccess>,
     /// Bytes of the stack that it writes.
     pub(crate) writes: BTreeSet<i16>,
-    pub(crate) world: Arc<World>,
+    pub(crate) world: Arc<FunctionContext>,
 }
 
 /// The lines from a place on, along the chain, with the block of each.
-pub(crate) fn chain(code: &Code, block: usize, line: usize, most: usize) -> Vec<(usize, usize)> {
+pub(crate) fn chain(code: &FunctionCode, block: usize, line: usize, most: usize) -> Vec<(usize, usize)> {
     let mut out = Vec::new();
     let (mut b, mut i) = (block, line);
     while out.len() < most {
@@ -70,9 +70,9 @@ pub(crate) fn chain(code: &Code, block: usize, line: usize, most: usize) -> Vec<
 }
 
 /// Returns true if a line may be in a window: `s` is the state before it.
-fn admitted(line: &Line, s: &State) -> bool {
-    let address = |r: Reg| matches!(s.get(r).kind, Kind::Address(..));
-    let on_stack = |r: Reg| matches!(s.get(r).kind, Kind::Address(Space::Stack, _));
+fn admitted(line: &CodeLine, s: &AbstractState) -> bool {
+    let address = |r: Reg| matches!(s.get(r).kind, RegisterKind::Address(..));
+    let on_stack = |r: Reg| matches!(s.get(r).kind, RegisterKind::Address(AddressSpace::Stack, _));
     if line.core.is_some() {
         return false;
     }
@@ -92,7 +92,7 @@ fn admitted(line: &Line, s: &State) -> bool {
 
 /// The window at a place, if there is one. If the block has become shorter since, so that the place lies
 /// behind its end, the window begins further along the chain, and its own span says so.
-pub(crate) fn cut(f: &Analysis<'_>, span: Span) -> Option<Window> {
+pub(crate) fn cut(f: &FunctionAnalysis<'_>, span: WindowSpan) -> Option<InsnWindow> {
     let mut places = chain(f.code, span.block, span.line, span.count);
     let &(block, line) = places.first()?;
     let first = state_at(f, block, line)?;
@@ -101,7 +101,7 @@ pub(crate) fn cut(f: &Analysis<'_>, span: Span) -> Option<Window> {
         return None;
     }
     places.truncate(admitted);
-    let span = Span { block, line, count: admitted, exact: true };
+    let span = WindowSpan { block, line, count: admitted, exact: true };
     let &(last, at) = places.last()?;
     let (mut lines, mut steps, mut exits) = (Vec::new(), Vec::new(), Vec::new());
     let mut opaque = 0;
@@ -110,20 +110,20 @@ pub(crate) fn cut(f: &Analysis<'_>, span: Span) -> Option<Window> {
         let step = match line.insn {
             Insn::Branch { .. } => {
                 exits.push(f.looked[line.target?].first()?.live());
-                Step::Exit(exits.len() as u32 - 1, line.insn)
+                WindowStep::Exit(exits.len() as u32 - 1, line.insn)
             }
             Insn::LoadImm64 { pseudo, .. } if line.reloc.is_some() || pseudo != Pseudo::None => {
                 opaque += 1;
-                Step::Opaque(opaque - 1, line.insn)
+                WindowStep::Opaque(opaque - 1, line.insn)
             }
-            insn => Step::Do(insn),
+            insn => WindowStep::Do(insn),
         };
         lines.push(line);
         steps.push(step);
     }
     // After a branch that ends the window only the fall-through successor follows.
     let behind = match steps.last() {
-        Some(Step::Exit(..)) => f.looked.get(last + 1)?.first()?,
+        Some(WindowStep::Exit(..)) => f.looked.get(last + 1)?.first()?,
         _ => f.looked[last].get(at + 1)?,
     };
     let mut end = behind.live();
@@ -134,12 +134,12 @@ pub(crate) fn cut(f: &Analysis<'_>, span: Span) -> Option<Window> {
         live.regs[10] = 0;
     }
     let entry = entry(&first, &touched);
-    let place = Place { entry, exits, end };
-    Some(Window { span, lines, steps, place, state: first, accesses, writes, world: f.world.clone() })
+    let place = WindowContext { entry, exits, end };
+    Some(InsnWindow { span, lines, steps, place, state: first, accesses, writes, world: f.world.clone() })
 }
 
 /// The state before a line.
-fn state_at(f: &Analysis<'_>, block: usize, line: usize) -> Option<State> {
+fn state_at(f: &FunctionAnalysis<'_>, block: usize, line: usize) -> Option<AbstractState> {
     let mut state = f.facts[block].clone()?;
     let b = &f.code.blocks[block];
     for (i, l) in b.lines.iter().enumerate().take(line) {
@@ -149,7 +149,7 @@ fn state_at(f: &Analysis<'_>, block: usize, line: usize) -> Option<State> {
 }
 
 /// Number of lines from the first on that may be in a window.
-fn admitted_lines(f: &Analysis<'_>, places: &[(usize, usize)], first: &State) -> usize {
+fn admitted_lines(f: &FunctionAnalysis<'_>, places: &[(usize, usize)], first: &AbstractState) -> usize {
     let mut state = first.clone();
     let mut count = 0;
     for (n, &(b, i)) in places.iter().enumerate() {
@@ -171,8 +171,8 @@ fn admitted_lines(f: &Analysis<'_>, places: &[(usize, usize)], first: &State) ->
 const MADE: u32 = 0x2000_0000;
 
 /// The bytes that lines read or write, and those that they write, by space and base.
-fn accesses(first: &State, lines: &[Line], world: &World) -> Vec<Touched> {
-    let mut out: BTreeMap<(Space, u32, bool), BTreeSet<i64>> = BTreeMap::new();
+fn accesses(first: &AbstractState, lines: &[CodeLine], world: &FunctionContext) -> Vec<WindowAccess> {
+    let mut out: BTreeMap<(AddressSpace, u32, bool), BTreeSet<i64>> = BTreeMap::new();
     let mut s = first.clone();
     for (n, line) in lines.iter().enumerate() {
         let access = match line.insn {
@@ -183,9 +183,9 @@ fn accesses(first: &State, lines: &[Line], world: &World) -> Vec<Touched> {
             _ => None,
         };
         if let Some((base, off, size, write)) = access
-            && let Kind::Address(space, at) = s.get(base).kind
+            && let RegisterKind::Address(space, at) = s.get(base).kind
         {
-            let id = if space == Space::Stack { 0 } else { s.get(base).id };
+            let id = if space == AddressSpace::Stack { 0 } else { s.get(base).id };
             let at = at + i64::from(off);
             let bytes = at..at + i64::from(size.bytes());
             out.entry((space, id, false)).or_default().extend(bytes.clone());
@@ -204,27 +204,27 @@ fn accesses(first: &State, lines: &[Line], world: &World) -> Vec<Touched> {
 }
 
 /// The bytes of the stack among these: those read or written, or only those written.
-fn on_stack(accesses: &[Touched], written: bool) -> BTreeSet<i16> {
-    let stack = accesses.iter().filter(|t| t.0 == Space::Stack && t.3 == written);
+fn on_stack(accesses: &[WindowAccess], written: bool) -> BTreeSet<i16> {
+    let stack = accesses.iter().filter(|t| t.0 == AddressSpace::Stack && t.3 == written);
     stack.flat_map(|t| &t.2).filter_map(|at| i16::try_from(*at).ok()).collect()
 }
 
-fn known(kind: Kind, id: u32) -> Known {
+fn known(kind: RegisterKind, id: u32) -> EntryFact {
     match kind {
-        Kind::Uninit => Known::Nothing,
-        Kind::Number(s) => Known::Number(s, id),
-        Kind::Address(space, at) => Known::Address(space, id, at),
-        Kind::Frame | Kind::Maybe(_) | Kind::Map(_) | Kind::Other => Known::Value(id),
+        RegisterKind::Uninit => EntryFact::Nothing,
+        RegisterKind::Number(s) => EntryFact::Number(s, id),
+        RegisterKind::Address(space, at) => EntryFact::Address(space, id, at),
+        RegisterKind::Frame | RegisterKind::Maybe(_) | RegisterKind::Map(_) | RegisterKind::Other => EntryFact::Value(id),
     }
 }
 
 /// Facts at the beginning of a window. Ids are renumbered in order of register, so that the same window
 /// elsewhere looks the same; names of numbers with different ranges (which the kernel may know of one copy
 /// only) stay distinct.
-fn entry(s: &State, touched: &BTreeSet<i16>) -> Entry {
+fn entry(s: &AbstractState, touched: &BTreeSet<i16>) -> WindowEntry {
     let mut names: BTreeMap<u32, (u32, Option<Scalar>)> = BTreeMap::new();
-    let mut name = |kind: Kind, id: u32| {
-        let range = if let Kind::Number(x) = kind { Some(x) } else { None };
+    let mut name = |kind: RegisterKind, id: u32| {
+        let range = if let RegisterKind::Number(x) = kind { Some(x) } else { None };
         let next = names.len() as u32;
         let known = *names.entry(id).or_insert((next, range));
         if known.1 == range {
@@ -235,39 +235,39 @@ fn entry(s: &State, touched: &BTreeSet<i16>) -> Entry {
             names.entry(id ^ 0x5555_0000 ^ fresh << 4).or_insert((fresh, range)).0
         }
     };
-    let mut regs = [Known::Nothing; 11];
+    let mut regs = [EntryFact::Nothing; 11];
     for (n, fact) in s.regs.iter().enumerate() {
         regs[n] = known(fact.kind, name(fact.kind, fact.id));
     }
     let byte = |at: i16| match s.stack.get((i32::from(at) + FRAME as i32) as usize) {
-        Some(Cell::Byte(b)) => Some((at, *b)),
+        Some(StackCell::Byte(b)) => Some((at, *b)),
         _ => None,
     };
     let bytes = touched.iter().filter_map(|at| byte(*at)).collect();
     let mut spills = BTreeMap::new();
     for (&at, fact) in &s.spills {
         let near = (at..at + 8).all(|b| touched.contains(&b));
-        if near && !matches!(fact.kind, Kind::Number(_)) {
+        if near && !matches!(fact.kind, RegisterKind::Number(_)) {
             spills.insert(at, known(fact.kind, name(fact.kind, fact.id)));
         }
     }
-    Entry { regs, bytes, spills }
+    WindowEntry { regs, bytes, spills }
 }
 
-impl Window {
+impl InsnWindow {
     /// All live values, exit by exit, the end last.
-    pub(crate) fn looks(&self) -> impl Iterator<Item = &Live> {
+    pub(crate) fn live_outs(&self) -> impl Iterator<Item = &LiveOut> {
         self.place.exits.iter().chain([&self.place.end])
     }
 
     /// The bits of a register that are live at any exit or at the end.
     pub(crate) fn live(&self, r: usize) -> u64 {
-        self.looks().fold(0, |all, l| all | l.regs[r])
+        self.live_outs().fold(0, |all, l| all | l.regs[r])
     }
 
     /// Returns true if it ends with a branch: nothing may follow that.
     pub(crate) fn closed(&self) -> bool {
-        matches!(self.steps.last(), Some(Step::Exit(..)))
+        matches!(self.steps.last(), Some(WindowStep::Exit(..)))
     }
 
     /// The instructions.
@@ -277,14 +277,14 @@ impl Window {
 }
 
 /// The instructions of steps.
-pub(crate) fn insns(steps: &[Step]) -> Vec<Insn> {
+pub(crate) fn insns(steps: &[WindowStep]) -> Vec<Insn> {
     steps
         .iter()
         .map(|s| match s {
-            Step::Do(i) | Step::Exit(_, i) | Step::Opaque(_, i) => *i,
+            WindowStep::Do(i) | WindowStep::Exit(_, i) | WindowStep::Opaque(_, i) => *i,
         })
         .collect()
 }
 
 /// Bytes of one space and base that a window accesses: space, base, offsets; true if it writes them.
-pub(crate) type Touched = (Space, u32, BTreeSet<i64>, bool);
+pub(crate) type WindowAccess = (AddressSpace, u32, BTreeSet<i64>, bool);

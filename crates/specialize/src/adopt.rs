@@ -11,16 +11,16 @@
 
 use std::path::Path;
 
-use millstream_kernel::{AttachType, Hook, Map, MapType, Program, ProgramType, interface};
+use millstream_kernel::{AttachType, Hook, KernelMap, MapType, KernelProgram, ProgramType, interface};
 use millstream_object::{self as obj, FuncId, LinkedProgram, MapId, Object, RelocKind};
 
 use crate::live::LiveError;
-use crate::pins::Pins;
+use crate::pins::PinDir;
 use crate::variant::choose;
 
 /// Programs that may be adopted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Adopt {
+pub enum AdoptionScope {
     /// The object's own.
     #[default]
     Same,
@@ -30,31 +30,31 @@ pub enum Adopt {
 
 /// Hooks of an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Side {
+pub(crate) enum HookKind {
     Xdp,
     Tc(AttachType),
 }
 
-impl Side {
+impl HookKind {
     /// All there are.
-    pub(crate) const ALL: [Side; 3] =
-        [Side::Xdp, Side::Tc(AttachType::TCX_INGRESS), Side::Tc(AttachType::TCX_EGRESS)];
+    pub(crate) const ALL: [HookKind; 3] =
+        [HookKind::Xdp, HookKind::Tc(AttachType::TCX_INGRESS), HookKind::Tc(AttachType::TCX_EGRESS)];
 
     /// The hook for a program of a type.
-    pub(crate) fn of(kind: ProgramType, egress: bool) -> Side {
+    pub(crate) fn of(kind: ProgramType, egress: bool) -> HookKind {
         match (kind, egress) {
-            (ProgramType::SCHED_CLS, true) => Side::Tc(AttachType::TCX_EGRESS),
-            (ProgramType::SCHED_CLS, false) => Side::Tc(AttachType::TCX_INGRESS),
-            _ => Side::Xdp,
+            (ProgramType::SCHED_CLS, true) => HookKind::Tc(AttachType::TCX_EGRESS),
+            (ProgramType::SCHED_CLS, false) => HookKind::Tc(AttachType::TCX_INGRESS),
+            _ => HookKind::Xdp,
         }
     }
 
     /// Name of the pin of the program whose place on an interface was taken.
     pub(crate) fn label(self, interface: &str) -> String {
         match self {
-            Side::Xdp => interface.to_owned(),
-            Side::Tc(AttachType::TCX_EGRESS) => format!("{interface}+egress"),
-            Side::Tc(_) => format!("{interface}+ingress"),
+            HookKind::Xdp => interface.to_owned(),
+            HookKind::Tc(AttachType::TCX_EGRESS) => format!("{interface}+egress"),
+            HookKind::Tc(_) => format!("{interface}+ingress"),
         }
     }
 
@@ -67,9 +67,9 @@ impl Side {
         self,
         ifindex: u32,
         name: &str,
-        pins: &Pins,
-    ) -> Result<Option<(Hook, Program)>, LiveError> {
-        let Side::Tc(attach) = self else { return Ok(Hook::adopt_xdp(ifindex)?) };
+        pins: &PinDir,
+    ) -> Result<Option<(Hook, KernelProgram)>, LiveError> {
+        let HookKind::Tc(attach) = self else { return Ok(Hook::adopt_xdp(ifindex)?) };
         let interface = interface(ifindex)?.name;
         let before = pins.before(&self.label(&interface)).map(|p| p.id()).transpose()?;
         let mut found = Vec::new();
@@ -92,24 +92,24 @@ impl Side {
 }
 
 /// The program on an interface, and its maps.
-pub(crate) struct Present {
-    pub(crate) program: Program,
-    maps: Vec<Map>,
+pub(crate) struct AttachedProgram {
+    pub(crate) program: KernelProgram,
+    maps: Vec<KernelMap>,
 }
 
-impl Present {
+impl AttachedProgram {
     /// Finds the program on an interface; the one before a session of ours, if that was killed.
-    pub(crate) fn on(ifindex: u32, side: Side, name: &str, pins: &Pins) -> Result<Present, LiveError> {
+    pub(crate) fn on(ifindex: u32, side: HookKind, name: &str, pins: &PinDir) -> Result<AttachedProgram, LiveError> {
         let (_, there) = side.find(ifindex, name, pins)?.ok_or(LiveError::NothingToAdopt)?;
-        let program = pins.gave_way(&side.label(&interface(ifindex)?.name), &there)?.unwrap_or(there);
+        let program = pins.replaced_program(&side.label(&interface(ifindex)?.name), &there)?.unwrap_or(there);
         let ids = program.info()?.map_ids;
-        let mut maps = ids.into_iter().map(Map::from_id).collect::<Result<Vec<_>, _>>()?;
+        let mut maps = ids.into_iter().map(KernelMap::from_id).collect::<Result<Vec<_>, _>>()?;
         add_called(&mut maps)?;
-        Ok(Present { maps, program })
+        Ok(AttachedProgram { maps, program })
     }
 
     /// The map that corresponds to this one of the object.
-    pub(crate) fn map(&self, object: &Object, order: &[MapId], id: MapId) -> Option<&Map> {
+    pub(crate) fn map(&self, object: &Object, order: &[MapId], id: MapId) -> Option<&KernelMap> {
         let by_order = || self.maps.get(order.iter().position(|o| *o == id)?);
         let in_order = order.len() <= self.maps.len()
             && order.iter().zip(&self.maps).all(|(id, map)| is_like(map, object, *id));
@@ -119,14 +119,14 @@ impl Present {
         }
     }
 
-    fn by_name(&self, object: &Object, id: MapId) -> Option<&Map> {
+    fn by_name(&self, object: &Object, id: MapId) -> Option<&KernelMap> {
         self.maps.iter().find(|m| is_called(m, &object.maps[id.index()].name))
     }
 }
 
 /// Adds the maps of programs that tail calls may reach: those in program arrays among the maps, and in those
 /// that they have.
-fn add_called(maps: &mut Vec<Map>) -> Result<(), millstream_kernel::Error> {
+fn add_called(maps: &mut Vec<KernelMap>) -> Result<(), millstream_kernel::KernelError> {
     let mut next = 0;
     while let Some(map) = maps.get(next) {
         next += 1;
@@ -137,10 +137,10 @@ fn add_called(maps: &mut Vec<Map>) -> Result<(), millstream_kernel::Error> {
         let held = map.entries()?;
         for id in held.iter().filter_map(|(_, id)| Some(u32::from_ne_bytes(id.try_into().ok()?))) {
             // A program that has left the slot meanwhile is not called.
-            let Ok(called) = Program::from_id(id).and_then(|p| p.info()) else { continue };
+            let Ok(called) = KernelProgram::from_id(id).and_then(|p| p.info()) else { continue };
             for id in called.map_ids {
                 if !maps.iter().any(|m| m.id() == id) {
-                    maps.push(Map::from_id(id)?);
+                    maps.push(KernelMap::from_id(id)?);
                 }
             }
         }
@@ -164,9 +164,9 @@ pub(crate) fn order(program: &LinkedProgram) -> Vec<MapId> {
 }
 
 /// The hook for a program of an object.
-pub(crate) fn side_of(program: &obj::Program, egress: bool) -> Side {
+pub(crate) fn side_of(program: &obj::EntryProgram, egress: bool) -> HookKind {
     let is_tc = program.kind.program_type == obj::ProgramType::SCHED_CLS;
-    Side::of(if is_tc { ProgramType::SCHED_CLS } else { ProgramType::XDP }, egress)
+    HookKind::of(if is_tc { ProgramType::SCHED_CLS } else { ProgramType::XDP }, egress)
 }
 
 /// Gives the object's maps the numbers of entries of the maps of the programs on these interfaces (for TC
@@ -188,7 +188,7 @@ pub fn fit(
     let (func, name, side) = (chosen.func, chosen.name.clone(), side_of(chosen, egress));
     let order = order_of(object, func)?;
     for ifindex in interfaces {
-        let present = Present::on(*ifindex, side, &name, &Pins::new(pins))?;
+        let present = AttachedProgram::on(*ifindex, side, &name, &PinDir::new(pins))?;
         for id in (0..object.maps.len() as u32).map(MapId) {
             if let Some(map) = present.map(object, &order, id) {
                 object.maps[id.index()].spec.max_entries = map.info().max_entries;
@@ -204,7 +204,7 @@ pub(crate) fn order_of(object: &Object, func: FuncId) -> Result<Vec<MapId>, Live
 }
 
 /// Refuses a program that is not the object's.
-pub(crate) fn same(original: &Program, present: &Present, ifindex: u32) -> Result<(), LiveError> {
+pub(crate) fn same(original: &KernelProgram, present: &AttachedProgram, ifindex: u32) -> Result<(), LiveError> {
     let (ours, theirs) = (original.info()?, present.program.info()?);
     if ours.tag == theirs.tag {
         return Ok(());
@@ -214,14 +214,14 @@ pub(crate) fn same(original: &Program, present: &Present, ifindex: u32) -> Resul
 }
 
 /// Returns true if a map could be one of the object's.
-fn is_like(map: &Map, object: &Object, id: MapId) -> bool {
+fn is_like(map: &KernelMap, object: &Object, id: MapId) -> bool {
     let (there, spec) = (map.info(), &object.maps[id.index()].spec);
     (there.map_type.0, there.key_size, there.value_size) == (spec.map_type.0, spec.key_size, spec.value_size)
 }
 
 /// Returns true if a loader would have given a map of the kernel this name of the object: cut short, and with
 /// the object's own name before the names of sections.
-fn is_called(map: &Map, name: &str) -> bool {
+fn is_called(map: &KernelMap, name: &str) -> bool {
     let there = map.info().name.as_str();
     there == cut(name) || (name.starts_with('.') && there.ends_with(name))
 }

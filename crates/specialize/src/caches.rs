@@ -13,14 +13,14 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use millstream_ir::Map;
-use millstream_kernel::{Error, Map as KernelMap, Mapping, grace_period, shared_memory};
+use millstream_kernel::{KernelError, KernelMap as KernelMap, ArrayMapping, grace_period, shared_memory};
 
-use crate::transform::CacheShape;
+use crate::transform::CacheLayout;
 
 /// The caches of a generation.
 #[derive(Debug, Default)]
-pub struct Caches {
-    held: BTreeMap<Map, (KernelMap, Mapping)>,
+pub struct EntryCaches {
+    held: BTreeMap<Map, (KernelMap, ArrayMapping)>,
     /// True if somebody is counted in.
     open: bool,
     /// Time since which copies are made.
@@ -30,15 +30,15 @@ pub struct Caches {
 /// Time until most of the keys that are looked up again and again have a copy.
 const WARM: Duration = Duration::from_millis(20);
 
-impl Caches {
+impl EntryCaches {
     /// Empty caches of these shapes, with somebody counted in.
     ///
     /// # Errors
     /// Errors of the kernel, such as lack of memory.
-    pub fn new(shapes: impl IntoIterator<Item = (Map, CacheShape)>) -> Result<Caches, Error> {
-        let memory = |shape: CacheShape| shared_memory("ms.cache", shape.bytes() as usize);
+    pub fn new(shapes: impl IntoIterator<Item = (Map, CacheLayout)>) -> Result<EntryCaches, KernelError> {
+        let memory = |shape: CacheLayout| shared_memory("ms.cache", shape.bytes() as usize);
         let held = shapes.into_iter().map(|(of, shape)| Ok((of, memory(shape)?)));
-        let mut caches = Caches { held: held.collect::<Result<_, Error>>()?, open: false, since: None };
+        let mut caches = EntryCaches { held: held.collect::<Result<_, KernelError>>()?, open: false, since: None };
         caches.open();
         Ok(caches)
     }
@@ -56,7 +56,7 @@ impl Caches {
     /// Notes that somebody may write now who does not count himself.
     pub fn open(&mut self) {
         if !std::mem::replace(&mut self.open, true) {
-            self.count(CacheShape::STARTED);
+            self.count(CacheLayout::STARTED);
         }
     }
 
@@ -76,15 +76,15 @@ impl Caches {
     /// Notes that nobody is left who does not count himself.
     pub fn close(&mut self) {
         if std::mem::take(&mut self.open) {
-            self.count(CacheShape::FINISHED);
+            self.count(CacheLayout::FINISHED);
             self.since = Some(Instant::now());
         }
     }
 
     /// Notes that somebody has written, and is gone.
     pub fn forget(&mut self) {
-        self.count(CacheShape::STARTED);
-        self.count(CacheShape::FINISHED);
+        self.count(CacheLayout::STARTED);
+        self.count(CacheLayout::FINISHED);
         self.since = Some(Instant::now());
     }
 

@@ -71,8 +71,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use millstream_kernel::{Link, LoadError, Map, Mapping, RingBuffer, UpdateMode, probe};
-use millstream_loader::{Loader, ProgramError};
+use millstream_kernel::{Link, LoadError, KernelMap, ArrayMapping, RingBuffer, UpdateMode, probe};
+use millstream_loader::{ObjectLoader, ProgramError};
 use millstream_object::Object;
 use millstream_programs::GUARD;
 
@@ -126,7 +126,7 @@ const UNWRITTEN: u32 = 16;
 /// Only maps with slots were written.
 const ALL_UNWRITTEN: u64 = 1 << 31;
 /// All bits that a look sets.
-const LOOK: u64 = ALL_UNWRITTEN | Slots::ALL.unwritten();
+const LOOK: u64 = ALL_UNWRITTEN | DeoptMask::ALL.unwritten();
 
 /// Offset of the time of a generation's first packet, which the generation itself writes.
 pub const fn first_packet(generation: u32) -> u32 {
@@ -141,32 +141,32 @@ pub const UNSEEN: u64 = LOOK;
 
 /// Returns true if specialised code may run by this token, with no map behind.
 pub const fn is_fresh(token: u64) -> bool {
-    token & (REVOKED | Slots::ALL.behind()) == 0
+    token & (REVOKED | DeoptMask::ALL.behind()) == 0
 }
 
 /// Maps that specialised code can do without, by their slots: a set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Slots(u32);
+pub struct DeoptMask(u32);
 
-impl Slots {
+impl DeoptMask {
     /// None of them.
-    pub const NONE: Slots = Slots(0);
+    pub const NONE: DeoptMask = DeoptMask(0);
     /// All that there are.
-    pub const ALL: Slots = Slots((1 << SLOTS) - 1);
+    pub const ALL: DeoptMask = DeoptMask((1 << SLOTS) - 1);
 
     /// The slot of this number, which must be below [`SLOTS`].
-    pub const fn one(number: u32) -> Slots {
-        Slots(1 << number & Slots::ALL.0)
+    pub const fn one(number: u32) -> DeoptMask {
+        DeoptMask(1 << number & DeoptMask::ALL.0)
     }
 
     /// Union of both.
     #[must_use]
-    pub const fn and(self, other: Slots) -> Slots {
-        Slots(self.0 | other.0)
+    pub const fn and(self, other: DeoptMask) -> DeoptMask {
+        DeoptMask(self.0 | other.0)
     }
 
     /// Returns true if it has all of another.
-    pub const fn has(self, other: Slots) -> bool {
+    pub const fn has(self, other: DeoptMask) -> bool {
         other.0 & !self.0 == 0
     }
 
@@ -190,7 +190,7 @@ impl Slots {
 pub enum GuardError {
     /// The kernel refused something.
     #[error("guard: {0}")]
-    Kernel(#[from] millstream_kernel::Error),
+    Kernel(#[from] millstream_kernel::KernelError),
     /// The guard's object was not accepted.
     #[error("guard: {0}")]
     Load(#[from] millstream_loader::Error),
@@ -232,7 +232,7 @@ impl GuardError {
 
 /// An event of a watched map, sent before the kernel applies it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Event {
+pub struct GuardEvent {
     /// Nanoseconds of the monotonic clock.
     pub time: u64,
     /// The version after it.
@@ -254,8 +254,8 @@ pub enum EventKind {
     Foreign,
 }
 
-impl Event {
-    fn parse(bytes: &[u8]) -> Option<Event> {
+impl GuardEvent {
+    fn parse(bytes: &[u8]) -> Option<GuardEvent> {
         let word = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
         let half = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
         let kind = match half(20)? {
@@ -267,13 +267,13 @@ impl Event {
             0 => None,
             size => Some(bytes.get(32..32 + size)?.to_vec()),
         };
-        Some(Event { time: word(0)?, version: word(8)?, kind, key })
+        Some(GuardEvent { time: word(0)?, version: word(8)?, kind, key })
     }
 }
 
 /// Counts of calls that were noticed late: each was bumped, after the write and before its caller went on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
-pub struct Noticed {
+pub struct LateCallStats {
     /// Calls that were inside when the guard was attached.
     pub strays: u64,
     /// Calls whose target changed between entry and return.
@@ -285,9 +285,9 @@ pub struct Noticed {
 /// The guard in the kernel. Dropped, it is detached, unless its links are pinned.
 #[derive(Debug)]
 pub struct Guard {
-    state: Map,
-    memory: Arc<Mapping>,
-    watched: Map,
+    state: KernelMap,
+    memory: Arc<ArrayMapping>,
+    watched: KernelMap,
     watched_count: u32,
     events: RingBuffer,
     programs: Vec<u32>,
@@ -323,7 +323,7 @@ impl Guard {
 
     fn attach_programs([enter, exit]: [&'static str; 2]) -> Result<Guard, GuardError> {
         let object = Object::parse(GUARD.name, GUARD.object).map_err(millstream_loader::Error::from)?;
-        let loaded = Loader::new(&object).only(enter)?.only(exit)?.load()?;
+        let loaded = ObjectLoader::new(&object).only(enter)?.only(exit)?.load()?;
         let map = |name: &'static str| {
             let found = loaded.session.map_by_name(name).ok_or(GuardError::Lacks(name))?;
             Ok::<_, GuardError>(found.try_clone()?)
@@ -364,12 +364,12 @@ impl Guard {
     }
 
     /// Handle by which another thread can become the one that loads the session's programs.
-    pub(crate) fn owner(&self) -> Owner {
-        Owner(Arc::clone(&self.memory))
+    pub(crate) fn owner(&self) -> OwnerThread {
+        OwnerThread(Arc::clone(&self.memory))
     }
 
     /// The map whose value specialised code reads.
-    pub fn state(&self) -> &Map {
+    pub fn state(&self) -> &KernelMap {
         &self.state
     }
 
@@ -382,7 +382,7 @@ impl Guard {
     ///
     /// # Errors
     /// If there are too many, or the kernel refuses.
-    pub fn watch(&mut self, map: &Map) -> Result<u32, GuardError> {
+    pub fn watch(&mut self, map: &KernelMap) -> Result<u32, GuardError> {
         let index = self.reserve(map.info().key_size)?;
         self.watch_as(map.id(), index)?;
         Ok(index)
@@ -443,14 +443,14 @@ impl Guard {
     /// The ring returns records in the order in which they were begun, and none behind one that is still
     /// being written: a finished write may wait behind one that goes on, of a map that no look waits for. So
     /// there must be as many as there were bumps.
-    pub fn events(&mut self) -> Vec<Event> {
+    pub fn events(&mut self) -> Vec<GuardEvent> {
         let told = self.version().saturating_sub(self.revoked.load(Ordering::SeqCst));
         let (start, mut events) = (Instant::now(), Vec::new());
         loop {
             let heard = &mut self.heard;
             self.events.drain(|bytes| {
                 *heard += 1;
-                events.extend(Event::parse(bytes));
+                events.extend(GuardEvent::parse(bytes));
             });
             let missing = told.saturating_sub(self.heard + self.noticed().unsent);
             if missing == 0 {
@@ -460,7 +460,7 @@ impl Guard {
                 // Taken for lost: it may have been of any map.
                 self.heard += missing;
                 let (time, version) = (monotonic_ns(), self.version());
-                events.push(Event { time, version, kind: EventKind::Any, key: None });
+                events.push(GuardEvent { time, version, kind: EventKind::Any, key: None });
                 return events;
             }
             std::thread::yield_now();
@@ -499,21 +499,21 @@ impl Guard {
     }
 
     /// Counts of calls that were noticed late.
-    pub fn noticed(&self) -> Noticed {
+    pub fn noticed(&self) -> LateCallStats {
         let get = |at| self.memory.atomic_u64(at).load(Ordering::Relaxed);
-        Noticed { strays: get(STRAYS), late: get(LATE), unsent: get(UNSENT) }
+        LateCallStats { strays: get(STRAYS), late: get(LATE), unsent: get(UNSENT) }
     }
 
     /// Waits until no writer is inside, and begins a snapshot; `None` if one stays inside for longer than
     /// `patience`. For the maps of `spared`, by index and slot, writers are waited for only shortly: those
     /// with one inside will be behind.
-    pub fn begin(&self, patience: Duration, spared: &[(u32, Slots)]) -> Option<Snapshot> {
+    pub fn begin(&self, patience: Duration, spared: &[(u32, DeoptMask)]) -> Option<GuardSnapshot> {
         let start = Instant::now();
         let number = self.looks.fetch_add(1, Ordering::SeqCst) + 1;
         let mut tries = 0u32;
         loop {
             self.token().fetch_or(LOOK, Ordering::SeqCst);
-            let mut busy = Slots::NONE;
+            let mut busy = DeoptMask::NONE;
             let is_late = tries > SHORTLY || start.elapsed() > SHORT;
             let quiet = (0..=self.watched_count).all(|map| {
                 let is_quiet = self.quiet(map);
@@ -524,7 +524,7 @@ impl Guard {
                 is_quiet || spared.is_some()
             });
             if quiet {
-                return Some(Snapshot { number, busy });
+                return Some(GuardSnapshot { number, busy });
             }
             if start.elapsed() > patience {
                 return None;
@@ -540,14 +540,14 @@ impl Guard {
     }
 
     /// Returns true if nothing has changed since the look began: the contents that were read are current.
-    pub fn holds(&self, snapshot: &Snapshot) -> bool {
+    pub fn holds(&self, snapshot: &GuardSnapshot) -> bool {
         // A writer that came after the beginning has cleared a bit before it wrote.
         self.is_latest(snapshot)
             && snapshot.busy.is_empty()
             && self.token().load(Ordering::SeqCst) & LOOK == LOOK
     }
 
-    fn is_latest(&self, snapshot: &Snapshot) -> bool {
+    fn is_latest(&self, snapshot: &GuardSnapshot) -> bool {
         self.looks.load(Ordering::SeqCst) == snapshot.number
     }
 
@@ -556,14 +556,14 @@ impl Guard {
     ///
     /// Maps that the generation can do without may have been written meanwhile: these are behind then.
     /// Returns all maps that are behind, among them those of `behind`.
-    pub fn approve(&self, snapshot: Snapshot, token: u64, spared: Slots, behind: Slots) -> Option<Slots> {
+    pub fn approve(&self, snapshot: GuardSnapshot, token: u64, spared: DeoptMask, behind: DeoptMask) -> Option<DeoptMask> {
         if !self.is_latest(&snapshot) {
             return None;
         }
         let behind = behind.and(snapshot.busy);
         loop {
             let now = self.token().load(Ordering::SeqCst);
-            let written = Slots((!now & Slots::ALL.unwritten()) as u32 >> UNWRITTEN);
+            let written = DeoptMask((!now & DeoptMask::ALL.unwritten()) as u32 >> UNWRITTEN);
             let behind = behind.and(written);
             if now & ALL_UNWRITTEN == 0 || !spared.has(behind) {
                 return None;
@@ -577,7 +577,7 @@ impl Guard {
 
     /// From now on writes to these maps, by index and slot, stop no code of this generation; writes to others
     /// stop all.
-    pub fn mark(&self, generation: u32, spared: &[(u32, Slots)]) {
+    pub fn mark(&self, generation: u32, spared: &[(u32, DeoptMask)]) {
         for index in 0..=self.watched_count {
             let slot = spared.iter().find(|(i, _)| *i == index).map(|(_, slot)| *slot);
             let mark = slot.map_or(0, |s| u64::from(generation) << 32 | s.behind() | s.unwritten());
@@ -596,7 +596,7 @@ impl Guard {
 
     /// Sets the generation in slot 0 of the session's standby programs: it gets packets for which it may run,
     /// and the one on the hook may not.
-    pub(crate) fn name_standby(&self, generation: Option<u32>) {
+    pub(crate) fn set_fallback(&self, generation: Option<u32>) {
         let word = generation.map_or(REVOKED, |number| u64::from(number) << 32);
         self.memory.atomic_u64(STANDBY as usize).store(word, Ordering::SeqCst);
     }
@@ -641,9 +641,9 @@ impl Guard {
 
 /// The thread whose programs are the session's own: one at a time.
 #[derive(Debug)]
-pub(crate) struct Owner(Arc<Mapping>);
+pub(crate) struct OwnerThread(Arc<ArrayMapping>);
 
-impl Owner {
+impl OwnerThread {
     /// From now on the calling thread loads the session's programs, as for [`Guard::belong_to_this_thread`].
     ///
     /// # Errors
@@ -659,17 +659,17 @@ impl Owner {
 
 /// A look at the watched maps while nobody wrote them.
 #[derive(Debug)]
-pub struct Snapshot {
+pub struct GuardSnapshot {
     /// Number of the look.
     number: u64,
     /// Maps that were being written all the same.
-    busy: Slots,
+    busy: DeoptMask,
 }
 
-impl Snapshot {
+impl GuardSnapshot {
     /// Maps that were being written when it began, of those that were to be waited for only shortly. Contents
     /// read from them mean nothing.
-    pub fn busy(&self) -> Slots {
+    pub fn busy(&self) -> DeoptMask {
         self.busy
     }
 }

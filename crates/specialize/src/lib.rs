@@ -7,33 +7,33 @@
 //! interface, while traffic runs. [`twins`] keep up with tables without new code, [`nested`] with the
 //! contents of maps of maps; [`inside`] has the inner maps that code names.
 
-mod added;
+mod auxiliary_maps;
 pub mod adopt;
 pub mod caches;
 mod clock;
-pub mod contents;
-mod elsewhere;
+pub mod snapshot;
+mod hook_search;
 pub mod guard;
-pub mod holders;
-pub mod inside;
-pub mod judge;
-mod lent;
+pub mod map_users;
+pub mod inner_maps;
+pub mod replay;
+mod inherited_maps;
 pub mod live;
-pub mod nested;
+pub mod watched_inner_maps;
 pub mod pins;
-mod place;
+mod attachment;
 pub mod policy;
 pub mod predict;
 pub mod profile;
 pub mod report;
-mod stateful;
+mod stateful_maps;
 pub mod stats;
 pub mod transform;
-pub mod twins;
+pub mod shadow_tables;
 pub mod variant;
 
 pub use clock::monotonic_ns;
-pub use live::{Leave, Live, LiveError, Settings, Speed};
-pub use place::give_back;
-pub use report::Report;
-pub use variant::Compiler;
+pub use live::{DetachPolicy, LiveSession, LiveError, SessionSettings, SpeedComparison};
+pub use attachment::restore_hooks;
+pub use report::SessionReport;
+pub use variant::VariantCompiler;

@@ -18,7 +18,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use millstream_kernel::{Error, Link, Map, PlaceError, Program, check_pin, check_place, make_place};
+use millstream_kernel::{KernelError, Link, KernelMap, PinDirError, KernelProgram, check_pin, check_pin_dir, create_pin_dir};
 
 const LINK: &str = "link_";
 const GUARD: [&str; 2] = ["guard_enter", "guard_exit"];
@@ -29,7 +29,7 @@ const MAPS: &str = "maps";
 
 /// A directory of pins.
 #[derive(Clone, Debug)]
-pub struct Pins {
+pub struct PinDir {
     directory: PathBuf,
 }
 
@@ -46,7 +46,7 @@ pub enum PinError {
     },
     /// Nothing can be pinned there, or others could change the pins.
     #[error(transparent)]
-    Place(#[from] PlaceError),
+    Place(#[from] PinDirError),
     /// Another session has it.
     #[error("{path}: another session is at work there")]
     Busy {
@@ -63,26 +63,26 @@ pub enum PinError {
     },
     /// Something cannot be pinned or opened there.
     #[error(transparent)]
-    Kernel(#[from] Error),
+    Kernel(#[from] KernelError),
 }
 
 /// A directory of pins, ours until this is dropped. An empty directory is then removed.
 #[derive(Debug)]
-pub(crate) struct Claim {
-    pins: Pins,
+pub(crate) struct PinDirLock {
+    pins: PinDir,
     _lock: File,
 }
 
-impl Drop for Claim {
+impl Drop for PinDirLock {
     fn drop(&mut self) {
         self.pins.remove_directories();
     }
 }
 
-impl Pins {
+impl PinDir {
     /// Names a directory below a BPF file system; it is made when something is put there.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
-        Pins { directory: directory.into() }
+        PinDir { directory: directory.into() }
     }
 
     /// The directory.
@@ -94,12 +94,12 @@ impl Pins {
     ///
     /// # Errors
     /// If it is not on a BPF file system, cannot be made, or another session has it.
-    pub(crate) fn claim(&self) -> Result<Claim, PinError> {
+    pub(crate) fn claim(&self) -> Result<PinDirLock, PinError> {
         let failed = |source| PinError::Directory { path: self.directory.clone(), source };
         loop {
-            match make_place(&self.directory).and_then(|()| make_place(&self.directory.join(MAPS))) {
+            match create_pin_dir(&self.directory).and_then(|()| create_pin_dir(&self.directory.join(MAPS))) {
                 // Another session has just left, and removed the directory.
-                Err(PlaceError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => continue,
+                Err(PinDirError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => continue,
                 made => made?,
             }
             let lock = File::open(&self.directory).map_err(failed)?;
@@ -111,7 +111,7 @@ impl Pins {
             // The session before may have removed the directory between our opening and our locking it.
             let ours = lock.metadata().map_err(failed)?.ino();
             if std::fs::metadata(&self.directory).is_ok_and(|there| there.ino() == ours) {
-                return Ok(Claim { pins: self.clone(), _lock: lock });
+                return Ok(PinDirLock { pins: self.clone(), _lock: lock });
             }
         }
     }
@@ -119,12 +119,12 @@ impl Pins {
     /// Returns true if nobody else can change the pins; pins that could be changed are not looked at.
     fn are_ours(&self) -> bool {
         let maps = self.directory.join(MAPS);
-        let checked = check_place(&self.directory).and_then(|()| match maps.symlink_metadata() {
-            Ok(_) => check_place(&maps),
+        let checked = check_pin_dir(&self.directory).and_then(|()| match maps.symlink_metadata() {
+            Ok(_) => check_pin_dir(&maps),
             Err(_) => Ok(()),
         });
         match checked {
-            Err(PlaceError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => false,
+            Err(PinDirError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => false,
             Err(error) => {
                 tracing::warn!("{error}: what is pinned there is left alone");
                 false
@@ -158,29 +158,29 @@ impl Pins {
     }
 
     /// The program whose place on an interface an earlier session took.
-    pub(crate) fn before(&self, interface: &str) -> Option<Program> {
+    pub(crate) fn before(&self, interface: &str) -> Option<KernelProgram> {
         let path = self.path(BEFORE, interface);
         if !self.are_ours() || check_pin(&path).is_err() {
             return None;
         }
-        Program::from_pin(&path).ok()
+        KernelProgram::from_pin(&path).ok()
     }
 
     /// The program whose place on an interface an earlier session took, if the program there now is that
     /// session's.
-    pub(crate) fn gave_way(&self, interface: &str, present: &Program) -> Result<Option<Program>, Error> {
+    pub(crate) fn replaced_program(&self, interface: &str, present: &KernelProgram) -> Result<Option<KernelProgram>, KernelError> {
         let ours = self.holds_map_of(present)?;
         Ok(self.before(interface).filter(|_| ours))
     }
 
     /// Returns true if one of the pinned maps belongs to a program.
-    pub(crate) fn holds_map_of(&self, program: &Program) -> Result<bool, Error> {
+    pub(crate) fn holds_map_of(&self, program: &KernelProgram) -> Result<bool, KernelError> {
         let held = program.info()?.map_ids;
         Ok(self.maps().iter().any(|m| held.contains(&m.id())))
     }
 
     /// Keeps the program whose place on an interface is taken.
-    pub(crate) fn pin_before(&self, interface: &str, program: &Program) -> Result<(), PinError> {
+    pub(crate) fn pin_before(&self, interface: &str, program: &KernelProgram) -> Result<(), PinError> {
         self.remove_before(interface);
         Ok(program.pin(&self.path(BEFORE, interface))?)
     }
@@ -191,12 +191,12 @@ impl Pins {
     }
 
     /// The program that an earlier session attached by a filter of its own.
-    pub(crate) fn filter(&self, label: &str) -> Option<Program> {
+    pub(crate) fn filter(&self, label: &str) -> Option<KernelProgram> {
         let path = self.path(FILTER, label);
         if !self.are_ours() || check_pin(&path).is_err() {
             return None;
         }
-        Program::from_pin(&path).ok()
+        KernelProgram::from_pin(&path).ok()
     }
 
     /// Keeps the program that is attached by a filter, and records if the queueing discipline was added for
@@ -204,7 +204,7 @@ impl Pins {
     pub(crate) fn pin_filter(
         &self,
         label: &str,
-        program: &Program,
+        program: &KernelProgram,
         own_clsact: bool,
     ) -> Result<(), PinError> {
         self.remove_filter(label);
@@ -255,26 +255,26 @@ impl Pins {
     ///
     /// # Errors
     /// If the pin is no map, or may not be opened.
-    pub fn map(&self, name: &str) -> Result<Option<Map>, PinError> {
+    pub fn map(&self, name: &str) -> Result<Option<KernelMap>, PinError> {
         let path = self.map_path(name);
         if !path.exists() {
             return Ok(None);
         }
-        check_place(&self.directory.join(MAPS))?;
+        check_pin_dir(&self.directory.join(MAPS))?;
         check_pin(&path)?;
-        Ok(Some(Map::from_pin(&path)?))
+        Ok(Some(KernelMap::from_pin(&path)?))
     }
 
     /// All maps that an earlier session left.
-    pub(crate) fn maps(&self) -> Vec<Map> {
-        self.map_pins().iter().filter_map(|path| Map::from_pin(path).ok()).collect()
+    pub(crate) fn maps(&self) -> Vec<KernelMap> {
+        self.map_pins().iter().filter_map(|path| KernelMap::from_pin(path).ok()).collect()
     }
 
     /// Pins a map, unless it is there already; returns true if it is pinned for the first time.
     ///
     /// # Errors
     /// Errors of the kernel.
-    pub fn pin_map(&self, name: &str, map: &Map) -> Result<bool, PinError> {
+    pub fn pin_map(&self, name: &str, map: &KernelMap) -> Result<bool, PinError> {
         let path = self.map_path(name);
         if path.exists() {
             return Ok(false);
@@ -329,7 +329,7 @@ pub fn remove_abandoned(parent: &Path, prefix: &str) {
         if let Some(process) = name.strip_prefix(prefix)
             && !Path::new("/proc").join(process).exists()
         {
-            Pins::new(entry.path()).remove();
+            PinDir::new(entry.path()).remove();
         }
     }
 }

@@ -10,14 +10,14 @@ use std::os::fd::{AsFd, AsRawFd};
 use millstream_ir::Map as IrMap;
 use millstream_isa::{asm, encode_all};
 use millstream_kernel::{
-    Error, Map, MapSpec, MapType, Program, ProgramSpec, ProgramType, TestRun, UpdateMode,
+    KernelError, KernelMap, MapSpec, MapType, KernelProgram, ProgramSpec, ProgramType, TestRun, UpdateMode,
 };
 use rustc_hash::FxHashMap;
 
 use crate::policy::cost;
 use crate::profile::SiteProfile;
-use crate::transform::{Lookup, Plan, SitePlan};
-use crate::variant::Compiler;
+use crate::transform::{LookupPlan, SpecializationPlan, SitePlan};
+use crate::variant::VariantCompiler;
 
 /// Lookups of one run of the program.
 const LOOKUPS: usize = 16;
@@ -28,7 +28,7 @@ const RUNS: (u32, usize) = (500, 5);
 
 /// Reason why a lookup cannot be timed.
 #[derive(Debug, thiserror::Error)]
-pub enum Untimed {
+pub enum LookupTimingError {
     /// No keys.
     #[error("no key is known")]
     NoKeys,
@@ -37,7 +37,7 @@ pub enum Untimed {
     Noted,
     /// The kernel.
     #[error(transparent)]
-    Kernel(#[from] Error),
+    Kernel(#[from] KernelError),
     /// The program.
     #[error("the program that looks up: {0}")]
     Program(String),
@@ -48,19 +48,19 @@ pub enum Untimed {
 ///
 /// # Errors
 /// [`Untimed`].
-pub fn lookup_ns(map: &Map, keys: &[Vec<u8>], ours: &mut dyn FnMut(u32)) -> Result<f64, Untimed> {
+pub fn lookup_ns(map: &KernelMap, keys: &[Vec<u8>], ours: &mut dyn FnMut(u32)) -> Result<f64, LookupTimingError> {
     let size = map.info().key_size as usize;
     if keys.is_empty() || size == 0 {
-        return Err(Untimed::NoKeys);
+        return Err(LookupTimingError::NoKeys);
     }
     if matches!(map.info().map_type, MapType::LRU_HASH | MapType::LRU_PERCPU_HASH) {
-        return Err(Untimed::Noted);
+        return Err(LookupTimingError::Noted);
     }
     let stride = size.next_multiple_of(8);
     let value_size = (8 + stride * KEYS) as u32;
     let spec =
         MapSpec { map_type: MapType::ARRAY, key_size: 4, value_size, max_entries: 1, ..MapSpec::default() };
-    let state = Map::create(&MapSpec { name: "ms.keys", ..spec })?;
+    let state = KernelMap::create(&MapSpec { name: "ms.keys", ..spec })?;
     let mut bytes = vec![0; value_size as usize];
     for (n, key) in keys.iter().filter(|k| k.len() == size).cycle().take(KEYS).enumerate() {
         bytes[8 + n * stride..][..size].copy_from_slice(key);
@@ -72,7 +72,7 @@ pub fn lookup_ns(map: &Map, keys: &[Vec<u8>], ours: &mut dyn FnMut(u32)) -> Resu
 }
 
 /// Text of a program that takes one key after the other and does something with it.
-fn text(state: &Map, stride: usize, map: &Map, act: &str) -> String {
+fn text(state: &KernelMap, stride: usize, map: &KernelMap, act: &str) -> String {
     let at = |offset: usize| format!("map[fd:{}][0]+{offset}", state.as_fd().as_raw_fd());
     let fd = map.as_fd().as_raw_fd();
     let one = format!(
@@ -85,8 +85,8 @@ fn text(state: &Map, stride: usize, map: &Map, act: &str) -> String {
 }
 
 /// Measures a run, in nanoseconds.
-fn time(text: &str, ours: &mut dyn FnMut(u32)) -> Result<f64, Untimed> {
-    let insns = asm::assemble(text).map_err(|e| Untimed::Program(e.to_string()))?;
+fn time(text: &str, ours: &mut dyn FnMut(u32)) -> Result<f64, LookupTimingError> {
+    let insns = asm::assemble(text).map_err(|e| LookupTimingError::Program(e.to_string()))?;
     let slots: Vec<u64> = encode_all(&insns).iter().map(|r| u64::from_ne_bytes(r.to_bytes())).collect();
     // Unlike XDP programs, these are run without waiting for grace periods.
     let spec = ProgramSpec {
@@ -96,7 +96,7 @@ fn time(text: &str, ours: &mut dyn FnMut(u32)) -> Result<f64, Untimed> {
         license: "GPL",
         ..ProgramSpec::default()
     };
-    let program = Program::load(&spec).map_err(|e| Untimed::Program(e.to_string()))?;
+    let program = KernelProgram::load(&spec).map_err(|e| LookupTimingError::Program(e.to_string()))?;
     ours(program.id()?);
     let run = TestRun { repeat: RUNS.0, data_room: 64, ..TestRun::packet(&[0; 64]) };
     let mut best = u32::MAX;
@@ -110,7 +110,7 @@ fn time(text: &str, ours: &mut dyn FnMut(u32)) -> Result<f64, Untimed> {
 ///
 /// # Errors
 /// Errors of the kernel.
-pub fn keys(map: &Map, profile: &SiteProfile) -> Result<Vec<Vec<u8>>, Error> {
+pub fn keys(map: &KernelMap, profile: &SiteProfile) -> Result<Vec<Vec<u8>>, KernelError> {
     if !profile.keys.is_empty() {
         return Ok(profile.keys.iter().take(KEYS).map(|(key, _)| key.clone()).collect());
     }
@@ -130,8 +130,8 @@ pub fn keys(map: &Map, profile: &SiteProfile) -> Result<Vec<Vec<u8>>, Error> {
 /// Predicts the gain of a plan over the original, in nanoseconds per packet. `packets` were profiled; `lookups`
 /// has the cost of lookups.
 pub fn gain_ns(
-    plan: &Plan,
-    compiler: &Compiler,
+    plan: &SpecializationPlan,
+    compiler: &VariantCompiler,
     profiles: &[SiteProfile],
     packets: u64,
     lookups: &FxHashMap<IrMap, f64>,
@@ -145,12 +145,12 @@ pub fn gain_ns(
         let shares: Vec<f64> = profile.shares().collect();
         let instead = match &planned.lookup {
             // One iteration remains of a loop through a table, as a rule without lookups.
-            Lookup::Empty | Lookup::Walked => 0.0,
-            Lookup::Cached => cost::CACHE,
-            Lookup::OneLength { .. } => cost::TWIN,
-            Lookup::Whole(entries) => cost::whole(MapType(compiler.declaration(site.map).kind), entries),
-            Lookup::Hot(hot) => cost::in_front(&shares[..hot.len().min(shares.len())], behind),
-            Lookup::Twin { hot, .. } => cost::in_front(&shares[..hot.len().min(shares.len())], cost::TWIN),
+            LookupPlan::Empty | LookupPlan::Walked => 0.0,
+            LookupPlan::Cached => cost::CACHE,
+            LookupPlan::OneLength { .. } => cost::TWIN,
+            LookupPlan::Whole(entries) => cost::whole(MapType(compiler.declaration(site.map).kind), entries),
+            LookupPlan::Hot(hot) => cost::compare_cost(&shares[..hot.len().min(shares.len())], behind),
+            LookupPlan::Twin { hot, .. } => cost::compare_cost(&shares[..hot.len().min(shares.len())], cost::TWIN),
         };
         Some(rate * (behind - instead))
     };
@@ -177,21 +177,21 @@ mod tests {
                 max_entries: 50_000,
                 ..MapSpec::default()
             };
-            let map = Map::create(&spec).expect("a map");
+            let map = KernelMap::create(&spec).expect("a map");
             let keys: Vec<u8> = (0u32..50_000).flat_map(u32::to_ne_bytes).collect();
             map.update_batch(&keys, &vec![1; 8 * 50_000]).expect("filled");
             map
         };
         let keys: Vec<Vec<u8>> = (0..512u32).map(|n| (n * 97).to_ne_bytes().to_vec()).collect();
         let mut programs = 0;
-        let mut ns = |map: &Map| lookup_ns(map, &keys, &mut |_| programs += 1).expect("timed");
+        let mut ns = |map: &KernelMap| lookup_ns(map, &keys, &mut |_| programs += 1).expect("timed");
         let (array, hash) = (ns(&map(MapType::ARRAY, "ms.a")), ns(&map(MapType::HASH, "ms.h")));
         assert!(array < hash && hash > 5.0, "{array} and {hash} ns");
         assert_eq!(programs, 4);
-        assert!(matches!(lookup_ns(&map(MapType::HASH, "ms.e"), &[], &mut |_| ()), Err(Untimed::NoKeys)));
+        assert!(matches!(lookup_ns(&map(MapType::HASH, "ms.e"), &[], &mut |_| ()), Err(LookupTimingError::NoKeys)));
         assert!(matches!(
             lookup_ns(&map(MapType::LRU_HASH, "ms.l"), &keys, &mut |_| ()),
-            Err(Untimed::Noted)
+            Err(LookupTimingError::Noted)
         ));
     }
 }

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use millstream_kernel::{Error, Map, possible_cpus};
+use millstream_kernel::{KernelError, KernelMap, possible_cpus};
 
-use crate::transform::{Site, SiteId, Sketch};
+use crate::transform::{LookupSite, SiteId, ProfileSketch};
 
 /// The keys of one lookup, hottest first.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,7 +36,7 @@ impl SiteProfile {
 ///
 /// # Errors
 /// Errors of the kernel.
-pub fn clear(sketch: &Map) -> Result<(), Error> {
+pub fn clear(sketch: &KernelMap) -> Result<(), KernelError> {
     let entries = sketch.info().max_entries;
     let keys: Vec<u8> = (0..entries).flat_map(u32::to_ne_bytes).collect();
     sketch.update_batch(&keys, &vec![0; sketch.value_len()? * entries as usize])
@@ -46,7 +46,7 @@ pub fn clear(sketch: &Map) -> Result<(), Error> {
 ///
 /// # Errors
 /// Errors of the kernel.
-pub fn read(sketch: &Map, sites: &[&Site], slots: u32) -> Result<Vec<SiteProfile>, Error> {
+pub fn read(sketch: &KernelMap, sites: &[&LookupSite], slots: u32) -> Result<Vec<SiteProfile>, KernelError> {
     let cpus = possible_cpus()?;
     let stride = sketch.value_len()? / cpus;
     let mut found: Vec<(u64, HashMap<Vec<u8>, u64>)> = vec![(0, HashMap::new()); sites.len()];
@@ -60,7 +60,7 @@ pub fn read(sketch: &Map, sites: &[&Site], slots: u32) -> Result<Vec<SiteProfile
             continue;
         };
         for slot in value.chunks_exact(stride) {
-            let (came, held) = Sketch::read(slot, site.key_size);
+            let (came, held) = ProfileSketch::read(slot, site.key_size);
             *total += came;
             for (key, count) in held {
                 *keys.entry(key).or_default() += count;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::live::details::SlotDetails;
-use crate::place::Held;
+use crate::attachment::HookInfo;
 
 /// The version of the JSON lines.
 pub const SCHEMA: u32 = 2;
@@ -12,13 +12,13 @@ pub const SCHEMA: u32 = 2;
 /// microseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub enum Report {
+pub enum SessionReport {
     /// The object is loaded and attached.
     Attached {
         /// The program.
         program: String,
         /// Its interfaces.
-        interfaces: Vec<Attachment>,
+        interfaces: Vec<AttachedInterface>,
         /// True if an earlier session's place was taken over.
         took_over: bool,
         /// Maps that may be specialised on.
@@ -29,14 +29,14 @@ pub enum Report {
     /// An interface of several has gone, or has come back.
     Moved {
         /// Interfaces that have the program now.
-        interfaces: Vec<Attachment>,
+        interfaces: Vec<AttachedInterface>,
     },
     /// A new generation runs.
     Specialised {
         /// Its number.
         generation: u32,
         /// Reason for making it.
-        reason: Reason,
+        reason: CompileReason,
         /// Time at which the write that it answers began.
         #[serde(skip_serializing_if = "Option::is_none")]
         write_ns: Option<u64>,
@@ -112,7 +112,7 @@ pub enum Report {
         /// Generation that it would be.
         generation: u32,
         /// Result.
-        outcome: Outcome,
+        outcome: VariantVerdict,
         /// Packets that were replayed.
         packets: usize,
         /// Its time over the original's, if that was measured, and the 99 % interval.
@@ -189,7 +189,7 @@ pub enum Report {
 /// Results of judging a variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum VariantVerdict {
     /// It does the same, and takes less time.
     Faster,
     /// It does the same; live traffic will tell whether it takes less time.
@@ -207,7 +207,7 @@ pub enum Outcome {
 
 /// An interface that the program is on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Attachment {
+pub struct AttachedInterface {
     /// Its index.
     pub ifindex: u32,
     /// Its name.
@@ -217,9 +217,9 @@ pub struct Attachment {
     pub mode: Option<String>,
 }
 
-impl From<Held> for Attachment {
-    fn from(held: Held) -> Attachment {
-        Attachment {
+impl From<HookInfo> for AttachedInterface {
+    fn from(held: HookInfo) -> AttachedInterface {
+        AttachedInterface {
             ifindex: held.ifindex,
             interface: held.interface,
             mode: held.mode.map(|m| m.to_string()),
@@ -230,7 +230,7 @@ impl From<Held> for Attachment {
 /// Reasons for making a generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Reason {
+pub enum CompileReason {
     /// The first look at the traffic.
     Start,
     /// The traffic's hot keys have changed.
@@ -266,15 +266,15 @@ impl std::fmt::Display for GuardState {
     }
 }
 
-impl Report {
+impl SessionReport {
     /// One JSON line with the schema's number.
     pub fn json(&self) -> String {
         #[derive(Serialize)]
-        struct Line<'r> {
+        struct ReportLine<'r> {
             schema: u32,
             #[serde(flatten)]
-            report: &'r Report,
+            report: &'r SessionReport,
         }
-        serde_json::to_string(&Line { schema: SCHEMA, report: self }).unwrap_or_default()
+        serde_json::to_string(&ReportLine { schema: SCHEMA, report: self }).unwrap_or_default()
     }
 }

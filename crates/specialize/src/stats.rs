@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use millstream_kernel::{Program, ProgramSpec, ProgramType, TestRun, run_time_statistics};
+use millstream_kernel::{KernelProgram, ProgramSpec, ProgramType, TestRun, run_time_statistics};
 
 /// Fewer packets give no result.
 const ENOUGH: u64 = 64;
@@ -17,14 +17,14 @@ const LONGEST: u32 = 20;
 
 /// Measures programs.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Clock {
+pub struct ProgramTimer {
     /// Time reported for an empty program, in nanoseconds.
     overhead: f64,
 }
 
-impl Clock {
+impl ProgramTimer {
     /// Measures the cost of the clock itself. Zero if it cannot be measured.
-    pub fn calibrate() -> Clock {
+    pub fn calibrate() -> ProgramTimer {
         let measure = || {
             let spec = ProgramSpec {
                 name: "ms_empty",
@@ -33,7 +33,7 @@ impl Clock {
                 license: "GPL",
                 ..ProgramSpec::default()
             };
-            let program = Program::load(&spec).ok()?;
+            let program = KernelProgram::load(&spec).ok()?;
             let _on = run_time_statistics().ok()?;
             let run = TestRun { repeat: 1000, data_room: 64, ..TestRun::packet(&[0; 64]) };
             let one = || {
@@ -47,7 +47,7 @@ impl Clock {
             };
             (0..5).filter_map(|_| one()).reduce(f64::min)
         };
-        Clock { overhead: measure().unwrap_or(0.0) }
+        ProgramTimer { overhead: measure().unwrap_or(0.0) }
     }
 
     /// Measures the nanoseconds per packet of an attached program, without the clock: the least of some short
@@ -58,7 +58,7 @@ impl Clock {
     /// Errors of `wait`.
     pub fn measure<E>(
         &self,
-        program: &Program,
+        program: &KernelProgram,
         time: Duration,
         mut wait: impl FnMut(Duration) -> Result<bool, E>,
     ) -> Result<Option<f64>, E> {

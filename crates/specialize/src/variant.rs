@@ -10,20 +10,20 @@ use std::time::{Duration, Instant};
 
 use cranelift_entity::EntityRef;
 use millstream_bpf::lift::LiftError;
-use millstream_bpf::lower::{self, LowerError, Strategy};
-use millstream_bpf::module::{self, Lifted, lift_object, new_function};
+use millstream_bpf::lower::{self, LowerError, LoweringStrategy};
+use millstream_bpf::module::{self, LiftedModule, lift_object, new_function};
 use millstream_ir as ir;
 use millstream_object::{self as obj, FuncId, LinkedProgram, MapId, Object, ObjectError};
 use millstream_opt::running_kernels;
-use millstream_passes::{PassError, Session, Target, widen_types};
+use millstream_passes::{PassError, PassSession, TargetInfo, widen_types};
 use rustc_hash::FxHashMap;
 
-use crate::added::Added;
-use crate::guard::{self, Slots};
-use crate::stateful::{self, Stateful};
+use crate::auxiliary_maps::AuxiliaryMaps;
+use crate::guard::{self, DeoptMask};
+use crate::stateful_maps::{self, StatefulMap};
 use crate::transform::{
-    self, Alike, Cache, Callbacks, Chained, Contents, Joined, Keep, PacketKind, Plan, Report, Room, Samples,
-    Site, SiteId, Sketch, StandIn, TransformError,
+    self, SyncCounters, EntryCache, CallbackMode, ProgArrayPair, MapContents, InlinedTailCall, SampleMode, PacketKind, SpecializationPlan, TransformReport, ShadowCapacity, SampleBuffer,
+    LookupSite, SiteId, ProfileSketch, FallbackTailCall, TransformError,
 };
 
 /// Slots of the sketch for each site.
@@ -70,7 +70,7 @@ pub struct Variant {
     /// Program arrays and slots of those of them that are inlined at the call in the program itself.
     pub joined: Vec<(ir::Map, u32, FuncId)>,
     /// Report of the transforms.
-    pub report: Report,
+    pub report: TransformReport,
     /// Instructions of the program that lie in loops: the kernel follows these in every iteration.
     pub in_loops: usize,
     /// Time for making it.
@@ -79,53 +79,53 @@ pub struct Variant {
 
 /// Makes variants of one program.
 #[derive(Debug)]
-pub struct Compiler {
+pub struct VariantCompiler {
     object: Object,
     program: FuncId,
-    described: obj::Program,
-    prepared: Lifted,
-    usage: ir::usage::Usage,
+    described: obj::EntryProgram,
+    prepared: LiftedModule,
+    usage: ir::usage::ModuleMapUsage,
     /// The program, then those that its tail calls may reach, with the number of the first site of each.
     parts: Vec<(FuncId, u32)>,
-    sites: Vec<Site>,
+    sites: Vec<LookupSite>,
     /// Program arrays through which parts call, and the placeholders of those that hold variants.
     arrays: Vec<(ir::Map, MapId)>,
     guard: MapId,
     sketch: MapId,
-    samples: Samples,
+    samples: SampleBuffer,
     misses: MapId,
     standby: MapId,
     /// Maps that can have twins, and their placeholders.
     twins: Vec<(ir::Map, MapId)>,
     /// Maps that can have caches, templates of inner ones among them, and the placeholders of these.
-    caches: Vec<(ir::Map, MapId, Stateful)>,
+    caches: Vec<(ir::Map, MapId, StatefulMap)>,
     /// Maps of maps, and the placeholders of their inner maps.
     insides: Vec<(ir::Map, Vec<MapId>)>,
     /// Secret from which, with the keys, the slots of caches are computed.
     secret: u64,
     isa: u8,
     /// The same program with calls of the callbacks that are loops here.
-    calling: Option<Box<Compiler>>,
+    calling: Option<Box<VariantCompiler>>,
 }
 
 /// Inputs of a variant.
 #[derive(Clone, Copy)]
-pub struct Wanted<'w> {
+pub struct VariantRequest<'w> {
     /// Its plan.
-    pub plan: &'w Plan,
+    pub plan: &'w SpecializationPlan,
     /// Contents of maps.
-    pub contents: &'w dyn Contents,
+    pub contents: &'w dyn MapContents,
     /// Room in the twin of each map.
-    pub rooms: &'w FxHashMap<ir::Map, Room>,
+    pub rooms: &'w FxHashMap<ir::Map, ShadowCapacity>,
     /// Programs that it reaches by tail calls and that need variants that belong to it.
     pub callees: &'w [FuncId],
     /// Program arrays and slots that hold one of them each: calls through these are inlined.
     pub joins: &'w [(ir::Map, u32, FuncId)],
 }
 
-impl Compiler {
+impl VariantCompiler {
     /// The source line of a lookup, as `FILE:LINE`, if the object says it.
-    pub fn source_line(&self, site: &Site) -> Option<String> {
+    pub fn source_line(&self, site: &LookupSite) -> Option<String> {
         let body = self.prepared.module.funcs.get(site.func)?;
         let line = self.prepared.lines.get(body.insts[site.inst].loc as usize)?;
         let file = self.object.btf.as_ref()?.str(line.file).rsplit('/').next().unwrap_or_default();
@@ -136,16 +136,16 @@ impl Compiler {
     ///
     /// # Errors
     /// If there is no such program, or it cannot be lifted.
-    pub fn new(object: &Object, program: Option<&str>) -> Result<Compiler, VariantError> {
+    pub fn new(object: &Object, program: Option<&str>) -> Result<VariantCompiler, VariantError> {
         let mut object = object.clone();
         let described = choose(&object, program)?.clone();
-        let added = Added::to(&mut object);
+        let added = AuxiliaryMaps::to(&mut object);
         // All of them: a program that is not understood might write any map.
         let lifted = lift_object(&object)?;
         let unfolds = transform::unfolds(&lifted.module);
         let other = unfolds
-            .then(|| Compiler::prepared(&object, &described, &added, lifted.clone(), Callbacks::Called));
-        let mut it = Compiler::prepared(&object, &described, &added, lifted, Callbacks::Unfolded)?;
+            .then(|| VariantCompiler::prepared(&object, &described, &added, lifted.clone(), CallbackMode::Called));
+        let mut it = VariantCompiler::prepared(&object, &described, &added, lifted, CallbackMode::Unfolded)?;
         let mut calling = other.transpose()?;
         let both = || std::iter::once(&it).chain(&calling);
         let sites = both().map(|c| c.sites.len() as u32).max().unwrap_or(0);
@@ -166,19 +166,19 @@ impl Compiler {
     /// Prepares the program of a lifted object, without room for its sites in the maps that were added.
     fn prepared(
         object: &Object,
-        described: &obj::Program,
-        added: &Added,
-        lifted: Lifted,
-        callbacks: Callbacks,
-    ) -> Result<Compiler, VariantError> {
+        described: &obj::EntryProgram,
+        added: &AuxiliaryMaps,
+        lifted: LiftedModule,
+        callbacks: CallbackMode,
+    ) -> Result<VariantCompiler, VariantError> {
         let (program, isa) = (described.func, millstream_opt::isa_version(object).max(3));
         let mut prepared = lifted;
         let target = target(isa);
         let knowledge = target.domain().knowledge;
         prepared.module.funcs.values_mut().for_each(|func| widen_types(func, knowledge));
-        transform::prepare(&mut prepared.module, callbacks, &mut Session::new(target))?;
+        transform::prepare(&mut prepared.module, callbacks, &mut PassSession::new(target))?;
         // Usage of the prepared module: pointers that the compiler spilled would be taken for one another.
-        let usage = ir::usage::Usage::new(&prepared.module);
+        let usage = ir::usage::ModuleMapUsage::new(&prepared.module);
         let (parts, sites) = parts(object, &prepared.module, described);
         let calls = |map| {
             let called = |f: &FuncId| transform::calls(&prepared.module, module::func(*f));
@@ -191,11 +191,11 @@ impl Compiler {
         let known = |&(map, place): &(ir::Map, MapId)| {
             let of = prepared.module.maps[map].inner.unwrap_or(map);
             sites.iter().find(|site| site.map == of && site.func == module::func(program))?;
-            let known = stateful::stateful(&prepared.module, &usage, module::func(program), of)?;
+            let known = stateful_maps::stateful(&prepared.module, &usage, module::func(program), of)?;
             Some((of, place, known))
         };
         let caches = added.caches.iter().filter_map(known).collect();
-        Ok(Compiler {
+        Ok(VariantCompiler {
             object: object.clone(),
             program,
             described: described.clone(),
@@ -222,7 +222,7 @@ impl Compiler {
     /// Makes room for so many sites, of keys that are no wider, in the maps of the profile.
     fn make_room(&mut self, sites: u32, widest: u32) {
         let maps =
-            [(self.sketch, Sketch::value_size(widest), SLOTS * sites.max(1)), (self.misses, 8, sites.max(1))];
+            [(self.sketch, ProfileSketch::value_size(widest), SLOTS * sites.max(1)), (self.misses, 8, sites.max(1))];
         for (map, size, entries) in maps {
             let spec = &mut self.object.maps[map.index()].spec;
             (spec.value_size, spec.max_entries) = (size, entries);
@@ -233,7 +233,7 @@ impl Compiler {
 
     /// The same program and the same maps, but with calls of the callbacks that are loops here; lookups have
     /// other numbers. `None` if there are no such callbacks.
-    pub fn calling(&self) -> Option<&Compiler> {
+    pub fn calling(&self) -> Option<&VariantCompiler> {
         self.calling.as_deref()
     }
 
@@ -296,7 +296,7 @@ impl Compiler {
     }
 
     /// The program, as the object describes it.
-    pub fn described(&self) -> &obj::Program {
+    pub fn described(&self) -> &obj::EntryProgram {
         &self.described
     }
 
@@ -306,9 +306,9 @@ impl Compiler {
     }
 
     /// The guard's slot by which specialised code can do without this map alone, if it has a twin.
-    pub fn slot(&self, map: ir::Map) -> Option<Slots> {
+    pub fn slot(&self, map: ir::Map) -> Option<DeoptMask> {
         let number = (0..guard::SLOTS).zip(&self.twins).find(|(_, (of, _))| *of == map)?.0;
-        Some(Slots::one(number))
+        Some(DeoptMask::one(number))
     }
 
     /// Placeholder of the cache of a map, if it can have one.
@@ -344,7 +344,7 @@ impl Compiler {
     }
 
     /// The type of the inner maps of a map of maps, and the access of all programs of the object to them.
-    pub fn inside(&self, outer: MapId) -> Option<(obj::MapType, ir::usage::Access)> {
+    pub fn inside(&self, outer: MapId) -> Option<(obj::MapType, ir::usage::MapAccess)> {
         let module = &self.prepared.module;
         let template = module.maps[module::map(outer)].inner?;
         let mut uses = ir::usage::MapUse::default();
@@ -366,7 +366,7 @@ impl Compiler {
             let kinds = (obj::MapType::ARRAY, obj::MapType::HASH);
             let Some((kind, access)) = self.inside(*outer) else { return false };
             (kind == kinds.0 || kind == kinds.1)
-                && matches!(access, ir::usage::Access::ReadOnly | ir::usage::Access::Unused)
+                && matches!(access, ir::usage::MapAccess::ReadOnly | ir::usage::MapAccess::Unused)
         };
         let room: u64 = outers.iter().map(|o| u64::from(self.object.maps[o.index()].spec.max_entries)).sum();
         !outers.is_empty() && outers.iter().all(is_read) && room <= MOST_INSIDE
@@ -385,16 +385,16 @@ impl Compiler {
     }
 
     /// Describes a cache of a map; `None` if it can have none.
-    pub fn cache_for(&self, map: ir::Map) -> Option<Cache> {
+    pub fn cache_for(&self, map: ir::Map) -> Option<EntryCache> {
         let (_, place, known) = self.caches.iter().find(|(of, _, _)| *of == map)?;
         let decl = self.declaration(map);
         // The size of a template says nothing about the maps that are put inside.
         let entries = self.outer(map).is_none().then_some(decl.max_entries);
         let cpus = u32::try_from(millstream_kernel::cpu_numbers().ok()?).ok()?;
-        Some(Cache {
+        Some(EntryCache {
             of: map,
             place: module::map(*place),
-            shape: stateful::shape((decl.key_size, decl.value_size), entries, cpus)?,
+            shape: stateful_maps::shape((decl.key_size, decl.value_size), entries, cpus)?,
             writers: known.writers.clone(),
             callees: known.callees.clone(),
             read: known.read.clone(),
@@ -430,12 +430,12 @@ impl Compiler {
 
     /// Returns true if a lookup may have a cache: programs that others call may be called in the form in
     /// which they count no writes.
-    pub fn may_cache(&self, site: &Site) -> bool {
+    pub fn may_cache(&self, site: &LookupSite) -> bool {
         site.func == module::func(self.program)
     }
 
     /// The lookups of the program, and of those that it may reach by tail calls.
-    pub fn sites(&self) -> &[Site] {
+    pub fn sites(&self) -> &[LookupSite] {
         &self.sites
     }
 
@@ -453,7 +453,7 @@ impl Compiler {
     }
 
     /// The bytes of a map's values that programs of the object read.
-    pub fn bytes_read(&self, map: ir::Map) -> Vec<ir::usage::Range> {
+    pub fn bytes_read(&self, map: ir::Map) -> Vec<ir::usage::AccessRange> {
         self.usage.of_module(map).bytes_read()
     }
 
@@ -463,7 +463,7 @@ impl Compiler {
     }
 
     /// A map as the object describes it; for a template, the inner maps.
-    pub fn spec(&self, map: ir::Map) -> &obj::MapSpec {
+    pub fn spec(&self, map: ir::Map) -> &obj::MapDefinition {
         let inner = self.outer(map).and_then(|id| self.object.maps[id.index()].inner.as_ref());
         inner.unwrap_or_else(|| &self.object.maps[object_map(map).index()].spec)
     }
@@ -472,12 +472,12 @@ impl Compiler {
     /// known ahead of them; in their order.
     pub fn spared_by(
         &self,
-        site: &Site,
-        piece: ir::Piece,
+        site: &LookupSite,
+        piece: ir::KeyPiece,
         finds: Option<Vec<u8>>,
-        contents: &dyn Contents,
+        contents: &dyn MapContents,
     ) -> Vec<SiteId> {
-        transform::spared_by(&self.prepared.module, &self.sites, (site, piece), finds, contents)
+        transform::dead_lookups_after(&self.prepared.module, &self.sites, (site, piece), finds, contents)
     }
 
     /// Instructions of the program itself that lie in loops.
@@ -486,23 +486,23 @@ impl Compiler {
     }
 
     /// Returns true if a lookup in an array never has an index outside the array.
-    pub fn in_range(&self, site: &Site) -> bool {
+    pub fn in_range(&self, site: &LookupSite) -> bool {
         transform::in_range(&self.prepared.module, site.func, site)
     }
 
     /// Returns true if the lookup is in a loop over consecutive indices.
-    pub fn is_walked(&self, site: &Site) -> bool {
-        transform::is_walked(&self.prepared.module, site)
+    pub fn is_walked(&self, site: &LookupSite) -> bool {
+        transform::is_table_loop_lookup(&self.prepared.module, site)
     }
 
     /// Access of all programs of the object to a map.
-    pub fn access(&self, map: ir::Map) -> ir::usage::Access {
+    pub fn access(&self, map: ir::Map) -> ir::usage::MapAccess {
         self.usage.of_module(map).access(self.declaration(map))
     }
 
     /// Returns true if programs of the object may add entries to a hash map.
     pub fn adds(&self, map: ir::Map) -> bool {
-        stateful::adds(&self.prepared.module, &self.usage, map)
+        stateful_maps::adds(&self.prepared.module, &self.usage, map)
     }
 
     /// Makes a variant that records the keys of these lookups, and keeps packets for the judge or counts
@@ -513,26 +513,26 @@ impl Compiler {
     pub fn instrumented(
         &self,
         sites: &[SiteId],
-        keep: Keep,
+        keep: SampleMode,
         callees: &[FuncId],
     ) -> Result<Variant, VariantError> {
         let func = module::func(self.program);
-        let sketch = Sketch { map: module::map(self.sketch), slots: SLOTS };
+        let sketch = ProfileSketch { map: module::map(self.sketch), slots: SLOTS };
         let (kind, keep) = match self.packet_kind() {
             Some(kind) => (kind, keep),
-            None => (self.samples.kind, Keep::Count),
+            None => (self.samples.kind, SampleMode::Count),
         };
         let guard = module::map(self.guard);
-        let alike = Alike { map: guard, writes: guard::VERSION, found: guard::CHAINED };
+        let alike = SyncCounters { map: guard, writes: guard::VERSION, found: guard::CHAINED };
         let chain = self.chain(callees);
         self.variant(&[], callees, |m| {
             for &(part, first) in self.chosen(callees) {
                 let done = transform::instrument(m, module::func(part), first, sites, &sketch);
                 done.or_else(|e| self.only_called(part, e))?;
-                transform::follow(m, module::func(part), &chain, &alike);
+                transform::redirect_tail_calls(m, module::func(part), &chain, &alike);
             }
-            transform::keep_packets(m, func, &Samples { kind, ..self.samples }, keep)?;
-            Ok(Report::default())
+            transform::keep_packets(m, func, &SampleBuffer { kind, ..self.samples }, keep)?;
+            Ok(TransformReport::default())
         })
     }
 
@@ -540,8 +540,8 @@ impl Compiler {
     ///
     /// # Errors
     /// [`VariantError`].
-    pub fn specialised(&self, wanted: &Wanted<'_>) -> Result<Variant, VariantError> {
-        let mut others: Vec<ir::Func> = wanted.plan.caches.iter().flat_map(Cache::callees).collect();
+    pub fn specialised(&self, wanted: &VariantRequest<'_>) -> Result<Variant, VariantError> {
+        let mut others: Vec<ir::Func> = wanted.plan.caches.iter().flat_map(EntryCache::callees).collect();
         others.sort_unstable();
         others.dedup();
         let chain = self.chain(wanted.callees);
@@ -555,18 +555,18 @@ impl Compiler {
                 // A size that does not fit is refused by the transform.
                 m.maps[cache.place].value_size = u32::try_from(cache.shape.bytes()).unwrap_or(0);
             }
-            let mut report = Report::default();
+            let mut report = TransformReport::default();
             for &(part, first) in self.chosen(wanted.callees) {
                 let mut plan = self.plan_of(wanted.plan, part, first);
                 plan.chain.clone_from(&chain);
                 let done = transform::specialize(m, module::func(part), &plan, wanted.contents);
-                report.add(done.or_else(|e| self.only_called(part, e).map(|()| Report::default()))?);
+                report.add(done.or_else(|e| self.only_called(part, e).map(|()| TransformReport::default()))?);
             }
-            let joins: Vec<Joined> = wanted.joins.iter().filter_map(|join| self.joined(join)).collect();
+            let joins: Vec<InlinedTailCall> = wanted.joins.iter().filter_map(|join| self.joined(join)).collect();
             // The program itself comes last: its callees are complete by then.
             let parts: Vec<FuncId> = self.chosen(wanted.callees).map(|(part, _)| *part).collect();
             for part in parts.into_iter().rev().filter(|_| !joins.is_empty()) {
-                report.joined.extend(transform::join(m, module::func(part), &joins));
+                report.joined.extend(transform::inline_tail_calls(m, module::func(part), &joins));
             }
             report.joined.sort_unstable();
             report.joined.dedup();
@@ -574,9 +574,9 @@ impl Compiler {
         })
     }
 
-    fn joined(&self, &(array, slot, callee): &(ir::Map, u32, FuncId)) -> Option<Joined> {
+    fn joined(&self, &(array, slot, callee): &(ir::Map, u32, FuncId)) -> Option<InlinedTailCall> {
         let (_, place) = self.arrays.iter().find(|(of, _)| *of == array)?;
-        Some(Joined { place: module::map(*place), slot, callee: module::func(callee) })
+        Some(InlinedTailCall { place: module::map(*place), slot, callee: module::func(callee) })
     }
 
     /// Leaves programs that are called as they are if they cannot be changed.
@@ -589,12 +589,12 @@ impl Compiler {
     }
 
     /// The part of a plan that is for one of the parts.
-    fn plan_of(&self, plan: &Plan, part: FuncId, first: u32) -> Plan {
+    fn plan_of(&self, plan: &SpecializationPlan, part: FuncId, first: u32) -> SpecializationPlan {
         let own = |site: SiteId| {
             let of = self.sites.iter().find(|s| s.id == site).map(|s| s.func);
             of.is_none_or(|func| func == module::func(part))
         };
-        let mut plan = Plan { first_site: first, ..plan.clone() };
+        let mut plan = SpecializationPlan { first_site: first, ..plan.clone() };
         plan.sites.retain(|s| own(s.site));
         plan.within.retain(|w| own(w.plan.site));
         plan.tests.retain(|t| own(t.site));
@@ -614,16 +614,16 @@ impl Compiler {
     }
 
     /// The arrays, if anything is called through their placeholders.
-    fn chain(&self, callees: &[FuncId]) -> Vec<Chained> {
+    fn chain(&self, callees: &[FuncId]) -> Vec<ProgArrayPair> {
         let all = self.arrays.iter().filter(|_| !callees.is_empty());
-        all.map(|&(array, place)| Chained { array, place: module::map(place) }).collect()
+        all.map(|&(array, place)| ProgArrayPair { array, place: module::map(place) }).collect()
     }
 
     /// The guard of a generation, for a plan; with `count`, packets that it turns away are counted. A
     /// generation that is not a standby passes those packets to the standby variant.
-    pub fn guard(&self, generation: u32, count: bool) -> transform::Guard {
-        let stand_in = |array| StandIn { array: module::map(array), offset: guard::STANDBY };
-        transform::Guard {
+    pub fn guard(&self, generation: u32, count: bool) -> transform::GuardCheck {
+        let stand_in = |array| FallbackTailCall { array: module::map(array), offset: guard::STANDBY };
+        transform::GuardCheck {
             map: module::map(self.guard),
             offset: guard::TOKEN,
             generation,
@@ -642,19 +642,19 @@ impl Compiler {
         &self,
         others: &[ir::Func],
         callees: &[FuncId],
-        transform: impl FnOnce(&mut ir::Module) -> Result<Report, TransformError>,
+        transform: impl FnOnce(&mut ir::Module) -> Result<TransformReport, TransformError>,
     ) -> Result<Variant, VariantError> {
         let start = Instant::now();
         let mut lifted = self.prepared.clone();
         let report = transform(&mut lifted.module)?;
-        transform::finish(&mut lifted.module, &mut Session::new(target(self.isa)))?;
+        transform::finish(&mut lifted.module, &mut PassSession::new(target(self.isa)))?;
         // All other functions stay as they are in the object.
         let in_loops = in_loops(&lifted.module.funcs[module::func(self.program)]);
         let mut object = self.object.clone();
         let mut replace = |func: ir::Func| -> Result<(), VariantError> {
             // One strategy: trying them all takes several times as long, and the original runs meanwhile.
             let body = &lifted.module.funcs[func];
-            let code = lower::lower_with(body, Strategy::default()).or_else(|_| lower::lower(body))?;
+            let code = lower::lower_with(body, LoweringStrategy::default()).or_else(|_| lower::lower(body))?;
             Ok(object.replace_function(FuncId(func.as_u32()), new_function(&lifted, &code))?)
         };
         others.iter().try_for_each(|func| replace(*func))?;
@@ -666,15 +666,15 @@ impl Compiler {
         let callees = others.map(|(part, _)| Ok((*part, object.link(*part)?)));
         let callees = callees.collect::<Result<_, ObjectError>>()?;
         let array = |place| self.arrays.iter().find(|(_, p)| module::map(*p) == place).map(|(of, _)| *of);
-        let of = |j: &Joined| Some((array(j.place)?, j.slot, FuncId(j.callee.as_u32())));
+        let of = |j: &InlinedTailCall| Some((array(j.place)?, j.slot, FuncId(j.callee.as_u32())));
         let joined = report.joined.iter().filter_map(of).collect();
         Ok(Variant { object, linked, callees, joined, report, in_loops, time: start.elapsed() })
     }
 }
 
 /// The target of variants: the running kernel.
-fn target(isa: u8) -> Target {
-    Target::bpf(isa).on(running_kernels())
+fn target(isa: u8) -> TargetInfo {
+    TargetInfo::bpf(isa).on(running_kernels())
 }
 
 /// Instructions that lie in loops.
@@ -691,7 +691,7 @@ pub(crate) fn is_alike(a: &obj::SectionKind, b: &obj::SectionKind) -> bool {
 }
 
 /// The program and those of its kind that tail calls may reach, with the numbers of their first sites, and all sites.
-fn parts(object: &Object, module: &ir::Module, described: &obj::Program) -> (Vec<(FuncId, u32)>, Vec<Site>) {
+fn parts(object: &Object, module: &ir::Module, described: &obj::EntryProgram) -> (Vec<(FuncId, u32)>, Vec<LookupSite>) {
     let mut parts = vec![(described.func, 0)];
     let mut sites = transform::sites(module, module::func(described.func), 0);
     let is_chained = !transform::calls(module, module::func(described.func)).is_empty();
@@ -706,7 +706,7 @@ fn parts(object: &Object, module: &ir::Module, described: &obj::Program) -> (Vec
     (parts, sites)
 }
 
-pub(crate) fn choose<'o>(object: &'o Object, name: Option<&str>) -> Result<&'o obj::Program, VariantError> {
+pub(crate) fn choose<'o>(object: &'o Object, name: Option<&str>) -> Result<&'o obj::EntryProgram, VariantError> {
     let names = || object.programs.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", ");
     match (name, object.programs.as_slice()) {
         (Some(name), programs) => {
@@ -770,18 +770,18 @@ mod tests {
     fn an_object_with_a_program_that_is_not_understood_is_refused() {
         let known = millstream_programs::ROUTER;
         let mut object = Object::parse(known.name, known.object).expect("our own");
-        assert!(Compiler::new(&object, Some(known.name)).is_ok());
+        assert!(VariantCompiler::new(&object, Some(known.name)).is_ok());
         let (mut function, mut program) = (object.functions[0].clone(), object.programs[0].clone());
         program.func = obj::FuncId(object.functions.len() as u32);
         program.name = "unknown".to_owned();
         function.name.clone_from(&program.name);
         // No version of the instruction set has this opcode.
-        function.insns = vec![millstream_isa::Raw { code: 0xfd, dst: 0, src: 0, off: 0, imm: 0 }];
+        function.insns = vec![millstream_isa::RawInsn { code: 0xfd, dst: 0, src: 0, off: 0, imm: 0 }];
         function.relocs.clear();
         function.line_info.clear();
         object.functions.push(function);
         object.programs.push(program);
-        assert!(matches!(Compiler::new(&object, Some(known.name)), Err(VariantError::Lift(_))));
+        assert!(matches!(VariantCompiler::new(&object, Some(known.name)), Err(VariantError::Lift(_))));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use millstream_isa::Insn;
 
 /// The blocks of a function, in the order of the code.
-pub(super) struct Blocks {
+pub(super) struct BlockGraph {
     /// Index of each block's first instruction, and the number of instructions.
     starts: Vec<usize>,
     /// Successors of each block: the target of the taken jump, then the fall-through.
@@ -14,8 +14,8 @@ pub(super) struct Blocks {
     position: Vec<usize>,
 }
 
-impl Blocks {
-    pub(super) fn new(insns: &[Insn]) -> Blocks {
+impl BlockGraph {
+    pub(super) fn new(insns: &[Insn]) -> BlockGraph {
         let mut slots = Vec::with_capacity(insns.len());
         let mut at = 0i64;
         for i in insns {
@@ -54,7 +54,7 @@ impl Blocks {
         for (n, &b) in order.iter().enumerate() {
             position[b] = n;
         }
-        Blocks { starts, succs, preds, order, position }
+        BlockGraph { starts, succs, preds, order, position }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -92,12 +92,12 @@ impl Blocks {
     }
 
     /// Reports whether an edge is a back edge: one that goes back in the order, as only loops do.
-    pub(super) fn goes_back(&self, from: usize, to: usize) -> bool {
+    pub(super) fn is_back_edge(&self, from: usize, to: usize) -> bool {
         self.position[to] <= self.position[from]
     }
 
     pub(super) fn has_loops(&self) -> bool {
-        let back = |b: usize| self.succs[b].iter().flatten().any(|&s| self.goes_back(b, s));
+        let back = |b: usize| self.succs[b].iter().flatten().any(|&s| self.is_back_edge(b, s));
         self.order.iter().any(|&b| back(b))
     }
 

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 /// Objective of an optimization.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Goal {
+pub enum OptimizationGoal {
     /// Fewest slots, at whatever price in cycles.
     Size,
     /// Shorter, but never slower by prediction.
@@ -16,16 +16,16 @@ pub enum Goal {
     Latency,
 }
 
-impl Goal {
+impl OptimizationGoal {
     /// All goals.
-    pub const ALL: [Goal; 3] = [Goal::Size, Goal::Balanced, Goal::Latency];
+    pub const ALL: [OptimizationGoal; 3] = [OptimizationGoal::Size, OptimizationGoal::Balanced, OptimizationGoal::Latency];
 
     /// The name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
-            Goal::Size => "size",
-            Goal::Balanced => "balanced",
-            Goal::Latency => "latency",
+            OptimizationGoal::Size => "size",
+            OptimizationGoal::Balanced => "balanced",
+            OptimizationGoal::Latency => "latency",
         }
     }
 
@@ -34,9 +34,9 @@ impl Goal {
     /// `size`: fewer slots; with as many, fewer cycles; then fewer bytes. `latency`: fewer cycles; then fewer bytes;
     /// then fewer slots. Under `balanced` it is no total order, since cycles are traded for length in neither
     /// direction: `new` must be no worse in cycles and in [`Cost::length`], and better in one of the two.
-    pub fn improves(self, new: Cost, old: Cost) -> bool {
+    pub fn improves(self, new: CodeCost, old: CodeCost) -> bool {
         match self {
-            Goal::Balanced => {
+            OptimizationGoal::Balanced => {
                 let (cycles, length) = (new.cycles.cmp(&old.cycles), new.length().cmp(&old.length()));
                 cycles.is_le() && length.is_le() && (cycles.is_lt() || length.is_lt())
             }
@@ -49,18 +49,18 @@ impl Goal {
     /// Under `balanced`, candidates slower than the original come after all others, then those longer in
     /// slots or bytes after those that are not; among the rest the shorter by [`Cost::length`], then the
     /// faster.
-    pub fn compare(self, a: Cost, b: Cost, base: Cost) -> Ordering {
+    pub fn compare(self, a: CodeCost, b: CodeCost, base: CodeCost) -> Ordering {
         self.rank(a, base).cmp(&self.rank(b, base))
     }
 
     /// A cost as [`compare`](Self::compare) sees it: less is better.
-    pub fn rank(self, cost: Cost, base: Cost) -> [u64; 5] {
-        let Cost { slots, jited, cycles } = cost;
+    pub fn rank(self, cost: CodeCost, base: CodeCost) -> [u64; 5] {
+        let CodeCost { slots, jited, cycles } = cost;
         let (slots, jited) = (u64::from(slots), u64::from(jited));
         match self {
-            Goal::Size => [slots, cycles, jited, 0, 0],
-            Goal::Latency => [cycles, jited, slots, 0, 0],
-            Goal::Balanced => {
+            OptimizationGoal::Size => [slots, cycles, jited, 0, 0],
+            OptimizationGoal::Latency => [cycles, jited, slots, 0, 0],
+            OptimizationGoal::Balanced => {
                 let slower = cycles.saturating_sub(base.cycles);
                 let longer =
                     slots.saturating_sub(base.slots.into()) + jited.saturating_sub(base.jited.into());
@@ -71,18 +71,18 @@ impl Goal {
 
     /// One number for searches that walk through worse candidates, in about bytes; less is better. What counts second
     /// counts a thousandth of it, so that in the end [`Goal::improves`] has to be asked.
-    pub fn energy(self, cost: Cost) -> f64 {
-        let Cost { slots, jited, cycles } = cost;
+    pub fn energy(self, cost: CodeCost) -> f64 {
+        let CodeCost { slots, jited, cycles } = cost;
         let (slots, jited, cycles) = (f64::from(slots), f64::from(jited), cycles as f64 / 1000.0);
         match self {
-            Goal::Size => 8.0 * slots + cycles / 1024.0 + jited / 1_048_576.0,
-            Goal::Balanced => cost.length() as f64 + 8.0 * cycles,
-            Goal::Latency => 8.0 * cycles + jited / 1024.0 + slots / 1_048_576.0,
+            OptimizationGoal::Size => 8.0 * slots + cycles / 1024.0 + jited / 1_048_576.0,
+            OptimizationGoal::Balanced => cost.length() as f64 + 8.0 * cycles,
+            OptimizationGoal::Latency => 8.0 * cycles + jited / 1024.0 + slots / 1_048_576.0,
         }
     }
 }
 
-impl fmt::Display for Goal {
+impl fmt::Display for OptimizationGoal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -93,17 +93,17 @@ impl fmt::Display for Goal {
 #[error("no goal `{0}`: there are size, balanced and latency")]
 pub struct UnknownGoal(pub String);
 
-impl FromStr for Goal {
+impl FromStr for OptimizationGoal {
     type Err = UnknownGoal;
 
-    fn from_str(name: &str) -> Result<Goal, UnknownGoal> {
-        Goal::ALL.into_iter().find(|g| g.name() == name).ok_or_else(|| UnknownGoal(name.into()))
+    fn from_str(name: &str) -> Result<OptimizationGoal, UnknownGoal> {
+        OptimizationGoal::ALL.into_iter().find(|g| g.name() == name).ok_or_else(|| UnknownGoal(name.into()))
     }
 }
 
 /// Cost of a function.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Cost {
+pub struct CodeCost {
     /// Slots of eight bytes; `ld_imm64` is two.
     pub slots: u32,
     /// Bytes of x86-64 code that the kernel's JIT makes of it, as [`jited_bytes`](crate::jit::jited_bytes) counts.
@@ -112,15 +112,15 @@ pub struct Cost {
     pub cycles: u64,
 }
 
-impl Cost {
+impl CodeCost {
     /// Bytes and slots as one length: a slot saved is worth four bytes, for programs are compared by both.
     pub fn length(self) -> u64 {
         u64::from(self.jited) + 4 * u64::from(self.slots)
     }
 
     /// Both together.
-    pub fn plus(self, other: Cost) -> Cost {
-        Cost {
+    pub fn plus(self, other: CodeCost) -> CodeCost {
+        CodeCost {
             slots: self.slots + other.slots,
             jited: self.jited + other.jited,
             cycles: self.cycles + other.cycles,
@@ -129,16 +129,16 @@ impl Cost {
 
     /// The best of some candidates in place of an original of cost `base`; the first of equals.
     pub fn best<T>(
-        goal: Goal,
-        base: Cost,
-        candidates: impl IntoIterator<Item = (Cost, T)>,
-    ) -> Option<(Cost, T)> {
+        goal: OptimizationGoal,
+        base: CodeCost,
+        candidates: impl IntoIterator<Item = (CodeCost, T)>,
+    ) -> Option<(CodeCost, T)> {
         let candidates = candidates.into_iter().enumerate();
         candidates.max_by_key(|(n, (c, _))| (Reverse(goal.rank(*c, base)), Reverse(*n))).map(|(_, c)| c)
     }
 }
 
-impl fmt::Display for Cost {
+impl fmt::Display for CodeCost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (whole, tenths) = (self.cycles / 1000, self.cycles % 1000 / 100);
         write!(f, "{} slots, {} bytes, {whole}.{tenths} cycles", self.slots, self.jited)

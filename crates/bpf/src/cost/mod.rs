@@ -12,25 +12,25 @@ mod goal;
 mod program;
 mod schedule;
 mod table;
-mod traffic;
+mod profile_matching;
 mod weights;
 
 use millstream_isa::Insn;
 use millstream_object::MapType;
 
 use crate::jit::{jited_bytes, mentioned};
-use blocks::Blocks;
-use schedule::Machine;
+use blocks::BlockGraph;
+use schedule::CpuScoreboard;
 
-pub use goal::{Cost, Goal, UnknownGoal};
-pub use program::{FunctionCost, Visits, Whole};
+pub use goal::{CodeCost, OptimizationGoal, UnknownGoal};
+pub use program::{FunctionCost, ExecutionCounts, FlatProgram};
 pub(crate) use schedule::operands;
-pub use table::{Kind, Table, TableError, Timing, Unit};
-pub use weights::Weights;
+pub use table::{Kind, CostModel, TableError, InsnTiming, ExecutionUnit};
+pub use weights::BlockFrequencies;
 
 /// A function whose cost is asked for.
 #[derive(Clone, Copy, Debug)]
-pub struct Code<'a> {
+pub struct CostInput<'a> {
     /// Its instructions.
     pub insns: &'a [Insn],
     /// The slots with a relocation, ascending.
@@ -39,10 +39,10 @@ pub struct Code<'a> {
     pub maps: &'a [(u32, MapType)],
 }
 
-impl Code<'_> {
+impl CostInput<'_> {
     /// Its cost by a table.
-    pub fn cost(&self, table: &Table, weights: &Weights) -> Cost {
-        Cost {
+    pub fn cost(&self, table: &CostModel, weights: &BlockFrequencies) -> CodeCost {
+        CodeCost {
             slots: self.insns.iter().map(|i| i.slots() as u32).sum(),
             jited: jited_bytes(self.insns, self.symbols),
             cycles: self.cycles(table, weights),
@@ -50,21 +50,21 @@ impl Code<'_> {
     }
 
     /// Predicted thousandths of a cycle for one run.
-    pub fn cycles(&self, table: &Table, weights: &Weights) -> u64 {
+    pub fn cycles(&self, table: &CostModel, weights: &BlockFrequencies) -> u64 {
         let total: u64 = self.blocks(table, weights).iter().map(BlockCost::weighted).sum();
         self.frame(table) + total / 1024
     }
 
     /// Thousandths of a cycle for entry and return.
-    pub fn frame(&self, table: &Table) -> u64 {
+    pub fn frame(&self, table: &CostModel) -> u64 {
         let saved = self.insns.iter().fold(0, |set, &i| set | mentioned(i)) & SAVED;
         u64::from(table.timing(Kind::Frame).latency)
             + u64::from(table.timing(Kind::Saved).latency) * u64::from(saved.count_ones())
     }
 
     /// The basic blocks in the order of the code, with what each contributes.
-    pub fn blocks(&self, table: &Table, weights: &Weights) -> Vec<BlockCost> {
-        let blocks = Blocks::new(self.insns);
+    pub fn blocks(&self, table: &CostModel, weights: &BlockFrequencies) -> Vec<BlockCost> {
+        let blocks = BlockGraph::new(self.insns);
         let counts = weights.of(*self, &blocks);
         let times = self.each(table, &blocks, &counts);
         let block = |b: usize| {
@@ -79,8 +79,8 @@ impl Code<'_> {
     /// A block starts in the machine state at the end of its most frequent predecessor, so that latencies
     /// overlap as they do when it runs. Loops are walked twice, so that they begin in the state in which they
     /// end.
-    fn each(&self, table: &Table, blocks: &Blocks, counts: &[u64]) -> Vec<u64> {
-        let mut after: Vec<Option<Machine>> = vec![None; blocks.len()];
+    fn each(&self, table: &CostModel, blocks: &BlockGraph, counts: &[u64]) -> Vec<u64> {
+        let mut after: Vec<Option<CpuScoreboard>> = vec![None; blocks.len()];
         let mut times = vec![0; blocks.len()];
         let slots = if self.maps.is_empty() { Vec::new() } else { slots(self.insns) };
         for _ in 0..if blocks.has_loops() { 2 } else { 1 } {
@@ -145,8 +145,8 @@ fn slots(insns: &[Insn]) -> Vec<u32> {
 
 /// Predicted thousandths of a cycle for straight-line code by itself, its inputs ready at the start.
 pub fn window_cycles(insns: &[Insn]) -> u64 {
-    let table = Table::current();
-    let mut machine = Machine::default();
+    let table = CostModel::current();
+    let mut machine = CpuScoreboard::default();
     for insn in insns {
         machine.run(table, *insn);
     }

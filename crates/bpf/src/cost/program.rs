@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use millstream_isa::{Callee, DecodeError, Insn, Pseudo, Raw, decode_all};
+use millstream_isa::{Callee, DecodeError, Insn, Pseudo, RawInsn, decode_all};
 use millstream_object::{LinkedProgram, MapType, Object, RelocKind};
 
-use super::{BlockCost, Code, Cost, Table, Weights, slots};
+use super::{BlockCost, CostInput, CodeCost, CostModel, BlockFrequencies, slots};
 use crate::jit::jited_bytes;
 
 /// Execution counts of the instructions, over a number of runs of the program.
 #[derive(Clone, Copy, Debug)]
-pub struct Visits<'a> {
+pub struct ExecutionCounts<'a> {
     /// One a slot.
     pub slots: &'a [u64],
     /// Runs of the program.
@@ -19,7 +19,7 @@ pub struct Visits<'a> {
 
 /// A program of one vector of instructions, its calls resolved.
 #[derive(Clone, Debug)]
-pub struct Whole {
+pub struct FlatProgram {
     insns: Vec<Insn>,
     /// The slot of each.
     slots: Vec<u32>,
@@ -34,14 +34,14 @@ pub struct Whole {
 }
 
 /// Facts about a function beside its instructions.
-pub(super) struct Part {
+pub(super) struct FunctionSymbols {
     symbols: Vec<u32>,
     maps: Vec<(u32, MapType)>,
 }
 
-impl Part {
-    pub(super) fn code<'a>(&'a self, insns: &'a [Insn]) -> Code<'a> {
-        Code { insns, symbols: &self.symbols, maps: &self.maps }
+impl FunctionSymbols {
+    pub(super) fn code<'a>(&'a self, insns: &'a [Insn]) -> CostInput<'a> {
+        CostInput { insns, symbols: &self.symbols, maps: &self.maps }
     }
 }
 
@@ -61,18 +61,18 @@ pub struct FunctionCost {
 /// A function runs no more often than this for one run of the program, in 1/1024.
 const MOST: u64 = 1 << 30;
 
-impl Whole {
+impl FlatProgram {
     /// A linked program of an object.
     ///
     /// # Errors
     /// [`DecodeError`], if it is no valid bytecode.
-    pub fn of_linked(object: &Object, linked: &LinkedProgram) -> Result<Whole, DecodeError> {
+    pub fn of_linked(object: &Object, linked: &LinkedProgram) -> Result<FlatProgram, DecodeError> {
         let map = |reloc: &millstream_object::Reloc| match reloc.kind {
             RelocKind::Map(id) => Some((reloc.insn, object.maps[id.index()].spec.map_type)),
             _ => None,
         };
         let maps = linked.relocs.iter().filter_map(map).collect();
-        let mut whole = Whole::new(&linked.insns, linked.relocs.iter().map(|r| r.insn).collect(), maps)?;
+        let mut whole = FlatProgram::new(&linked.insns, linked.relocs.iter().map(|r| r.insn).collect(), maps)?;
         whole.lines = linked.line_info.iter().map(|l| (l.insn, [l.file.0, l.line, l.column])).collect();
         Ok(whole)
     }
@@ -82,10 +82,10 @@ impl Whole {
     /// # Errors
     /// [`DecodeError`], if it is no valid bytecode.
     pub fn new(
-        raw: &[Raw],
+        raw: &[RawInsn],
         mut symbols: Vec<u32>,
         mut maps: Vec<(u32, MapType)>,
-    ) -> Result<Whole, DecodeError> {
+    ) -> Result<FlatProgram, DecodeError> {
         let insns: Vec<Insn> = decode_all(raw)?.into_iter().map(|(_, i)| i).collect();
         let slots = slots(&insns);
         symbols.sort_unstable();
@@ -111,24 +111,24 @@ impl Whole {
             calls[function(at)].push((function(to), at));
         }
         starts.push(insns.len());
-        Ok(Whole { insns, slots, symbols, maps, starts, calls, lines: Vec::new() })
+        Ok(FlatProgram { insns, slots, symbols, maps, starts, calls, lines: Vec::new() })
     }
 
     /// The cost of the program, by guessed frequencies or by counts.
-    pub fn cost(&self, table: &Table, visits: Option<Visits<'_>>) -> Cost {
+    pub fn cost(&self, table: &CostModel, visits: Option<ExecutionCounts<'_>>) -> CodeCost {
         self.cost_of(&self.functions(table, visits))
     }
 
     /// The same, given what its functions contribute.
-    pub(super) fn cost_of(&self, functions: &[FunctionCost]) -> Cost {
+    pub(super) fn cost_of(&self, functions: &[FunctionCost]) -> CodeCost {
         let jited = |f: usize| {
             let (from, to) = (self.starts[f], self.starts[f + 1]);
             jited_bytes(&self.insns[from..to], &self.symbols_of(f))
         };
-        Cost {
+        CodeCost {
             slots: self.insns.iter().map(|i| i.slots() as u32).sum(),
             jited: (0..self.len()).map(jited).sum(),
-            cycles: Whole::cycles_of(functions),
+            cycles: FlatProgram::cycles_of(functions),
         }
     }
 
@@ -142,15 +142,15 @@ impl Whole {
     }
 
     /// Contribution of each function.
-    pub fn functions(&self, table: &Table, visits: Option<Visits<'_>>) -> Vec<FunctionCost> {
+    pub fn functions(&self, table: &CostModel, visits: Option<ExecutionCounts<'_>>) -> Vec<FunctionCost> {
         let Some(visits) = visits else {
-            return self.called(table, |f, _| Weights::guessed(self.part(f).code(self.insns_of(f))));
+            return self.called(table, |f, _| BlockFrequencies::guessed(self.part(f).code(self.insns_of(f))));
         };
         let visited =
             |n: usize| self.slots.get(n).and_then(|&s| visits.slots.get(s as usize)).copied().unwrap_or(0);
         let one = |f: usize| {
             let (from, _) = self.range(f);
-            let weights = Weights::counted(self.insns_of(f), |n| visited(from + n), visits.runs);
+            let weights = BlockFrequencies::counted(self.insns_of(f), |n| visited(from + n), visits.runs);
             let runs = visited(from).saturating_mul(1024) / visits.runs.max(1);
             self.alone(table, f, runs, &weights)
         };
@@ -160,7 +160,7 @@ impl Whole {
     /// Contribution of each function, weighted by the number of its calls. `weights` gives the weights of a
     /// function for one run of it, given its number and its runs. Callers come first, for there is no
     /// recursion.
-    pub(super) fn called(&self, table: &Table, weights: impl Fn(usize, u64) -> Weights) -> Vec<FunctionCost> {
+    pub(super) fn called(&self, table: &CostModel, weights: impl Fn(usize, u64) -> BlockFrequencies) -> Vec<FunctionCost> {
         let mut runs = vec![0u64; self.len()];
         runs[0] = 1024;
         let mut costs: Vec<Option<FunctionCost>> = vec![None; self.len()];
@@ -185,7 +185,7 @@ impl Whole {
     }
 
     /// A function, its blocks weighted as said.
-    fn alone(&self, table: &Table, f: usize, runs: u64, weights: &Weights) -> FunctionCost {
+    fn alone(&self, table: &CostModel, f: usize, runs: u64, weights: &BlockFrequencies) -> FunctionCost {
         let (from, _) = self.range(f);
         let part = self.part(f);
         let code = part.code(self.insns_of(f));
@@ -216,7 +216,7 @@ impl Whole {
     }
 
     /// Returns true if another program has the same instructions, maps and symbols.
-    pub(super) fn has_code_of(&self, other: &Whole) -> bool {
+    pub(super) fn has_code_of(&self, other: &FlatProgram) -> bool {
         self.insns == other.insns && self.symbols == other.symbols && self.maps == other.maps
     }
 
@@ -224,11 +224,11 @@ impl Whole {
         &self.insns
     }
 
-    pub(super) fn part(&self, f: usize) -> Part {
+    pub(super) fn part(&self, f: usize) -> FunctionSymbols {
         let first = self.slots.get(self.starts[f]).copied().unwrap_or(0);
         let inside = self.maps.iter().filter(|m| m.0 >= first);
         let maps = inside.map(|&(slot, map_type)| (slot - first, map_type)).collect();
-        Part { symbols: self.symbols_of(f), maps }
+        FunctionSymbols { symbols: self.symbols_of(f), maps }
     }
 
     /// The source line of an instruction: file, line and column; zeros if it is not known.

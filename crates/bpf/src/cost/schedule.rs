@@ -6,7 +6,7 @@
 use millstream_isa::{AluOp, AtomicOp, Callee, Insn, Operand, Reg, Size, SwapKind, Width};
 use millstream_object::MapType;
 
-use super::table::{Kind, Table, Timing, Unit};
+use super::table::{Kind, CostModel, InsnTiming, ExecutionUnit};
 use crate::jit::{LOOKUP, TAIL_CALL};
 
 /// From the arguments to the result of a call that the kernel puts in line, at least: a load and some arithmetic.
@@ -16,41 +16,41 @@ const UNITS: usize = 7;
 /// State of the machine: the operations in flight, and the times at which they are done, in thousandths of a
 /// cycle.
 #[derive(Clone)]
-pub(super) struct Machine {
+pub(super) struct CpuScoreboard {
     ready: [u32; 11],
     /// The maps that registers hold, one more than their type's number; 0 for none that is known.
     maps: [u8; 11],
     /// For each eight-byte word of the stack below the frame pointer, the time of the last store and the
     /// bytes it wrote.
-    stack: [Written; 64],
+    stack: [StackStore; 64],
     busy: [u32; UNITS],
     issued: u32,
     retired: u32,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Written {
+struct StackStore {
     at: u32,
     /// The bytes of the last store.
     bytes: u8,
 }
 
-impl Default for Machine {
-    fn default() -> Machine {
-        let stack = [Written::default(); 64];
-        Machine { ready: [0; 11], maps: [0; 11], stack, busy: [0; UNITS], issued: 0, retired: 0 }
+impl Default for CpuScoreboard {
+    fn default() -> CpuScoreboard {
+        let stack = [StackStore::default(); 64];
+        CpuScoreboard { ready: [0; 11], maps: [0; 11], stack, busy: [0; UNITS], issued: 0, retired: 0 }
     }
 }
 
 /// The part of the stack that an instruction accesses, if its address is relative to the frame pointer.
 #[derive(Clone, Copy)]
-struct Memory {
+struct StackAccess {
     word: u8,
     bytes: u8,
 }
 
-impl Memory {
-    fn of(insn: Insn) -> Option<Memory> {
+impl StackAccess {
+    fn of(insn: Insn) -> Option<StackAccess> {
         let (size, base, off) = match insn {
             Insn::Load { size, src, off, .. } => (size, src, off),
             Insn::Store { size, dst, off, .. } => (size, dst, off),
@@ -65,16 +65,16 @@ impl Memory {
             Size::Dw => 0xff,
             _ => ((1u32 << size.bytes()) - 1) << (at % 8),
         };
-        Some(Memory { word: (at / 8) as u8, bytes: bytes as u8 })
+        Some(StackAccess { word: (at / 8) as u8, bytes: bytes as u8 })
     }
 }
 
-impl Machine {
+impl CpuScoreboard {
     /// Time so far: the share given by [`Table::waited`] until results have come, the rest until everything
     /// was issued and every unit could take more. Later work overlaps with operations still in flight.
-    pub(super) fn elapsed(&self, table: &Table) -> u64 {
+    pub(super) fn elapsed(&self, table: &CostModel) -> u64 {
         let issued = self.busy.iter().fold(self.issued, |a, &b| a.max(b));
-        let part = u64::from(table.waited());
+        let part = u64::from(table.latency_share());
         (u64::from(self.retired.max(issued)) * part + u64::from(issued) * (1000 - part)) / 1000
     }
 
@@ -96,21 +96,21 @@ impl Machine {
     }
 
     /// A taken branch, or a jump: work fetched before goes on meanwhile.
-    pub(super) fn jumps(&mut self, table: &Table) {
+    pub(super) fn jumps(&mut self, table: &CostModel) {
         let t = table.timing(Kind::Jump);
         let busy = &mut self.busy[t.unit as usize];
         *busy = self.issued.max(*busy).saturating_add(t.each);
     }
 
     /// One instruction more.
-    pub(super) fn run(&mut self, table: &Table, insn: Insn) {
+    pub(super) fn run(&mut self, table: &CostModel, insn: Insn) {
         let Some(mut kind) = kind(insn) else { return };
         let (reads, writes) = operands(insn);
         let mut inputs = 0;
         for r in bits(reads) {
             inputs = inputs.max(self.ready[r]);
         }
-        let memory = Memory::of(insn);
+        let memory = StackAccess::of(insn);
         if let (Insn::Load { .. }, Some(m)) = (insn, memory) {
             let w = self.stack[usize::from(m.word)];
             if w.bytes & m.bytes != 0 {
@@ -119,7 +119,7 @@ impl Machine {
             }
         }
         let t = table.timing(kind);
-        if t.unit == Unit::All {
+        if t.unit == ExecutionUnit::All {
             self.calls(self.call(table, insn, t), inputs, writes);
         } else {
             self.issued = self.issued.saturating_add(t.uops * 1_000_000 / table.width());
@@ -127,16 +127,16 @@ impl Machine {
         }
         if let (Insn::Store { .. }, Some(m)) = (insn, memory) {
             let at = self.issued.max(inputs).saturating_add(t.latency);
-            self.stack[usize::from(m.word)] = Written { at, bytes: m.bytes };
+            self.stack[usize::from(m.word)] = StackStore { at, bytes: m.bytes };
         }
         self.keep_maps(insn, writes);
     }
 
     /// Schedules an operation that runs beside others.
-    fn beside(&mut self, t: Timing, inputs: u32, writes: u16) {
-        let (load, store) = (Unit::Load as usize, Unit::Store as usize);
+    fn beside(&mut self, t: InsnTiming, inputs: u32, writes: u16) {
+        let (load, store) = (ExecutionUnit::Load as usize, ExecutionUnit::Store as usize);
         let unit = t.unit;
-        let memory = unit == Unit::Memory;
+        let memory = unit == ExecutionUnit::Memory;
         let busy = if memory { self.busy[load].max(self.busy[store]) } else { self.busy[unit as usize] };
         let start = self.issued.max(inputs).max(busy);
         let free = self.issued.max(busy).saturating_add(t.each);
@@ -164,7 +164,7 @@ impl Machine {
     }
 
     /// Duration of a call.
-    fn call(&self, table: &Table, insn: Insn, otherwise: Timing) -> u32 {
+    fn call(&self, table: &CostModel, insn: Insn, otherwise: InsnTiming) -> u32 {
         match insn {
             Insn::Call(Callee::Helper(LOOKUP)) => {
                 table.lookup(self.maps[1].checked_sub(1).map(|t| MapType(t.into())))
@@ -268,10 +268,10 @@ mod tests {
         let load = |size, src, off| Insn::Load { size, sext: false, dst: Reg::R0, src, off };
         for off in [i16::MIN, -601, -513, 0, i16::MAX] {
             for base in [Reg::R1, Reg::R10] {
-                assert!(Memory::of(load(Size::B, base, off)).is_none(), "{base:?} {off}");
+                assert!(StackAccess::of(load(Size::B, base, off)).is_none(), "{base:?} {off}");
             }
         }
-        let last = Memory::of(load(Size::H, Reg::R10, -2)).expect("the last word");
+        let last = StackAccess::of(load(Size::H, Reg::R10, -2)).expect("the last word");
         assert_eq!((last.word, last.bytes), (63, 0b1100_0000));
     }
 }

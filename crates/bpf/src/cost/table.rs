@@ -14,7 +14,7 @@ use millstream_object::MapType;
 
 /// Parts of the machine that instructions wait for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Unit {
+pub enum ExecutionUnit {
     /// Adders and the like.
     Alu,
     /// Shifters, which are branch units, too.
@@ -120,9 +120,9 @@ kinds! {
 
 /// Timing of one kind of operation. Times are in thousandths of a cycle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Timing {
+pub struct InsnTiming {
     /// Unit that the operation waits for.
-    pub unit: Unit,
+    pub unit: ExecutionUnit,
     /// Operations of the machine.
     pub uops: u32,
     /// From operands to result.
@@ -133,8 +133,8 @@ pub struct Timing {
 
 /// Timing of each kind on a machine, and of each helper and lookup that was measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Table {
-    timings: Vec<Timing>,
+pub struct CostModel {
+    timings: Vec<InsnTiming>,
     /// Operations that are issued in a cycle, in thousandths.
     width: u32,
     /// The part of the time that counts where results are waited for, in thousandths; the rest counts where
@@ -157,23 +157,23 @@ pub struct TableError {
 /// Calls that take longer are no measurement.
 const LONGEST: f64 = 1e6;
 
-static INSTALLED: OnceLock<Table> = OnceLock::new();
+static INSTALLED: OnceLock<CostModel> = OnceLock::new();
 
-impl Table {
+impl CostModel {
     /// Reads a table; entries that it lacks are those of the built-in one.
     ///
     /// # Errors
     /// [`TableError`] at the first line that is neither a comment nor a known name with its times.
-    pub fn parse(text: &str) -> Result<Table, TableError> {
-        let mut table = Table::built_in().clone();
+    pub fn parse(text: &str) -> Result<CostModel, TableError> {
+        let mut table = CostModel::built_in().clone();
         table.read(text)?;
         Ok(table)
     }
 
     /// The table of the machine that this was made on.
-    pub fn built_in() -> &'static Table {
-        static TABLE: LazyLock<Table> = LazyLock::new(|| {
-            let mut table = Table {
+    pub fn built_in() -> &'static CostModel {
+        static TABLE: LazyLock<CostModel> = LazyLock::new(|| {
+            let mut table = CostModel {
                 timings: Kind::ALL.iter().map(|k| k.assumed()).collect(),
                 width: 6000,
                 waited: 250,
@@ -189,9 +189,9 @@ impl Table {
 
     /// Built-in table of a machine whose kernel works around speculation in calls, returns and indirect jumps:
     /// AMD Zen 3 with retpolines and safe returns.
-    pub fn with_thunks() -> &'static Table {
-        static TABLE: LazyLock<Table> = LazyLock::new(|| {
-            let mut table = Table::built_in().clone();
+    pub fn with_thunks() -> &'static CostModel {
+        static TABLE: LazyLock<CostModel> = LazyLock::new(|| {
+            let mut table = CostModel::built_in().clone();
             // As for the table that it extends, a test reads it.
             let _ = table.read(include_str!("thunks.costs"));
             table
@@ -201,23 +201,23 @@ impl Table {
 
     /// The built-in table that is closest to a machine with these mitigations, as the kernel names them in
     /// `/sys/devices/system/cpu/vulnerabilities`.
-    pub fn of_mitigations(mitigations: &str) -> &'static Table {
+    pub fn of_mitigations(mitigations: &str) -> &'static CostModel {
         let has = |name: &str| mitigations.contains(name);
         if has("Retpoline") || has("Safe RET") || has("untrained return thunk") {
-            Table::with_thunks()
+            CostModel::with_thunks()
         } else {
-            Table::built_in()
+            CostModel::built_in()
         }
     }
 
     /// The table by which this process predicts: the built-in one, unless another was installed.
-    pub fn current() -> &'static Table {
-        INSTALLED.get().unwrap_or_else(|| Table::built_in())
+    pub fn current() -> &'static CostModel {
+        INSTALLED.get().unwrap_or_else(|| CostModel::built_in())
     }
 
     /// Installs another table for predictions. Only the first one is taken; call this before the first
     /// prediction, so that it holds for all of them. Returns true if the table was taken.
-    pub fn install(table: Table) -> bool {
+    pub fn install(table: CostModel) -> bool {
         INSTALLED.set(table).is_ok()
     }
 
@@ -228,13 +228,13 @@ impl Table {
 
     /// The part of the time, in thousandths, that counts where results are waited for: code is between as fast as its
     /// results come and as fast as it can be issued, since what comes behind it overlaps with it.
-    pub fn waited(&self) -> u32 {
+    pub fn latency_share(&self) -> u32 {
         self.waited.min(1000)
     }
 
     /// The same machine, on which calls take no time but those that the kernel puts in line: what an analyser sees that
     /// knows machine code and not the kernel.
-    pub fn without_calls(&self) -> Table {
+    pub fn without_calls(&self) -> CostModel {
         const INLINED: u32 = 5000;
         let mut table = self.clone();
         for time in table.helpers.values_mut().chain(table.lookups.values_mut()).filter(|t| **t > INLINED) {
@@ -247,7 +247,7 @@ impl Table {
     }
 
     /// Timing of a kind.
-    pub fn timing(&self, kind: Kind) -> Timing {
+    pub fn timing(&self, kind: Kind) -> InsnTiming {
         self.timings[kind as usize]
     }
 

@@ -5,37 +5,37 @@ use millstream_isa::asm::assemble;
 
 use millstream_object::MapType;
 
-use super::{Code, Cost, Goal, Kind, Table, Visits, Weights, Whole, window_cycles};
+use super::{CostInput, CodeCost, OptimizationGoal, Kind, CostModel, ExecutionCounts, BlockFrequencies, FlatProgram, window_cycles};
 
 fn code(text: &str) -> Vec<Insn> {
     assemble(text).unwrap()
 }
 
 /// The cost of a function of whose maps nothing is known.
-fn cost(insns: &[Insn], symbols: &[u32], weights: &Weights) -> Cost {
-    Code { insns, symbols, maps: &[] }.cost(Table::current(), weights)
+fn cost(insns: &[Insn], symbols: &[u32], weights: &BlockFrequencies) -> CodeCost {
+    CostInput { insns, symbols, maps: &[] }.cost(CostModel::current(), weights)
 }
 
-fn of(slots: u32, jited: u32, cycles: u64) -> Cost {
-    Cost { slots, jited, cycles }
+fn of(slots: u32, jited: u32, cycles: u64) -> CodeCost {
+    CodeCost { slots, jited, cycles }
 }
 
 #[test]
 fn balanced_trades_cycles_for_slots_in_neither_direction() {
     let old = of(100, 400, 50_000);
-    assert!(!Goal::Balanced.improves(of(90, 360, 50_001), old), "shorter, but slower");
-    assert!(!Goal::Balanced.improves(of(101, 404, 49_000), old), "faster, but longer");
-    assert!(Goal::Balanced.improves(of(99, 400, 50_000), old));
-    assert!(Goal::Balanced.improves(of(100, 400, 49_999), old));
-    assert!(!Goal::Balanced.improves(old, old));
-    assert!(Goal::Size.improves(of(99, 900, 90_000), old));
-    assert!(Goal::Latency.improves(of(200, 900, 49_999), old));
+    assert!(!OptimizationGoal::Balanced.improves(of(90, 360, 50_001), old), "shorter, but slower");
+    assert!(!OptimizationGoal::Balanced.improves(of(101, 404, 49_000), old), "faster, but longer");
+    assert!(OptimizationGoal::Balanced.improves(of(99, 400, 50_000), old));
+    assert!(OptimizationGoal::Balanced.improves(of(100, 400, 49_999), old));
+    assert!(!OptimizationGoal::Balanced.improves(old, old));
+    assert!(OptimizationGoal::Size.improves(of(99, 900, 90_000), old));
+    assert!(OptimizationGoal::Latency.improves(of(200, 900, 49_999), old));
     let slower = of(90, 360, 50_001);
     let longer = of(101, 404, 49_000);
-    assert!(Goal::Balanced.compare(longer, slower, old).is_lt());
-    assert!(Goal::Balanced.compare(old, longer, old).is_lt());
+    assert!(OptimizationGoal::Balanced.compare(longer, slower, old).is_lt());
+    assert!(OptimizationGoal::Balanced.compare(old, longer, old).is_lt());
     assert_eq!(
-        Cost::best(Goal::Balanced, old, [(slower, 0), (old, 1), (longer, 2), (old, 3)]),
+        CodeCost::best(OptimizationGoal::Balanced, old, [(slower, 0), (old, 1), (longer, 2), (old, 3)]),
         Some((old, 1))
     );
 }
@@ -48,10 +48,10 @@ fn a_block_goes_on_where_it_is_most_often_entered_from() {
             "{cond} goto end\n r1 = *(u64 *)(r2 +0)\n r1 += 1\n *(u64 *)(r2 +0) = r1\n end:\n r0 = 0\n exit"
         )
     };
-    let weights = |falls| Weights::Counts { blocks: vec![100, falls, 100], runs: 100 };
+    let weights = |falls| BlockFrequencies::Counts { blocks: vec![100, falls, 100], runs: 100 };
     let end = |falls| {
         let insns = code(&text("if r1 == 0"));
-        Code { insns: &insns, symbols: &[], maps: &[] }.blocks(Table::built_in(), &weights(falls))[2].cycles
+        CostInput { insns: &insns, symbols: &[], maps: &[] }.blocks(CostModel::built_in(), &weights(falls))[2].cycles
     };
     assert!(end(90) + 1000 < end(10), "{} against {}", end(90), end(10));
 }
@@ -64,8 +64,8 @@ fn one_store_more_or_less_changes_little_of_what_is_guessed() {
             let body = store.repeat(stores);
             let other = store.repeat(12);
             let insns = code(&format!("if r1 > 7 goto other\n {body} exit\n other:\n {other} exit"));
-            let blocks = Code { insns: &insns, symbols: &[], maps: &[] };
-            blocks.blocks(Table::built_in(), &Weights::Static)[1].count
+            let blocks = CostInput { insns: &insns, symbols: &[], maps: &[] };
+            blocks.blocks(CostModel::built_in(), &BlockFrequencies::Static)[1].count
         };
         assert!(often(n).abs_diff(often(n + 1)) < 60, "{n}: {} and {}", often(n), often(n + 1));
     }
@@ -73,10 +73,10 @@ fn one_store_more_or_less_changes_little_of_what_is_guessed() {
 
 #[test]
 fn names_of_goals_are_read_back() {
-    for goal in Goal::ALL {
+    for goal in OptimizationGoal::ALL {
         assert_eq!(goal.to_string().parse(), Ok(goal));
     }
-    assert!("speed".parse::<Goal>().is_err());
+    assert!("speed".parse::<OptimizationGoal>().is_err());
 }
 
 #[test]
@@ -115,10 +115,10 @@ fn one_more_instruction_with_an_unused_result_never_costs_less() {
 #[test]
 fn what_runs_more_often_costs_more() {
     let insns = code("if r1 == 0 goto cold\n r0 = 0\n exit\n cold:\n r0 = 5\n r0 /= r1\n r0 /= r1\n exit");
-    let counts = |cold| Weights::Counts { blocks: vec![100, 100 - cold, cold], runs: 100 };
+    let counts = |cold| BlockFrequencies::Counts { blocks: vec![100, 100 - cold, cold], runs: 100 };
     let at = |cold| cost(&insns, &[], &counts(cold)).cycles;
     assert!(at(1) < at(50) && at(50) < at(100));
-    let guess = cost(&insns, &[], &Weights::Static).cycles;
+    let guess = cost(&insns, &[], &BlockFrequencies::Static).cycles;
     assert!(at(1) < guess && guess < at(100));
 }
 
@@ -127,21 +127,21 @@ fn loops_are_taken_to_go_round_some_times_and_nested_ones_more_often() {
     let one = cost(
         &code("r1 = 9\n again:\n r0 *= r0\n r1 += -1\n if r1 != 0 goto again\n exit"),
         &[],
-        &Weights::Static,
+        &BlockFrequencies::Static,
     );
-    let straight = cost(&code("r1 = 9\n r0 *= r0\n r1 += -1\n exit"), &[], &Weights::Static);
+    let straight = cost(&code("r1 = 9\n r0 *= r0\n r1 += -1\n exit"), &[], &BlockFrequencies::Static);
     assert!(one.cycles > 2 * straight.cycles, "{one} against {straight}");
     let two = code(
         "r1 = 9\n outer:\n r2 = 9\n inner:\n r0 *= r0\n r2 += -1\n if r2 != 0 goto inner\n r1 += -1\n \
          if r1 != 0 goto outer\n exit",
     );
-    assert!(cost(&two, &[], &Weights::Static).cycles > 3 * one.cycles);
+    assert!(cost(&two, &[], &BlockFrequencies::Static).cycles > 3 * one.cycles);
 }
 
 /// The guessed execution count of each block.
 fn counts(text: &str) -> Vec<u64> {
     let insns = code(text);
-    let blocks = Code { insns: &insns, symbols: &[], maps: &[] }.blocks(Table::built_in(), &Weights::Static);
+    let blocks = CostInput { insns: &insns, symbols: &[], maps: &[] }.blocks(CostModel::built_in(), &BlockFrequencies::Static);
     blocks.iter().map(|b| b.count).collect()
 }
 
@@ -174,24 +174,24 @@ fn a_loop_goes_round_as_often_over_a_jump() {
 fn functions_count_as_often_as_they_are_called() {
     let sub = "r0 = *(u64 *)(r1 +0)\n r0 *= r0\n exit\n";
     let main = |calls: &str| format!("r6 = r1\n{calls} r0 = 0\n exit\n twice:\n {sub}");
-    let table = Table::built_in();
+    let table = CostModel::built_in();
     let once = whole(&main("r1 = r6\n call twice\n"));
     let twice = whole(&main("r1 = r6\n call twice\n r1 = r6\n call twice\n"));
-    let runs = |w: &Whole| w.functions(table, None).iter().map(|f| f.runs).collect::<Vec<_>>();
+    let runs = |w: &FlatProgram| w.functions(table, None).iter().map(|f| f.runs).collect::<Vec<_>>();
     assert_eq!((runs(&once), runs(&twice)), (vec![1024, 1024], vec![1024, 2048]));
-    let of = |w: &Whole| w.cost(table, None).cycles;
+    let of = |w: &FlatProgram| w.cost(table, None).cycles;
     let frame = u64::from(table.timing(Kind::Frame).latency);
     assert!(of(&twice) > of(&once) + frame);
     let counted = |n| {
         let slots = [8, 8, 8, 8, 8, n, n, n];
-        once.cost(table, Some(Visits { slots: &slots, runs: 8 })).cycles
+        once.cost(table, Some(ExecutionCounts { slots: &slots, runs: 8 })).cycles
     };
     assert!(counted(8) == of(&once) && counted(4) < counted(8));
 }
 
-fn whole(text: &str) -> Whole {
+fn whole(text: &str) -> FlatProgram {
     let raw = millstream_isa::encode_all(&assemble(text).unwrap());
-    Whole::new(&raw, Vec::new(), Vec::new()).unwrap()
+    FlatProgram::new(&raw, Vec::new(), Vec::new()).unwrap()
 }
 
 #[test]
@@ -204,9 +204,9 @@ fn a_test_that_is_made_twice_makes_what_is_behind_it_no_rarer() {
         )
     };
     let (twice, once) = (whole(&text(" if r7 == 5 goto end\n")), whole(&text("")));
-    let table = Table::built_in();
+    let table = CostModel::built_in();
     assert!(twice.cost(table, None).cycles < once.cost(table, None).cycles, "guesses by themselves mislead");
-    let (before, after) = twice.cycles_beside(&once, table);
+    let (before, after) = twice.compare_cycles(&once, table);
     assert!(before > after && after == once.cost(table, None).cycles, "{before}, {after}");
 }
 
@@ -216,7 +216,7 @@ fn beside_itself_a_program_costs_what_it_costs() {
         if r0 == 3 goto other\n r1 = r6\n call get_prandom_u32\n goto end\n other:\n r1 = r6\n \
             call get_smp_processor_id\n end:\n r0 = 0\n exit";
     let program = whole(text);
-    let (before, after) = program.cycles_beside(&program, Table::built_in());
+    let (before, after) = program.compare_cycles(&program, CostModel::built_in());
     assert!(before.abs_diff(after) * 1000 < after, "{before}, {after}");
 }
 
@@ -226,16 +226,16 @@ fn lookups_cost_what_their_map_costs() {
     let insns = code(text);
     let of = |map_type| {
         let maps = [(2, map_type)];
-        Code { insns: &insns, symbols: &[2], maps: &maps }.cycles(Table::built_in(), &Weights::Static)
+        CostInput { insns: &insns, symbols: &[2], maps: &maps }.cycles(CostModel::built_in(), &BlockFrequencies::Static)
     };
     assert!(of(MapType::HASH) > of(MapType::ARRAY) + 10_000);
 }
 
 #[test]
 fn a_table_says_where_it_is_wrong_and_the_built_in_one_is_not() {
-    let at = |text| Table::parse(text).map_err(|e| e.line);
-    assert_eq!(at(include_str!("built-in.costs")).as_ref(), Ok(Table::built_in()));
-    assert_eq!(at(include_str!("thunks.costs")).as_ref(), Ok(Table::with_thunks()));
+    let at = |text| CostModel::parse(text).map_err(|e| e.line);
+    assert_eq!(at(include_str!("built-in.costs")).as_ref(), Ok(CostModel::built_in()));
+    assert_eq!(at(include_str!("thunks.costs")).as_ref(), Ok(CostModel::with_thunks()));
     assert_eq!(at("# only a remark\n\nalu 1.0 0.2 # scatter\nspeed 5"), Err(4));
     assert_eq!(at("mul many"), Err(1));
     assert_eq!(at("mul -1"), Err(1));
@@ -252,7 +252,7 @@ fn a_test_of_what_an_array_gives_costs_time() {
     let untested = code(&format!("{lookup} {count} {leave}"));
     let cycles = |insns: &[Insn]| {
         let maps = [(0, MapType::ARRAY)];
-        Code { insns, symbols: &[0], maps: &maps }.cycles(Table::built_in(), &Weights::Static)
+        CostInput { insns, symbols: &[0], maps: &maps }.cycles(CostModel::built_in(), &BlockFrequencies::Static)
     };
     assert!(cycles(&untested) <= cycles(&tested), "{} against {}", cycles(&untested), cycles(&tested));
 }
@@ -277,10 +277,10 @@ const RECORDED: [(&str, u64); 9] = [
 
 #[test]
 fn waits_are_those_of_an_independent_analyser_within_a_quarter_or_a_cycle_and_a_half() {
-    let waiting = Table::parse("waited 1").unwrap();
+    let waiting = CostModel::parse("waited 1").unwrap();
     for (text, recorded) in RECORDED {
         let insns = code(text);
-        let block = Code { insns: &insns, symbols: &[], maps: &[] }.blocks(&waiting, &Weights::Static)[0];
+        let block = CostInput { insns: &insns, symbols: &[], maps: &[] }.blocks(&waiting, &BlockFrequencies::Static)[0];
         let off = block.cycles.abs_diff(recorded * 1000);
         assert!(off <= (recorded * 250).max(1500), "{} against {recorded} cycles: {text}", block.cycles);
     }
@@ -288,15 +288,15 @@ fn waits_are_those_of_an_independent_analyser_within_a_quarter_or_a_cycle_and_a_
 
 #[test]
 fn the_table_follows_the_mitigations_of_the_kernel() {
-    let thunks = Table::with_thunks();
-    assert_ne!(thunks, Table::built_in());
+    let thunks = CostModel::with_thunks();
+    assert_ne!(thunks, CostModel::built_in());
     for text in [
         "spectre_v2: Mitigation: Retpolines; spec_rstack_overflow: Mitigation: Safe RET",
         "spectre_v2: Mitigation: Retpolines",
     ] {
-        assert_eq!(Table::of_mitigations(text), thunks);
+        assert_eq!(CostModel::of_mitigations(text), thunks);
     }
     for text in ["", "spectre_v2: Mitigation: Enhanced / Automatic IBRS"] {
-        assert_eq!(Table::of_mitigations(text), Table::built_in());
+        assert_eq!(CostModel::of_mitigations(text), CostModel::built_in());
     }
 }

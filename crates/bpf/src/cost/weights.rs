@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use millstream_isa::{Callee, Cond, Insn, Operand, Reg, Width};
 use millstream_object::MapType;
 
-use super::blocks::Blocks;
+use super::blocks::BlockGraph;
 use super::schedule::operands;
-use super::{Code, slots};
+use super::{CostInput, slots};
 use crate::jit::LOOKUP;
 
 /// Execution frequencies of the blocks of a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Weights {
+pub enum BlockFrequencies {
     /// Guessed from the shape of the code.
     ///
     /// Each branch gets a probability from heuristics that hold for programs at large, combined as
@@ -30,25 +30,25 @@ pub enum Weights {
     },
 }
 
-impl Weights {
+impl BlockFrequencies {
     /// The guesses for one function, as counts: for searches that change only the inside of blocks.
-    pub fn guessed(code: Code<'_>) -> Weights {
-        Weights::Counts { blocks: guessed(code, &Blocks::new(code.insns)), runs: 1024 }
+    pub fn guessed(code: CostInput<'_>) -> BlockFrequencies {
+        BlockFrequencies::Counts { blocks: guessed(code, &BlockGraph::new(code.insns)), runs: 1024 }
     }
 
     /// The guesses for one function with some known blocks: `known` maps the first instruction of a block to
     /// its runs for one run of the function.
-    pub(super) fn held(code: Code<'_>, known: &BTreeMap<usize, f64>) -> Weights {
-        let blocks = Blocks::new(code.insns);
+    pub(super) fn held(code: CostInput<'_>, known: &BTreeMap<usize, f64>) -> BlockFrequencies {
+        let blocks = BlockGraph::new(code.insns);
         let held: Vec<Option<f64>> =
             (0..blocks.len()).map(|b| known.get(&blocks.range(b).0).copied()).collect();
-        let times = Guess::new(code, &blocks).settled(&blocks, &held);
-        Weights::Counts { blocks: times.into_iter().map(in_parts).collect(), runs: 1024 }
+        let times = FrequencyEstimate::new(code, &blocks).settled(&blocks, &held);
+        BlockFrequencies::Counts { blocks: times.into_iter().map(in_parts).collect(), runs: 1024 }
     }
 
     /// The blocks of a function, from and to.
     pub(super) fn blocks(insns: &[Insn]) -> Vec<(usize, usize)> {
-        let blocks = Blocks::new(insns);
+        let blocks = BlockGraph::new(insns);
         (0..blocks.len()).map(|b| blocks.range(b)).collect()
     }
 }
@@ -62,18 +62,18 @@ const ROUNDS: usize = 400;
 /// Settled: no frequency changes by more than this part.
 const SETTLED: f64 = 1e-4;
 
-impl Weights {
+impl BlockFrequencies {
     /// Counts of one function, given the count of each instruction.
-    pub fn counted(insns: &[Insn], visits: impl Fn(usize) -> u64, runs: u64) -> Weights {
-        let blocks = Blocks::new(insns);
-        Weights::Counts { blocks: (0..blocks.len()).map(|b| visits(blocks.range(b).0)).collect(), runs }
+    pub fn counted(insns: &[Insn], visits: impl Fn(usize) -> u64, runs: u64) -> BlockFrequencies {
+        let blocks = BlockGraph::new(insns);
+        BlockFrequencies::Counts { blocks: (0..blocks.len()).map(|b| visits(blocks.range(b).0)).collect(), runs }
     }
 
     /// Runs of each block for one run of the function, in 1/1024.
-    pub(super) fn of(&self, code: Code<'_>, blocks: &Blocks) -> Vec<u64> {
+    pub(super) fn of(&self, code: CostInput<'_>, blocks: &BlockGraph) -> Vec<u64> {
         match self {
-            Weights::Static => guessed(code, blocks),
-            Weights::Counts { blocks: counts, runs } => {
+            BlockFrequencies::Static => guessed(code, blocks),
+            BlockFrequencies::Counts { blocks: counts, runs } => {
                 let count = |b: usize| counts.get(b).copied().unwrap_or(0);
                 (0..blocks.len()).map(|b| count(b).saturating_mul(1024) / (*runs).max(1)).collect()
             }
@@ -81,8 +81,8 @@ impl Weights {
     }
 }
 
-fn guessed(code: Code<'_>, blocks: &Blocks) -> Vec<u64> {
-    Guess::new(code, blocks).times.into_iter().map(in_parts).collect()
+fn guessed(code: CostInput<'_>, blocks: &BlockGraph) -> Vec<u64> {
+    FrequencyEstimate::new(code, blocks).times.into_iter().map(in_parts).collect()
 }
 
 /// In 1/1024.
@@ -91,18 +91,18 @@ fn in_parts(times: f64) -> u64 {
 }
 
 /// Guessed runs of the blocks for one run of their function.
-struct Guess {
+struct FrequencyEstimate {
     /// The probability with which the jump at the end of each is taken.
     taken: Vec<f64>,
     times: Vec<f64>,
 }
 
-impl Guess {
-    fn new(code: Code<'_>, blocks: &Blocks) -> Guess {
+impl FrequencyEstimate {
+    fn new(code: CostInput<'_>, blocks: &BlockGraph) -> FrequencyEstimate {
         let (found, to_do) = (finds(code), to_do(code.insns, blocks));
         let taken = |b: usize| probability(code.insns, blocks, b, &found, &to_do);
         let taken = (0..blocks.len()).map(taken).collect();
-        let mut guess = Guess { taken, times: vec![0f64; blocks.len()] };
+        let mut guess = FrequencyEstimate { taken, times: vec![0f64; blocks.len()] };
         for _ in 0..ROUNDS {
             let mut changed = false;
             for &b in blocks.order() {
@@ -119,7 +119,7 @@ impl Guess {
     }
 
     /// The part of the runs of a block after which another comes.
-    fn part(&self, blocks: &Blocks, from: usize, to: usize) -> f64 {
+    fn part(&self, blocks: &BlockGraph, from: usize, to: usize) -> f64 {
         let [taken, falls] = blocks.succs(from);
         let part = |s: Option<usize>, part: f64| if s == Some(to) { part } else { 0.0 };
         part(taken, self.taken[from]) + part(falls, 1.0 - self.taken[from])
@@ -128,7 +128,7 @@ impl Guess {
     /// Execution frequencies when those of some blocks are known. Blocks that lead to a known one run at
     /// least as often as it needs, divided as guessed; where one side of a branch is known, the rest goes to
     /// the other.
-    fn settled(&self, blocks: &Blocks, held: &[Option<f64>]) -> Vec<f64> {
+    fn settled(&self, blocks: &BlockGraph, held: &[Option<f64>]) -> Vec<f64> {
         let least = self.least(blocks, held);
         let mut times = vec![0f64; blocks.len()];
         for &b in blocks.order() {
@@ -139,7 +139,7 @@ impl Guess {
                     None => times[p] * self.part(blocks, p, b),
                 }
             };
-            let ahead = || preds(blocks, b).filter(|&p| !blocks.goes_back(p, b));
+            let ahead = || preds(blocks, b).filter(|&p| !blocks.is_back_edge(p, b));
             let guessed = entry(b) + ahead().map(|p| self.times[p] * self.part(blocks, p, b)).sum::<f64>();
             let into = entry(b) + ahead().map(flow).sum::<f64>();
             let rounds = if guessed > 0.0 { self.times[b] / guessed } else { 0.0 };
@@ -149,7 +149,7 @@ impl Guess {
     }
 
     /// Lower bounds of the execution frequencies, given the known frequencies of successors.
-    fn least(&self, blocks: &Blocks, held: &[Option<f64>]) -> Vec<f64> {
+    fn least(&self, blocks: &BlockGraph, held: &[Option<f64>]) -> Vec<f64> {
         let mut least = vec![0f64; blocks.len()];
         for &b in blocks.order().iter().rev() {
             let [taken, falls] = blocks.succs(b);
@@ -158,7 +158,7 @@ impl Guess {
                 0.0 => 0.0,
                 all => least[s] * (self.times[b] * self.part(blocks, b, s) / all).min(1.0),
             };
-            least[b] = held[b].unwrap_or_else(|| out.filter(|&s| !blocks.goes_back(b, s)).map(needs).sum());
+            least[b] = held[b].unwrap_or_else(|| out.filter(|&s| !blocks.is_back_edge(b, s)).map(needs).sum());
         }
         least
     }
@@ -169,14 +169,14 @@ fn entry(b: usize) -> f64 {
 }
 
 /// The blocks that lead to one; one that does both ways is among its predecessors twice.
-fn preds(blocks: &Blocks, b: usize) -> impl Iterator<Item = usize> {
+fn preds(blocks: &BlockGraph, b: usize) -> impl Iterator<Item = usize> {
     let mut preds = blocks.preds(b).to_vec();
     preds.dedup();
     preds.into_iter()
 }
 
 /// Probability that the jump at the end of a block is taken.
-fn probability(insns: &[Insn], blocks: &Blocks, b: usize, finds: &[usize], to_do: &[u32]) -> f64 {
+fn probability(insns: &[Insn], blocks: &BlockGraph, b: usize, finds: &[usize], to_do: &[u32]) -> f64 {
     let (to, falls) = match blocks.succs(b) {
         [Some(to), Some(falls)] => (to, falls),
         [Some(_), None] => return 1.0,
@@ -187,8 +187,8 @@ fn probability(insns: &[Insn], blocks: &Blocks, b: usize, finds: &[usize], to_do
     // Loops go round, whatever else may be said; whether the branch jumps back itself or over a jump that does.
     let goes_back = |s: usize| {
         let only_jumps = matches!(insns[blocks.range(s).0], Insn::Jump { .. });
-        blocks.goes_back(b, s)
-            || only_jumps && blocks.succs(s)[0].is_some_and(|next| blocks.goes_back(s, next))
+        blocks.is_back_edge(b, s)
+            || only_jumps && blocks.succs(s)[0].is_some_and(|next| blocks.is_back_edge(s, next))
     };
     match (goes_back(to), goes_back(falls)) {
         (true, false) => return GOES_ON,
@@ -244,7 +244,7 @@ fn copied(set: u16, insn: Insn) -> u16 {
 
 /// The lookups that find something as far as anybody writes programs: in arrays, whose indices are good. So
 /// code costs the same whether it tests their results or not.
-fn finds(code: Code<'_>) -> Vec<usize> {
+fn finds(code: CostInput<'_>) -> Vec<usize> {
     if code.maps.is_empty() {
         return Vec::new();
     }
@@ -265,7 +265,7 @@ fn finds(code: Code<'_>) -> Vec<usize> {
 
 /// Work that follows from each block on, at most: branches, calls and stores to memory that others see.
 /// Optimization of instructions and of the order of blocks changes little of that.
-fn to_do(insns: &[Insn], blocks: &Blocks) -> Vec<u32> {
+fn to_do(insns: &[Insn], blocks: &BlockGraph) -> Vec<u32> {
     let counts = |i: &&Insn| match i {
         Insn::Branch { .. } | Insn::Call(_) | Insn::Atomic { .. } | Insn::StoreRelease { .. } => true,
         Insn::Store { dst, .. } => *dst != Reg::R10,
@@ -275,7 +275,7 @@ fn to_do(insns: &[Insn], blocks: &Blocks) -> Vec<u32> {
     for &b in blocks.order().iter().rev() {
         let (start, end) = blocks.range(b);
         let own = insns[start..end].iter().filter(counts).count() as u32;
-        let ahead = blocks.succs(b).into_iter().flatten().filter(|&s| !blocks.goes_back(b, s));
+        let ahead = blocks.succs(b).into_iter().flatten().filter(|&s| !blocks.is_back_edge(b, s));
         left[b] = own + ahead.map(|s| left[s]).max().unwrap_or(0);
     }
     left

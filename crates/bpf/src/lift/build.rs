@@ -8,18 +8,18 @@ use millstream_ir::{
 use millstream_isa::helpers::{Helper, RetKind};
 use millstream_isa::{AluOp, AtomicOp, Callee, Insn, LegacyMode, Operand, Pseudo, Reg, Size, Width};
 
-use super::scan::{Located, Scan, call_args};
-use super::{LiftError, Signature, Source, Sym};
+use super::scan::{LocatedInsn, BytecodeCfg, call_args};
+use super::{LiftError, Signature, BytecodeFunction, RelocTarget};
 use crate::ctx;
 
 /// The frame as the kernel gives it: 512 bytes below the frame pointer.
 const FRAME: u32 = 512;
 
 pub(super) fn build(
-    source: &Source,
-    scan: &Scan,
+    source: &BytecodeFunction,
+    scan: &BytecodeCfg,
     module: &Module,
-    sigs: &dyn Fn(&Sym) -> Signature,
+    sigs: &dyn Fn(&RelocTarget) -> Signature,
     own: Signature,
 ) -> Result<Function, LiftError> {
     let mut func = Function::new(source.name.clone(), source.linkage.clone());
@@ -33,7 +33,7 @@ pub(super) fn build(
         }
     }
     let frame = func.slots.push(SlotData { size: FRAME, align: 8, fixed: Some(-(FRAME as i32)) });
-    let mut builder = Builder {
+    let mut builder = FunctionLifter {
         source,
         scan,
         module,
@@ -59,11 +59,11 @@ pub(super) fn build(
     Ok(func)
 }
 
-struct Builder<'a> {
-    source: &'a Source,
-    scan: &'a Scan,
+struct FunctionLifter<'a> {
+    source: &'a BytecodeFunction,
+    scan: &'a BytecodeCfg,
     module: &'a Module,
-    sigs: &'a dyn Fn(&Sym) -> Signature,
+    sigs: &'a dyn Fn(&RelocTarget) -> Signature,
     own: Signature,
     func: Function,
     blocks: Vec<PackedOption<Block>>,
@@ -80,8 +80,8 @@ struct Builder<'a> {
     init: u16,
 }
 
-impl Builder<'_> {
-    fn error(&self, l: &Located, what: impl Into<String>) -> LiftError {
+impl FunctionLifter<'_> {
+    fn error(&self, l: &LocatedInsn, what: impl Into<String>) -> LiftError {
         LiftError {
             function: self.source.name.clone(),
             slot: l.slot as usize,
@@ -214,12 +214,12 @@ impl Builder<'_> {
         }
     }
 
-    fn core(&self, l: &Located) -> Option<Core> {
+    fn core(&self, l: &LocatedInsn) -> Option<Core> {
         self.source.cores.get(&l.slot).copied()
     }
 
     /// The second operand, as a value; a relocated constant stays symbolic.
-    fn operand(&mut self, l: &Located, src: Operand, width: Width) -> Value {
+    fn operand(&mut self, l: &LocatedInsn, src: Operand, width: Width) -> Value {
         match src {
             Operand::Reg(r) => self.get(r),
             Operand::Imm(imm) => {
@@ -238,7 +238,7 @@ impl Builder<'_> {
         }
     }
 
-    fn insn(&mut self, l: &Located, run: usize) -> Result<(), LiftError> {
+    fn insn(&mut self, l: &LocatedInsn, run: usize) -> Result<(), LiftError> {
         if let Some((_, &rec)) = self.source.lines.range(..=l.slot).next_back() {
             self.loc = rec;
         }
@@ -297,14 +297,14 @@ impl Builder<'_> {
         self.set(dst, v);
     }
 
-    fn branch(&mut self, l: &Located, run: usize, width: Width, cond: Cond, dst: Reg, src: Operand) {
+    fn branch(&mut self, l: &LocatedInsn, run: usize, width: Width, cond: Cond, dst: Reg, src: Operand) {
         let a = self.get(dst);
         let b = self.operand(l, src, width);
         let targets = self.scan.runs[run].succs.iter().map(|&s| self.target(s)).collect::<Vec<_>>();
         self.effect(Op::Branch { cond, width }, [a, b], targets);
     }
 
-    fn memory(&mut self, l: &Located) {
+    fn memory(&mut self, l: &LocatedInsn) {
         let flags = MemFlags { core: self.core(l), volatile: false };
         match l.insn {
             Insn::Load { size, sext, dst, src, off } => {
@@ -362,15 +362,15 @@ impl Builder<'_> {
         }
     }
 
-    fn load_imm64(&mut self, l: &Located, dst: Reg, pseudo: Pseudo, imm: u64) -> Result<(), LiftError> {
+    fn load_imm64(&mut self, l: &LocatedInsn, dst: Reg, pseudo: Pseudo, imm: u64) -> Result<(), LiftError> {
         let sym = self.source.syms.get(&l.slot).copied();
         let (op, ty) = match (sym, self.core(l), pseudo) {
-            (Some(Sym::Map(map)), ..) => (Op::MapAddr { map }, Type::Ptr(Prov::Map(map))),
-            (Some(Sym::MapValue(map, offset)), ..) => {
+            (Some(RelocTarget::Map(map)), ..) => (Op::MapAddr { map }, Type::Ptr(Prov::Map(map))),
+            (Some(RelocTarget::MapValue(map, offset)), ..) => {
                 (Op::MapValueAddr { map, offset }, Type::Ptr(Prov::MapValue(map)))
             }
-            (Some(Sym::Func(func)), ..) => (Op::FuncAddr { func }, Type::Ptr(Prov::Func)),
-            (Some(Sym::Extern(ext)), ..) => (Op::ExternAddr { ext }, Type::Any),
+            (Some(RelocTarget::Func(func)), ..) => (Op::FuncAddr { func }, Type::Ptr(Prov::Func)),
+            (Some(RelocTarget::Extern(ext)), ..) => (Op::ExternAddr { ext }, Type::Any),
             (None, Some(core), _) => (Op::CoreConst { core, local: imm as i64, wide: true }, Type::I64),
             (None, None, Pseudo::None) => (Op::Const { value: imm as i64 }, Type::I64),
             (None, None, _) => return Err(self.error(l, format!("{pseudo:?} without a relocation"))),
@@ -380,14 +380,14 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn call(&mut self, l: &Located, callee: Callee) -> Result<(), LiftError> {
+    fn call(&mut self, l: &LocatedInsn, callee: Callee) -> Result<(), LiftError> {
         let count = call_args(l.slot, callee, self.source, self.sigs, self.init);
         let mut args: Vec<Value> = (1..=count).map(|n| self.reg_or_undef(&self.regs, n as usize)).collect();
         let sym = self.source.syms.get(&l.slot).copied();
         let (op, ty) = match (callee, sym) {
             (Callee::Helper(id), None) => (Op::Helper { id }, self.helper_type(id, &args)),
-            (Callee::Local(_), Some(Sym::Func(func))) => (Op::Call { func }, Type::Any),
-            (Callee::Kfunc { .. } | Callee::Local(_) | Callee::Helper(_), Some(Sym::Extern(ext))) => {
+            (Callee::Local(_), Some(RelocTarget::Func(func))) => (Op::Call { func }, Type::Any),
+            (Callee::Kfunc { .. } | Callee::Local(_) | Callee::Helper(_), Some(RelocTarget::Extern(ext))) => {
                 (Op::Kfunc { ext }, Type::Any)
             }
             (Callee::Register(reg), None) => {

@@ -14,10 +14,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cranelift_entity::PrimaryMap;
 use millstream_ir::{Core, Extern, Func, Function, Linkage, Map, Module};
-use millstream_isa::Raw;
+use millstream_isa::RawInsn;
 use rustc_hash::FxHashMap;
 
-use scan::Scan;
+use scan::BytecodeCfg;
 
 /// Why bytecode cannot be lifted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,7 +35,7 @@ pub struct LiftError {
 
 /// Target of a relocated instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Sym {
+pub enum RelocTarget {
     /// A map object.
     Map(Map),
     /// A byte of the value of a map of global data.
@@ -62,15 +62,15 @@ impl Signature {
 
 /// The bytecode of one function with what its relocations mean.
 #[derive(Clone, Debug)]
-pub struct Source {
+pub struct BytecodeFunction {
     /// Symbol name.
     pub name: String,
     /// Callers that may reach it.
     pub linkage: Linkage,
     /// Instructions.
-    pub insns: Vec<Raw>,
+    pub insns: Vec<RawInsn>,
     /// Symbols by slot. Calls of other functions of the module are here too.
-    pub syms: FxHashMap<u32, Sym>,
+    pub syms: FxHashMap<u32, RelocTarget>,
     /// CO-RE relocations by slot.
     pub cores: FxHashMap<u32, Core>,
     /// Starts of the source line records: slot to record number.
@@ -82,7 +82,7 @@ pub struct Source {
 }
 
 /// Functions that are not lifted, and why.
-pub type Left = BTreeMap<Func, LiftError>;
+pub type UnliftedFunctions = BTreeMap<Func, LiftError>;
 
 /// Lifts all functions of a module. `sources` are in the order of the functions to be made; `module` holds the maps
 /// and symbols that they name, and receives the functions. `extern_args` gives the number of arguments of a kernel
@@ -91,27 +91,27 @@ pub type Left = BTreeMap<Func, LiftError>;
 /// # Errors
 /// [`LiftError`] for bytecode that no verifier would accept either: bad jumps, unknown opcodes.
 pub fn lift_functions(
-    sources: &PrimaryMap<Func, Source>,
+    sources: &PrimaryMap<Func, BytecodeFunction>,
     module: &mut Module,
     extern_args: &dyn Fn(Extern) -> u8,
 ) -> Result<(), LiftError> {
-    let mut left = Left::new();
-    lift_understood(&mut sources.clone(), module, extern_args, &mut left);
+    let mut left = UnliftedFunctions::new();
+    lift_supported_functions(&mut sources.clone(), module, extern_args, &mut left);
     left.into_values().find(|why| !why.dependent).map_or(Ok(()), Err)
 }
 
 /// Lifts the functions of a module that can be: as [`lift_functions`], but functions in `left` are skipped,
 /// and those that cannot be lifted are added to it, with all their callers. Those functions have no body.
 /// Their callees are called from outside of the module, and their sources say so afterwards.
-pub fn lift_understood(
-    sources: &mut PrimaryMap<Func, Source>,
+pub fn lift_supported_functions(
+    sources: &mut PrimaryMap<Func, BytecodeFunction>,
     module: &mut Module,
     extern_args: &dyn Fn(Extern) -> u8,
-    left: &mut Left,
+    left: &mut UnliftedFunctions,
 ) {
-    let mut scans: PrimaryMap<Func, Option<Scan>> = PrimaryMap::with_capacity(sources.len());
+    let mut scans: PrimaryMap<Func, Option<BytecodeCfg>> = PrimaryMap::with_capacity(sources.len());
     for (func, source) in &*sources {
-        let scan = if left.contains_key(&func) { Ok(None) } else { Scan::new(source).map(Some) };
+        let scan = if left.contains_key(&func) { Ok(None) } else { BytecodeCfg::new(source).map(Some) };
         scans.push(scan.unwrap_or_else(|why| {
             left.insert(func, why);
             None
@@ -122,7 +122,7 @@ pub fn lift_understood(
         expose_callees(sources, left);
         left.keys().for_each(|func| scans[*func] = None);
         let sigs = signatures(sources, &mut scans, extern_args);
-        let lookup = |sym: &Sym| resolve(sym, &sigs, extern_args);
+        let lookup = |sym: &RelocTarget| resolve(sym, &sigs, extern_args);
         let mut functions = Vec::with_capacity(sources.len());
         let before = left.len();
         for (func, source) in &*sources {
@@ -142,12 +142,12 @@ pub fn lift_understood(
 }
 
 /// Leaves what calls or names a function that is left.
-fn leave_callers(sources: &PrimaryMap<Func, Source>, left: &mut Left) {
+fn leave_callers(sources: &PrimaryMap<Func, BytecodeFunction>, left: &mut UnliftedFunctions) {
     loop {
         let mut found = Vec::new();
         for (func, source) in sources.iter().filter(|(func, _)| !left.contains_key(func)) {
             let named = source.syms.iter().filter_map(|(slot, sym)| match sym {
-                Sym::Func(to) if left.contains_key(to) => Some((*slot, *to)),
+                RelocTarget::Func(to) if left.contains_key(to) => Some((*slot, *to)),
                 _ => None,
             });
             found.extend(named.min().map(|(slot, to)| {
@@ -166,10 +166,10 @@ fn leave_callers(sources: &PrimaryMap<Func, Source>, left: &mut Left) {
 }
 
 /// Marks functions that a function in `left` refers to: they have a caller that nobody sees.
-fn expose_callees(sources: &mut PrimaryMap<Func, Source>, left: &Left) {
+fn expose_callees(sources: &mut PrimaryMap<Func, BytecodeFunction>, left: &UnliftedFunctions) {
     let symbols = left.keys().flat_map(|func| sources[*func].syms.values());
     let called: BTreeSet<Func> =
-        symbols.filter_map(|sym| if let Sym::Func(to) = sym { Some(*to) } else { None }).collect();
+        symbols.filter_map(|sym| if let RelocTarget::Func(to) = sym { Some(*to) } else { None }).collect();
     for func in called {
         let source = &mut sources[func];
         if source.linkage == Linkage::Static {
@@ -178,18 +178,18 @@ fn expose_callees(sources: &mut PrimaryMap<Func, Source>, left: &Left) {
     }
 }
 
-fn resolve(sym: &Sym, sigs: &PrimaryMap<Func, Signature>, extern_args: &dyn Fn(Extern) -> u8) -> Signature {
+fn resolve(sym: &RelocTarget, sigs: &PrimaryMap<Func, Signature>, extern_args: &dyn Fn(Extern) -> u8) -> Signature {
     match sym {
-        Sym::Func(f) => sigs[*f],
-        Sym::Extern(e) => Signature { args: extern_args(*e), returns: true },
-        Sym::Map(_) | Sym::MapValue(..) => Signature { args: Signature::UNKNOWN, returns: true },
+        RelocTarget::Func(f) => sigs[*f],
+        RelocTarget::Extern(e) => Signature { args: extern_args(*e), returns: true },
+        RelocTarget::Map(_) | RelocTarget::MapValue(..) => Signature { args: Signature::UNKNOWN, returns: true },
     }
 }
 
 /// Infers arguments and results of static functions from their bodies and callers: a fixed point, from below.
 fn signatures(
-    sources: &PrimaryMap<Func, Source>,
-    scans: &mut PrimaryMap<Func, Option<Scan>>,
+    sources: &PrimaryMap<Func, BytecodeFunction>,
+    scans: &mut PrimaryMap<Func, Option<BytecodeCfg>>,
     extern_args: &dyn Fn(Extern) -> u8,
 ) -> PrimaryMap<Func, Signature> {
     let mut sigs: PrimaryMap<Func, Signature> = sources
@@ -204,7 +204,7 @@ fn signatures(
     loop {
         let before = sigs.clone();
         for (func, source) in sources {
-            let lookup = |sym: &Sym| resolve(sym, &before, extern_args);
+            let lookup = |sym: &RelocTarget| resolve(sym, &before, extern_args);
             let Some(scan) = &mut scans[func] else { continue };
             scan.analyse(source, &lookup, sigs[func]);
             for callee in scan.used_results(source) {

@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 
 use millstream_ir::Func;
 
-use super::{LiftError, Signature, Source, Sym};
+use super::{LiftError, Signature, BytecodeFunction, RelocTarget};
 
 /// A set of `r0` to `r9`, one bit each.
 pub(super) type RegSet = u16;
@@ -24,14 +24,14 @@ fn first_args(n: u8) -> RegSet {
 
 /// An instruction and the slot where it starts.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Located {
+pub(super) struct LocatedInsn {
     pub(super) slot: u32,
     pub(super) insn: Insn,
 }
 
 /// A run of instructions that is entered at its start and left at its end.
 #[derive(Clone, Debug)]
-pub(super) struct Run {
+pub(super) struct BytecodeBlock {
     /// Range of instruction indices.
     pub(super) insns: std::ops::Range<usize>,
     /// Successors as run indices: for a branch the taken one first.
@@ -45,25 +45,25 @@ pub(super) struct Run {
 
 /// Decoded bytecode with its control-flow graph. Run 0 is the entry.
 #[derive(Clone, Debug)]
-pub(super) struct Scan {
-    pub(super) insns: Vec<Located>,
-    pub(super) runs: Vec<Run>,
+pub(super) struct BytecodeCfg {
+    pub(super) insns: Vec<LocatedInsn>,
+    pub(super) runs: Vec<BytecodeBlock>,
     pub(super) rpo: Vec<usize>,
     /// True if an exit passes on `r0`, as of the last [`Scan::analyse`].
     returns: bool,
 }
 
-impl Scan {
-    pub(super) fn new(source: &Source) -> Result<Scan, LiftError> {
+impl BytecodeCfg {
+    pub(super) fn new(source: &BytecodeFunction) -> Result<BytecodeCfg, LiftError> {
         let decoded = decode_all(&source.insns).map_err(|e| error(source, 0, e.to_string()))?;
-        let insns: Vec<Located> =
-            decoded.into_iter().map(|(slot, insn)| Located { slot: slot as u32, insn }).collect();
+        let insns: Vec<LocatedInsn> =
+            decoded.into_iter().map(|(slot, insn)| LocatedInsn { slot: slot as u32, insn }).collect();
         if insns.is_empty() {
             return Err(error(source, 0, "the function has no instruction".into()));
         }
         let jumps = jumps(source, &insns)?;
         let runs = runs(source, &insns, &jumps)?;
-        let mut scan = Scan { insns, runs, rpo: Vec::new(), returns: false };
+        let mut scan = BytecodeCfg { insns, runs, rpo: Vec::new(), returns: false };
         scan.order();
         Ok(scan)
     }
@@ -92,7 +92,7 @@ impl Scan {
     }
 
     /// Computes which registers are surely written, and which are live, given what callees take and return.
-    pub(super) fn analyse(&mut self, source: &Source, sigs: &dyn Fn(&Sym) -> Signature, own: Signature) {
+    pub(super) fn analyse(&mut self, source: &BytecodeFunction, sigs: &dyn Fn(&RelocTarget) -> Signature, own: Signature) {
         self.returns = own.returns;
         self.initialised(first_args(own.args), source, sigs);
         loop {
@@ -117,7 +117,7 @@ impl Scan {
         }
     }
 
-    fn initialised(&mut self, entry: RegSet, source: &Source, sigs: &dyn Fn(&Sym) -> Signature) {
+    fn initialised(&mut self, entry: RegSet, source: &BytecodeFunction, sigs: &dyn Fn(&RelocTarget) -> Signature) {
         let all: RegSet = 0x3ff;
         for run in &mut self.runs {
             run.init_in = all;
@@ -144,15 +144,15 @@ impl Scan {
     }
 }
 
-fn error(source: &Source, slot: u32, what: String) -> LiftError {
+fn error(source: &BytecodeFunction, slot: u32, what: String) -> LiftError {
     LiftError { function: source.name.clone(), slot: slot as usize, what, dependent: false }
 }
 
 /// The jump target of each instruction, if it has one.
-fn jumps(source: &Source, insns: &[Located]) -> Result<Vec<Option<usize>>, LiftError> {
+fn jumps(source: &BytecodeFunction, insns: &[LocatedInsn]) -> Result<Vec<Option<usize>>, LiftError> {
     let index_of: FxHashMap<i64, usize> =
         insns.iter().enumerate().map(|(i, l)| (i64::from(l.slot), i)).collect();
-    let target = |l: &Located, off: i64| {
+    let target = |l: &LocatedInsn, off: i64| {
         let slot = i64::from(l.slot) + 1 + off;
         let what = || format!("jump to slot {slot}, where no instruction starts");
         index_of.get(&slot).copied().ok_or_else(|| error(source, l.slot, what()))
@@ -161,7 +161,7 @@ fn jumps(source: &Source, insns: &[Located]) -> Result<Vec<Option<usize>>, LiftE
 }
 
 /// Runs of instructions without a jump from or to their inside, with their successors.
-fn runs(source: &Source, insns: &[Located], jumps: &[Option<usize>]) -> Result<Vec<Run>, LiftError> {
+fn runs(source: &BytecodeFunction, insns: &[LocatedInsn], jumps: &[Option<usize>]) -> Result<Vec<BytecodeBlock>, LiftError> {
     let mut leader = vec![false; insns.len() + 1];
     leader[0] = true;
     for (i, l) in insns.iter().enumerate() {
@@ -177,7 +177,7 @@ fn runs(source: &Source, insns: &[Located], jumps: &[Option<usize>]) -> Result<V
         let end = starts.get(r + 1).copied().unwrap_or(insns.len());
         run_of[start..end].fill(r);
         let (insns, succs) = (start..end, Vec::new());
-        runs.push(Run { insns, succs, live_in: 0, live_out: 0, init_in: 0, reachable: false });
+        runs.push(BytecodeBlock { insns, succs, live_in: 0, live_out: 0, init_in: 0, reachable: false });
     }
     for run in &mut runs {
         let last = run.insns.end - 1;
@@ -203,7 +203,7 @@ fn jump_offset(insn: Insn) -> Option<i64> {
 
 /// Registers that an instruction reads, writes, and leaves undefined.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Access {
+pub(super) struct RegEffects {
     pub(super) uses: RegSet,
     pub(super) defs: RegSet,
     pub(super) clobbers: RegSet,
@@ -211,14 +211,14 @@ pub(super) struct Access {
 
 /// Registers that an instruction reads and writes; `init` are those surely written before it.
 pub(super) fn access(
-    l: &Located,
-    source: &Source,
-    sigs: &dyn Fn(&Sym) -> Signature,
+    l: &LocatedInsn,
+    source: &BytecodeFunction,
+    sigs: &dyn Fn(&RelocTarget) -> Signature,
     own: Signature,
     init: RegSet,
-) -> Access {
+) -> RegEffects {
     let operand = |o: Operand| if let Operand::Reg(r) = o { bit(r) } else { 0 };
-    let simple = |uses, defs| Access { uses, defs, clobbers: 0 };
+    let simple = |uses, defs| RegEffects { uses, defs, clobbers: 0 };
     match l.insn {
         Insn::Alu { dst, src, .. } => simple(bit(dst) | operand(src), bit(dst)),
         Insn::Mov { dst, src, .. } => simple(operand(src), bit(dst)),
@@ -236,15 +236,15 @@ pub(super) fn access(
         }
         Insn::LegacyLoad { mode, .. } => {
             let index = if let LegacyMode::Ind(r) = mode { bit(r) } else { 0 };
-            Access { uses: bit(Reg::R6) | index, defs: 1, clobbers: ARGS }
+            RegEffects { uses: bit(Reg::R6) | index, defs: 1, clobbers: ARGS }
         }
-        Insn::Jump { .. } | Insn::MayGoto { .. } => Access::default(),
+        Insn::Jump { .. } | Insn::MayGoto { .. } => RegEffects::default(),
         Insn::Branch { dst, src, .. } => simple(bit(dst) | operand(src), 0),
         Insn::Exit => simple(if own.returns { 1 } else { 0 }, 0),
         Insn::Call(callee) => {
             let args = first_args(call_args(l.slot, callee, source, sigs, init));
             let through = if let Callee::Register(r) = callee { bit(r) } else { 0 };
-            Access { uses: args | through, defs: 1, clobbers: ARGS }
+            RegEffects { uses: args | through, defs: 1, clobbers: ARGS }
         }
     }
 }
@@ -254,8 +254,8 @@ pub(super) fn access(
 pub(super) fn call_args(
     slot: u32,
     callee: Callee,
-    source: &Source,
-    sigs: &dyn Fn(&Sym) -> Signature,
+    source: &BytecodeFunction,
+    sigs: &dyn Fn(&RelocTarget) -> Signature,
     init: RegSet,
 ) -> u8 {
     let written = (1..=5u8).take_while(|n| init & (1 << n) != 0).count() as u8;
@@ -277,21 +277,21 @@ pub(super) fn call_args(
     }
 }
 
-impl Scan {
+impl BytecodeCfg {
     /// The highest argument register that is live on entry, as a number of arguments.
     pub(super) fn highest_arg(&self) -> u8 {
         (1..=5u8).rev().find(|n| self.runs[0].live_in & (1 << n) != 0).unwrap_or(0)
     }
 
     /// Functions of the module whose result is live after some call here.
-    pub(super) fn used_results(&self, source: &Source) -> Vec<Func> {
+    pub(super) fn used_results(&self, source: &BytecodeFunction) -> Vec<Func> {
         let mut used = Vec::new();
         for &r in &self.rpo {
             let run = &self.runs[r];
             for i in run.insns.clone() {
                 let l = &self.insns[i];
                 let Insn::Call(Callee::Local(_)) = l.insn else { continue };
-                let Some(Sym::Func(callee)) = source.syms.get(&l.slot) else { continue };
+                let Some(RelocTarget::Func(callee)) = source.syms.get(&l.slot) else { continue };
                 if self.result_read(source, run, i + 1) {
                     used.push(*callee);
                 }
@@ -301,7 +301,7 @@ impl Scan {
     }
 
     /// Returns true if `r0` is read from instruction `from` of the run on, before it is written.
-    fn result_read(&self, source: &Source, run: &Run, from: usize) -> bool {
+    fn result_read(&self, source: &BytecodeFunction, run: &BytecodeBlock, from: usize) -> bool {
         let nothing = Signature { args: 0, returns: false };
         for l in &self.insns[from..run.insns.end] {
             let access = access(l, source, &|_| nothing, nothing, 0);

@@ -7,30 +7,30 @@
 use millstream_ir::{Cond, Function, Linkage, Width};
 use millstream_isa::{AluOp, Callee, Insn, Operand, Reg, Size};
 
-use super::code::{Code, Src, Term};
-use super::{LowerError, Lowered};
+use super::code::{EmittedBlock, SrcOperand, Terminator};
+use super::{LowerError, LoweredFunction};
 
 /// End of a block in its place: instructions with the block they jump to.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Ending {
+pub(super) enum TerminatorInsn {
     Exit,
     Goto(usize),
-    If { cond: Cond, width: Width, dst: Reg, src: Src, to: usize },
+    If { cond: Cond, width: Width, dst: Reg, src: SrcOperand, to: usize },
     May(usize),
 }
 
 #[inline]
-pub(super) fn endings(term: Term, next: Option<usize>, far: bool) -> [Option<Ending>; 3] {
-    let goto = |t: usize| (Some(t) != next).then_some(Ending::Goto(t));
+pub(super) fn endings(term: Terminator, next: Option<usize>, far: bool) -> [Option<TerminatorInsn>; 3] {
+    let goto = |t: usize| (Some(t) != next).then_some(TerminatorInsn::Goto(t));
     match term {
-        Term::Return => [Some(Ending::Exit), None, None],
-        Term::Jump(t) => [goto(t), None, None],
-        Term::MayGoto { taken, fall } => [Some(Ending::May(taken)), goto(fall), None],
-        Term::Branch { cond, width, dst, src, taken, fall } => {
-            let branch = |cond, to| Some(Ending::If { cond, width, dst, src, to });
+        Terminator::Return => [Some(TerminatorInsn::Exit), None, None],
+        Terminator::Jump(t) => [goto(t), None, None],
+        Terminator::MayGoto { taken, fall } => [Some(TerminatorInsn::May(taken)), goto(fall), None],
+        Terminator::Branch { cond, width, dst, src, taken, fall } => {
+            let branch = |cond, to| Some(TerminatorInsn::If { cond, width, dst, src, to });
             match (cond.negated(), far) {
                 // Over a long jump: the near side is the one that is skipped to.
-                (_, true) => [branch(cond, taken), Some(Ending::Goto(fall)), Some(Ending::Goto(taken))],
+                (_, true) => [branch(cond, taken), Some(TerminatorInsn::Goto(fall)), Some(TerminatorInsn::Goto(taken))],
                 (Some(not), false) if Some(taken) == next => [branch(not, fall), None, None],
                 _ => [branch(cond, taken), goto(fall), None],
             }
@@ -38,7 +38,7 @@ pub(super) fn endings(term: Term, next: Option<usize>, far: bool) -> [Option<End
     }
 }
 
-fn ending_slots(term: Term, next: Option<usize>, far: bool) -> i64 {
+fn ending_slots(term: Terminator, next: Option<usize>, far: bool) -> i64 {
     endings(term, next, far).iter().flatten().count() as i64
 }
 
@@ -82,7 +82,7 @@ fn converts_context(func: &Function) -> bool {
 }
 
 /// Positions of the blocks.
-struct Places {
+struct BlockOffsets {
     /// Their first slots.
     start: Vec<i64>,
     /// The same once the kernel has patched the code.
@@ -91,15 +91,15 @@ struct Places {
     far: Vec<bool>,
 }
 
-impl Places {
-    fn new(func: &Function, blocks: &[Code], order: &[usize]) -> Places {
+impl BlockOffsets {
+    fn new(func: &Function, blocks: &[EmittedBlock], order: &[usize]) -> BlockOffsets {
         let converts = converts_context(func);
         let sum = |slots: &dyn Fn(Insn) -> i64| -> Vec<i64> {
             blocks.iter().map(|b| b.body.iter().map(|e| slots(e.insn)).sum()).collect()
         };
         let (slots, most) = (sum(&|i| i.slots() as i64), sum(&|i| patched(i, converts)));
         let none = || vec![0i64; blocks.len()];
-        let mut places = Places { start: none(), patched: none(), far: vec![false; blocks.len()] };
+        let mut places = BlockOffsets { start: none(), patched: none(), far: vec![false; blocks.len()] };
         loop {
             let (mut at, mut then) = (0, 0);
             for (i, &b) in order.iter().enumerate() {
@@ -107,11 +107,11 @@ impl Places {
                 let term = blocks[b].term;
                 let ends = ending_slots(term, order.get(i + 1).copied(), places.far[b]);
                 at += slots[b] + ends;
-                then += most[b] + ends + if let Term::MayGoto { .. } = term { 6 } else { 0 };
+                then += most[b] + ends + if let Terminator::MayGoto { .. } = term { 6 } else { 0 };
             }
             let mut changed = false;
             for (i, &b) in order.iter().enumerate() {
-                let Term::Branch { taken, fall, .. } = blocks[b].term else { continue };
+                let Terminator::Branch { taken, fall, .. } = blocks[b].term else { continue };
                 let from = places.patched[b] + most[b] + 1;
                 let next = order.get(i + 1).copied();
                 let to = if Some(taken) == next { fall } else { taken };
@@ -133,12 +133,12 @@ impl Places {
 }
 
 /// The bytecode of blocks in a given order.
-pub(super) fn assemble(func: &Function, blocks: &[Code], order: &[usize]) -> Result<Lowered, LowerError> {
-    let places = Places::new(func, blocks, order);
+pub(super) fn assemble(func: &Function, blocks: &[EmittedBlock], order: &[usize]) -> Result<LoweredFunction, LowerError> {
+    let places = BlockOffsets::new(func, blocks, order);
     let converts = converts_context(func);
-    let mut out = Lowered::default();
+    let mut out = LoweredFunction::default();
     let mut at = 0u32;
-    let mut line = Lines { first: blocks.iter().find_map(first_loc), last: u32::MAX };
+    let mut line = LineRecorder { first: blocks.iter().find_map(first_loc), last: u32::MAX };
     for (i, &b) in order.iter().enumerate() {
         let mut then = places.patched[b];
         for e in &blocks[b].body {
@@ -152,7 +152,7 @@ pub(super) fn assemble(func: &Function, blocks: &[Code], order: &[usize]) -> Res
         let ends = endings(blocks[b].term, order.get(i + 1).copied(), places.far[b]);
         for (n, end) in ends.iter().flatten().enumerate() {
             line.note(&mut out, at, blocks[b].loc);
-            let distance = |t: usize| Distance {
+            let distance = |t: usize| JumpDistance {
                 off: places.start[t] - i64::from(at) - 1,
                 near: places.reaches(then + 1, t),
             };
@@ -166,34 +166,34 @@ pub(super) fn assemble(func: &Function, blocks: &[Code], order: &[usize]) -> Res
 }
 
 /// Distance of a jump.
-struct Distance {
+struct JumpDistance {
     off: i64,
     /// True if 16 bits are enough, now and in the kernel.
     near: bool,
 }
 
 fn jump(
-    end: Ending,
-    distance: &dyn Fn(usize) -> Distance,
+    end: TerminatorInsn,
+    distance: &dyn Fn(usize) -> JumpDistance,
     skip: bool,
     func: &Function,
 ) -> Result<Insn, LowerError> {
     let too_far = || LowerError::TooFar { function: func.name.clone() };
     let short = |to: usize| {
-        let Distance { off, near } = distance(to);
+        let JumpDistance { off, near } = distance(to);
         i16::try_from(off).ok().filter(|_| near).ok_or_else(too_far)
     };
     Ok(match end {
-        Ending::Exit => Insn::Exit,
-        Ending::Goto(t) => {
-            let Distance { off, near } = distance(t);
+        TerminatorInsn::Exit => Insn::Exit,
+        TerminatorInsn::Goto(t) => {
+            let JumpDistance { off, near } = distance(t);
             Insn::Jump { off: i32::try_from(off).map_err(|_| too_far())?, long: !near }
         }
-        Ending::May(t) => Insn::MayGoto { off: short(t)? },
-        Ending::If { cond, width, dst, src, to } => {
+        TerminatorInsn::May(t) => Insn::MayGoto { off: short(t)? },
+        TerminatorInsn::If { cond, width, dst, src, to } => {
             let src = match src {
-                Src::Reg(r) => Operand::Reg(r),
-                Src::Imm(i) => Operand::Imm(i),
+                SrcOperand::Reg(r) => Operand::Reg(r),
+                SrcOperand::Imm(i) => Operand::Imm(i),
             };
             let off = if skip { 1 } else { short(to)? };
             Insn::Branch { width, cond, dst, src, off }
@@ -201,18 +201,18 @@ fn jump(
     })
 }
 
-fn first_loc(code: &Code) -> Option<u32> {
+fn first_loc(code: &EmittedBlock) -> Option<u32> {
     code.body.iter().map(|e| e.loc).chain([code.loc]).find(|&l| l != u32::MAX)
 }
 
 /// Source lines: a record wherever the line changes, and at the first instruction.
-struct Lines {
+struct LineRecorder {
     first: Option<u32>,
     last: u32,
 }
 
-impl Lines {
-    fn note(&mut self, out: &mut Lowered, at: u32, loc: u32) {
+impl LineRecorder {
+    fn note(&mut self, out: &mut LoweredFunction, at: u32, loc: u32) {
         let loc = if loc == u32::MAX { self.first.take().unwrap_or(self.last) } else { loc };
         self.first = None;
         if loc != self.last {
@@ -227,23 +227,23 @@ mod tests {
     use millstream_isa::asm::assemble as assembled;
 
     use super::*;
-    use crate::lower::code::Emitted;
+    use crate::lower::code::EmittedInsn;
 
     /// A branch over so many instructions, the bytecode of the function that it is in.
-    fn over(insn: &str, count: usize, prog_type: u32) -> Lowered {
+    fn over(insn: &str, count: usize, prog_type: u32) -> LoweredFunction {
         let linkage = Linkage::Program { prog_type };
         let func = Function::new("f".to_owned(), linkage);
         let insn = assembled(insn).expect("it assembles")[0];
-        let emitted = Emitted { insn, sym: None, core: None, loc: 0, args: 0, undef: false };
-        let block = |body: Vec<Emitted>, term| Code { body, term, loc: 0 };
+        let emitted = EmittedInsn { insn, sym: None, core: None, loc: 0, args: 0, undef: false };
+        let block = |body: Vec<EmittedInsn>, term| EmittedBlock { body, term, loc: 0 };
         let (cond, width, dst) = (Cond::Eq, Width::W64, Reg::R1);
-        let branch = Term::Branch { cond, width, dst, src: Src::Imm(0), taken: 2, fall: 1 };
+        let branch = Terminator::Branch { cond, width, dst, src: SrcOperand::Imm(0), taken: 2, fall: 1 };
         let blocks =
-            [block(vec![], branch), block(vec![emitted; count], Term::Jump(2)), block(vec![], Term::Return)];
+            [block(vec![], branch), block(vec![emitted; count], Terminator::Jump(2)), block(vec![], Terminator::Return)];
         assemble(&func, &blocks, &[0, 1, 2]).expect("it can be assembled")
     }
 
-    fn is_long(code: &Lowered) -> bool {
+    fn is_long(code: &LoweredFunction) -> bool {
         code.insns.iter().any(|i| matches!(i, Insn::Jump { long: true, .. }))
     }
 

@@ -5,10 +5,10 @@ use millstream_isa::{AluOp, AtomicOp, Callee, Insn, LegacyMode, Operand, Pseudo,
 use regalloc2::{Allocation, Block, Edit, Function as _, InstOrEdit, Output};
 
 use super::LowerError;
-use super::code::{Code, Emitted, Src, Term};
-use super::frame::{self, Frame};
+use super::code::{EmittedBlock, EmittedInsn, SrcOperand, Terminator};
+use super::frame::{self, StackLayout};
 use super::mir::*;
-use crate::lift::Sym;
+use crate::lift::RelocTarget;
 
 /// The blocks of a function, and its frame.
 pub(super) fn emit(
@@ -16,8 +16,8 @@ pub(super) fn emit(
     cfg: &Cfg,
     mir: &MFunc,
     out: &Output,
-) -> Result<(Vec<Code>, Frame), LowerError> {
-    let frame = Frame::new(func, cfg, mir, out);
+) -> Result<(Vec<EmittedBlock>, StackLayout), LowerError> {
+    let frame = StackLayout::new(func, cfg, mir, out);
     if frame.size > frame::MOST {
         return Err(LowerError::Stack { function: func.name.clone(), bytes: frame.size });
     }
@@ -30,10 +30,10 @@ fn reg(alloc: Allocation) -> Reg {
     alloc.as_reg().and_then(|p| Reg::new(p.hw_enc() as u8)).unwrap_or(Reg::R10)
 }
 
-fn translate(mir: &MFunc, out: &Output, frame: &Frame, b: usize) -> Code {
+fn translate(mir: &MFunc, out: &Output, frame: &StackLayout, b: usize) -> EmittedBlock {
     let block = &mir.blocks[b];
     let ids = mir.block_insns(Block::new(b));
-    let mut code = Code { body: Vec::with_capacity(ids.len()), term: Term::Return, loc: u32::MAX };
+    let mut code = EmittedBlock { body: Vec::with_capacity(ids.len()), term: Terminator::Return, loc: u32::MAX };
     let succs: Vec<usize> = block.succs.iter().map(|s| s.index()).collect();
     let mut regs: Vec<Reg> = Vec::new();
     let mut loc = mir.insts.get(ids.first().index()).map_or(u32::MAX, |i| i.loc);
@@ -41,7 +41,7 @@ fn translate(mir: &MFunc, out: &Output, frame: &Frame, b: usize) -> Code {
         match step {
             InstOrEdit::Edit(Edit::Move { from, to }) => {
                 if let Some(insn) = move_insn(frame, *from, *to) {
-                    code.body.push(Emitted { insn, sym: None, core: None, loc, args: 0, undef: false });
+                    code.body.push(EmittedInsn { insn, sym: None, core: None, loc, args: 0, undef: false });
                 }
             }
             InstOrEdit::Inst(inst) => {
@@ -49,7 +49,7 @@ fn translate(mir: &MFunc, out: &Output, frame: &Frame, b: usize) -> Code {
                 loc = data.loc;
                 regs.clear();
                 regs.extend(out.inst_allocs(inst).iter().map(|&a| reg(a)));
-                let mut sink = Sink { body: &mut code.body, frame, loc };
+                let mut sink = InsnSink { body: &mut code.body, frame, loc };
                 sink.inst(&data.op, &regs);
                 if let Some(term) = end(&data.op, &regs, &succs) {
                     code.term = term;
@@ -61,7 +61,7 @@ fn translate(mir: &MFunc, out: &Output, frame: &Frame, b: usize) -> Code {
     code
 }
 
-fn move_insn(frame: &Frame, from: Allocation, to: Allocation) -> Option<Insn> {
+fn move_insn(frame: &StackLayout, from: Allocation, to: Allocation) -> Option<Insn> {
     match (frame.spill(from), frame.spill(to)) {
         (None, None) if from == to => None,
         (None, None) => Some(Insn::Mov { width: Width::W64, dst: reg(to), src: Operand::Reg(reg(from)) }),
@@ -72,30 +72,30 @@ fn move_insn(frame: &Frame, from: Allocation, to: Allocation) -> Option<Insn> {
     }
 }
 
-struct Sink<'a> {
-    body: &'a mut Vec<Emitted>,
-    frame: &'a Frame,
+struct InsnSink<'a> {
+    body: &'a mut Vec<EmittedInsn>,
+    frame: &'a StackLayout,
     loc: u32,
 }
 
-impl Sink<'_> {
+impl InsnSink<'_> {
     fn put(&mut self, insn: Insn) {
         self.put_with(insn, None, None);
     }
 
-    fn put_with(&mut self, insn: Insn, sym: Option<Sym>, core: Option<Core>) {
-        self.body.push(Emitted { insn, sym, core, loc: self.loc, args: 0, undef: false });
+    fn put_with(&mut self, insn: Insn, sym: Option<RelocTarget>, core: Option<Core>) {
+        self.body.push(EmittedInsn { insn, sym, core, loc: self.loc, args: 0, undef: false });
     }
 
     /// Base register and displacement; takes the base from the front of `regs` if it is in one.
-    fn address(&self, base: Base, offset: i32, regs: &mut &[Reg]) -> (Reg, i16) {
+    fn address(&self, base: AddressBase, offset: i32, regs: &mut &[Reg]) -> (Reg, i16) {
         match base {
-            Base::Reg => {
+            AddressBase::Reg => {
                 let r = regs[0];
                 *regs = &regs[1..];
                 (r, offset as i16)
             }
-            Base::Frame(slot, at) => (Reg::R10, (self.frame.slots[slot] + at + offset) as i16),
+            AddressBase::Frame(slot, at) => (Reg::R10, (self.frame.slots[slot] + at + offset) as i16),
         }
     }
 
@@ -132,7 +132,7 @@ impl Sink<'_> {
         match *op {
             MOp::Undef => {
                 let insn = Insn::Mov { width: Width::W64, dst, src: Operand::Imm(0) };
-                self.body.push(Emitted { insn, sym: None, core: None, loc: self.loc, args: 0, undef: true });
+                self.body.push(EmittedInsn { insn, sym: None, core: None, loc: self.loc, args: 0, undef: true });
             }
             MOp::Imm { value } => self.put(imm_insn(dst, value)),
             MOp::Sym { sym } => {
@@ -192,36 +192,36 @@ impl Sink<'_> {
                 let mode = if indexed { LegacyMode::Ind(regs[1]) } else { LegacyMode::Abs };
                 let args = regs[..1 + usize::from(indexed)].iter().fold(0, |set, r| set | 1 << r.index());
                 let insn = Insn::LegacyLoad { size, mode, imm: offset };
-                self.body.push(Emitted { insn, sym: None, core: None, loc: self.loc, args, undef: false });
+                self.body.push(EmittedInsn { insn, sym: None, core: None, loc: self.loc, args, undef: false });
             }
             _ => unreachable!("no access to memory: {op:?}"),
         }
     }
 
-    fn call(&mut self, target: Target, regs: &[Reg]) {
+    fn call(&mut self, target: CallTarget, regs: &[Reg]) {
         let (callee, sym) = match target {
-            Target::Helper(id) => (Callee::Helper(id), None),
-            Target::Sym(sym @ Sym::Extern(_)) => (Callee::Kfunc { btf_id: -1, fd_idx: 0 }, Some(sym)),
-            Target::Sym(sym) => (Callee::Local(-1), Some(sym)),
-            Target::Indirect => (Callee::Register(regs[0]), None),
+            CallTarget::Helper(id) => (Callee::Helper(id), None),
+            CallTarget::Sym(sym @ RelocTarget::Extern(_)) => (Callee::Kfunc { btf_id: -1, fd_idx: 0 }, Some(sym)),
+            CallTarget::Sym(sym) => (Callee::Local(-1), Some(sym)),
+            CallTarget::Indirect => (Callee::Register(regs[0]), None),
         };
-        let args = regs.iter().filter(|r| **r != Reg::R0 || target == Target::Indirect);
+        let args = regs.iter().filter(|r| **r != Reg::R0 || target == CallTarget::Indirect);
         let args = args.fold(0, |set, r| set | 1 << r.index());
         let insn = Insn::Call(callee);
-        self.body.push(Emitted { insn, sym, core: None, loc: self.loc, args, undef: false });
+        self.body.push(EmittedInsn { insn, sym, core: None, loc: self.loc, args, undef: false });
     }
 }
 
 /// The terminator that an instruction makes, if it ends a block.
-fn end(op: &MOp, regs: &[Reg], succs: &[usize]) -> Option<Term> {
+fn end(op: &MOp, regs: &[Reg], succs: &[usize]) -> Option<Terminator> {
     Some(match *op {
-        MOp::Jump => Term::Jump(succs[0]),
+        MOp::Jump => Terminator::Jump(succs[0]),
         MOp::Branch { cond, width, imm } => {
-            let src = imm.map_or_else(|| Src::Reg(regs[1]), Src::Imm);
-            Term::Branch { cond, width, dst: regs[0], src, taken: succs[0], fall: succs[1] }
+            let src = imm.map_or_else(|| SrcOperand::Reg(regs[1]), SrcOperand::Imm);
+            Terminator::Branch { cond, width, dst: regs[0], src, taken: succs[0], fall: succs[1] }
         }
-        MOp::MayGoto => Term::MayGoto { taken: succs[0], fall: succs[1] },
-        MOp::Return | MOp::Unreachable => Term::Return,
+        MOp::MayGoto => Terminator::MayGoto { taken: succs[0], fall: succs[1] },
+        MOp::Return | MOp::Unreachable => Terminator::Return,
         _ => return None,
     })
 }

@@ -9,11 +9,11 @@ use cranelift_entity::SecondaryMap;
 use millstream_ir::{Cfg, Function, Op, Slot};
 use regalloc2::{Allocation, Edit, Output};
 
-use super::lifetimes::Lifetimes;
-use super::mir::{Base, MFunc, MOp};
+use super::stack_interference::SlotInterference;
+use super::mir::{AddressBase, MFunc, MOp};
 
 /// Places of stack objects and spills, as offsets from the frame pointer.
-pub(super) struct Frame {
+pub(super) struct StackLayout {
     pub(super) slots: SecondaryMap<Slot, i32>,
     pub(super) spills: Vec<i32>,
     pub(super) size: u32,
@@ -21,13 +21,13 @@ pub(super) struct Frame {
 
 /// An object or a spill that needs a place.
 #[derive(Clone, Copy)]
-enum Thing {
+enum FrameObject {
     Object(Slot),
     Spill(usize),
 }
 
-struct Wish {
-    thing: Thing,
+struct PlacementRequest {
+    thing: FrameObject,
     size: u32,
     align: u32,
     uses: u32,
@@ -36,16 +36,16 @@ struct Wish {
 /// Bytes of stack that the kernel gives.
 pub(super) const MOST: u32 = 512;
 
-impl Frame {
-    pub(super) fn new(func: &Function, cfg: &Cfg, mir: &MFunc, out: &Output) -> Frame {
-        let frame = Frame::apart(func, mir, out);
-        if frame.size <= MOST && !calls(func) { frame } else { Frame::shared(func, cfg, mir, out) }
+impl StackLayout {
+    pub(super) fn new(func: &Function, cfg: &Cfg, mir: &MFunc, out: &Output) -> StackLayout {
+        let frame = StackLayout::apart(func, mir, out);
+        if frame.size <= MOST && !calls(func) { frame } else { StackLayout::shared(func, cfg, mir, out) }
     }
 
     /// Nobody shares anything.
-    fn apart(func: &Function, mir: &MFunc, out: &Output) -> Frame {
+    fn apart(func: &Function, mir: &MFunc, out: &Output) -> StackLayout {
         let uses = object_uses(mir);
-        let mut frame = Frame { slots: SecondaryMap::new(), spills: vec![0; out.num_spillslots], size: 0 };
+        let mut frame = StackLayout { slots: SecondaryMap::new(), spills: vec![0; out.num_spillslots], size: 0 };
         let mut low = 0;
         for (slot, data) in &func.slots {
             if let (true, Some(at)) = (uses[slot] > 0, data.fixed) {
@@ -64,33 +64,33 @@ impl Frame {
     }
 
     /// Each comes as near to the frame pointer as those let it that it meets.
-    fn shared(func: &Function, cfg: &Cfg, mir: &MFunc, out: &Output) -> Frame {
-        let lifetimes = Lifetimes::new(func, cfg);
+    fn shared(func: &Function, cfg: &Cfg, mir: &MFunc, out: &Output) -> StackLayout {
+        let lifetimes = SlotInterference::new(func, cfg);
         let uses = object_uses(mir);
-        let mut frame = Frame { slots: SecondaryMap::new(), spills: vec![0; out.num_spillslots], size: 0 };
-        let mut placed: Vec<Placed> = Vec::new();
+        let mut frame = StackLayout { slots: SecondaryMap::new(), spills: vec![0; out.num_spillslots], size: 0 };
+        let mut placed: Vec<PlacedObject> = Vec::new();
         for (slot, data) in &func.slots {
             if let (true, Some(at)) = (uses[slot] > 0, data.fixed) {
                 frame.slots[slot] = at;
-                placed.push(Placed { thing: Thing::Object(slot), low: at, high: at + data.size as i32 });
+                placed.push(PlacedObject { thing: FrameObject::Object(slot), low: at, high: at + data.size as i32 });
             }
         }
         let is_fixed = |slot: Slot| func.slots[slot].fixed.is_some();
-        let meets = |a: Thing, b: Thing| match (a, b) {
-            (Thing::Object(a), Thing::Object(b)) => is_fixed(a) || lifetimes.meets(a, b),
+        let meets = |a: FrameObject, b: FrameObject| match (a, b) {
+            (FrameObject::Object(a), FrameObject::Object(b)) => is_fixed(a) || lifetimes.interferes(a, b),
             _ => true,
         };
-        for Wish { thing, size, align, .. } in wishes(func, out, &uses) {
+        for PlacementRequest { thing, size, align, .. } in wishes(func, out, &uses) {
             let below = |at: i32| (at - size as i32).div_euclid(align as i32) * align as i32;
             let mut low = below(0);
             let in_the_way = |low: i32| {
-                let over = |p: &&Placed| p.low < low + size as i32 && low < p.high && meets(p.thing, thing);
+                let over = |p: &&PlacedObject| p.low < low + size as i32 && low < p.high && meets(p.thing, thing);
                 placed.iter().filter(over).map(|p| p.low).max()
             };
             while let Some(at) = in_the_way(low) {
                 low = below(at);
             }
-            placed.push(Placed { thing, low, high: low + size as i32 });
+            placed.push(PlacedObject { thing, low, high: low + size as i32 });
             frame.give(thing, low);
         }
         let low = placed.iter().map(|p| p.low).min().unwrap_or(0);
@@ -98,10 +98,10 @@ impl Frame {
         frame
     }
 
-    fn give(&mut self, thing: Thing, low: i32) {
+    fn give(&mut self, thing: FrameObject, low: i32) {
         match thing {
-            Thing::Object(slot) => self.slots[slot] = low,
-            Thing::Spill(n) => self.spills[n] = low,
+            FrameObject::Object(slot) => self.slots[slot] = low,
+            FrameObject::Spill(n) => self.spills[n] = low,
         }
     }
 
@@ -118,24 +118,24 @@ fn calls(func: &Function) -> bool {
 }
 
 /// Place of an object or a spill.
-struct Placed {
-    thing: Thing,
+struct PlacedObject {
+    thing: FrameObject,
     low: i32,
     high: i32,
 }
 
 /// Objects and spills that need a place, in the order in which they get one.
-fn wishes(func: &Function, out: &Output, uses: &SecondaryMap<Slot, u32>) -> Vec<Wish> {
+fn wishes(func: &Function, out: &Output, uses: &SecondaryMap<Slot, u32>) -> Vec<PlacementRequest> {
     let objects = func.slots.iter().filter(|&(s, data)| uses[s] > 0 && data.fixed.is_none());
-    let objects = objects.map(|(slot, data)| Wish {
-        thing: Thing::Object(slot),
+    let objects = objects.map(|(slot, data)| PlacementRequest {
+        thing: FrameObject::Object(slot),
         size: data.size,
         align: data.align.max(8),
         uses: uses[slot],
     });
     let spills = spill_uses(out).into_iter().enumerate();
-    let spills = spills.map(|(n, uses)| Wish { thing: Thing::Spill(n), size: 8, align: 8, uses });
-    let mut wishes: Vec<Wish> = spills.chain(objects).collect();
+    let spills = spills.map(|(n, uses)| PlacementRequest { thing: FrameObject::Spill(n), size: 8, align: 8, uses });
+    let mut wishes: Vec<PlacementRequest> = spills.chain(objects).collect();
     wishes.sort_by_key(|w| w.size.max(8) / w.uses.max(1));
     wishes
 }
@@ -152,10 +152,10 @@ fn object_uses(mir: &MFunc) -> SecondaryMap<Slot, u32> {
             | MOp::CmpXchg { base, .. }
             | MOp::LoadAcquire { base, .. }
             | MOp::StoreRelease { base, .. } => base,
-            MOp::Lea { slot, .. } => Base::Frame(slot, 0),
+            MOp::Lea { slot, .. } => AddressBase::Frame(slot, 0),
             _ => continue,
         };
-        if let Base::Frame(slot, _) = base {
+        if let AddressBase::Frame(slot, _) = base {
             uses[slot] += 1;
         }
     }

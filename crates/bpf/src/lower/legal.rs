@@ -1,7 +1,7 @@
 //! Makes a function fit for instruction selection: operations that BPF lacks become control flow, and no edge leads
 //! from a block with several successors to one with several predecessors.
 
-use millstream_ir::{Block, BlockCall, Cfg, Cond, Function, Inst, Op, Type, Verdict, Width};
+use millstream_ir::{Block, BlockCall, Cfg, Cond, Function, Inst, Op, Type, PacketVerdict, Width};
 
 /// Replaces verdicts by the numbers of XDP, and truth values and selections by branches.
 pub(super) fn legalize(func: &mut Function) {
@@ -26,13 +26,13 @@ pub(super) fn legalize(func: &mut Function) {
 }
 
 /// `enum xdp_action`.
-fn xdp(verdict: Verdict) -> i64 {
+fn xdp(verdict: PacketVerdict) -> i64 {
     match verdict {
-        Verdict::Aborted => 0,
-        Verdict::Drop => 1,
-        Verdict::Pass => 2,
-        Verdict::Tx => 3,
-        Verdict::Redirect => 4,
+        PacketVerdict::Aborted => 0,
+        PacketVerdict::Drop => 1,
+        PacketVerdict::Pass => 2,
+        PacketVerdict::Tx => 3,
+        PacketVerdict::Redirect => 4,
     }
 }
 

@@ -5,11 +5,11 @@ use millstream_ir::{Block, Cfg, Function, Op, Value};
 
 /// A set of values as bits.
 #[derive(Clone, Default, PartialEq, Eq)]
-struct Set(Vec<u64>);
+struct ValueSet(Vec<u64>);
 
-impl Set {
-    fn new(len: usize) -> Set {
-        Set(vec![0; len.div_ceil(64)])
+impl ValueSet {
+    fn new(len: usize) -> ValueSet {
+        ValueSet(vec![0; len.div_ceil(64)])
     }
 
     fn insert(&mut self, v: Value) {
@@ -21,7 +21,7 @@ impl Set {
     }
 
     /// Adds all of `other`; whether that changed anything.
-    fn union(&mut self, other: &Set) -> bool {
+    fn union(&mut self, other: &ValueSet) -> bool {
         let mut changed = false;
         for (a, b) in self.0.iter_mut().zip(&other.0) {
             changed |= *b & !*a != 0;
@@ -32,12 +32,12 @@ impl Set {
 }
 
 /// Values that are live across a call.
-pub(super) struct Crossing(Set);
+pub(super) struct LiveAcrossCalls(ValueSet);
 
-impl Crossing {
-    pub(super) fn new(func: &Function, cfg: &Cfg) -> Crossing {
-        let mut live_in: SecondaryMap<Block, Set> = SecondaryMap::with_default(Set::new(func.defs.len()));
-        let mut crossing = Set::new(func.defs.len());
+impl LiveAcrossCalls {
+    pub(super) fn new(func: &Function, cfg: &Cfg) -> LiveAcrossCalls {
+        let mut live_in: SecondaryMap<Block, ValueSet> = SecondaryMap::with_default(ValueSet::new(func.defs.len()));
+        let mut crossing = ValueSet::new(func.defs.len());
         loop {
             let mut changed = false;
             for &block in cfg.rpo.iter().rev() {
@@ -45,7 +45,7 @@ impl Crossing {
                 changed |= live_in[block].union(&live);
             }
             if !changed {
-                return Crossing(crossing);
+                return LiveAcrossCalls(crossing);
             }
         }
     }
@@ -56,8 +56,8 @@ impl Crossing {
 }
 
 /// Values live on entry of a block; adds those live across its calls to `crossing`.
-fn through(func: &Function, block: Block, live_in: &SecondaryMap<Block, Set>, crossing: &mut Set) -> Set {
-    let mut live = Set::new(func.defs.len());
+fn through(func: &Function, block: Block, live_in: &SecondaryMap<Block, ValueSet>, crossing: &mut ValueSet) -> ValueSet {
+    let mut live = ValueSet::new(func.defs.len());
     for target in func.targets(block) {
         live.union(&live_in[target.block]);
         for &p in &func.blocks[target.block].params {

@@ -9,12 +9,12 @@ use regalloc2::{
     RegClass, VReg,
 };
 
-use super::Strategy;
-use crate::lift::Sym;
+use super::LoweringStrategy;
+use crate::lift::RelocTarget;
 
 /// Base of a memory access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Base {
+pub(crate) enum AddressBase {
     /// A register: the first operand.
     Reg,
     /// A byte of a stack object.
@@ -23,9 +23,9 @@ pub(crate) enum Base {
 
 /// Target of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Target {
+pub(crate) enum CallTarget {
     Helper(i32),
-    Sym(Sym),
+    Sym(RelocTarget),
     /// The address in the first operand.
     Indirect,
 }
@@ -72,7 +72,7 @@ pub(crate) enum MOp {
     },
     /// def
     Sym {
-        sym: Sym,
+        sym: RelocTarget,
     },
     /// def
     CoreImm {
@@ -89,14 +89,14 @@ pub(crate) enum MOp {
     Load {
         size: Size,
         sext: bool,
-        base: Base,
+        base: AddressBase,
         offset: i32,
         core: Option<Core>,
     },
     /// [use base], [use value]
     Store {
         size: Size,
-        base: Base,
+        base: AddressBase,
         offset: i32,
         imm: Option<i32>,
         core: Option<Core>,
@@ -105,32 +105,32 @@ pub(crate) enum MOp {
     Atomic {
         op: AtomicOp,
         size: Size,
-        base: Base,
+        base: AddressBase,
         offset: i32,
     },
     /// [use base], use value, def = value
     AtomicFetch {
         op: AtomicOp,
         size: Size,
-        base: Base,
+        base: AddressBase,
         offset: i32,
     },
     /// [use base], use value, use expected in r0, def in r0
     CmpXchg {
         size: Size,
-        base: Base,
+        base: AddressBase,
         offset: i32,
     },
     /// [use base], def
     LoadAcquire {
         size: Size,
-        base: Base,
+        base: AddressBase,
         offset: i32,
     },
     /// [use base], use value
     StoreRelease {
         size: Size,
-        base: Base,
+        base: AddressBase,
         offset: i32,
     },
     /// use ctx in r6, [use index], def in r0
@@ -141,7 +141,7 @@ pub(crate) enum MOp {
     },
     /// [use callee], uses in r1..., [def in r0]
     Call {
-        target: Target,
+        target: CallTarget,
     },
     Jump,
     /// use a, [use b]
@@ -184,7 +184,7 @@ pub(crate) struct MFunc {
     pub(crate) blocks: Vec<MBlock>,
     pub(crate) vregs: usize,
     /// The choices that bear on the selected code: the others make no difference.
-    pub(crate) bearing: Strategy,
+    pub(crate) bearing: LoweringStrategy,
 }
 
 /// The register `rN`.

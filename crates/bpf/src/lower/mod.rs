@@ -7,21 +7,21 @@
 
 mod assemble;
 mod code;
-mod copies;
+mod copy_propagation;
 mod emit;
 mod frame;
 mod hoist;
 mod isel;
 mod layout;
 mod legal;
-mod lifetimes;
+mod stack_interference;
 mod live;
 mod mir;
-mod recolor;
-mod shape;
+mod reassign_registers;
+mod merge_blocks;
 mod spills;
 mod tables;
-mod tidy;
+mod peephole;
 mod undefined;
 
 use millstream_ir::verify::verify_definitions;
@@ -30,15 +30,15 @@ use millstream_isa::generation::KernelRange;
 use millstream_isa::{Insn, decode_all};
 use regalloc2::{Algorithm, RegallocOptions};
 
-use crate::cost::Goal;
+use crate::cost::OptimizationGoal;
 use crate::jit::jited_bytes;
-use crate::lift::Sym;
-use crate::threads::{Helper, both, helped};
-use live::Crossing;
+use crate::lift::RelocTarget;
+use crate::threads::{WorkerThread, both, with_worker_thread};
+use live::LiveAcrossCalls;
 
 pub use tables::{
-    Comparison as TableComparison, Form as TableForm, Plan as TablePlan, Rule as TableRule,
-    Step as TableStep, Test as TableTest, expand_tables, plan as table_plan, rules as table_rules,
+    TableComparison as TableComparison, TableForm as TableForm, TablePlan as TablePlan, TableRule as TableRule,
+    TableStep as TableStep, TableTest as TableTest, expand_tables, plan as table_plan, rules as table_rules,
     widths as table_widths,
 };
 
@@ -95,7 +95,7 @@ pub enum LowerError {
 
 /// A choice that changes the code but not its meaning.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Strategy {
+pub struct LoweringStrategy {
     /// Constants stay where they were made, over calls and blocks, instead of being made anew near their uses.
     pub far_constants: bool,
     /// Constants are stored as immediates even where the same one is stored several times.
@@ -112,7 +112,7 @@ pub struct Strategy {
 
 /// In which order blocks are laid out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Order {
+pub enum BlockOrder {
     /// The shortest that is found.
     #[default]
     Best,
@@ -123,13 +123,13 @@ pub enum Order {
     Chained,
 }
 
-impl Order {
+impl BlockOrder {
     /// All orders.
-    pub const ALL: [Order; 3] = [Order::Best, Order::Given, Order::Chained];
+    pub const ALL: [BlockOrder; 3] = [BlockOrder::Best, BlockOrder::Given, BlockOrder::Chained];
 }
 
 /// The choices, each to be tried with and without.
-const CHOICES: [fn(&mut Strategy) -> &mut bool; 6] = [
+const CHOICES: [fn(&mut LoweringStrategy) -> &mut bool; 6] = [
     |s| &mut s.far_constants,
     |s| &mut s.immediate_stores,
     |s| &mut s.register_stores,
@@ -141,9 +141,9 @@ const CHOICES: [fn(&mut Strategy) -> &mut bool; 6] = [
 /// A function of this many instructions takes milliseconds to lower.
 const LARGE: usize = 500;
 
-impl Strategy {
+impl LoweringStrategy {
     /// The same with one choice made the other way.
-    fn with(mut self, choice: usize) -> Strategy {
+    fn with(mut self, choice: usize) -> LoweringStrategy {
         *CHOICES[choice](&mut self) ^= true;
         self
     }
@@ -151,11 +151,11 @@ impl Strategy {
 
 /// The bytecode of one function with its symbols. Positions are slots.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Lowered {
+pub struct LoweredFunction {
     /// Instructions.
     pub insns: Vec<Insn>,
     /// Targets of relocated instructions.
-    pub syms: Vec<(u32, Sym)>,
+    pub syms: Vec<(u32, RelocTarget)>,
     /// CO-RE relocations.
     pub cores: Vec<(u32, Core)>,
     /// Starts of the source line records, ascending.
@@ -164,16 +164,16 @@ pub struct Lowered {
     pub stack: u32,
 }
 
-impl Lowered {
+impl LoweredFunction {
     /// Length in slots.
     pub fn slots(&self) -> usize {
         self.insns.iter().map(|i| i.slots()).sum()
     }
 
     /// Length in both measures.
-    pub fn length(&self) -> Length {
+    pub fn length(&self) -> CodeLength {
         let symbols: Vec<u32> = self.syms.iter().map(|s| s.0).collect();
-        Length { slots: self.slots(), jited: jited_bytes(&self.insns, &symbols) }
+        CodeLength { slots: self.slots(), jited: jited_bytes(&self.insns, &symbols) }
     }
 
     /// Returns true if the instruction at a slot is a call.
@@ -189,7 +189,7 @@ impl Lowered {
 
 /// Length of code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Length {
+pub struct CodeLength {
     /// Slots.
     pub slots: usize,
     /// Bytes of machine code, as [`jited_bytes`] estimates them.
@@ -198,47 +198,47 @@ pub struct Length {
 
 /// Goal of the code, and the lengths that it should not exceed: those of the original.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Limits {
+pub struct CodeLimits {
     /// Slots and bytes that the original has.
-    pub length: Length,
+    pub length: CodeLength,
     /// Objective that the lengths are weighed by.
-    pub goal: Goal,
+    pub goal: OptimizationGoal,
     /// The kernels that must accept the code.
     pub kernels: KernelRange,
 }
 
-impl Limits {
+impl CodeLimits {
     /// No limits, for every supported kernel.
-    pub const fn none(goal: Goal) -> Limits {
-        Limits { length: Length { slots: usize::MAX, jited: u32::MAX }, goal, kernels: KernelRange::ALL }
+    pub const fn none(goal: OptimizationGoal) -> CodeLimits {
+        CodeLimits { length: CodeLength { slots: usize::MAX, jited: u32::MAX }, goal, kernels: KernelRange::ALL }
     }
 
     /// The same limits for these kernels only.
-    pub const fn on(self, kernels: KernelRange) -> Limits {
-        Limits { kernels, ..self }
+    pub const fn on(self, kernels: KernelRange) -> CodeLimits {
+        CodeLimits { kernels, ..self }
     }
 
     /// The lengths of a function as it is; no limits if it cannot be decoded.
-    pub fn of(func: &millstream_object::Function, goal: Goal) -> Limits {
+    pub fn of(func: &millstream_object::ObjectFunction, goal: OptimizationGoal) -> CodeLimits {
         match decode_all(&func.insns) {
             Ok(decoded) => {
                 let decoded: Vec<Insn> = decoded.into_iter().map(|(_, i)| i).collect();
                 let symbols: Vec<u32> = func.relocs.iter().map(|r| r.insn).collect();
-                let length = Length { slots: func.insns.len(), jited: jited_bytes(&decoded, &symbols) };
-                Limits { length, ..Limits::none(goal) }
+                let length = CodeLength { slots: func.insns.len(), jited: jited_bytes(&decoded, &symbols) };
+                CodeLimits { length, ..CodeLimits::none(goal) }
             }
-            Err(_) => Limits::none(goal),
+            Err(_) => CodeLimits::none(goal),
         }
     }
 
     /// Returns true if code of some length keeps to these limits.
-    pub fn hold(&self, length: Length) -> bool {
+    pub fn are_met(&self, length: CodeLength) -> bool {
         length.slots <= self.length.slots && length.jited <= self.length.jited
     }
 
     /// Cost of code of some length: bytes of machine code, and slots in as many bytes as one is worth for the
     /// goal, and more for each beyond these limits.
-    pub fn cost(&self, length: Length) -> usize {
+    pub fn cost(&self, length: CodeLength) -> usize {
         let (slots, jited) = (length.slots, length.jited);
         let more_slots = slots.saturating_sub(self.length.slots);
         let more_jited = jited.saturating_sub(self.length.jited) as usize;
@@ -248,9 +248,9 @@ impl Limits {
     /// A slot, in bytes of machine code. Programs are compared by both.
     fn slot(&self) -> u32 {
         match self.goal {
-            Goal::Size => 64,
-            Goal::Balanced => 8,
-            Goal::Latency => 4,
+            OptimizationGoal::Size => 64,
+            OptimizationGoal::Balanced => 8,
+            OptimizationGoal::Latency => 4,
         }
     }
 }
@@ -259,15 +259,15 @@ impl Limits {
 ///
 /// # Errors
 /// [`LowerError`], if no strategy succeeds.
-pub fn lower(func: &Function) -> Result<Lowered, LowerError> {
-    lower_within(func, Limits::none(Goal::Balanced), Order::Best)
+pub fn lower(func: &Function) -> Result<LoweredFunction, LowerError> {
+    lower_within(func, CodeLimits::none(OptimizationGoal::Balanced), BlockOrder::Best)
 }
 
 /// Lowers a function of a module as [`lower`] does, its matches of the module's tables expanded to comparisons.
 ///
 /// # Errors
 /// [`LowerError`], if no strategy succeeds.
-pub fn lower_func(module: &Module, func: Func) -> Result<Lowered, LowerError> {
+pub fn lower_func(module: &Module, func: Func) -> Result<LoweredFunction, LowerError> {
     let func = &module.funcs[func];
     match tables::expanded(module, func) {
         Some(expanded) => lower(&expanded),
@@ -279,27 +279,27 @@ pub fn lower_func(module: &Module, func: Func) -> Result<Lowered, LowerError> {
 ///
 /// # Errors
 /// [`LowerError`], if no strategy succeeds.
-pub fn lower_within(func: &Function, limits: Limits, order: Order) -> Result<Lowered, LowerError> {
-    let prepared = Prepared::new(func)?;
+pub fn lower_within(func: &Function, limits: CodeLimits, order: BlockOrder) -> Result<LoweredFunction, LowerError> {
+    let prepared = LegalizedFunction::new(func)?;
     if func.insts.len() < LARGE {
         return prepared.lowered(None, limits, order);
     }
-    helped(|strategy| prepared.shaped(strategy, limits), |helper| prepared.lowered(helper, limits, order))
+    with_worker_thread(|strategy| prepared.shaped(strategy, limits), |helper| prepared.lowered(helper, limits, order))
 }
 
 /// A thread that lowers by one strategy while another is at work, for functions that take long enough.
-type Trier = Helper<Strategy, Result<Shaped, LowerError>>;
+type StrategyWorker = WorkerThread<LoweringStrategy, Result<LoweredBlocks, LowerError>>;
 
 /// Lowers a function in all ways that there are: by each choice of [`Strategy`] on top of those that were
 /// good, with its blocks in each order. `good` says of code whether it is the best so far.
-pub fn lower_each(func: &Function, limits: Limits, good: &mut dyn FnMut(&Lowered) -> bool) {
-    let Ok(prepared) = Prepared::new(func) else { return };
-    let mut better = |strategy: Strategy| {
+pub fn lower_each(func: &Function, limits: CodeLimits, good: &mut dyn FnMut(&LoweredFunction) -> bool) {
+    let Ok(prepared) = LegalizedFunction::new(func) else { return };
+    let mut better = |strategy: LoweringStrategy| {
         let Ok(shaped) = prepared.shaped(strategy, limits) else { return false };
-        let code = Order::ALL.map(|order| shaped.clone().assembled(func, limits, order));
+        let code = BlockOrder::ALL.map(|order| shaped.clone().assembled(func, limits, order));
         code.iter().flatten().filter(|code| good(code)).count() > 0
     };
-    let mut strategy = Strategy::default();
+    let mut strategy = LoweringStrategy::default();
     better(strategy);
     for choice in 0..CHOICES.len() {
         if better(strategy.with(choice)) {
@@ -309,24 +309,24 @@ pub fn lower_each(func: &Function, limits: Limits, good: &mut dyn FnMut(&Lowered
 }
 
 /// The best that was found.
-struct Best {
-    code: Result<Shaped, LowerError>,
-    strategy: Strategy,
+struct BestLowering {
+    code: Result<LoweredBlocks, LowerError>,
+    strategy: LoweringStrategy,
     /// Strategies that were no better, and the current one.
-    tried: Vec<Strategy>,
+    tried: Vec<LoweringStrategy>,
     /// Its blocks in order, if there was a thread to spare.
-    assembled: Option<Result<Lowered, LowerError>>,
+    assembled: Option<Result<LoweredFunction, LowerError>>,
 }
 
-impl Best {
+impl BestLowering {
     /// Tries the choices from `at` on one by one, each on top of those that have helped.
     fn choose(
         &mut self,
-        prepared: &Prepared,
-        helper: Option<&Trier>,
+        prepared: &LegalizedFunction,
+        helper: Option<&StrategyWorker>,
         mut at: usize,
-        limits: Limits,
-        order: Order,
+        limits: CodeLimits,
+        order: BlockOrder,
     ) {
         while at < CHOICES.len() {
             if self.is_idle(at) {
@@ -367,7 +367,7 @@ impl Best {
     }
 
     /// Takes other code if it is better; says whether it was.
-    fn take(&mut self, strategy: Strategy, code: Result<Shaped, LowerError>, limits: Limits) -> bool {
+    fn take(&mut self, strategy: LoweringStrategy, code: Result<LoweredBlocks, LowerError>, limits: CodeLimits) -> bool {
         let better = match (&code, &self.code) {
             (Ok(code), Ok(best)) => limits.cost(code.length) < limits.cost(best.length),
             (Ok(_), Err(_)) => true,
@@ -384,22 +384,22 @@ impl Best {
 ///
 /// # Errors
 /// [`LowerError`].
-pub fn lower_with(func: &Function, strategy: Strategy) -> Result<Lowered, LowerError> {
-    let limits = Limits::none(Goal::Balanced);
-    Prepared::new(func)?.shaped(strategy, limits)?.assembled(func, limits, Order::Best)
+pub fn lower_with(func: &Function, strategy: LoweringStrategy) -> Result<LoweredFunction, LowerError> {
+    let limits = CodeLimits::none(OptimizationGoal::Balanced);
+    LegalizedFunction::new(func)?.shaped(strategy, limits)?.assembled(func, limits, BlockOrder::Best)
 }
 
 /// A function fit for instruction selection.
-struct Prepared {
+struct LegalizedFunction {
     func: Function,
     cfg: Cfg,
-    crossing: Crossing,
+    crossing: LiveAcrossCalls,
 }
 
-impl Prepared {
+impl LegalizedFunction {
     /// Refuses IR in which a value is used where it is not defined: the register allocator would take it for
     /// live on entry.
-    fn new(func: &Function) -> Result<Prepared, LowerError> {
+    fn new(func: &Function) -> Result<LegalizedFunction, LowerError> {
         if let Some(error) = verify_definitions(func).first() {
             return Err(LowerError::Invalid { function: func.name.clone(), why: error.to_string() });
         }
@@ -407,15 +407,15 @@ impl Prepared {
         legal::legalize(&mut func);
         legal::split_critical_edges(&mut func);
         let cfg = Cfg::new(&func);
-        let crossing = Crossing::new(&func, &cfg);
-        Ok(Prepared { func, cfg, crossing })
+        let crossing = LiveAcrossCalls::new(&func, &cfg);
+        Ok(LegalizedFunction { func, cfg, crossing })
     }
 
     /// Tries the choices one by one and keeps what helps.
-    fn lowered(&self, helper: Option<&Trier>, limits: Limits, order: Order) -> Result<Lowered, LowerError> {
-        let strategy = Strategy::default();
+    fn lowered(&self, helper: Option<&StrategyWorker>, limits: CodeLimits, order: BlockOrder) -> Result<LoweredFunction, LowerError> {
+        let strategy = LoweringStrategy::default();
         let (code, ahead) = self.tried(helper, strategy, Some(strategy.with(0)), limits);
-        let mut best = Best { code, strategy, tried: vec![strategy], assembled: None };
+        let mut best = BestLowering { code, strategy, tried: vec![strategy], assembled: None };
         let mut at = 0;
         if let Some(ahead) = ahead {
             best.tried.push(strategy.with(0));
@@ -424,7 +424,7 @@ impl Prepared {
         }
         best.choose(self, helper, at, limits, order);
         // One choice may pay only after another: where the limits are not kept, all are tried once more.
-        if !best.code.as_ref().is_ok_and(|b| limits.hold(b.length)) {
+        if !best.code.as_ref().is_ok_and(|b| limits.are_met(b.length)) {
             best.choose(self, helper, 0, limits, order);
         }
         match best.assembled {
@@ -436,11 +436,11 @@ impl Prepared {
     /// Lowers by one strategy and, where there is a helper, by the one that is likely to be tried next.
     fn tried(
         &self,
-        helper: Option<&Trier>,
-        strategy: Strategy,
-        next: Option<Strategy>,
-        limits: Limits,
-    ) -> (Result<Shaped, LowerError>, Option<Result<Shaped, LowerError>>) {
+        helper: Option<&StrategyWorker>,
+        strategy: LoweringStrategy,
+        next: Option<LoweringStrategy>,
+        limits: CodeLimits,
+    ) -> (Result<LoweredBlocks, LowerError>, Option<Result<LoweredBlocks, LowerError>>) {
         let here = || self.shaped(strategy, limits);
         match (helper, next) {
             (Some(helper), Some(next)) => {
@@ -452,7 +452,7 @@ impl Prepared {
     }
 
     /// All but the order of the blocks.
-    fn shaped(&self, strategy: Strategy, limits: Limits) -> Result<Shaped, LowerError> {
+    fn shaped(&self, strategy: LoweringStrategy, limits: CodeLimits) -> Result<LoweredBlocks, LowerError> {
         let func = &self.func;
         let mir = isel::select(func, &self.cfg, &self.crossing, strategy, limits.kernels)?;
         let options = RegallocOptions {
@@ -464,58 +464,58 @@ impl Prepared {
             .map_err(|e| LowerError::Registers { function: func.name.clone(), why: format!("{e:?}") })?;
         let (mut blocks, frame) = emit::emit(func, &self.cfg, &mir, &out)?;
         let stack = frame.size;
-        spills::tidy(&mut blocks, &frame.spills);
-        undefined::settle(func, &mut blocks);
-        shape::thread_empty(&mut blocks);
-        shape::merge_equal(&mut blocks);
-        tidy::tidy(&mut blocks, limits);
-        shape::thread_empty(&mut blocks);
-        shape::merge_equal(&mut blocks);
+        spills::eliminate_redundant_spills(&mut blocks, &frame.spills);
+        undefined::materialize_undefined(func, &mut blocks);
+        merge_blocks::thread_empty_blocks(&mut blocks);
+        merge_blocks::merge_equal(&mut blocks);
+        peephole::run_peepholes(&mut blocks, limits);
+        merge_blocks::thread_empty_blocks(&mut blocks);
+        merge_blocks::merge_equal(&mut blocks);
         undefined::clear_results(func, &mut blocks);
         let length = layout::quick_length(&blocks);
         let mut bearing = mir.bearing;
         let idle = CHOICES.map(|choice| !*choice(&mut bearing));
-        Ok(Shaped { blocks, stack, spills: frame.spills, length, idle })
+        Ok(LoweredBlocks { blocks, stack, spills: frame.spills, length, idle })
     }
 }
 
 /// A function's blocks of bytecode.
 #[derive(Clone)]
-struct Shaped {
-    blocks: Vec<code::Code>,
+struct LoweredBlocks {
+    blocks: Vec<code::EmittedBlock>,
     stack: u32,
     /// Places of spilled values.
     spills: Vec<i32>,
     /// In an order that is quickly found.
-    length: Length,
+    length: CodeLength,
     /// Choices that would have made no difference.
     idle: [bool; CHOICES.len()],
 }
 
-impl Shaped {
-    fn assembled(self, func: &Function, limits: Limits, order: Order) -> Result<Lowered, LowerError> {
+impl LoweredBlocks {
+    fn assembled(self, func: &Function, limits: CodeLimits, order: BlockOrder) -> Result<LoweredFunction, LowerError> {
         let mut blocks = self.blocks;
         let mut order = match order {
-            Order::Best => layout::best(&blocks, limits),
-            Order::Given => layout::given(&blocks),
-            Order::Chained => layout::chained(&blocks),
+            BlockOrder::Best => layout::best_order(&blocks, limits),
+            BlockOrder::Given => layout::source_order(&blocks),
+            BlockOrder::Chained => layout::chained(&blocks),
         };
         let cost =
-            |blocks: &[code::Code], order: &[usize]| limits.cost(layout::Meter::new(blocks).length(order));
+            |blocks: &[code::EmittedBlock], order: &[usize]| limits.cost(layout::CodeSizeEstimator::new(blocks).length(order));
         let (mut other, mut other_order) = (blocks.clone(), order.clone());
-        layout::leave_at_once(&mut other, &mut other_order);
+        layout::duplicate_exit_blocks(&mut other, &mut other_order);
         if cost(&other, &other_order) <= cost(&blocks, &order) {
             (blocks, order) = (other, other_order);
         }
-        let length = |blocks: &[code::Code]| layout::Meter::new(blocks).length(&order);
+        let length = |blocks: &[code::EmittedBlock]| layout::CodeSizeEstimator::new(blocks).length(&order);
         if length(&blocks).jited > limits.length.jited {
-            copies::share_zeros(&mut blocks, &|blocks| limits.cost(length(blocks)));
+            copy_propagation::share_zeros(&mut blocks, &|blocks| limits.cost(length(blocks)));
         }
         undefined::check(func, &blocks, &self.spills)?;
         let code = assemble::assemble(func, &blocks, &order)?;
         let is_far = |i: &Insn| matches!(i, Insn::Jump { long: true, .. });
         debug_assert!(code.insns.iter().any(is_far) || code.length() == length(&blocks));
-        Ok(Lowered { stack: self.stack, ..code })
+        Ok(LoweredFunction { stack: self.stack, ..code })
     }
 }
 
@@ -529,20 +529,20 @@ mod tests {
 
     #[test]
     fn choices_that_are_said_to_make_no_difference_make_none() {
-        let limits = Limits::none(Goal::Balanced);
+        let limits = CodeLimits::none(OptimizationGoal::Balanced);
         let (mut idle, mut bearing) = ([0; CHOICES.len()], [0; CHOICES.len()]);
         for program in [ROUTER, SWITCH, FIREWALL, NAT, BALANCER] {
             let object = Object::parse(program.name, program.object).unwrap();
             let module = lift_object(&object).unwrap().module;
             for func in module.funcs.values() {
-                let prepared = Prepared::new(func).unwrap();
-                for base in [Strategy::default(), Strategy::default().with(1), Strategy::default().with(2)] {
+                let prepared = LegalizedFunction::new(func).unwrap();
+                for base in [LoweringStrategy::default(), LoweringStrategy::default().with(1), LoweringStrategy::default().with(2)] {
                     let code = prepared.shaped(base, limits).unwrap();
                     for (choice, is_idle) in code.idle.into_iter().enumerate() {
                         let same = || {
                             let other = prepared.shaped(base.with(choice), limits).unwrap();
                             let [a, b] =
-                                [code.clone(), other].map(|c| c.assembled(func, limits, Order::Given));
+                                [code.clone(), other].map(|c| c.assembled(func, limits, BlockOrder::Given));
                             assert_eq!(a, b, "{} {}: {choice}", program.name, func.name);
                         };
                         if is_idle {

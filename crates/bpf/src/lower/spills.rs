@@ -8,19 +8,19 @@
 
 use millstream_isa::{Insn, Operand, Reg, Size, Width};
 
-use super::code::{Code, Emitted, successors};
-use super::tidy::effect;
+use super::code::{EmittedBlock, EmittedInsn, successors};
+use super::peephole::effect;
 
 /// A set of spill slots.
-type Slots = u64;
+type SpillSlotSet = u64;
 
 /// The slots that each register holds the content of.
-type Held = [Slots; 10];
+type RegisterContents = [SpillSlotSet; 10];
 
 /// Repairs the accesses to the spill slots that lie at these displacements.
-pub(super) fn tidy(blocks: &mut [Code], spills: &[i32]) {
+pub(super) fn eliminate_redundant_spills(blocks: &mut [EmittedBlock], spills: &[i32]) {
     // A frame has room for no more than 64 slots.
-    if spills.is_empty() || spills.len() > Slots::BITS as usize {
+    if spills.is_empty() || spills.len() > SpillSlotSet::BITS as usize {
         return;
     }
     let slot = |off: i16| spills.iter().position(|&s| s == i32::from(off)).map_or(0, |n| 1 << n);
@@ -29,38 +29,38 @@ pub(super) fn tidy(blocks: &mut [Code], spills: &[i32]) {
 }
 
 /// Effect of an instruction on spill slots.
-enum Access {
+enum SpillAccess {
     None,
-    Load(Reg, Slots),
-    Store(Reg, Slots),
+    Load(Reg, SpillSlotSet),
+    Store(Reg, SpillSlotSet),
 }
 
-fn access(e: &Emitted, slot: &impl Fn(i16) -> Slots) -> Access {
+fn access(e: &EmittedInsn, slot: &impl Fn(i16) -> SpillSlotSet) -> SpillAccess {
     let found = match e.insn {
-        Insn::Load { size: Size::Dw, dst, src: Reg::R10, off, .. } => Access::Load(dst, slot(off)),
+        Insn::Load { size: Size::Dw, dst, src: Reg::R10, off, .. } => SpillAccess::Load(dst, slot(off)),
         Insn::Store { size: Size::Dw, dst: Reg::R10, off, src: Operand::Reg(src) } => {
-            Access::Store(src, slot(off))
+            SpillAccess::Store(src, slot(off))
         }
-        _ => Access::None,
+        _ => SpillAccess::None,
     };
     match found {
-        Access::Load(_, 0) | Access::Store(_, 0) => Access::None,
+        SpillAccess::Load(_, 0) | SpillAccess::Store(_, 0) => SpillAccess::None,
         found => found,
     }
 }
 
 /// Updates the slots that registers hold across an instruction.
-fn step(held: &mut Held, e: &Emitted, slot: &impl Fn(i16) -> Slots) {
+fn step(held: &mut RegisterContents, e: &EmittedInsn, slot: &impl Fn(i16) -> SpillSlotSet) {
     match (access(e, slot), e.insn) {
-        (Access::Load(dst, slots), _) => held[dst.index()] = slots,
-        (Access::Store(src, slots), _) => {
+        (SpillAccess::Load(dst, slots), _) => held[dst.index()] = slots,
+        (SpillAccess::Store(src, slots), _) => {
             held.iter_mut().for_each(|h| *h &= !slots);
             held[src.index()] |= slots;
         }
-        (Access::None, Insn::Mov { width: Width::W64, dst, src: Operand::Reg(src) }) if src != Reg::R10 => {
+        (SpillAccess::None, Insn::Mov { width: Width::W64, dst, src: Operand::Reg(src) }) if src != Reg::R10 => {
             held[dst.index()] = held[src.index()];
         }
-        (Access::None, _) => {
+        (SpillAccess::None, _) => {
             let (_, writes) = effect(e);
             for (_, held) in held.iter_mut().enumerate().filter(|(r, _)| writes & (1 << r) != 0) {
                 *held = 0;
@@ -70,8 +70,8 @@ fn step(held: &mut Held, e: &Emitted, slot: &impl Fn(i16) -> Slots) {
 }
 
 /// Slots that registers hold on entry of each block, on every path to it.
-fn held_in(blocks: &[Code], slot: &impl Fn(i16) -> Slots) -> Vec<Option<Held>> {
-    let mut held: Vec<Option<Held>> = vec![None; blocks.len()];
+fn held_in(blocks: &[EmittedBlock], slot: &impl Fn(i16) -> SpillSlotSet) -> Vec<Option<RegisterContents>> {
+    let mut held: Vec<Option<RegisterContents>> = vec![None; blocks.len()];
     held[0] = Some([0; 10]);
     let mut work = vec![0];
     while let Some(b) = work.pop() {
@@ -93,7 +93,7 @@ fn held_in(blocks: &[Code], slot: &impl Fn(i16) -> Slots) -> Vec<Option<Held>> {
 
 /// Loads of slots that a register holds become moves, or nothing; stores of values that are there already
 /// become nothing.
-fn reuse(blocks: &mut [Code], slot: &impl Fn(i16) -> Slots) {
+fn reuse(blocks: &mut [EmittedBlock], slot: &impl Fn(i16) -> SpillSlotSet) {
     let held = held_in(blocks, slot);
     for (block, held) in blocks.iter_mut().zip(held) {
         let Some(mut now) = held else { continue };
@@ -101,7 +101,7 @@ fn reuse(blocks: &mut [Code], slot: &impl Fn(i16) -> Slots) {
             let before = now;
             step(&mut now, e, slot);
             match access(e, slot) {
-                Access::Load(dst, slots) => {
+                SpillAccess::Load(dst, slots) => {
                     let holder = (0..10u8).find(|&r| before[usize::from(r)] & slots != 0).and_then(Reg::new);
                     let Some(src) = holder else { return true };
                     let there = before[dst.index()] & slots != 0;
@@ -110,33 +110,33 @@ fn reuse(blocks: &mut [Code], slot: &impl Fn(i16) -> Slots) {
                     e.insn = Insn::Mov { width: Width::W64, dst, src: Operand::Reg(src) };
                     !there
                 }
-                Access::Store(src, slots) => {
+                SpillAccess::Store(src, slots) => {
                     let there = before[src.index()] & slots != 0;
                     if there {
                         now = before;
                     }
                     !there
                 }
-                Access::None => true,
+                SpillAccess::None => true,
             }
         });
     }
 }
 
 /// Stores to slots that nobody loads before the next store.
-fn drop_dead(blocks: &mut [Code], slot: &impl Fn(i16) -> Slots) {
-    let before = |mut live: Slots, e: &Emitted| {
+fn drop_dead(blocks: &mut [EmittedBlock], slot: &impl Fn(i16) -> SpillSlotSet) {
+    let before = |mut live: SpillSlotSet, e: &EmittedInsn| {
         match access(e, slot) {
-            Access::Load(_, slots) => live |= slots,
-            Access::Store(_, slots) => live &= !slots,
-            Access::None => {}
+            SpillAccess::Load(_, slots) => live |= slots,
+            SpillAccess::Store(_, slots) => live &= !slots,
+            SpillAccess::None => {}
         }
         live
     };
-    let behind = |blocks: &[Code], live: &[Slots], b: usize| {
+    let behind = |blocks: &[EmittedBlock], live: &[SpillSlotSet], b: usize| {
         successors(blocks[b].term).fold(0, |all, s| all | live[s])
     };
-    let mut live: Vec<Slots> = vec![0; blocks.len()];
+    let mut live: Vec<SpillSlotSet> = vec![0; blocks.len()];
     loop {
         let mut changed = false;
         for b in (0..blocks.len()).rev() {
@@ -152,7 +152,7 @@ fn drop_dead(blocks: &mut [Code], slot: &impl Fn(i16) -> Slots) {
         let mut now = behind(blocks, &live, b);
         let mut keep = vec![true; blocks[b].body.len()];
         for (e, keep) in blocks[b].body.iter().zip(&mut keep).rev() {
-            *keep = !matches!(access(e, slot), Access::Store(_, slots) if slots & now == 0);
+            *keep = !matches!(access(e, slot), SpillAccess::Store(_, slots) if slots & now == 0);
             now = before(now, e);
         }
         let mut it = keep.iter();
@@ -165,23 +165,23 @@ mod tests {
     use millstream_ir::Cond;
     use millstream_isa::asm::assemble;
 
-    use super::super::code::{Src, Term};
+    use super::super::code::{SrcOperand, Terminator};
     use super::*;
 
-    fn block(text: &str, term: Term) -> Code {
+    fn block(text: &str, term: Terminator) -> EmittedBlock {
         let body = assemble(text).expect("it assembles");
-        let emitted = |insn| Emitted { insn, sym: None, core: None, loc: 0, args: 0b10, undef: false };
-        Code { body: body.into_iter().map(emitted).collect(), term, loc: 0 }
+        let emitted = |insn| EmittedInsn { insn, sym: None, core: None, loc: 0, args: 0b10, undef: false };
+        EmittedBlock { body: body.into_iter().map(emitted).collect(), term, loc: 0 }
     }
 
     /// The code that remains of blocks whose spill slots are at -8 and -16.
-    fn tidied(mut blocks: Vec<Code>) -> Vec<Vec<String>> {
-        tidy(&mut blocks, &[-8, -16]);
+    fn tidied(mut blocks: Vec<EmittedBlock>) -> Vec<Vec<String>> {
+        eliminate_redundant_spills(&mut blocks, &[-8, -16]);
         blocks.iter().map(|b| b.body.iter().map(|e| e.insn.to_string()).collect()).collect()
     }
 
     fn straight(text: &str) -> Vec<String> {
-        tidied(vec![block(text, Term::Return)]).remove(0)
+        tidied(vec![block(text, Terminator::Return)]).remove(0)
     }
 
     #[test]
@@ -215,20 +215,20 @@ mod tests {
 
     #[test]
     fn a_register_holds_what_it_does_on_all_ways() {
-        let branch = Term::Branch {
+        let branch = Terminator::Branch {
             cond: Cond::Eq,
             width: Width::W64,
             dst: Reg::R7,
-            src: Src::Imm(0),
+            src: SrcOperand::Imm(0),
             taken: 1,
             fall: 2,
         };
         let blocks = |other: &str| {
             vec![
                 block("*(u64 *)(r10 -8) = r6", branch),
-                block("r1 = r6", Term::Jump(3)),
-                block(other, Term::Jump(3)),
-                block("r1 = *(u64 *)(r10 -8)\nr2 = *(u64 *)(r10 -8)", Term::Return),
+                block("r1 = r6", Terminator::Jump(3)),
+                block(other, Terminator::Jump(3)),
+                block("r1 = *(u64 *)(r10 -8)\nr2 = *(u64 *)(r10 -8)", Terminator::Return),
             ]
         };
         let left = tidied(blocks("r1 = *(u64 *)(r10 -8)\nr6 = 0"));
@@ -244,8 +244,8 @@ mod tests {
     #[test]
     fn a_loop_keeps_what_it_reads_later() {
         let left = tidied(vec![
-            block("*(u64 *)(r10 -8) = r6", Term::Jump(1)),
-            block("r1 = *(u64 *)(r10 -8)\nr6 = r1\nr6 += 1\n*(u64 *)(r10 -8) = r6\nr6 = 0", Term::Jump(1)),
+            block("*(u64 *)(r10 -8) = r6", Terminator::Jump(1)),
+            block("r1 = *(u64 *)(r10 -8)\nr6 = r1\nr6 += 1\n*(u64 *)(r10 -8) = r6\nr6 = 0", Terminator::Jump(1)),
         ]);
         assert_eq!((left[0].len(), left[1].len()), (1, 5));
     }

@@ -9,18 +9,18 @@ use millstream_ir::Function;
 use millstream_isa::{AluOp, Insn, Operand, Reg, Size, Width};
 
 use super::LowerError;
-use super::code::{Code, Emitted, Term, successors};
-use super::tidy::{RegSet, effect, live_behind, live_out, sum, term_reads};
+use super::code::{EmittedBlock, EmittedInsn, Terminator, successors};
+use super::peephole::{RegSet, effect, live_in_sets, live_out, register_summary, term_reads};
 
 /// Makes undefined values zeros where their registers are read, and drops them elsewhere.
-pub(super) fn settle(func: &Function, blocks: &mut [Code]) {
+pub(super) fn materialize_undefined(func: &Function, blocks: &mut [EmittedBlock]) {
     if !blocks.iter().any(|b| b.body.iter().any(|e| e.undef)) {
         return;
     }
-    let sums: Vec<(RegSet, RegSet)> = blocks.iter().map(sum).collect();
-    let live = live_behind(blocks, &sums);
+    let sums: Vec<(RegSet, RegSet)> = blocks.iter().map(register_summary).collect();
+    let live = live_in_sets(blocks, &sums);
     for b in 0..blocks.len() {
-        let unread = if matches!(blocks[b].term, Term::Return) && !func.returns { 1 } else { 0 };
+        let unread = if matches!(blocks[b].term, Terminator::Return) && !func.returns { 1 } else { 0 };
         let mut now = live_out(blocks, &live, b) & !unread;
         let mut keep = vec![true; blocks[b].body.len()];
         for (e, keep) in blocks[b].body.iter_mut().zip(&mut keep).rev() {
@@ -36,7 +36,7 @@ pub(super) fn settle(func: &Function, blocks: &mut [Code]) {
 
 /// Clears `r0` where a function without a result may leave an address of a stack in it, for the kernel
 /// refuses to return one even to a caller that does not look.
-pub(super) fn clear_results(func: &Function, blocks: &mut [Code]) {
+pub(super) fn clear_results(func: &Function, blocks: &mut [EmittedBlock]) {
     if func.returns {
         return;
     }
@@ -56,17 +56,17 @@ pub(super) fn clear_results(func: &Function, blocks: &mut [Code]) {
         }
     }
     for (block, before) in blocks.iter_mut().zip(before) {
-        let returns = matches!(block.term, Term::Return);
+        let returns = matches!(block.term, Terminator::Return);
         if returns && before.is_some_and(|before| addresses_after(block, before) & 1 != 0) {
             let insn = Insn::Mov { width: Width::W64, dst: Reg::R0, src: Operand::Imm(0) };
             let loc = block.loc;
-            block.body.push(Emitted { insn, sym: None, core: None, loc, args: 0, undef: false });
+            block.body.push(EmittedInsn { insn, sym: None, core: None, loc, args: 0, undef: false });
         }
     }
 }
 
 /// Registers that may hold an address of a stack at the end of a block, given those on its entry.
-fn addresses_after(block: &Code, before: RegSet) -> RegSet {
+fn addresses_after(block: &EmittedBlock, before: RegSet) -> RegSet {
     block.body.iter().fold(before, |held, e| {
         let holds = |r: Reg| r == Reg::R10 || held & 1 << r.index() != 0;
         let set = |dst: Reg, yes: bool| held & !(1 << dst.index()) | u16::from(yes) << dst.index();
@@ -84,17 +84,17 @@ fn addresses_after(block: &Code, before: RegSet) -> RegSet {
 
 /// Registers and spill slots that are written.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Written {
+struct InitializedSet {
     regs: RegSet,
     slots: u64,
 }
 
 /// Checks that all that is read was written, whichever way led there.
-pub(super) fn check(func: &Function, blocks: &[Code], spills: &[i32]) -> Result<(), LowerError> {
+pub(super) fn check(func: &Function, blocks: &[EmittedBlock], spills: &[i32]) -> Result<(), LowerError> {
     let params = func.blocks[func.entry()].params.len();
     let args = (1..=params).fold(0, |set, n| set | 1 << n);
-    let mut before: Vec<Option<Written>> = vec![None; blocks.len()];
-    before[0] = Some(Written { regs: args, slots: 0 });
+    let mut before: Vec<Option<InitializedSet>> = vec![None; blocks.len()];
+    before[0] = Some(InitializedSet { regs: args, slots: 0 });
     let mut work = vec![0];
     while let Some(b) = work.pop() {
         let Some(mut now) = before[b] else { continue };
@@ -102,13 +102,13 @@ pub(super) fn check(func: &Function, blocks: &[Code], spills: &[i32]) -> Result<
         for e in &blocks[b].body {
             step(&mut now, e, spills).map_err(undefined)?;
         }
-        let returns_nothing = matches!(blocks[b].term, Term::Return) && !func.returns;
+        let returns_nothing = matches!(blocks[b].term, Terminator::Return) && !func.returns;
         let reads = if returns_nothing { 0 } else { term_reads(blocks[b].term) };
         read(now.regs, reads).map_err(undefined)?;
         for s in successors(blocks[b].term) {
             let met = match before[s] {
                 None => now,
-                Some(old) => Written { regs: old.regs & now.regs, slots: old.slots & now.slots },
+                Some(old) => InitializedSet { regs: old.regs & now.regs, slots: old.slots & now.slots },
             };
             if before[s] != Some(met) {
                 before[s] = Some(met);
@@ -120,7 +120,7 @@ pub(super) fn check(func: &Function, blocks: &[Code], spills: &[i32]) -> Result<
 }
 
 /// Steps over an instruction; fails with a description if it reads something unwritten.
-fn step(now: &mut Written, e: &Emitted, spills: &[i32]) -> Result<(), String> {
+fn step(now: &mut InitializedSet, e: &EmittedInsn, spills: &[i32]) -> Result<(), String> {
     let (reads, writes) = effect(e);
     read(now.regs, reads)?;
     // Slots beyond those of a frame are not followed.
@@ -154,17 +154,17 @@ mod tests {
     use millstream_isa::asm::assemble;
 
     use super::*;
-    use crate::lower::{CHOICES, Lowered, Strategy, lower, lower_with};
+    use crate::lower::{CHOICES, LoweredFunction, LoweringStrategy, lower, lower_with};
 
     fn function(text: &str) -> Function {
         let module = parse_module(text).unwrap_or_else(|e| panic!("{e:?}\n{text}"));
         module.funcs.values().next().expect("there is one").clone()
     }
 
-    fn block(text: &str, term: Term) -> Code {
+    fn block(text: &str, term: Terminator) -> EmittedBlock {
         let body = assemble(text).expect("it assembles");
-        let emitted = |insn| Emitted { insn, sym: None, core: None, loc: 0, args: 0, undef: false };
-        Code { body: body.into_iter().map(emitted).collect(), term, loc: 0 }
+        let emitted = |insn| EmittedInsn { insn, sym: None, core: None, loc: 0, args: 0, undef: false };
+        EmittedBlock { body: body.into_iter().map(emitted).collect(), term, loc: 0 }
     }
 
     /// A program whose value is undefined on one of two ways, with so many others alive that it is spilled.
@@ -188,7 +188,7 @@ mod tests {
     }
 
     /// Registers read that nobody wrote, on straight lines and over branches, read off the bytecode alone.
-    fn reads_unwritten(code: &Lowered) -> Option<String> {
+    fn reads_unwritten(code: &LoweredFunction) -> Option<String> {
         let places: Vec<usize> = code
             .insns
             .iter()
@@ -233,7 +233,7 @@ mod tests {
         for others in 0..9 {
             let func = function(&undefined_on_one_way(others));
             for choice in 0..CHOICES.len() {
-                let code = lower_with(&func, Strategy::default().with(choice)).expect("it can be lowered");
+                let code = lower_with(&func, LoweringStrategy::default().with(choice)).expect("it can be lowered");
                 assert_eq!(reads_unwritten(&code), None, "{others} others:\n{:#?}", code.insns);
             }
         }
@@ -261,7 +261,7 @@ mod tests {
             ))
         };
         let cleared = |returns: &str, text: &str| {
-            let mut blocks = vec![block(text, Term::Jump(1)), block("r2 = 0", Term::Return)];
+            let mut blocks = vec![block(text, Terminator::Jump(1)), block("r2 = 0", Terminator::Return)];
             clear_results(&func(returns), &mut blocks);
             blocks[1].body.len() == 2
         };
@@ -291,29 +291,29 @@ mod tests {
         let func = function(
             "fn0 \"f\" program(6) returns {\nblock0(v0: ptr(ctx)):\n  v1: i64 = const.0\n  return v1\n}\n",
         );
-        let checked = |blocks: &[Code]| check(&func, blocks, &[-8, -16]).map_err(|e| e.to_string());
-        let branch = Term::Branch {
+        let checked = |blocks: &[EmittedBlock]| check(&func, blocks, &[-8, -16]).map_err(|e| e.to_string());
+        let branch = Terminator::Branch {
             cond: millstream_ir::Cond::Eq,
             width: Width::W64,
             dst: Reg::R1,
-            src: super::super::code::Src::Imm(0),
+            src: super::super::code::SrcOperand::Imm(0),
             taken: 1,
             fall: 2,
         };
         let join = |one: &str, end: &str| {
             let blocks = [
                 block("r0 = 0", branch),
-                block(one, Term::Jump(3)),
-                block("r6 = 1\n*(u64 *)(r10 -8) = r6", Term::Jump(3)),
-                block(end, Term::Return),
+                block(one, Terminator::Jump(3)),
+                block("r6 = 1\n*(u64 *)(r10 -8) = r6", Terminator::Jump(3)),
+                block(end, Terminator::Return),
             ];
             checked(&blocks)
         };
         assert_eq!(join("r6 = 2\n*(u64 *)(r10 -8) = r6", "r0 = r6\nr7 = *(u64 *)(r10 -8)"), Ok(()));
         assert!(join("r7 = 2", "r0 = r6").unwrap_err().contains("r6"));
         assert!(join("r6 = 2", "r7 = *(u64 *)(r10 -8)").unwrap_err().contains("slot at -8"));
-        assert!(checked(&[block("*(u64 *)(r10 -8) = r5", Term::Return)]).unwrap_err().contains("r5"));
-        assert!(checked(&[block("r1 = 0", Term::Return)]).unwrap_err().contains("r0"));
-        assert!(checked(&[block("r6 = r1\ncall bpf_ktime_get_ns#5\nr0 = r1", Term::Return)]).is_err());
+        assert!(checked(&[block("*(u64 *)(r10 -8) = r5", Terminator::Return)]).unwrap_err().contains("r5"));
+        assert!(checked(&[block("r1 = 0", Terminator::Return)]).unwrap_err().contains("r0"));
+        assert!(checked(&[block("r6 = r1\ncall bpf_ktime_get_ns#5\nr0 = r1", Terminator::Return)]).is_err());
     }
 }

@@ -4,14 +4,14 @@
 //! exist, `matches` for `bpf_core_type_matches`. Qualifiers and typedefs are looked through in all of them.
 
 use super::compatible_kinds;
-use crate::query::{Walk, essential_name};
-use crate::{Array, Btf, BtfError, Composite, CoreKind, Enum, FuncProto, Int, Kind, StrOff, TypeId};
+use crate::query::{TypeWalk, essential_name};
+use crate::{Array, Btf, BtfError, Composite, CoreKind, Enum, FuncProto, Int, TypeKind, StrOff, TypeId};
 
 /// Returns true if a field of the one type may be read as the other: structures and unions mix freely;
 /// otherwise kinds agree; pointers, floats and integers of any size do; enumerations and forward declarations
 /// agree by name; arrays by their elements.
 pub(super) fn fields(local: &Btf, mut a: TypeId, target: &Btf, mut b: TypeId) -> Result<bool, BtfError> {
-    let mut walk = Walk::new(a);
+    let mut walk = TypeWalk::new(a);
     loop {
         walk.visit(1)?;
         (a, b) = (local.resolve(a)?, target.resolve(b)?);
@@ -22,13 +22,13 @@ pub(super) fn fields(local: &Btf, mut a: TypeId, target: &Btf, mut b: TypeId) ->
             return Ok(false);
         }
         return Ok(match (local.ty(a)?.kind, target.ty(b)?.kind) {
-            (Kind::Ptr(_) | Kind::Float { .. }, _) => true,
-            (Kind::Fwd { .. } | Kind::Enum(_), _) => {
+            (TypeKind::Ptr(_) | TypeKind::Float { .. }, _) => true,
+            (TypeKind::Fwd { .. } | TypeKind::Enum(_), _) => {
                 let (x, y) = (essential_name(local.name(a)), essential_name(target.name(b)));
                 x.is_empty() || y.is_empty() || x == y
             }
-            (Kind::Int(x), Kind::Int(y)) => x.offset == 0 && y.offset == 0,
-            (Kind::Array(x), Kind::Array(y)) => {
+            (TypeKind::Int(x), TypeKind::Int(y)) => x.offset == 0 && y.offset == 0,
+            (TypeKind::Array(x), TypeKind::Array(y)) => {
                 (a, b) = (x.element, y.element);
                 continue;
             }
@@ -45,8 +45,8 @@ pub(super) fn types(
     target: &Btf,
     b: TypeId,
 ) -> Result<bool, BtfError> {
-    let pair = Pair { local, target };
-    let mut walk = Walk::new(a);
+    let pair = BtfPair { local, target };
+    let mut walk = TypeWalk::new(a);
     match kind {
         CoreKind::TypeMatches => pair.matches(a, b, false, &mut walk),
         _ => pair.compatible(a, b, &mut walk),
@@ -55,30 +55,30 @@ pub(super) fn types(
 
 /// The two sides. Type ids and kinds are given as (local, target).
 #[derive(Clone, Copy)]
-struct Pair<'a> {
+struct BtfPair<'a> {
     local: &'a Btf,
     target: &'a Btf,
 }
 
-impl Pair<'_> {
-    fn kinds(&self, a: TypeId, b: TypeId) -> Result<(Kind, Kind), BtfError> {
+impl BtfPair<'_> {
+    fn kinds(&self, a: TypeId, b: TypeId) -> Result<(TypeKind, TypeKind), BtfError> {
         Ok((self.local.ty(a)?.kind, self.target.ty(b)?.kind))
     }
 
-    fn compatible(&self, a: TypeId, b: TypeId, walk: &mut Walk) -> Result<bool, BtfError> {
+    fn compatible(&self, a: TypeId, b: TypeId, walk: &mut TypeWalk) -> Result<bool, BtfError> {
         walk.enter(|walk| {
             let (a, b) = (self.local.resolve(a)?, self.target.resolve(b)?);
             if !compatible_kinds(self.local.tag(a)?, self.target.tag(b)?) {
                 return Ok(false);
             }
             match self.kinds(a, b)? {
-                (Kind::Void | Kind::Struct(_) | Kind::Union(_) | Kind::Enum(_) | Kind::Fwd { .. }, _) => {
+                (TypeKind::Void | TypeKind::Struct(_) | TypeKind::Union(_) | TypeKind::Enum(_) | TypeKind::Fwd { .. }, _) => {
                     Ok(true)
                 }
-                (Kind::Int(x), Kind::Int(y)) => Ok(x.offset == 0 && y.offset == 0),
-                (Kind::Ptr(x), Kind::Ptr(y)) => self.compatible(x, y, walk),
-                (Kind::Array(x), Kind::Array(y)) => self.compatible(x.element, y.element, walk),
-                (Kind::FuncProto(x), Kind::FuncProto(y)) => {
+                (TypeKind::Int(x), TypeKind::Int(y)) => Ok(x.offset == 0 && y.offset == 0),
+                (TypeKind::Ptr(x), TypeKind::Ptr(y)) => self.compatible(x, y, walk),
+                (TypeKind::Array(x), TypeKind::Array(y)) => self.compatible(x.element, y.element, walk),
+                (TypeKind::FuncProto(x), TypeKind::FuncProto(y)) => {
                     self.protos(&x, &y, walk, |a, b, walk| self.compatible(a, b, walk))
                 }
                 _ => Ok(false),
@@ -90,8 +90,8 @@ impl Pair<'_> {
         &self,
         x: &FuncProto,
         y: &FuncProto,
-        walk: &mut Walk,
-        same: impl Fn(TypeId, TypeId, &mut Walk) -> Result<bool, BtfError>,
+        walk: &mut TypeWalk,
+        same: impl Fn(TypeId, TypeId, &mut TypeWalk) -> Result<bool, BtfError>,
     ) -> Result<bool, BtfError> {
         if x.params.len() != y.params.len() {
             return Ok(false);
@@ -108,37 +108,37 @@ impl Pair<'_> {
         essential_name(self.local.str(a)) == essential_name(self.target.str(b))
     }
 
-    fn matches(&self, a: TypeId, b: TypeId, behind_pointer: bool, walk: &mut Walk) -> Result<bool, BtfError> {
+    fn matches(&self, a: TypeId, b: TypeId, behind_pointer: bool, walk: &mut TypeWalk) -> Result<bool, BtfError> {
         walk.enter(|walk| {
             let (x, y) = (self.local.resolved(a)?, self.target.resolved(b)?);
             if !self.same_name(x.name, y.name) {
                 return Ok(false);
             }
             match (x.kind, y.kind) {
-                (Kind::Void, Kind::Void) => Ok(true),
-                (Kind::Fwd { union: u }, Kind::Fwd { union: v }) => Ok(u == v),
-                (Kind::Fwd { union }, Kind::Struct(_)) | (Kind::Struct(_), Kind::Fwd { union }) => {
+                (TypeKind::Void, TypeKind::Void) => Ok(true),
+                (TypeKind::Fwd { union: u }, TypeKind::Fwd { union: v }) => Ok(u == v),
+                (TypeKind::Fwd { union }, TypeKind::Struct(_)) | (TypeKind::Struct(_), TypeKind::Fwd { union }) => {
                     Ok(behind_pointer && !union)
                 }
-                (Kind::Fwd { union }, Kind::Union(_)) | (Kind::Union(_), Kind::Fwd { union }) => {
+                (TypeKind::Fwd { union }, TypeKind::Union(_)) | (TypeKind::Union(_), TypeKind::Fwd { union }) => {
                     Ok(behind_pointer && union)
                 }
-                (Kind::Enum(x), Kind::Enum(y)) => self.enums(&x, &y, walk),
-                (Kind::Struct(x), Kind::Struct(y)) | (Kind::Union(x), Kind::Union(y)) => {
+                (TypeKind::Enum(x), TypeKind::Enum(y)) => self.enums(&x, &y, walk),
+                (TypeKind::Struct(x), TypeKind::Struct(y)) | (TypeKind::Union(x), TypeKind::Union(y)) => {
                     if behind_pointer {
                         Ok(true)
                     } else {
                         self.composites(&x, &y, walk)
                     }
                 }
-                (Kind::Int(Int { size, signed, .. }), Kind::Int(y)) => {
+                (TypeKind::Int(Int { size, signed, .. }), TypeKind::Int(y)) => {
                     Ok(size == y.size && signed == y.signed)
                 }
-                (Kind::Ptr(x), Kind::Ptr(y)) => self.matches(x, y, true, walk),
-                (Kind::Array(Array { element, len, .. }), Kind::Array(y)) => {
+                (TypeKind::Ptr(x), TypeKind::Ptr(y)) => self.matches(x, y, true, walk),
+                (TypeKind::Array(Array { element, len, .. }), TypeKind::Array(y)) => {
                     Ok(len == y.len && self.matches(element, y.element, behind_pointer, walk)?)
                 }
-                (Kind::FuncProto(x), Kind::FuncProto(y)) => {
+                (TypeKind::FuncProto(x), TypeKind::FuncProto(y)) => {
                     self.protos(&x, &y, walk, |a, b, walk| self.matches(a, b, behind_pointer, walk))
                 }
                 _ => Ok(false),
@@ -147,7 +147,7 @@ impl Pair<'_> {
     }
 
     /// Every local enumerator has one of the same name.
-    fn enums(&self, x: &Enum, y: &Enum, walk: &mut Walk) -> Result<bool, BtfError> {
+    fn enums(&self, x: &Enum, y: &Enum, walk: &mut TypeWalk) -> Result<bool, BtfError> {
         if x.size != y.size || x.values.len() > y.values.len() {
             return Ok(false);
         }
@@ -161,7 +161,7 @@ impl Pair<'_> {
     }
 
     /// Every local member has one of the same name and a matching type.
-    fn composites(&self, x: &Composite, y: &Composite, walk: &mut Walk) -> Result<bool, BtfError> {
+    fn composites(&self, x: &Composite, y: &Composite, walk: &mut TypeWalk) -> Result<bool, BtfError> {
         if x.members.len() > y.members.len() {
             return Ok(false);
         }

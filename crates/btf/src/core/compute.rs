@@ -1,12 +1,12 @@
 //! From a path on either side to numbers.
 
-use super::path::{Path, Step};
-use super::{Access, CoreError, Resolved};
-use crate::{Btf, BtfError, CoreKind, Int, Kind, KindTag, TypeId};
+use super::path::{AccessPath, PathStep};
+use super::{AccessSizes, CoreError, ResolvedRelo};
+use crate::{Btf, BtfError, CoreKind, Int, TypeKind, KindTag, TypeId};
 
 /// The answer for one side.
 #[derive(Clone, Copy)]
-struct Side {
+struct RelocValue {
     /// `None` if the item does not exist, and so has no value.
     value: Option<u64>,
     /// True if compilers agree on the value.
@@ -15,9 +15,9 @@ struct Side {
     field: Option<(u32, TypeId)>,
 }
 
-impl Side {
-    fn value(v: u64) -> Side {
-        Side { value: Some(v), certain: true, field: None }
+impl RelocValue {
+    fn value(v: u64) -> RelocValue {
+        RelocValue { value: Some(v), certain: true, field: None }
     }
 }
 
@@ -25,61 +25,61 @@ impl Side {
 pub(super) fn compute(
     kind: CoreKind,
     local: &Btf,
-    path: &Path,
-    found: Option<(&Btf, &Path)>,
-) -> Result<Resolved, CoreError> {
+    path: &AccessPath,
+    found: Option<(&Btf, &AccessPath)>,
+) -> Result<ResolvedRelo, CoreError> {
     let ours = side(kind, Some((local, path)))?;
     let theirs = side(kind, found)?;
     let access = match (ours.field, theirs.field, found) {
         (Some((original, a)), Some((size, b)), Some((target, _))) => {
             let adjustable = original == size || may_adjust(local, a, target, b)?;
-            Some(Access { original, target: size, adjustable })
+            Some(AccessSizes { original, target: size, adjustable })
         }
         _ => None,
     };
-    Ok(Resolved { original: ours.value.unwrap_or(0), check: ours.certain, value: theirs.value, access })
+    Ok(ResolvedRelo { original: ours.value.unwrap_or(0), check: ours.certain, value: theirs.value, access })
 }
 
 /// Zero extension keeps the value of pointers and unsigned integers whatever the size of the load.
 fn may_adjust(local: &Btf, a: TypeId, target: &Btf, b: TypeId) -> Result<bool, BtfError> {
     Ok(matches!(
         (local.ty(a)?.kind, target.ty(b)?.kind),
-        (Kind::Ptr(_), Kind::Ptr(_))
-            | (Kind::Int(Int { signed: false, .. }), Kind::Int(Int { signed: false, .. }))
+        (TypeKind::Ptr(_), TypeKind::Ptr(_))
+            | (TypeKind::Int(Int { signed: false, .. }), TypeKind::Int(Int { signed: false, .. }))
     ))
 }
 
-fn side(kind: CoreKind, at: Option<(&Btf, &Path)>) -> Result<Side, CoreError> {
+fn side(kind: CoreKind, at: Option<(&Btf, &AccessPath)>) -> Result<RelocValue, CoreError> {
     match kind {
         CoreKind::FieldExists | CoreKind::EnumvalExists | CoreKind::TypeExists | CoreKind::TypeMatches => {
-            Ok(Side::value(u64::from(at.is_some())))
+            Ok(RelocValue::value(u64::from(at.is_some())))
         }
         CoreKind::EnumvalValue => {
             let value = at.and_then(|(_, path)| match path.steps[..] {
-                [Step::Value(v)] => Some(v.value),
+                [PathStep::Value(v)] => Some(v.value),
                 _ => None,
             });
-            Ok(Side { value, ..Side::value(0) })
+            Ok(RelocValue { value, ..RelocValue::value(0) })
         }
         CoreKind::TypeSize => match at {
-            Some((btf, path)) => Ok(Side::value(btf.size_of(path.root)?)),
-            None => Ok(Side::value(0)),
+            Some((btf, path)) => Ok(RelocValue::value(btf.size_of(path.root)?)),
+            None => Ok(RelocValue::value(0)),
         },
         CoreKind::TypeIdLocal | CoreKind::TypeIdTarget => {
             // Linkers renumber types, so the instruction may hold another number.
             let id = at.map_or(0, |(_, path)| u64::from(path.root.0));
-            Ok(Side { certain: false, ..Side::value(id) })
+            Ok(RelocValue { certain: false, ..RelocValue::value(id) })
         }
         _ => match at {
             Some((btf, path)) => field(kind, btf, path),
-            None => Ok(Side { value: None, ..Side::value(0) }),
+            None => Ok(RelocValue { value: None, ..RelocValue::value(0) }),
         },
     }
 }
 
-fn field(kind: CoreKind, btf: &Btf, path: &Path) -> Result<Side, CoreError> {
+fn field(kind: CoreKind, btf: &Btf, path: &AccessPath) -> Result<RelocValue, CoreError> {
     match path.steps.last() {
-        Some(Step::Field { member, .. }) => {
+        Some(PathStep::Field { member, .. }) => {
             let ty = btf.resolve(member.ty)?;
             if member.bit_size > 0 {
                 bit_field(kind, btf, path, ty, u32::from(member.bit_size))
@@ -87,7 +87,7 @@ fn field(kind: CoreKind, btf: &Btf, path: &Path) -> Result<Side, CoreError> {
                 plain_field(kind, btf, path, ty)
             }
         }
-        Some(Step::Element { element, .. }) => match kind {
+        Some(PathStep::Element { element, .. }) => match kind {
             CoreKind::FieldByteOffset | CoreKind::FieldByteSize => plain_field(kind, btf, path, *element),
             _ => Err(CoreError::OfElement(kind)),
         },
@@ -95,17 +95,17 @@ fn field(kind: CoreKind, btf: &Btf, path: &Path) -> Result<Side, CoreError> {
     }
 }
 
-fn plain_field(kind: CoreKind, btf: &Btf, path: &Path, ty: TypeId) -> Result<Side, CoreError> {
+fn plain_field(kind: CoreKind, btf: &Btf, path: &AccessPath, ty: TypeId) -> Result<RelocValue, CoreError> {
     let size = btf.size_of(ty)?;
     Ok(match kind {
         CoreKind::FieldByteOffset => {
             let field = Some((element_size(btf, ty)?, ty));
-            Side { field, ..Side::value(u64::from(path.bit_offset / 8)) }
+            RelocValue { field, ..RelocValue::value(u64::from(path.bit_offset / 8)) }
         }
-        CoreKind::FieldByteSize => Side::value(size),
-        CoreKind::FieldSigned => Side::value(u64::from(is_signed(btf, ty)?)),
+        CoreKind::FieldByteSize => RelocValue::value(size),
+        CoreKind::FieldSigned => RelocValue::value(u64::from(is_signed(btf, ty)?)),
         // A shift is by 64 less the width: for whole bytes, left and right agree.
-        _ => Side::value(64u64.wrapping_sub(size.wrapping_mul(8))),
+        _ => RelocValue::value(64u64.wrapping_sub(size.wrapping_mul(8))),
     })
 }
 
@@ -115,7 +115,7 @@ fn element_size(btf: &Btf, ty: TypeId) -> Result<u32, BtfError> {
     let mut id = ty;
     for _ in 0..64 {
         match btf.resolved(id)?.kind {
-            Kind::Array(a) => id = a.element,
+            TypeKind::Array(a) => id = a.element,
             _ => return Ok(btf.size_of(id)? as u32),
         }
     }
@@ -124,15 +124,15 @@ fn element_size(btf: &Btf, ty: TypeId) -> Result<u32, BtfError> {
 
 fn is_signed(btf: &Btf, ty: TypeId) -> Result<bool, BtfError> {
     Ok(match btf.ty(ty)?.kind {
-        Kind::Enum(e) => e.signed,
-        Kind::Int(i) => i.signed,
+        TypeKind::Enum(e) => e.signed,
+        TypeKind::Int(i) => i.signed,
         _ => false,
     })
 }
 
 /// A bit field is read by the smallest aligned load, of at least its type's size, that covers it. Compilers
 /// differ on which one that is, so only sign and right shift are certain.
-fn bit_field(kind: CoreKind, btf: &Btf, path: &Path, ty: TypeId, bits: u32) -> Result<Side, CoreError> {
+fn bit_field(kind: CoreKind, btf: &Btf, path: &AccessPath, ty: TypeId, bits: u32) -> Result<RelocValue, CoreError> {
     let start = path.bit_offset;
     let mut size = match btf.tag(ty)? {
         KindTag::Int | KindTag::Enum | KindTag::Enum64 => btf.size_of(ty)? as u32,
@@ -159,5 +159,5 @@ fn bit_field(kind: CoreKind, btf: &Btf, path: &Path, ty: TypeId, bits: u32) -> R
         CoreKind::FieldLshiftU64 => (64u64.wrapping_sub(end), false),
         _ => (64u64.wrapping_sub(u64::from(bits)), true),
     };
-    Ok(Side { certain, ..Side::value(value) })
+    Ok(RelocValue { certain, ..RelocValue::value(value) })
 }

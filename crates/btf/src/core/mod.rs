@@ -22,12 +22,12 @@ pub use patch::{POISON, PatchError, patch};
 
 use crate::query::essential_name;
 use crate::{Btf, BtfError, CoreKind, CoreRelo, KindTag, TypeId};
-use path::Path;
+use path::AccessPath;
 use thiserror::Error;
 
 /// Result of a relocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Resolved {
+pub struct ResolvedRelo {
     /// The value as compiled.
     pub original: u64,
     /// True if the instruction must hold [`Resolved::original`]. False where compilers may disagree.
@@ -35,12 +35,12 @@ pub struct Resolved {
     /// The value on the target; `None` poisons the instruction.
     pub value: Option<u64>,
     /// Sizes of the field accessed, for offsets of fields that are no bit fields.
-    pub access: Option<Access>,
+    pub access: Option<AccessSizes>,
 }
 
 /// Sizes of a field that an instruction loads or stores. 0 if unknown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Access {
+pub struct AccessSizes {
     /// Size in bytes, as compiled.
     pub original: u32,
     /// Size in bytes, on the target.
@@ -88,18 +88,18 @@ pub enum CoreError {
 }
 
 /// Resolves a relocation of a program with types `local` against a kernel with types `target`.
-pub fn resolve(relo: &CoreRelo, local: &Btf, target: &Btf) -> Result<Resolved, CoreError> {
+pub fn resolve(relo: &CoreRelo, local: &Btf, target: &Btf) -> Result<ResolvedRelo, CoreError> {
     let id = relo.type_id;
-    let path = Path::parse(local, relo)?;
+    let path = AccessPath::parse(local, relo)?;
     if relo.kind == CoreKind::TypeIdLocal {
         let value = u64::from(id.0);
-        return Ok(Resolved { original: value, check: false, value: Some(value), access: None });
+        return Ok(ResolvedRelo { original: value, check: false, value: Some(value), access: None });
     }
     let name = local.name(id);
     if name.is_empty() {
         return Err(CoreError::Anonymous(id.0));
     }
-    let mut found: Option<(TypeId, u32, Resolved)> = None;
+    let mut found: Option<(TypeId, u32, ResolvedRelo)> = None;
     for candidate in candidates(local, id, target)? {
         let Some(spec) = path.find_in(local, target, candidate)? else { continue };
         let result = compute::compute(relo.kind, local, &path, Some((target, &spec)))?;

@@ -1,7 +1,7 @@
 //! Putting a resolved value into an instruction.
 
-use super::Resolved;
-use millstream_isa::Raw;
+use super::ResolvedRelo;
+use millstream_isa::RawInsn;
 use thiserror::Error;
 
 /// The helper number that a poisoned instruction calls; the verifier's message for it, `invalid func
@@ -69,7 +69,7 @@ pub enum PatchError {
 /// Writes a value into instruction `at`, or poisons it. Constants of arithmetic, 64-bit constants, and offsets of
 /// loads and stores can be relocated; a load's or store's size follows the field's where that is safe, and the
 /// instruction is poisoned where it is not.
-pub fn patch(insns: &mut [Raw], at: usize, r: &Resolved) -> Result<(), PatchError> {
+pub fn patch(insns: &mut [RawInsn], at: usize, r: &ResolvedRelo) -> Result<(), PatchError> {
     let insn = *insns.get(at).ok_or(PatchError::OutOfRange(at))?;
     let Some(value) = r.value else { return poison(insns, at) };
     let check = |found: u64| match r.check && found != r.original {
@@ -102,7 +102,7 @@ pub fn patch(insns: &mut [Raw], at: usize, r: &Resolved) -> Result<(), PatchErro
 }
 
 /// The opcode with the size of the target's field.
-fn resized(code: u8, at: usize, r: &Resolved) -> Result<u8, PatchError> {
+fn resized(code: u8, at: usize, r: &ResolvedRelo) -> Result<u8, PatchError> {
     let Some(a) = r.access.filter(|a| a.original != a.target) else { return Ok(code) };
     let found = match code & SIZE {
         0x00 => 4,
@@ -125,10 +125,10 @@ fn resized(code: u8, at: usize, r: &Resolved) -> Result<u8, PatchError> {
 }
 
 /// Both slots of a 64-bit constant are replaced: the second slot by itself would be no instruction.
-fn poison(insns: &mut [Raw], at: usize) -> Result<(), PatchError> {
+fn poison(insns: &mut [RawInsn], at: usize) -> Result<(), PatchError> {
     let slots = if insns[at].code == LD_IMM64 { 2 } else { 1 };
     let end = at + slots;
     let places = insns.get_mut(at..end).ok_or(PatchError::OutOfRange(end - 1))?;
-    places.fill(Raw { code: CALL, dst: 0, src: 0, off: 0, imm: POISON });
+    places.fill(RawInsn { code: CALL, dst: 0, src: 0, off: 0, imm: POISON });
     Ok(())
 }

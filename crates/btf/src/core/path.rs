@@ -1,15 +1,15 @@
 //! The path of a relocation: from numbers in the program's types to names, and from names to the kernel's types.
 
 use super::{CoreError, compare};
-use crate::query::{Walk, essential_name};
-use crate::{Array, Btf, BtfError, CoreRelo, Enumerator, Kind, Member, StrOff, TypeId};
+use crate::query::{TypeWalk, essential_name};
+use crate::{Array, Btf, BtfError, CoreRelo, Enumerator, TypeKind, Member, StrOff, TypeId};
 
 /// libbpf's limit on the length of a path.
 const MAX_PATH: usize = 64;
 
 /// One step of a path that has a meaning in C.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Step {
+pub(super) enum PathStep {
     /// A named member; `of` is the structure and `index` the member's number in it.
     Field { of: TypeId, index: usize, member: Member },
     /// Element `index` of an array, or of the root seen as an array; `element` is the resolved element type.
@@ -20,20 +20,20 @@ pub(super) enum Step {
 
 /// A path in one BTF. Type-based relocations have no steps.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Path {
+pub(super) struct AccessPath {
     pub(super) root: TypeId,
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<PathStep>,
     pub(super) bit_offset: u32,
     relo: CoreRelo,
 }
 
-impl Path {
-    fn new(root: TypeId, relo: CoreRelo) -> Path {
-        Path { root, steps: Vec::new(), bit_offset: 0, relo }
+impl AccessPath {
+    fn new(root: TypeId, relo: CoreRelo) -> AccessPath {
+        AccessPath { root, steps: Vec::new(), bit_offset: 0, relo }
     }
 
     /// Reads the path of a relocation.
-    pub(super) fn parse(local: &Btf, relo: &CoreRelo) -> Result<Path, CoreError> {
+    pub(super) fn parse(local: &Btf, relo: &CoreRelo) -> Result<AccessPath, CoreError> {
         let access = local.str(relo.access);
         let bad = || CoreError::BadPath {
             access: access.to_owned(),
@@ -41,11 +41,11 @@ impl Path {
             name: local.c_name(relo.type_id),
         };
         let numbers = numbers(access).ok_or_else(bad)?;
-        let mut path = Path::new(relo.type_id, *relo);
+        let mut path = AccessPath::new(relo.type_id, *relo);
         if relo.kind.is_enumval() {
-            let Kind::Enum(e) = local.resolved(relo.type_id)?.kind else { return Err(bad()) };
+            let TypeKind::Enum(e) = local.resolved(relo.type_id)?.kind else { return Err(bad()) };
             let [index] = numbers[..] else { return Err(bad()) };
-            path.steps.push(Step::Value(*e.values.get(index as usize).ok_or_else(bad)?));
+            path.steps.push(PathStep::Value(*e.values.get(index as usize).ok_or_else(bad)?));
         } else if relo.kind.is_field() {
             path.follow(local, &numbers)?.ok_or_else(bad)?;
         } else if numbers != [0] {
@@ -60,15 +60,15 @@ impl Path {
         self.push_element(btf, id, numbers[0])?;
         for &n in &numbers[1..] {
             match btf.resolved(id)?.kind {
-                Kind::Struct(c) | Kind::Union(c) => {
+                TypeKind::Struct(c) | TypeKind::Union(c) => {
                     let Some(member) = c.members.get(n as usize) else { return Ok(None) };
                     self.bit_offset = self.bit_offset.wrapping_add(member.bit_offset);
                     if member.name != StrOff(0) {
-                        self.steps.push(Step::Field { of: id, index: n as usize, member: *member });
+                        self.steps.push(PathStep::Field { of: id, index: n as usize, member: *member });
                     }
                     id = btf.resolve(member.ty)?;
                 }
-                Kind::Array(a) => {
+                TypeKind::Array(a) => {
                     if n >= a.len && !self.at_flexible(btf, &a)? {
                         return Ok(None);
                     }
@@ -84,7 +84,7 @@ impl Path {
     fn push_element(&mut self, btf: &Btf, element: TypeId, index: u32) -> Result<(), BtfError> {
         let bits = btf.size_of(element)?.wrapping_mul(8).wrapping_mul(u64::from(index));
         self.bit_offset = self.bit_offset.wrapping_add(bits as u32);
-        self.steps.push(Step::Element { element, index });
+        self.steps.push(PathStep::Element { element, index });
         Ok(())
     }
 
@@ -92,7 +92,7 @@ impl Path {
     /// structure.
     fn at_flexible(&self, btf: &Btf, array: &Array) -> Result<bool, BtfError> {
         match self.steps.last() {
-            Some(Step::Field { of, index, .. }) if array.len == 0 => {
+            Some(PathStep::Field { of, index, .. }) if array.len == 0 => {
                 Ok(btf.composite(*of)?.members.len() == index + 1)
             }
             _ => Ok(false),
@@ -105,8 +105,8 @@ impl Path {
         local: &Btf,
         target: &Btf,
         candidate: TypeId,
-    ) -> Result<Option<Path>, CoreError> {
-        let mut found = Path::new(candidate, self.relo);
+    ) -> Result<Option<AccessPath>, CoreError> {
+        let mut found = AccessPath::new(candidate, self.relo);
         let fits = if self.relo.kind.is_enumval() {
             found.find_enumerator(local, target, &self.steps)?
         } else if self.relo.kind.is_field() {
@@ -117,31 +117,31 @@ impl Path {
         Ok(fits.then_some(found))
     }
 
-    fn find_enumerator(&mut self, local: &Btf, target: &Btf, steps: &[Step]) -> Result<bool, BtfError> {
-        let [Step::Value(wanted)] = steps else { return Ok(false) };
-        let Kind::Enum(e) = target.resolved(self.root)?.kind else { return Ok(false) };
+    fn find_enumerator(&mut self, local: &Btf, target: &Btf, steps: &[PathStep]) -> Result<bool, BtfError> {
+        let [PathStep::Value(wanted)] = steps else { return Ok(false) };
+        let TypeKind::Enum(e) = target.resolved(self.root)?.kind else { return Ok(false) };
         let name = essential_name(local.str(wanted.name));
         let found = e.values.iter().find(|v| essential_name(target.str(v.name)) == name);
-        self.steps.extend(found.map(|v| Step::Value(*v)));
+        self.steps.extend(found.map(|v| PathStep::Value(*v)));
         Ok(found.is_some())
     }
 
-    fn find_field(&mut self, local: &Btf, target: &Btf, steps: &[Step]) -> Result<bool, BtfError> {
+    fn find_field(&mut self, local: &Btf, target: &Btf, steps: &[PathStep]) -> Result<bool, BtfError> {
         let mut id = self.root;
         for (n, step) in steps.iter().enumerate() {
             id = target.resolve(id)?;
             match step {
-                Step::Field { member, .. } => {
-                    let mut walk = Walk::new(id);
+                PathStep::Field { member, .. } => {
+                    let mut walk = TypeWalk::new(id);
                     let Some((next, offset)) = self.find_member(local, member, target, id, &mut walk)? else {
                         return Ok(false);
                     };
                     self.bit_offset = self.bit_offset.wrapping_add(offset);
                     id = next;
                 }
-                Step::Element { index, .. } => {
+                PathStep::Element { index, .. } => {
                     if n > 0 {
-                        let Kind::Array(a) = target.ty(id)?.kind else { return Ok(false) };
+                        let TypeKind::Array(a) = target.ty(id)?.kind else { return Ok(false) };
                         if *index >= a.len && !self.at_flexible(target, &a)? {
                             return Ok(false);
                         }
@@ -149,7 +149,7 @@ impl Path {
                     }
                     self.push_element(target, id, *index)?;
                 }
-                Step::Value(_) => return Ok(false),
+                PathStep::Value(_) => return Ok(false),
             }
         }
         Ok(true)
@@ -162,7 +162,7 @@ impl Path {
         wanted: &Member,
         target: &Btf,
         of: TypeId,
-        walk: &mut Walk,
+        walk: &mut TypeWalk,
     ) -> Result<Option<(TypeId, u32)>, BtfError> {
         let of = target.resolve(of)?;
         if !target.is_composite(of)? {
@@ -180,7 +180,7 @@ impl Path {
                     if !compare::fields(local, wanted.ty, target, m.ty)? {
                         return Ok(None);
                     }
-                    self.steps.push(Step::Field { of, index, member: m });
+                    self.steps.push(PathStep::Field { of, index, member: m });
                     return Ok(Some((m.ty, m.bit_offset)));
                 }
             }

@@ -20,19 +20,19 @@ use millstream_lab::os;
 use millstream_native::Schedule;
 use millstream_programs::rng::Rng;
 
-use self::paced::Pace;
-use self::report::{Document, LatencyRow, LeftOut, Row, ScheduleRow, median};
-use self::subject::{Made, Ran, Runner, Subject};
-use self::traffic::Traffic;
-use crate::click::of_batch;
+use self::paced::OfferedLoad;
+use self::report::{BenchUserReport, LatencyRow, SkippedPart, BenchmarkRow, ScheduleRow, median};
+use self::subject::{CompileOutcome, RunMeasurement, BenchmarkRunner, BenchmarkTarget};
+use self::traffic::TrafficPattern;
+use crate::click::check_batch_size;
 use crate::exit::Exit;
-use crate::lab::Feed;
-use crate::native::{Tuning, bind, seconds};
-use crate::progress::{Counted, Progress};
+use crate::lab::TrafficArgs;
+use crate::native::{CodegenArgs, bind, seconds};
+use crate::progress::{ProgressCounter, Progress};
 
 /// Flags of `millstream bench-user`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct BenchUserArgs {
     /// Click configuration or XDP program to measure: CONF.click, FILE.o, FILE.o:PROGRAM or builtin:NAME
     #[arg(value_name = "CONF|OBJECT")]
     what: String,
@@ -43,7 +43,7 @@ pub(crate) struct Args {
     #[arg(long = "map", value_name = "NAME=FILE")]
     maps: Vec<String>,
     #[command(flatten)]
-    feed: Feed,
+    feed: TrafficArgs,
     /// Parts of the measurement to run
     #[arg(
         long,
@@ -52,7 +52,7 @@ pub(crate) struct Args {
         value_delimiter = ',',
         default_value = "batches,sizes,schedules,workers,latency,instructions"
     )]
-    parts: Vec<Part>,
+    parts: Vec<BenchmarkPart>,
     /// Schedules to measure, one after the other, in the part `schedules`
     #[arg(long, value_name = "SCHEDULE;...", value_delimiter = ';')]
     schedules: Vec<Schedule>,
@@ -90,7 +90,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     #[command(flatten)]
-    tuning: Tuning,
+    tuning: CodegenArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -99,7 +99,7 @@ pub(crate) struct Args {
     counted: Option<u64>,
 }
 
-impl Args {
+impl BenchUserArgs {
     /// Batch size wherever a part does not vary it.
     fn batch(&self) -> u32 {
         self.tuning.schedule.batch
@@ -108,7 +108,7 @@ impl Args {
 
 /// A part of the measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-enum Part {
+enum BenchmarkPart {
     /// Time a packet by the number of packets at once
     Batches,
     /// Time a packet by its size
@@ -133,13 +133,13 @@ const SHORTEST_STEP: Duration = Duration::from_micros(50);
 const FIRST: u64 = 1 << 14;
 
 /// Runs the command.
-pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+pub(crate) fn run(args: &BenchUserArgs) -> Result<ExitCode> {
     os::catch_interrupts();
-    args.schedules.iter().chain([&args.tuning.schedule]).try_for_each(|schedule| of_batch(schedule.batch))?;
-    let subject = Subject::read(args)?;
+    args.schedules.iter().chain([&args.tuning.schedule]).try_for_each(|schedule| check_batch_size(schedule.batch))?;
+    let subject = BenchmarkTarget::read(args)?;
     let runner = match subject.runner(args, (1, false), &args.tuning.schedule)? {
-        Made::Ready(runner) => runner,
-        Made::NoLlvm(why) => {
+        CompileOutcome::Ready(runner) => runner,
+        CompileOutcome::NoLlvm(why) => {
             errln!("{why}");
             return Ok(Exit::NotPermitted.into());
         }
@@ -150,7 +150,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         outln!("{}", runner.run(&traffic, count, args.batch() as usize)?.received);
         return Ok(Exit::Done.into());
     }
-    let mut bench = Bench::new(args, &subject, *runner, traffic);
+    let mut bench = BenchmarkRun::new(args, &subject, *runner, traffic);
     for part in all_parts().filter(|part| args.parts.contains(part)) {
         if !os::interrupted() {
             bench.part(part)?;
@@ -169,59 +169,59 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(Exit::Done.into())
 }
 
-fn all_parts() -> impl Iterator<Item = Part> {
-    use Part::{Batches, Instructions, Latency, Schedules, Sizes, Workers};
+fn all_parts() -> impl Iterator<Item = BenchmarkPart> {
+    use BenchmarkPart::{Batches, Instructions, Latency, Schedules, Sizes, Workers};
     [Batches, Sizes, Schedules, Workers, Latency, Instructions].into_iter()
 }
 
 /// State of the benchmark, and its results so far.
-struct Bench<'b> {
-    args: &'b Args,
-    subject: &'b Subject,
-    runner: Runner,
-    traffic: Traffic,
-    found: Document,
+struct BenchmarkRun<'b> {
+    args: &'b BenchUserArgs,
+    subject: &'b BenchmarkTarget,
+    runner: BenchmarkRunner,
+    traffic: TrafficPattern,
+    found: BenchUserReport,
 }
 
 /// A point: runner, traffic and batch size.
-struct Point<'p> {
+struct MeasurementPoint<'p> {
     runner: usize,
-    traffic: &'p Traffic,
+    traffic: &'p TrafficPattern,
     batch: u32,
 }
 
-impl<'b> Bench<'b> {
-    fn new(args: &'b Args, subject: &'b Subject, runner: Runner, traffic: Traffic) -> Bench<'b> {
-        let found = Document::new(&args.what, &traffic, args, runner.compiled_ms());
-        Bench { args, subject, runner, traffic, found }
+impl<'b> BenchmarkRun<'b> {
+    fn new(args: &'b BenchUserArgs, subject: &'b BenchmarkTarget, runner: BenchmarkRunner, traffic: TrafficPattern) -> BenchmarkRun<'b> {
+        let found = BenchUserReport::new(&args.what, &traffic, args, runner.compiled_ms());
+        BenchmarkRun { args, subject, runner, traffic, found }
     }
 
-    fn document(self) -> Document {
+    fn document(self) -> BenchUserReport {
         self.found
     }
 
     fn left_out(&mut self, part: &'static str, why: impl Into<String>) {
-        self.found.left_out.push(LeftOut { part, why: why.into() });
+        self.found.left_out.push(SkippedPart { part, why: why.into() });
     }
 
-    fn part(&mut self, part: Part) -> Result<()> {
+    fn part(&mut self, part: BenchmarkPart) -> Result<()> {
         bind(0).into_diagnostic()?;
         match part {
-            Part::Batches => {
-                let points: Vec<Point<'_>> = self
+            BenchmarkPart::Batches => {
+                let points: Vec<MeasurementPoint<'_>> = self
                     .args
                     .batches
                     .iter()
-                    .map(|&batch| Point { runner: 0, traffic: &self.traffic, batch })
+                    .map(|&batch| MeasurementPoint { runner: 0, traffic: &self.traffic, batch })
                     .collect();
                 let rows = measure(self.args, std::slice::from_mut(&mut self.runner), &points)?;
                 self.found.by_batch = rows.into_iter().flatten().collect();
             }
-            Part::Sizes => self.sizes()?,
-            Part::Schedules => self.schedules()?,
-            Part::Workers => self.workers()?,
-            Part::Latency => self.latency()?,
-            Part::Instructions => match instructions::count(self.args.batch())? {
+            BenchmarkPart::Sizes => self.sizes()?,
+            BenchmarkPart::Schedules => self.schedules()?,
+            BenchmarkPart::Workers => self.workers()?,
+            BenchmarkPart::Latency => self.latency()?,
+            BenchmarkPart::Instructions => match instructions::count(self.args.batch())? {
                 Ok(counted) => self.found.instructions_per_packet = Some(counted),
                 // The counter has the same terminal, and stops with this command.
                 Err(_) if os::interrupted() => {}
@@ -236,11 +236,11 @@ impl<'b> Bench<'b> {
             self.left_out("sizes", "no packet comes from a device: the configuration makes its own");
             return Ok(());
         }
-        let lengthened: Vec<Traffic> =
+        let lengthened: Vec<TrafficPattern> =
             self.args.sizes.iter().map(|&size| self.traffic.lengthened(size as usize)).collect();
         let batch = self.args.batch();
-        let points: Vec<Point<'_>> =
-            lengthened.iter().map(|traffic| Point { runner: 0, traffic, batch }).collect();
+        let points: Vec<MeasurementPoint<'_>> =
+            lengthened.iter().map(|traffic| MeasurementPoint { runner: 0, traffic, batch }).collect();
         let rows = measure(self.args, std::slice::from_mut(&mut self.runner), &points)?;
         self.found.by_size = rows.into_iter().flatten().collect();
         Ok(())
@@ -253,15 +253,15 @@ impl<'b> Bench<'b> {
         let mut runners = Vec::new();
         for schedule in std::iter::once(&self.args.tuning.schedule).chain(&self.args.schedules) {
             match self.subject.runner(self.args, (1, false), schedule)? {
-                Made::Ready(runner) => runners.push(*runner),
-                Made::NoLlvm(why) => return Err(miette!(why)),
+                CompileOutcome::Ready(runner) => runners.push(*runner),
+                CompileOutcome::NoLlvm(why) => return Err(miette!(why)),
             }
         }
         let point =
-            |(runner, made): (usize, &Runner)| Point { runner, traffic: &self.traffic, batch: made.batch() };
-        let points: Vec<Point<'_>> = runners.iter().enumerate().map(point).collect();
+            |(runner, made): (usize, &BenchmarkRunner)| MeasurementPoint { runner, traffic: &self.traffic, batch: made.batch() };
+        let points: Vec<MeasurementPoint<'_>> = runners.iter().enumerate().map(point).collect();
         let rows = measure(self.args, &mut runners, &points)?;
-        let row = |(row, runner): (Option<Row>, &Runner)| {
+        let row = |(row, runner): (Option<BenchmarkRow>, &BenchmarkRunner)| {
             row.map(|row| ScheduleRow { schedule: runner.schedule(), row })
         };
         self.found.by_schedule = rows.into_iter().zip(&runners).filter_map(row).collect();
@@ -277,8 +277,8 @@ impl<'b> Bench<'b> {
         let staged = self.args.tuning.pipeline.map(|stages| (stages, true));
         for crew in crews.chain(staged) {
             match self.subject.runner(self.args, crew, &self.args.tuning.schedule) {
-                Ok(Made::Ready(runner)) => runners.push(*runner),
-                Ok(Made::NoLlvm(why)) => return Err(miette!(why)),
+                Ok(CompileOutcome::Ready(runner)) => runners.push(*runner),
+                Ok(CompileOutcome::NoLlvm(why)) => return Err(miette!(why)),
                 // Some elements support one worker only.
                 Err(why) => {
                     self.left_out("workers", format!("{} workers: {why}", crew.0));
@@ -286,8 +286,8 @@ impl<'b> Bench<'b> {
             }
         }
         let batch = self.args.batch();
-        let points: Vec<Point<'_>> =
-            (0..runners.len()).map(|runner| Point { runner, traffic: &self.traffic, batch }).collect();
+        let points: Vec<MeasurementPoint<'_>> =
+            (0..runners.len()).map(|runner| MeasurementPoint { runner, traffic: &self.traffic, batch }).collect();
         let rows = measure(self.args, &mut runners, &points)?;
         self.found.by_workers = rows.into_iter().flatten().collect();
         Ok(())
@@ -297,7 +297,7 @@ impl<'b> Bench<'b> {
         let length = Duration::from_secs_f64(self.args.seconds);
         let mut bar = Progress::counted("latency", self.args.loads.len() + 1);
         let batch = self.args.batch() as usize;
-        let pace = Pace { rate: None, length, longest_step: LONGEST_STEP };
+        let pace = OfferedLoad { rate: None, length, longest_step: LONGEST_STEP };
         let without_end = self.runner.paced(&self.traffic, &pace, batch)?;
         let most = without_end.received as f64 / without_end.time.as_secs_f64();
         bar.step();
@@ -313,13 +313,13 @@ impl<'b> Bench<'b> {
         }
         self.found.without_end_mpps = Some(most / 1e6);
         let longest_step = Duration::from_secs_f64(BATCHES_A_STEP * f64::from(self.args.batch()) / most);
-        let pace = Pace { longest_step: longest_step.max(SHORTEST_STEP), ..pace };
+        let pace = OfferedLoad { longest_step: longest_step.max(SHORTEST_STEP), ..pace };
         for &load in &self.args.loads {
             if os::interrupted() {
                 break;
             }
             let offered = most * f64::from(load) / 100.0;
-            let ran = self.runner.paced(&self.traffic, &Pace { rate: Some(offered), ..pace }, batch)?;
+            let ran = self.runner.paced(&self.traffic, &OfferedLoad { rate: Some(offered), ..pace }, batch)?;
             self.found.by_load.push(LatencyRow::new(load, offered, &ran));
             bar.step();
         }
@@ -329,8 +329,8 @@ impl<'b> Bench<'b> {
 
 /// Measures points in turns. Returns a row for each point that was measured in at least one round before the
 /// user interrupted it.
-fn measure(args: &Args, runners: &mut [Runner], points: &[Point<'_>]) -> Result<Vec<Option<Row>>> {
-    let mut bar: Counted = Progress::counted("measuring", points.len() * (1 + args.rounds as usize));
+fn measure(args: &BenchUserArgs, runners: &mut [BenchmarkRunner], points: &[MeasurementPoint<'_>]) -> Result<Vec<Option<BenchmarkRow>>> {
+    let mut bar: ProgressCounter = Progress::counted("measuring", points.len() * (1 + args.rounds as usize));
     let length = args.seconds / f64::from(args.rounds);
     let mut counts = Vec::new();
     for point in points {
@@ -346,7 +346,7 @@ fn measure(args: &Args, runners: &mut [Runner], points: &[Point<'_>]) -> Result<
         bar.step();
     }
     let mut rng = Rng::new(u64::from(args.rounds));
-    let mut found: Vec<Vec<Ran>> = points.iter().map(|_| Vec::new()).collect();
+    let mut found: Vec<Vec<RunMeasurement>> = points.iter().map(|_| Vec::new()).collect();
     'rounds: for _ in 0..args.rounds {
         for at in shuffled(&mut rng, points.len()) {
             if os::interrupted() {
@@ -357,23 +357,23 @@ fn measure(args: &Args, runners: &mut [Runner], points: &[Point<'_>]) -> Result<
             bar.step();
         }
     }
-    let row = |(point, ran): (&Point<'_>, &Vec<Ran>)| Row {
+    let row = |(point, ran): (&MeasurementPoint<'_>, &Vec<RunMeasurement>)| BenchmarkRow {
         rounds: ran.len(),
         batch: point.batch,
         bytes: point.traffic.mean_length(),
         workers: runners[point.runner].workers(),
         pipelined: runners[point.runner].pipelined(),
-        ns_per_packet: median(ran.iter().map(Ran::ns)),
-        ns_least: ran.iter().map(Ran::ns).fold(f64::INFINITY, f64::min),
-        ns_most: ran.iter().map(Ran::ns).fold(0.0, f64::max),
-        program_ns: median(ran.iter().map(Ran::program_ns)),
-        mpps: median(ran.iter().map(Ran::mpps)),
-        mpps_per_cpu_second: median(ran.iter().map(Ran::mpps_per_cpu_second)),
+        ns_per_packet: median(ran.iter().map(RunMeasurement::ns)),
+        ns_least: ran.iter().map(RunMeasurement::ns).fold(f64::INFINITY, f64::min),
+        ns_most: ran.iter().map(RunMeasurement::ns).fold(0.0, f64::max),
+        program_ns: median(ran.iter().map(RunMeasurement::program_ns)),
+        mpps: median(ran.iter().map(RunMeasurement::mpps)),
+        mpps_per_cpu_second: median(ran.iter().map(RunMeasurement::mpps_per_cpu_second)),
         received: ran.iter().map(|r| r.received).sum(),
         sent: ran.iter().map(|r| r.sent).sum(),
         dropped: ran.iter().map(|r| r.dropped).sum(),
     };
-    let measured = |point: (&Point<'_>, &Vec<Ran>)| (!point.1.is_empty()).then(|| row(point));
+    let measured = |point: (&MeasurementPoint<'_>, &Vec<RunMeasurement>)| (!point.1.is_empty()).then(|| row(point));
     Ok(points.iter().zip(&found).map(measured).collect())
 }
 

@@ -13,10 +13,10 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::{Duration, Instant};
 
-use millstream_native::io::live::{Take, Wire};
+use millstream_native::io::live::{PacketCallback, PacketPort};
 use millstream_programs::rng::Rng;
 
-use super::traffic::Traffic;
+use super::traffic::TrafficPattern;
 
 /// Capacity of the ring, in packets.
 const RING: usize = 1024;
@@ -27,7 +27,7 @@ const WARM: f64 = 0.1;
 
 /// Arrival rate and duration of packets.
 #[derive(Clone, Copy)]
-pub(super) struct Pace {
+pub(super) struct OfferedLoad {
     /// Packets per second, or `None` for no limit.
     pub(super) rate: Option<f64>,
     pub(super) length: Duration,
@@ -36,7 +36,7 @@ pub(super) struct Pace {
 }
 
 /// Time for which a worker had its processor.
-pub(super) struct Clock {
+pub(super) struct WorkerClock {
     begun: Instant,
     longest_step: f64,
     /// The last reading, and the time left out until then.
@@ -44,10 +44,10 @@ pub(super) struct Clock {
     left_out: Cell<f64>,
 }
 
-impl Clock {
-    pub(super) fn new(longest_step: Duration) -> Clock {
+impl WorkerClock {
+    pub(super) fn new(longest_step: Duration) -> WorkerClock {
         let longest_step = longest_step.as_nanos() as f64;
-        Clock { begun: Instant::now(), longest_step, looked: Cell::new(0.0), left_out: Cell::new(0.0) }
+        WorkerClock { begun: Instant::now(), longest_step, looked: Cell::new(0.0), left_out: Cell::new(0.0) }
     }
 
     /// Time since the start, in nanoseconds, without that left out.
@@ -67,18 +67,18 @@ impl Clock {
 }
 
 /// Source or sink of packets.
-pub(super) enum End<'t> {
-    Source(Box<Source<'t>>),
+pub(super) enum PacedEndpoint<'t> {
+    Source(Box<PacedSource<'t>>),
     Sink,
 }
 
 /// Packets that arrive at a rate.
-pub(super) struct Source<'t> {
-    traffic: &'t Traffic,
+pub(super) struct PacedSource<'t> {
+    traffic: &'t TrafficPattern,
     /// Mean time between two arrivals, in nanoseconds; `None` if there is always another packet.
     gap: Option<f64>,
     gaps: Vec<f64>,
-    clock: &'t Clock,
+    clock: &'t WorkerClock,
     warm: f64,
     next_at: f64,
     arrived: u64,
@@ -87,17 +87,17 @@ pub(super) struct Source<'t> {
     ring: VecDeque<f64>,
     under_way: Vec<f64>,
     pub(super) lost: u64,
-    pub(super) latencies: Latencies,
+    pub(super) latencies: LatencyHistogram,
 }
 
-impl<'t> Source<'t> {
+impl<'t> PacedSource<'t> {
     /// Source of packets at a pace.
-    pub(super) fn new(traffic: &'t Traffic, clock: &'t Clock, pace: &Pace, seed: u64) -> Source<'t> {
+    pub(super) fn new(traffic: &'t TrafficPattern, clock: &'t WorkerClock, pace: &OfferedLoad, seed: u64) -> PacedSource<'t> {
         let mut rng = Rng::new(seed);
         let mut gaps: Vec<f64> = (0..GAPS).map(|_| -rng.unit().ln()).collect();
         let mean = gaps.iter().sum::<f64>() / GAPS as f64;
         gaps.iter_mut().for_each(|gap| *gap /= mean);
-        Source {
+        PacedSource {
             traffic,
             gap: pace.rate.map(|rate| 1e9 / rate),
             gaps,
@@ -109,7 +109,7 @@ impl<'t> Source<'t> {
             ring: VecDeque::with_capacity(RING),
             under_way: Vec::new(),
             lost: 0,
-            latencies: Latencies::default(),
+            latencies: LatencyHistogram::default(),
         }
     }
 
@@ -129,12 +129,12 @@ impl<'t> Source<'t> {
         }
     }
 
-    fn receive(&mut self, most: usize, take: Take<'_>) -> usize {
+    fn receive(&mut self, most: usize, take: PacketCallback<'_>) -> usize {
         let now = self.clock.now();
         self.arrive(now);
         let count = most.min(self.ring.len());
         for at in self.ring.drain(..count) {
-            let Traffic { frames, order, .. } = self.traffic;
+            let TrafficPattern { frames, order, .. } = self.traffic;
             let frame =
                 order.get(self.taken as usize % order.len().max(1)).and_then(|&at| frames.get(at as usize));
             self.under_way.push(at);
@@ -156,18 +156,18 @@ impl<'t> Source<'t> {
     }
 }
 
-impl Wire for End<'_> {
+impl PacketPort for PacedEndpoint<'_> {
     fn index(&self) -> u32 {
         match self {
-            End::Source(_) => 1,
-            End::Sink => 2,
+            PacedEndpoint::Source(_) => 1,
+            PacedEndpoint::Sink => 2,
         }
     }
 
-    fn receive(&mut self, most: usize, take: Take<'_>) -> io::Result<usize> {
+    fn receive(&mut self, most: usize, take: PacketCallback<'_>) -> io::Result<usize> {
         match self {
-            End::Source(source) => Ok(source.receive(most, take)),
-            End::Sink => Ok(0),
+            PacedEndpoint::Source(source) => Ok(source.receive(most, take)),
+            PacedEndpoint::Sink => Ok(0),
         }
     }
 
@@ -176,7 +176,7 @@ impl Wire for End<'_> {
     }
 
     fn flush(&mut self) -> io::Result<bool> {
-        if let End::Source(source) = self {
+        if let PacedEndpoint::Source(source) = self {
             source.sent();
         }
         Ok(true)
@@ -193,12 +193,12 @@ const STEPS: u32 = 32;
 
 /// Histogram of latencies, each exact to a thirty-second.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Latencies {
+pub(super) struct LatencyHistogram {
     counts: Vec<u64>,
     all: u64,
 }
 
-impl Latencies {
+impl LatencyHistogram {
     fn note(&mut self, ns: u64) {
         let at = place(ns);
         if self.counts.len() <= at {
@@ -209,7 +209,7 @@ impl Latencies {
     }
 
     /// Adds the counts of another source.
-    pub(super) fn and(&mut self, other: &Latencies) {
+    pub(super) fn and(&mut self, other: &LatencyHistogram) {
         self.counts.resize(self.counts.len().max(other.counts.len()), 0);
         self.counts.iter_mut().zip(&other.counts).for_each(|(count, more)| *count += more);
         self.all += other.all;
@@ -259,25 +259,25 @@ mod tests {
             assert!(found >= ns && found - ns <= ns / u64::from(STEPS), "{ns} {found}");
             assert_eq!(place(found), place(ns));
         }
-        let mut all = Latencies::default();
+        let mut all = LatencyHistogram::default();
         (1..=100).for_each(|ns| all.note(ns));
         assert_eq!((all.percentile(0.5), all.percentile(0.01)), (Some(50), Some(1)));
         assert!(all.percentile(1.0).is_some_and(|most| (100..104).contains(&most)));
-        assert_eq!(Latencies::default().percentile(0.5), None);
+        assert_eq!(LatencyHistogram::default().percentile(0.5), None);
     }
 
-    fn traffic() -> Traffic {
-        Traffic { frames: vec![vec![1; 60], vec![2; 60]], order: vec![0, 1], description: String::new() }
+    fn traffic() -> TrafficPattern {
+        TrafficPattern { frames: vec![vec![1; 60], vec![2; 60]], order: vec![0, 1], description: String::new() }
     }
 
-    fn pace(rate: Option<f64>) -> Pace {
-        Pace { rate, length: Duration::ZERO, longest_step: Duration::from_secs(1) }
+    fn pace(rate: Option<f64>) -> OfferedLoad {
+        OfferedLoad { rate, length: Duration::ZERO, longest_step: Duration::from_secs(1) }
     }
 
     #[test]
     fn what_finds_the_ring_full_is_lost_and_nothing_else() {
-        let (traffic, clock) = (traffic(), Clock::new(Duration::from_secs(1)));
-        let mut source = Source::new(&traffic, &clock, &pace(Some(1e6)), 1);
+        let (traffic, clock) = (traffic(), WorkerClock::new(Duration::from_secs(1)));
+        let mut source = PacedSource::new(&traffic, &clock, &pace(Some(1e6)), 1);
         // 3,000 µs: about as many packets, of which the ring keeps the first ones.
         source.arrive(3e6);
         assert_eq!((source.ring.len() as u64 + source.lost, source.ring.len()), (source.arrived, RING));
@@ -287,8 +287,8 @@ mod tests {
 
     #[test]
     fn packets_come_in_their_order_and_each_has_a_latency() {
-        let (traffic, clock) = (traffic(), Clock::new(Duration::from_secs(1)));
-        let mut source = Source::new(&traffic, &clock, &pace(None), 1);
+        let (traffic, clock) = (traffic(), WorkerClock::new(Duration::from_secs(1)));
+        let mut source = PacedSource::new(&traffic, &clock, &pace(None), 1);
         let mut seen = Vec::new();
         assert_eq!(source.receive(5, &mut |bytes| seen.push(bytes[0])), 5);
         assert_eq!(seen, [1, 2, 1, 2, 1]);
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn the_clock_stands_still_in_long_steps() {
-        let clock = Clock::new(Duration::from_millis(2));
+        let clock = WorkerClock::new(Duration::from_millis(2));
         let before = clock.now();
         std::thread::sleep(Duration::from_millis(5));
         assert!(clock.now() - before < 2e6);

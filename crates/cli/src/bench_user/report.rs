@@ -2,16 +2,16 @@
 
 use std::fmt::Write as _;
 
-use millstream_native::InForce;
+use millstream_native::CompiledSchedule;
 use serde::Serialize;
 
-use super::Args;
-use super::subject::PacedRan;
-use super::traffic::Traffic;
+use super::BenchUserArgs;
+use super::subject::PacedMeasurement;
+use super::traffic::TrafficPattern;
 
 /// A point: medians over rounds.
 #[derive(Serialize)]
-pub(super) struct Row {
+pub(super) struct BenchmarkRow {
     /// Rounds that it was measured in: fewer than asked for if the user interrupted the measurement.
     pub(super) rounds: usize,
     pub(super) batch: u32,
@@ -37,9 +37,9 @@ pub(super) struct Row {
 /// A schedule's point.
 #[derive(Serialize)]
 pub(super) struct ScheduleRow {
-    pub(super) schedule: InForce,
+    pub(super) schedule: CompiledSchedule,
     #[serde(flatten)]
-    pub(super) row: Row,
+    pub(super) row: BenchmarkRow,
 }
 
 /// Latency at an offered load.
@@ -58,8 +58,8 @@ pub(super) struct LatencyRow {
 }
 
 impl LatencyRow {
-    pub(super) fn new(load_percent: u32, offered: f64, ran: &PacedRan) -> LatencyRow {
-        let PacedRan { received, lost, time, left_out, latencies } = ran;
+    pub(super) fn new(load_percent: u32, offered: f64, ran: &PacedMeasurement) -> LatencyRow {
+        let PacedMeasurement { received, lost, time, left_out, latencies } = ran;
         LatencyRow {
             load_percent,
             offered_mpps: offered / 1e6,
@@ -75,14 +75,14 @@ impl LatencyRow {
 
 /// A part that was requested but not measured.
 #[derive(Serialize)]
-pub(super) struct LeftOut {
+pub(super) struct SkippedPart {
     pub(super) part: &'static str,
     pub(super) why: String,
 }
 
 /// All results.
 #[derive(Serialize)]
-pub(super) struct Document {
+pub(super) struct BenchUserReport {
     schema: u32,
     what: String,
     packets: String,
@@ -92,11 +92,11 @@ pub(super) struct Document {
     pub(super) interrupted: bool,
     /// From the file to runnable code.
     compiled_ms: f64,
-    pub(super) by_batch: Vec<Row>,
-    pub(super) by_size: Vec<Row>,
+    pub(super) by_batch: Vec<BenchmarkRow>,
+    pub(super) by_size: Vec<BenchmarkRow>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) by_schedule: Vec<ScheduleRow>,
-    pub(super) by_workers: Vec<Row>,
+    pub(super) by_workers: Vec<BenchmarkRow>,
     /// Throughput without pacing, of which loads are percentages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) without_end_mpps: Option<f64>,
@@ -104,12 +104,12 @@ pub(super) struct Document {
     /// Of the program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) instructions_per_packet: Option<f64>,
-    pub(super) left_out: Vec<LeftOut>,
+    pub(super) left_out: Vec<SkippedPart>,
 }
 
-impl Document {
-    pub(super) fn new(what: &str, traffic: &Traffic, args: &Args, compiled_ms: f64) -> Document {
-        Document {
+impl BenchUserReport {
+    pub(super) fn new(what: &str, traffic: &TrafficPattern, args: &BenchUserArgs, compiled_ms: f64) -> BenchUserReport {
+        BenchUserReport {
             schema: 1,
             what: what.to_owned(),
             packets: traffic.description.clone(),
@@ -195,14 +195,14 @@ impl Document {
         if let Some(instructions) = self.instructions_per_packet {
             let _ = writeln!(out, "\n{instructions:.1} instructions per packet in the program");
         }
-        for LeftOut { part, why } in &self.left_out {
+        for SkippedPart { part, why } in &self.left_out {
             let _ = writeln!(out, "\n{part} left out: {why}");
         }
         out
     }
 }
 
-fn rows_text(out: &mut String, what: &str, rows: &[Row]) {
+fn rows_text(out: &mut String, what: &str, rows: &[BenchmarkRow]) {
     let _ = writeln!(
         out,
         "\n{what:>8} {:>10} {:>19} {:>11} {:>8} {:>12} {:>7}",

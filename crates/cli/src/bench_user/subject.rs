@@ -7,22 +7,22 @@ use std::time::{Duration, Instant};
 
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use millstream_built::fill;
-use millstream_click::{General, Program, Source, Writers};
+use millstream_click::{Ablations, ClickProgram, GraphSource, HandlerWriters};
 use millstream_lab::os;
 use millstream_lab::workload::Workload;
-use millstream_native::io::graph::{Departure, Ends, Feed, GraphRan, run_graph, run_graph_by};
+use millstream_native::io::graph::{SentPacket, GraphPortNumbers, SourceFrames, GraphRunStats, run_graph, run_graph_by};
 use millstream_native::io::live::{serve, serve_graph};
 use millstream_native::io::pipeline::run_graph_pipelined;
 use millstream_native::io::{
-    Account, Crew, Nowhere, Plan, Ran as ObjectRan, Replay, run as run_packets, run_by,
+    PacketAccounting, WorkerHooks, NullSink, RunConfig, RunStats as ObjectRan, ReplaySource, run as run_packets, run_by,
 };
-use millstream_native::{Engine, InForce, Options, Schedule};
+use millstream_native::{NativeEngine, CompiledSchedule, NativeOptions, Schedule};
 use millstream_object::Object;
 
-use super::Args;
-use super::paced::{self, Clock, End, Latencies, Pace};
-use super::traffic::Traffic;
-use crate::click::{self, Packets};
+use super::BenchUserArgs;
+use super::paced::{self, WorkerClock, PacedEndpoint, LatencyHistogram, OfferedLoad};
+use super::traffic::TrafficPattern;
+use crate::click::{self, SourcePackets};
 use crate::lab::open;
 use crate::native::{bind, is_llvm_missing, seed, tables};
 
@@ -33,14 +33,14 @@ const INGRESS: u32 = 1;
 const PATIENCE: u32 = 30;
 
 /// Configuration or object to measure.
-pub(super) enum Subject {
+pub(super) enum BenchmarkTarget {
     Configuration,
     Object(Box<(Object, Option<String>, Workload, Vec<u32>)>),
 }
 
 /// Result of compilation.
-pub(super) enum Made {
-    Ready(Box<Runner>),
+pub(super) enum CompileOutcome {
+    Ready(Box<BenchmarkRunner>),
     /// LLVM's library is missing.
     NoLlvm(String),
 }
@@ -59,10 +59,10 @@ fn is_object(what: &str) -> bool {
     what.starts_with("builtin:") || path.ends_with(".o") || is_elf()
 }
 
-impl Subject {
-    pub(super) fn read(args: &Args) -> Result<Subject> {
+impl BenchmarkTarget {
+    pub(super) fn read(args: &BenchUserArgs) -> Result<BenchmarkTarget> {
         if !is_object(&args.what) {
-            return Ok(Subject::Configuration);
+            return Ok(BenchmarkTarget::Configuration);
         }
         if let Some(variable) = args.variables.first() {
             return Err(miette!("{variable}: an object has no variables; these are for configurations"));
@@ -70,28 +70,28 @@ impl Subject {
         args.tuning.of_objects()?;
         let (object, program) = open(&args.what)?;
         let (load, order) = args.feed.workload(&args.what, [INGRESS, INGRESS + 1])?;
-        Ok(Subject::Object(Box::new((object, program, load, order))))
+        Ok(BenchmarkTarget::Object(Box::new((object, program, load, order))))
     }
 
     /// Packets that devices receive.
-    pub(super) fn traffic(&self, args: &Args) -> Result<Traffic> {
+    pub(super) fn traffic(&self, args: &BenchUserArgs) -> Result<TrafficPattern> {
         Ok(match self {
-            Subject::Configuration => {
+            BenchmarkTarget::Configuration => {
                 let (frames, from) = match args.feed.recorded()? {
                     Some((frames, from)) => (frames, from.to_owned()),
                     None => {
-                        let frames = click::made_up(1, args.feed.flows as usize);
+                        let frames = click::random_frames(1, args.feed.flows as usize);
                         (frames, format!("{} flows of 64-byte packets", args.feed.flows))
                     }
                 };
                 if frames.is_empty() {
                     return Err(miette!("there are no packets in what --pcap or --packet names"));
                 }
-                Traffic { order: (0..frames.len() as u32).collect(), frames, description: from }
+                TrafficPattern { order: (0..frames.len() as u32).collect(), frames, description: from }
             }
-            Subject::Object(of) => {
+            BenchmarkTarget::Object(of) => {
                 let (_, _, load, order) = &**of;
-                Traffic {
+                TrafficPattern {
                     frames: load.flows.packets.clone(),
                     order: order.clone(),
                     description: load.description.clone(),
@@ -103,73 +103,73 @@ impl Subject {
     /// Code for so many workers, with its tables.
     pub(super) fn runner(
         &self,
-        args: &Args,
+        args: &BenchUserArgs,
         (workers, stages): (u32, bool),
         schedule: &Schedule,
-    ) -> Result<Made> {
+    ) -> Result<CompileOutcome> {
         let start = Instant::now();
-        let options = Options { workers, ..args.tuning.options_by(schedule) };
+        let options = NativeOptions { workers, ..args.tuning.options_by(schedule) };
         let program = match self {
-            Subject::Configuration => {
-                let general = General { stages, ..args.tuning.general() };
-                let made = (Writers::Scripts, general);
-                Some(click::front(Path::new(&args.what), &args.variables, workers, made)?)
+            BenchmarkTarget::Configuration => {
+                let general = Ablations { stages, ..args.tuning.general() };
+                let made = (HandlerWriters::Scripts, general);
+                Some(click::compile_to_ir(Path::new(&args.what), &args.variables, workers, made)?)
             }
-            Subject::Object(_) => None,
+            BenchmarkTarget::Object(_) => None,
         };
         let engine = match (self, &program) {
-            (Subject::Object(of), _) => {
-                Engine::of_object(&of.0, of.1.as_deref(), &Options { seed: seed(), ..options })
+            (BenchmarkTarget::Object(of), _) => {
+                NativeEngine::of_object(&of.0, of.1.as_deref(), &NativeOptions { seed: seed(), ..options })
             }
             (_, Some(program)) => {
-                let (places, prefixes) = (click::places(program), click::prefixes(program));
-                let options = Options { places, prefixes, copies: program.copies, ..options };
-                Engine::of_module(program.module.clone(), program.entry, &options)
+                let (places, prefixes) = (click::element_names(program), click::prefixes(program));
+                let options = NativeOptions { places, prefixes, copies: program.copies, ..options };
+                NativeEngine::of_module(program.module.clone(), program.entry, &options)
             }
-            (Subject::Configuration, None) => return Err(miette!("{}: no configuration", args.what)),
+            (BenchmarkTarget::Configuration, None) => return Err(miette!("{}: no configuration", args.what)),
         };
         let mut engine = match engine {
             Ok(engine) => engine,
-            Err(e) if is_llvm_missing(&e) => return Ok(Made::NoLlvm(e.to_string())),
+            Err(e) if is_llvm_missing(&e) => return Ok(CompileOutcome::NoLlvm(e.to_string())),
             Err(e) => return Err(e).into_diagnostic().wrap_err_with(|| args.what.clone()),
         };
         let compiled = start.elapsed();
         if let Some(program) = &program {
             fill(&mut engine, &program.entries).into_diagnostic()?;
         }
-        if let Subject::Object(of) = self {
+        if let BenchmarkTarget::Object(of) = self {
             tables::apply(&mut engine, &of.2.entries)?;
         }
         args.maps.iter().try_for_each(|spec| tables::load(&mut engine, spec))?;
         let made = program.as_ref().map_or(Ok(Vec::new()), own_packets)?;
-        Ok(Made::Ready(Box::new(Runner { program, made, engine, compiled })))
+        Ok(CompileOutcome::Ready(Box::new(BenchmarkRunner { program, made, engine, compiled })))
     }
 }
 
 /// Packets that a configuration generates itself, for each of its sources; `None` for devices.
-fn own_packets(program: &Program) -> Result<Vec<Option<Packets>>> {
+fn own_packets(program: &ClickProgram) -> Result<Vec<Option<SourcePackets>>> {
     if !program.scripts.is_empty() {
         errln!("the scripts of the configuration are not run");
     }
-    let own = |source: &Source| match source {
-        Source::Device(_) => Ok(None),
-        other => click::made(other, None, None)?.in_memory().map(Some),
+    let own = |source: &GraphSource| match source {
+        GraphSource::Device(_) => Ok(None),
+        other => click::source_packets(other, None, None)?.in_memory().map(Some),
     };
     program.sources.iter().map(own).collect()
 }
 
 /// Compiled code, ready to run.
-pub(super) struct Runner {
-    program: Option<Program>,
+pub(super) struct BenchmarkRunner {
+    program: Option<ClickProgram>,
     /// Packets of sources that are not devices.
-    made: Vec<Option<Packets>>,
-    engine: Engine,
+    made: Vec<Option<SourcePackets>>,
+    engine: NativeEngine,
     compiled: Duration,
 }
 
 /// Result of a run.
 #[derive(Clone, Debug)]
-pub(super) struct Ran {
+pub(super) struct RunMeasurement {
     pub(super) received: u64,
     pub(super) sent: u64,
     /// Includes dropped copies.
@@ -180,7 +180,7 @@ pub(super) struct Ran {
     busy: Duration,
 }
 
-impl Ran {
+impl RunMeasurement {
     fn each(&self, time: Duration) -> f64 {
         time.as_nanos() as f64 / self.received.max(1) as f64
     }
@@ -207,7 +207,7 @@ impl Ran {
 }
 
 /// Result of a paced run.
-pub(super) struct PacedRan {
+pub(super) struct PacedMeasurement {
     pub(super) received: u64,
     /// Packets that found the ring full.
     pub(super) lost: u64,
@@ -215,10 +215,10 @@ pub(super) struct PacedRan {
     pub(super) time: Duration,
     /// Share of all the time.
     pub(super) left_out: f64,
-    pub(super) latencies: Latencies,
+    pub(super) latencies: LatencyHistogram,
 }
 
-impl Runner {
+impl BenchmarkRunner {
     pub(super) fn workers(&self) -> u32 {
         self.engine.workers()
     }
@@ -234,7 +234,7 @@ impl Runner {
     }
 
     /// Schedule that it was compiled with.
-    pub(super) fn schedule(&self) -> InForce {
+    pub(super) fn schedule(&self) -> CompiledSchedule {
         self.engine.schedule.clone()
     }
 
@@ -248,7 +248,7 @@ impl Runner {
     }
 
     /// Runs so many packets.
-    pub(super) fn run(&mut self, traffic: &Traffic, count: u64, batch: usize) -> Result<Ran> {
+    pub(super) fn run(&mut self, traffic: &TrafficPattern, count: u64, batch: usize) -> Result<RunMeasurement> {
         let before = os::processor_ns();
         let ran = match &self.program {
             None => self.object(traffic, count, batch),
@@ -258,19 +258,19 @@ impl Runner {
             }
         };
         let cpu = Duration::from_nanos(os::processor_ns().saturating_sub(before));
-        ran.map(|ran| Ran { cpu, ..ran })
+        ran.map(|ran| RunMeasurement { cpu, ..ran })
     }
 
-    fn object(&mut self, traffic: &Traffic, count: u64, batch: usize) -> Result<Ran> {
-        let source = Replay { frames: &traffic.frames, order: &traffic.order, count, stream: None };
-        let plan = Plan { batch, ingress: INGRESS };
+    fn object(&mut self, traffic: &TrafficPattern, count: u64, batch: usize) -> Result<RunMeasurement> {
+        let source = ReplaySource { frames: &traffic.frames, order: &traffic.order, count, stream: None };
+        let plan = RunConfig { batch, ingress: INGRESS };
         let ran: ObjectRan = match self.engine.workers() {
-            1 => run_packets(&mut self.engine, &source, &mut Nowhere, plan),
-            _ => run_by(&mut self.engine, &source, &mut Nowhere, plan, &Crew { enter: &bind }, None),
+            1 => run_packets(&mut self.engine, &source, &mut NullSink, plan),
+            _ => run_by(&mut self.engine, &source, &mut NullSink, plan, &WorkerHooks { enter: &bind }, None),
         }
         .into_diagnostic()?;
         let (received, sent) = (ran.account.received, ran.account.sent());
-        Ok(Ran {
+        Ok(RunMeasurement {
             received,
             sent,
             dropped: ran.account.all_dropped(),
@@ -282,22 +282,22 @@ impl Runner {
 
     fn graph(
         &mut self,
-        traffic: &Traffic,
+        traffic: &TrafficPattern,
         count: u64,
         (outputs, stages): (usize, bool),
         batch: usize,
-    ) -> Result<Ran> {
+    ) -> Result<RunMeasurement> {
         let each = count / self.made.len().max(1) as u64;
-        let outside = Feed { frames: &traffic.frames, count: each };
-        let with_count = |feed| Feed { count: each, ..feed };
-        let feeds: Vec<Feed<'_>> = self
+        let outside = SourceFrames { frames: &traffic.frames, count: each };
+        let with_count = |feed| SourceFrames { count: each, ..feed };
+        let feeds: Vec<SourceFrames<'_>> = self
             .made
             .iter()
             .map(|made| made.as_ref().map_or(outside, |own| with_count(own.feed())))
             .collect();
-        let (crew, never) = (Crew { enter: &bind }, None::<fn(&mut Engine) -> bool>);
-        let (engine, take) = (&mut self.engine, &|_: Departure<'_>| Ok(()));
-        let ran: GraphRan = match engine.workers() {
+        let (crew, never) = (WorkerHooks { enter: &bind }, None::<fn(&mut NativeEngine) -> bool>);
+        let (engine, take) = (&mut self.engine, &|_: SentPacket<'_>| Ok(()));
+        let ran: GraphRunStats = match engine.workers() {
             _ if stages => run_graph_pipelined(engine, &feeds, outputs, batch, &crew, take, never),
             1 => run_graph(engine, &feeds, outputs, batch, take),
             _ => run_graph_by(engine, &feeds, outputs, batch, &crew, take, never),
@@ -305,57 +305,57 @@ impl Runner {
         .into_diagnostic()?;
         let (received, sent) = (ran.received.iter().sum::<u64>(), ran.sent.iter().sum::<u64>());
         let dropped = received + ran.copies - sent;
-        Ok(Ran { received, sent, dropped, wall: ran.total, cpu: Duration::ZERO, busy: ran.busy })
+        Ok(RunMeasurement { received, sent, dropped, wall: ran.total, cpu: Duration::ZERO, busy: ran.busy })
     }
 
     /// Runs packets that come at a pace, by one worker.
-    pub(super) fn paced(&mut self, traffic: &Traffic, pace: &Pace, batch: usize) -> Result<PacedRan> {
-        let own: Vec<Option<Traffic>> = self.made.iter().map(|made| made.as_ref().map(of_own)).collect();
-        let sources: Vec<&Traffic> = match &self.program {
+    pub(super) fn paced(&mut self, traffic: &TrafficPattern, pace: &OfferedLoad, batch: usize) -> Result<PacedMeasurement> {
+        let own: Vec<Option<TrafficPattern>> = self.made.iter().map(|made| made.as_ref().map(of_own)).collect();
+        let sources: Vec<&TrafficPattern> = match &self.program {
             None => vec![traffic],
             Some(_) => own.iter().map(|own| own.as_ref().unwrap_or(traffic)).collect(),
         };
-        let each = Pace { rate: pace.rate.map(|rate| rate / sources.len() as f64), ..*pace };
+        let each = OfferedLoad { rate: pace.rate.map(|rate| rate / sources.len() as f64), ..*pace };
         let count = sources.len();
-        let clock = Clock::new(pace.longest_step);
+        let clock = WorkerClock::new(pace.longest_step);
         let source =
-            |(seed, traffic)| End::Source(Box::new(paced::Source::new(traffic, &clock, &each, seed)));
-        let mut wires: Vec<End<'_>> = (0..).zip(sources).map(source).chain([End::Sink]).collect();
+            |(seed, traffic)| PacedEndpoint::Source(Box::new(paced::PacedSource::new(traffic, &clock, &each, seed)));
+        let mut wires: Vec<PacedEndpoint<'_>> = (0..).zip(sources).map(source).chain([PacedEndpoint::Sink]).collect();
         // The worker's own time decides, unless it gets hardly any.
         let (start, length) = (Instant::now(), pace.length.as_nanos() as f64);
         let goes_on = || clock.now() < length && start.elapsed() < pace.length * PATIENCE;
         let (received, wall) = match &self.program {
             None => {
                 // Each wire has its share of a batch, the sink, too.
-                let (size, goes_on) = (batch * wires.len(), &mut |_: &Account, _: &mut Engine| goes_on());
+                let (size, goes_on) = (batch * wires.len(), &mut |_: &PacketAccounting, _: &mut NativeEngine| goes_on());
                 let ran =
                     serve(&mut self.engine, &mut wires, size, goes_on, &mut |_| {}).into_diagnostic()?;
                 (ran.account.received, ran.total)
             }
             Some(program) => {
                 let (from, to) = ((0..count).collect::<Vec<_>>(), vec![count; program.targets.len()]);
-                let ends = Ends { sources: &from, outputs: &to };
-                let goes_on = &mut |_: &GraphRan, _: &mut Engine| goes_on();
+                let ends = GraphPortNumbers { sources: &from, outputs: &to };
+                let goes_on = &mut |_: &GraphRunStats, _: &mut NativeEngine| goes_on();
                 let ran =
                     serve_graph(&mut self.engine, &mut wires, &ends, batch, goes_on).into_diagnostic()?;
                 (ran.received.iter().sum(), ran.total)
             }
         };
-        let (mut lost, mut latencies) = (0, Latencies::default());
+        let (mut lost, mut latencies) = (0, LatencyHistogram::default());
         for wire in &wires {
-            if let End::Source(source) = wire {
+            if let PacedEndpoint::Source(source) = wire {
                 lost += source.lost;
                 latencies.and(&source.latencies);
             }
         }
         let time = wall.saturating_sub(Duration::from_nanos(clock.left_out() as u64));
         let left_out = clock.left_out() / wall.as_nanos().max(1) as f64;
-        Ok(PacedRan { received, lost, time, left_out, latencies })
+        Ok(PacedMeasurement { received, lost, time, left_out, latencies })
     }
 }
 
 /// Packets that a configuration generates, in order.
-fn of_own(packets: &Packets) -> Traffic {
+fn of_own(packets: &SourcePackets) -> TrafficPattern {
     let frames = packets.feed().frames.to_vec();
-    Traffic { order: (0..frames.len() as u32).collect(), frames, description: packets.description.clone() }
+    TrafficPattern { order: (0..frames.len() as u32).collect(), frames, description: packets.description.clone() }
 }

@@ -3,13 +3,13 @@
 use millstream_programs::packet::{ETHERTYPE_IPV4, ETHERTYPE_VLAN, TCP, UDP, checksum};
 
 /// Frames and their order, which is repeated.
-pub(super) struct Traffic {
+pub(super) struct TrafficPattern {
     pub(super) frames: Vec<Vec<u8>>,
     pub(super) order: Vec<u32>,
     pub(super) description: String,
 }
 
-impl Traffic {
+impl TrafficPattern {
     /// Mean length of a frame over the order, in bytes.
     pub(super) fn mean_length(&self) -> f64 {
         let bytes: usize =
@@ -18,9 +18,9 @@ impl Traffic {
     }
 
     /// The same traffic with frames padded to at least so many bytes.
-    pub(super) fn lengthened(&self, bytes: usize) -> Traffic {
+    pub(super) fn lengthened(&self, bytes: usize) -> TrafficPattern {
         let frames = self.frames.iter().map(|frame| lengthened(frame, bytes)).collect();
-        Traffic { frames, order: self.order.clone(), description: self.description.clone() }
+        TrafficPattern { frames, order: self.order.clone(), description: self.description.clone() }
     }
 }
 
@@ -77,25 +77,25 @@ fn mend(frame: &mut [u8]) -> Option<()> {
 
 #[cfg(test)]
 mod tests {
-    use millstream_programs::packet::{Frame, Transport};
+    use millstream_programs::packet::{EthernetFrame, TransportHeader};
 
     use super::*;
 
     #[test]
     fn longer_frames_are_what_they_would_have_been_made() {
-        let transports = [Transport::Udp { src: 7, dst: 9 }, Transport::Tcp { src: 7, dst: 9, flags: 16 }];
+        let transports = [TransportHeader::Udp { src: 7, dst: 9 }, TransportHeader::Tcp { src: 7, dst: 9, flags: 16 }];
         for (transport, vlan) in transports.into_iter().flat_map(|t| [(t.clone(), None), (t, Some(5))]) {
-            let short = Frame { transport, vlan, ..Frame::default() };
-            let long = Frame { length: 700, ..short.clone() };
+            let short = EthernetFrame { transport, vlan, ..EthernetFrame::default() };
+            let long = EthernetFrame { length: 700, ..short.clone() };
             assert_eq!(lengthened(&short.to_bytes(), 700), long.to_bytes());
         }
     }
 
     #[test]
     fn frames_that_are_long_enough_or_no_datagrams_keep_their_bytes() {
-        let frame = Frame { length: 100, ..Frame::default() }.to_bytes();
+        let frame = EthernetFrame { length: 100, ..EthernetFrame::default() }.to_bytes();
         assert_eq!(lengthened(&frame, 64), frame);
-        let fragment = Frame { fragment: 0x2000, ..Frame::default() }.to_bytes();
+        let fragment = EthernetFrame { fragment: 0x2000, ..EthernetFrame::default() }.to_bytes();
         let other = vec![0x77; 60];
         for frame in [fragment, other] {
             let longer = lengthened(&frame, 90);

@@ -14,19 +14,19 @@ use std::time::Instant;
 
 use clap::Parser;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
-use millstream_built::{Kind, Payload, fill, header};
-use millstream_click::{Program, Writers};
-use millstream_native::{Cpu, Engine, Image, Linkable, Options, Prefixes};
+use millstream_built::{PayloadKind, ProgramPayload, fill, header};
+use millstream_click::{ClickProgram, HandlerWriters};
+use millstream_native::{CodegenCpu, NativeEngine, NativeImage, ExportOptions, NativeOptions, PrefixStats};
 use millstream_object::Object;
 
 use crate::exit::Exit;
-use crate::native::{Tuning, is_llvm_missing};
-use crate::privileges::{self, Needs};
+use crate::native::{CodegenArgs, is_llvm_missing};
+use crate::privileges::{self, RequiredPrivileges};
 use crate::{click, lab, log, native};
 
 /// Flags of `millstream build`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct BuildArgs {
     /// Configuration or object to build: CONF.click, FILE.o, FILE.o:PROGRAM or builtin:NAME
     #[arg(value_name = "CONF|OBJECT")]
     input: String,
@@ -42,26 +42,26 @@ pub(crate) struct Args {
     /// Kind of output: an executable, or an object file for programs in C, which they link with
     /// libmillstream_embed
     #[arg(long, value_name = "KIND", default_value = "exe")]
-    emit: Emit,
+    emit: EmitKind,
     /// Target processor: `native`, for this machine's and all with the same features, or a level of x86-64
     #[arg(long, value_name = "CPU", default_value = "native")]
-    cpu: Processor,
+    cpu: TargetCpu,
     /// Keep values that handlers set out of the code, so that they can be written at run time: by
     /// `--control`, or by the program in C
     #[arg(long)]
     writable: bool,
     #[command(flatten)]
-    tuning: Tuning,
+    tuning: CodegenArgs,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-enum Emit {
+enum EmitKind {
     Exe,
     Obj,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Processor {
+enum TargetCpu {
     Native,
     #[value(name = "x86-64")]
     Level1,
@@ -73,35 +73,35 @@ enum Processor {
     Level4,
 }
 
-impl From<Processor> for Cpu {
-    fn from(processor: Processor) -> Cpu {
+impl From<TargetCpu> for CodegenCpu {
+    fn from(processor: TargetCpu) -> CodegenCpu {
         match processor {
-            Processor::Native => Cpu::Native,
-            Processor::Level1 => Cpu::Level(1),
-            Processor::Level2 => Cpu::Level(2),
-            Processor::Level3 => Cpu::Level(3),
-            Processor::Level4 => Cpu::Level(4),
+            TargetCpu::Native => CodegenCpu::Native,
+            TargetCpu::Level1 => CodegenCpu::Level(1),
+            TargetCpu::Level2 => CodegenCpu::Level(2),
+            TargetCpu::Level3 => CodegenCpu::Level(3),
+            TargetCpu::Level4 => CodegenCpu::Level(4),
         }
     }
 }
 
 /// Runs the command.
-pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+pub(crate) fn run(args: &BuildArgs) -> Result<ExitCode> {
     let start = Instant::now();
     let workers = args.tuning.workers()?;
-    let options = Options { cpu: args.cpu.into(), workers, ..args.tuning.options() };
+    let options = NativeOptions { cpu: args.cpu.into(), workers, ..args.tuning.options() };
     let (input, options) = match is_object(&args.input)? {
-        true => (object(args)?, Options { seed: native::seed(), ..options }),
+        true => (object(args)?, NativeOptions { seed: native::seed(), ..options }),
         false => {
             let input = configuration(args)?;
             let (places, prefixes) = input.known();
             let copies = input.copies();
-            (input, Options { places, prefixes, copies, ..options })
+            (input, NativeOptions { places, prefixes, copies, ..options })
         }
     };
     let wrote = match args.emit {
-        Emit::Exe => executable(args, &input, &options)?,
-        Emit::Obj => object_file(args, &input, &options)?,
+        EmitKind::Exe => executable(args, &input, &options)?,
+        EmitKind::Obj => object_file(args, &input, &options)?,
     };
     let Some(wrote) = wrote else { return Ok(Exit::NotPermitted.into()) };
     outln!("{wrote}, in {:.0} ms", start.elapsed().as_secs_f64() * 1e3);
@@ -121,7 +121,7 @@ fn is_object(input: &str) -> Result<bool> {
 }
 
 /// The code of an image, or `None`, with a message to the user, without LLVM.
-fn compiled<T>(input: &str, made: Result<T, millstream_native::Error>) -> Result<Option<T>> {
+fn compiled<T>(input: &str, made: Result<T, millstream_native::NativeError>) -> Result<Option<T>> {
     match made {
         Ok(image) => Ok(Some(image)),
         Err(e) if is_llvm_missing(&e) => {
@@ -133,12 +133,12 @@ fn compiled<T>(input: &str, made: Result<T, millstream_native::Error>) -> Result
 }
 
 /// Configuration or object to build.
-enum Input {
+enum BuildInput {
     Object { name: String, object: Box<Object>, program: Option<String> },
-    Configuration { name: String, program: Box<Program> },
+    Configuration { name: String, program: Box<ClickProgram> },
 }
 
-fn object(args: &Args) -> Result<Input> {
+fn object(args: &BuildArgs) -> Result<BuildInput> {
     args.tuning.of_objects()?;
     if args.writable {
         return Err(miette!("--writable is for configurations of Click"));
@@ -148,59 +148,59 @@ fn object(args: &Args) -> Result<Input> {
     }
     let (object, program) = lab::open(&args.input)?;
     let program = args.prog.clone().or(program);
-    Ok(Input::Object { name: args.input.clone(), object: Box::new(object), program })
+    Ok(BuildInput::Object { name: args.input.clone(), object: Box::new(object), program })
 }
 
-fn configuration(args: &Args) -> Result<Input> {
+fn configuration(args: &BuildArgs) -> Result<BuildInput> {
     if args.prog.is_some() {
         return Err(miette!("--prog is for objects"));
     }
-    let writers = if args.writable { Writers::Anybody } else { Writers::Scripts };
+    let writers = if args.writable { HandlerWriters::Anybody } else { HandlerWriters::Scripts };
     let (conf, general) = (Path::new(&args.input), args.tuning.general());
     // Programs in C supply batches of their own, between which no packet waits.
-    let general = if matches!(args.emit, Emit::Exe) { click::of_time(general) } else { general };
-    let program = click::front(conf, &args.variables, args.tuning.workers()?, (writers, general))?;
-    Ok(Input::Configuration { name: args.input.clone(), program: Box::new(program) })
+    let general = if matches!(args.emit, EmitKind::Exe) { click::with_clock(general) } else { general };
+    let program = click::compile_to_ir(conf, &args.variables, args.tuning.workers()?, (writers, general))?;
+    Ok(BuildInput::Configuration { name: args.input.clone(), program: Box::new(program) })
 }
 
-impl Input {
+impl BuildInput {
     /// Element names, to which the source lines of instructions refer, and prefixes in route tables. Both are
     /// empty for objects: the engine knows their lines, and nobody knows the prefixes.
-    fn known(&self) -> (Vec<String>, Vec<(String, Prefixes)>) {
+    fn known(&self) -> (Vec<String>, Vec<(String, PrefixStats)>) {
         match self {
-            Input::Object { .. } => (Vec::new(), Vec::new()),
-            Input::Configuration { program, .. } => (click::places(program), click::prefixes(program)),
+            BuildInput::Object { .. } => (Vec::new(), Vec::new()),
+            BuildInput::Configuration { program, .. } => (click::element_names(program), click::prefixes(program)),
         }
     }
 
     /// Upper bound on the copies of one packet, or 0 if unknown.
     fn copies(&self) -> u32 {
         match self {
-            Input::Object { .. } => 0,
-            Input::Configuration { program, .. } => program.copies,
+            BuildInput::Object { .. } => 0,
+            BuildInput::Configuration { program, .. } => program.copies,
         }
     }
 
     /// Payload with the code and everything else that is written down.
-    fn payload(&self, image: Image) -> Payload {
+    fn payload(&self, image: NativeImage) -> ProgramPayload {
         match self {
-            Input::Object { name, .. } => {
-                Payload { kind: Kind::Native { object: name.clone() }, image, entries: Vec::new() }
+            BuildInput::Object { name, .. } => {
+                ProgramPayload { kind: PayloadKind::Native { object: name.clone() }, image, entries: Vec::new() }
             }
-            Input::Configuration { name, program } => {
-                let kind = Kind::Click { configuration: name.clone(), program: program.clone() };
-                Payload { kind, image, entries: program.entries.clone() }
+            BuildInput::Configuration { name, program } => {
+                let kind = PayloadKind::Click { configuration: name.clone(), program: program.clone() };
+                ProgramPayload { kind, image, entries: program.entries.clone() }
             }
         }
     }
 }
 
 /// Writes an executable and reports it; `None`, with a message to the user, without LLVM.
-fn executable(args: &Args, input: &Input, options: &Options) -> Result<Option<String>> {
+fn executable(args: &BuildArgs, input: &BuildInput, options: &NativeOptions) -> Result<Option<String>> {
     let image = match input {
-        Input::Object { object, program, .. } => Engine::build_object(object, program.as_deref(), options),
-        Input::Configuration { program, .. } => {
-            Engine::build_module(program.module.clone(), program.entry, options)
+        BuildInput::Object { object, program, .. } => NativeEngine::build_object(object, program.as_deref(), options),
+        BuildInput::Configuration { program, .. } => {
+            NativeEngine::build_module(program.module.clone(), program.entry, options)
         }
     };
     let Some(image) = compiled(&args.input, image)? else { return Ok(None) };
@@ -210,7 +210,7 @@ fn executable(args: &Args, input: &Input, options: &Options) -> Result<Option<St
 }
 
 /// Writes an object file and its header and reports it; `None`, with a message to the user, without LLVM.
-fn object_file(args: &Args, input: &Input, options: &Options) -> Result<Option<String>> {
+fn object_file(args: &BuildArgs, input: &BuildInput, options: &NativeOptions) -> Result<Option<String>> {
     if args.tuning.workers()? > 1 {
         return Err(miette!("an object file's program is run by one worker: leave --workers out"));
     }
@@ -219,16 +219,16 @@ fn object_file(args: &Args, input: &Input, options: &Options) -> Result<Option<S
         return Err(miette!("{}: an object file has another name than its header", path.display()));
     }
     let symbol = header::symbol(&args.output.file_stem().unwrap_or_default().to_string_lossy());
-    let payload = |image: &Image| input.payload(image.clone());
+    let payload = |image: &NativeImage| input.payload(image.clone());
     // A payload that cannot be serialized gets no description; opening it reports that.
-    let describe = |image: &Image| payload(image).to_bytes().unwrap_or_default();
-    let linkage = Linkable { symbol: &symbol, describe: &describe };
+    let describe = |image: &NativeImage| payload(image).to_bytes().unwrap_or_default();
+    let linkage = ExportOptions { symbol: &symbol, describe: &describe };
     let object = match input {
-        Input::Object { object, program, .. } => {
-            Engine::link_object(object, program.as_deref(), options, &linkage)
+        BuildInput::Object { object, program, .. } => {
+            NativeEngine::link_object(object, program.as_deref(), options, &linkage)
         }
-        Input::Configuration { program, .. } => {
-            Engine::link_module(program.module.clone(), program.entry, options, &linkage)
+        BuildInput::Configuration { program, .. } => {
+            NativeEngine::link_module(program.module.clone(), program.entry, options, &linkage)
         }
     };
     let Some((object, image)) = compiled(&args.input, object)? else { return Ok(None) };
@@ -242,7 +242,7 @@ fn object_file(args: &Args, input: &Input, options: &Options) -> Result<Option<S
 
 /// Writes the executable, and returns its size in bytes. An existing file is replaced atomically: it may be
 /// running, and it stays as it is if the new one cannot be written whole.
-fn write(path: &Path, built: &Payload) -> Result<u64> {
+fn write(path: &Path, built: &ProgramPayload) -> Result<u64> {
     let at = || path.display().to_string();
     let own = std::fs::read("/proc/self/exe").into_diagnostic().wrap_err("this executable")?;
     let put = || -> std::io::Result<u64> {
@@ -259,9 +259,9 @@ fn write(path: &Path, built: &Payload) -> Result<u64> {
 /// Run a program that was built from a configuration
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100, after_help = crate::exit::help())]
-struct Click {
+struct StandaloneClickCli {
     #[command(flatten)]
-    running: click::Running,
+    running: click::ClickRunArgs,
     #[command(flatten)]
     log: log::LogFlags,
 }
@@ -269,16 +269,16 @@ struct Click {
 /// Run a program that was built from an XDP object
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100, after_help = crate::exit::help())]
-struct Native {
+struct StandaloneNativeCli {
     #[command(flatten)]
-    running: native::Running,
+    running: native::NativeRunArgs,
     #[command(flatten)]
     log: log::LogFlags,
 }
 
 /// Runs the program that this executable was built from, if any.
 pub(crate) fn run_if_built() -> Option<ExitCode> {
-    let built = match Payload::of_this_executable() {
+    let built = match ProgramPayload::of_this_executable() {
         Ok(built) => built?,
         Err(e) => {
             errln!("the program behind this executable cannot be read: {e}");
@@ -288,14 +288,14 @@ pub(crate) fn run_if_built() -> Option<ExitCode> {
     Some(execute(built).unwrap_or_else(|report| crate::unusable(&report)))
 }
 
-fn reduce(needs: Needs) {
+fn reduce(needs: RequiredPrivileges) {
     privileges::reduce(needs, &std::env::args_os().skip(1).collect::<Vec<_>>());
 }
 
-fn execute(built: Payload) -> Result<ExitCode> {
+fn execute(built: ProgramPayload) -> Result<ExitCode> {
     match built.kind {
-        Kind::Click { configuration, mut program } => {
-            let Click { running, log } = match crate::parse(std::env::args_os()) {
+        PayloadKind::Click { configuration, mut program } => {
+            let StandaloneClickCli { running, log } = match crate::parse(std::env::args_os()) {
                 Ok(flags) => flags,
                 Err(code) => return Ok(code),
             };
@@ -305,12 +305,12 @@ fn execute(built: Payload) -> Result<ExitCode> {
                 return Ok(code);
             }
             program.entries = built.entries;
-            let mut engine = Engine::of_image(&built.image).into_diagnostic()?;
+            let mut engine = NativeEngine::of_image(&built.image).into_diagnostic()?;
             fill(&mut engine, &program.entries).into_diagnostic()?;
             click::execute(&configuration, &running, *program, &mut engine, None)
         }
-        Kind::Native { object } => {
-            let Native { running, log } = match crate::parse(std::env::args_os()) {
+        PayloadKind::Native { object } => {
+            let StandaloneNativeCli { running, log } = match crate::parse(std::env::args_os()) {
                 Ok(flags) => flags,
                 Err(code) => return Ok(code),
             };
@@ -319,7 +319,7 @@ fn execute(built: Payload) -> Result<ExitCode> {
             if let Some(code) = running.watch.begin()? {
                 return Ok(code);
             }
-            let mut engine = Engine::of_image(&built.image).into_diagnostic()?;
+            let mut engine = NativeEngine::of_image(&built.image).into_diagnostic()?;
             native::execute(&object, &running, &mut engine, false)
         }
     }

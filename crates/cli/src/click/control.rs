@@ -16,21 +16,21 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use miette::Result;
-use millstream_built::keep::keep;
-use millstream_built::printing::Printing;
-use millstream_built::script::{Idle, Scripts, Surroundings};
-use millstream_built::{fill, handlers, room};
-use millstream_click::{Access, Drop, General, Program, STATE, SourceEnd, Writers};
-use millstream_native::io::attention::Attention;
-use millstream_native::io::timed::Room;
-use millstream_native::{Clock, Engine, Options};
+use millstream_built::hot_swap::carry_settings;
+use millstream_built::printing::PrintOutput;
+use millstream_built::script::{IdleOutcome, ScriptRunner, ScriptEnvironment};
+use millstream_built::{fill, handlers, queueing};
+use millstream_click::{HandlerAccess, DropCounter, Ablations, ClickProgram, STATE, SourceEnd, HandlerWriters};
+use millstream_native::io::idle_sources::IdleSources;
+use millstream_native::io::timed::TimedQueues;
+use millstream_native::{ClockSource, NativeEngine, NativeOptions};
 
-use crate::clients::{Client, Line};
-use crate::daemon::socket::Socket;
+use crate::clients::{ClientConnection, ClientLine};
+use crate::daemon::socket::ListeningSocket;
 use crate::native::control::clients;
-use crate::native::metrics::{self, Figures};
-use crate::native::stats::Stats;
-use crate::output::{Errors, Output};
+use crate::native::metrics::{self, EngineMetrics};
+use crate::native::stats::LiveStats;
+use crate::output::{StderrWriter, StdoutWriter};
 
 /// Time limit for the farewell to a client that ends the run.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -45,68 +45,68 @@ const CRASHES: &str = "crashes";
 const STATS: &str = "stats";
 
 /// Request of a client.
-enum Wish {
+enum HandlerCommand {
     Read(String),
     /// The handler, and the value to write.
     Write(String),
     /// Checks that a handler can be read or, if `true`, written.
     Check(String, bool),
     /// A compiled configuration, and its name.
-    Swap(Box<(Program, Engine)>),
+    Swap(Box<(ClickProgram, NativeEngine)>),
 }
 
 /// Result of a request: a text, or an error number of the protocol and its reason.
-type Outcome = Result<String, (u32, String)>;
+type HandlerResult = Result<String, (u32, String)>;
 
 /// A client's request, and the channel for the answer.
-struct Request {
-    wish: Wish,
-    answer: Sender<Outcome>,
+struct HandlerRequest {
+    wish: HandlerCommand,
+    answer: Sender<HandlerResult>,
     /// Closed when the client has got the answer.
     told: Receiver<()>,
 }
 
 /// Requests of all clients.
-pub(super) struct Control {
-    requests: Option<Receiver<Request>>,
-    figures: Option<metrics::Asked>,
-    _socket: Option<Socket>,
+pub(super) struct HandlerSocket {
+    requests: Option<Receiver<HandlerRequest>>,
+    figures: Option<metrics::MetricsRequests>,
+    _socket: Option<ListeningSocket>,
 }
 
-impl Control {
+impl HandlerSocket {
     /// Listens at a path, and answers requests for metrics. `options` are those for new configurations, or
     /// `None` if none may be loaded.
     pub(super) fn open(
         path: Option<&Path>,
         metrics: Option<TcpListener>,
-        engine: &Engine,
-        options: Option<(Options, General)>,
-    ) -> Result<Control> {
+        engine: &NativeEngine,
+        options: Option<(NativeOptions, Ablations)>,
+    ) -> Result<HandlerSocket> {
         let (mut requests, mut socket) = (None, None);
         if let Some(path) = path {
             let listen = move |listener: &_, send: &_| listen(listener, send, options.as_ref());
             let (received, bound) = clients(path, listen)?;
             (requests, socket) = (Some(received), Some(bound));
         }
-        let figures = metrics.map(|listener| metrics::open(listener, engine.board()));
-        Ok(Control { requests, figures, _socket: socket })
+        let figures = metrics.map(|listener| metrics::open(listener, engine.stats()));
+        Ok(HandlerSocket { requests, figures, _socket: socket })
     }
 
     /// Executes the pending requests of clients; returns `false` to end.
-    pub(super) fn serve(&self, at_work: &mut AtWork, engine: &mut Engine, room: &mut Room) -> bool {
+    pub(super) fn serve(&self, at_work: &mut ActiveConfiguration, engine: &mut NativeEngine, room: &mut TimedQueues) -> bool {
         for answer in self.figures.iter().flat_map(Receiver::try_iter) {
             // The requester may have given up.
             let _ = answer.send(at_work.figures(engine));
         }
         let requests = self.requests.iter().flat_map(Receiver::try_iter);
-        for Request { wish, answer, told } in requests {
-            let stops = matches!(&wish, Wish::Write(text) if text.trim() == "stop");
+        for HandlerRequest { wish, answer, told } in requests {
+            let stops = matches!(&wish, HandlerCommand::Write(text) if text.trim() == "stop");
             let outcome = match wish {
-                Wish::Read(name) => at_work.read(engine, &name),
-                Wish::Write(_) if stops => Ok(String::new()),
-                Wish::Write(text) => at_work.write(engine, &text),
-                Wish::Check(name, write) => at_work.check(&name, write),
-                Wish::Swap(new) => at_work.swap((engine, room), *new),
+                HandlerCommand::Read(name) => at_work.read(engine, &name),
+                HandlerCommand::Write(_) if stops => Ok(String::new()),
+                HandlerCommand::Write(text) => at_work.write(engine, &text),
+                HandlerCommand::Check(name, write) => at_work.check(&name, write),
+                HandlerCommand::Swap(new) => at_work.swap((engine, queueing), *new),
             };
             // A client that has gone needs no answer.
             let _ = answer.send(outcome);
@@ -121,37 +121,37 @@ impl Control {
 }
 
 /// The running configuration.
-pub(super) struct AtWork {
-    pub(super) program: Program,
+pub(super) struct ActiveConfiguration {
+    pub(super) program: ClickProgram,
     /// Configurations that ran before it.
     pub(super) swaps: u32,
     /// Drops of earlier configurations for reasons that this one does not have.
-    pub(super) left: Vec<(Drop, u64)>,
-    scripts: Scripts,
+    pub(super) left: Vec<(DropCounter, u64)>,
+    scripts: ScriptRunner,
     /// Tables that clients have written.
     written: BTreeSet<String>,
     /// Actions for the end of sources that were carried out.
     ended: BTreeSet<usize>,
     /// Outputs of printing elements.
-    printing: Arc<Printing>,
+    printing: Arc<PrintOutput>,
     /// Crashes of earlier processes, if this one is supervised.
     pub(super) crashes: Option<u32>,
     /// True if scripts print to standard error, since standard output has the result.
     aside: bool,
 }
 
-impl AtWork {
+impl ActiveConfiguration {
     /// The configuration that `engine` will run.
     pub(super) fn new(
-        program: Program,
-        engine: &mut Engine,
+        program: ClickProgram,
+        engine: &mut NativeEngine,
         aside: bool,
         crashes: Option<u32>,
-    ) -> io::Result<AtWork> {
-        let (scripts, printing) = (Scripts::new(&program), Printing::open(&program)?);
+    ) -> io::Result<ActiveConfiguration> {
+        let (scripts, printing) = (ScriptRunner::new(&program), PrintOutput::open(&program)?);
         engine.listen(printing.listener());
         let (left, written, ended) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
-        Ok(AtWork { program, swaps: 0, left, scripts, written, ended, printing, crashes, aside })
+        Ok(ActiveConfiguration { program, swaps: 0, left, scripts, written, ended, printing, crashes, aside })
     }
 
     /// Returns true if there is work to do between batches.
@@ -163,16 +163,16 @@ impl AtWork {
     /// run. If only scripts can go on, time jumps: here if `leaps`, else by the run's clock.
     pub(super) fn scripts(
         &mut self,
-        engine: &mut Engine,
-        attention: &Attention,
+        engine: &mut NativeEngine,
+        attention: &IdleSources,
         leaps: bool,
     ) -> io::Result<bool> {
         if attention.is_busy() {
-            self.scripts.busy();
+            self.scripts.mark_busy();
         } else if attention.is_idle() {
-            self.scripts.rest();
+            self.scripts.mark_idle();
         }
-        if !self.scripted(engine, Scripts::serve)? {
+        if !self.scripted(engine, ScriptRunner::run_due)? {
             return Ok(false);
         }
         for at in 0..self.program.ends.len() {
@@ -184,7 +184,7 @@ impl AtWork {
                 && attention.has_ended(source)
                 && self.ended.insert(at)
             {
-                self.scripted(engine, |scripts, around| scripts.begin(script, around))?;
+                self.scripted(engine, |scripts, around| scripts.run_script(script, around))?;
             }
         }
         if !attention.is_idle() {
@@ -198,81 +198,81 @@ impl AtWork {
         let next = match self.program.ends.iter().enumerate().find_map(stops) {
             Some(at) => {
                 self.ended.insert(at);
-                self.scripted(engine, Scripts::ask_to_stop)?;
-                Idle::Again
+                self.scripted(engine, ScriptRunner::ask_to_stop)?;
+                IdleOutcome::Again
             }
             None => self.scripted(engine, |scripts, around| scripts.idle(around, leaps))?,
         };
         match next {
-            Idle::Again => attention.look_again(),
-            Idle::Over => attention.hold(false),
+            IdleOutcome::Again => attention.reset(),
+            IdleOutcome::Over => attention.hold(false),
         }
         Ok(!self.scripts.has_ended())
     }
 
     /// Earliest time at which a waiting script goes on, in nanoseconds of the run's clock.
     pub(super) fn due(&self) -> Option<u64> {
-        self.scripts.due().map(|due| u64::try_from(due.as_nanos()).unwrap_or(u64::MAX))
+        self.scripts.next_deadline().map(|due| u64::try_from(due.as_nanos()).unwrap_or(u64::MAX))
     }
 
     /// Runs the final instructions of scripts when there are no more packets, and flushes the files of
     /// printing elements.
-    pub(super) fn finish(&mut self, engine: &mut Engine) -> io::Result<()> {
-        self.scripted(engine, Scripts::finish)?;
+    pub(super) fn finish(&mut self, engine: &mut NativeEngine) -> io::Result<()> {
+        self.scripted(engine, ScriptRunner::finish)?;
         self.printing.finish()
     }
 
     fn scripted<T>(
         &mut self,
-        engine: &mut Engine,
-        what: impl FnOnce(&mut Scripts, &mut Surroundings<'_>) -> io::Result<T>,
+        engine: &mut NativeEngine,
+        what: impl FnOnce(&mut ScriptRunner, &mut ScriptEnvironment<'_>) -> io::Result<T>,
     ) -> io::Result<T> {
-        let (mut out, mut errors, mut aside) = (Output, Errors, Errors);
+        let (mut out, mut errors, mut aside) = (StdoutWriter, StderrWriter, StderrWriter);
         let out: &mut dyn Write = if self.aside { &mut aside } else { &mut out };
         let now = match engine.clock() {
-            Clock::Fixed(now) => Duration::from_nanos(now),
-            Clock::System => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+            ClockSource::Fixed(now) => Duration::from_nanos(now),
+            ClockSource::System => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
         };
-        let mut around = Surroundings { program: &self.program, engine, now, out, errors: &mut errors };
+        let mut around = ScriptEnvironment { program: &self.program, engine, now, out, errors: &mut errors };
         what(&mut self.scripts, &mut around)
     }
 
-    fn read(&self, engine: &mut Engine, name: &str) -> Outcome {
+    fn read(&self, engine: &mut NativeEngine, name: &str) -> HandlerResult {
         if name == CRASHES {
             return Ok(self.crashes.unwrap_or(0).to_string());
         }
         if name == STATS {
-            return serde_json::to_string(&Stats::of(engine.board())).map_err(|e| (511, e.to_string()));
+            return serde_json::to_string(&LiveStats::of(engine.stats())).map_err(|e| (511, e.to_string()));
         }
         handlers::read(&self.program, engine, name).map_err(refused)
     }
 
     /// Counters and drops of elements, and sizes of maps.
-    fn figures(&self, engine: &mut Engine) -> Figures {
+    fn figures(&self, engine: &mut NativeEngine) -> EngineMetrics {
         let state = handlers::state(engine);
-        let of = |drop: &Drop| {
+        let of = |drop: &DropCounter| {
             (drop.element.clone(), drop.reason.to_string(), handlers::number(&state, drop.offset))
         };
         let gone =
             self.left.iter().map(|(drop, packets)| (drop.element.clone(), drop.reason.to_string(), *packets));
         let counted = self.program.handlers.iter().filter_map(|handler| {
-            let Access::Number(offset) = handler.access else { return None };
+            let HandlerAccess::Number(offset) = handler.access else { return None };
             Some((handler.element.clone(), handler.name.to_string(), handlers::number(&state, offset)))
         });
-        Figures {
+        EngineMetrics {
             dropped: self.program.drops.iter().map(of).chain(gone).collect(),
             counted: counted.collect(),
-            ..Figures::of_maps(engine)
+            ..EngineMetrics::of_maps(engine)
         }
     }
 
-    fn write(&mut self, engine: &mut Engine, text: &str) -> Outcome {
+    fn write(&mut self, engine: &mut NativeEngine, text: &str) -> HandlerResult {
         handlers::write(&self.program, engine, text).map_err(refused)?;
         self.written.extend(handlers::table_of(&self.program, text).map(str::to_owned));
         Ok(String::new())
     }
 
-    fn check(&self, name: &str, write: bool) -> Outcome {
+    fn check(&self, name: &str, write: bool) -> HandlerResult {
         if [CRASHES, STATS, "stop"].contains(&name) {
             return Ok(String::new());
         }
@@ -282,13 +282,13 @@ impl AtWork {
     /// Replaces this configuration by another one, which takes over what it can of its state.
     fn swap(
         &mut self,
-        (engine, room): (&mut Engine, &mut Room),
-        (program, mut new): (Program, Engine),
-    ) -> Outcome {
+        (engine, room): (&mut NativeEngine, &mut TimedQueues),
+        (program, mut new): (ClickProgram, NativeEngine),
+    ) -> HandlerResult {
         if (&program.sources, &program.targets) != (&self.program.sources, &self.program.targets) {
             return Err((520, "it has other devices and files, or in another order".into()));
         }
-        if room.is_empty() && !program.waits.servers.is_empty() {
+        if queueing.is_empty() && !program.waits.servers.is_empty() {
             return Err((
                 520,
                 "packets would wait for elements of time, and do not in the one that runs".into(),
@@ -302,9 +302,9 @@ impl AtWork {
         new.listen(self.printing.listener());
         new.adopt(engine, &[STATE]);
         let mut state = handlers::state(&mut new);
-        self.left.extend(program.carry(&mut state, &self.program, &handlers::state(engine)));
+        self.left.extend(program.import_state(&mut state, &self.program, &handlers::state(engine)));
         handlers::set_state(&mut new, &state);
-        keep((&program, &mut new), (&self.program, engine), &self.written);
+        carry_settings((&program, &mut new), (&self.program, engine), &self.written);
         // Limits are those of the new configuration, but count from the source's start in the old one.
         for gate in &program.gates {
             let old = self.program.gates.iter().find(|old| old.source == gate.source);
@@ -314,13 +314,13 @@ impl AtWork {
         *engine = new;
         // Waiting packets for which the new configuration has no such queue or element are dropped, and
         // reported.
-        let spec = room::spec(&program, engine);
+        let spec = queueing::queue_spec(&program, engine);
         let reason = Cow::Borrowed("swapped_away");
-        let gone = room.refurnish(&spec).into_iter();
+        let gone = queueing.reconfigure(&spec).into_iter();
         self.left.extend(
-            gone.map(|(element, packets)| (Drop { element, reason: reason.clone(), offset: 0 }, packets)),
+            gone.map(|(element, packets)| (DropCounter { element, reason: reason.clone(), offset: 0 }, packets)),
         );
-        self.scripts = Scripts::new(&program);
+        self.scripts = ScriptRunner::new(&program);
         self.ended.clear();
         self.program = program;
         self.swaps += 1;
@@ -329,27 +329,27 @@ impl AtWork {
 }
 
 /// Error number of the protocol, and its reason.
-fn refused(error: handlers::Error) -> (u32, String) {
+fn refused(error: handlers::HandlerError) -> (u32, String) {
     let number = match error {
-        handlers::Error::NoElement { .. } => 510,
-        handlers::Error::Unknown { .. } => 511,
-        handlers::Error::Unfit { .. } => 520,
-        handlers::Error::Unreadable(_) | handlers::Error::Unwritable(_) | handlers::Error::Constant(_) => 530,
+        handlers::HandlerError::NoElement { .. } => 510,
+        handlers::HandlerError::Unknown { .. } => 511,
+        handlers::HandlerError::Unfit { .. } => 520,
+        handlers::HandlerError::Unreadable(_) | handlers::HandlerError::Unwritable(_) | handlers::HandlerError::Constant(_) => 530,
     };
     (number, error.to_string())
 }
 
-fn listen(listener: &UnixListener, send: &Sender<Request>, options: Option<&(Options, General)>) {
+fn listen(listener: &UnixListener, send: &Sender<HandlerRequest>, options: Option<&(NativeOptions, Ablations)>) {
     const FULL: &[u8] = b"Click::ControlSocket/1.3\r\n530 too many are connected\r\n";
     let (send, options) = (send.clone(), options.cloned());
     crate::clients::serve(listener, FULL, move |client| talk(client, &send, options.as_ref()));
 }
 
 /// Talks to one client until it goes.
-fn talk(client: &mut Client, send: &Sender<Request>, options: Option<&(Options, General)>) -> io::Result<()> {
+fn talk(client: &mut ClientConnection, send: &Sender<HandlerRequest>, options: Option<&(NativeOptions, Ablations)>) -> io::Result<()> {
     client.write_all(b"Click::ControlSocket/1.3\r\n")?;
-    while let Some(line) = client.line(LONGEST)? {
-        let Line::Whole(line) = line else {
+    while let Some(line) = client.read_line(LONGEST)? {
+        let ClientLine::Whole(line) = line else {
             return client.write_all(b"500 the line is too long\r\n");
         };
         let line = String::from_utf8_lossy(&line);
@@ -358,12 +358,12 @@ fn talk(client: &mut Client, send: &Sender<Request>, options: Option<&(Options, 
         let (wish, what) = match command.to_ascii_uppercase().as_str() {
             "" => continue,
             "QUIT" => return client.write_all(b"200 Goodbye!\r\n"),
-            "READ" => (Ok(Wish::Read(rest.to_owned())), "Read handler"),
-            "READDATA" => (text_behind(rest, client)?.map(Wish::Read), "Read handler"),
-            "WRITE" => (Ok(Wish::Write(rest.to_owned())), "Write handler"),
-            "WRITEDATA" => (text_behind(rest, client)?.map(Wish::Write), "Write handler"),
-            "CHECKREAD" => (Ok(Wish::Check(rest.to_owned(), false)), "CHECKREAD handler"),
-            "CHECKWRITE" => (Ok(Wish::Check(rest.to_owned(), true)), "CHECKWRITE handler"),
+            "READ" => (Ok(HandlerCommand::Read(rest.to_owned())), "Read handler"),
+            "READDATA" => (text_behind(rest, client)?.map(HandlerCommand::Read), "Read handler"),
+            "WRITE" => (Ok(HandlerCommand::Write(rest.to_owned())), "Write handler"),
+            "WRITEDATA" => (text_behind(rest, client)?.map(HandlerCommand::Write), "Write handler"),
+            "CHECKREAD" => (Ok(HandlerCommand::Check(rest.to_owned(), false)), "CHECKREAD handler"),
+            "CHECKWRITE" => (Ok(HandlerCommand::Check(rest.to_owned(), true)), "CHECKWRITE handler"),
             "SWAP" => (compiled(rest, options), "Swap"),
             _ => (Err((501, format!("there is no command {command:?}: {COMMANDS}"))), ""),
         };
@@ -371,7 +371,7 @@ fn talk(client: &mut Client, send: &Sender<Request>, options: Option<&(Options, 
         let outcome = wish.and_then(|wish| {
             let (answer, answered) = mpsc::channel();
             let gone = |()| (530, "the run has ended".to_owned());
-            send.send(Request { wish, answer, told }).map_err(|_| gone(()))?;
+            send.send(HandlerRequest { wish, answer, told }).map_err(|_| gone(()))?;
             answered.recv().map_err(|_| gone(()))?
         });
         let answer = match outcome {
@@ -388,33 +388,33 @@ fn talk(client: &mut Client, send: &Sender<Request>, options: Option<&(Options, 
 
 /// `HANDLER N` and the N bytes behind the line: returns the handler and the bytes. The inner error is the
 /// answer to a malformed request.
-fn text_behind(rest: &str, client: &mut Client) -> io::Result<Result<String, (u32, String)>> {
+fn text_behind(rest: &str, client: &mut ClientConnection) -> io::Result<Result<String, (u32, String)>> {
     let wrong = || Ok(Err((500, format!("expected HANDLER N and N bytes, N at most {LONGEST}"))));
     let Some((name, length)) = rest.trim().split_once(char::is_whitespace) else { return wrong() };
     let Some(length) = length.trim().parse().ok().filter(|length: &u64| *length <= LONGEST) else {
         return wrong();
     };
-    let bytes = client.exactly(length as usize)?;
+    let bytes = client.read_exactly(length as usize)?;
     Ok(Ok(format!("{name} {}", String::from_utf8_lossy(&bytes))))
 }
 
 /// Compiles a configuration with its variables.
-fn compiled(text: &str, options: Option<&(Options, General)>) -> Result<Wish, (u32, String)> {
+fn compiled(text: &str, options: Option<&(NativeOptions, Ablations)>) -> Result<HandlerCommand, (u32, String)> {
     let (options, general) =
         options.ok_or((520, "what was built ahead of time is not replaced".to_owned()))?;
     let mut words = text.split_whitespace().map(str::to_owned);
     let conf = words.next().ok_or((500, "SWAP wants a file".to_owned()))?;
     let variables: Vec<String> = words.collect();
-    let made = (Writers::Anybody, *general);
-    let program = super::front(Path::new(&conf), &variables, options.workers, made)
+    let made = (HandlerWriters::Anybody, *general);
+    let program = super::compile_to_ir(Path::new(&conf), &variables, options.workers, made)
         .map_err(|e| (520, e.to_string()))?;
-    let options = Options {
-        places: super::places(&program),
+    let options = NativeOptions {
+        places: super::element_names(&program),
         prefixes: super::prefixes(&program),
         copies: program.copies,
         ..options.clone()
     };
-    let engine = Engine::of_module(program.module.clone(), program.entry, &options);
+    let engine = NativeEngine::of_module(program.module.clone(), program.entry, &options);
     let engine = engine.map_err(|e| (520, e.to_string()))?;
-    Ok(Wish::Swap(Box::new((program, engine))))
+    Ok(HandlerCommand::Swap(Box::new((program, engine))))
 }

@@ -4,39 +4,39 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use millstream_built::handlers;
-use millstream_click::Program;
-use millstream_native::Engine;
-use millstream_native::io::graph::Gate;
+use millstream_click::ClickProgram;
+use millstream_native::NativeEngine;
+use millstream_native::io::graph::SourceGate;
 
-use super::io::usual;
+use super::io::default_count;
 
 /// The gates of a program's sources.
-pub(super) struct Gates {
+pub(super) struct SourceGates {
     /// By index of the source.
-    all: Vec<Option<Arc<Gate>>>,
+    all: Vec<Option<Arc<SourceGate>>>,
     /// Packets of a source without a limit.
     unlimited: u64,
 }
 
-impl Gates {
+impl SourceGates {
     /// Gates for sources that send so many packets unless they have a limit.
-    pub(super) fn new(program: &Program, packets: Option<u64>) -> Gates {
+    pub(super) fn new(program: &ClickProgram, packets: Option<u64>) -> SourceGates {
         let gate = |source| program.gates.iter().any(|gate| gate.source == source).then(Arc::default);
-        Gates { all: (0..program.sources.len()).map(gate).collect(), unlimited: usual(packets) }
+        SourceGates { all: (0..program.sources.len()).map(gate).collect(), unlimited: default_count(packets) }
     }
 
     /// All gates, as the engine takes them.
-    pub(super) fn all(&self) -> &[Option<Arc<Gate>>] {
+    pub(super) fn all(&self) -> &[Option<Arc<SourceGate>>] {
         &self.all
     }
 
     /// The gate of a source, if it has one.
-    pub(super) fn of(&self, source: usize) -> Option<Arc<Gate>> {
+    pub(super) fn of(&self, source: usize) -> Option<Arc<SourceGate>> {
         self.all.get(source)?.clone()
     }
 
     /// Applies settings that handlers have changed.
-    pub(super) fn renew(&self, program: &Program, engine: &mut Engine) {
+    pub(super) fn renew(&self, program: &ClickProgram, engine: &mut NativeEngine) {
         for set in &program.gates {
             let Some(gate) = self.all.get(set.source).and_then(Option::as_ref) else { continue };
             let [limit, active, base] =

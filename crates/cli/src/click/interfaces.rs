@@ -1,20 +1,20 @@
 //! Addresses of this machine's interfaces, by whose names configurations refer to them.
 
-use millstream_click::{Graph, Interface};
+use millstream_click::{Graph, HostInterface};
 use millstream_kernel as kernel;
 
 /// Interfaces of this machine, for a configuration. The list is empty if the kernel reports nothing: a
 /// configuration that names an interface then gets an error about its address, and others need none.
-pub(super) fn of(graph: &Graph) -> Vec<Interface> {
+pub(super) fn of(graph: &Graph) -> Vec<HostInterface> {
     let addresses = kernel::addresses().unwrap_or_default();
     let gateways = match asks_for_gateways(graph) {
         true => kernel::gateways().unwrap_or_default(),
         false => Vec::new(),
     };
-    let one = |interface: kernel::Interface| {
+    let one = |interface: kernel::NetInterface| {
         let own = addresses.iter().find(|(index, ..)| *index == interface.index);
         let gateway = gateways.iter().find(|(index, _)| *index == interface.index);
-        Interface {
+        HostInterface {
             ether: interface.ethernet.then(|| interface.address.try_into().ok()).flatten(),
             ip: own.map(|&(_, address, bits)| (address.into(), mask(bits))),
             gateway: gateway.map(|(_, address)| u32::from(*address)),

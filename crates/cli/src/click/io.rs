@@ -7,16 +7,16 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
-use millstream_click::{Program, Recording, Source, Target};
-use millstream_native::io::graph::{Departure, Feed, Gate};
-use millstream_native::io::pcap::{Form, Writer};
-use millstream_native::io::supply::{Origin, Stream};
-use millstream_native::io::timed::{Beat, Timetable};
-use millstream_programs::packet::Frame;
+use millstream_click::{ClickProgram, CaptureOptions, GraphSource, GraphSink};
+use millstream_native::io::graph::{SentPacket, SourceFrames, SourceGate};
+use millstream_native::io::pcap::{PcapHeader, PcapWriter};
+use millstream_native::io::packet_source::{PacketStreamSource, PacketStream};
+use millstream_native::io::timed::{SendSchedule, ArrivalTimes};
+use millstream_programs::packet::EthernetFrame;
 use millstream_programs::rng::Rng;
 
-use super::gates::Gates;
-use super::places::devices;
+use super::gates::SourceGates;
+use super::device_ports::devices;
 use crate::capture::CaptureFile;
 use crate::output;
 
@@ -25,34 +25,34 @@ const USUAL_PACKETS: u64 = 10_000_000;
 /// Frames of a capture file, at most.
 const MOST_FRAMES: usize = 1 << 24;
 /// Default times of generated packets that have none of their own, where time is that of packets.
-const USUAL_BEAT: Beat = Beat::Rate(1_000_000);
+const USUAL_BEAT: SendSchedule = SendSchedule::Rate(1_000_000);
 /// Number of generated flows.
 const FLOWS: usize = 1024;
 
 /// Packets of a source.
-pub(crate) struct Packets {
+pub(crate) struct SourcePackets {
     frames: Vec<Vec<u8>>,
     /// File to read them from instead, and the read position if they are read here.
     file: Option<CaptureFile>,
-    reading: Option<Box<dyn Stream>>,
+    reading: Option<Box<dyn PacketStream>>,
     count: u64,
     pub(crate) description: String,
     /// File for sent packets, each with its device.
     out: Vec<(Option<String>, String)>,
     /// Gate that starts and stops the source.
-    gate: Option<Arc<Gate>>,
+    gate: Option<Arc<SourceGate>>,
     /// Times at which it sends, if it has its own.
-    pub(super) beat: Option<Beat>,
+    pub(super) beat: Option<SendSchedule>,
 }
 
-impl Packets {
-    pub(crate) fn feed(&self) -> Feed<'_> {
-        Feed { frames: &self.frames, count: self.count }
+impl SourcePackets {
+    pub(crate) fn feed(&self) -> SourceFrames<'_> {
+        SourceFrames { frames: &self.frames, count: self.count }
     }
 
     /// The same packets, sent at these times.
-    pub(super) fn sending(self, beat: Option<Beat>) -> Packets {
-        Packets { beat, ..self }
+    pub(super) fn sending(self, beat: Option<SendSchedule>) -> SourcePackets {
+        SourcePackets { beat, ..self }
     }
 
     /// Number of the first packet that may not be sent yet.
@@ -69,15 +69,15 @@ impl Packets {
     }
 
     /// File that they are read from, if they are not in memory.
-    pub(super) fn origin(&self) -> Option<&dyn Origin> {
-        self.file.as_ref().map(|file| file as &dyn Origin)
+    pub(super) fn origin(&self) -> Option<&dyn PacketStreamSource> {
+        self.file.as_ref().map(|file| file as &dyn PacketStreamSource)
     }
 
     /// The same packets in memory, at most [`MOST_FRAMES`] of a file.
-    pub(crate) fn in_memory(self) -> Result<Packets> {
+    pub(crate) fn in_memory(self) -> Result<SourcePackets> {
         let Some(file) = &self.file else { return Ok(self) };
         let frames = file.in_memory(MOST_FRAMES)?;
-        Ok(Packets { frames, file: None, ..self })
+        Ok(SourcePackets { frames, file: None, ..self })
     }
 
     /// Number of packets in all; reads a file to its end.
@@ -98,7 +98,7 @@ impl Packets {
         if let Some(file) = &self.file {
             let stream = match &mut self.reading {
                 Some(stream) => stream,
-                none => none.insert(Origin::open(file)?),
+                none => none.insert(PacketStreamSource::open(file)?),
             };
             while *next < end && *next - begin < most as u64 {
                 let Some(record) = stream.next()? else { break };
@@ -119,13 +119,13 @@ impl Packets {
 }
 
 /// `--io` for one device, or for all.
-struct Spec {
+struct DeviceIoSpec {
     device: Option<String>,
     /// Input and output files; `None` for packets from memory.
     files: Option<(String, Option<String>)>,
 }
 
-fn spec(text: &str) -> Result<Spec> {
+fn spec(text: &str) -> Result<DeviceIoSpec> {
     let wrong = || {
         miette!("--io {text:?} is none of mem, [DEVICE=]pcap:IN[,OUT], [DEVICE=]xdp, raw or tap[:INTERFACE]")
     };
@@ -134,30 +134,30 @@ fn spec(text: &str) -> Result<Spec> {
         None => (None, text),
     };
     if what == "mem" {
-        return Ok(Spec { device, files: None });
+        return Ok(DeviceIoSpec { device, files: None });
     }
     let files = what.strip_prefix("pcap:").ok_or_else(wrong)?;
     let (from, to) = match files.split_once(',') {
         Some((from, to)) => (from, Some(to.to_owned())),
         None => (files, None),
     };
-    Ok(Spec { device, files: Some((from.to_owned(), to)) })
+    Ok(DeviceIoSpec { device, files: Some((from.to_owned(), to)) })
 }
 
 /// Packets of all sources of a program.
 pub(super) fn open(
     specs: &[String],
-    program: &Program,
+    program: &ClickProgram,
     count: Option<u64>,
-    gates: &Gates,
-) -> Result<Vec<Packets>> {
+    gates: &SourceGates,
+) -> Result<Vec<SourcePackets>> {
     let specs = specs.iter().map(|text| spec(text)).collect::<Result<Vec<_>>>()?;
     check(&specs, program)?;
     let mut first = true;
     let mut all = Vec::new();
     for (at, source) in program.sources.iter().enumerate() {
         all.push(match source {
-            Source::Device(name) => {
+            GraphSource::Device(name) => {
                 let own = specs.iter().find(|s| s.device.as_deref() == Some(name));
                 // A file that is for no particular device is the first device's.
                 let common = specs.iter().find(|s| s.device.is_none() && (first || s.files.is_none()));
@@ -168,7 +168,7 @@ pub(super) fn open(
                     _ => nothing(),
                 }
             }
-            other => made(other, count, gates.of(at))?.sending(beat(program, at)),
+            other => source_packets(other, count, gates.of(at))?.sending(send_schedule(program, at)),
         });
     }
     if all.is_empty() {
@@ -181,47 +181,47 @@ pub(super) fn open(
 }
 
 /// Number of packets of a source without a limit.
-pub(super) fn usual(count: Option<u64>) -> u64 {
+pub(super) fn default_count(count: Option<u64>) -> u64 {
     count.unwrap_or(USUAL_PACKETS)
 }
 
 /// Packets of a source that is not a device: so many, unless it has a limit itself, or a gate with one.
-pub(crate) fn made(source: &Source, count: Option<u64>, gate: Option<Arc<Gate>>) -> Result<Packets> {
+pub(crate) fn source_packets(source: &GraphSource, count: Option<u64>, gate: Option<Arc<SourceGate>>) -> Result<SourcePackets> {
     let limited = |limit: &Option<u64>| match gate {
         Some(_) => u64::MAX,
-        None => limit.unwrap_or(usual(count)),
+        None => limit.unwrap_or(default_count(count)),
     };
     let packets = match source {
-        Source::Device(_) => nothing(),
-        Source::File(path) => file(path, None, false)?,
-        Source::Constant(bytes, limit) => {
+        GraphSource::Device(_) => nothing(),
+        GraphSource::File(path) => file(path, None, false)?,
+        GraphSource::Constant(bytes, limit) => {
             let (frames, count) = (vec![bytes.clone()], limited(limit));
-            Packets { frames, count, description: "one packet".into(), ..nothing() }
+            SourcePackets { frames, count, description: "one packet".into(), ..nothing() }
         }
-        Source::Frames(frames, limit) => {
+        GraphSource::Frames(frames, limit) => {
             let description = format!("{} packets, over and over", frames.len());
-            Packets { frames: frames.clone(), count: limited(limit), description, ..nothing() }
+            SourcePackets { frames: frames.clone(), count: limited(limit), description, ..nothing() }
         }
     };
-    Ok(Packets { gate, ..packets })
+    Ok(SourcePackets { gate, ..packets })
 }
 
 /// Times at which a source of a program sends, if it has its own.
-pub(super) fn beat(program: &Program, source: usize) -> Option<Beat> {
+pub(super) fn send_schedule(program: &ClickProgram, source: usize) -> Option<SendSchedule> {
     let sender = program.waits.senders.iter().find(|sender| sender.source == source)?;
     Some(match sender.beat {
-        millstream_click::Beat::Rate(rate) => Beat::Rate(rate),
-        millstream_click::Beat::Every(time) => Beat::Every(time),
+        millstream_click::SourceSchedule::Rate(rate) => SendSchedule::Rate(rate),
+        millstream_click::SourceSchedule::Every(time) => SendSchedule::Every(time),
     })
 }
 
 /// Placeholders for packets of ports, which come later.
-pub(super) fn of_ports(descriptions: Vec<String>) -> Vec<Packets> {
-    descriptions.into_iter().map(|description| Packets { description, ..nothing() }).collect()
+pub(super) fn of_ports(descriptions: Vec<String>) -> Vec<SourcePackets> {
+    descriptions.into_iter().map(|description| SourcePackets { description, ..nothing() }).collect()
 }
 
 /// Checks that the named devices exist.
-fn check(specs: &[Spec], program: &Program) -> Result<()> {
+fn check(specs: &[DeviceIoSpec], program: &ClickProgram) -> Result<()> {
     let devices = devices(program);
     for name in specs.iter().filter_map(|s| s.device.as_ref()) {
         if !devices.contains(&name.as_str()) {
@@ -231,8 +231,8 @@ fn check(specs: &[Spec], program: &Program) -> Result<()> {
     Ok(())
 }
 
-fn nothing() -> Packets {
-    Packets {
+fn nothing() -> SourcePackets {
+    SourcePackets {
         frames: Vec::new(),
         file: None,
         reading: None,
@@ -245,27 +245,27 @@ fn nothing() -> Packets {
 }
 
 /// Packets of a file: Ethernet frames for a device.
-fn file(path: &str, count: Option<u64>, of_device: bool) -> Result<Packets> {
+fn file(path: &str, count: Option<u64>, of_device: bool) -> Result<SourcePackets> {
     let file = if of_device { CaptureFile::of_ethernet(path)? } else { CaptureFile::open(path)? };
     let count = count.unwrap_or(u64::MAX);
     let description = if of_device { path.to_owned() } else { "a capture".to_owned() };
-    Ok(Packets { file: Some(file), count, description, ..nothing() })
+    Ok(SourcePackets { file: Some(file), count, description, ..nothing() })
 }
 
 /// 64-byte packets of so many flows between random addresses.
-pub(crate) fn made_up(seed: u64, flows: usize) -> Vec<Vec<u8>> {
+pub(crate) fn random_frames(seed: u64, flows: usize) -> Vec<Vec<u8>> {
     let mut rng = Rng::new(seed);
     let frame = |_| {
         let mut address = || (0x0100_0000 + rng.below(0xdeff_ffff - 0x0100_0000)) as u32;
         let (source, destination) = (address(), address());
-        Frame { src: source.into(), dst: destination.into(), ..Frame::default() }.to_bytes()
+        EthernetFrame { src: source.into(), dst: destination.into(), ..EthernetFrame::default() }.to_bytes()
     };
     (0..flows).map(frame).collect()
 }
 
-fn memory(seed: u64, count: Option<u64>) -> Packets {
-    Packets {
-        frames: made_up(seed + 1, FLOWS),
+fn memory(seed: u64, count: Option<u64>) -> SourcePackets {
+    SourcePackets {
+        frames: random_frames(seed + 1, FLOWS),
         count: count.unwrap_or(USUAL_PACKETS),
         description: format!("{FLOWS} flows of 64-byte packets"),
         ..nothing()
@@ -273,48 +273,48 @@ fn memory(seed: u64, count: Option<u64>) -> Packets {
 }
 
 /// Sinks for sent packets.
-pub(super) struct Sinks {
-    writers: BTreeMap<String, Mutex<Writer<BufWriter<File>>>>,
+pub(super) struct CaptureSinks {
+    writers: BTreeMap<String, Mutex<PcapWriter<BufWriter<File>>>>,
     /// The file of each output.
     files: Vec<Option<String>>,
 }
 
 /// Timetable of each source's packets.
-pub(super) fn timetables(packets: &[Packets]) -> Vec<Timetable<'_>> {
+pub(super) fn timetables(packets: &[SourcePackets]) -> Vec<ArrivalTimes<'_>> {
     packets
         .iter()
-        .map(|p| Timetable { stamps: &[], beat: p.beat.unwrap_or(USUAL_BEAT), paced: p.beat.is_some() })
+        .map(|p| ArrivalTimes { stamps: &[], beat: p.beat.unwrap_or(USUAL_BEAT), paced: p.beat.is_some() })
         .collect()
 }
 
 /// Format of a recording.
-pub(super) fn form(recording: &Recording) -> Form {
-    Form { link: recording.link, most: recording.most as usize, whole: recording.whole }
+pub(super) fn form(recording: &CaptureOptions) -> PcapHeader {
+    PcapHeader { link: recording.link, most: recording.most as usize, whole: recording.whole }
 }
 
-impl Sinks {
+impl CaptureSinks {
     /// Sinks that write nothing.
-    pub(super) fn none() -> Sinks {
-        Sinks { writers: BTreeMap::new(), files: Vec::new() }
+    pub(super) fn none() -> CaptureSinks {
+        CaptureSinks { writers: BTreeMap::new(), files: Vec::new() }
     }
 
-    pub(super) fn open(packets: &[Packets], program: &Program) -> Result<Sinks> {
+    pub(super) fn open(packets: &[SourcePackets], program: &ClickProgram) -> Result<CaptureSinks> {
         let out = packets.first().map_or(&[][..], |p| &p.out);
-        let mut sinks = Sinks::none();
+        let mut sinks = CaptureSinks::none();
         for target in &program.targets {
             let (path, form) = match target {
-                Target::File(path, recording) => (Some(path), form(recording)),
-                Target::Device(name) => {
+                GraphSink::File(path, recording) => (Some(path), form(recording)),
+                GraphSink::Device(name) => {
                     let own = out.iter().find(|(device, _)| device.as_ref() == Some(name));
                     let common = out.iter().find(|(device, _)| device.is_none());
-                    (own.or(common).map(|(_, path)| path), Form::default())
+                    (own.or(common).map(|(_, path)| path), PcapHeader::default())
                 }
             };
             if let Some(path) = path
                 && !sinks.writers.contains_key(path)
             {
                 let file = File::create(path).into_diagnostic().wrap_err_with(|| path.clone())?;
-                let writer = Writer::new(BufWriter::new(file), form)
+                let writer = PcapWriter::new(BufWriter::new(file), form)
                     .into_diagnostic()
                     .wrap_err_with(|| path.clone())?;
                 sinks.writers.insert(path.clone(), Mutex::new(writer));
@@ -325,7 +325,7 @@ impl Sinks {
     }
 
     /// Takes a packet that is sent at a time, in nanoseconds.
-    pub(super) fn take_at(&self, packet: &Departure<'_>, time: u64) -> io::Result<()> {
+    pub(super) fn take_at(&self, packet: &SentPacket<'_>, time: u64) -> io::Result<()> {
         self.written(packet.output, |writer| writer.write(packet.bytes, time, packet.arrival.cut))
     }
 
@@ -333,7 +333,7 @@ impl Sinks {
     fn written(
         &self,
         output: usize,
-        write: impl FnOnce(&mut Writer<BufWriter<File>>) -> io::Result<()>,
+        write: impl FnOnce(&mut PcapWriter<BufWriter<File>>) -> io::Result<()>,
     ) -> io::Result<()> {
         let Some(Some(path)) = self.files.get(output) else { return Ok(()) };
         let Some(writer) = self.writers.get(path) else { return Ok(()) };
@@ -343,7 +343,7 @@ impl Sinks {
 
     /// Takes a packet that is sent; its time is 0 if the source has no times.
     #[inline]
-    pub(super) fn take(&self, packet: &Departure<'_>) -> io::Result<()> {
+    pub(super) fn take(&self, packet: &SentPacket<'_>) -> io::Result<()> {
         self.take_at(packet, packet.arrival.time.unwrap_or(0))
     }
 

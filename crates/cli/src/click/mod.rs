@@ -8,10 +8,10 @@ mod gates;
 mod interfaces;
 mod io;
 mod live;
-mod made;
-pub(crate) mod places;
+mod synthetic_source;
+pub(crate) mod device_ports;
 mod report;
-mod texts;
+mod source_map;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -20,45 +20,45 @@ use std::time::{Duration, Instant};
 
 use miette::{IntoDiagnostic, Report, Result, Severity, WrapErr, miette};
 use millstream_bpf::module::{func, lift_program};
-use millstream_built::{fill, handlers, room};
+use millstream_built::{fill, handlers, queueing};
 use millstream_click::{
-    Access, Capture, Error, Foreign, General, Graph, Handler, Program, Writers, capture_files, compile_for,
+    HandlerAccess, CaptureInfo, Error, BpfElementProgram, Ablations, Graph, Handler, ClickProgram, HandlerWriters, capture_files, compile_for,
     flatten, parse,
 };
 use millstream_interp::MapKind;
 use millstream_ir::Map;
-use millstream_native::io::Crew;
-use millstream_native::io::attention::Attention;
-use millstream_native::io::graph::{Departure, GraphRan, Sources, run_graph_by, run_graph_while};
+use millstream_native::io::WorkerHooks;
+use millstream_native::io::idle_sources::IdleSources;
+use millstream_native::io::graph::{SentPacket, GraphRunStats, GraphSources, run_graph_by, run_graph_while};
 use millstream_native::io::pipeline::run_graph_pipelined;
-use millstream_native::io::timed::{Room, RoomSpec, run_graph_timed};
-use millstream_native::{Engine, Options, Prefixes};
-use millstream_object::Program as Described;
+use millstream_native::io::timed::{TimedQueues, TimedQueuesConfig, run_graph_timed};
+use millstream_native::{NativeEngine, NativeOptions, PrefixStats};
+use millstream_object::EntryProgram as Described;
 
-use self::control::{AtWork, Control};
-use self::gates::Gates;
-pub(crate) use self::io::{Packets, made, made_up};
-use self::texts::Texts;
+use self::control::{ActiveConfiguration, HandlerSocket};
+use self::gates::SourceGates;
+pub(crate) use self::io::{SourcePackets, source_packets, random_frames};
+use self::source_map::SourceMap;
 use crate::capture;
 use crate::diagnostics;
 use crate::dpdk;
 use crate::exit::Exit;
 use crate::input;
-use crate::native::live::Until;
-use crate::native::taken::{self, Kept};
-use crate::native::{Tuning, bind, is_llvm_missing, tables};
-use crate::privileges::Needs;
-use crate::supervise::Watch;
+use crate::native::live::StopCondition;
+use crate::native::port_options::{self, MetadataMode};
+use crate::native::{CodegenArgs, bind, is_llvm_missing, tables};
+use crate::privileges::RequiredPrivileges;
+use crate::supervise::SuperviseArgs;
 
 /// Flags of `millstream click`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct ClickArgs {
     #[command(flatten)]
-    configuration: Configuration,
+    configuration: ClickConfigArgs,
     #[command(flatten)]
-    running: Running,
+    running: ClickRunArgs,
     #[command(flatten)]
-    tuning: Tuning,
+    tuning: CodegenArgs,
     /// Print the configuration without compound elements, and stop
     #[arg(long)]
     flat: bool,
@@ -70,28 +70,28 @@ pub(crate) struct Args {
     llvm_ir: Option<PathBuf>,
 }
 
-impl Args {
+impl ClickArgs {
     /// Returns true if no packet is run.
     pub(crate) fn only_prints(&self) -> bool {
         self.flat || self.ir
     }
 
     /// Privileges that the command needs.
-    pub(crate) fn needs(&self) -> Needs {
-        if self.only_prints() { Needs::Files } else { self.running.needs() }
+    pub(crate) fn needs(&self) -> RequiredPrivileges {
+        if self.only_prints() { RequiredPrivileges::Files } else { self.running.needs() }
     }
 }
 
-impl Running {
+impl ClickRunArgs {
     /// Privileges that the packets need.
-    pub(crate) fn needs(&self) -> Needs {
-        Needs::of_io(self.io.iter().map(String::as_str))
+    pub(crate) fn needs(&self) -> RequiredPrivileges {
+        RequiredPrivileges::of_io(self.io.iter().map(String::as_str))
     }
 }
 
 /// A configuration.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Configuration {
+pub(crate) struct ClickConfigArgs {
     /// The configuration
     #[arg(value_name = "CONF")]
     pub(crate) conf: PathBuf,
@@ -100,16 +100,16 @@ pub(crate) struct Configuration {
     variables: Vec<String>,
 }
 
-impl Configuration {
+impl ClickConfigArgs {
     /// Reads the configuration, and compiles it to the IR for so many workers.
-    pub(crate) fn program(&self, workers: u32, made: (Writers, General)) -> Result<Program> {
-        front(&self.conf, &self.variables, workers, made)
+    pub(crate) fn program(&self, workers: u32, made: (HandlerWriters, Ablations)) -> Result<ClickProgram> {
+        compile_to_ir(&self.conf, &self.variables, workers, made)
     }
 }
 
 /// Options for running a configuration, whenever it was compiled.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Running {
+pub(crate) struct ClickRunArgs {
     /// Source and sink of devices' packets: `mem` (random flows; sent packets are counted), or
     /// `pcap:IN[,OUT]`; `DEVICE=pcap:IN[,OUT]` for one device; may be given several times. Until --packets or
     /// Ctrl-C: `raw` (raw sockets), `tap` (TAP interfaces, created for the run) or `xdp` (AF_XDP) where
@@ -141,43 +141,43 @@ pub(crate) struct Running {
     #[arg(long, value_name = "N")]
     packets: Option<u64>,
     #[command(flatten)]
-    taking: taken::Taking,
+    taking: port_options::PortOptions,
     #[command(flatten)]
-    dpdk: dpdk::Flags,
+    dpdk: dpdk::DpdkArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    pub(crate) watch: Watch,
+    pub(crate) watch: SuperviseArgs,
 }
 
 /// Runs the command.
-pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+pub(crate) fn run(args: &ClickArgs) -> Result<ExitCode> {
     if let Some(code) = args.running.watch.begin()? {
         return Ok(code);
     }
-    let Configuration { conf, variables } = &args.configuration;
+    let ClickConfigArgs { conf, variables } = &args.configuration;
     let at = || conf.display().to_string();
     if args.flat {
-        let texts = Texts::read(conf)?;
+        let texts = SourceMap::read(conf)?;
         out!("{}", graph(&texts, variables)?);
         return Ok(Exit::Done.into());
     }
     let start = Instant::now();
-    let writers = if args.running.control.is_some() { Writers::Anybody } else { Writers::Scripts };
+    let writers = if args.running.control.is_some() { HandlerWriters::Anybody } else { HandlerWriters::Scripts };
     let workers = args.tuning.workers()?;
-    let general = of_time(args.tuning.general());
+    let general = with_clock(args.tuning.general());
     let program = args.configuration.program(workers, (writers, general))?;
     let click = start.elapsed();
     if args.ir {
         out!("{}", program.module);
         return Ok(Exit::Done.into());
     }
-    let (keep_text, places) = (args.llvm_ir.is_some(), places(&program));
+    let (keep_text, places) = (args.llvm_ir.is_some(), element_names(&program));
     let prefixes = prefixes(&program);
     let copies = program.copies;
-    let options = Options { keep_text, places, prefixes, workers, copies, ..args.tuning.options() };
-    let mut engine = match Engine::of_module(program.module.clone(), program.entry, &options) {
+    let options = NativeOptions { keep_text, places, prefixes, workers, copies, ..args.tuning.options() };
+    let mut engine = match NativeEngine::of_module(program.module.clone(), program.entry, &options) {
         Ok(engine) => engine,
         Err(e) if is_llvm_missing(&e) => {
             errln!("{e}");
@@ -189,30 +189,30 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         std::fs::write(path, &texts.after).into_diagnostic().wrap_err_with(|| path.display().to_string())?;
     }
     fill(&mut engine, &program.entries).into_diagnostic()?;
-    let made = Made { front: click, options, general };
+    let made = CompileInfo { front: click, options, general };
     execute(&at(), &args.running, program, &mut engine, Some(made))
 }
 
 /// With a clock, except for stages, between which packets do not wait.
-pub(crate) fn of_time(general: General) -> General {
-    General { time: !general.stages, ..general }
+pub(crate) fn with_clock(general: Ablations) -> Ablations {
+    Ablations { time: !general.stages, ..general }
 }
 
 /// Reads a configuration and compiles it to the IR for so many workers, with handlers that `Writers` may
 /// write, and without the optimizations that `General` leaves out.
-pub(crate) fn front(
+pub(crate) fn compile_to_ir(
     conf: &Path,
     variables: &[String],
     workers: u32,
-    (writers, general): (Writers, General),
-) -> Result<Program> {
-    let texts = Texts::read(conf)?;
+    (writers, general): (HandlerWriters, Ablations),
+) -> Result<ClickProgram> {
+    let texts = SourceMap::read(conf)?;
     let mut graph = graph(&texts, variables)?;
     graph.interfaces = interfaces::of(&graph);
     graph.captures = captures(&graph);
     let mut program =
         compile_for(&graph, &foreign, writers, general).map_err(|all| rendered(&all, &texts))?;
-    let config = Access::Text(texts.whole.clone());
+    let config = HandlerAccess::Text(texts.whole.clone());
     program.handlers.push(Handler { element: String::new(), name: "config".into(), access: config });
     for element in &mut program.elements {
         element.name = format!("{}, {}", element.name, texts.place(element.span));
@@ -239,30 +239,30 @@ pub(crate) fn front(
 }
 
 /// Link types of the capture files that packets come from. A missing file is an error when it is read.
-fn captures(graph: &Graph) -> Vec<Capture> {
-    let link = |name: String| Some(Capture { link: capture::link(Path::new(&name))?, name });
+fn captures(graph: &Graph) -> Vec<CaptureInfo> {
+    let link = |name: String| Some(CaptureInfo { link: capture::link(Path::new(&name))?, name });
     capture_files(graph).into_iter().filter_map(link).collect()
 }
 
 /// Prefixes in tables of routes.
-pub(crate) fn prefixes(program: &Program) -> Vec<(String, Prefixes)> {
+pub(crate) fn prefixes(program: &ClickProgram) -> Vec<(String, PrefixStats)> {
     const LPM_TRIE: u32 = MapKind::LpmTrie as u32;
     let tries = program.module.maps.values().filter(|map| map.kind == LPM_TRIE);
     let held = |name: &str| {
         let keys = program.entries.iter().filter(|entry| entry.map == name).map(|entry| &*entry.key);
-        Prefixes::of(keys)
+        PrefixStats::of(keys)
     };
     let known = tries.filter(|map| program.entries.iter().any(|entry| entry.map == map.name));
     known.map(|map| (map.name.clone(), held(&map.name))).collect()
 }
 
 /// Names of elements, to which the source lines of a program's instructions refer.
-pub(crate) fn places(program: &Program) -> Vec<String> {
+pub(crate) fn element_names(program: &ClickProgram) -> Vec<String> {
     program.elements.iter().map(|element| element.name.clone()).collect()
 }
 
 /// Reads a program for an element, by its name or that of its section.
-fn foreign(file: &str, wanted: Option<&str>) -> Result<Foreign, String> {
+fn foreign(file: &str, wanted: Option<&str>) -> Result<BpfElementProgram, String> {
     let object = input::read(Path::new(file)).map_err(|e| e.to_string())?;
     let fits = |p: &&Described| wanted.is_none_or(|name| p.name == name || p.section == name);
     let mut all = object.programs.iter().filter(fits);
@@ -281,10 +281,10 @@ fn foreign(file: &str, wanted: Option<&str>) -> Result<Foreign, String> {
         let data = declared.data.iter().map(|data| (Map::from_u32(at as u32), vec![0; 4], data.clone()));
         contents.extend(data);
     }
-    Ok(Foreign { module: lifted.module, program: func(program.func), contents })
+    Ok(BpfElementProgram { module: lifted.module, program: func(program.func), contents })
 }
 
-fn graph(texts: &Texts, variables: &[String]) -> Result<Graph> {
+fn graph(texts: &SourceMap, variables: &[String]) -> Result<Graph> {
     let variables: Vec<(String, String)> = variables
         .iter()
         .filter_map(|v| v.split_once('='))
@@ -295,7 +295,7 @@ fn graph(texts: &Texts, variables: &[String]) -> Result<Graph> {
 }
 
 /// Reports all errors; the last one is the result.
-fn rendered(errors: &[Error], texts: &Texts) -> Report {
+fn rendered(errors: &[Error], texts: &SourceMap) -> Report {
     let mut reports: Vec<Report> = errors.iter().map(|e| texts.report(e, Severity::Error)).collect();
     let last = reports.pop();
     for report in reports {
@@ -305,19 +305,19 @@ fn rendered(errors: &[Error], texts: &Texts) -> Report {
 }
 
 /// Record of the compilation.
-pub(crate) struct Made {
+pub(crate) struct CompileInfo {
     /// Time of the front end.
     front: Duration,
-    options: Options,
-    general: General,
+    options: NativeOptions,
+    general: Ablations,
 }
 
 /// Opens `--control` and `--metrics`.
-fn listening(args: &Running, engine: &Engine, made: Option<(Options, General)>) -> Result<Option<Control>> {
+fn listening(args: &ClickRunArgs, engine: &NativeEngine, made: Option<(NativeOptions, Ablations)>) -> Result<Option<HandlerSocket>> {
     let metrics = crate::metrics::listen(args.metrics).map_err(|error| miette!("{error}"))?;
     match (&args.control, metrics) {
         (None, None) => Ok(None),
-        (path, metrics) => Control::open(path.as_deref(), metrics, engine, made).map(Some),
+        (path, metrics) => HandlerSocket::open(path.as_deref(), metrics, engine, made).map(Some),
     }
 }
 
@@ -325,7 +325,7 @@ fn listening(args: &Running, engine: &Engine, made: Option<(Options, General)>) 
 const MOST_BATCH: u32 = 1024;
 
 /// Checks that a configuration may get so many packets at once.
-pub(crate) fn of_batch(batch: u32) -> Result<()> {
+pub(crate) fn check_batch_size(batch: u32) -> Result<()> {
     match batch {
         ..=MOST_BATCH => Ok(()),
         _ => Err(miette!("batch={batch}: configurations take at most {MOST_BATCH} packets at once")),
@@ -335,36 +335,36 @@ pub(crate) fn of_batch(batch: u32) -> Result<()> {
 /// Values of handlers, by name.
 fn values(
     names: &[String],
-    program: &Program,
-    engine: &mut Engine,
-) -> Result<Vec<(String, String)>, handlers::Error> {
+    program: &ClickProgram,
+    engine: &mut NativeEngine,
+) -> Result<Vec<(String, String)>, handlers::HandlerError> {
     names.iter().map(|name| Ok((name.clone(), handlers::read(program, engine, name)?))).collect()
 }
 
 /// Queues for the packets that wait for elements of time. Returns the exit code if they are not supported.
-fn room_of(name: &str, program: &Program, engine: &mut Engine, by_dpdk: bool) -> Result<Room, ExitCode> {
-    let room = Room::new(&room::spec(program, engine));
-    if by_dpdk && !room.is_empty() {
+fn room_of(name: &str, program: &ClickProgram, engine: &mut NativeEngine, by_dpdk: bool) -> Result<TimedQueues, ExitCode> {
+    let room = TimedQueues::new(&queueing::queue_spec(program, engine));
+    if by_dpdk && !queueing.is_empty() {
         errln!(
             "{name}: packets wait for elements of time, which by DPDK they do not: use --io raw, tap or xdp"
         );
         return Err(Exit::NotPermitted.into());
     }
-    Ok(room)
+    Ok(queueing)
 }
 
 /// Prepares an engine for graphs, and fills its maps.
-fn prepared(args: &Running, engine: &mut Engine) -> Result<()> {
-    of_batch(engine.batch())?;
+fn prepared(args: &ClickRunArgs, engine: &mut NativeEngine) -> Result<()> {
+    check_batch_size(engine.batch())?;
     args.maps.iter().try_for_each(|spec| tables::load(engine, spec))
 }
 
 /// Buffers that programs work in.
-fn kept(taking: &taken::Taking, by_dpdk: bool, live: bool) -> Result<Kept> {
+fn kept(taking: &port_options::PortOptions, by_dpdk: bool, live: bool) -> Result<MetadataMode> {
     match (by_dpdk, live) {
         (true, _) => taking.of_dpdk(),
-        (false, true) => Ok(Kept::Copy),
-        (false, false) => taking.of_copies("mem or pcap:...").map(|()| Kept::Copy),
+        (false, true) => Ok(MetadataMode::Copy),
+        (false, false) => taking.of_copies("mem or pcap:...").map(|()| MetadataMode::Copy),
     }
 }
 
@@ -372,10 +372,10 @@ fn kept(taking: &taken::Taking, by_dpdk: bool, live: bool) -> Result<Kept> {
 /// of time.
 pub(crate) fn execute(
     name: &str,
-    args: &Running,
-    program: Program,
-    engine: &mut Engine,
-    made: Option<Made>,
+    args: &ClickRunArgs,
+    program: ClickProgram,
+    engine: &mut NativeEngine,
+    made: Option<CompileInfo>,
 ) -> Result<ExitCode> {
     let (click, options) = made.map(|made| (made.front, (made.options, made.general))).unzip();
     prepared(args, engine)?;
@@ -383,13 +383,13 @@ pub(crate) fn execute(
         Ok(ports) => ports,
         Err(code) => return Ok(code),
     };
-    let gates = Gates::new(&program, args.packets);
+    let gates = SourceGates::new(&program, args.packets);
     let interfaces = match live::of_graph(args, &program, engine, &gates)? {
         Ok(interfaces) => interfaces,
         Err(code) => return Ok(code),
     };
     let mut room = match room_of(name, &program, engine, ports.is_some()) {
-        Ok(room) => room,
+        Ok(room) => queueing,
         Err(code) => return Ok(code),
     };
     let replayed =
@@ -397,92 +397,92 @@ pub(crate) fn execute(
     let kept = kept(&args.taking, ports.is_some(), interfaces.is_some())?;
     let packets = packets_of(args, &program, &gates, ports.as_ref(), interfaces.as_ref())?;
     let sinks = match interfaces {
-        Some(_) => io::Sinks::none(),
-        None => io::Sinks::open(&packets, &program)?,
+        Some(_) => io::CaptureSinks::none(),
+        None => io::CaptureSinks::open(&packets, &program)?,
     };
-    let feeds: Vec<_> = packets.iter().map(io::Packets::feed).collect();
-    let streams: Vec<_> = packets.iter().map(io::Packets::origin).collect();
+    let feeds: Vec<_> = packets.iter().map(io::SourcePackets::feed).collect();
+    let streams: Vec<_> = packets.iter().map(io::SourcePackets::origin).collect();
     let (batch, size) = (engine.batch(), engine.batch() as usize);
     let control = listening(args, engine, options)?;
-    let pulls = room::pulls(&program);
+    let pulls = queueing::pull_schedulers(&program);
     let (stages, outputs) = (program.stages > 1, program.targets.len());
-    let mut at_work = AtWork::new(program, engine, args.json, args.watch.crashed()).into_diagnostic()?;
-    let take = |p: Departure<'_>| sinks.take(&p);
+    let mut at_work = ActiveConfiguration::new(program, engine, args.json, args.watch.crashed()).into_diagnostic()?;
+    let take = |p: SentPacket<'_>| sinks.take(&p);
     let scripted = at_work.has_scripts();
-    let attention = Attention::new(packets.len(), if stages { 1 } else { engine.workers() }, scripted);
+    let attention = IdleSources::new(packets.len(), if stages { 1 } else { engine.workers() }, scripted);
     // A script that cannot print ends the run.
     let mut failed = None;
-    let mut serve = |engine: &mut Engine, room: &mut Room| {
-        room::tell(&at_work.program, engine, room);
+    let mut serve = |engine: &mut NativeEngine, room: &mut TimedQueues| {
+        queueing::publish_stats(&at_work.program, engine, queueing);
         let on = if scripted { at_work.scripts(engine, &attention, !replayed) } else { Ok(true) };
-        room.set_alarm(at_work.due());
+        queueing.set_alarm(at_work.due());
         let on = on.unwrap_or_else(|e| {
             failed = Some(e);
             false
         });
-        let on = on && control.as_ref().is_none_or(|c| c.serve(&mut at_work, engine, room));
+        let on = on && control.as_ref().is_none_or(|c| c.serve(&mut at_work, engine, queueing));
         gates.renew(&at_work.program, engine);
-        room::renew(&at_work.program, engine, room);
+        queueing::apply_settings(&at_work.program, engine, queueing);
         on
     };
     // Scripts begin before any packet comes: by the clock of replays, where these have one.
-    let begun = replayed || serve(engine, &mut room);
+    let begun = replayed || serve(engine, &mut queueing);
     let is_asked = scripted || control.is_some();
-    let (mut none, real) = (Room::new(&RoomSpec::default()), args.real_time);
-    let untimed = |engine: &mut Engine| serve(engine, &mut none);
+    let (mut none, real) = (TimedQueues::new(&TimedQueuesConfig::default()), args.real_time);
+    let untimed = |engine: &mut NativeEngine| serve(engine, &mut none);
     let asked = |serve| is_asked.then_some(serve);
     let (mut lost, mut taken) = (None, None);
     let watched = scripted.then_some(&attention);
     let sources =
-        Sources { feeds: &feeds, gates: gates.all(), streams: &streams, attention: watched, pulls: &pulls };
+        GraphSources { feeds: &feeds, gates: gates.all(), streams: &streams, attention: watched, pulls: &pulls };
     let ran = match (engine.workers(), &mut ports, interfaces) {
-        _ if !begun => Ok(GraphRan::none(feeds.len(), outputs)),
+        _ if !begun => Ok(GraphRunStats::none(feeds.len(), outputs)),
         (_, Some(ports), _) => {
-            let until = Until::begin(args.packets, None);
+            let until = StopCondition::begin(args.packets, None);
             let ran = ports.run_graph(engine, (batch, kept), &until, asked(untimed));
             lost = Some(ports.lost());
             ran
         }
         (_, None, Some(interfaces)) => {
-            taken = interfaces.taken();
+            taken = interfaces.open_ports();
             let asked = is_asked.then_some(serve);
-            let (ran, before) = interfaces.run(engine, batch, args.packets, &mut room, asked)?;
+            let (ran, before) = interfaces.run(engine, batch, args.packets, &mut queueing, asked)?;
             lost = Some(before);
             Ok(ran)
         }
         _ if stages => {
-            let crew = Crew { enter: &bind };
+            let crew = WorkerHooks { enter: &bind };
             run_graph_pipelined(engine, sources, outputs, size, &crew, &take, asked(untimed))
         }
         _ if replayed => {
             let tables = io::timetables(&packets);
-            let take = |p: Departure<'_>, time: u64| sinks.take_at(&p, time);
-            let serve = |engine: &mut Engine, room: &mut Room| !is_asked || serve(engine, room);
-            run_graph_timed(engine, (sources, &tables), &mut room, (outputs, size), real, take, serve)
+            let take = |p: SentPacket<'_>, time: u64| sinks.take_at(&p, time);
+            let serve = |engine: &mut NativeEngine, room: &mut TimedQueues| !is_asked || serve(engine, queueing);
+            run_graph_timed(engine, (sources, &tables), &mut queueing, (outputs, size), real, take, serve)
         }
         (1, None, None) => run_graph_while(engine, sources, outputs, size, take, untimed),
-        _ => run_graph_by(engine, sources, outputs, size, &Crew { enter: &bind }, &take, asked(untimed)),
+        _ => run_graph_by(engine, sources, outputs, size, &WorkerHooks { enter: &bind }, &take, asked(untimed)),
     };
     let ran = ran.into_diagnostic()?;
     at_work.finish(engine).into_diagnostic()?;
     failed.map_or(Ok(()), Err).into_diagnostic()?;
-    room::tell(&at_work.program, engine, &mut room);
+    queueing::publish_stats(&at_work.program, engine, &mut queueing);
     sinks.finish()?;
     let read = values(&args.handlers, &at_work.program, engine).into_diagnostic()?;
     let state = handlers::state(engine);
     let document =
-        report::Document::new(name, &at_work, &packets, engine, (&ran, lost, taken), &state, click, read);
+        report::ClickReport::new(name, &at_work, &packets, engine, (&ran, lost, taken), &state, click, read);
     printed(&document, args.json)
 }
 
 /// The packets of a run: of DPDK ports, of interfaces, or of memory and files.
 fn packets_of(
-    args: &Running,
-    program: &Program,
-    gates: &Gates,
-    ports: Option<&dpdk::Ports>,
-    interfaces: Option<&live::Ports>,
-) -> Result<Vec<io::Packets>> {
+    args: &ClickRunArgs,
+    program: &ClickProgram,
+    gates: &SourceGates,
+    ports: Option<&dpdk::DpdkDevicePorts>,
+    interfaces: Option<&live::GraphPorts>,
+) -> Result<Vec<io::SourcePackets>> {
     match (ports, interfaces) {
         (Some(ports), _) => Ok(io::of_ports(ports.descriptions())),
         (None, Some(interfaces)) => Ok(interfaces.packets()),
@@ -491,7 +491,7 @@ fn packets_of(
 }
 
 /// Prints the result of a run.
-fn printed(document: &report::Document, json: bool) -> Result<ExitCode> {
+fn printed(document: &report::ClickReport, json: bool) -> Result<ExitCode> {
     match json {
         true => outln!("{}", serde_json::to_string_pretty(document).into_diagnostic()?),
         false => out!("{}", document.text()),

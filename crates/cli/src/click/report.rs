@@ -5,20 +5,20 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use millstream_built::handlers::number;
-use millstream_click::{Drop, Program, Source, Target};
-use millstream_native::io::Reason;
-use millstream_native::io::graph::GraphRan;
-use millstream_native::{Chosen, Engine, InForce};
+use millstream_click::{DropCounter, ClickProgram, GraphSource, GraphSink};
+use millstream_native::io::DropReason;
+use millstream_native::io::graph::GraphRunStats;
+use millstream_native::{TableTemplate, NativeEngine, CompiledSchedule};
 use serde::Serialize;
 
-use super::control::AtWork;
-use super::io::Packets;
-use crate::native::stats::{self, Latencies, Worker};
-use crate::native::taken::Taken;
+use super::control::ActiveConfiguration;
+use super::io::SourcePackets;
+use crate::native::stats::{self, LatencyPercentiles, WorkerRow};
+use crate::native::port_options::OpenPorts;
 use crate::native::{LostBefore, schedule_line, template_lines};
 
 #[derive(Serialize)]
-struct Compiled {
+struct ClickCompileTimes {
     click_ms: f64,
     passes_ms: f64,
     emit_ms: f64,
@@ -56,7 +56,7 @@ struct HandlerRow {
 
 /// Full result of a run. received + copies = sent + dropped + held.
 #[derive(Serialize)]
-pub(super) struct Document {
+pub(super) struct ClickReport {
     schema: u32,
     configuration: String,
     workers: u32,
@@ -70,7 +70,7 @@ pub(super) struct Document {
     held: u64,
     /// Properties of the interfaces, with AF_XDP.
     #[serde(flatten)]
-    taken: Option<Taken>,
+    taken: Option<OpenPorts>,
     /// Packets of interfaces that the kernel dropped before they arrived here.
     #[serde(skip_serializing_if = "Option::is_none")]
     lost: Option<LostBefore>,
@@ -83,9 +83,9 @@ pub(super) struct Document {
     crashes: Option<u32>,
     /// Counts of each worker, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    by_worker: Vec<Worker>,
+    by_worker: Vec<WorkerRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    latency_ns: Option<Latencies>,
+    latency_ns: Option<LatencyPercentiles>,
     /// Time in the program, full batches: mean, and 10th percentile of windows.
     ns_per_packet: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -94,21 +94,21 @@ pub(super) struct Document {
     mpps: f64,
     /// `None` if compiled ahead of time.
     #[serde(skip_serializing_if = "Option::is_none")]
-    compiled: Option<Compiled>,
+    compiled: Option<ClickCompileTimes>,
     /// Implementations of look-ups in tables and classifiers, with reasons.
-    templates: Vec<Chosen>,
+    templates: Vec<TableTemplate>,
     /// Order of packets through stages, with reasons.
-    schedule: InForce,
+    schedule: CompiledSchedule,
     handlers: Vec<HandlerRow>,
 }
 
 fn dropped(
-    program: &Program,
+    program: &ClickProgram,
     state: &[u8],
-    left: &[(Drop, u64)],
-    of_devices: [(Reason, u64); 2],
+    left: &[(DropCounter, u64)],
+    of_devices: [(DropReason, u64); 2],
 ) -> Vec<DropRow> {
-    let row = |d: &Drop| DropRow {
+    let row = |d: &DropCounter| DropRow {
         element: d.element.clone(),
         reason: d.reason.clone(),
         packets: number(state, d.offset),
@@ -124,27 +124,27 @@ fn dropped(
     rows
 }
 
-impl Document {
+impl ClickReport {
     #[allow(clippy::too_many_arguments)]
     pub(super) fn new(
         name: &str,
-        at_work: &AtWork,
-        packets: &[Packets],
-        engine: &Engine,
-        (ran, lost, taken): (&GraphRan, Option<LostBefore>, Option<Taken>),
+        at_work: &ActiveConfiguration,
+        packets: &[SourcePackets],
+        engine: &NativeEngine,
+        (ran, lost, taken): (&GraphRunStats, Option<LostBefore>, Option<OpenPorts>),
         state: &[u8],
         click: Option<Duration>,
         handlers: Vec<(String, String)>,
-    ) -> Document {
-        let AtWork { program, swaps, left, crashes, .. } = at_work;
+    ) -> ClickReport {
+        let ActiveConfiguration { program, swaps, left, crashes, .. } = at_work;
         let unfit = ran.unfit;
         let received: u64 = ran.received.iter().sum();
         let sources = program.sources.iter().zip(packets).zip(&ran.received);
-        let output = |target: &Target| match target {
-            Target::Device(name) | Target::File(name, _) => name.clone(),
+        let output = |target: &GraphSink| match target {
+            GraphSink::Device(name) | GraphSink::File(name, _) => name.clone(),
         };
         let seen = received - ran.unfit;
-        Document {
+        ClickReport {
             schema: 1,
             configuration: name.to_owned(),
             workers: engine.workers(),
@@ -164,15 +164,15 @@ impl Document {
                 .zip(&ran.sent)
                 .map(|(target, packets)| SentRow { output: output(target), packets: *packets })
                 .collect(),
-            dropped: dropped(program, state, left, [(Reason::Size, unfit), (Reason::NoRoom, ran.no_room)]),
+            dropped: dropped(program, state, left, [(DropReason::Size, unfit), (DropReason::NoRoom, ran.no_room)]),
             held: ran.held,
             taken,
             lost,
             events: ran.events,
             swaps: *swaps,
             crashes: *crashes,
-            by_worker: if engine.workers() > 1 { stats::workers(engine.board()) } else { Vec::new() },
-            latency_ns: Latencies::of(&engine.board().latency()),
+            by_worker: if engine.workers() > 1 { stats::workers(engine.stats()) } else { Vec::new() },
+            latency_ns: LatencyPercentiles::of(&engine.stats().latency()),
             ns_per_packet: if seen == 0 { 0.0 } else { ran.busy.as_nanos() as f64 / seen as f64 },
             ns_per_packet_p10: ran.percentile(0.1),
             mpps: 1e3 * received as f64 / ran.total.as_nanos().max(1) as f64,
@@ -233,19 +233,19 @@ impl Document {
 }
 
 /// Describes a source.
-fn named(source: &Source) -> String {
+fn named(source: &GraphSource) -> String {
     let limit = |limit: &Option<u64>| limit.map_or(String::new(), |limit| format!(", {limit} in all"));
     match source {
-        Source::Device(name) | Source::File(name) => name.clone(),
-        Source::Constant(bytes, most) => format!("a packet of {} bytes{}", bytes.len(), limit(most)),
-        Source::Frames(frames, most) => format!("{} packets that are made{}", frames.len(), limit(most)),
+        GraphSource::Device(name) | GraphSource::File(name) => name.clone(),
+        GraphSource::Constant(bytes, most) => format!("a packet of {} bytes{}", bytes.len(), limit(most)),
+        GraphSource::Frames(frames, most) => format!("{} packets that are made{}", frames.len(), limit(most)),
     }
 }
 
-fn compiled(engine: &Engine, click: Duration) -> Compiled {
+fn compiled(engine: &NativeEngine, click: Duration) -> ClickCompileTimes {
     let ms = |d: Duration| d.as_secs_f64() * 1e3;
     let t = &engine.timings;
-    Compiled {
+    ClickCompileTimes {
         click_ms: ms(click),
         passes_ms: ms(t.passes),
         emit_ms: ms(t.emit),

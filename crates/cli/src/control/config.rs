@@ -5,16 +5,16 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use millstream_kernel::{interface, interface_index};
-use millstream_programs::packet::Mac;
-use millstream_programs::{MapEntry, Prefix, balancer, firewall, nat, router, switch};
+use millstream_programs::packet::MacAddress;
+use millstream_programs::{MapEntry, Ipv4Prefix, balancer, firewall, nat, router, switch};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::Plane;
+use super::DataPlane;
 
 /// A configuration as map entries.
 #[derive(Debug)]
-pub(super) struct Tables {
+pub(super) struct DataPlaneTables {
     /// The interfaces on which the program runs.
     pub(super) devices: Vec<String>,
     /// Contents of the maps.
@@ -22,13 +22,13 @@ pub(super) struct Tables {
 }
 
 /// Reads a configuration of a data plane. Interfaces are looked up in this network namespace.
-pub(super) fn read(plane: Plane, text: &str) -> Result<Tables> {
+pub(super) fn read(plane: DataPlane, text: &str) -> Result<DataPlaneTables> {
     match plane {
-        Plane::Router => parse::<Router>(text)?.tables(),
-        Plane::Switch => parse::<Switch>(text)?.tables(),
-        Plane::Firewall => parse::<Firewall>(text)?.tables(),
-        Plane::Nat => parse::<Nat>(text)?.tables(),
-        Plane::Balancer => parse::<Balancer>(text)?.tables(),
+        DataPlane::Router => parse::<RouterSpec>(text)?.tables(),
+        DataPlane::Switch => parse::<SwitchSpec>(text)?.tables(),
+        DataPlane::Firewall => parse::<FirewallSpec>(text)?.tables(),
+        DataPlane::Nat => parse::<NatSpec>(text)?.tables(),
+        DataPlane::Balancer => parse::<LoadBalancerSpec>(text)?.tables(),
     }
 }
 
@@ -41,7 +41,7 @@ fn device(name: &str) -> Result<u32> {
 }
 
 /// The interface's own address.
-fn address_of(ifindex: u32) -> Result<Mac> {
+fn address_of(ifindex: u32) -> Result<MacAddress> {
     let interface = interface(ifindex).into_diagnostic()?;
     let address = interface.address.as_slice().try_into();
     address.map_err(|_| miette!("{} has no Ethernet address; say one with \"from\"", interface.name))
@@ -50,7 +50,7 @@ fn address_of(ifindex: u32) -> Result<Mac> {
 /// A link-layer address as text: six pairs of hexadecimal digits with colons.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(try_from = "String")]
-struct MacText(Mac);
+struct MacText(MacAddress);
 
 impl TryFrom<String> for MacText {
     type Error = String;
@@ -60,47 +60,47 @@ impl TryFrom<String> for MacText {
             .split(':')
             .map(|pair| u8::from_str_radix(pair, 16).ok().filter(|_| pair.len() == 2))
             .collect();
-        let mac = octets.and_then(|o| Mac::try_from(o).ok());
+        let mac = octets.and_then(|o| MacAddress::try_from(o).ok());
         mac.map(MacText).ok_or_else(|| format!("{text:?} is not an address such as 02:00:00:00:00:01"))
     }
 }
 
-fn prefix(text: &str) -> Result<Prefix> {
+fn prefix(text: &str) -> Result<Ipv4Prefix> {
     text.parse().into_diagnostic()
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Router {
+struct RouterSpec {
     ports: Vec<String>,
-    next_hops: BTreeMap<String, Hop>,
+    next_hops: BTreeMap<String, NextHopSpec>,
     routes: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-enum Hop {
-    Named(Fate),
-    Forward(Forward),
+enum NextHopSpec {
+    Named(NextHopAction),
+    Forward(ForwardingSpec),
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Fate {
+enum NextHopAction {
     Stack,
     Drop,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Forward {
+struct ForwardingSpec {
     via: MacText,
     dev: String,
     from: Option<MacText>,
     mtu: Option<u16>,
 }
 
-impl Forward {
+impl ForwardingSpec {
     fn next_hop(&self) -> Result<router::NextHop> {
         let port = device(&self.dev)?;
         let src_mac = self.from.map_or_else(|| address_of(port), |mac| Ok(mac.0))?;
@@ -108,16 +108,16 @@ impl Forward {
     }
 }
 
-impl Router {
-    fn tables(self) -> Result<Tables> {
-        let mut config = router::Config::default();
+impl RouterSpec {
+    fn tables(self) -> Result<DataPlaneTables> {
+        let mut config = router::RouterConfig::default();
         let mut names = Vec::new();
         for (name, hop) in &self.next_hops {
             names.push(name.as_str());
             config.next_hops.push(match hop {
-                Hop::Named(Fate::Stack) => router::NextHop::Stack,
-                Hop::Named(Fate::Drop) => router::NextHop::Drop,
-                Hop::Forward(forward) => forward.next_hop().wrap_err_with(|| format!("next hop {name:?}"))?,
+                NextHopSpec::Named(NextHopAction::Stack) => router::NextHop::Stack,
+                NextHopSpec::Named(NextHopAction::Drop) => router::NextHop::Drop,
+                NextHopSpec::Forward(forward) => forward.next_hop().wrap_err_with(|| format!("next hop {name:?}"))?,
             });
         }
         for (to, hop) in &self.routes {
@@ -126,16 +126,16 @@ impl Router {
                 at.ok_or_else(|| miette!("the route to {to} names next hop {hop:?}, which is not there"))?;
             config.routes.push(router::Route { prefix: prefix(to)?, next_hop: at as u32 });
         }
-        Ok(Tables { devices: self.ports, entries: config.entries().into_diagnostic()? })
+        Ok(DataPlaneTables { devices: self.ports, entries: config.entries().into_diagnostic()? })
     }
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Switch {
+struct SwitchSpec {
     ports: BTreeMap<String, SwitchPort>,
     #[serde(default)]
-    stations: Vec<Station>,
+    stations: Vec<StationSpec>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -159,7 +159,7 @@ enum PortState {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Station {
+struct StationSpec {
     mac: MacText,
     vlan: u16,
     /// `None` for this machine.
@@ -167,13 +167,13 @@ struct Station {
 }
 
 impl SwitchPort {
-    fn port(&self, name: &str) -> Result<switch::Port> {
+    fn port(&self, name: &str) -> Result<switch::BridgePort> {
         let mode = match (self.access, &self.trunk, self.native) {
-            (Some(vlan), None, None) => switch::Mode::Access(vlan),
+            (Some(vlan), None, None) => switch::VlanMode::Access(vlan),
             (None, Some(vlans), native) => {
                 let mut vlans = vlans.clone();
                 vlans.extend(native.filter(|n| !vlans.contains(n)));
-                switch::Mode::Trunk { native, vlans }
+                switch::VlanMode::Trunk { native, vlans }
             }
             _ => {
                 return Err(miette!(
@@ -182,27 +182,27 @@ impl SwitchPort {
             }
         };
         let state = match self.state {
-            PortState::Blocking => switch::State::Blocking,
-            PortState::Learning => switch::State::Learning,
-            PortState::Forwarding => switch::State::Forwarding,
+            PortState::Blocking => switch::StpState::Blocking,
+            PortState::Learning => switch::StpState::Learning,
+            PortState::Forwarding => switch::StpState::Forwarding,
         };
-        Ok(switch::Port { port: device(name)?, state, mode })
+        Ok(switch::BridgePort { port: device(name)?, state, mode })
     }
 }
 
-impl Switch {
-    fn tables(self) -> Result<Tables> {
-        let mut config = switch::Config::default();
+impl SwitchSpec {
+    fn tables(self) -> Result<DataPlaneTables> {
+        let mut config = switch::SwitchConfig::default();
         for (name, port) in &self.ports {
             config.ports.push(port.port(name)?);
         }
         for station in &self.stations {
             let place = match &station.dev {
-                Some(dev) => switch::Place::Port(device(dev)?),
-                None => switch::Place::Local,
+                Some(dev) => switch::FdbDestination::Port(device(dev)?),
+                None => switch::FdbDestination::Local,
             };
-            let Station { mac, vlan, .. } = station;
-            config.stations.push(switch::Station {
+            let StationSpec { mac, vlan, .. } = station;
+            config.stations.push(switch::FdbEntry {
                 mac: mac.0,
                 vlan: *vlan,
                 place,
@@ -210,32 +210,32 @@ impl Switch {
                 seen: 0,
             });
         }
-        Ok(Tables { devices: self.ports.into_keys().collect(), entries: config.entries().into_diagnostic()? })
+        Ok(DataPlaneTables { devices: self.ports.into_keys().collect(), entries: config.entries().into_diagnostic()? })
     }
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Action {
+enum FirewallVerdict {
     #[default]
     Drop,
     Accept,
     Reject,
 }
 
-impl From<Action> for firewall::Action {
-    fn from(action: Action) -> Self {
+impl From<FirewallVerdict> for firewall::RuleAction {
+    fn from(action: FirewallVerdict) -> Self {
         match action {
-            Action::Drop => firewall::Action::Drop,
-            Action::Accept => firewall::Action::Accept,
-            Action::Reject => firewall::Action::Reject,
+            FirewallVerdict::Drop => firewall::RuleAction::Drop,
+            FirewallVerdict::Accept => firewall::RuleAction::Accept,
+            FirewallVerdict::Reject => firewall::RuleAction::Reject,
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Fragments {
+enum FragmentPolicy {
     #[default]
     Drop,
     Accept,
@@ -244,53 +244,53 @@ enum Fragments {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Firewall {
+struct FirewallSpec {
     ports: Vec<String>,
     rules: Vec<String>,
     #[serde(default)]
-    default: Action,
+    default: FirewallVerdict,
     /// Pairs of ports: packets from the first leave by the second. `None`: to the network stack.
     forward: Option<BTreeMap<String, String>>,
     #[serde(default)]
-    fragments: Fragments,
+    fragments: FragmentPolicy,
     #[serde(default)]
-    non_ipv4: Action,
+    non_ipv4: FirewallVerdict,
 }
 
-impl Firewall {
-    fn tables(self) -> Result<Tables> {
-        let mut config = firewall::Config { default: self.default.into(), ..firewall::Config::default() };
+impl FirewallSpec {
+    fn tables(self) -> Result<DataPlaneTables> {
+        let mut config = firewall::FirewallConfig { default: self.default.into(), ..firewall::FirewallConfig::default() };
         config.non_ipv4 = self.non_ipv4.into();
         config.fragments = match self.fragments {
-            Fragments::Drop => firewall::Fragments::Drop,
-            Fragments::Accept => firewall::Fragments::Accept,
-            Fragments::Classify => firewall::Fragments::Classify,
+            FragmentPolicy::Drop => firewall::FragmentHandling::Drop,
+            FragmentPolicy::Accept => firewall::FragmentHandling::Accept,
+            FragmentPolicy::Classify => firewall::FragmentHandling::Classify,
         };
         if let Some(pairs) = &self.forward {
             let pairs = pairs.iter().map(|(from, to)| Ok((device(from)?, device(to)?)));
-            config.forward = firewall::Forward::Ports(pairs.collect::<Result<_>>()?);
+            config.forward = firewall::AcceptTarget::Ports(pairs.collect::<Result<_>>()?);
         }
         config.read_rules(&self.rules.join("\n")).into_diagnostic().wrap_err("rules, counted from 1")?;
-        Ok(Tables { devices: self.ports, entries: config.entries().into_diagnostic()? })
+        Ok(DataPlaneTables { devices: self.ports, entries: config.entries().into_diagnostic()? })
     }
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Nat {
+struct NatSpec {
     inside: Vec<String>,
     outside: Vec<String>,
-    externals: Vec<External>,
-    rules: BTreeMap<String, Run>,
+    externals: Vec<ExternalAddress>,
+    rules: BTreeMap<String, AddressRange>,
     #[serde(default)]
     exempt: Vec<String>,
     #[serde(default)]
-    timeouts: Timeouts,
+    timeouts: NatTimeouts,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct External {
+struct ExternalAddress {
     address: Ipv4Addr,
     ports: Option<[u16; 2]>,
     via: MacText,
@@ -301,7 +301,7 @@ struct External {
 /// A range of external addresses.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Run {
+struct AddressRange {
     first: u32,
     count: u32,
 }
@@ -309,17 +309,17 @@ struct Run {
 /// In seconds.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Timeouts {
+struct NatTimeouts {
     tcp_established: Option<u32>,
     tcp_transitory: Option<u32>,
     udp: Option<u32>,
     icmp: Option<u32>,
 }
 
-impl Nat {
-    fn tables(self) -> Result<Tables> {
-        let mut config = nat::Config { secret: secret()?, ..nat::Config::default() };
-        for (names, side) in [(&self.inside, nat::Side::Inside), (&self.outside, nat::Side::Outside)] {
+impl NatSpec {
+    fn tables(self) -> Result<DataPlaneTables> {
+        let mut config = nat::NatConfig { secret: secret()?, ..nat::NatConfig::default() };
+        for (names, side) in [(&self.inside, nat::NatSide::Inside), (&self.outside, nat::NatSide::Outside)] {
             for name in names {
                 config.ports.push((device(name)?, side));
             }
@@ -329,22 +329,22 @@ impl Nat {
             let [port_min, port_max] = e.ports.unwrap_or([1024, 65535]);
             let src_mac = e.from.map_or_else(|| address_of(port), |mac| Ok(mac.0))?;
             let (address, dst_mac) = (e.address, e.via.0);
-            config.externals.push(nat::External { address, port_min, port_max, port, dst_mac, src_mac });
+            config.externals.push(nat::NatExternalAddress { address, port_min, port_max, port, dst_mac, src_mac });
         }
         for (sources, run) in &self.rules {
-            config.rules.push(nat::Rule { sources: prefix(sources)?, first: run.first, count: run.count });
+            config.rules.push(nat::NatRule { sources: prefix(sources)?, first: run.first, count: run.count });
         }
         config.exempt = self.exempt.iter().map(|text| prefix(text)).collect::<Result<_>>()?;
         let limit = |given: Option<u32>, usual: u64| given.map_or(usual, |s| u64::from(s) * 1_000_000_000);
-        let (t, usual) = (&self.timeouts, nat::Timeouts::default());
-        config.timeouts = nat::Timeouts {
+        let (t, usual) = (&self.timeouts, nat::ConnectionTimeouts::default());
+        config.timeouts = nat::ConnectionTimeouts {
             tcp_established: limit(t.tcp_established, usual.tcp_established),
             tcp_transitory: limit(t.tcp_transitory, usual.tcp_transitory),
             udp: limit(t.udp, usual.udp),
             icmp: limit(t.icmp, usual.icmp),
         };
         let devices = self.inside.into_iter().chain(self.outside).collect();
-        Ok(Tables { devices, entries: config.entries().into_diagnostic()? })
+        Ok(DataPlaneTables { devices, entries: config.entries().into_diagnostic()? })
     }
 }
 
@@ -359,11 +359,11 @@ fn secret() -> Result<u64> {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Balancer {
+struct LoadBalancerSpec {
     ports: Vec<String>,
     gateway: MacText,
-    reals: Vec<Real>,
-    services: Vec<Service>,
+    reals: Vec<RealServer>,
+    services: Vec<VirtualService>,
     #[serde(default)]
     quic_servers: Vec<QuicServer>,
     /// Octets of a server's id for each configuration.
@@ -382,7 +382,7 @@ struct Balancer {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Real {
+struct RealServer {
     address: IpAddr,
     #[serde(default)]
     gue: bool,
@@ -396,18 +396,18 @@ fn yes() -> bool {
 
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Protocol {
+enum TransportProtocol {
     Tcp,
     Udp,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Service {
+struct VirtualService {
     address: IpAddr,
     #[serde(default)]
     port: u16,
-    protocol: Protocol,
+    protocol: TransportProtocol,
     #[serde(default)]
     client_affinity: bool,
     #[serde(default)]
@@ -426,24 +426,24 @@ struct QuicServer {
     real: u32,
 }
 
-impl Balancer {
-    fn tables(self) -> Result<Tables> {
-        let usual = balancer::Config::default();
-        let service = |s: &Service| balancer::Service {
+impl LoadBalancerSpec {
+    fn tables(self) -> Result<DataPlaneTables> {
+        let usual = balancer::BalancerConfig::default();
+        let service = |s: &VirtualService| balancer::BalancerService {
             address: s.address,
             port: s.port,
             protocol: match s.protocol {
-                Protocol::Tcp => 6,
-                Protocol::Udp => 17,
+                TransportProtocol::Tcp => 6,
+                TransportProtocol::Udp => 17,
             },
             client_affinity: s.client_affinity,
             stateless: s.stateless,
             quic: s.quic,
             reals: s.reals.clone(),
         };
-        let real = |r: &Real| balancer::Real { address: r.address, gue: r.gue, up: r.up };
+        let real = |r: &RealServer| balancer::BalancerReal { address: r.address, gue: r.gue, up: r.up };
         let quic = |q: &QuicServer| balancer::QuicServer { config: q.config, id: q.id, real: q.real };
-        let config = balancer::Config {
+        let config = balancer::BalancerConfig {
             services: self.services.iter().map(service).collect(),
             reals: self.reals.iter().map(real).collect(),
             quic_servers: self.quic_servers.iter().map(quic).collect(),
@@ -459,7 +459,7 @@ impl Balancer {
             icmp_limit: self.icmp_limit.unwrap_or(usual.icmp_limit),
             ..usual
         };
-        Ok(Tables { devices: self.ports, entries: config.entries().into_diagnostic()? })
+        Ok(DataPlaneTables { devices: self.ports, entries: config.entries().into_diagnostic()? })
     }
 }
 
@@ -479,16 +479,16 @@ mod tests {
     fn errors_name_what_is_wrong() {
         let error = |plane, text: &str| format!("{:?}", read(plane, text).unwrap_err());
         let hop = r#"{"ports": [], "next_hops": {}, "routes": {"10.0.0.0/8": "gone"}}"#;
-        assert!(error(Plane::Router, hop).contains("gone"));
+        assert!(error(DataPlane::Router, hop).contains("gone"));
         let typo = r#"{"ports": [], "next_hops": {}, "routes": {}, "rout": {}}"#;
-        assert!(error(Plane::Router, typo).contains("rout"));
+        assert!(error(DataPlane::Router, typo).contains("rout"));
         let both = r#"{"ports": {"lo": {"access": 1, "trunk": [2]}}}"#;
-        assert!(error(Plane::Switch, both).contains("access"));
+        assert!(error(DataPlane::Switch, both).contains("access"));
         let rule = r#"{"ports": [], "rules": ["accept tcp 10.0.0.0/8 any 0.0.0.0/0 80", "allow"]}"#;
-        assert!(error(Plane::Firewall, rule).contains("line 2"));
+        assert!(error(DataPlane::Firewall, rule).contains("line 2"));
         let missing = r#"{"ports": ["no-such-interface"], "next_hops":
             {"a": {"via": "02:00:00:00:00:01", "dev": "no-such-interface"}}, "routes": {}}"#;
-        assert!(error(Plane::Router, missing).contains("no-such-interface"));
+        assert!(error(DataPlane::Router, missing).contains("no-such-interface"));
     }
 
     #[test]
@@ -496,7 +496,7 @@ mod tests {
         let text = r#"{"ports": ["lo"], "next_hops": {"here": "stack", "hole": "drop",
             "out": {"via": "02:00:00:00:00:01", "dev": "lo", "from": "02:00:00:00:00:02"}},
             "routes": {"10.0.0.0/8": "out", "192.0.2.0/24": "hole"}}"#;
-        let tables = read(Plane::Router, text).unwrap();
+        let tables = read(DataPlane::Router, text).unwrap();
         assert_eq!(tables.devices, ["lo"]);
         let maps: Vec<&str> = tables.entries.iter().map(|e| e.map).collect();
         assert_eq!(maps, ["tx_ports", "next_hops", "next_hops", "next_hops", "routes", "routes"]);

@@ -3,43 +3,43 @@
 use std::fmt::Write as _;
 
 use millstream_lab::os;
-use millstream_programs::packet::{ICMP, Mac, TCP, UDP};
+use millstream_programs::packet::{ICMP, MacAddress, TCP, UDP};
 use millstream_programs::{balancer, firewall, nat, router, switch};
 use serde_json::{Map as Object, Value, json};
 
-use super::Plane;
-use super::place::{Error, Place, device_name};
+use super::DataPlane;
+use super::pin_directory::{ControlError, PinDirectory, device_name};
 use super::show::sums;
 
 /// A table of text; a cell that is a number is one in JSON, too.
-struct Listing {
+struct EntryListing {
     columns: &'static [&'static str],
     rows: Vec<Vec<String>>,
 }
 
 /// Prints the listing.
-pub(super) fn list(plane: Plane, place: &Place, json: bool) -> Result<(), Error> {
+pub(super) fn list(plane: DataPlane, place: &PinDirectory, json: bool) -> Result<(), ControlError> {
     let mut listing = match plane {
-        Plane::Router => routes(place)?,
-        Plane::Switch => stations(place)?,
-        Plane::Firewall => rules(place)?,
-        Plane::Nat => translations(place)?,
-        Plane::Balancer => connections(place)?,
+        DataPlane::Router => routes(place)?,
+        DataPlane::Switch => stations(place)?,
+        DataPlane::Firewall => rules(place)?,
+        DataPlane::Nat => translations(place)?,
+        DataPlane::Balancer => connections(place)?,
     };
     // Routes and rules have an order of their own.
-    if !matches!(plane, Plane::Router | Plane::Firewall) {
+    if !matches!(plane, DataPlane::Router | DataPlane::Firewall) {
         listing.rows.sort();
     }
     if json {
         let text = serde_json::to_string_pretty(&document(plane, &listing));
-        outln!("{}", text.map_err(|e| Error::Unusable(e.to_string()))?);
+        outln!("{}", text.map_err(|e| ControlError::Unusable(e.to_string()))?);
     } else {
         out!("{}", text(&listing));
     }
     Ok(())
 }
 
-fn document(plane: Plane, listing: &Listing) -> Value {
+fn document(plane: DataPlane, listing: &EntryListing) -> Value {
     let object = |row: &Vec<String>| -> Object<String, Value> {
         let columns = listing.columns.iter().map(ToString::to_string);
         let value = |cell: &String| cell.parse().map_or_else(|_| json!(cell), |n: u64| json!(n));
@@ -50,7 +50,7 @@ fn document(plane: Plane, listing: &Listing) -> Value {
 }
 
 /// Formats columns as wide as their widest cell.
-fn text(listing: &Listing) -> String {
+fn text(listing: &EntryListing) -> String {
     let header: Vec<String> = listing.columns.iter().map(ToString::to_string).collect();
     let width = |column: usize| {
         let cells = listing.rows.iter().chain([&header]).filter_map(|row| row.get(column));
@@ -68,7 +68,7 @@ fn text(listing: &Listing) -> String {
     out
 }
 
-fn mac_text(mac: Mac) -> String {
+fn mac_text(mac: MacAddress) -> String {
     mac.map(|octet| format!("{octet:02x}")).join(":")
 }
 
@@ -86,7 +86,7 @@ fn ago(seen: u64) -> String {
     (os::monotonic_ns().saturating_sub(seen) / 1_000_000_000).to_string()
 }
 
-fn routes(place: &Place) -> Result<Listing, Error> {
+fn routes(place: &PinDirectory) -> Result<EntryListing, ControlError> {
     let hops = place.map(router::NEXT_HOPS)?.entries()?;
     let hops: Vec<Option<router::NextHop>> = hops.iter().map(|(_, v)| router::NextHop::decode(v)).collect();
     let row = |route: router::Route| {
@@ -104,26 +104,26 @@ fn routes(place: &Place) -> Result<Listing, Error> {
         entries.iter().filter_map(|(k, v)| router::Route::decode(k, v)).collect();
     routes.sort_unstable_by_key(|r| (r.prefix.address(), r.prefix.length()));
     let rows = routes.into_iter().map(row).collect();
-    Ok(Listing { columns: &["route", "via", "dev", "mtu"], rows })
+    Ok(EntryListing { columns: &["route", "via", "dev", "mtu"], rows })
 }
 
-fn stations(place: &Place) -> Result<Listing, Error> {
-    let row = |s: switch::Station| {
+fn stations(place: &PinDirectory) -> Result<EntryListing, ControlError> {
+    let row = |s: switch::FdbEntry| {
         let dev = match s.place {
-            switch::Place::Port(port) => device_name(port),
-            switch::Place::Local => "here".to_owned(),
+            switch::FdbDestination::Port(port) => device_name(port),
+            switch::FdbDestination::Local => "here".to_owned(),
         };
         let seen = if s.is_static { String::new() } else { ago(s.seen) };
         let kind = if s.is_static { "static" } else { "learned" };
         vec![mac_text(s.mac), s.vlan.to_string(), dev, kind.to_owned(), seen]
     };
     let entries = place.map(switch::STATIONS)?.entries()?;
-    let rows = entries.iter().filter_map(|(k, v)| switch::Station::decode(k, v)).map(row).collect();
-    Ok(Listing { columns: &["mac", "vlan", "dev", "kind", "seconds_ago"], rows })
+    let rows = entries.iter().filter_map(|(k, v)| switch::FdbEntry::decode(k, v)).map(row).collect();
+    Ok(EntryListing { columns: &["mac", "vlan", "dev", "kind", "seconds_ago"], rows })
 }
 
 /// The rules that matched, by their place in the configuration.
-fn rules(place: &Place) -> Result<Listing, Error> {
+fn rules(place: &PinDirectory) -> Result<EntryListing, ControlError> {
     let actions = place.map(firewall::RULES)?.entries()?;
     let mut rows = Vec::new();
     for (index, sums) in sums(&place.map(firewall::COUNTERS)?)? {
@@ -138,12 +138,12 @@ fn rules(place: &Place) -> Result<Listing, Error> {
         let count = |i: usize| sums.get(i).copied().unwrap_or(0).to_string();
         rows.push(vec![rule, action.to_owned(), count(0), count(1)]);
     }
-    Ok(Listing { columns: &["rule", "action", "packets", "bytes"], rows })
+    Ok(EntryListing { columns: &["rule", "action", "packets", "bytes"], rows })
 }
 
 /// Each connection once, as its inside host sees it.
-fn translations(place: &Place) -> Result<Listing, Error> {
-    let row = |(flow, c): (nat::Flow, nat::Connection)| {
+fn translations(place: &PinDirectory) -> Result<EntryListing, ControlError> {
+    let row = |(flow, c): (nat::NatFlow, nat::NatTranslation)| {
         let t = flow.tuple;
         vec![
             protocol_text(t.protocol),
@@ -156,19 +156,19 @@ fn translations(place: &Place) -> Result<Listing, Error> {
     let entries = place.map(nat::CONNECTIONS)?.entries()?;
     let outbound = entries
         .iter()
-        .filter_map(|(k, v)| Some((nat::Flow::decode(k)?, nat::Connection::decode(v)?)))
-        .filter(|(flow, _)| flow.direction == nat::Direction::Outbound);
+        .filter_map(|(k, v)| Some((nat::NatFlow::decode(k)?, nat::NatTranslation::decode(v)?)))
+        .filter(|(flow, _)| flow.direction == nat::FlowDirection::Outbound);
     let rows = outbound.map(row).collect();
-    Ok(Listing { columns: &["protocol", "inside", "external", "remote", "seconds_ago"], rows })
+    Ok(EntryListing { columns: &["protocol", "inside", "external", "remote", "seconds_ago"], rows })
 }
 
-fn connections(place: &Place) -> Result<Listing, Error> {
+fn connections(place: &PinDirectory) -> Result<EntryListing, ControlError> {
     let reals = place.map(balancer::REALS)?.entries()?;
     let mut rows = Vec::new();
     for name in [balancer::FLOWS4, balancer::FLOWS6] {
         let entries = place.map(name)?.entries()?;
-        for c in entries.iter().filter_map(|(k, v)| balancer::Connection::decode(k, v)) {
-            let real = reals.iter().nth(c.real as usize).and_then(|(_, v)| balancer::Real::decode(v));
+        for c in entries.iter().filter_map(|(k, v)| balancer::BalancerConnection::decode(k, v)) {
+            let real = reals.iter().nth(c.real as usize).and_then(|(_, v)| balancer::BalancerReal::decode(v));
             rows.push(vec![
                 protocol_text(c.protocol),
                 std::net::SocketAddr::from(c.client).to_string(),
@@ -177,18 +177,18 @@ fn connections(place: &Place) -> Result<Listing, Error> {
             ]);
         }
     }
-    Ok(Listing { columns: &["protocol", "client", "service", "real"], rows })
+    Ok(EntryListing { columns: &["protocol", "client", "service", "real"], rows })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Listing, text};
+    use super::{EntryListing, text};
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
         let cell = |s: &str| s.to_owned();
         let rows = vec![vec![cell("10.0.0.0/8"), cell("drop")], vec![cell("0.0.0.0/0"), cell("")]];
-        let listing = Listing { columns: &["route", "via"], rows };
+        let listing = EntryListing { columns: &["route", "via"], rows };
         assert_eq!(text(&listing), "route       via\n10.0.0.0/8  drop\n0.0.0.0/0\n");
     }
 }

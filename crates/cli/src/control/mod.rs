@@ -6,7 +6,7 @@
 
 mod config;
 mod list;
-mod place;
+mod pin_directory;
 mod show;
 mod tend;
 
@@ -14,19 +14,19 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use miette::{IntoDiagnostic, WrapErr, miette};
-use millstream_programs::{BALANCER, FIREWALL, NAT, Program, ROUTER, SWITCH};
+use millstream_programs::{BALANCER, FIREWALL, NAT, DataPlaneProgram, ROUTER, SWITCH};
 
 use crate::exit::Exit;
-use crate::limited;
-use crate::xdp::Mode;
+use crate::bounded_read;
+use crate::xdp::AttachMode;
 
 /// Flags of `millstream control`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct ControlArgs {
     /// Data plane to control
-    plane: Plane,
+    plane: DataPlane,
     #[command(subcommand)]
-    command: Command,
+    command: ControlCommand,
     /// Directory of its pins; by default /sys/fs/bpf/millstream/PLANE
     #[arg(long, value_name = "DIR", global = true)]
     pin: Option<PathBuf>,
@@ -34,7 +34,7 @@ pub(crate) struct Args {
 
 /// A data plane of ours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub(super) enum Plane {
+pub(super) enum DataPlane {
     /// IPv4 router
     Router,
     /// Ethernet switch with VLANs
@@ -48,19 +48,19 @@ pub(super) enum Plane {
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+enum ControlCommand {
     /// Fill the tables from a configuration and attach the program to the interfaces that it names
-    Up(Up),
+    Up(ControlUpArgs),
     /// Change the tables to those of a configuration, under traffic; learned entries stay
-    Set(Configuration),
+    Set(ControlConfigArgs),
     /// Print the contents of the tables, and the counters
-    Show(Output),
+    Show(ControlOutputArgs),
     /// Print the entries: routes (router), stations (switch), connections (nat, balancer), rules that matched
     /// (firewall)
-    List(Output),
+    List(ControlOutputArgs),
     /// Do the work that the data plane leaves to user space, until interrupted: flood and age (switch),
     /// forget idle connections (nat)
-    Tend(Tend),
+    Tend(ControlTendArgs),
     /// Take the program off its interfaces and remove the tables
     Down,
     /// Write the program as an object file, for `millstream run` and other loaders
@@ -68,30 +68,30 @@ enum Command {
 }
 
 #[derive(Debug, clap::Args)]
-struct Configuration {
+struct ControlConfigArgs {
     /// The configuration, in JSON (docs/control.md); `-` for standard input
     #[arg(value_name = "CONFIG")]
     config: PathBuf,
 }
 
 #[derive(Debug, clap::Args)]
-struct Up {
+struct ControlUpArgs {
     #[command(flatten)]
-    configuration: Configuration,
+    configuration: ControlConfigArgs,
     /// Place in the receive path to attach to
     #[arg(long, value_name = "MODE", default_value = "any")]
-    mode: Mode,
+    mode: AttachMode,
 }
 
 #[derive(Debug, clap::Args)]
-struct Output {
+struct ControlOutputArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, clap::Args)]
-struct Tend {
+struct ControlTendArgs {
     /// Do one round, then end
     #[arg(long)]
     once: bool,
@@ -107,36 +107,36 @@ struct ObjectFile {
     output: PathBuf,
 }
 
-impl Plane {
-    pub(super) fn program(self) -> Program {
+impl DataPlane {
+    pub(super) fn program(self) -> DataPlaneProgram {
         match self {
-            Plane::Router => ROUTER,
-            Plane::Switch => SWITCH,
-            Plane::Firewall => FIREWALL,
-            Plane::Nat => NAT,
-            Plane::Balancer => BALANCER,
+            DataPlane::Router => ROUTER,
+            DataPlane::Switch => SWITCH,
+            DataPlane::Firewall => FIREWALL,
+            DataPlane::Nat => NAT,
+            DataPlane::Balancer => BALANCER,
         }
     }
 }
 
 /// Runs the command.
-pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
+pub(crate) fn run(args: &ControlArgs) -> Result<ExitCode, miette::Report> {
     let plane = args.plane;
     let usual = || Path::new("/sys/fs/bpf/millstream").join(plane.program().name);
-    let place = place::Place::new(args.pin.clone().unwrap_or_else(usual));
-    if !matches!(args.command, Command::Object(_))
+    let place = pin_directory::PinDirectory::new(args.pin.clone().unwrap_or_else(usual));
+    if !matches!(args.command, ControlCommand::Object(_))
         && let Err(e) = place.check()
     {
         return Ok(failed(&e).into());
     }
     let done = match &args.command {
-        Command::Up(up) => tables(plane, &up.configuration).map(|t| place.up(plane, &t, up.mode)),
-        Command::Set(configuration) => tables(plane, configuration).map(|t| place.set(plane, &t)),
-        Command::Show(output) => Ok(show::show(plane, &place, output.json)),
-        Command::List(output) => Ok(list::list(plane, &place, output.json)),
-        Command::Tend(tend) => Ok(tend::tend(plane, &place, tend.age, tend.once)),
-        Command::Down => Ok(place.down()),
-        Command::Object(file) => return object(plane, &file.output),
+        ControlCommand::Up(up) => tables(plane, &up.configuration).map(|t| place.up(plane, &t, up.mode)),
+        ControlCommand::Set(configuration) => tables(plane, configuration).map(|t| place.set(plane, &t)),
+        ControlCommand::Show(output) => Ok(show::show(plane, &place, output.json)),
+        ControlCommand::List(output) => Ok(list::list(plane, &place, output.json)),
+        ControlCommand::Tend(tend) => Ok(tend::tend(plane, &place, tend.age, tend.once)),
+        ControlCommand::Down => Ok(place.down()),
+        ControlCommand::Object(file) => return object(plane, &file.output),
     }?;
     match done {
         Ok(()) => Ok(Exit::Done.into()),
@@ -144,24 +144,24 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     }
 }
 
-fn tables(plane: Plane, configuration: &Configuration) -> Result<config::Tables, miette::Report> {
+fn tables(plane: DataPlane, configuration: &ControlConfigArgs) -> Result<config::DataPlaneTables, miette::Report> {
     let path = &configuration.config;
     let text = match path.as_os_str() == "-" {
-        true => limited::text_of_input(),
-        false => limited::text(path),
+        true => bounded_read::text_of_input(),
+        false => bounded_read::text(path),
     };
     let named = || path.display().to_string();
     let text = text.into_diagnostic().wrap_err_with(named)?;
     config::read(plane, &text).wrap_err_with(named)
 }
 
-fn object(plane: Plane, path: &Path) -> Result<ExitCode, miette::Report> {
+fn object(plane: DataPlane, path: &Path) -> Result<ExitCode, miette::Report> {
     let written = std::fs::write(path, plane.program().object);
     written.map_err(|e| miette!("{}: {e}", path.display()))?;
     Ok(Exit::Done.into())
 }
 
-fn failed(error: &place::Error) -> Exit {
+fn failed(error: &pin_directory::ControlError) -> Exit {
     errln!("{error}");
     if let Some(hint) = error.hint() {
         errln!("  {hint}");

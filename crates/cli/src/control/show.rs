@@ -2,19 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use millstream_kernel::{Map, MapType};
+use millstream_kernel::{KernelMap, MapType};
 use millstream_programs::router::PortCounters;
 use millstream_programs::{balancer, firewall, nat, router, switch};
 use serde::Serialize;
 
-use super::Plane;
-use super::place::{Error, Place, device_name};
+use super::DataPlane;
+use super::pin_directory::{ControlError, PinDirectory, device_name};
 
 /// Maximum number of rules, services or reals that are shown individually: those with the most packets.
 const MOST: usize = 32;
 
 #[derive(Serialize)]
-struct Report {
+struct ControlReport {
     schema: u32,
     plane: &'static str,
     /// Entries by table; of arrays, those that are not zero.
@@ -23,7 +23,7 @@ struct Report {
     /// Counters by name; zero counters are left out.
     counts: BTreeMap<String, u64>,
     /// Packets and bytes by rule, service or real: those with the most packets.
-    busiest: Vec<Busy>,
+    busiest: Vec<BusiestEntry>,
 }
 
 #[derive(Serialize)]
@@ -36,7 +36,7 @@ struct PortRow {
 }
 
 #[derive(Serialize)]
-struct Busy {
+struct BusiestEntry {
     what: &'static str,
     index: u32,
     packets: u64,
@@ -44,10 +44,10 @@ struct Busy {
 }
 
 /// Prints the report.
-pub(super) fn show(plane: Plane, place: &Place, json: bool) -> Result<(), Error> {
+pub(super) fn show(plane: DataPlane, place: &PinDirectory, json: bool) -> Result<(), ControlError> {
     let report = report(plane, place)?;
     if json {
-        let text = serde_json::to_string_pretty(&report).map_err(|e| Error::Unusable(e.to_string()))?;
+        let text = serde_json::to_string_pretty(&report).map_err(|e| ControlError::Unusable(e.to_string()))?;
         outln!("{text}");
     } else {
         out!("{}", text(&report));
@@ -56,7 +56,7 @@ pub(super) fn show(plane: Plane, place: &Place, json: bool) -> Result<(), Error>
 }
 
 /// Maps of a data plane.
-struct Layout {
+struct DataPlaneMaps {
     tables: &'static [&'static str],
     /// A map of [`PortCounters`] by interface.
     ports: Option<&'static str>,
@@ -66,36 +66,36 @@ struct Layout {
     busy: &'static [(&'static str, &'static str)],
 }
 
-fn layout(plane: Plane) -> Layout {
+fn layout(plane: DataPlane) -> DataPlaneMaps {
     fn names<T: std::fmt::Debug>(all: &[T]) -> Vec<String> {
         all.iter().map(|e| snake(&format!("{e:?}"))).collect()
     }
     match plane {
-        Plane::Router => Layout {
+        DataPlane::Router => DataPlaneMaps {
             tables: &[router::ROUTES, router::NEXT_HOPS],
             ports: Some(router::COUNTERS),
-            events: Some((router::REASONS, names(&router::Reason::ALL))),
+            events: Some((router::REASONS, names(&router::RouterEvent::ALL))),
             busy: &[],
         },
-        Plane::Switch => Layout {
+        DataPlane::Switch => DataPlaneMaps {
             tables: &[switch::PORTS, switch::STATIONS],
             ports: Some(switch::COUNTERS),
-            events: Some((switch::EVENTS, names(&switch::Event::ALL))),
+            events: Some((switch::EVENTS, names(&switch::SwitchEvent::ALL))),
             busy: &[(switch::VLAN_COUNTERS, "vlan")],
         },
-        Plane::Nat => Layout {
+        DataPlane::Nat => DataPlaneMaps {
             tables: &[nat::PORTS, nat::RULES, nat::EXEMPT, nat::EXTERNALS, nat::CONNECTIONS],
             ports: Some(nat::COUNTERS),
-            events: Some((nat::EVENTS, names(&nat::Event::ALL))),
+            events: Some((nat::EVENTS, names(&nat::NatEvent::ALL))),
             busy: &[],
         },
-        Plane::Firewall => Layout {
+        DataPlane::Firewall => DataPlaneMaps {
             tables: &[firewall::SRC_PREFIXES, firewall::DST_PREFIXES],
             ports: None,
             events: None,
             busy: &[(firewall::COUNTERS, "rule")],
         },
-        Plane::Balancer => Layout {
+        DataPlane::Balancer => DataPlaneMaps {
             tables: &[
                 balancer::VIPS4,
                 balancer::VIPS6,
@@ -105,7 +105,7 @@ fn layout(plane: Plane) -> Layout {
                 balancer::FLOWS6,
             ],
             ports: None,
-            events: Some((balancer::REASONS, names(&balancer::Reason::ALL))),
+            events: Some((balancer::REASONS, names(&balancer::BalancerEvent::ALL))),
             busy: &[(balancer::VIP_COUNTERS, "service"), (balancer::REAL_COUNTERS, "real")],
         },
     }
@@ -123,9 +123,9 @@ fn snake(name: &str) -> String {
     out
 }
 
-fn report(plane: Plane, place: &Place) -> Result<Report, Error> {
+fn report(plane: DataPlane, place: &PinDirectory) -> Result<ControlReport, ControlError> {
     let layout = layout(plane);
-    let mut report = Report {
+    let mut report = ControlReport {
         schema: 1,
         plane: plane.program().name,
         tables: BTreeMap::new(),
@@ -148,13 +148,13 @@ fn report(plane: Plane, place: &Place) -> Result<Report, Error> {
     for (name, what) in layout.busy {
         report.busiest.extend(busiest(&place.map(name)?, what)?);
     }
-    if plane == Plane::Firewall {
+    if plane == DataPlane::Firewall {
         report.counts = firewall_counts(&place.map(firewall::STATS)?)?;
     }
     Ok(report)
 }
 
-fn count(map: &Map) -> Result<usize, Error> {
+fn count(map: &KernelMap) -> Result<usize, ControlError> {
     let entries = map.entries()?;
     Ok(match map.info().map_type {
         MapType::ARRAY => entries.iter().filter(|(_, v)| v.iter().any(|b| *b != 0)).count(),
@@ -163,7 +163,7 @@ fn count(map: &Map) -> Result<usize, Error> {
 }
 
 /// The non-zero elements of a per-CPU map of counts, summed over CPUs.
-pub(super) fn sums(map: &Map) -> Result<Vec<(u32, Vec<u64>)>, Error> {
+pub(super) fn sums(map: &KernelMap) -> Result<Vec<(u32, Vec<u64>)>, ControlError> {
     let words = map.info().value_size as usize / 8;
     let mut out = Vec::new();
     for (key, value) in map.entries()?.iter() {
@@ -180,7 +180,7 @@ pub(super) fn sums(map: &Map) -> Result<Vec<(u32, Vec<u64>)>, Error> {
     Ok(out)
 }
 
-fn ports(map: &Map) -> Result<Vec<PortRow>, Error> {
+fn ports(map: &KernelMap) -> Result<Vec<PortRow>, ControlError> {
     let row = |(port, sums): (u32, Vec<u64>)| {
         let bytes: Vec<u8> = sums.iter().flat_map(|n| n.to_ne_bytes()).collect();
         let c = PortCounters::decode(&bytes)?;
@@ -195,20 +195,20 @@ fn ports(map: &Map) -> Result<Vec<PortRow>, Error> {
     Ok(sums(map)?.into_iter().filter_map(row).collect())
 }
 
-fn busiest(map: &Map, what: &'static str) -> Result<Vec<Busy>, Error> {
+fn busiest(map: &KernelMap, what: &'static str) -> Result<Vec<BusiestEntry>, ControlError> {
     let busy = |(index, sums): (u32, Vec<u64>)| {
-        Some(Busy { what, index, packets: *sums.first()?, bytes: *sums.get(1)? })
+        Some(BusiestEntry { what, index, packets: *sums.first()?, bytes: *sums.get(1)? })
     };
-    let mut rows: Vec<Busy> = sums(map)?.into_iter().filter_map(busy).collect();
+    let mut rows: Vec<BusiestEntry> = sums(map)?.into_iter().filter_map(busy).collect();
     rows.sort_by_key(|b| std::cmp::Reverse(b.packets));
     rows.truncate(MOST);
     Ok(rows)
 }
 
-fn firewall_counts(map: &Map) -> Result<BTreeMap<String, u64>, Error> {
+fn firewall_counts(map: &KernelMap) -> Result<BTreeMap<String, u64>, ControlError> {
     let sums = sums(map)?.pop().map(|(_, sums)| sums).unwrap_or_default();
     let bytes: Vec<u8> = sums.iter().flat_map(|n| n.to_ne_bytes()).collect();
-    let s = firewall::Stats::decode(&bytes).unwrap_or_default();
+    let s = firewall::FirewallStats::decode(&bytes).unwrap_or_default();
     let named = [
         ("received", s.received),
         ("accepted", s.accepted),
@@ -221,7 +221,7 @@ fn firewall_counts(map: &Map) -> Result<BTreeMap<String, u64>, Error> {
     Ok(named.into_iter().filter(|(_, n)| *n != 0).map(|(name, n)| (name.to_owned(), n)).collect())
 }
 
-fn text(report: &Report) -> String {
+fn text(report: &ControlReport) -> String {
     use std::fmt::Write as _;
     let mut out = format!("{}\n", report.plane);
     for (name, n) in &report.tables {

@@ -7,8 +7,8 @@ use millstream_kernel::PacketSocket;
 use millstream_lab::os;
 use millstream_programs::{nat, switch};
 
-use super::Plane;
-use super::place::{Error, Place};
+use super::DataPlane;
+use super::pin_directory::{ControlError, PinDirectory};
 
 /// Time between two walks through a table.
 const ROUND: Duration = Duration::from_secs(5);
@@ -18,24 +18,24 @@ const WAIT: Duration = Duration::from_millis(200);
 const TURN: usize = 64;
 
 /// Works until interrupted, or one round.
-pub(super) fn tend(plane: Plane, place: &Place, age: u64, once: bool) -> Result<(), Error> {
+pub(super) fn tend(plane: DataPlane, place: &PinDirectory, age: u64, once: bool) -> Result<(), ControlError> {
     os::catch_interrupts();
     match plane {
-        Plane::Switch => tend_switch(place, Duration::from_secs(age), once),
-        Plane::Nat => tend_nat(place, once),
-        _ => Err(Error::Unusable(format!("the {} needs no tending", plane.program().name))),
+        DataPlane::Switch => tend_switch(place, Duration::from_secs(age), once),
+        DataPlane::Nat => tend_nat(place, once),
+        _ => Err(ControlError::Unusable(format!("the {} needs no tending", plane.program().name))),
     }
 }
 
-fn tend_nat(place: &Place, once: bool) -> Result<(), Error> {
+fn tend_nat(place: &PinDirectory, once: bool) -> Result<(), ControlError> {
     let (connections, settings) = (place.map(nat::CONNECTIONS)?, place.map(nat::SETTINGS)?);
     loop {
-        let timeouts = settings.lookup(&0u32.to_ne_bytes())?.and_then(|v| nat::Timeouts::decode(&v));
-        let timeouts = timeouts.ok_or_else(|| Error::Unusable("the NAT has no time limits".into()))?;
-        let table: HashMap<nat::Flow, nat::Connection> = connections
+        let timeouts = settings.lookup(&0u32.to_ne_bytes())?.and_then(|v| nat::ConnectionTimeouts::decode(&v));
+        let timeouts = timeouts.ok_or_else(|| ControlError::Unusable("the NAT has no time limits".into()))?;
+        let table: HashMap<nat::NatFlow, nat::NatTranslation> = connections
             .entries()?
             .iter()
-            .filter_map(|(k, v)| Some((nat::Flow::decode(k)?, nat::Connection::decode(v)?)))
+            .filter_map(|(k, v)| Some((nat::NatFlow::decode(k)?, nat::NatTranslation::decode(v)?)))
             .collect();
         for flow in nat::idle(&table, &timeouts, os::monotonic_ns()) {
             connections.delete(&flow.encode())?;
@@ -55,19 +55,19 @@ fn pause(length: Duration) -> bool {
     os::interrupted()
 }
 
-fn tend_switch(place: &Place, age: Duration, once: bool) -> Result<(), Error> {
+fn tend_switch(place: &PinDirectory, age: Duration, once: bool) -> Result<(), ControlError> {
     let (ports, stations) = (place.map(switch::PORTS)?, place.map(switch::STATIONS)?);
     let mut sockets: Vec<PacketSocket> = Vec::new();
-    let mut config = switch::Config::default();
+    let mut config = switch::SwitchConfig::default();
     let mut next_round = Instant::now();
     loop {
         if Instant::now() >= next_round {
             next_round = Instant::now() + ROUND;
-            config.ports = ports.entries()?.iter().filter_map(|(k, v)| switch::Port::decode(k, v)).collect();
+            config.ports = ports.entries()?.iter().filter_map(|(k, v)| switch::BridgePort::decode(k, v)).collect();
             listen(&mut sockets, &config)?;
             let now = os::monotonic_ns();
             for (key, value) in stations.entries()?.iter() {
-                if switch::Station::decode(key, value).is_some_and(|s| s.is_aged(now, age.as_nanos() as u64))
+                if switch::FdbEntry::decode(key, value).is_some_and(|s| s.is_aged(now, age.as_nanos() as u64))
                 {
                     stations.delete(key)?;
                 }
@@ -83,7 +83,7 @@ fn tend_switch(place: &Place, age: Duration, once: bool) -> Result<(), Error> {
 }
 
 /// Opens a socket at each port, and closes all others.
-fn listen(sockets: &mut Vec<PacketSocket>, config: &switch::Config) -> Result<(), Error> {
+fn listen(sockets: &mut Vec<PacketSocket>, config: &switch::SwitchConfig) -> Result<(), ControlError> {
     let wanted: BTreeSet<u32> = config.ports.iter().map(|p| p.port).collect();
     sockets.retain(|s| wanted.contains(&s.ifindex()));
     for port in wanted {
@@ -97,9 +97,9 @@ fn listen(sockets: &mut Vec<PacketSocket>, config: &switch::Config) -> Result<()
 /// Sends frames that the data plane passed up for flooding.
 fn flood(
     sockets: &[PacketSocket],
-    config: &switch::Config,
-    is_known: &dyn Fn([u8; 6], u16) -> Result<bool, Error>,
-) -> Result<(), Error> {
+    config: &switch::SwitchConfig,
+    is_known: &dyn Fn([u8; 6], u16) -> Result<bool, ControlError>,
+) -> Result<(), ControlError> {
     for socket in sockets {
         for _ in 0..TURN {
             let Some(frame) = socket.receive()? else { break };

@@ -10,10 +10,10 @@ use millstream_specialize::report::GuardState;
 
 use super::SOCKET;
 use super::protocol::{
-    Answer, Command, HistoryLine, ProgramStatus, Question, Record, Reply, SCHEMA, State, Status, What,
+    ReplyBody, DaemonCommand, HistoryLine, ProgramStatus, Question, HistoryRecord, DaemonReply, SCHEMA, ProgramState, DaemonStatus, HistoryEvent,
 };
 use crate::exit::Exit;
-use crate::run::{places, text};
+use crate::run::{interfaces_text, text};
 use crate::wrap::{columns, wrap};
 
 /// Time limit for an answer: an order may have to wait for code that is being compiled.
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Daemon to talk to.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Where {
+pub(crate) struct DaemonSocketArgs {
     /// The daemon's socket
     #[arg(long, value_name = "PATH", env = "MILLSTREAM_SOCKET", default_value = SOCKET)]
     socket: PathBuf,
@@ -31,7 +31,7 @@ pub(crate) struct Where {
 #[derive(Debug, clap::Args)]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
-    at: Where,
+    at: DaemonSocketArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -46,7 +46,7 @@ pub(crate) struct HistoryArgs {
     #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
     last: usize,
     #[command(flatten)]
-    at: Where,
+    at: DaemonSocketArgs,
     /// Print JSON lines
     #[arg(long)]
     json: bool,
@@ -58,19 +58,19 @@ pub(crate) struct ProgramArgs {
     /// The program; without it, all
     program: Option<String>,
     #[command(flatten)]
-    at: Where,
+    at: DaemonSocketArgs,
 }
 
 /// Flags of `millstream reload`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReloadArgs {
     #[command(flatten)]
-    at: Where,
+    at: DaemonSocketArgs,
 }
 
 /// A connection to a daemon.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct DaemonConnection {
     path: PathBuf,
     stream: BufReader<UnixStream>,
 }
@@ -88,7 +88,7 @@ pub(crate) enum AskError {
 
 impl AskError {
     /// Prints the error and advice; returns the exit code.
-    pub(super) fn say(&self) -> Exit {
+    pub(super) fn print_error(&self) -> Exit {
         let (AskError::Connect { source, .. } | AskError::Answer { source, .. }) = self;
         errln!("{self}");
         match source.kind() {
@@ -105,17 +105,17 @@ impl AskError {
     }
 }
 
-impl Connection {
+impl DaemonConnection {
     /// Connects to the daemon.
-    pub(crate) fn open(at: &Where) -> Result<Connection, AskError> {
+    pub(crate) fn open(at: &DaemonSocketArgs) -> Result<DaemonConnection, AskError> {
         let connect = |source| AskError::Connect { path: at.socket.clone(), source };
         let stream = UnixStream::connect(&at.socket).map_err(connect)?;
         stream.set_read_timeout(Some(PATIENCE)).map_err(connect)?;
-        Ok(Connection { path: at.socket.clone(), stream: BufReader::new(stream) })
+        Ok(DaemonConnection { path: at.socket.clone(), stream: BufReader::new(stream) })
     }
 
     /// Sends a command, and returns the answer as a line and parsed.
-    pub(crate) fn ask(&mut self, command: Command) -> Result<(String, Answer), AskError> {
+    pub(crate) fn ask(&mut self, command: DaemonCommand) -> Result<(String, ReplyBody), AskError> {
         let failed = |source: std::io::Error| AskError::Answer { path: self.path.clone(), source };
         let mut question =
             serde_json::to_vec(&Question { schema: SCHEMA, command }).map_err(|e| failed(e.into()))?;
@@ -125,14 +125,14 @@ impl Connection {
         if self.stream.read_line(&mut line).map_err(failed)? == 0 {
             return Err(failed(std::io::ErrorKind::UnexpectedEof.into()));
         }
-        let reply: Reply = serde_json::from_str(&line).map_err(|e| failed(e.into()))?;
+        let reply: DaemonReply = serde_json::from_str(&line).map_err(|e| failed(e.into()))?;
         Ok((line, reply.answer))
     }
 }
 
-fn ask(at: &Where, command: Command) -> Result<(String, Answer), Exit> {
-    let answer = Connection::open(at).and_then(|mut c| c.ask(command)).map_err(|e| e.say())?;
-    if let Answer::Refused { message, help } = &answer.1 {
+fn ask(at: &DaemonSocketArgs, command: DaemonCommand) -> Result<(String, ReplyBody), Exit> {
+    let answer = DaemonConnection::open(at).and_then(|mut c| c.ask(command)).map_err(|e| e.print_error())?;
+    if let ReplyBody::Refused { message, help } = &answer.1 {
         errln!("{message}");
         help.iter().for_each(|line| errln!("  {line}"));
         return Err(Exit::Negative);
@@ -140,27 +140,27 @@ fn ask(at: &Where, command: Command) -> Result<(String, Answer), Exit> {
     Ok(answer)
 }
 
-type Outcome = Result<ExitCode, miette::Report>;
+type CliResult = Result<ExitCode, miette::Report>;
 
-fn ended(result: Result<Exit, Exit>) -> Outcome {
+fn ended(result: Result<Exit, Exit>) -> CliResult {
     Ok(result.unwrap_or_else(|exit| exit).into())
 }
 
 /// `millstream status`: ends with 1 if a program has failed.
-pub(crate) fn status(args: &StatusArgs) -> Outcome {
-    ended(ask(&args.at, Command::Status).map(|(line, answer)| {
-        let Answer::Status(status) = answer else { return Exit::Negative };
+pub(crate) fn status(args: &StatusArgs) -> CliResult {
+    ended(ask(&args.at, DaemonCommand::Status).map(|(line, answer)| {
+        let ReplyBody::Status(status) = answer else { return Exit::Negative };
         out!("{}", if args.json { line } else { table(&status, columns()) });
-        let failed = status.programs.iter().any(|p| p.state == State::Failed);
+        let failed = status.programs.iter().any(|p| p.state == ProgramState::Failed);
         if failed { Exit::Negative } else { Exit::Done }
     }))
 }
 
 /// `millstream history`.
-pub(crate) fn history(args: &HistoryArgs) -> Outcome {
-    let command = Command::History { program: args.program.clone(), last: Some(args.last) };
+pub(crate) fn history(args: &HistoryArgs) -> CliResult {
+    let command = DaemonCommand::History { program: args.program.clone(), last: Some(args.last) };
     ended(ask(&args.at, command).map(|(_, answer)| {
-        let Answer::History { records } = answer else { return Exit::Negative };
+        let ReplyBody::History { records } = answer else { return Exit::Negative };
         for record in &records {
             if args.json {
                 outln!("{}", HistoryLine::of(record).json());
@@ -173,42 +173,42 @@ pub(crate) fn history(args: &HistoryArgs) -> Outcome {
 }
 
 /// `millstream pause`.
-pub(crate) fn pause(args: &ProgramArgs) -> Outcome {
-    order(args, "paused", |program| Command::Pause { program })
+pub(crate) fn pause(args: &ProgramArgs) -> CliResult {
+    order(args, "paused", |program| DaemonCommand::Pause { program })
 }
 
 /// `millstream rollback`.
-pub(crate) fn roll_back(args: &ProgramArgs) -> Outcome {
-    order(args, "the original runs", |program| Command::Rollback { program })
+pub(crate) fn roll_back(args: &ProgramArgs) -> CliResult {
+    order(args, "the original runs", |program| DaemonCommand::Rollback { program })
 }
 
 /// `millstream resume`.
-pub(crate) fn resume(args: &ProgramArgs) -> Outcome {
-    order(args, "goes on", |program| Command::Resume { program })
+pub(crate) fn resume(args: &ProgramArgs) -> CliResult {
+    order(args, "goes on", |program| DaemonCommand::Resume { program })
 }
 
 /// `millstream stop`.
-pub(crate) fn stop(args: &ProgramArgs) -> Outcome {
-    order(args, "stopped", |program| Command::Stop { program })
+pub(crate) fn stop(args: &ProgramArgs) -> CliResult {
+    order(args, "stopped", |program| DaemonCommand::Stop { program })
 }
 
 /// `millstream reload`.
-pub(crate) fn reload(args: &ReloadArgs) -> Outcome {
-    ended(ask(&args.at, Command::Reload).map(|(_, answer)| done(answer, "changed")))
+pub(crate) fn reload(args: &ReloadArgs) -> CliResult {
+    ended(ask(&args.at, DaemonCommand::Reload).map(|(_, answer)| done(answer, "changed")))
 }
 
-fn order(args: &ProgramArgs, how: &str, command: impl FnOnce(Option<String>) -> Command) -> Outcome {
+fn order(args: &ProgramArgs, how: &str, command: impl FnOnce(Option<String>) -> DaemonCommand) -> CliResult {
     ended(ask(&args.at, command(args.program.clone())).map(|(_, answer)| done(answer, how)))
 }
 
-fn done(answer: Answer, how: &str) -> Exit {
-    let Answer::Done { programs } = answer else { return Exit::Negative };
+fn done(answer: ReplyBody, how: &str) -> Exit {
+    let ReplyBody::Done { programs } = answer else { return Exit::Negative };
     programs.iter().for_each(|program| outln!("{program}: {how}"));
     Exit::Done
 }
 
 /// Status as text, for so many columns.
-fn table(status: &Status, columns: usize) -> String {
+fn table(status: &DaemonStatus, columns: usize) -> String {
     let mut out = format!(
         "millstream {}, process {}, up {}; {:.2} % of a core, {:.1} MiB\n",
         status.version,
@@ -225,7 +225,7 @@ fn table(status: &Status, columns: usize) -> String {
 
 /// A program's status, in several lines.
 fn block(p: &ProgramStatus) -> String {
-    let on = if p.interfaces.is_empty() { String::new() } else { format!(" on {}", places(&p.interfaces)) };
+    let on = if p.interfaces.is_empty() { String::new() } else { format!(" on {}", interfaces_text(&p.interfaces)) };
     let what = p.program.as_deref().map_or(String::new(), |program| format!(": {program}"));
     let mut out = format!("\n{} ({}){what}{on}\n", p.name, p.state.name());
     if let Some(reason) = &p.reason {
@@ -236,7 +236,7 @@ fn block(p: &ProgramStatus) -> String {
         out += &format!("  not there: {}\n", p.missing.join(", "));
     }
     if p.guard.is_some() {
-        out += &format!("  {}\n  {}\n", pace(p), made(p));
+        out += &format!("  {}\n  {}\n", packet_rates(p), generation_counts(p));
         let lists = [("may specialise on", p.watched.join(", "))];
         for (what, maps) in lists.iter().filter(|(_, maps)| !maps.is_empty()) {
             out += &format!("  {what}: {maps}\n");
@@ -248,7 +248,7 @@ fn block(p: &ProgramStatus) -> String {
 }
 
 /// Packets, and the time of each.
-pub(crate) fn pace(p: &ProgramStatus) -> String {
+pub(crate) fn packet_rates(p: &ProgramStatus) -> String {
     let ns = |n: Option<f64>| n.map_or("?".to_owned(), |n| format!("{n:.1}"));
     let share = |fast: u64| format!(" ({:.1} % specialised)", 100.0 * fast as f64 / p.packets.max(1) as f64);
     let gain = p.before_ns.zip(p.now_ns).filter(|(b, n)| *b > 0.0 && b != n);
@@ -264,7 +264,7 @@ pub(crate) fn pace(p: &ProgramStatus) -> String {
 }
 
 /// Counts of generations, by their outcome.
-pub(crate) fn made(p: &ProgramStatus) -> String {
+pub(crate) fn generation_counts(p: &ProgramStatus) -> String {
     let c = &p.counts;
     format!(
         "generation {}, guard {}; {} installed, {} taken back; {} writes seen, {} needed nothing, {} new twins",
@@ -279,10 +279,10 @@ pub(crate) fn made(p: &ProgramStatus) -> String {
 }
 
 /// A record in a line.
-fn line_of(record: &Record) -> String {
+fn line_of(record: &HistoryRecord) -> String {
     let what = match &record.what {
-        What::Report(report) => text(report),
-        What::State { state, reason } => {
+        HistoryEvent::Report(report) => text(report),
+        HistoryEvent::State { state, reason } => {
             let why = reason.as_ref().map_or(String::new(), |r| format!(": {r}"));
             format!("{}{why}", state.name())
         }
@@ -324,7 +324,7 @@ pub(crate) fn duration(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use millstream_specialize::live::details::{Runs, SlotDetails};
+    use millstream_specialize::live::details::{SlotTarget, SlotDetails};
 
     use super::*;
 
@@ -342,7 +342,7 @@ mod tests {
     #[test]
     fn what_is_called_is_named() {
         let slot =
-            SlotDetails { array: "stages".into(), slot: 1, program: "route".into(), runs: Runs::Joined };
+            SlotDetails { array: "stages".into(), slot: 1, program: "route".into(), runs: SlotTarget::Joined };
         let mut program =
             ProgramStatus { name: "edge".into(), chain: vec![slot], ..ProgramStatus::default() };
         program.guard = Some(GuardState::Valid);
@@ -353,12 +353,12 @@ mod tests {
     fn a_failed_program_says_why_and_what_to_do() {
         let program = ProgramStatus {
             name: "edge".into(),
-            state: State::Failed,
+            state: ProgramState::Failed,
             reason: Some("another program is there".into()),
             advice: vec!["adopt it".into()],
             ..ProgramStatus::default()
         };
-        let text = table(&Status { programs: vec![program], ..Status::default() }, 80);
+        let text = table(&DaemonStatus { programs: vec![program], ..DaemonStatus::default() }, 80);
         for words in ["edge (failed)", "another program is there", "    adopt it"] {
             assert!(text.contains(words), "{text}");
         }
@@ -368,7 +368,7 @@ mod tests {
     fn the_status_keeps_to_the_columns_that_there_are() {
         let program = ProgramStatus {
             name: "edge".into(),
-            state: State::Running,
+            state: ProgramState::Running,
             guard: Some(GuardState::Valid),
             packets: 12_345_678_901,
             specialised: Some(12_000_000_000),
@@ -381,7 +381,7 @@ mod tests {
             )],
             ..ProgramStatus::default()
         };
-        let status = Status { programs: vec![program], ..Status::default() };
+        let status = DaemonStatus { programs: vec![program], ..DaemonStatus::default() };
         for columns in [40, 80, 200] {
             let text = table(&status, columns);
             assert!(text.lines().all(|line| line.chars().count() <= columns), "{columns}\n{text}");

@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use millstream_object::Object;
-use millstream_specialize::{Leave, Settings};
+use millstream_specialize::{DetachPolicy, SessionSettings};
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::run::{Adopted, PINS, check_maps, default_pins};
-use crate::xdp::Mode;
+use crate::run::{AdoptArg, PINS, check_maps, default_pins};
+use crate::xdp::AttachMode;
 
 /// Reasons why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -29,26 +29,26 @@ pub(crate) struct ConfigError {
 
 /// Configuration of the daemon.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub(crate) struct Config {
+pub(crate) struct DaemonConfig {
     /// Path of its socket; the command line takes precedence.
     pub(crate) socket: Option<PathBuf>,
     /// Address to serve metrics at.
     pub(crate) metrics: Option<SocketAddr>,
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<ProgramConfig>,
 }
 
 /// A program on its interfaces.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct ProgramConfig {
     pub(crate) name: String,
     pub(crate) object: PathBuf,
     /// Name of the program, where the object has several.
     pub(crate) program: Option<String>,
     pub(crate) interfaces: Vec<String>,
-    pub(crate) mode: Mode,
+    pub(crate) mode: AttachMode,
     pub(crate) egress: bool,
     /// Programs that it may replace.
-    pub(crate) adopt: Option<Adopted>,
+    pub(crate) adopt: Option<AdoptArg>,
     pub(crate) exclude: Vec<String>,
     /// LRU maps whose lookups need not count as use.
     pub(crate) approximate_lru: Vec<String>,
@@ -61,18 +61,18 @@ pub(crate) struct Entry {
     pub(crate) written: Option<SystemTime>,
 }
 
-impl Entry {
+impl ProgramConfig {
     /// An entry with defaults.
-    fn new(object: PathBuf, interfaces: Vec<String>) -> Entry {
+    fn new(object: PathBuf, interfaces: Vec<String>) -> ProgramConfig {
         let name = interfaces.join("+");
         let written = std::fs::metadata(&object).and_then(|m| m.modified()).ok();
-        Entry {
+        ProgramConfig {
             pins: default_pins(Path::new(PINS), &name),
             name,
             object,
             program: None,
             interfaces,
-            mode: Mode::Any,
+            mode: AttachMode::Any,
             egress: false,
             adopt: None,
             exclude: Vec::new(),
@@ -86,8 +86,8 @@ impl Entry {
     }
 
     /// Settings of the session.
-    pub(crate) fn settings(&self, interfaces: &[u32]) -> Settings {
-        let mut settings = Settings::new(&self.pins);
+    pub(crate) fn settings(&self, interfaces: &[u32]) -> SessionSettings {
+        let mut settings = SessionSettings::new(&self.pins);
         settings.mode = self.mode.into();
         settings.egress = self.egress;
         if let Some(which) = self.adopt {
@@ -111,35 +111,35 @@ impl Entry {
     }
 
     /// State of the interfaces at the end.
-    pub(crate) fn leave(&self) -> Leave {
-        if self.keep { Leave::Original } else { Leave::Restored }
+    pub(crate) fn leave(&self) -> DetachPolicy {
+        if self.keep { DetachPolicy::Original } else { DetachPolicy::Restored }
     }
 }
 
 /// The file's syntax.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct File {
+struct ConfigFile {
     socket: Option<PathBuf>,
     metrics: Option<SocketAddr>,
     pins: Option<PathBuf>,
     #[serde(default)]
-    program: Vec<Spanned<Table>>,
+    program: Vec<Spanned<ProgramTable>>,
 }
 
 /// A `[[program]]` table.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct Table {
+struct ProgramTable {
     name: Option<String>,
     object: PathBuf,
     program: Option<String>,
     interfaces: Vec<String>,
     #[serde(default)]
-    mode: Option<Mode>,
+    mode: Option<AttachMode>,
     #[serde(default)]
     egress: bool,
-    adopt: Option<Adopted>,
+    adopt: Option<AdoptArg>,
     #[serde(default)]
     exclude: Vec<String>,
     #[serde(default)]
@@ -159,11 +159,11 @@ enum AtExit {
 }
 
 /// Reads the file, and adds the programs of the command line, each `IFACE[+IFACE...]=OBJECT`.
-pub(crate) fn read(file: Option<&Path>, flags: &[String]) -> Result<Config, ConfigError> {
-    let mut known = Known::default();
+pub(crate) fn read(file: Option<&Path>, flags: &[String]) -> Result<DaemonConfig, ConfigError> {
+    let mut known = ConflictChecker::default();
     let mut config = match file {
         Some(path) => parse(&text(path)?, path, &mut known)?,
-        None => Config::default(),
+        None => DaemonConfig::default(),
     };
     for flag in flags {
         config.entries.push(from_flag(flag, &mut known)?);
@@ -172,20 +172,20 @@ pub(crate) fn read(file: Option<&Path>, flags: &[String]) -> Result<Config, Conf
 }
 
 fn text(path: &Path) -> Result<String, ConfigError> {
-    crate::limited::text(path).map_err(|e| ConfigError {
+    crate::bounded_read::text(path).map_err(|e| ConfigError {
         place: path.display().to_string(),
         message: e.to_string(),
         help: "--config names a TOML file; docs/daemon.md has an example".into(),
     })
 }
 
-fn parse(text: &str, path: &Path, known: &mut Known) -> Result<Config, ConfigError> {
+fn parse(text: &str, path: &Path, known: &mut ConflictChecker) -> Result<DaemonConfig, ConfigError> {
     let error = |at: usize, message: String, help: &str| {
         let line = 1 + text.get(..at).map_or(0, |before| before.matches('\n').count());
         let place = format!("{}:{line}", path.display());
         ConfigError { place, message, help: help.to_owned() }
     };
-    let file: File = toml::from_str(text).map_err(|e| {
+    let file: ConfigFile = toml::from_str(text).map_err(|e| {
         let at = e.span().map_or(0, |s| s.start);
         error(at, e.message().trim().to_owned(), "docs/daemon.md has every key and an example")
     })?;
@@ -199,12 +199,12 @@ fn parse(text: &str, path: &Path, known: &mut Known) -> Result<Config, ConfigErr
         known.check(&entry).map_err(|(message, help)| error(at, message, help))?;
         entries.push(entry);
     }
-    Ok(Config { socket: file.socket, metrics: file.metrics, entries })
+    Ok(DaemonConfig { socket: file.socket, metrics: file.metrics, entries })
 }
 
-impl Table {
-    fn entry(self, base: &Path, pins: &Path) -> Entry {
-        let mut entry = Entry::new(base.join(self.object), self.interfaces);
+impl ProgramTable {
+    fn entry(self, base: &Path, pins: &Path) -> ProgramConfig {
+        let mut entry = ProgramConfig::new(base.join(self.object), self.interfaces);
         entry.name = self.name.unwrap_or(entry.name);
         entry.pins = self.pin.unwrap_or_else(|| default_pins(pins, &entry.name));
         entry.program = self.program;
@@ -222,7 +222,7 @@ impl Table {
 }
 
 /// A program of the command line.
-fn from_flag(flag: &str, known: &mut Known) -> Result<Entry, ConfigError> {
+fn from_flag(flag: &str, known: &mut ConflictChecker) -> Result<ProgramConfig, ConfigError> {
     let error = |(message, help): (String, &str)| ConfigError {
         place: format!("--program {flag}"),
         message,
@@ -231,22 +231,22 @@ fn from_flag(flag: &str, known: &mut Known) -> Result<Entry, ConfigError> {
     let Some((interfaces, object)) = flag.split_once('=') else {
         return Err(error(("it has no `=`".into(), "write IFACE=OBJECT, or IFACE+IFACE=OBJECT")));
     };
-    let entry = Entry::new(object.into(), interfaces.split('+').map(str::to_owned).collect());
+    let entry = ProgramConfig::new(object.into(), interfaces.split('+').map(str::to_owned).collect());
     known.check(&entry).map_err(error)?;
     Ok(entry)
 }
 
 /// Properties that no two programs may share.
 #[derive(Default)]
-struct Known {
+struct ConflictChecker {
     names: BTreeSet<String>,
     pins: BTreeSet<PathBuf>,
     hooks: BTreeSet<(String, bool)>,
 }
 
-impl Known {
+impl ConflictChecker {
     /// Checks one more program; returns the error and advice.
-    fn check(&mut self, entry: &Entry) -> Result<(), (String, &'static str)> {
+    fn check(&mut self, entry: &ProgramConfig) -> Result<(), (String, &'static str)> {
         if entry.interfaces.is_empty() || entry.interfaces.iter().any(String::is_empty) {
             return Err(("it has no interface".into(), "`ip link` lists the interfaces"));
         }
@@ -283,8 +283,8 @@ mod tests {
     /// A file that exists.
     const OBJECT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
 
-    fn parsed(text: &str) -> Result<Config, ConfigError> {
-        parse(&text.replace("OBJECT", OBJECT), Path::new("/etc/millstream.toml"), &mut Known::default())
+    fn parsed(text: &str) -> Result<DaemonConfig, ConfigError> {
+        parse(&text.replace("OBJECT", OBJECT), Path::new("/etc/millstream.toml"), &mut ConflictChecker::default())
     }
 
     #[test]
@@ -298,12 +298,12 @@ mod tests {
         .unwrap();
         assert_eq!(config.metrics, Some("127.0.0.1:9464".parse().unwrap()));
         let [edge, other] = config.entries.as_slice() else { panic!("two: {config:?}") };
-        assert_eq!((edge.name.as_str(), edge.interfaces.len(), edge.leave()), ("edge", 2, Leave::Original));
+        assert_eq!((edge.name.as_str(), edge.interfaces.len(), edge.leave()), ("edge", 2, DetachPolicy::Original));
         let settings = edge.settings(&[4, 5]);
         assert_eq!((settings.adopt, settings.exclude), (vec![4, 5], vec!["stats".to_owned()]));
         assert_eq!(settings.approximate, BTreeSet::from(["sessions".to_owned()]));
         assert_eq!((settings.interval, settings.twins), (Duration::from_millis(500), false));
-        assert_eq!((other.name.as_str(), other.leave(), other.adopt), ("eth1", Leave::Restored, None));
+        assert_eq!((other.name.as_str(), other.leave(), other.adopt), ("eth1", DetachPolicy::Restored, None));
         assert_ne!(edge.pins, other.pins);
     }
 

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use millstream_specialize::Report;
-use millstream_specialize::live::details::Runs;
+use millstream_specialize::SessionReport;
+use millstream_specialize::live::details::SlotTarget;
 use millstream_specialize::report::GuardState;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -16,32 +16,32 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Unit;
 
 use super::Daemon;
-use super::protocol::{ProgramStatus, State, Status};
-use super::slot::Slot;
+use super::protocol::{ProgramStatus, ProgramState, DaemonStatus};
+use super::slot::ManagedProgram;
 
 /// Histograms of durations.
 #[derive(Debug)]
-pub(super) struct Times {
+pub(super) struct DurationHistograms {
     compile: Histogram,
     load: Histogram,
     swap: Histogram,
     answer: Histogram,
 }
 
-impl Default for Times {
-    fn default() -> Times {
+impl Default for DurationHistograms {
+    fn default() -> DurationHistograms {
         // From 50 us to 1.6 s.
         let new = || Histogram::new(exponential_buckets(50e-6, 2.0, 16));
-        Times { compile: new(), load: new(), swap: new(), answer: new() }
+        DurationHistograms { compile: new(), load: new(), swap: new(), answer: new() }
     }
 }
 
-impl Times {
+impl DurationHistograms {
     /// Records the durations in a report.
-    pub(super) fn note(&self, report: &Report) {
+    pub(super) fn note(&self, report: &SessionReport) {
         let seconds = |us: u64| us as f64 / 1e6;
         let latency = match report {
-            Report::Specialised { compile_us, load_us, swap_us, latency_us, .. } => {
+            SessionReport::Specialised { compile_us, load_us, swap_us, latency_us, .. } => {
                 // Code on standby was compiled before.
                 if (*compile_us, *load_us) != (0, 0) {
                     self.compile.observe(seconds(*compile_us));
@@ -50,8 +50,8 @@ impl Times {
                 self.swap.observe(seconds(*swap_us));
                 *latency_us
             }
-            Report::Confirmed { latency_us, .. } => Some(*latency_us),
-            Report::Refreshed { latency_us, .. } => *latency_us,
+            SessionReport::Confirmed { latency_us, .. } => Some(*latency_us),
+            SessionReport::Refreshed { latency_us, .. } => *latency_us,
             _ => None,
         };
         if let Some(us) = latency {
@@ -62,9 +62,9 @@ impl Times {
 
 /// Reads all figures on a scrape.
 #[derive(Debug)]
-struct Reader(Arc<Daemon>);
+struct DaemonCollector(Arc<Daemon>);
 
-impl Collector for Reader {
+impl Collector for DaemonCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let (status, slots) = (self.0.status(), self.0.slots());
         of_daemon(&mut encoder, &status)?;
@@ -88,9 +88,9 @@ impl Collector for Reader {
     }
 }
 
-type OfSlot = fn(&Slot) -> &Histogram;
+type HistogramGetter = fn(&ManagedProgram) -> &Histogram;
 
-const HISTOGRAMS: &[(&str, &str, OfSlot)] = &[
+const HISTOGRAMS: &[(&str, &str, HistogramGetter)] = &[
     ("millstream_compile", "Reading the maps and making the code of a generation", |s| &s.times.compile),
     ("millstream_load", "Verification and compilation of a generation by the kernel", |s| &s.times.load),
     (
@@ -104,38 +104,38 @@ const HISTOGRAMS: &[(&str, &str, OfSlot)] = &[
 ];
 
 /// A figure of each program.
-struct Metric {
+struct ProgramMetric {
     name: &'static str,
     help: &'static str,
-    of: Figure,
+    of: MetricGetter,
 }
 
 /// Type of a metric, and its reader; `None` if the value is not known.
-enum Figure {
+enum MetricGetter {
     Count(fn(&ProgramStatus) -> Option<u64>),
     Level(fn(&ProgramStatus) -> Option<f64>),
     /// In seconds, from nanoseconds.
     Time(fn(&ProgramStatus) -> Option<f64>),
 }
 
-impl Metric {
+impl ProgramMetric {
     fn encode(&self, encoder: &mut DescriptorEncoder<'_>, programs: &[ProgramStatus]) -> std::fmt::Result {
         use prometheus_client::metrics::MetricType::{Counter, Gauge};
-        let kind = if matches!(self.of, Figure::Count(_)) { Counter } else { Gauge };
-        let unit = matches!(self.of, Figure::Time(_)).then_some(&Unit::Seconds);
+        let kind = if matches!(self.of, MetricGetter::Count(_)) { Counter } else { Gauge };
+        let unit = matches!(self.of, MetricGetter::Time(_)).then_some(&Unit::Seconds);
         let mut family = encoder.encode_descriptor(self.name, self.help, unit, kind)?;
         for program in programs {
             let labels = [("program", program.name.as_str())];
             match self.of {
-                Figure::Count(of) => {
+                MetricGetter::Count(of) => {
                     let Some(n) = of(program) else { continue };
                     ConstCounter::new(n).encode(family.encode_family(&labels)?)?;
                 }
-                Figure::Level(of) => {
+                MetricGetter::Level(of) => {
                     let Some(n) = of(program) else { continue };
                     ConstGauge::new(n).encode(family.encode_family(&labels)?)?;
                 }
-                Figure::Time(of) => {
+                MetricGetter::Time(of) => {
                     let Some(ns) = of(program) else { continue };
                     ConstGauge::new(ns / 1e9).encode(family.encode_family(&labels)?)?;
                 }
@@ -145,21 +145,21 @@ impl Metric {
     }
 }
 
-const fn count(name: &'static str, help: &'static str, of: fn(&ProgramStatus) -> Option<u64>) -> Metric {
-    Metric { name, help, of: Figure::Count(of) }
+const fn count(name: &'static str, help: &'static str, of: fn(&ProgramStatus) -> Option<u64>) -> ProgramMetric {
+    ProgramMetric { name, help, of: MetricGetter::Count(of) }
 }
 
-const fn level(name: &'static str, help: &'static str, of: fn(&ProgramStatus) -> Option<f64>) -> Metric {
-    Metric { name, help, of: Figure::Level(of) }
+const fn level(name: &'static str, help: &'static str, of: fn(&ProgramStatus) -> Option<f64>) -> ProgramMetric {
+    ProgramMetric { name, help, of: MetricGetter::Level(of) }
 }
 
-const fn time(name: &'static str, help: &'static str, of: fn(&ProgramStatus) -> Option<f64>) -> Metric {
-    Metric { name, help, of: Figure::Time(of) }
+const fn time(name: &'static str, help: &'static str, of: fn(&ProgramStatus) -> Option<f64>) -> ProgramMetric {
+    ProgramMetric { name, help, of: MetricGetter::Time(of) }
 }
 
-const METRICS: &[Metric] = &[
+const METRICS: &[ProgramMetric] = &[
     level("millstream_up", "1 while the program is kept fast", |p| {
-        Some(f64::from(u8::from(p.state == State::Running)))
+        Some(f64::from(u8::from(p.state == ProgramState::Running)))
     }),
     level("millstream_interfaces", "Interfaces that the program is on", |p| Some(p.interfaces.len() as f64)),
     level("millstream_generation", "The generation at work; 0: the original", |p| {
@@ -192,7 +192,7 @@ fn slots_of(encoder: &mut DescriptorEncoder<'_>, programs: &[ProgramStatus]) -> 
     let help = "Slots of program arrays, by what is called in the place of the program in them";
     let mut family = encoder.encode_descriptor("millstream_slots", help, None, gauge)?;
     for program in programs {
-        let mut counts: BTreeMap<Runs, i64> = BTreeMap::new();
+        let mut counts: BTreeMap<SlotTarget, i64> = BTreeMap::new();
         program.chain.iter().for_each(|slot| *counts.entry(slot.runs).or_default() += 1);
         for (runs, n) in counts {
             let labels = [("program", program.name.clone()), ("runs", runs.to_string())];
@@ -228,7 +228,7 @@ fn interfaces_of(encoder: &mut DescriptorEncoder<'_>, programs: &[ProgramStatus]
     Ok(())
 }
 
-fn of_daemon(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> std::fmt::Result {
+fn of_daemon(encoder: &mut DescriptorEncoder<'_>, status: &DaemonStatus) -> std::fmt::Result {
     let cpu = ConstCounter::new(status.cpu_s);
     let help = "User and system time of the daemon";
     cpu.encode(encoder.encode_descriptor("process_cpu", help, Some(&Unit::Seconds), cpu.metric_type())?)?;
@@ -240,7 +240,7 @@ fn of_daemon(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> std::fmt::
 
 /// All metrics as text.
 pub(super) fn text(daemon: &Arc<Daemon>) -> String {
-    crate::metrics::text(Box::new(Reader(Arc::clone(daemon))))
+    crate::metrics::text(Box::new(DaemonCollector(Arc::clone(daemon))))
 }
 
 #[cfg(test)]
@@ -255,14 +255,14 @@ mod tests {
 
     impl Collector for All {
         fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-            of_daemon(&mut encoder, &Status::default())?;
+            of_daemon(&mut encoder, &DaemonStatus::default())?;
             METRICS.iter().try_for_each(|metric| metric.encode(&mut encoder, &self.0))?;
             interfaces_of(&mut encoder, &self.0)?;
             slots_of(&mut encoder, &self.0)?;
             for (name, help, _) in HISTOGRAMS {
                 let kind = prometheus_client::metrics::MetricType::Histogram;
                 let mut family = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), kind)?;
-                let times = Times::default();
+                let times = DurationHistograms::default();
                 times.swap.observe(0.001);
                 times.swap.encode(family.encode_family(&[("program", "edge")])?)?;
             }
@@ -271,8 +271,8 @@ mod tests {
     }
 
     fn edge() -> ProgramStatus {
-        use millstream_specialize::report::Attachment;
-        let at = |interface: &str| Attachment {
+        use millstream_specialize::report::AttachedInterface;
+        let at = |interface: &str| AttachedInterface {
             ifindex: 2,
             interface: interface.into(),
             mode: Some("native".into()),
@@ -333,7 +333,7 @@ mod tests {
             }
         }
         let slot = |slot, runs| SlotDetails { array: "stages".into(), slot, program: "route".into(), runs };
-        let chain = vec![slot(0, Runs::Variant), slot(1, Runs::Original), slot(4, Runs::Variant)];
+        let chain = vec![slot(0, SlotTarget::Variant), slot(1, SlotTarget::Original), slot(4, SlotTarget::Variant)];
         let program = ProgramStatus { name: "edge".into(), chain, ..ProgramStatus::default() };
         let text = crate::metrics::text(Box::new(Programs(vec![program, ProgramStatus::default()])));
         let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("millstream_slots{")).collect();

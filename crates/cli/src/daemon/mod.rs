@@ -25,14 +25,14 @@ use std::time::{Duration, Instant};
 
 use miette::miette;
 use millstream_lab::os;
-use millstream_specialize::Compiler;
+use millstream_specialize::VariantCompiler;
 
 use crate::exit::Exit;
 use crate::input;
-use config::{Config, ConfigError, Entry};
-use protocol::{Answer, Command, Status};
-use slot::{Order, Slot};
-use socket::{Socket, SocketError};
+use config::{DaemonConfig, ConfigError, ProgramConfig};
+use protocol::{ReplyBody, DaemonCommand, DaemonStatus};
+use slot::{WorkerCommand, ManagedProgram};
+use socket::{ListeningSocket, SocketError};
 
 /// Default path of a daemon's socket.
 pub(crate) const SOCKET: &str = "/run/millstream/daemon.sock";
@@ -43,7 +43,7 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// Flags of `millstream daemon`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct DaemonArgs {
     /// Configuration, a TOML file; SIGHUP makes the daemon read it again
     #[arg(long, value_name = "FILE", required_unless_present = "program")]
     config: Option<PathBuf>,
@@ -62,14 +62,14 @@ pub(crate) struct Args {
 }
 
 /// Runs the command.
-pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
-    let sources = Sources { file: args.config.clone(), flags: args.program.clone() };
+pub(crate) fn run(args: &DaemonArgs) -> Result<ExitCode, miette::Report> {
+    let sources = ConfigSources { file: args.config.clone(), flags: args.program.clone() };
     let config = sources.read().map_err(|e| miette!(help = e.help.clone(), "{e}"))?;
     if args.check {
         return check(&config);
     }
     let path = args.socket.clone().or_else(|| config.socket.clone()).unwrap_or_else(|| SOCKET.into());
-    let socket = match Socket::bind(&path) {
+    let socket = match ListeningSocket::bind(&path) {
         Ok(socket) => socket,
         Err(error) => return Ok(without_socket(&error).into()),
     };
@@ -88,13 +88,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     serve(&daemon, &socket, metrics)?;
     outln!("millstream {}: listening at {}", env!("CARGO_PKG_VERSION"), path.display());
     tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %path.display(), "listening");
-    notify::tell("READY=1");
+    notify::sd_notify("READY=1");
     daemon.until_the_end();
     Ok(Exit::Done.into())
 }
 
 /// Starts the servers, in threads that end with the process.
-fn serve(daemon: &Arc<Daemon>, socket: &Socket, metrics: Option<TcpListener>) -> Result<(), miette::Report> {
+fn serve(daemon: &Arc<Daemon>, socket: &ListeningSocket, metrics: Option<TcpListener>) -> Result<(), miette::Report> {
     let listener = socket.listener.try_clone().map_err(|e| miette!("the socket: {e}"))?;
     let answering = Arc::clone(daemon);
     std::thread::spawn(move || socket::serve(&listener, &answering));
@@ -132,7 +132,7 @@ fn without_socket(error: &SocketError) -> Exit {
 }
 
 /// Reports for each program if it can be used.
-fn check(config: &Config) -> Result<ExitCode, miette::Report> {
+fn check(config: &DaemonConfig) -> Result<ExitCode, miette::Report> {
     let mut exit = Exit::Done;
     for entry in &config.entries {
         match usable(entry) {
@@ -147,23 +147,23 @@ fn check(config: &Config) -> Result<ExitCode, miette::Report> {
 }
 
 /// Reads an entry's object; returns the number of lookups in its program.
-fn usable(entry: &Entry) -> Result<usize, miette::Report> {
+fn usable(entry: &ProgramConfig) -> Result<usize, miette::Report> {
     let object = input::read(&entry.object)?;
     entry.check_object(&object).map_err(|e| miette!(help = e.help.clone(), "{e}"))?;
-    let compiler = Compiler::new(&object, entry.program.as_deref())
+    let compiler = VariantCompiler::new(&object, entry.program.as_deref())
         .map_err(|e| miette!(help = "name one by `program`", "{}: {e}", entry.object.display()))?;
     Ok(compiler.sites().len())
 }
 
 /// Sources of the configuration, for each time that it is read.
 #[derive(Clone, Debug)]
-struct Sources {
+struct ConfigSources {
     file: Option<PathBuf>,
     flags: Vec<String>,
 }
 
-impl Sources {
-    fn read(&self) -> Result<Config, ConfigError> {
+impl ConfigSources {
+    fn read(&self) -> Result<DaemonConfig, ConfigError> {
         config::read(self.file.as_deref(), &self.flags)
     }
 }
@@ -172,8 +172,8 @@ impl Sources {
 #[derive(Debug)]
 struct Daemon {
     start: Instant,
-    sources: Sources,
-    running: Mutex<Vec<Running>>,
+    sources: ConfigSources,
+    running: Mutex<Vec<ProgramThread>>,
     /// True if the daemon was told to end, and has given everything back.
     ending: AtomicBool,
     /// True if the client that told it to end has got the answer.
@@ -182,26 +182,26 @@ struct Daemon {
 
 /// A program and its thread.
 #[derive(Debug)]
-struct Running {
-    slot: Arc<Slot>,
+struct ProgramThread {
+    slot: Arc<ManagedProgram>,
     thread: JoinHandle<()>,
 }
 
-impl Running {
+impl ProgramThread {
     /// Starts a program's thread.
-    fn start(entry: Entry) -> std::io::Result<Running> {
-        let (slot, orders) = Slot::new(entry);
+    fn start(entry: ProgramConfig) -> std::io::Result<ProgramThread> {
+        let (slot, orders) = ManagedProgram::new(entry);
         let slot = Arc::new(slot);
         let working = Arc::clone(&slot);
         // The kernel shows only 15 bytes of the name.
         let name = format!("ms-{}", slot.entry.name);
         let thread = std::thread::Builder::new().name(name).spawn(move || worker::work(&working, &orders))?;
-        Ok(Running { slot, thread })
+        Ok(ProgramThread { slot, thread })
     }
 
     /// Ends the program, and waits until it has given its interfaces back.
     fn end(self) {
-        match self.slot.order(Order::End) {
+        match self.slot.order(WorkerCommand::End) {
             Ok(()) => drop(self.thread.join()),
             // Its attachments are pinned and guarded; the next daemon takes them over.
             Err(why) => tracing::error!(program = self.slot.entry.name, "it does not end: {why}"),
@@ -210,34 +210,34 @@ impl Running {
 }
 
 impl Daemon {
-    fn new(sources: Sources) -> Daemon {
+    fn new(sources: ConfigSources) -> Daemon {
         let (ending, stop) = (AtomicBool::new(false), AtomicBool::new(false));
         Daemon { start: Instant::now(), sources, running: Mutex::default(), ending, stop }
     }
 
-    fn running(&self) -> MutexGuard<'_, Vec<Running>> {
+    fn running(&self) -> MutexGuard<'_, Vec<ProgramThread>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The programs.
-    fn slots(&self) -> Vec<Arc<Slot>> {
+    fn slots(&self) -> Vec<Arc<ManagedProgram>> {
         self.running().iter().map(|r| Arc::clone(&r.slot)).collect()
     }
 
     /// Replaces the programs: ends those that are gone, and leaves unchanged ones undisturbed. Returns the
     /// names of those that were started or ended.
-    fn take_up(&self, entries: Vec<Entry>) -> Vec<String> {
+    fn take_up(&self, entries: Vec<ProgramConfig>) -> Vec<String> {
         let mut running = self.running();
         let (stay, end): (Vec<_>, Vec<_>) = running.drain(..).partition(|r| entries.contains(&r.slot.entry));
         let mut changed: Vec<String> = end.iter().map(|r| r.slot.entry.name.clone()).collect();
-        end.into_iter().for_each(Running::end);
+        end.into_iter().for_each(ProgramThread::end);
         *running = stay;
         for entry in entries {
             if running.iter().any(|r| r.slot.entry == entry) {
                 continue;
             }
             changed.push(entry.name.clone());
-            match Running::start(entry) {
+            match ProgramThread::start(entry) {
                 Ok(new) => running.push(new),
                 Err(error) => tracing::error!("starting a thread: {error}"),
             }
@@ -248,13 +248,13 @@ impl Daemon {
     }
 
     /// Reads the configuration again. If it cannot be used, nothing changes.
-    fn reload(&self) -> Answer {
+    fn reload(&self) -> ReplyBody {
         match self.sources.read() {
-            Ok(config) => Answer::Done { programs: self.take_up(config.entries) },
+            Ok(config) => ReplyBody::Done { programs: self.take_up(config.entries) },
             Err(error) => {
                 let message = format!("{error}; all stays as it was");
                 tracing::error!("{message}");
-                Answer::Refused { message, help: Some(error.help) }
+                ReplyBody::Refused { message, help: Some(error.help) }
             }
         }
     }
@@ -263,17 +263,17 @@ impl Daemon {
     fn until_the_end(&self) {
         while !os::interrupted() && !self.stop.load(Ordering::SeqCst) {
             std::thread::sleep(TICK);
-            if os::hung_up() {
+            if os::take_hangup() {
                 self.reload();
             }
         }
-        notify::tell("STOPPING=1");
+        notify::sd_notify("STOPPING=1");
         self.take_up(Vec::new());
     }
 
-    fn status(&self) -> Status {
+    fn status(&self) -> DaemonStatus {
         let (cpu_s, rss_bytes) = usage();
-        Status {
+        DaemonStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             uptime_s: self.start.elapsed().as_secs_f64(),
@@ -283,23 +283,23 @@ impl Daemon {
         }
     }
 
-    fn answer(&self, command: Command) -> Answer {
+    fn answer(&self, command: DaemonCommand) -> ReplyBody {
         match command {
-            Command::Status => Answer::Status(self.status()),
-            Command::Details { program } => self.details(&program),
-            Command::History { program, last } => self.history(program.as_deref(), last.unwrap_or(LAST)),
-            Command::Pause { program } => self.order(program.as_deref(), Order::Pause),
-            Command::Rollback { program } => self.order(program.as_deref(), Order::RollBack),
-            Command::Resume { program } => self.order(program.as_deref(), Order::Resume),
-            Command::Stop { program: None } => {
+            DaemonCommand::Status => ReplyBody::Status(self.status()),
+            DaemonCommand::Details { program } => self.details(&program),
+            DaemonCommand::History { program, last } => self.history(program.as_deref(), last.unwrap_or(LAST)),
+            DaemonCommand::Pause { program } => self.order(program.as_deref(), WorkerCommand::Pause),
+            DaemonCommand::Rollback { program } => self.order(program.as_deref(), WorkerCommand::RollBack),
+            DaemonCommand::Resume { program } => self.order(program.as_deref(), WorkerCommand::Resume),
+            DaemonCommand::Stop { program: None } => {
                 let programs = self.slots().iter().map(|s| s.entry.name.clone()).collect();
                 // Done now, so that the answer comes afterwards.
                 self.take_up(Vec::new());
                 self.ending.store(true, Ordering::SeqCst);
-                Answer::Done { programs }
+                ReplyBody::Done { programs }
             }
-            Command::Stop { program } => self.order(program.as_deref(), Order::Stop),
-            Command::Reload => self.reload(),
+            DaemonCommand::Stop { program } => self.order(program.as_deref(), WorkerCommand::Stop),
+            DaemonCommand::Reload => self.reload(),
         }
     }
 
@@ -311,26 +311,26 @@ impl Daemon {
     }
 
     /// The programs of this name, or all.
-    fn named(&self, name: Option<&str>) -> Result<Vec<Arc<Slot>>, Answer> {
+    fn named(&self, name: Option<&str>) -> Result<Vec<Arc<ManagedProgram>>, ReplyBody> {
         let slots = self.slots();
         let Some(name) = name else { return Ok(slots) };
         let names: Vec<&str> = slots.iter().map(|s| s.entry.name.as_str()).collect();
         let help = Some(format!("there are: {}", names.join(", ")));
         let found: Vec<_> = slots.iter().filter(|s| s.entry.name == name).cloned().collect();
         if found.is_empty() {
-            return Err(Answer::Refused { message: format!("there is no program {name:?}"), help });
+            return Err(ReplyBody::Refused { message: format!("there is no program {name:?}"), help });
         }
         Ok(found)
     }
 
-    fn order(&self, name: Option<&str>, order: Order) -> Answer {
+    fn order(&self, name: Option<&str>, order: WorkerCommand) -> ReplyBody {
         let slots = match self.named(name) {
             Ok(slots) => slots,
             Err(refused) => return refused,
         };
         // All of them, and concurrently: a slow one does not keep the others waiting.
         let outcomes: Vec<Result<String, String>> = std::thread::scope(|scope| {
-            let each = |slot: &Arc<Slot>| {
+            let each = |slot: &Arc<ManagedProgram>| {
                 let slot = Arc::clone(slot);
                 scope.spawn(move || match slot.order(order) {
                     Ok(()) => Ok(slot.entry.name.clone()),
@@ -343,31 +343,31 @@ impl Daemon {
         });
         let failed: Vec<String> = outcomes.iter().filter_map(|o| o.clone().err()).collect();
         if failed.is_empty() {
-            return Answer::Done { programs: outcomes.into_iter().flatten().collect() };
+            return ReplyBody::Done { programs: outcomes.into_iter().flatten().collect() };
         }
         let help = Some("`millstream status` says how each stands".to_owned());
-        Answer::Refused { message: failed.join("; "), help }
+        ReplyBody::Refused { message: failed.join("; "), help }
     }
 
-    fn details(&self, name: &str) -> Answer {
+    fn details(&self, name: &str) -> ReplyBody {
         let slots = match self.named(Some(name)) {
             Ok(slots) => slots,
             Err(refused) => return refused,
         };
         match slots.first().map_or(Err("it has gone".to_owned()), |slot| slot.details()) {
-            Ok(details) => Answer::Details { details },
-            Err(message) => Answer::Refused { message, help: None },
+            Ok(details) => ReplyBody::Details { details },
+            Err(message) => ReplyBody::Refused { message, help: None },
         }
     }
 
-    fn history(&self, name: Option<&str>, last: usize) -> Answer {
+    fn history(&self, name: Option<&str>, last: usize) -> ReplyBody {
         match self.named(name) {
             Err(refused) => refused,
             Ok(slots) => {
                 let mut records: Vec<_> = slots.iter().flat_map(|s| s.history()).collect();
                 records.sort_unstable_by_key(|r| r.number);
                 let records = records.split_off(records.len().saturating_sub(last));
-                Answer::History { records }
+                ReplyBody::History { records }
             }
         }
     }

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 /// Notifies systemd, if it asks for that.
-pub(super) fn tell(what: &str) {
+pub(super) fn sd_notify(what: &str) {
     if let Some(to) = std::env::var_os("NOTIFY_SOCKET")
         && let Err(error) = send(to.as_bytes(), what)
     {

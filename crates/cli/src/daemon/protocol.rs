@@ -2,9 +2,9 @@
 //!
 //! A connection may ask any number of times; each question gets one line. `docs/daemon.md` has the fields.
 
-use millstream_specialize::Report;
-use millstream_specialize::live::details::{Details, SlotDetails};
-use millstream_specialize::report::{Attachment, GuardState};
+use millstream_specialize::SessionReport;
+use millstream_specialize::live::details::{SessionDetails, SlotDetails};
+use millstream_specialize::report::{AttachedInterface, GuardState};
 use serde::{Deserialize, Serialize};
 
 /// Version of both sides' messages. A question of another version is refused.
@@ -17,13 +17,13 @@ pub(crate) const LONGEST: u64 = 64 << 10;
 pub(crate) struct Question {
     pub(crate) schema: u32,
     #[serde(flatten)]
-    pub(crate) command: Command,
+    pub(crate) command: DaemonCommand,
 }
 
 /// Command of a question. Where a program may be named, `None` means all.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case")]
-pub(crate) enum Command {
+pub(crate) enum DaemonCommand {
     /// Status of the daemon and its programs.
     Status,
     /// Implementation of each lookup of a program, and its hot keys.
@@ -44,22 +44,22 @@ pub(crate) enum Command {
 
 /// An answer.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(crate) struct Reply {
+pub(crate) struct DaemonReply {
     pub(crate) schema: u32,
     #[serde(flatten)]
-    pub(crate) answer: Answer,
+    pub(crate) answer: ReplyBody,
 }
 
 /// Content of an answer.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
-pub(crate) enum Answer {
-    Status(Status),
+pub(crate) enum ReplyBody {
+    Status(DaemonStatus),
     Details {
-        details: Details,
+        details: SessionDetails,
     },
     History {
-        records: Vec<Record>,
+        records: Vec<HistoryRecord>,
     },
     /// The command succeeded, for these programs.
     Done {
@@ -75,7 +75,7 @@ pub(crate) enum Answer {
 
 /// Status of the daemon.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Status {
+pub(crate) struct DaemonStatus {
     pub(crate) version: String,
     pub(crate) pid: u32,
     pub(crate) uptime_s: f64,
@@ -89,7 +89,7 @@ pub(crate) struct Status {
 /// State of a program's session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum State {
+pub(crate) enum ProgramState {
     /// It is being loaded and attached.
     #[default]
     Starting,
@@ -107,17 +107,17 @@ pub(crate) enum State {
     Stopped,
 }
 
-impl State {
+impl ProgramState {
     /// Name of the state, for people.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            State::Starting => "starting",
-            State::Running => "running",
-            State::Paused => "paused",
-            State::RolledBack => "rolled back",
-            State::Waiting => "waiting",
-            State::Failed => "failed",
-            State::Stopped => "stopped",
+            ProgramState::Starting => "starting",
+            ProgramState::Running => "running",
+            ProgramState::Paused => "paused",
+            ProgramState::RolledBack => "rolled back",
+            ProgramState::Waiting => "waiting",
+            ProgramState::Failed => "failed",
+            ProgramState::Stopped => "stopped",
         }
     }
 }
@@ -127,7 +127,7 @@ impl State {
 pub(crate) struct ProgramStatus {
     pub(crate) name: String,
     pub(crate) object: String,
-    pub(crate) state: State,
+    pub(crate) state: ProgramState,
     /// Reason why it waits or has failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<String>,
@@ -137,7 +137,7 @@ pub(crate) struct ProgramStatus {
     /// The program, once it was loaded.
     pub(crate) program: Option<String>,
     /// The interfaces that it is attached to.
-    pub(crate) interfaces: Vec<Attachment>,
+    pub(crate) interfaces: Vec<AttachedInterface>,
     /// Configured interfaces that it is not attached to.
     pub(crate) missing: Vec<String>,
     /// Maps that code may be specialised on.
@@ -161,12 +161,12 @@ pub(crate) struct ProgramStatus {
     /// Contents of the slots of its program arrays.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) chain: Vec<SlotDetails>,
-    pub(crate) counts: Counts,
+    pub(crate) counts: EventCounts,
 }
 
 /// Counts of events, over all sessions of the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Counts {
+pub(crate) struct EventCounts {
     /// Generations installed.
     pub(crate) installs: u64,
     /// Generations withdrawn.
@@ -185,24 +185,24 @@ pub(crate) struct Counts {
 
 /// An event.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(crate) struct Record {
+pub(crate) struct HistoryRecord {
     /// Sequence number over all programs.
     pub(crate) number: u64,
     /// Milliseconds since 1970.
     pub(crate) time_ms: u64,
     pub(crate) program: String,
     #[serde(flatten)]
-    pub(crate) what: What,
+    pub(crate) what: HistoryEvent,
 }
 
 /// Kind of event.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum What {
+pub(crate) enum HistoryEvent {
     /// A report of the session.
-    Report(Report),
+    Report(SessionReport),
     /// The program entered this state.
-    State { state: State, reason: Option<String> },
+    State { state: ProgramState, reason: Option<String> },
 }
 
 /// A line of `millstream history --json`, with the schema's number: `docs/daemon.md` has the fields.
@@ -210,12 +210,12 @@ pub(crate) enum What {
 pub(crate) struct HistoryLine<'r> {
     schema: u32,
     #[serde(flatten)]
-    record: &'r Record,
+    record: &'r HistoryRecord,
 }
 
 impl HistoryLine<'_> {
     /// The line of a record.
-    pub(crate) fn of(record: &Record) -> HistoryLine<'_> {
+    pub(crate) fn of(record: &HistoryRecord) -> HistoryLine<'_> {
         HistoryLine { schema: SCHEMA, record }
     }
 
@@ -231,37 +231,37 @@ mod tests {
 
     #[test]
     fn lines_are_read_as_they_were_written() {
-        let question = Question { schema: SCHEMA, command: Command::Pause { program: Some("a".into()) } };
+        let question = Question { schema: SCHEMA, command: DaemonCommand::Pause { program: Some("a".into()) } };
         let line = serde_json::to_string(&question).unwrap();
         assert_eq!(line, r#"{"schema":1,"command":"pause","program":"a"}"#);
         assert_eq!(serde_json::from_str::<Question>(&line).unwrap(), question);
-        let what = What::Report(Report::Withdrawn { generation: 3, reason: "r".into() });
-        let records = vec![Record { number: 1, time_ms: 2, program: "p".into(), what }];
-        let reply = Reply { schema: SCHEMA, answer: Answer::History { records } };
+        let what = HistoryEvent::Report(SessionReport::Withdrawn { generation: 3, reason: "r".into() });
+        let records = vec![HistoryRecord { number: 1, time_ms: 2, program: "p".into(), what }];
+        let reply = DaemonReply { schema: SCHEMA, answer: ReplyBody::History { records } };
         let line = serde_json::to_string(&reply).unwrap();
-        assert_eq!(serde_json::from_str::<Reply>(&line).unwrap(), reply, "{line}");
-        let status = Status { programs: vec![ProgramStatus::default()], ..Status::default() };
-        let reply = Reply { schema: SCHEMA, answer: Answer::Status(status) };
+        assert_eq!(serde_json::from_str::<DaemonReply>(&line).unwrap(), reply, "{line}");
+        let status = DaemonStatus { programs: vec![ProgramStatus::default()], ..DaemonStatus::default() };
+        let reply = DaemonReply { schema: SCHEMA, answer: ReplyBody::Status(status) };
         let line = serde_json::to_string(&reply).unwrap();
-        assert_eq!(serde_json::from_str::<Reply>(&line).unwrap(), reply, "{line}");
+        assert_eq!(serde_json::from_str::<DaemonReply>(&line).unwrap(), reply, "{line}");
     }
 
     /// One record of each kind.
-    fn records() -> Vec<Record> {
-        use millstream_specialize::report::{Outcome, Reason};
-        let attachment = Attachment { ifindex: 2, interface: "eth0".into(), mode: Some("native".into()) };
+    fn records() -> Vec<HistoryRecord> {
+        use millstream_specialize::report::{VariantVerdict, CompileReason};
+        let attachment = AttachedInterface { ifindex: 2, interface: "eth0".into(), mode: Some("native".into()) };
         let reports = [
-            Report::Attached {
+            SessionReport::Attached {
                 program: "router".into(),
                 interfaces: vec![attachment.clone()],
                 took_over: false,
                 watched: vec!["routes".into()],
                 refused: vec![("stats".into(), "it is written".into())],
             },
-            Report::Moved { interfaces: vec![attachment] },
-            Report::Specialised {
+            SessionReport::Moved { interfaces: vec![attachment] },
+            SessionReport::Specialised {
                 generation: 1,
-                reason: Reason::Start,
+                reason: CompileReason::Start,
                 write_ns: Some(1),
                 latency_us: Some(2),
                 compile_us: 3,
@@ -271,9 +271,9 @@ mod tests {
                 slots: 7,
                 ns: Some(8.5),
             },
-            Report::StandsBy { generation: 2, compile_us: 3, load_us: 4, slots: 5 },
-            Report::Confirmed { generation: 1, write_ns: 2, latency_us: 3 },
-            Report::Refreshed {
+            SessionReport::StandsBy { generation: 2, compile_us: 3, load_us: 4, slots: 5 },
+            SessionReport::Confirmed { generation: 1, write_ns: 2, latency_us: 3 },
+            SessionReport::Refreshed {
                 generation: 1,
                 write_ns: Some(2),
                 in_step_us: Some(3),
@@ -282,10 +282,10 @@ mod tests {
                 write_us: 6,
                 bytes: 7,
             },
-            Report::Withdrawn { generation: 1, reason: "slower".into() },
-            Report::Judged {
+            SessionReport::Withdrawn { generation: 1, reason: "slower".into() },
+            SessionReport::Judged {
                 generation: 1,
-                outcome: Outcome::Faster,
+                outcome: VariantVerdict::Faster,
                 packets: 512,
                 ratio: Some((0.5, [0.4, 0.6])),
                 gained_ns: Some(10.0),
@@ -294,13 +294,13 @@ mod tests {
                 reason: Some("why".into()),
                 file: Some("file".into()),
             },
-            Report::Shifted { generation: 1, usual: 0.1, now: 0.5 },
-            Report::Dropped { reason: "nothing to specialise on".into() },
-            Report::Stopped { left: "nothing".into() },
+            SessionReport::Shifted { generation: 1, usual: 0.1, now: 0.5 },
+            SessionReport::Dropped { reason: "nothing to specialise on".into() },
+            SessionReport::Stopped { left: "nothing".into() },
         ];
-        let states = [What::State { state: State::Failed, reason: Some("why".into()) }];
-        let all = reports.into_iter().map(What::Report).chain(states);
-        all.zip(1..).map(|(what, number)| Record { number, time_ms: 2, program: "p".into(), what }).collect()
+        let states = [HistoryEvent::State { state: ProgramState::Failed, reason: Some("why".into()) }];
+        let all = reports.into_iter().map(HistoryEvent::Report).chain(states);
+        all.zip(1..).map(|(what, number)| HistoryRecord { number, time_ms: 2, program: "p".into(), what }).collect()
     }
 
     #[test]

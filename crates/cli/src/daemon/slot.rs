@@ -7,13 +7,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use millstream_kernel::interface_index;
-use millstream_specialize::Report;
-use millstream_specialize::live::details::Details;
-use millstream_specialize::report::Attachment;
+use millstream_specialize::SessionReport;
+use millstream_specialize::live::details::SessionDetails;
+use millstream_specialize::report::AttachedInterface;
 
-use super::config::Entry;
-use super::metrics::Times;
-use super::protocol::{ProgramStatus, Record, State, What};
+use super::config::ProgramConfig;
+use super::metrics::DurationHistograms;
+use super::protocol::{ProgramStatus, HistoryRecord, ProgramState, HistoryEvent};
 
 /// Records kept per program.
 const KEPT: usize = 1000;
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Order to a program's thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Order {
+pub(super) enum WorkerCommand {
     Pause,
     RollBack,
     Resume,
@@ -38,25 +38,25 @@ pub(super) enum Order {
 
 /// An order, and the channel for its outcome.
 #[derive(Debug)]
-pub(super) struct Given {
-    pub(super) order: Order,
+pub(super) struct PendingCommand {
+    pub(super) order: WorkerCommand,
     answer: SyncSender<Result<(), String>>,
 }
 
-impl Given {
+impl PendingCommand {
     /// Sends the outcome. The client may have gone.
-    pub(super) fn done(self, result: Result<(), String>) {
+    pub(super) fn complete(self, result: Result<(), String>) {
         let _ = self.answer.send(result);
     }
 }
 
 /// The orders of one program, in its thread.
 #[derive(Debug)]
-pub(super) struct Orders(Receiver<Given>);
+pub(super) struct CommandReceiver(Receiver<PendingCommand>);
 
-impl Orders {
+impl CommandReceiver {
     /// The next order, if one comes in time.
-    pub(super) fn next(&self, wait: Duration) -> Option<Given> {
+    pub(super) fn next(&self, wait: Duration) -> Option<PendingCommand> {
         if wait.is_zero() {
             return self.0.try_recv().ok();
         }
@@ -66,20 +66,20 @@ impl Orders {
 
 /// A program.
 #[derive(Debug)]
-pub(super) struct Slot {
-    pub(super) entry: Entry,
-    pub(super) times: Times,
+pub(super) struct ManagedProgram {
+    pub(super) entry: ProgramConfig,
+    pub(super) times: DurationHistograms,
     /// Set to end a session's loop, so that orders are handled.
     pub(super) interrupt: AtomicBool,
-    orders: SyncSender<Given>,
+    orders: SyncSender<PendingCommand>,
     status: Mutex<ProgramStatus>,
-    details: Mutex<Option<Details>>,
-    history: Mutex<VecDeque<Record>>,
+    details: Mutex<Option<SessionDetails>>,
+    history: Mutex<VecDeque<HistoryRecord>>,
 }
 
-impl Slot {
+impl ManagedProgram {
     /// A slot that has not started yet, and the receiver of its orders.
-    pub(super) fn new(entry: Entry) -> (Slot, Orders) {
+    pub(super) fn new(entry: ProgramConfig) -> (ManagedProgram, CommandReceiver) {
         let (orders, receiver) = sync_channel(QUEUE);
         let status = ProgramStatus {
             name: entry.name.clone(),
@@ -87,35 +87,35 @@ impl Slot {
             missing: entry.interfaces.clone(),
             ..ProgramStatus::default()
         };
-        let slot = Slot {
+        let slot = ManagedProgram {
             entry,
-            times: Times::default(),
+            times: DurationHistograms::default(),
             interrupt: AtomicBool::new(false),
             orders,
             status: Mutex::new(status),
             details: Mutex::default(),
             history: Mutex::default(),
         };
-        (slot, Orders(receiver))
+        (slot, CommandReceiver(receiver))
     }
 
     /// Gives an order, and waits until it was carried out.
-    pub(super) fn order(&self, order: Order) -> Result<(), String> {
+    pub(super) fn order(&self, order: WorkerCommand) -> Result<(), String> {
         let (answer, outcome) = sync_channel(1);
-        self.orders.try_send(Given { order, answer }).map_err(|_| "it does not answer".to_owned())?;
+        self.orders.try_send(PendingCommand { order, answer }).map_err(|_| "it does not answer".to_owned())?;
         self.interrupt.store(true, Ordering::SeqCst);
         outcome.recv_timeout(PATIENCE).unwrap_or_else(|_| Err("it has not answered yet".to_owned()))
     }
 
     /// Implementation of each lookup at present.
-    pub(super) fn details(&self) -> Result<Details, String> {
-        self.order(Order::Look)?;
+    pub(super) fn details(&self) -> Result<SessionDetails, String> {
+        self.order(WorkerCommand::Look)?;
         let mut details = self.details.lock().unwrap_or_else(PoisonError::into_inner);
         details.take().ok_or_else(|| "somebody else was told at the same time; ask again".to_owned())
     }
 
     /// Stores the implementation of each lookup, for the client that gave the order to look.
-    pub(super) fn found(&self, details: Details) {
+    pub(super) fn store_details(&self, details: SessionDetails) {
         *self.details.lock().unwrap_or_else(PoisonError::into_inner) = Some(details);
     }
 
@@ -125,25 +125,25 @@ impl Slot {
     }
 
     /// Recorded events, oldest first.
-    pub(super) fn history(&self) -> Vec<Record> {
+    pub(super) fn history(&self) -> Vec<HistoryRecord> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
     /// Notes that the program entered this state.
-    pub(super) fn enter(&self, state: State) {
+    pub(super) fn enter(&self, state: ProgramState) {
         self.enter_for(state, None, Vec::new());
     }
 
     /// Notes that the program entered this state for a reason, with advice.
-    pub(super) fn enter_for(&self, state: State, reason: Option<String>, advice: Vec<String>) {
+    pub(super) fn enter_for(&self, state: ProgramState, reason: Option<String>, advice: Vec<String>) {
         let mut status = self.state();
         if status.state == state && status.reason == reason {
             return;
         }
         (status.state, status.reason, status.advice) = (state, reason.clone(), advice);
-        status.counts.failures += u64::from(state == State::Failed);
-        status.counts.rollbacks += u64::from(state == State::RolledBack);
-        if matches!(state, State::Failed | State::Stopped) {
+        status.counts.failures += u64::from(state == ProgramState::Failed);
+        status.counts.rollbacks += u64::from(state == ProgramState::RolledBack);
+        if matches!(state, ProgramState::Failed | ProgramState::Stopped) {
             (status.generation, status.guard, status.pps) = (0, None, 0.0);
             status.interfaces.clear();
             status.missing.clone_from(&self.entry.interfaces);
@@ -152,67 +152,67 @@ impl Slot {
         let why = reason.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
         let program = self.entry.name.as_str();
         match state {
-            State::Failed => tracing::warn!(program, "{}{why}", state.name()),
+            ProgramState::Failed => tracing::warn!(program, "{}{why}", state.name()),
             _ => tracing::info!(program, "{}{why}", state.name()),
         }
-        self.record(What::State { state, reason });
+        self.record(HistoryEvent::State { state, reason });
     }
 
     /// Takes a report of the session.
-    pub(super) fn tell(&self, report: &Report) {
+    pub(super) fn record_report(&self, report: &SessionReport) {
         self.note(report);
         self.times.note(report);
-        if !matches!(report, Report::Status { .. }) {
+        if !matches!(report, SessionReport::Status { .. }) {
             let program = self.entry.name.as_str();
             match report {
                 // As frequent as writes of the control plane.
-                Report::Confirmed { .. } | Report::Refreshed { .. } => {
+                SessionReport::Confirmed { .. } | SessionReport::Refreshed { .. } => {
                     tracing::debug!(program, "{}", crate::run::text(report));
                 }
                 _ => tracing::info!(program, "{}", crate::run::text(report)),
             }
-            self.record(What::Report(report.clone()));
+            self.record(HistoryEvent::Report(report.clone()));
         }
     }
 
     /// Missing interfaces that exist now.
-    pub(super) fn back(&self) -> Vec<u32> {
+    pub(super) fn returned_interfaces(&self) -> Vec<u32> {
         let missing = self.state().missing.clone();
         missing.iter().filter_map(|name| interface_index(name).ok()).collect()
     }
 
     /// Configured interfaces that are not among these.
-    fn missing(&self, interfaces: &[Attachment]) -> Vec<String> {
+    fn missing(&self, interfaces: &[AttachedInterface]) -> Vec<String> {
         let missing = |name: &&String| !interfaces.iter().any(|i| i.interface == **name);
         self.entry.interfaces.iter().filter(missing).cloned().collect()
     }
 
-    fn note(&self, report: &Report) {
+    fn note(&self, report: &SessionReport) {
         let mut status = self.state();
         let status = &mut *status;
         match report {
-            Report::Attached { program, interfaces, watched, refused, .. } => {
+            SessionReport::Attached { program, interfaces, watched, refused, .. } => {
                 status.missing = self.missing(interfaces);
                 status.interfaces.clone_from(interfaces);
                 status.program = Some(program.clone());
                 (status.watched, status.refused) = (watched.clone(), refused.clone());
             }
-            Report::Specialised { generation, .. } => {
+            SessionReport::Specialised { generation, .. } => {
                 status.counts.installs += 1;
                 status.generation = *generation;
             }
-            Report::Confirmed { .. } => status.counts.confirmations += 1,
-            Report::Refreshed { .. } => status.counts.refreshes += 1,
-            Report::Withdrawn { .. } => {
+            SessionReport::Confirmed { .. } => status.counts.confirmations += 1,
+            SessionReport::Refreshed { .. } => status.counts.refreshes += 1,
+            SessionReport::Withdrawn { .. } => {
                 status.counts.withdrawals += 1;
                 status.generation = 0;
             }
-            Report::Moved { interfaces } => {
+            SessionReport::Moved { interfaces } => {
                 status.missing = self.missing(interfaces);
                 status.interfaces.clone_from(interfaces);
             }
-            Report::Dropped { .. } => status.counts.dropped += 1,
-            Report::Status {
+            SessionReport::Dropped { .. } => status.counts.dropped += 1,
+            SessionReport::Status {
                 pps,
                 packets,
                 received,
@@ -232,16 +232,16 @@ impl Slot {
                 (status.writes, status.swaps) = (*writes, *swaps);
                 status.chain.clone_from(chain);
             }
-            Report::Stopped { .. } => status.generation = 0,
+            SessionReport::Stopped { .. } => status.generation = 0,
             // Others are recorded in the history only.
             _ => {}
         }
     }
 
-    fn record(&self, what: What) {
+    fn record(&self, what: HistoryEvent) {
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let record = Record {
+        let record = HistoryRecord {
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
             time_ms: now.as_millis() as u64,
             program: self.entry.name.clone(),

@@ -13,8 +13,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::geteuid;
 
 use super::Daemon;
-use super::protocol::{Answer, LONGEST, Question, Reply, SCHEMA};
-use crate::clients::{self, Client, Line};
+use super::protocol::{ReplyBody, LONGEST, Question, DaemonReply, SCHEMA};
+use crate::clients::{self, ClientConnection, ClientLine};
 
 /// Reasons why there is no socket.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +35,7 @@ pub(crate) enum SocketError {
 
 /// The daemon's socket; removed when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Socket {
+pub(crate) struct ListeningSocket {
     path: PathBuf,
     pub(crate) listener: UnixListener,
     /// Held so that of two daemons that start at once only one wins. The file is never removed: another
@@ -43,9 +43,9 @@ pub(crate) struct Socket {
     _lock: File,
 }
 
-impl Socket {
+impl ListeningSocket {
     /// Binds a path; removes the socket that a killed daemon has left there.
-    pub(crate) fn bind(path: &Path) -> Result<Socket, SocketError> {
+    pub(crate) fn bind(path: &Path) -> Result<ListeningSocket, SocketError> {
         let failed = |source| SocketError::Io { path: path.to_owned(), source };
         if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty() && !p.exists()) {
             DirBuilder::new().recursive(true).mode(0o755).create(parent).map_err(failed)?;
@@ -77,11 +77,11 @@ impl Socket {
             let _ = std::fs::remove_file(&unheard);
             return Err(failed(error));
         }
-        Ok(Socket { path: path.to_owned(), listener, _lock: lock })
+        Ok(ListeningSocket { path: path.to_owned(), listener, _lock: lock })
     }
 }
 
-impl Drop for Socket {
+impl Drop for ListeningSocket {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
     }
@@ -134,13 +134,13 @@ pub(super) fn serve(listener: &UnixListener, daemon: &Arc<Daemon>) {
     clients::serve(listener, refusal().as_bytes(), move |client| converse(client, &daemon));
 }
 
-fn converse(client: &mut Client, daemon: &Arc<Daemon>) -> io::Result<()> {
-    while let Some(line) = client.line(LONGEST)? {
+fn converse(client: &mut ClientConnection, daemon: &Arc<Daemon>) -> io::Result<()> {
+    while let Some(line) = client.read_line(LONGEST)? {
         let answer = match line {
-            Line::Whole(line) => {
+            ClientLine::Whole(line) => {
                 understood(&line).map_or_else(|refused| refused, |question| daemon.answer(question.command))
             }
-            Line::TooLong => {
+            ClientLine::TooLong => {
                 say(client, refused("the question is too long".into()))?;
                 return Ok(());
             }
@@ -154,14 +154,14 @@ fn converse(client: &mut Client, daemon: &Arc<Daemon>) -> io::Result<()> {
 
 /// Answer to a client for whom there is no place.
 fn refusal() -> String {
-    let refused = Answer::Refused {
+    let refused = ReplyBody::Refused {
         message: "too many are connected".into(),
         help: Some("try again in a moment".into()),
     };
-    serde_json::to_string(&Reply { schema: SCHEMA, answer: refused }).unwrap_or_default() + "\n"
+    serde_json::to_string(&DaemonReply { schema: SCHEMA, answer: refused }).unwrap_or_default() + "\n"
 }
 
-fn understood(line: &[u8]) -> Result<Question, Answer> {
+fn understood(line: &[u8]) -> Result<Question, ReplyBody> {
     let question: Question =
         serde_json::from_slice(line).map_err(|e| refused(format!("the question is not understood: {e}")))?;
     if question.schema == SCHEMA {
@@ -170,13 +170,13 @@ fn understood(line: &[u8]) -> Result<Question, Answer> {
     Err(refused(format!("the question is of schema {}; this daemon speaks {SCHEMA}", question.schema)))
 }
 
-fn refused(message: String) -> Answer {
+fn refused(message: String) -> ReplyBody {
     let help = "one JSON object a line: {\"schema\":1,\"command\":\"status\"}; docs/daemon.md has the others";
-    Answer::Refused { message, help: Some(help.to_owned()) }
+    ReplyBody::Refused { message, help: Some(help.to_owned()) }
 }
 
-fn say(client: &mut Client, answer: Answer) -> io::Result<()> {
-    let mut line = serde_json::to_vec(&Reply { schema: SCHEMA, answer })?;
+fn say(client: &mut ClientConnection, answer: ReplyBody) -> io::Result<()> {
+    let mut line = serde_json::to_vec(&DaemonReply { schema: SCHEMA, answer })?;
     line.push(b'\n');
     client.write_all(&line)
 }
@@ -207,7 +207,7 @@ mod tests {
                     }
                 }
             });
-            let socket = Socket::bind(&path).expect("bound");
+            let socket = ListeningSocket::bind(&path).expect("bound");
             client.join().expect("the client ends").expect("connected");
             drop(socket);
         }
@@ -220,16 +220,16 @@ mod tests {
         let (path, unheard) = (folder.join("daemon.sock"), folder.join("daemon.new"));
         drop(UnixListener::bind(&path).expect("bound"));
         drop(UnixListener::bind(&unheard).expect("bound"));
-        let socket = Socket::bind(&path).expect("bound in place of them");
+        let socket = ListeningSocket::bind(&path).expect("bound in place of them");
         UnixStream::connect(&path).expect("connected");
         assert!(!unheard.exists());
         assert_eq!(std::fs::metadata(&path).expect("it is there").permissions().mode() & 0o777, 0o600);
-        assert!(matches!(Socket::bind(&path), Err(SocketError::Busy { .. })));
+        assert!(matches!(ListeningSocket::bind(&path), Err(SocketError::Busy { .. })));
         drop(socket);
         assert!(!path.exists());
         for name in [&path, &unheard] {
             std::fs::write(name, "mine").expect("written");
-            let error = Socket::bind(&path).expect_err("no socket");
+            let error = ListeningSocket::bind(&path).expect_err("no socket");
             assert!(matches!(&error, SocketError::Other { path } if path == name), "{error}");
             assert_eq!(std::fs::read_to_string(name).expect("it stays"), "mine");
             std::fs::remove_file(name).expect("removed");
@@ -247,16 +247,16 @@ mod tests {
         let (path, file, aim) = (folder.join("d.sock"), folder.join("d.lock"), folder.join("aim"));
         std::fs::write(&aim, "precious").expect("written");
         std::os::unix::fs::symlink(&aim, &file).expect("a link");
-        assert!(matches!(Socket::bind(&path), Err(SocketError::Exposed { .. })), "a symbolic link");
+        assert!(matches!(ListeningSocket::bind(&path), Err(SocketError::Exposed { .. })), "a symbolic link");
         std::fs::remove_file(&file).expect("removed");
         std::fs::hard_link(&aim, &file).expect("a link");
-        assert!(matches!(Socket::bind(&path), Err(SocketError::Exposed { .. })), "a hard link");
+        assert!(matches!(ListeningSocket::bind(&path), Err(SocketError::Exposed { .. })), "a hard link");
         std::fs::remove_file(&file).expect("removed");
         assert_eq!(std::fs::read_to_string(&aim).expect("it stays"), "precious");
         // The file's contents stay, and it is closed to others.
         std::fs::write(&file, "text").expect("written");
         mode(&file, 0o666);
-        let socket = Socket::bind(&path).expect("bound");
+        let socket = ListeningSocket::bind(&path).expect("bound");
         assert_eq!(std::fs::metadata(&file).expect("there").permissions().mode() & 0o7777, 0o600);
         assert_eq!(std::fs::read_to_string(&file).expect("it stays"), "text");
         drop(socket);
@@ -268,14 +268,14 @@ mod tests {
         let folder = folder("stranger");
         let (path, file) = (folder.join("d.sock"), folder.join("d.lock"));
         mode(&folder, 0o777);
-        assert!(matches!(Socket::bind(&path), Err(SocketError::Exposed { .. })), "others may write");
+        assert!(matches!(ListeningSocket::bind(&path), Err(SocketError::Exposed { .. })), "others may write");
         mode(&folder, 0o1777);
-        drop(Socket::bind(&path).expect("bound where nobody removes what is others'"));
+        drop(ListeningSocket::bind(&path).expect("bound where nobody removes what is others'"));
         let chown = |path: &Path, user| std::os::unix::fs::chown(path, Some(user), None).is_ok();
         if chown(&folder, 54_321) {
-            assert!(matches!(Socket::bind(&path), Err(SocketError::Exposed { .. })), "a stranger's folder");
+            assert!(matches!(ListeningSocket::bind(&path), Err(SocketError::Exposed { .. })), "a stranger's folder");
             assert!(chown(&folder, 0) && chown(&file, 54_321));
-            assert!(matches!(Socket::bind(&path), Err(SocketError::Exposed { .. })), "a stranger's lock");
+            assert!(matches!(ListeningSocket::bind(&path), Err(SocketError::Exposed { .. })), "a stranger's lock");
         }
         std::fs::remove_dir_all(&folder).expect("removed");
     }

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use miette::miette;
-use millstream_specialize::live::details::{Details, KeyDetails, LookupDetails, SlotDetails};
-use millstream_specialize::report::Attachment;
+use millstream_specialize::live::details::{SessionDetails, KeyDetails, LookupDetails, SlotDetails};
+use millstream_specialize::report::AttachedInterface;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Cell as BufferCell;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind};
@@ -18,15 +18,15 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Paragraph, Row, Table, TableState};
 use ratatui::{DefaultTerminal, Frame, Terminal};
 
-use super::client::{AskError, Connection, Where, duration};
-use super::protocol::{Answer, Command, ProgramStatus, State, Status};
+use super::client::{AskError, DaemonConnection, DaemonSocketArgs, duration};
+use super::protocol::{ReplyBody, DaemonCommand, ProgramStatus, ProgramState, DaemonStatus};
 use crate::exit::Exit;
 use crate::output;
 use crate::wrap::{columns, cut, wrap};
 
 /// Flags of `millstream top`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct TopArgs {
     /// Interval between two updates, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = crate::lengths::milliseconds())]
     interval: u64,
@@ -34,14 +34,14 @@ pub(crate) struct Args {
     #[arg(long)]
     once: bool,
     #[command(flatten)]
-    at: Where,
+    at: DaemonSocketArgs,
 }
 
 /// State of the display.
 #[derive(Clone, Debug, Default)]
-struct View {
-    status: Status,
-    details: Option<Details>,
+struct TopView {
+    status: DaemonStatus,
+    details: Option<SessionDetails>,
     /// Index of the selected program.
     program: usize,
     /// Index of the lookup whose keys are shown, by heat.
@@ -52,7 +52,7 @@ struct View {
 
 /// Action of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Wish {
+enum KeyAction {
     Quit,
     Program(isize),
     Lookup(isize),
@@ -62,23 +62,23 @@ enum Wish {
 }
 
 /// Runs the command.
-pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
+pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, miette::Report> {
     if !args.once && !output::is_terminal() {
         return Err(miette!(help = "--once prints the view as text", "standard output is no terminal"));
     }
-    let mut connection = match Connection::open(&args.at) {
+    let mut connection = match DaemonConnection::open(&args.at) {
         Ok(connection) => connection,
-        Err(error) => return Ok(error.say().into()),
+        Err(error) => return Ok(error.print_error().into()),
     };
     if args.once {
-        let mut view = View::default();
+        let mut view = TopView::default();
         return Ok(match view.look(&mut connection) {
             Ok(()) => {
                 let columns = columns() as u16;
                 out!("{}", view.text(columns, view.rows(columns)));
                 Exit::Done
             }
-            Err(error) => error.say(),
+            Err(error) => error.print_error(),
         }
         .into());
     }
@@ -88,34 +88,34 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     let _ = ratatui::try_restore();
     match ended {
         Ok(()) => Ok(Exit::Done.into()),
-        Err(Ended::Ask(error)) => Ok(error.say().into()),
-        Err(Ended::Terminal(error)) => Err(miette!("the terminal: {error}")),
+        Err(TopError::Ask(error)) => Ok(error.print_error().into()),
+        Err(TopError::Terminal(error)) => Err(miette!("the terminal: {error}")),
     }
 }
 
 /// Reasons why the view ended unasked.
-enum Ended {
+enum TopError {
     Ask(AskError),
     Terminal(std::io::Error),
 }
 
-fn follow(terminal: &mut DefaultTerminal, daemon: &mut Connection, interval: Duration) -> Result<(), Ended> {
-    let mut view = View::default();
+fn follow(terminal: &mut DefaultTerminal, daemon: &mut DaemonConnection, interval: Duration) -> Result<(), TopError> {
+    let mut view = TopView::default();
     loop {
-        view.look(daemon).map_err(Ended::Ask)?;
+        view.look(daemon).map_err(TopError::Ask)?;
         let next = Instant::now() + interval;
         loop {
-            terminal.draw(|frame| view.draw(frame)).map_err(Ended::Terminal)?;
+            terminal.draw(|frame| view.draw(frame)).map_err(TopError::Terminal)?;
             let left = next.saturating_duration_since(Instant::now());
-            if left.is_zero() || !event::poll(left).map_err(Ended::Terminal)? {
+            if left.is_zero() || !event::poll(left).map_err(TopError::Terminal)? {
                 break;
             }
-            let Event::Key(key) = event::read().map_err(Ended::Terminal)? else { continue };
+            let Event::Key(key) = event::read().map_err(TopError::Terminal)? else { continue };
             let wish = (key.kind == KeyEventKind::Press).then(|| wish(key.code)).flatten();
             match wish {
-                Some(Wish::Quit) => return Ok(()),
+                Some(KeyAction::Quit) => return Ok(()),
                 Some(wish) => {
-                    view.grant(wish, daemon).map_err(Ended::Ask)?;
+                    view.grant(wish, daemon).map_err(TopError::Ask)?;
                     break;
                 }
                 None => {}
@@ -124,16 +124,16 @@ fn follow(terminal: &mut DefaultTerminal, daemon: &mut Connection, interval: Dur
     }
 }
 
-fn wish(key: KeyCode) -> Option<Wish> {
+fn wish(key: KeyCode) -> Option<KeyAction> {
     Some(match key {
-        KeyCode::Char('q') | KeyCode::Esc => Wish::Quit,
-        KeyCode::Up | KeyCode::Char('k') => Wish::Program(-1),
-        KeyCode::Down | KeyCode::Char('j') => Wish::Program(1),
-        KeyCode::Left | KeyCode::Char('h') => Wish::Lookup(-1),
-        KeyCode::Right | KeyCode::Char('l') | KeyCode::Tab => Wish::Lookup(1),
-        KeyCode::Char('p') => Wish::Pause,
-        KeyCode::Char('b') => Wish::Rollback,
-        KeyCode::Char('r') => Wish::Resume,
+        KeyCode::Char('q') | KeyCode::Esc => KeyAction::Quit,
+        KeyCode::Up | KeyCode::Char('k') => KeyAction::Program(-1),
+        KeyCode::Down | KeyCode::Char('j') => KeyAction::Program(1),
+        KeyCode::Left | KeyCode::Char('h') => KeyAction::Lookup(-1),
+        KeyCode::Right | KeyCode::Char('l') | KeyCode::Tab => KeyAction::Lookup(1),
+        KeyCode::Char('p') => KeyAction::Pause,
+        KeyCode::Char('b') => KeyAction::Rollback,
+        KeyCode::Char('r') => KeyAction::Resume,
         _ => return None,
     })
 }
@@ -141,45 +141,45 @@ fn wish(key: KeyCode) -> Option<Wish> {
 /// Minimum number of rows for the keys of a lookup, even if it has none.
 const LEAST_KEYS: u16 = 3;
 
-impl View {
+impl TopView {
     /// Queries the current status.
-    fn look(&mut self, daemon: &mut Connection) -> Result<(), AskError> {
-        if let (_, Answer::Status(status)) = daemon.ask(Command::Status)? {
+    fn look(&mut self, daemon: &mut DaemonConnection) -> Result<(), AskError> {
+        if let (_, ReplyBody::Status(status)) = daemon.ask(DaemonCommand::Status)? {
             self.status = status;
         }
         self.program = self.program.min(self.status.programs.len().saturating_sub(1));
         self.details = None;
         if let Some(program) = self.selected() {
-            let command = Command::Details { program: program.name.clone() };
+            let command = DaemonCommand::Details { program: program.name.clone() };
             // A program that is not running has no details.
-            if let (_, Answer::Details { details }) = daemon.ask(command)? {
+            if let (_, ReplyBody::Details { details }) = daemon.ask(command)? {
                 self.details = Some(details);
             }
         }
         Ok(())
     }
 
-    fn grant(&mut self, wish: Wish, daemon: &mut Connection) -> Result<(), AskError> {
+    fn grant(&mut self, wish: KeyAction, daemon: &mut DaemonConnection) -> Result<(), AskError> {
         let moved =
             |at: usize, by: isize, count: usize| at.saturating_add_signed(by).min(count.saturating_sub(1));
         let program = self.selected().map(|p| p.name.clone());
         let command = match wish {
-            Wish::Quit => return Ok(()),
-            Wish::Program(by) => {
+            KeyAction::Quit => return Ok(()),
+            KeyAction::Program(by) => {
                 self.program = moved(self.program, by, self.status.programs.len());
                 self.lookup = 0;
                 return Ok(());
             }
-            Wish::Lookup(by) => {
+            KeyAction::Lookup(by) => {
                 self.lookup = moved(self.lookup, by, self.details.as_ref().map_or(0, |d| d.lookups.len()));
                 return Ok(());
             }
-            Wish::Pause => Command::Pause { program },
-            Wish::Rollback => Command::Rollback { program },
-            Wish::Resume => Command::Resume { program },
+            KeyAction::Pause => DaemonCommand::Pause { program },
+            KeyAction::Rollback => DaemonCommand::Rollback { program },
+            KeyAction::Resume => DaemonCommand::Resume { program },
         };
         self.message = match daemon.ask(command)?.1 {
-            Answer::Refused { message, .. } => message,
+            ReplyBody::Refused { message, .. } => message,
             _ => String::new(),
         };
         Ok(())
@@ -364,7 +364,7 @@ impl View {
 }
 
 /// An interface and the program's place in the receive path.
-fn place(at: &Attachment) -> String {
+fn place(at: &AttachedInterface) -> String {
     let mode = at.mode.as_ref().map_or(String::new(), |mode| format!(" ({mode})"));
     format!("{}{mode}", at.interface)
 }
@@ -382,7 +382,7 @@ fn label(lookup: &LookupDetails, all: &[&LookupDetails], is_chain: bool) -> Stri
 }
 
 /// Contents of the slots of program arrays, with the form that is called.
-fn chain(details: &Details) -> String {
+fn chain(details: &SessionDetails) -> String {
     format!("calls: {}", details.chain.iter().map(SlotDetails::to_string).collect::<Vec<_>>().join(", "))
 }
 
@@ -420,27 +420,27 @@ fn dim(text: String) -> Span<'static> {
     Span::styled(text, Style::new().add_modifier(Modifier::DIM))
 }
 
-fn colour(state: State) -> Color {
+fn colour(state: ProgramState) -> Color {
     match state {
-        State::Running => Color::Green,
-        State::Failed => Color::Red,
-        State::Starting | State::Waiting | State::Paused | State::RolledBack => Color::Yellow,
-        State::Stopped => Color::Gray,
+        ProgramState::Running => Color::Green,
+        ProgramState::Failed => Color::Red,
+        ProgramState::Starting | ProgramState::Waiting | ProgramState::Paused | ProgramState::RolledBack => Color::Yellow,
+        ProgramState::Stopped => Color::Gray,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use millstream_specialize::live::details::{How, Runs};
-    use millstream_specialize::report::{Attachment, GuardState};
+    use millstream_specialize::live::details::{LookupMethod, SlotTarget};
+    use millstream_specialize::report::{AttachedInterface, GuardState};
 
     use super::*;
 
-    fn view() -> View {
+    fn view() -> TopView {
         let program = ProgramStatus {
             name: "edge".into(),
-            state: State::Running,
-            interfaces: vec![Attachment {
+            state: ProgramState::Running,
+            interfaces: vec![AttachedInterface {
                 ifindex: 2,
                 interface: "eth0".into(),
                 mode: Some("native".into()),
@@ -456,7 +456,7 @@ mod tests {
         };
         let failed = ProgramStatus {
             name: "core".into(),
-            state: State::Failed,
+            state: ProgramState::Failed,
             reason: Some("another program is there".into()),
             ..ProgramStatus::default()
         };
@@ -470,12 +470,12 @@ mod tests {
             answered: 0.75,
             keys: vec![KeyDetails { text: format!("key of {map}"), share: 0.5, in_code: true }],
         };
-        let lookups = vec![lookup("cold", 10, How::Map), lookup("hot", 90, How::Hot(7))];
+        let lookups = vec![lookup("cold", 10, LookupMethod::Map), lookup("hot", 90, LookupMethod::Hot(7))];
         let chain = Vec::new();
         let details =
-            Details { lookups, chain, original_slots: 120, variant_slots: Some(340), twin_bytes: 2048 };
-        let status = Status { programs: vec![program, failed], ..Status::default() };
-        View { status, details: Some(details), ..View::default() }
+            SessionDetails { lookups, chain, original_slots: 120, variant_slots: Some(340), twin_bytes: 2048 };
+        let status = DaemonStatus { programs: vec![program, failed], ..DaemonStatus::default() };
+        TopView { status, details: Some(details), ..TopView::default() }
     }
 
     #[test]
@@ -512,7 +512,7 @@ mod tests {
         let mut view = view();
         let (array, program) = ("stages".to_owned(), "route".to_owned());
         let details = view.details.as_mut().expect("details");
-        details.chain = vec![SlotDetails { array, slot: 1, program, runs: Runs::Variant }];
+        details.chain = vec![SlotDetails { array, slot: 1, program, runs: SlotTarget::Variant }];
         let text = view.text(120, 40);
         assert!(
             text.contains("calls: stages[1] route (specialised)") && text.contains("edge: hot"),
@@ -529,13 +529,13 @@ mod tests {
         view.details = None;
         let text = view.text(120, 40);
         assert!(text.contains("another program is there") && !text.contains("hottest keys"), "{text}");
-        assert!(View::default().text(80, 20).contains("no program"));
+        assert!(TopView::default().text(80, 20).contains("no program"));
     }
 
     #[test]
     fn keys_ask_for_what_the_last_line_says() {
-        assert_eq!(wish(KeyCode::Char('b')), Some(Wish::Rollback));
-        assert_eq!(wish(KeyCode::Tab), Some(Wish::Lookup(1)));
+        assert_eq!(wish(KeyCode::Char('b')), Some(KeyAction::Rollback));
+        assert_eq!(wish(KeyCode::Tab), Some(KeyAction::Lookup(1)));
         assert_eq!(wish(KeyCode::Char('x')), None);
     }
 

@@ -9,12 +9,12 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use millstream_kernel::interface_index;
-use millstream_specialize::pins::Pins;
-use millstream_specialize::{Compiler, Live, LiveError, Report, adopt};
+use millstream_specialize::pins::PinDir;
+use millstream_specialize::{VariantCompiler, LiveSession, LiveError, SessionReport, adopt};
 
-use super::config::Entry;
-use super::protocol::State;
-use super::slot::{Given, Order, Orders, Slot};
+use super::config::ProgramConfig;
+use super::protocol::ProgramState;
+use super::slot::{PendingCommand, WorkerCommand, CommandReceiver, ManagedProgram};
 use crate::run::advice;
 use crate::{input, internal};
 
@@ -24,54 +24,54 @@ const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Normal end of a session, with the order that asked for it.
-enum Ended {
-    Stopped(Given),
-    ForGood(Given),
+enum SessionEnd {
+    Stopped(PendingCommand),
+    ForGood(PendingCommand),
 }
 
 /// Reason why a session failed.
-struct Failure {
+struct SessionFailure {
     reason: String,
     advice: Vec<String>,
 }
 
-impl Failure {
-    fn new(reason: impl Into<String>, advice: impl Into<String>) -> Failure {
-        Failure { reason: reason.into(), advice: vec![advice.into()] }
+impl SessionFailure {
+    fn new(reason: impl Into<String>, advice: impl Into<String>) -> SessionFailure {
+        SessionFailure { reason: reason.into(), advice: vec![advice.into()] }
     }
 }
 
 /// Keeps a program on its interfaces until the order to end.
-pub(super) fn work(slot: &Slot, orders: &Orders) {
+pub(super) fn work(slot: &ManagedProgram, orders: &CommandReceiver) {
     let mut retry = RETRY.0;
     loop {
-        slot.enter(State::Starting);
+        slot.enter(ProgramState::Starting);
         let start = Instant::now();
-        let ended = catch_unwind(AssertUnwindSafe(|| Session::new(slot, orders).run()));
+        let ended = catch_unwind(AssertUnwindSafe(|| WorkerSession::new(slot, orders).run()));
         let ended = ended.unwrap_or_else(|panic| {
-            internal::was_dealt_with();
+            internal::mark_handled();
             Err(of_panic(&*panic))
         });
         match ended {
-            Ok(Ended::ForGood(given)) => {
-                slot.enter(State::Stopped);
-                return given.done(Ok(()));
+            Ok(SessionEnd::ForGood(given)) => {
+                slot.enter(ProgramState::Stopped);
+                return given.complete(Ok(()));
             }
-            Ok(Ended::Stopped(given)) => {
-                slot.enter(State::Stopped);
-                given.done(Ok(()));
+            Ok(SessionEnd::Stopped(given)) => {
+                slot.enter(ProgramState::Stopped);
+                given.complete(Ok(()));
                 if stay_stopped(orders) {
                     return;
                 }
                 retry = RETRY.0;
             }
-            Err(Failure { reason, advice }) => {
-                slot.enter_for(State::Failed, Some(reason), advice);
+            Err(SessionFailure { reason, advice }) => {
+                slot.enter_for(ProgramState::Failed, Some(reason), advice);
                 if start.elapsed() > RETRY.1 {
                     retry = RETRY.0;
                 }
                 if stay_failed(slot, orders, retry) {
-                    slot.enter(State::Stopped);
+                    slot.enter(ProgramState::Stopped);
                     return;
                 }
                 retry = (2 * retry).min(RETRY.1);
@@ -81,24 +81,24 @@ pub(super) fn work(slot: &Slot, orders: &Orders) {
 }
 
 /// Waits for the order to resume (`false`) or to end (`true`).
-fn stay_stopped(orders: &Orders) -> bool {
+fn stay_stopped(orders: &CommandReceiver) -> bool {
     loop {
         let Some(given) = orders.next(Duration::from_secs(3600)) else { continue };
         let order = given.order;
         match order {
-            Order::Pause | Order::RollBack | Order::Look => given.done(Err("it is stopped".into())),
-            Order::Stop | Order::End | Order::Resume => given.done(Ok(())),
+            WorkerCommand::Pause | WorkerCommand::RollBack | WorkerCommand::Look => given.complete(Err("it is stopped".into())),
+            WorkerCommand::Stop | WorkerCommand::End | WorkerCommand::Resume => given.complete(Ok(())),
         }
         match order {
-            Order::Resume => return false,
-            Order::End => return true,
+            WorkerCommand::Resume => return false,
+            WorkerCommand::End => return true,
             _ => {}
         }
     }
 }
 
 /// Waits for the next attempt; `true` if there is to be none.
-fn stay_failed(slot: &Slot, orders: &Orders, time: Duration) -> bool {
+fn stay_failed(slot: &ManagedProgram, orders: &CommandReceiver, time: Duration) -> bool {
     let end = Instant::now() + time;
     loop {
         let Some(left) = end.checked_duration_since(Instant::now()).filter(|l| !l.is_zero()) else {
@@ -107,33 +107,33 @@ fn stay_failed(slot: &Slot, orders: &Orders, time: Duration) -> bool {
         let Some(given) = orders.next(left) else { return false };
         let order = given.order;
         match order {
-            Order::Pause | Order::RollBack | Order::Look => {
-                given.done(Err("it has failed; `millstream status` says why".into()));
+            WorkerCommand::Pause | WorkerCommand::RollBack | WorkerCommand::Look => {
+                given.complete(Err("it has failed; `millstream status` says why".into()));
             }
-            Order::Resume => {
-                given.done(Ok(()));
+            WorkerCommand::Resume => {
+                given.complete(Ok(()));
                 return false;
             }
-            Order::Stop | Order::End => {
+            WorkerCommand::Stop | WorkerCommand::End => {
                 let result = give_back(slot);
-                if order == Order::Stop && result.is_err() {
-                    given.done(result);
+                if order == WorkerCommand::Stop && result.is_err() {
+                    given.complete(result);
                     continue;
                 }
-                slot.enter(State::Stopped);
-                given.done(Ok(()));
-                return order == Order::End || stay_stopped(orders);
+                slot.enter(ProgramState::Stopped);
+                given.complete(Ok(()));
+                return order == WorkerCommand::End || stay_stopped(orders);
             }
         }
     }
 }
 
 /// Gives back the interfaces that failed or killed sessions have left, unless they are to be kept.
-fn give_back(slot: &Slot) -> Result<(), String> {
+fn give_back(slot: &ManagedProgram) -> Result<(), String> {
     if slot.entry.keep {
         return Ok(());
     }
-    let given = millstream_specialize::give_back(&Pins::new(&slot.entry.pins), &present(&slot.entry));
+    let given = millstream_specialize::restore_hooks(&PinDir::new(&slot.entry.pins), &present(&slot.entry));
     given.map_err(|error| {
         tracing::warn!(program = slot.entry.name, "what is on its interfaces cannot be given back: {error}");
         error.to_string()
@@ -141,34 +141,34 @@ fn give_back(slot: &Slot) -> Result<(), String> {
 }
 
 /// Its interfaces that exist.
-fn present(entry: &Entry) -> Vec<u32> {
+fn present(entry: &ProgramConfig) -> Vec<u32> {
     entry.interfaces.iter().filter_map(|name| interface_index(name).ok()).collect()
 }
 
-fn of_panic(panic: &(dyn std::any::Any + Send)) -> Failure {
-    Failure::new(
+fn of_panic(panic: &(dyn std::any::Any + Send)) -> SessionFailure {
+    SessionFailure::new(
         format!("internal error: {}", internal::message(panic)),
         "this is a defect of Millstream's: please report it",
     )
 }
 
 /// One session of a program.
-struct Session<'s> {
-    slot: &'s Slot,
-    orders: &'s Orders,
-    state: State,
+struct WorkerSession<'s> {
+    slot: &'s ManagedProgram,
+    orders: &'s CommandReceiver,
+    state: ProgramState,
 }
 
-impl Session<'_> {
-    fn new<'s>(slot: &'s Slot, orders: &'s Orders) -> Session<'s> {
-        Session { slot, orders, state: State::Running }
+impl WorkerSession<'_> {
+    fn new<'s>(slot: &'s ManagedProgram, orders: &'s CommandReceiver) -> WorkerSession<'s> {
+        WorkerSession { slot, orders, state: ProgramState::Running }
     }
 
-    fn run(mut self) -> Result<Ended, Failure> {
+    fn run(mut self) -> Result<SessionEnd, SessionFailure> {
         let entry = &self.slot.entry;
         let mut object =
-            input::read(&entry.object).map_err(|e| Failure::new(format!("{e}"), "give another object"))?;
-        entry.check_object(&object).map_err(|e| Failure::new(e.to_string(), e.help))?;
+            input::read(&entry.object).map_err(|e| SessionFailure::new(format!("{e}"), "give another object"))?;
+        entry.check_object(&object).map_err(|e| SessionFailure::new(e.to_string(), e.help))?;
         let present = match self.wait_for_interfaces() {
             Ok(present) => present,
             Err(ended) => {
@@ -182,11 +182,11 @@ impl Session<'_> {
             adopt::fit(&mut object, program, &present, entry.egress, &entry.pins)
                 .map_err(|e| self.failure(&e))?;
         }
-        let compiler = Compiler::new(&object, program).map_err(|e| {
+        let compiler = VariantCompiler::new(&object, program).map_err(|e| {
             let help = "`millstream inspect` shows the object's programs; name one by `program`";
-            Failure::new(format!("{}: {e}", entry.object.display()), help)
+            SessionFailure::new(format!("{}: {e}", entry.object.display()), help)
         })?;
-        let mut live = Live::load(&compiler, entry.settings(&present)).map_err(|e| self.failure(&e))?;
+        let mut live = LiveSession::load(&compiler, entry.settings(&present)).map_err(|e| self.failure(&e))?;
         self.attach(&mut live, &present)?;
         loop {
             match self.step(&mut live) {
@@ -195,10 +195,10 @@ impl Session<'_> {
                 // Maps keep their contents until the interface is back. An adopted program does not come
                 // back.
                 Err(LiveError::Gone(_)) if entry.adopt.is_none() => {
-                    self.slot.tell(&Report::Moved { interfaces: Vec::new() });
+                    self.slot.record_report(&SessionReport::Moved { interfaces: Vec::new() });
                     match self.wait_for_interfaces() {
                         Ok(present) => self.attach(&mut live, &present)?,
-                        Err(Ended::Stopped(given) | Ended::ForGood(given)) => return self.end(live, given),
+                        Err(SessionEnd::Stopped(given) | SessionEnd::ForGood(given)) => return self.end(live, given),
                     }
                 }
                 Err(error) => return Err(self.failure(&error)),
@@ -206,15 +206,15 @@ impl Session<'_> {
         }
     }
 
-    fn attach(&mut self, live: &mut Live<'_>, interfaces: &[u32]) -> Result<(), Failure> {
+    fn attach(&mut self, live: &mut LiveSession<'_>, interfaces: &[u32]) -> Result<(), SessionFailure> {
         let report = live.attach(interfaces).map_err(|e| self.failure(&e))?;
-        self.slot.tell(&report);
+        self.slot.record_report(&report);
         self.slot.enter(self.state);
         Ok(())
     }
 
     /// Waits until one of the interfaces exists.
-    fn wait_for_interfaces(&self) -> Result<Vec<u32>, Ended> {
+    fn wait_for_interfaces(&self) -> Result<Vec<u32>, SessionEnd> {
         let names = &self.slot.entry.interfaces;
         loop {
             let present = present(&self.slot.entry);
@@ -222,93 +222,93 @@ impl Session<'_> {
                 return Ok(present);
             }
             let reason = format!("there is no interface {}", names.join(", "));
-            self.slot.enter_for(State::Waiting, Some(reason), vec!["`ip link` lists the interfaces".into()]);
+            self.slot.enter_for(ProgramState::Waiting, Some(reason), vec!["`ip link` lists the interfaces".into()]);
             let Some(given) = self.orders.next(LOOK) else { continue };
             match given.order {
-                Order::Stop => return Err(Ended::Stopped(given)),
-                Order::End => return Err(Ended::ForGood(given)),
-                Order::Resume => given.done(Ok(())),
-                Order::Pause | Order::RollBack | Order::Look => {
-                    given.done(Err("its interface is not there".into()));
+                WorkerCommand::Stop => return Err(SessionEnd::Stopped(given)),
+                WorkerCommand::End => return Err(SessionEnd::ForGood(given)),
+                WorkerCommand::Resume => given.complete(Ok(())),
+                WorkerCommand::Pause | WorkerCommand::RollBack | WorkerCommand::Look => {
+                    given.complete(Err("its interface is not there".into()));
                 }
             }
         }
     }
 
     /// Executes the next order, or the session's pending work; returns the order to end.
-    fn step(&mut self, live: &mut Live<'_>) -> Result<Option<Given>, LiveError> {
+    fn step(&mut self, live: &mut LiveSession<'_>) -> Result<Option<PendingCommand>, LiveError> {
         self.slot.interrupt.store(false, Ordering::SeqCst);
-        let running = self.state == State::Running;
+        let running = self.state == ProgramState::Running;
         if let Some(given) = self.orders.next(if running { Duration::ZERO } else { LOOK }) {
             return self.carry_out(live, given);
         }
         if running {
             let slot = self.slot;
             live.run(&slot.interrupt, &mut |report| {
-                slot.tell(report);
-                if matches!(report, Report::Status { .. }) && !slot.back().is_empty() {
+                slot.record_report(report);
+                if matches!(report, SessionReport::Status { .. }) && !slot.returned_interfaces().is_empty() {
                     slot.interrupt.store(true, Ordering::SeqCst);
                 }
             })?;
         } else {
-            live.check_place(&mut |report| self.slot.tell(report))?;
-            self.slot.tell(&live.status());
+            live.check_place(&mut |report| self.slot.record_report(report))?;
+            self.slot.record_report(&live.status());
         }
-        for ifindex in self.slot.back() {
-            if let Err(error) = live.join(ifindex, &mut |report| self.slot.tell(report)) {
+        for ifindex in self.slot.returned_interfaces() {
+            if let Err(error) = live.join(ifindex, &mut |report| self.slot.record_report(report)) {
                 tracing::warn!(program = self.slot.entry.name, "interface {ifindex}: {error}");
             }
         }
         Ok(None)
     }
 
-    fn carry_out(&mut self, live: &mut Live<'_>, given: Given) -> Result<Option<Given>, LiveError> {
+    fn carry_out(&mut self, live: &mut LiveSession<'_>, given: PendingCommand) -> Result<Option<PendingCommand>, LiveError> {
         match given.order {
-            Order::Stop | Order::End => return Ok(Some(given)),
-            Order::Look => {
-                let found = live.details().map(|details| self.slot.found(details));
-                given.done(found.map_err(|e| e.to_string()));
+            WorkerCommand::Stop | WorkerCommand::End => return Ok(Some(given)),
+            WorkerCommand::Look => {
+                let found = live.details().map(|details| self.slot.store_details(details));
+                given.complete(found.map_err(|e| e.to_string()));
                 return Ok(None);
             }
-            Order::Pause if self.state == State::RolledBack => {}
-            Order::Pause => self.state = State::Paused,
-            Order::Resume => self.state = State::Running,
-            Order::RollBack => {
+            WorkerCommand::Pause if self.state == ProgramState::RolledBack => {}
+            WorkerCommand::Pause => self.state = ProgramState::Paused,
+            WorkerCommand::Resume => self.state = ProgramState::Running,
+            WorkerCommand::RollBack => {
                 let slot = self.slot;
-                if let Err(error) = live.roll_back("as asked for", &mut |report| slot.tell(report)) {
-                    given.done(Err(error.to_string()));
+                if let Err(error) = live.roll_back("as asked for", &mut |report| slot.record_report(report)) {
+                    given.complete(Err(error.to_string()));
                     return Err(error);
                 }
-                self.state = State::RolledBack;
+                self.state = ProgramState::RolledBack;
             }
         }
         self.slot.enter(self.state);
-        self.slot.tell(&live.status());
-        given.done(Ok(()));
+        self.slot.record_report(&live.status());
+        given.complete(Ok(()));
         Ok(None)
     }
 
-    fn end(&self, live: Live<'_>, given: Given) -> Result<Ended, Failure> {
+    fn end(&self, live: LiveSession<'_>, given: PendingCommand) -> Result<SessionEnd, SessionFailure> {
         let report = match live.finish(self.slot.entry.leave()) {
             Ok(report) => report,
             Err(error) => {
                 let failure = self.failure(&error);
                 // An order to end is obeyed in any case.
-                if given.order == Order::End {
+                if given.order == WorkerCommand::End {
                     tracing::warn!(program = self.slot.entry.name, "{}", failure.reason);
-                    return Ok(Ended::ForGood(given));
+                    return Ok(SessionEnd::ForGood(given));
                 }
-                given.done(Err(failure.reason.clone()));
+                given.complete(Err(failure.reason.clone()));
                 return Err(failure);
             }
         };
-        self.slot.tell(&report);
-        Ok(if given.order == Order::End { Ended::ForGood(given) } else { Ended::Stopped(given) })
+        self.slot.record_report(&report);
+        Ok(if given.order == WorkerCommand::End { SessionEnd::ForGood(given) } else { SessionEnd::Stopped(given) })
     }
 
-    fn failure(&self, error: &LiveError) -> Failure {
+    fn failure(&self, error: &LiveError) -> SessionFailure {
         let entry = &self.slot.entry;
         let (advice, _) = advice::on(&entry.interfaces.join(", "), &entry.pins, error);
-        Failure { reason: error.to_string(), advice }
+        SessionFailure { reason: error.to_string(), advice }
     }
 }

@@ -3,16 +3,16 @@
 use std::fmt::Write;
 
 use millstream_lab::environment::Environment;
-use millstream_lab::{Counts, Staleness};
-use millstream_programs::router::Config;
-use millstream_programs::traffic::Flows;
-use millstream_specialize::Speed;
-use millstream_specialize::report::{Reason, Report};
+use millstream_lab::{FrameCounts, StalenessCounts};
+use millstream_programs::router::RouterConfig;
+use millstream_programs::traffic::WeightedFlows;
+use millstream_specialize::SpeedComparison;
+use millstream_specialize::report::{CompileReason, SessionReport};
 use serde::Serialize;
 
 /// Packets during route updates.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(super) struct Updates {
+pub(super) struct RouteUpdateStats {
     pub(super) updates: u64,
     pub(super) packets: u64,
     /// Packets handled by specialised code.
@@ -21,24 +21,24 @@ pub(super) struct Updates {
 
 /// All results.
 #[derive(Serialize)]
-pub(super) struct Figures {
+pub(super) struct DemoReport {
     schema: u32,
     event: &'static str,
     environment: Environment,
     workload: String,
-    pub(super) before: Option<Speed>,
+    pub(super) before: Option<SpeedComparison>,
     /// After other flows have become hot.
-    pub(super) after: Option<Speed>,
+    pub(super) after: Option<SpeedComparison>,
     /// Medians of the session's measurements, in packets per second: original, specialised.
     live_pps: (f64, f64),
     updates_per_second: u64,
-    pub(super) few: Updates,
+    pub(super) few: RouteUpdateStats,
     /// Milliseconds from each write to the first packet that finds it in specialised code.
     latencies_ms: Vec<f64>,
     /// Updates in the last phase, as fast as possible.
     pub(super) many: u64,
     /// Frames that came back after updates.
-    pub(super) far_end: Staleness,
+    pub(super) far_end: StalenessCounts,
     sent: u64,
     lost: u64,
 }
@@ -50,7 +50,7 @@ const PACKET_RATE: f64 = 1.4;
 
 /// Result of comparing a figure with its bar.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Verdict {
+enum ThresholdVerdict {
     Met,
     Missed,
     /// The interval contains the bar.
@@ -58,59 +58,59 @@ enum Verdict {
     NotMeasured,
 }
 
-impl Verdict {
+impl ThresholdVerdict {
     /// Verdict on a ratio in this interval, which may be at most `bar`.
-    fn at_most(interval: [f64; 2], bar: f64) -> Verdict {
+    fn at_most(interval: [f64; 2], bar: f64) -> ThresholdVerdict {
         match interval {
-            [_, high] if high <= bar => Verdict::Met,
-            [low, _] if low > bar => Verdict::Missed,
-            _ => Verdict::Disturbed,
+            [_, high] if high <= bar => ThresholdVerdict::Met,
+            [low, _] if low > bar => ThresholdVerdict::Missed,
+            _ => ThresholdVerdict::Disturbed,
         }
     }
 
     /// Verdict on a count, if there is one.
-    fn counted(met: Option<bool>) -> Verdict {
+    fn counted(met: Option<bool>) -> ThresholdVerdict {
         match met {
-            Some(true) => Verdict::Met,
-            Some(false) => Verdict::Missed,
-            None => Verdict::NotMeasured,
+            Some(true) => ThresholdVerdict::Met,
+            Some(false) => ThresholdVerdict::Missed,
+            None => ThresholdVerdict::NotMeasured,
         }
     }
 
     fn text(self) -> &'static str {
         match self {
-            Verdict::Met => "met",
-            Verdict::Missed => "MISSED",
-            Verdict::Disturbed => "undecided",
-            Verdict::NotMeasured => "unknown",
+            ThresholdVerdict::Met => "met",
+            ThresholdVerdict::Missed => "MISSED",
+            ThresholdVerdict::Disturbed => "undecided",
+            ThresholdVerdict::NotMeasured => "unknown",
         }
     }
 }
 
 /// Verdicts for the two bars of a measurement: program time, packets per second.
-fn verdicts(speed: &Speed) -> [Verdict; 2] {
+fn verdicts(speed: &SpeedComparison) -> [ThresholdVerdict; 2] {
     [
-        Verdict::at_most(speed.program_time.interval, PROGRAM_TIME),
-        Verdict::at_most(speed.plain.interval, 1.0 / PACKET_RATE),
+        ThresholdVerdict::at_most(speed.program_time.interval, PROGRAM_TIME),
+        ThresholdVerdict::at_most(speed.plain.interval, 1.0 / PACKET_RATE),
     ]
 }
 
 /// Returns true if a measurement shows on which side of its bars the figures are.
-pub(super) fn is_decided(speed: &Speed) -> bool {
-    !verdicts(speed).contains(&Verdict::Disturbed)
+pub(super) fn is_decided(speed: &SpeedComparison) -> bool {
+    !verdicts(speed).contains(&ThresholdVerdict::Disturbed)
 }
 
 /// One line of the table.
-struct Bar {
+struct ThresholdRow {
     what: String,
     figure: String,
     bar: &'static str,
-    verdict: Verdict,
+    verdict: ThresholdVerdict,
 }
 
-impl Figures {
+impl DemoReport {
     pub(super) fn new(updates_per_second: u64) -> Self {
-        Figures {
+        DemoReport {
             schema: 1,
             event: "conclusion",
             environment: Environment::now(),
@@ -119,16 +119,16 @@ impl Figures {
             after: None,
             live_pps: (f64::NAN, f64::NAN),
             updates_per_second,
-            few: Updates::default(),
+            few: RouteUpdateStats::default(),
             latencies_ms: Vec::new(),
             many: 0,
-            far_end: Staleness::default(),
+            far_end: StalenessCounts::default(),
             sent: 0,
             lost: 0,
         }
     }
 
-    pub(super) fn workload(&mut self, flows: &Flows, config: &Config) {
+    pub(super) fn workload(&mut self, flows: &WeightedFlows, config: &RouterConfig) {
         self.workload = format!(
             "router, {} routes, {} flows of high locality (Pareto, alpha 1, beta 1), hash {:016x}, seeds 1, 2 and 77",
             config.routes.len(),
@@ -137,16 +137,16 @@ impl Figures {
         );
     }
 
-    pub(super) fn add_counts(&mut self, counts: Counts) {
+    pub(super) fn add_counts(&mut self, counts: FrameCounts) {
         self.sent += counts.sent;
         self.lost += counts.lost();
     }
 
     /// Adds the rates that the session itself measured.
-    pub(super) fn live_rates(&mut self, told: &[Report]) {
+    pub(super) fn live_rates(&mut self, told: &[SessionReport]) {
         let median_of = |specialised: bool| {
             let rates = told.iter().filter_map(|r| match r {
-                Report::Status { pps, generation, .. } if (*generation > 0) == specialised => Some(*pps),
+                SessionReport::Status { pps, generation, .. } if (*generation > 0) == specialised => Some(*pps),
                 _ => None,
             });
             median(rates.collect())
@@ -155,10 +155,10 @@ impl Figures {
     }
 
     /// Adds the latencies from writes to first packets.
-    pub(super) fn latencies(&mut self, told: &[Report]) {
-        let latency = |r: &Report| match r {
-            Report::Specialised { reason: Reason::Write, latency_us, .. }
-            | Report::Refreshed { write_ns: Some(_), latency_us, .. } => *latency_us,
+    pub(super) fn latencies(&mut self, told: &[SessionReport]) {
+        let latency = |r: &SessionReport| match r {
+            SessionReport::Specialised { reason: CompileReason::Write, latency_us, .. }
+            | SessionReport::Refreshed { write_ns: Some(_), latency_us, .. } => *latency_us,
             _ => None,
         };
         self.latencies_ms = told.iter().filter_map(latency).map(|us| us as f64 / 1000.0).collect();
@@ -177,27 +177,27 @@ impl Figures {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    fn bars(&self) -> Vec<Bar> {
-        let time = |speed: &Option<Speed>| {
-            let of = |s: &Speed| {
+    fn bars(&self) -> Vec<ThresholdRow> {
+        let time = |speed: &Option<SpeedComparison>| {
+            let of = |s: &SpeedComparison| {
                 let [low, high] = s.program_time.interval;
                 format!("{:.3} ({low:.3} to {high:.3})", s.program_time.ratio)
             };
             speed.as_ref().map_or_else(none, of)
         };
-        let rate = |speed: &Option<Speed>| {
-            let of = |s: &Speed| {
+        let rate = |speed: &Option<SpeedComparison>| {
+            let of = |s: &SpeedComparison| {
                 let [low, high] = s.plain.interval;
                 format!("{:.2} ({:.2} to {:.2})", 1.0 / s.plain.ratio, 1.0 / high, 1.0 / low)
             };
             speed.as_ref().map_or_else(none, of)
         };
-        let verdict = |speed: &Option<Speed>, which: usize| {
-            speed.as_ref().map_or(Verdict::NotMeasured, |s| verdicts(s)[which])
+        let verdict = |speed: &Option<SpeedComparison>, which: usize| {
+            speed.as_ref().map_or(ThresholdVerdict::NotMeasured, |s| verdicts(s)[which])
         };
         let share = self.few.specialised as f64 / self.few.packets.max(1) as f64;
         let latency = median(self.latencies_ms.clone());
-        let bar = |what, figure, bar, verdict| Bar { what, figure, bar, verdict };
+        let bar = |what, figure, bar, verdict| ThresholdRow { what, figure, bar, verdict };
         let later = |what: &str| format!("{what}, then");
         let (time_bar, rate_bar) = ("at most 0.333", "at least 1.40");
         let (program, packets) = ("program time / original's", "packets/s / original's");
@@ -210,25 +210,25 @@ impl Figures {
                 "write to first packet, median".to_owned(),
                 format!("{latency:.1} ms ({} writes)", self.latencies_ms.len()),
                 "at most 20 ms",
-                Verdict::counted((!self.latencies_ms.is_empty()).then_some(latency <= 20.0)),
+                ThresholdVerdict::counted((!self.latencies_ms.is_empty()).then_some(latency <= 20.0)),
             ),
             bar(
                 format!("in specialised code, {} writes/s", self.updates_per_second),
                 format!("{:.2} %", 100.0 * share),
                 "at least 90 %",
-                Verdict::counted((self.few.packets > 0).then_some(share >= 0.9)),
+                ThresholdVerdict::counted((self.few.packets > 0).then_some(share >= 0.9)),
             ),
             bar(
                 format!("stale packets, {} writes", self.few.updates + self.many),
                 format!("{} of {}", self.far_end.stale, self.far_end.stale + self.far_end.fresh),
                 "0",
-                Verdict::counted(self.counted().then_some(self.far_end.stale == 0)),
+                ThresholdVerdict::counted(self.counted().then_some(self.far_end.stale == 0)),
             ),
             bar(
                 "lost packets".to_owned(),
                 format!("{} of {}", self.lost, self.sent),
                 "0",
-                Verdict::counted(Some(self.lost == 0)),
+                ThresholdVerdict::counted(Some(self.lost == 0)),
             ),
         ]
     }
@@ -238,10 +238,10 @@ impl Figures {
         // Writing to a string does not fail.
         let _ = writeln!(out, "{:<32} {:<24} {:<14}", "", "figure (99 % interval)", "bar");
         let bars = self.bars();
-        for Bar { what, figure, bar, verdict } in &bars {
+        for ThresholdRow { what, figure, bar, verdict } in &bars {
             let _ = writeln!(out, "{what:<32} {figure:<24} {bar:<14} {}", verdict.text());
         }
-        if bars.iter().any(|bar| bar.verdict == Verdict::Disturbed) {
+        if bars.iter().any(|bar| bar.verdict == ThresholdVerdict::Disturbed) {
             let _ = writeln!(
                 out,
                 "\nundecided: the interval holds the bar; the machine is too disturbed to tell. What\n\
@@ -290,9 +290,9 @@ mod tests {
 
     #[test]
     fn a_bar_inside_the_interval_is_neither_met_nor_missed() {
-        assert_eq!(Verdict::at_most([0.30, 0.32], PROGRAM_TIME), Verdict::Met);
-        assert_eq!(Verdict::at_most([0.34, 0.36], PROGRAM_TIME), Verdict::Missed);
-        assert_eq!(Verdict::at_most([0.30, 0.36], PROGRAM_TIME), Verdict::Disturbed);
-        assert_eq!(Verdict::counted(None), Verdict::NotMeasured);
+        assert_eq!(ThresholdVerdict::at_most([0.30, 0.32], PROGRAM_TIME), ThresholdVerdict::Met);
+        assert_eq!(ThresholdVerdict::at_most([0.34, 0.36], PROGRAM_TIME), ThresholdVerdict::Missed);
+        assert_eq!(ThresholdVerdict::at_most([0.30, 0.36], PROGRAM_TIME), ThresholdVerdict::Disturbed);
+        assert_eq!(ThresholdVerdict::counted(None), ThresholdVerdict::NotMeasured);
     }
 }

@@ -18,21 +18,21 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use miette::{IntoDiagnostic, miette};
-use millstream_kernel::{Map, UpdateMode};
+use millstream_kernel::{KernelMap, UpdateMode};
 use millstream_lab::environment::fit_for_timing;
-use millstream_lab::measure::Plan;
-use millstream_lab::{Error as LabError, FarEnd, Rig, RigConfig, Traffic, os};
+use millstream_lab::measure::MeasurementPlan;
+use millstream_lab::{Error as LabError, StalenessMonitor, TestRig, RigConfig, TrafficSequence, os};
 use millstream_object::Object;
 use millstream_programs::ROUTER;
-use millstream_programs::router::{self, Config, Model, NextHop, Route};
-use millstream_programs::traffic::{Flows, Locality};
+use millstream_programs::router::{self, RouterConfig, RouterModel, NextHop, Route};
+use millstream_programs::traffic::{WeightedFlows, FlowLocality};
 use millstream_specialize::pins::remove_abandoned;
-use millstream_specialize::report::Report;
-use millstream_specialize::{Compiler, Leave, Live, Settings, Speed};
+use millstream_specialize::report::SessionReport;
+use millstream_specialize::{VariantCompiler, DetachPolicy, LiveSession, SessionSettings, SpeedComparison};
 
 use crate::exit::{Exit, ended};
-use crate::run::Story;
-use figures::{Figures, Updates};
+use crate::run::EventLog;
+use figures::{DemoReport, RouteUpdateStats};
 
 const ROUTES: usize = 2592;
 const NEXT_HOPS: u8 = 16;
@@ -49,7 +49,7 @@ const XDP_TX: u32 = 3;
 
 /// Flags of `millstream demo`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct DemoArgs {
     /// Seconds of each of the three acts
     #[arg(long, value_name = "S", default_value_t = 10, value_parser = crate::lengths::seconds())]
     seconds: u64,
@@ -68,7 +68,7 @@ pub(crate) struct Args {
 }
 
 /// Runs the command.
-pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
+pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode, miette::Report> {
     os::catch_interrupts();
     remove_abandoned(Path::new(PINS), "demo_");
     let say = |text: &str| {
@@ -80,7 +80,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     let [usual, longest] = seconds(args);
     say(&format!("Takes about {usual} seconds, up to {longest} on a machine that does other work.\n"));
     say("1. The original for two seconds, then Millstream.");
-    let mut figures = Figures::new(args.updates);
+    let mut figures = DemoReport::new(args.updates);
     speed_act(args, &say, &mut figures)?;
     say(&format!("\n3. {} route updates per second, under load; frames carry the time.", args.updates));
     update_act(args, &say, &mut figures)?;
@@ -93,7 +93,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
 }
 
 /// Duration of the demo in seconds, usually and at most.
-fn seconds(args: &Args) -> [u64; 2] {
+fn seconds(args: &DemoArgs) -> [u64; 2] {
     let many = (HASTE * u32::try_from(args.many).unwrap_or(u32::MAX)).as_secs();
     let acts = 3 * args.seconds.max(3) + 2 * FIRST.as_secs() + many;
     let measured = 2 * args.measure.max(2);
@@ -103,15 +103,15 @@ fn seconds(args: &Args) -> [u64; 2] {
 }
 
 /// The first two acts: traffic, and other traffic.
-fn speed_act(args: &Args, say: &(dyn Fn(&str) + Sync), figures: &mut Figures) -> Result<(), miette::Report> {
-    let rig = Rig::new(RigConfig::default()).map_err(ended)?;
+fn speed_act(args: &DemoArgs, say: &(dyn Fn(&str) + Sync), figures: &mut DemoReport) -> Result<(), miette::Report> {
+    let rig = TestRig::new(RigConfig::default()).map_err(ended)?;
     let (config, flows) = tables(rig.test_port());
     let sequence = flows.sequence(1, SEQUENCE);
-    rig.load_traffic(&Traffic::new(&flows, &sequence)).map_err(ended)?;
-    let other = flows.reweighted(Locality::HIGH, 77).sequence(2, SEQUENCE);
+    rig.load_traffic(&TrafficSequence::new(&flows, &sequence)).map_err(ended)?;
+    let other = flows.reweighted(FlowLocality::HIGH, 77).sequence(2, SEQUENCE);
     let act = Duration::from_secs(args.seconds.max(3));
     figures.workload(&flows, &config);
-    let stage = Stage::new(args, &rig);
+    let stage = DemoSession::new(args, &rig);
     let speeds = stage.play(&config, FIRST, |live| {
         stage.run(live, |stop| sleep(FIRST + act, stop))?;
         say("   measuring original and variant on this traffic");
@@ -132,14 +132,14 @@ fn speed_act(args: &Args, say: &(dyn Fn(&str) + Sync), figures: &mut Figures) ->
 }
 
 /// The last act: updates.
-fn update_act(args: &Args, say: &(dyn Fn(&str) + Sync), figures: &mut Figures) -> Result<(), miette::Report> {
-    let rig = Rig::new(RigConfig { stamps: true, ..RigConfig::default() }).map_err(ended)?;
+fn update_act(args: &DemoArgs, say: &(dyn Fn(&str) + Sync), figures: &mut DemoReport) -> Result<(), miette::Report> {
+    let rig = TestRig::new(RigConfig { stamps: true, ..RigConfig::default() }).map_err(ended)?;
     let (config, flows) = tables(rig.test_port());
     let sequence = flows.sequence(1, SEQUENCE);
-    rig.load_traffic(&Traffic::new(&flows, &sequence)).map_err(ended)?;
-    let writer = Writer::new(FarEnd::new(&rig).map_err(ended)?, &config, &flows)?;
+    rig.load_traffic(&TrafficSequence::new(&flows, &sequence)).map_err(ended)?;
+    let writer = RouteUpdater::new(StalenessMonitor::new(&rig).map_err(ended)?, &config, &flows)?;
     let act = Duration::from_secs(args.seconds.max(3));
-    let stage = Stage::new(args, &rig);
+    let stage = DemoSession::new(args, &rig);
     stage.play(&config, Duration::from_millis(300), |live| {
         let routes = live.map(router::ROUTES).ok_or_else(|| miette!("no routes"))?;
         let routes = routes.try_clone().map_err(ended)?;
@@ -149,7 +149,7 @@ fn update_act(args: &Args, say: &(dyn Fn(&str) + Sync), figures: &mut Figures) -
         let most = act.as_secs() * args.updates;
         stage.run(live, |stop| writer.write(&routes, most, pause, stop))?;
         let (all, specialised) = live.packets();
-        figures.few = Updates {
+        figures.few = RouteUpdateStats {
             updates: writer.updates(),
             packets: all - packets.0,
             specialised: specialised.saturating_sub(packets.1),
@@ -160,34 +160,34 @@ fn update_act(args: &Args, say: &(dyn Fn(&str) + Sync), figures: &mut Figures) -
         stage.run(live, |stop| writer.write(&routes, args.many, HASTE, stop))
     })?;
     figures.many = writer.updates() - figures.few.updates;
-    figures.far_end = writer.far.counted();
+    figures.far_end = writer.far.counts();
     figures.add_counts(rig.counts().map_err(ended)?);
     Ok(())
 }
 
-fn tables(port: u32) -> (Config, Flows) {
+fn tables(port: u32) -> (RouterConfig, WeightedFlows) {
     let config = router::generate(ROUTES, &[port], NEXT_HOPS, 1);
-    let flows = router::flows(&config, FLOWS, Locality::HIGH, 1);
+    let flows = router::flows(&config, FLOWS, FlowLocality::HIGH, 1);
     (config, flows)
 }
 
 /// Gives the route of the hottest flow one next hop after the other.
-struct Writer<'w> {
-    far: FarEnd,
-    config: &'w Config,
+struct RouteUpdater<'w> {
+    far: StalenessMonitor,
+    config: &'w RouterConfig,
     frame: &'w [u8],
     route: Route,
     updates: AtomicU64,
 }
 
-impl<'w> Writer<'w> {
-    fn new(far: FarEnd, config: &'w Config, flows: &'w Flows) -> Result<Self, miette::Report> {
+impl<'w> RouteUpdater<'w> {
+    fn new(far: StalenessMonitor, config: &'w RouterConfig, flows: &'w WeightedFlows) -> Result<Self, miette::Report> {
         let hottest = flows.weights.iter().enumerate().max_by_key(|(_, w)| **w).map_or(0, |(i, _)| i);
         let frame = &flows.packets[hottest];
-        let prefix = Model::new(config).route_of(frame);
+        let prefix = RouterModel::new(config).route_of(frame);
         let route = config.routes.iter().find(|r| Some(r.prefix) == prefix);
         let route = *route.ok_or_else(|| miette!("the hottest flow has no route"))?;
-        Ok(Writer { far, config, frame, route, updates: AtomicU64::new(0) })
+        Ok(RouteUpdater { far, config, frame, route, updates: AtomicU64::new(0) })
     }
 
     fn updates(&self) -> u64 {
@@ -195,7 +195,7 @@ impl<'w> Writer<'w> {
     }
 
     /// Writes so many updates, with a pause after each.
-    fn write(&self, routes: &Map, count: u64, pause: Duration, stop: &AtomicBool) -> Result<(), LabError> {
+    fn write(&self, routes: &KernelMap, count: u64, pause: Duration, stop: &AtomicBool) -> Result<(), LabError> {
         for _ in 0..count {
             if stop.load(Ordering::Relaxed) {
                 break;
@@ -208,63 +208,63 @@ impl<'w> Writer<'w> {
     }
 
     /// Gives the route another next hop; frames are judged from the moment at which the update returns.
-    fn update(&self, routes: &Map, hop: usize) -> Result<(), LabError> {
+    fn update(&self, routes: &KernelMap, hop: usize) -> Result<(), LabError> {
         let destination = self.frame.get(30..34).and_then(|a| a.try_into().ok()).unwrap_or_default();
         let NextHop::Forward { dst_mac, .. } = self.config.next_hops[hop] else { return Ok(()) };
         self.far.expect(destination, dst_mac);
         let key = router::route_key(self.route.prefix);
         routes.update(&key, &(hop as u32).to_ne_bytes(), UpdateMode::Any)?;
-        self.far.returned();
+        self.far.resume_counting();
         Ok(())
     }
 }
 
 /// The router on the rig, with Millstream beside it.
-struct Stage<'s> {
-    rig: &'s Rig,
+struct DemoSession<'s> {
+    rig: &'s TestRig,
     json: bool,
     measure: Duration,
-    told: Mutex<Vec<Report>>,
-    story: Mutex<Story>,
+    told: Mutex<Vec<SessionReport>>,
+    story: Mutex<EventLog>,
     /// Set to stop reporting the answers to writes.
     quiet: AtomicBool,
 }
 
-impl<'s> Stage<'s> {
-    fn new(args: &Args, rig: &'s Rig) -> Self {
-        Stage {
+impl<'s> DemoSession<'s> {
+    fn new(args: &DemoArgs, rig: &'s TestRig) -> Self {
+        DemoSession {
             rig,
             json: args.json,
             measure: Duration::from_secs(args.measure.max(2)),
             told: Mutex::default(),
-            story: Mutex::new(Story::new()),
+            story: Mutex::new(EventLog::new()),
             quiet: AtomicBool::new(false),
         }
     }
 
-    fn story(&self) -> MutexGuard<'_, Story> {
+    fn story(&self) -> MutexGuard<'_, EventLog> {
         self.story.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reports so far.
-    fn told(&self) -> Vec<Report> {
+    fn told(&self) -> Vec<SessionReport> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Puts the router with its tables onto the rig, for the duration of `acts`.
     fn play<R: Send>(
         &self,
-        config: &Config,
+        config: &RouterConfig,
         first: Duration,
-        acts: impl FnOnce(&mut Live<'_>) -> Result<R, miette::Report> + Send,
+        acts: impl FnOnce(&mut LiveSession<'_>) -> Result<R, miette::Report> + Send,
     ) -> Result<R, miette::Report> {
         let object = Object::parse(ROUTER.name, ROUTER.object).into_diagnostic()?;
-        let compiler = Compiler::new(&object, None).into_diagnostic()?;
+        let compiler = VariantCompiler::new(&object, None).into_diagnostic()?;
         let entries = config.entries().into_diagnostic()?;
-        let mut settings = Settings::new(format!("{PINS}/demo_{}", std::process::id()));
+        let mut settings = SessionSettings::new(format!("{PINS}/demo_{}", std::process::id()));
         (settings.first, settings.count) = (first, true);
         let result = self.rig.namespace().enter(|| {
-            let mut live = Live::load(&compiler, settings).map_err(ended)?;
+            let mut live = LiveSession::load(&compiler, settings).map_err(ended)?;
             for entry in &entries {
                 let map =
                     live.map(entry.map).ok_or_else(|| miette!("the router has no map {}", entry.map))?;
@@ -272,7 +272,7 @@ impl<'s> Stage<'s> {
             }
             self.tell(&live.attach(&[self.rig.test_port()]).map_err(ended)?);
             let result = acts(&mut live);
-            live.finish(Leave::Restored).map_err(ended)?;
+            live.finish(DetachPolicy::Restored).map_err(ended)?;
             result
         });
         result.map_err(ended)?
@@ -281,7 +281,7 @@ impl<'s> Stage<'s> {
     /// Runs Millstream and the sender while `script` does.
     fn run(
         &self,
-        live: &mut Live<'_>,
+        live: &mut LiveSession<'_>,
         script: impl FnOnce(&AtomicBool) -> Result<(), LabError> + Send,
     ) -> Result<(), miette::Report> {
         let stop = &AtomicBool::new(false);
@@ -307,12 +307,12 @@ impl<'s> Stage<'s> {
         if os::interrupted() { Err(miette!("interrupted")) } else { Ok(()) }
     }
 
-    fn tell(&self, report: &Report) {
+    fn tell(&self, report: &SessionReport) {
         let answer = matches!(
             report,
-            Report::Refreshed { .. }
-                | Report::Confirmed { .. }
-                | Report::Specialised { write_ns: Some(_), .. }
+            SessionReport::Refreshed { .. }
+                | SessionReport::Confirmed { .. }
+                | SessionReport::Specialised { write_ns: Some(_), .. }
         );
         if !(answer && self.quiet.load(Ordering::Relaxed)) {
             match self.json {
@@ -329,13 +329,13 @@ impl<'s> Stage<'s> {
 
     /// Compares original and variant on the present traffic, by the protocol: copies of both and of an empty
     /// program, in random order. `None` if no variant is active.
-    fn speed(&self, live: &mut Live<'_>) -> Result<Option<Speed>, miette::Report> {
+    fn speed(&self, live: &mut LiveSession<'_>) -> Result<Option<SpeedComparison>, miette::Report> {
         if live.copy_of_variant().map_err(ended)?.is_none() {
             return Ok(None);
         }
         fit_for_timing().map_err(ended)?;
         live.detach().map_err(ended)?;
-        let plan = Plan::live(self.measure.as_secs_f64());
+        let plan = MeasurementPlan::live(self.measure.as_secs_f64());
         let measured =
             live.speed_until(self.rig, XDP_TX, &plan, MOST_LOOKS, figures::is_decided).map_err(ended);
         self.rig.detach();

@@ -16,9 +16,9 @@ pub(super) fn align(n: usize, m: usize, score: &dyn Fn(usize, usize) -> u32) -> 
     pairs
 }
 
-type Range = (usize, usize);
+type IndexRange = (usize, usize);
 
-fn part(a: Range, b: Range, score: &dyn Fn(usize, usize) -> u32, pairs: &mut Vec<(usize, usize)>) {
+fn part(a: IndexRange, b: IndexRange, score: &dyn Fn(usize, usize) -> u32, pairs: &mut Vec<(usize, usize)>) {
     let (n, m) = (a.1 - a.0, b.1 - b.0);
     if n == 0 || m == 0 {
         return;
@@ -33,7 +33,7 @@ fn part(a: Range, b: Range, score: &dyn Fn(usize, usize) -> u32, pairs: &mut Vec
 }
 
 /// Place to cut the second sequence if the first is cut at `middle`.
-fn split(a: Range, middle: usize, b: Range, score: &dyn Fn(usize, usize) -> u32) -> usize {
+fn split(a: IndexRange, middle: usize, b: IndexRange, score: &dyn Fn(usize, usize) -> u32) -> usize {
     let m = b.1 - b.0;
     let forward = last_row(middle - a.0, m, &|i, j| score(a.0 + i, b.0 + j));
     let backward = last_row(a.1 - middle, m, &|i, j| score(a.1 - 1 - i, b.1 - 1 - j));
@@ -60,7 +60,7 @@ fn best(above: u32, left: u32, diagonal: u32, score: u32) -> u32 {
     above.max(left).max(matched)
 }
 
-fn whole(a: Range, b: Range, score: &dyn Fn(usize, usize) -> u32, pairs: &mut Vec<(usize, usize)>) {
+fn whole(a: IndexRange, b: IndexRange, score: &dyn Fn(usize, usize) -> u32, pairs: &mut Vec<(usize, usize)>) {
     let (n, m) = (a.1 - a.0, b.1 - b.0);
     let width = m + 1;
     let mut totals = vec![0u32; (n + 1) * width];

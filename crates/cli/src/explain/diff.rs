@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use millstream_isa::{DecodeError, Raw};
-use millstream_object::{Function, Object, RelocKind};
-use millstream_opt::Origin;
+use millstream_isa::{DecodeError, RawInsn};
+use millstream_object::{ObjectFunction, Object, RelocKind};
+use millstream_opt::InsnOrigin;
 use millstream_passes::registry;
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ use crate::inspect::disasm;
 
 /// An instruction of one side.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub(super) struct Instruction {
+pub(super) struct DiffInstruction {
     pub(super) slot: usize,
     pub(super) text: String,
     /// Index of its source line, among those of the function.
@@ -23,7 +23,7 @@ pub(super) struct Instruction {
 
 /// A source line.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub(super) struct Line {
+pub(super) struct SourceLine {
     pub(super) file: String,
     pub(super) number: u32,
     pub(super) text: String,
@@ -32,7 +32,7 @@ pub(super) struct Line {
 /// Difference between the two sides of a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Kind {
+pub(super) enum DiffKind {
     /// None, except for the distance of jumps.
     Same,
     /// In registers only.
@@ -47,35 +47,35 @@ pub(super) enum Kind {
     Moved,
 }
 
-impl Kind {
+impl DiffKind {
     pub(super) fn is_change(self) -> bool {
-        !matches!(self, Kind::Same | Kind::Registers)
+        !matches!(self, DiffKind::Same | DiffKind::Registers)
     }
 }
 
 /// A row.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub(super) struct Row {
-    pub(super) kind: Kind,
+pub(super) struct DiffRow {
+    pub(super) kind: DiffKind,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) before: Option<Instruction>,
+    pub(super) before: Option<DiffInstruction>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) after: Option<Instruction>,
+    pub(super) after: Option<DiffInstruction>,
 }
 
 /// Rows that changed together.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub(super) struct Change {
+pub(super) struct DiffHunk {
     /// Its first row, and the one behind its last.
     pub(super) rows: (usize, usize),
     /// Slots before and after.
     pub(super) slots: (usize, usize),
-    pub(super) causes: Vec<Cause>,
+    pub(super) causes: Vec<ChangeCause>,
 }
 
 /// Cause of a change.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub(super) struct Cause {
+pub(super) struct ChangeCause {
     /// A pass, or `lower` for the choice of instructions and registers.
     pub(super) name: String,
     /// Description of the pass.
@@ -84,52 +84,52 @@ pub(super) struct Cause {
 
 /// A function in both forms.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub(super) struct Both {
+pub(super) struct FunctionDiff {
     pub(super) name: String,
     /// Slots before and after.
     pub(super) slots: (usize, usize),
-    pub(super) lines: Vec<Line>,
-    pub(super) rows: Vec<Row>,
-    pub(super) changes: Vec<Change>,
+    pub(super) lines: Vec<SourceLine>,
+    pub(super) rows: Vec<DiffRow>,
+    pub(super) changes: Vec<DiffHunk>,
 }
 
 /// Provenance of the second form.
-pub(super) struct Known<'a> {
+pub(super) struct CodeProvenance<'a> {
     /// Origin of each slot of the second form.
-    pub(super) origins: &'a [Option<Origin>],
+    pub(super) origins: &'a [Option<InsnOrigin>],
     /// Passes by instruction of the first object.
-    pub(super) touched: &'a BTreeMap<Origin, BTreeSet<&'static str>>,
+    pub(super) touched: &'a BTreeMap<InsnOrigin, BTreeSet<&'static str>>,
 }
 
 /// One form of a function, with the data for alignment.
-struct Side {
-    insns: Vec<Instruction>,
-    shapes: Vec<Shape>,
+struct DiffSide {
+    insns: Vec<DiffInstruction>,
+    shapes: Vec<InstructionKey>,
     /// Slots of each instruction.
     sizes: Vec<usize>,
 }
 
 /// Operation of an instruction, without the distance of jumps.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Shape {
-    first: Raw,
+struct InstructionKey {
+    first: RawInsn,
     second: Option<i32>,
     /// Name of its target.
     refers: Option<String>,
 }
 
-impl Shape {
-    fn registers_apart(&self) -> Shape {
-        Shape { first: Raw { dst: 0, src: 0, ..self.first }, ..self.clone() }
+impl InstructionKey {
+    fn registers_apart(&self) -> InstructionKey {
+        InstructionKey { first: RawInsn { dst: 0, src: 0, ..self.first }, ..self.clone() }
     }
 }
 
 /// Aligns a function with its second form. `number` is that of the function in the first object.
 pub(super) fn compare(
     (a, number): (&Object, u32),
-    (b, g): (&Object, &Function),
-    known: Option<&Known<'_>>,
-) -> Result<Both, DecodeError> {
+    (b, g): (&Object, &ObjectFunction),
+    known: Option<&CodeProvenance<'_>>,
+) -> Result<FunctionDiff, DecodeError> {
     let f = &a.functions[number as usize];
     let mut lines = Vec::new();
     let (before, after) = (side(a, f, &mut lines)?, side(b, g, &mut lines)?);
@@ -160,27 +160,27 @@ pub(super) fn compare(
         }
     }
     let slots = (f.insns.len(), g.insns.len());
-    Ok(Both { name: f.name.clone(), slots, lines, rows, changes })
+    Ok(FunctionDiff { name: f.name.clone(), slots, lines, rows, changes })
 }
 
-fn side(object: &Object, f: &Function, lines: &mut Vec<Line>) -> Result<Side, DecodeError> {
+fn side(object: &Object, f: &ObjectFunction, lines: &mut Vec<SourceLine>) -> Result<DiffSide, DecodeError> {
     let text = disasm::instructions(object, f)?;
     let ends = text.iter().skip(1).map(|t| t.0).chain([f.insns.len()]);
     let sizes: Vec<usize> = text.iter().zip(ends).map(|((at, _), end)| end - at).collect();
     let shapes = text.iter().map(|(at, _)| shape(object, f, *at)).collect();
     let of_slot = source_lines(object, f, lines);
     let line = |at: usize| of_slot.range(..=at).next_back().map(|(_, line)| *line);
-    let insns = text.into_iter().map(|(slot, text)| Instruction { line: line(slot), slot, text }).collect();
-    Ok(Side { insns, shapes, sizes })
+    let insns = text.into_iter().map(|(slot, text)| DiffInstruction { line: line(slot), slot, text }).collect();
+    Ok(DiffSide { insns, shapes, sizes })
 }
 
 /// Source lines of a function by their first slot; adds them to those of both sides.
-fn source_lines(object: &Object, f: &Function, lines: &mut Vec<Line>) -> BTreeMap<usize, usize> {
+fn source_lines(object: &Object, f: &ObjectFunction, lines: &mut Vec<SourceLine>) -> BTreeMap<usize, usize> {
     let Some(btf) = &object.btf else { return BTreeMap::new() };
     let mut found = BTreeMap::new();
     for l in &f.line_info {
         let file = btf.str(l.file).rsplit('/').next().unwrap_or_default().to_owned();
-        let line = Line { file, number: l.line, text: btf.str(l.text).trim().to_owned() };
+        let line = SourceLine { file, number: l.line, text: btf.str(l.text).trim().to_owned() };
         let at = lines.iter().position(|other| *other == line).unwrap_or_else(|| {
             lines.push(line);
             lines.len() - 1
@@ -190,7 +190,7 @@ fn source_lines(object: &Object, f: &Function, lines: &mut Vec<Line>) -> BTreeMa
     found
 }
 
-fn shape(object: &Object, f: &Function, at: usize) -> Shape {
+fn shape(object: &Object, f: &ObjectFunction, at: usize) -> InstructionKey {
     const JUMP: u8 = 5;
     const JUMP32: u8 = 6;
     const CALL: u8 = 0x85;
@@ -207,7 +207,7 @@ fn shape(object: &Object, f: &Function, at: usize) -> Shape {
         first.imm = 0;
     }
     let second = (first.code == 0x18).then(|| f.insns.get(at + 1).map_or(0, |s| s.imm));
-    Shape { first, second, refers: reloc.map(|r| name(object, r)) }
+    InstructionKey { first, second, refers: reloc.map(|r| name(object, r)) }
 }
 
 fn name(object: &Object, kind: RelocKind) -> String {
@@ -220,7 +220,7 @@ fn name(object: &Object, kind: RelocKind) -> String {
 }
 
 /// 0 for nothing in common, 3 for the same.
-fn similarity(a: &Shape, b: &Shape) -> u32 {
+fn similarity(a: &InstructionKey, b: &InstructionKey) -> u32 {
     if a == b {
         3
     } else if a.registers_apart() == b.registers_apart() {
@@ -230,22 +230,22 @@ fn similarity(a: &Shape, b: &Shape) -> u32 {
     }
 }
 
-fn rows(before: &Side, after: &Side, pairs: &[(usize, usize)]) -> Vec<Row> {
+fn rows(before: &DiffSide, after: &DiffSide, pairs: &[(usize, usize)]) -> Vec<DiffRow> {
     let mut rows = Vec::new();
     let (mut i, mut j) = (0, 0);
-    let alone = |kind, before: Option<&Instruction>, after: Option<&Instruction>| Row {
+    let alone = |kind, before: Option<&DiffInstruction>, after: Option<&DiffInstruction>| DiffRow {
         kind,
         before: before.cloned(),
         after: after.cloned(),
     };
     for &(p, q) in pairs.iter().chain([&(before.insns.len(), after.insns.len())]) {
-        rows.extend(before.insns[i..p].iter().map(|insn| alone(Kind::Removed, Some(insn), None)));
-        rows.extend(after.insns[j..q].iter().map(|insn| alone(Kind::Added, None, Some(insn))));
+        rows.extend(before.insns[i..p].iter().map(|insn| alone(DiffKind::Removed, Some(insn), None)));
+        rows.extend(after.insns[j..q].iter().map(|insn| alone(DiffKind::Added, None, Some(insn))));
         if let (Some(a), Some(b)) = (before.insns.get(p), after.insns.get(q)) {
             let kind = match similarity(&before.shapes[p], &after.shapes[q]) {
-                3 => Kind::Same,
-                2 => Kind::Registers,
-                _ => Kind::Changed,
+                3 => DiffKind::Same,
+                2 => DiffKind::Registers,
+                _ => DiffKind::Changed,
             };
             rows.push(alone(kind, Some(a), Some(b)));
         }
@@ -256,24 +256,24 @@ fn rows(before: &Side, after: &Side, pairs: &[(usize, usize)]) -> Vec<Row> {
 
 /// Marks an added and a removed instruction as moved if the added one was made of the removed one and is
 /// still the same.
-fn mark_moved(rows: &mut [Row], before: &Side, after: &Side, origin: &dyn Fn(usize) -> Option<usize>) {
-    let position = |side: &Side, slot: usize| side.insns.binary_search_by_key(&slot, |i| i.slot).ok();
-    let alone = |r: &Row| r.before.as_ref().filter(|_| r.kind == Kind::Removed).map(|i| i.slot);
+fn mark_moved(rows: &mut [DiffRow], before: &DiffSide, after: &DiffSide, origin: &dyn Fn(usize) -> Option<usize>) {
+    let position = |side: &DiffSide, slot: usize| side.insns.binary_search_by_key(&slot, |i| i.slot).ok();
+    let alone = |r: &DiffRow| r.before.as_ref().filter(|_| r.kind == DiffKind::Removed).map(|i| i.slot);
     let removed: BTreeMap<usize, usize> =
         rows.iter().enumerate().filter_map(|(n, r)| Some((alone(r)?, n))).collect();
     for n in 0..rows.len() {
-        let Some(insn) = rows[n].after.as_ref().filter(|_| rows[n].kind == Kind::Added) else { continue };
+        let Some(insn) = rows[n].after.as_ref().filter(|_| rows[n].kind == DiffKind::Added) else { continue };
         let Some(j) = position(after, insn.slot) else { continue };
         let from = origin(j).and_then(|slot| Some((*removed.get(&slot)?, position(before, slot)?)));
         if let Some((row, _)) = from.filter(|(_, i)| similarity(&before.shapes[*i], &after.shapes[j]) >= 2) {
-            rows[row].kind = Kind::Moved;
-            rows[n].kind = Kind::Moved;
+            rows[row].kind = DiffKind::Moved;
+            rows[n].kind = DiffKind::Moved;
         }
     }
 }
 
 /// Runs of changed rows. A single unchanged row between two of them belongs to them.
-fn changes(rows: &[Row], before: &Side, after: &Side) -> Vec<Change> {
+fn changes(rows: &[DiffRow], before: &DiffSide, after: &DiffSide) -> Vec<DiffHunk> {
     let mut runs: Vec<(usize, usize)> = Vec::new();
     for (n, _) in rows.iter().enumerate().filter(|(_, r)| r.kind.is_change()) {
         match runs.last_mut() {
@@ -281,7 +281,7 @@ fn changes(rows: &[Row], before: &Side, after: &Side) -> Vec<Change> {
             _ => runs.push((n, n + 1)),
         }
     }
-    let size = |side: &Side, insn: Option<&Instruction>| {
+    let size = |side: &DiffSide, insn: Option<&DiffInstruction>| {
         let at = insn.and_then(|i| side.insns.binary_search_by_key(&i.slot, |x| x.slot).ok());
         at.map_or(0, |at| side.sizes[at])
     };
@@ -291,26 +291,26 @@ fn changes(rows: &[Row], before: &Side, after: &Side) -> Vec<Change> {
             rows.iter().map(|r| size(before, r.before.as_ref())).sum(),
             rows.iter().map(|r| size(after, r.after.as_ref())).sum(),
         );
-        Change { rows: (from, to), slots, causes: Vec::new() }
+        DiffHunk { rows: (from, to), slots, causes: Vec::new() }
     };
     runs.into_iter().map(change).collect()
 }
 
 /// The passes that touched the instructions in the rows, by name; the choice of instructions if there are
 /// none.
-fn causes(rows: &[Row], number: u32, known: &Known<'_>) -> Vec<Cause> {
+fn causes(rows: &[DiffRow], number: u32, known: &CodeProvenance<'_>) -> Vec<ChangeCause> {
     let mut places = BTreeSet::new();
     for row in rows.iter().filter(|r| r.kind.is_change()) {
-        places.extend(row.before.iter().map(|i| Origin { func: number, slot: i.slot as u32 }));
+        places.extend(row.before.iter().map(|i| InsnOrigin { func: number, slot: i.slot as u32 }));
         places.extend(row.after.iter().filter_map(|i| *known.origins.get(i.slot)?));
     }
     let names: BTreeSet<&str> =
         places.iter().filter_map(|p| known.touched.get(p)).flatten().copied().collect();
     let does = |name: &str| registry().find(|p| p.name() == name).map_or("", |p| p.describe());
-    let mut causes: Vec<Cause> =
-        names.into_iter().map(|n| Cause { name: n.to_owned(), does: does(n).to_owned() }).collect();
+    let mut causes: Vec<ChangeCause> =
+        names.into_iter().map(|n| ChangeCause { name: n.to_owned(), does: does(n).to_owned() }).collect();
     if causes.is_empty() {
-        causes.push(Cause { name: "lower".into(), does: "choose instructions and registers".into() });
+        causes.push(ChangeCause { name: "lower".into(), does: "choose instructions and registers".into() });
     }
     causes
 }

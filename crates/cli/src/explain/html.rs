@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::diff::{Both, Change, Instruction, Kind, Row};
-use super::{Report, text};
+use super::diff::{FunctionDiff, DiffHunk, DiffInstruction, DiffKind, DiffRow};
+use super::{ExplainReport, text};
 
 /// Minimum length of a run of unchanged rows that is folded.
 const FOLDED: usize = 8;
@@ -49,7 +49,7 @@ const LEGEND: &str = "<p class=\"legend\">Left the first form, right the second:
 const COLUMNS: &str = "<colgroup><col class=\"slot\"><col><col class=\"slot\"><col></colgroup>\n";
 
 /// The page.
-pub(super) fn page(report: &Report) -> String {
+pub(super) fn page(report: &ExplainReport) -> String {
     let title = match &report.b {
         Some(b) => format!("{} and {}", name(&report.a), name(b)),
         None => format!("What millstream opt made of {}", name(&report.a)),
@@ -79,7 +79,7 @@ fn name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-fn summary(out: &mut String, report: &Report) {
+fn summary(out: &mut String, report: &ExplainReport) {
     out.push_str(
         "<table class=\"summary\">\n<tr><th>function</th><th class=\"number\">slots</th>\
          <th class=\"number\">changes</th><th>proof</th></tr>\n",
@@ -112,7 +112,7 @@ fn summary(out: &mut String, report: &Report) {
     out.push_str(LEGEND);
 }
 
-fn function(out: &mut String, n: usize, both: &Both) {
+fn function(out: &mut String, n: usize, both: &FunctionDiff) {
     let (before, after) = both.slots;
     let _ = writeln!(out, "<h2 id=\"f{n}\">{}: {before} slots, then {after}</h2>", escaped(&both.name));
     let mut at = 0;
@@ -127,7 +127,7 @@ fn function(out: &mut String, n: usize, both: &Both) {
 }
 
 /// Unchanged rows, folded if they are many.
-fn unchanged(out: &mut String, both: &Both, range: std::ops::Range<usize>) {
+fn unchanged(out: &mut String, both: &FunctionDiff, range: std::ops::Range<usize>) {
     let many = range.len() >= FOLDED;
     if many {
         let _ = writeln!(out, "<details><summary>{} instructions as before</summary>", range.len());
@@ -140,7 +140,7 @@ fn unchanged(out: &mut String, both: &Both, range: std::ops::Range<usize>) {
     }
 }
 
-fn table(out: &mut String, both: &Both, range: std::ops::Range<usize>, change: Option<&Change>) {
+fn table(out: &mut String, both: &FunctionDiff, range: std::ops::Range<usize>, change: Option<&DiffHunk>) {
     let _ = write!(out, "<table class=\"code\">\n{COLUMNS}");
     let mut line = None;
     for row in &both.rows[range] {
@@ -172,16 +172,16 @@ fn table(out: &mut String, both: &Both, range: std::ops::Range<usize>, change: O
     out.push_str("</table>\n");
 }
 
-fn row(out: &mut String, row: &Row) {
+fn row(out: &mut String, row: &DiffRow) {
     let class = match row.kind {
-        Kind::Same => "same",
-        Kind::Registers => "registers",
-        Kind::Changed => "changed",
-        Kind::Removed => "removed",
-        Kind::Added => "added",
-        Kind::Moved => "moved",
+        DiffKind::Same => "same",
+        DiffKind::Registers => "registers",
+        DiffKind::Changed => "changed",
+        DiffKind::Removed => "removed",
+        DiffKind::Added => "added",
+        DiffKind::Moved => "moved",
     };
-    let cell = |insn: &Option<Instruction>, side: &str| {
+    let cell = |insn: &Option<DiffInstruction>, side: &str| {
         let (slot, text) =
             insn.as_ref().map_or_else(Default::default, |i| (i.slot.to_string(), escaped(&i.text)));
         format!("<td class=\"slot\">{slot}</td><td class=\"{side}\">{text}</td>")

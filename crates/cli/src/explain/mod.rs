@@ -13,21 +13,21 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
-use millstream_bpf::cost::Goal;
+use millstream_bpf::cost::OptimizationGoal;
 use millstream_object::{FuncId, Object};
-use millstream_opt::{Certainty, Options, Origin, SuperReport, Traced, mark, trace, unmark};
-use millstream_prove::{Verdict, prove};
+use millstream_opt::{EquivalenceEvidence, OptimizeOptions, InsnOrigin, SuperReport, TracedObject, mark, trace, unmark};
+use millstream_prove::{ProofVerdict, prove};
 use serde::Serialize;
 
 use crate::exit::Exit;
 use crate::input;
-use crate::opt::Kernels;
-use crate::privileges::Needs;
-use crate::superopt::{self, Common, Level};
+use crate::opt::TargetKernels;
+use crate::privileges::RequiredPrivileges;
+use crate::superopt::{self, CommonOptArgs, OptLevel};
 
 /// Flags of `millstream explain`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct ExplainArgs {
     /// Object file, or raw program (`X.insns`)
     a: PathBuf,
     /// Its other form; by default, the result of `millstream opt`, with the passes behind each change
@@ -37,10 +37,10 @@ pub(crate) struct Args {
     prog: Vec<String>,
     /// Goal of the optimization: see `millstream opt`
     #[arg(long, value_name = "GOAL", default_value_t)]
-    goal: Goal,
+    goal: OptimizationGoal,
     /// Kernels to optimize for: see `millstream opt`
     #[arg(long = "for", value_name = "KERNEL", default_value = "any")]
-    kernels: Kernels,
+    kernels: TargetKernels,
     /// Show all instructions, even unchanged ones
     #[arg(long)]
     all: bool,
@@ -48,19 +48,19 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     #[command(flatten)]
-    common: Common,
+    common: CommonOptArgs,
 }
 
-impl Args {
+impl ExplainArgs {
     /// Privileges that the command needs.
-    pub(crate) fn needs(&self) -> Needs {
-        self.common.needs(self.kernels == Kernels::Here)
+    pub(crate) fn needs(&self) -> RequiredPrivileges {
+        self.common.needs(self.kernels == TargetKernels::Here)
     }
 }
 
 /// Result of the prover for a program.
 #[derive(Clone, Debug, Serialize)]
-struct Proof {
+struct ProgramProof {
     program: String,
     verdict: &'static str,
     /// Reason why it is not known, or the difference.
@@ -72,7 +72,7 @@ struct Proof {
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
+struct ExplainReport {
     schema: u32,
     a: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -80,22 +80,22 @@ struct Report {
     /// True if causes are known; false where the line information that tracks them would change the
     /// compiler's output.
     causes_known: bool,
-    proofs: Vec<Proof>,
-    functions: Vec<diff::Both>,
+    proofs: Vec<ProgramProof>,
+    functions: Vec<diff::FunctionDiff>,
     /// Functions that only the first form has: inlined, or not called any more.
     gone: Vec<String>,
     /// Windows that the search replaced, but that are not in the result: later rewrites replaced them again.
-    windows: Vec<windows::Window>,
+    windows: Vec<windows::ReplacedWindow>,
 }
 
 /// Runs the command.
-pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+pub(crate) fn run(args: &ExplainArgs) -> Result<ExitCode> {
     let a = args.common.section.read(&args.a)?;
     let made = match &args.b {
         Some(path) => {
             let mut b = args.common.section.read(path)?;
-            input::call_alike(&a, &mut b);
-            Made { object: b, origins: None, touched: BTreeMap::new(), searched: None }
+            input::match_program_names(&a, &mut b);
+            OptimizedObject { object: b, origins: None, touched: BTreeMap::new(), searched: None }
         }
         None => make(args, &a)?,
     };
@@ -111,7 +111,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         text::summary(&report)
     } else {
         let colour = crate::output::is_coloured();
-        text::text(&report, &text::Style { colour, all: args.all, ..text::Style::default() })
+        text::text(&report, &text::DiffStyle { colour, all: args.all, ..text::DiffStyle::default() })
     };
     out!("{out}");
     let refuted = report.proofs.iter().any(|p| matches!(p.verdict, "differs" | "refuted"));
@@ -119,32 +119,32 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 /// The second form, and its provenance.
-struct Made {
+struct OptimizedObject {
     object: Object,
     /// Origin of each slot, and the passes that touched each instruction.
-    origins: Option<Vec<Vec<Option<Origin>>>>,
-    touched: BTreeMap<Origin, BTreeSet<&'static str>>,
+    origins: Option<Vec<Vec<Option<InsnOrigin>>>>,
+    touched: BTreeMap<InsnOrigin, BTreeSet<&'static str>>,
     /// Reports of the search, if there was one.
     searched: Option<Vec<SuperReport>>,
 }
 
 /// Optimizes as `millstream opt` does with the same flags.
-fn make(args: &Args, a: &Object) -> Result<Made> {
+fn make(args: &ExplainArgs, a: &Object) -> Result<OptimizedObject> {
     let (host, kernels) = (args.kernels.host(), args.kernels.range());
-    let options = Options { goal: args.goal, host, kernels, ..Options::default() };
+    let options = OptimizeOptions { goal: args.goal, host, kernels, ..OptimizeOptions::default() };
     let traced = trace(a, &options).into_diagnostic()?;
-    if args.common.searching.level == Level::Two {
-        let Traced { optimized, origins, touched } = traced;
-        return Ok(Made { object: optimized.object, origins, touched, searched: None });
+    if args.common.searching.level == OptLevel::Two {
+        let TracedObject { optimized, origins, touched } = traced;
+        return Ok(OptimizedObject { object: optimized.object, origins, touched, searched: None });
     }
     let done = superopt::superoptimize(&mark(a), options, None, &args.common, 0)?;
     let mut object = done.object;
     let origins = Some(unmark(a, &mut object));
-    Ok(Made { object, origins, touched: traced.touched, searched: Some(done.programs) })
+    Ok(OptimizedObject { object, origins, touched: traced.touched, searched: Some(done.programs) })
 }
 
-fn report(args: &Args, a: &Object, made: Made) -> Result<Report> {
-    let Made { object: b, origins, touched, searched } = made;
+fn report(args: &ExplainArgs, a: &Object, made: OptimizedObject) -> Result<ExplainReport> {
+    let OptimizedObject { object: b, origins, touched, searched } = made;
     let (mut functions, mut gone) = (Vec::new(), Vec::new());
     let wanted = |name: &String| args.prog.is_empty() || args.prog.contains(name);
     for (n, f) in a.functions.iter().enumerate().filter(|(_, f)| wanted(&f.name)) {
@@ -152,7 +152,7 @@ fn report(args: &Args, a: &Object, made: Made) -> Result<Report> {
             gone.push(f.name.clone());
             continue;
         };
-        let known = origins.as_ref().map(|origins| diff::Known { origins: &origins[at], touched: &touched });
+        let known = origins.as_ref().map(|origins| diff::CodeProvenance { origins: &origins[at], touched: &touched });
         let both = diff::compare((a, n as u32), (&b, &b.functions[at]), known.as_ref());
         functions.push(both.into_diagnostic().wrap_err_with(|| format!("in function {}", f.name))?);
     }
@@ -162,12 +162,12 @@ fn report(args: &Args, a: &Object, made: Made) -> Result<Report> {
     }
     let chosen = |p: &&SuperReport| wanted(&p.name);
     let proofs = match &searched {
-        Some(programs) => programs.iter().filter(chosen).map(Proof::of_search).collect(),
+        Some(programs) => programs.iter().filter(chosen).map(ProgramProof::of_search).collect(),
         None => proofs(args, a, &b)?,
     };
     let found = searched.iter().flatten().filter(chosen).flat_map(|p| &p.found);
     let windows = windows::place(found, &mut functions);
-    Ok(Report {
+    Ok(ExplainReport {
         schema: 1,
         a: args.a.display().to_string(),
         b: args.b.as_ref().map(|b| b.display().to_string()),
@@ -179,16 +179,16 @@ fn report(args: &Args, a: &Object, made: Made) -> Result<Report> {
     })
 }
 
-impl Proof {
+impl ProgramProof {
     /// Proof of a program that was searched.
-    fn of_search(p: &SuperReport) -> Proof {
+    fn of_search(p: &SuperReport) -> ProgramProof {
         let (verdict, reason) = match &p.proof {
-            Certainty::Unchanged => ("unchanged", None),
-            Certainty::Whole => ("equivalent", None),
-            Certainty::Refuted(_) => ("refuted", Some(superopt::certainty(&p.proof))),
+            EquivalenceEvidence::Unchanged => ("unchanged", None),
+            EquivalenceEvidence::Whole => ("equivalent", None),
+            EquivalenceEvidence::Refuted(_) => ("refuted", Some(superopt::certainty(&p.proof))),
             other => ("composed", Some(superopt::certainty(other))),
         };
-        Proof { program: p.name.clone(), verdict, reason, same: 0, asked: p.search.asked as usize }
+        ProgramProof { program: p.name.clone(), verdict, reason, same: 0, asked: p.search.asked as usize }
     }
 }
 
@@ -200,7 +200,7 @@ fn counterpart(a: &Object, n: usize, b: &Object, same_numbers: bool) -> Option<u
     if same_numbers { Some(n) } else { named() }.filter(present)
 }
 
-fn proofs(args: &Args, a: &Object, b: &Object) -> Result<Vec<Proof>> {
+fn proofs(args: &ExplainArgs, a: &Object, b: &Object) -> Result<Vec<ProgramProof>> {
     let solver = args.common.solving.solver()?;
     let limits = args.common.solving.limits();
     let mut proofs = Vec::new();
@@ -209,15 +209,15 @@ fn proofs(args: &Args, a: &Object, b: &Object) -> Result<Vec<Proof>> {
         let code = |o: &Object, f: FuncId| o.link(f).ok().map(|l| l.insns);
         let same = code(a, p.func) == code(b, q.func);
         let mut proof =
-            Proof { program: p.name.clone(), verdict: "unchanged", reason: None, same: 0, asked: 0 };
+            ProgramProof { program: p.name.clone(), verdict: "unchanged", reason: None, same: 0, asked: 0 };
         if !same {
             let found = prove((a, p.func), (b, q.func), solver.as_ref(), &limits);
             (proof.same, proof.asked) = (found.same, found.asked);
             let trusted = crate::prove::rests_on(found.answers.trusted as u64);
             (proof.verdict, proof.reason) = match found.verdict {
-                Verdict::Equivalent => ("equivalent", trusted),
-                Verdict::Differs(c) => ("differs", Some(c.to_string())),
-                Verdict::Unknown { reason } => ("unknown", Some(reason)),
+                ProofVerdict::Equivalent => ("equivalent", trusted),
+                ProofVerdict::Differs(c) => ("differs", Some(c.to_string())),
+                ProofVerdict::Unknown { reason } => ("unknown", Some(reason)),
             };
         }
         proofs.push(proof);

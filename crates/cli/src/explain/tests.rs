@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use millstream_isa::asm::assemble;
-use millstream_isa::{Raw, encode_all};
+use millstream_isa::{RawInsn, encode_all};
 use millstream_object::{Object, RawInput};
-use millstream_opt::{Engine, Found, Options, Origin, trace};
+use millstream_opt::{SearchEngine, WindowReplacement, OptimizeOptions, InsnOrigin, trace};
 
-use super::diff::{self, Both, Kind, Line};
-use super::text::Style;
-use super::{Proof, Report, html, text, windows};
+use super::diff::{self, FunctionDiff, DiffKind, SourceLine};
+use super::text::DiffStyle;
+use super::{ProgramProof, ExplainReport, html, text, windows};
 
 const BEFORE: &str = concat!(include_str!("../../tests/count.s"), "r4 = 1\nr4 <<= 1\nout:\nr0 = 2\nexit");
 
@@ -43,21 +43,21 @@ fn expect(file: &str, found: &str) {
 fn program(source: &str) -> Object {
     let mut slots = encode_all(&assemble(source).unwrap());
     slots.iter_mut().filter(|i| i.code == 0x18).for_each(|i| i.src = 1);
-    let insns: Vec<u8> = slots.into_iter().flat_map(Raw::to_bytes).collect();
+    let insns: Vec<u8> = slots.into_iter().flat_map(RawInsn::to_bytes).collect();
     let maps = b"counts { type = 6, key_size = 4, value_size = 8, max_entries = 4, fd = 0 }";
     let files = RawInput { insns: &insns, maps: Some(maps), desc: None };
     Object::parse_raw("count_xdp.insns", files, None).unwrap()
 }
 
-fn both() -> Both {
+fn both() -> FunctionDiff {
     let (a, b) = (program(BEFORE), program(AFTER));
     diff::compare((&a, 0), (&b, &b.functions[0]), None).unwrap()
 }
 
 /// A report with lines and causes as an object with BTF has them.
-fn report() -> Report {
+fn report() -> ExplainReport {
     let mut both = both();
-    let line = |number, text: &str| Line { file: "count.bpf.c".into(), number, text: text.into() };
+    let line = |number, text: &str| SourceLine { file: "count.bpf.c".into(), number, text: text.into() };
     both.lines =
         vec![line(7, "__u32 key = 0;"), line(9, "if (count && *count < 9)"), line(12, "return XDP_PASS;")];
     for row in &mut both.rows {
@@ -67,19 +67,19 @@ fn report() -> Report {
             }
         }
     }
-    let found = Found {
-        engine: Engine::Chain,
+    let found = WindowReplacement {
+        engine: SearchEngine::Chain,
         slot: 8,
         before: vec!["r3 += 1".into()],
         after: vec!["lock *(u64 *)(r0 +0) += r1".into()],
         solver: true,
         rule: None,
     };
-    let lost = Found { after: vec!["r9 = 9".into()], ..found.clone() };
+    let lost = WindowReplacement { after: vec!["r9 = 9".into()], ..found.clone() };
     let mut functions = vec![both];
     let windows = windows::place([&found, &lost].into_iter(), &mut functions);
-    let proof = Proof { program: "count_xdp".into(), verdict: "equivalent", reason: None, same: 9, asked: 2 };
-    Report {
+    let proof = ProgramProof { program: "count_xdp".into(), verdict: "equivalent", reason: None, same: 9, asked: 2 };
+    ExplainReport {
         schema: 1,
         a: "dir/<count>.o".into(),
         b: None,
@@ -93,7 +93,7 @@ fn report() -> Report {
 
 #[test]
 fn the_text_shows_both_forms_lines_and_causes() {
-    expect("text.txt", &text::text(&report(), &Style { width: 100, ..Style::default() }));
+    expect("text.txt", &text::text(&report(), &DiffStyle { width: 100, ..DiffStyle::default() }));
 }
 
 #[test]
@@ -108,14 +108,14 @@ fn the_page_needs_nothing_else() {
 
 #[test]
 fn colours_are_there_only_if_wanted() {
-    let colour = |colour| text::text(&report(), &Style { colour, width: 100, ..Style::default() });
+    let colour = |colour| text::text(&report(), &DiffStyle { colour, width: 100, ..DiffStyle::default() });
     assert!(colour(true).contains("\x1b[31m") && !colour(false).contains('\x1b'));
 }
 
 #[test]
 fn every_instruction_is_in_one_row() {
     let both = both();
-    let slots = |side: fn(&diff::Row) -> Option<usize>| both.rows.iter().filter_map(side).collect::<Vec<_>>();
+    let slots = |side: fn(&diff::DiffRow) -> Option<usize>| both.rows.iter().filter_map(side).collect::<Vec<_>>();
     let before = slots(|r| r.before.as_ref().map(|i| i.slot));
     assert_eq!(before, [0, 1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
     let after = slots(|r| r.after.as_ref().map(|i| i.slot));
@@ -130,16 +130,16 @@ fn every_instruction_is_in_one_row() {
 fn the_same_program_has_no_changes() {
     let a = program(BEFORE);
     let both = diff::compare((&a, 0), (&a, &a.functions[0]), None).unwrap();
-    assert!(both.changes.is_empty() && both.rows.iter().all(|r| r.kind == Kind::Same));
+    assert!(both.changes.is_empty() && both.rows.iter().all(|r| r.kind == DiffKind::Same));
 }
 
 #[test]
 fn what_the_compiler_did_is_said_with_the_passes_that_did_it() {
     let a = program(BEFORE);
-    let traced = trace(&a, &Options::default()).unwrap();
-    let origins: Vec<Option<Origin>> = traced.origins.unwrap().remove(0);
-    let touched: BTreeMap<Origin, BTreeSet<&'static str>> = traced.touched;
-    let known = diff::Known { origins: &origins, touched: &touched };
+    let traced = trace(&a, &OptimizeOptions::default()).unwrap();
+    let origins: Vec<Option<InsnOrigin>> = traced.origins.unwrap().remove(0);
+    let touched: BTreeMap<InsnOrigin, BTreeSet<&'static str>> = traced.touched;
+    let known = diff::CodeProvenance { origins: &origins, touched: &touched };
     let b = traced.optimized.object;
     let both = diff::compare((&a, 0), (&b, &b.functions[0]), Some(&known)).unwrap();
     let dead = both.changes.iter().find(|c| {

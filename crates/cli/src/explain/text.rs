@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use super::diff::{Both, Change, Instruction, Kind, Row};
-use super::{Proof, Report};
+use super::diff::{FunctionDiff, DiffHunk, DiffInstruction, DiffKind, DiffRow};
+use super::{ProgramProof, ExplainReport};
 
 /// Layout of the text.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Style {
+pub(super) struct DiffStyle {
     /// True to use colours.
     pub(super) colour: bool,
     /// True to show unchanged rows, too.
@@ -16,10 +16,10 @@ pub(super) struct Style {
     pub(super) width: usize,
 }
 
-impl Default for Style {
-    fn default() -> Style {
+impl Default for DiffStyle {
+    fn default() -> DiffStyle {
         let said = std::env::var("COLUMNS").ok().and_then(|w| w.parse().ok());
-        Style { colour: false, all: false, width: said.unwrap_or(120).clamp(60, 400) }
+        DiffStyle { colour: false, all: false, width: said.unwrap_or(120).clamp(60, 400) }
     }
 }
 
@@ -35,7 +35,7 @@ const YELLOW: &str = "\x1b[33m";
 const BOLD: &str = "\x1b[1m";
 const PLAIN: &str = "\x1b[0m";
 
-impl Style {
+impl DiffStyle {
     fn paint(self, colour: &str, text: &str) -> String {
         if self.colour && !text.is_empty() { format!("{colour}{text}{PLAIN}") } else { text.to_owned() }
     }
@@ -47,7 +47,7 @@ impl Style {
 }
 
 /// The whole report.
-pub(super) fn text(report: &Report, style: &Style) -> String {
+pub(super) fn text(report: &ExplainReport, style: &DiffStyle) -> String {
     let mut out = summary(report);
     if !report.causes_known && report.b.is_none() {
         out.push_str("causes are not known: with lines of its own the compiler decides otherwise\n");
@@ -65,7 +65,7 @@ pub(super) fn text(report: &Report, style: &Style) -> String {
 }
 
 /// Proofs, and slots of each function.
-pub(super) fn summary(report: &Report) -> String {
+pub(super) fn summary(report: &ExplainReport) -> String {
     let mut out = String::new();
     for p in &report.proofs {
         let _ = writeln!(out, "{}: {}", p.program, proof(p));
@@ -81,7 +81,7 @@ pub(super) fn summary(report: &Report) -> String {
 }
 
 /// Description of the prover's result.
-pub(super) fn proof(p: &Proof) -> String {
+pub(super) fn proof(p: &ProgramProof) -> String {
     match (p.verdict, &p.reason) {
         ("unchanged", _) => "unchanged".into(),
         ("equivalent", _) if p.same == 0 => "proven equivalent, as a whole".into(),
@@ -100,7 +100,7 @@ pub(super) fn proof(p: &Proof) -> String {
     }
 }
 
-fn function(out: &mut String, both: &Both, style: Style) {
+fn function(out: &mut String, both: &FunctionDiff, style: DiffStyle) {
     let (before, after) = both.slots;
     let _ = writeln!(out, "\n{}", style.paint(BOLD, &format!("{}: {before} slots, then {after}", both.name)));
     let mut line = None;
@@ -127,12 +127,12 @@ fn function(out: &mut String, both: &Both, style: Style) {
     elided(out, &mut hidden, style);
 }
 
-fn near_change(changes: &[Change], row: usize) -> bool {
+fn near_change(changes: &[DiffHunk], row: usize) -> bool {
     let next = changes.partition_point(|c| c.rows.1 + CONTEXT <= row);
     changes.get(next).is_some_and(|c| row + CONTEXT >= c.rows.0)
 }
 
-fn elided(out: &mut String, hidden: &mut usize, style: Style) {
+fn elided(out: &mut String, hidden: &mut usize, style: DiffStyle) {
     if *hidden > 0 {
         let instructions = if *hidden == 1 { "instruction" } else { "instructions" };
         let text = format!("      ... {hidden} {instructions} as before");
@@ -142,19 +142,19 @@ fn elided(out: &mut String, hidden: &mut usize, style: Style) {
 }
 
 /// The mark of a row, and its colour.
-fn mark(kind: Kind) -> (char, &'static str) {
+fn mark(kind: DiffKind) -> (char, &'static str) {
     match kind {
-        Kind::Same => (' ', ""),
-        Kind::Registers => ('~', DIM),
-        Kind::Changed => ('!', YELLOW),
-        Kind::Removed => ('-', RED),
-        Kind::Added => ('+', GREEN),
-        Kind::Moved => ('>', BLUE),
+        DiffKind::Same => (' ', ""),
+        DiffKind::Registers => ('~', DIM),
+        DiffKind::Changed => ('!', YELLOW),
+        DiffKind::Removed => ('-', RED),
+        DiffKind::Added => ('+', GREEN),
+        DiffKind::Moved => ('>', BLUE),
     }
 }
 
-fn row(out: &mut String, row: &Row, style: Style) {
-    let cell = |insn: &Option<Instruction>| {
+fn row(out: &mut String, row: &DiffRow, style: DiffStyle) {
+    let cell = |insn: &Option<DiffInstruction>| {
         insn.as_ref().map_or(String::new(), |i| format!("{:5}: {}", i.slot, i.text))
     };
     let (mark, colour) = mark(row.kind);
@@ -164,7 +164,7 @@ fn row(out: &mut String, row: &Row, style: Style) {
     let _ = writeln!(out, "{}", style.paint(colour, text.trim_end()));
 }
 
-fn causes(out: &mut String, change: &Change, style: Style) {
+fn causes(out: &mut String, change: &DiffHunk, style: DiffStyle) {
     if change.causes.is_empty() {
         return;
     }

@@ -3,25 +3,25 @@
 //! The search reports each replacement at its place in the function at that moment; later rewrites moved it.
 //! So this module looks for a replacement by its instructions, in the result.
 
-use millstream_opt::Found;
+use millstream_opt::WindowReplacement;
 use serde::Serialize;
 
-use super::diff::{Both, Cause};
+use super::diff::{FunctionDiff, ChangeCause};
 use crate::superopt::engine;
 
 /// A window that was replaced.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Window {
+pub(super) struct ReplacedWindow {
     pub(super) before: Vec<String>,
     pub(super) after: Vec<String>,
-    pub(super) cause: Cause,
+    pub(super) cause: ChangeCause,
 }
 
 /// Assigns each window to the change that shows its replacement; returns the others.
-pub(super) fn place<'a>(found: impl Iterator<Item = &'a Found>, functions: &mut [Both]) -> Vec<Window> {
+pub(super) fn place<'a>(found: impl Iterator<Item = &'a WindowReplacement>, functions: &mut [FunctionDiff]) -> Vec<ReplacedWindow> {
     let mut left = Vec::new();
     for f in found {
-        let window = Window { before: f.before.clone(), after: f.after.clone(), cause: cause(f) };
+        let window = ReplacedWindow { before: f.before.clone(), after: f.after.clone(), cause: cause(f) };
         if !functions.iter_mut().any(|both| seen(&window, both)) {
             left.push(window);
         }
@@ -29,18 +29,18 @@ pub(super) fn place<'a>(found: impl Iterator<Item = &'a Found>, functions: &mut 
     left
 }
 
-fn cause(f: &Found) -> Cause {
+fn cause(f: &WindowReplacement) -> ChangeCause {
     let text = |lines: &[String]| if lines.is_empty() { "nothing".to_owned() } else { lines.join("; ") };
     let rule = f.rule.as_ref().map_or_else(String::new, |rule| format!("; the rule: {rule}"));
     let proof = if f.solver { "proven by a solver" } else { "proven: the same terms" };
-    Cause {
+    ChangeCause {
         name: format!("search, {}", engine(f.engine)),
         does: format!("{} for {}, {proof}{rule}", text(&f.after), text(&f.before)),
     }
 }
 
 /// Returns true if a change of the function shows the replacement; adds the window to its causes.
-fn seen(window: &Window, both: &mut Both) -> bool {
+fn seen(window: &ReplacedWindow, both: &mut FunctionDiff) -> bool {
     if window.after.is_empty() {
         return false;
     }

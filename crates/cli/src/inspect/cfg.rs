@@ -7,7 +7,7 @@ use millstream_ir::{Block, Cfg, DomTree, Function, Loops};
 
 /// Role of an edge for the block that it leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum EdgeKind {
     /// The block's only edge.
     Only,
     /// Taken if the condition holds.
@@ -17,12 +17,12 @@ pub(super) enum Kind {
 }
 
 /// The edges out of a block.
-pub(super) fn edges(func: &Function, block: Block) -> Vec<(Block, Kind)> {
+pub(super) fn edges(func: &Function, block: Block) -> Vec<(Block, EdgeKind)> {
     let targets = func.targets(block);
     let kind = |i: usize| match (targets.len(), i) {
-        (1, _) => Kind::Only,
-        (_, 0) => Kind::Taken,
-        _ => Kind::FallThrough,
+        (1, _) => EdgeKind::Only,
+        (_, 0) => EdgeKind::Taken,
+        _ => EdgeKind::FallThrough,
     };
     targets.iter().enumerate().map(|(i, t)| (t.block, kind(i))).collect()
 }
@@ -49,9 +49,9 @@ pub(super) fn text(func: &Function) -> String {
         let to: Vec<String> = edges(func, block)
             .into_iter()
             .map(|(to, kind)| match kind {
-                Kind::Only => to.to_string(),
-                Kind::Taken => format!("{to} if taken"),
-                Kind::FallThrough => format!("{to} if not"),
+                EdgeKind::Only => to.to_string(),
+                EdgeKind::Taken => format!("{to} if taken"),
+                EdgeKind::FallThrough => format!("{to} if not"),
             })
             .collect();
         let _ = write!(out, "{block}: {} instructions", func.blocks[block].insts.len());
@@ -85,9 +85,9 @@ pub(super) fn dot(func: &Function) -> String {
         let _ = writeln!(out, "  {block} [label=\"{label}\"];");
         for (to, kind) in edges(func, block) {
             let style = match kind {
-                Kind::Only => "",
-                Kind::Taken => " [color=darkgreen, label=taken]",
-                Kind::FallThrough => " [color=firebrick, style=dashed]",
+                EdgeKind::Only => "",
+                EdgeKind::Taken => " [color=darkgreen, label=taken]",
+                EdgeKind::FallThrough => " [color=firebrick, style=dashed]",
             };
             let _ = writeln!(out, "  {block} -> {to}{style};");
         }

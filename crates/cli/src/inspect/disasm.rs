@@ -5,14 +5,14 @@ use std::fmt::Write as _;
 
 use millstream_isa::disasm::{Symbols, disasm};
 use millstream_isa::{Callee, DecodeError, Insn, Pseudo, decode_all};
-use millstream_object::{Function, Object, RelocKind};
+use millstream_object::{ObjectFunction, Object, RelocKind};
 
-struct Names<'a> {
+struct ObjectSymbols<'a> {
     object: &'a Object,
     relocs: BTreeMap<usize, RelocKind>,
 }
 
-impl Names<'_> {
+impl ObjectSymbols<'_> {
     fn name(&self, slot: usize) -> Option<String> {
         Some(match *self.relocs.get(&slot)? {
             RelocKind::Map(map) => format!("map[{}]", self.object.maps.get(map.index())?.name),
@@ -34,14 +34,14 @@ impl Names<'_> {
     }
 }
 
-impl Symbols for Names<'_> {
+impl Symbols for ObjectSymbols<'_> {
     fn constant(&self, at: usize, _: Pseudo, _: u64) -> Option<String> {
         self.name(at)
     }
 }
 
 /// The instructions of a function, each source line before its first instruction.
-pub(super) fn text(object: &Object, function: &Function) -> String {
+pub(super) fn text(object: &Object, function: &ObjectFunction) -> String {
     let lines: BTreeMap<usize, (u32, &str)> = match &object.btf {
         Some(btf) => {
             function.line_info.iter().map(|l| (l.insn as usize, (l.line, btf.str(l.text)))).collect()
@@ -65,10 +65,10 @@ pub(super) fn text(object: &Object, function: &Function) -> String {
 /// The instructions of a function, each with its slot.
 pub(crate) fn instructions(
     object: &Object,
-    function: &Function,
+    function: &ObjectFunction,
 ) -> Result<Vec<(usize, String)>, DecodeError> {
     let relocs = function.relocs.iter().map(|r| (r.insn as usize, r.kind)).collect();
-    let names = Names { object, relocs };
+    let names = ObjectSymbols { object, relocs };
     let text = |(at, insn): &(usize, Insn)| {
         let callee = match insn {
             Insn::Call(Callee::Local(_) | Callee::Kfunc { .. } | Callee::Helper(_)) => names.name(*at),

@@ -23,7 +23,7 @@ impl Rect {
 
 /// Positions of nodes and edges.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Drawing {
+pub(super) struct GraphLayout {
     /// The nodes.
     pub nodes: Vec<Rect>,
     /// For each edge, its points from source to target; straight or curved between them.
@@ -40,8 +40,8 @@ const SWEEPS: usize = 12;
 
 /// Draws a graph. Nodes are given by size in an order in which most edges lead forwards; those that do not are taken
 /// as back edges.
-pub(super) fn layout(sizes: &[(f64, f64)], edges: &[(usize, usize)]) -> Drawing {
-    let mut grid = Grid::new(sizes, edges);
+pub(super) fn layout(sizes: &[(f64, f64)], edges: &[(usize, usize)]) -> GraphLayout {
+    let mut grid = LayeredGraph::new(sizes, edges);
     for sweep in 0..SWEEPS {
         grid.order(sweep % 2 == 0);
     }
@@ -49,7 +49,7 @@ pub(super) fn layout(sizes: &[(f64, f64)], edges: &[(usize, usize)]) -> Drawing 
     grid.drawing(sizes.len(), edges)
 }
 
-struct Grid {
+struct LayeredGraph {
     /// Nodes, then points of long edges.
     rects: Vec<Rect>,
     layer_of: Vec<usize>,
@@ -66,8 +66,8 @@ fn is_back(edge: (usize, usize)) -> bool {
     edge.1 <= edge.0
 }
 
-impl Grid {
-    fn new(sizes: &[(f64, f64)], edges: &[(usize, usize)]) -> Grid {
+impl LayeredGraph {
+    fn new(sizes: &[(f64, f64)], edges: &[(usize, usize)]) -> LayeredGraph {
         let mut layer_of = vec![0; sizes.len()];
         for node in 0..sizes.len() {
             for &(from, to) in edges.iter().filter(|e| e.0 == node && !is_back(**e)) {
@@ -75,7 +75,7 @@ impl Grid {
             }
         }
         let count = layer_of.iter().max().map_or(0, |m| m + 1);
-        let mut grid = Grid {
+        let mut grid = LayeredGraph {
             rects: sizes.iter().map(|&(w, h)| Rect { w, h, ..Rect::default() }).collect(),
             layers: vec![Vec::new(); count],
             above: vec![Vec::new(); sizes.len()],
@@ -205,7 +205,7 @@ impl Grid {
         mean - self.rects[item].w / 2.0
     }
 
-    fn drawing(&self, nodes: usize, edges: &[(usize, usize)]) -> Drawing {
+    fn drawing(&self, nodes: usize, edges: &[(usize, usize)]) -> GraphLayout {
         let mut lane = 0;
         let mut out = Vec::with_capacity(edges.len());
         for (i, &(from, to)) in edges.iter().enumerate() {
@@ -218,7 +218,7 @@ impl Grid {
         }
         let right = self.rects.iter().map(|r| r.x + r.w).fold(0.0, f64::max);
         let bottom = self.rects.iter().map(|r| r.y + r.h).fold(0.0, f64::max);
-        Drawing {
+        GraphLayout {
             nodes: self.rects[..nodes].to_vec(),
             edges: out,
             size: (right + GAP_X, bottom + GAP_Y / 2.0),
@@ -288,7 +288,7 @@ mod tests {
         a.x < b.x + b.w && b.x < a.x + a.w && a.y < b.y + b.h && b.y < a.y + a.h
     }
 
-    fn check(count: usize, edges: &[(usize, usize)]) -> Drawing {
+    fn check(count: usize, edges: &[(usize, usize)]) -> GraphLayout {
         let sizes: Vec<(f64, f64)> =
             (0..count).map(|i| (60.0 + 30.0 * (i % 3) as f64, 20.0 + 9.0 * (i % 4) as f64)).collect();
         let drawing = layout(&sizes, edges);

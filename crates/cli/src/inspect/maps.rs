@@ -5,15 +5,15 @@ use std::fmt::Write as _;
 
 use millstream_bpf::module as lifted;
 use millstream_btf::{Btf, TypeId};
-use millstream_ir::usage::{Access, MapUse, Range, Site, Usage};
+use millstream_ir::usage::{MapAccess, MapUse, AccessRange, InstSite, ModuleMapUsage};
 use millstream_ir::{Module, Op};
 use millstream_isa::helpers::Helper;
-use millstream_object::{Map, MapId, Object};
+use millstream_object::{ObjectMap, MapId, Object};
 use serde::Serialize;
 
 /// A map, as JSON shows it.
 #[derive(Debug, Serialize)]
-pub(super) struct Row {
+pub(super) struct MapRow {
     name: String,
     kind: String,
     key_size: u32,
@@ -25,13 +25,13 @@ pub(super) struct Row {
     /// Accesses of all programs of the object together.
     access: &'static str,
     /// Bytes of values that programs write, if not all.
-    written: Vec<Field>,
-    programs: Vec<Use>,
+    written: Vec<ValueField>,
+    programs: Vec<MapUsage>,
 }
 
 /// Some bytes of a value with the names of the members that they belong to.
 #[derive(Debug, Serialize)]
-struct Field {
+struct ValueField {
     start: u32,
     end: u32,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -40,7 +40,7 @@ struct Field {
 
 /// Accesses of one program to a map.
 #[derive(Debug, Serialize)]
-struct Use {
+struct MapUsage {
     program: String,
     access: &'static str,
     lookups: usize,
@@ -50,27 +50,27 @@ struct Use {
     /// Helpers of the other uses.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     other_helpers: BTreeSet<String>,
-    read: Vec<Field>,
-    written: Vec<Field>,
+    read: Vec<ValueField>,
+    written: Vec<ValueField>,
     atomic_writes: usize,
     helper_writes: usize,
 }
 
 /// All maps of the object.
-pub(super) fn rows(object: &Object, module: &Module) -> Vec<Row> {
-    let usage = Usage::new(module);
+pub(super) fn rows(object: &Object, module: &Module) -> Vec<MapRow> {
+    let usage = ModuleMapUsage::new(module);
     (0..object.maps.len() as u32).map(|i| row(object, module, &usage, MapId(i))).collect()
 }
 
-fn row(object: &Object, module: &Module, usage: &Usage, id: MapId) -> Row {
+fn row(object: &Object, module: &Module, usage: &ModuleMapUsage, id: MapId) -> MapRow {
     let map = &object.maps[id.index()];
     let spec = &map.spec;
     let ir = lifted::map(id);
     let decl = &module.maps[ir];
-    let fields = |ranges: &[Range]| ranges.iter().map(|&r| field(object.btf.as_ref(), map, r)).collect();
+    let fields = |ranges: &[AccessRange]| ranges.iter().map(|&r| field(object.btf.as_ref(), map, r)).collect();
     let programs = object.programs.iter().filter_map(|program| {
         let uses = usage.of_program(lifted::func(program.func), ir);
-        (!uses.is_empty()).then(|| Use {
+        (!uses.is_empty()).then(|| MapUsage {
             program: program.name.clone(),
             access: access_name(&uses.access(decl)),
             lookups: uses.lookups.len(),
@@ -86,11 +86,11 @@ fn row(object: &Object, module: &Module, usage: &Usage, id: MapId) -> Row {
     });
     let all = usage.of_module(ir).access(decl);
     let written = match &all {
-        Access::FieldsWritten(ranges) => fields(ranges),
+        MapAccess::FieldsWritten(ranges) => fields(ranges),
         _ => Vec::new(),
     };
     let btf = object.btf.as_ref();
-    Row {
+    MapRow {
         name: map.name.clone(),
         kind: spec.map_type.name().unwrap_or_else(|| format!("type {}", spec.map_type.0)),
         key_size: spec.key_size,
@@ -105,36 +105,36 @@ fn row(object: &Object, module: &Module, usage: &Usage, id: MapId) -> Row {
 }
 
 /// The name of the helper that is called at a place.
-fn helper(module: &Module, site: Site) -> Option<String> {
+fn helper(module: &Module, site: InstSite) -> Option<String> {
     match module.funcs[site.func].insts[site.inst].op {
         Op::Helper { id } => Some(Helper::get(id).map_or(format!("helper {id}"), |h| h.name.to_string())),
         _ => None,
     }
 }
 
-fn bytes_written(uses: &MapUse) -> Vec<Range> {
+fn bytes_written(uses: &MapUse) -> Vec<AccessRange> {
     let writes = MapUse { reads: uses.writes.clone(), ..MapUse::default() };
     writes.bytes_read()
 }
 
-fn access_name(access: &Access) -> &'static str {
+fn access_name(access: &MapAccess) -> &'static str {
     match access {
-        Access::Unused => "unused",
-        Access::ReadOnly => "read-only",
-        Access::FieldsWritten(_) => "field-wise read-only",
-        Access::Written => "written",
+        MapAccess::Unused => "unused",
+        MapAccess::ReadOnly => "read-only",
+        MapAccess::FieldsWritten(_) => "field-wise read-only",
+        MapAccess::Written => "written",
     }
 }
 
 /// Names of the contents of a range: members of the value's type, or global variables.
-fn field(btf: Option<&Btf>, map: &Map, range: Range) -> Field {
+fn field(btf: Option<&Btf>, map: &ObjectMap, range: AccessRange) -> ValueField {
     let overlaps = |start: u32, size: u32| start < range.end && range.start < start.saturating_add(size);
     let variables = map.variables.iter().filter(|v| overlaps(v.offset, v.size)).map(|v| v.name.clone());
     let mut names: Vec<String> = variables.collect();
     if let (Some(btf), Some(ty), true) = (btf, map.spec.value_type, names.is_empty()) {
         members(btf, ty, 0, range, "", 0, &mut names);
     }
-    Field { start: range.start, end: range.end, names }
+    ValueField { start: range.start, end: range.end, names }
 }
 
 const MAX_NAMES: usize = 12;
@@ -145,7 +145,7 @@ fn members(
     btf: &Btf,
     ty: TypeId,
     at: u64,
-    range: Range,
+    range: AccessRange,
     prefix: &str,
     depth: usize,
     names: &mut Vec<String>,
@@ -179,7 +179,7 @@ fn members(
 }
 
 /// Formats the maps for people.
-pub(super) fn text(rows: &[Row]) -> String {
+pub(super) fn text(rows: &[MapRow]) -> String {
     let mut out = String::new();
     for row in rows {
         let _ = writeln!(
@@ -204,7 +204,7 @@ pub(super) fn text(rows: &[Row]) -> String {
     out
 }
 
-fn counts(uses: &Use) -> String {
+fn counts(uses: &MapUsage) -> String {
     let mut out = String::new();
     let all = [
         (uses.lookups, "lookup", "lookups"),
@@ -224,11 +224,11 @@ fn counts(uses: &Use) -> String {
     out
 }
 
-fn line(out: &mut String, what: &str, fields: &[Field]) {
+fn line(out: &mut String, what: &str, fields: &[ValueField]) {
     if fields.is_empty() {
         return;
     }
-    let show = |f: &Field| match f.names.is_empty() {
+    let show = |f: &ValueField| match f.names.is_empty() {
         true => format!("{}..{}", f.start, f.end),
         false => format!("{} ({}..{})", f.names.join(" "), f.start, f.end),
     };

@@ -11,21 +11,21 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use miette::{IntoDiagnostic, Result, miette};
-use millstream_bpf::module::{self, Lifted, lift_understood};
+use millstream_bpf::module::{self, LiftedModule, lift_supported};
 use millstream_ir::text::{PrintOptions, print_function};
 use millstream_ir::{Func, Module};
 use millstream_object::{FuncId, Object};
-use millstream_passes::{Pipeline, Session, Target};
+use millstream_passes::{PassPipeline, PassSession, TargetInfo};
 use serde::Serialize;
 
-use crate::input::Section;
+use crate::input::SectionArgs;
 
 /// Passes that turn stack slots into values, and leave calls as they are.
 const PROMOTION: &[&str] = &["split-stack", "promote-spills", "mem2reg", "params"];
 
 /// Flags of `millstream inspect`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct InspectArgs {
     /// The object file, a raw program (`X.insns`), or one of our data planes (`builtin:NAME`)
     object: PathBuf,
     /// Show this program or subprogram only; may be repeated
@@ -39,7 +39,7 @@ pub(crate) struct Args {
     ir: bool,
     /// Show control-flow graphs
     #[arg(long, value_name = "FORM", num_args = 0..=1, default_missing_value = "text")]
-    cfg: Option<Form>,
+    cfg: Option<GraphFormat>,
     /// Show maps and the accesses of each program to them
     #[arg(long)]
     maps: bool,
@@ -47,7 +47,7 @@ pub(crate) struct Args {
     #[arg(long)]
     optimized: bool,
     #[command(flatten)]
-    section: Section,
+    section: SectionArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -55,7 +55,7 @@ pub(crate) struct Args {
 
 /// Output format of a graph.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-enum Form {
+enum GraphFormat {
     /// Blocks with predecessors and successors
     Text,
     /// For Graphviz
@@ -66,7 +66,7 @@ enum Form {
 
 /// A function of the object, as JSON shows it.
 #[derive(Debug, Serialize)]
-struct Row {
+struct FunctionRow {
     name: String,
     section: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -83,26 +83,26 @@ struct Row {
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
+struct InspectReport {
     schema: u32,
     object: String,
     license: String,
-    functions: Vec<Row>,
-    maps: Vec<maps::Row>,
+    functions: Vec<FunctionRow>,
+    maps: Vec<maps::MapRow>,
     notes: Vec<String>,
 }
 
 /// Runs the command.
-pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+pub(crate) fn run(args: &InspectArgs) -> Result<ExitCode> {
     let name = args.object.display().to_string();
     let object = args.section.read(&args.object)?;
-    let mut lifted = lift_understood(&object);
+    let mut lifted = lift_supported(&object);
     if args.optimized {
-        let mut session = Session::new(Target::bpf(4));
-        Pipeline::default_o2().run(&mut lifted.module, &mut session).into_diagnostic()?;
+        let mut session = PassSession::new(TargetInfo::bpf(4));
+        PassPipeline::default_o2().run(&mut lifted.module, &mut session).into_diagnostic()?;
     }
     let chosen = choose(args, &object)?;
-    if args.cfg == Some(Form::Svg) && chosen.len() > 1 && !args.json {
+    if args.cfg == Some(GraphFormat::Svg) && chosen.len() > 1 && !args.json {
         let names: Vec<&str> = chosen.iter().map(|f| object.functions[f.index()].name.as_str()).collect();
         return Err(miette!(
             help = format!("choose one with --prog: {}", names.join(", ")),
@@ -111,8 +111,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         ));
     }
     let maps = maps::rows(&object, &promoted(&lifted)?);
-    let functions: Vec<Row> = chosen.iter().map(|&f| row(args, &object, &lifted, f)).collect();
-    let report = Report {
+    let functions: Vec<FunctionRow> = chosen.iter().map(|&f| row(args, &object, &lifted, f)).collect();
+    let report = InspectReport {
         schema: 1,
         object: name,
         license: object.license.clone(),
@@ -129,7 +129,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 /// Messages about functions that are shown without IR.
-fn not_understood(object: &Object, lifted: &Lifted) -> Vec<String> {
+fn not_understood(object: &Object, lifted: &LiftedModule) -> Vec<String> {
     let functions = lifted.left.values().filter(|_| object.frozen.is_none());
     let functions = functions.map(|why| format!("function {} is not understood: {}", why.function, why.what));
     let whole = object.frozen.iter().map(|why| format!("it is not understood: {why}"));
@@ -138,15 +138,15 @@ fn not_understood(object: &Object, lifted: &Lifted) -> Vec<String> {
 
 /// The module with pointers that were spilled to the stack as values, so that map accesses through them are
 /// seen.
-fn promoted(lifted: &Lifted) -> Result<Module> {
+fn promoted(lifted: &LiftedModule) -> Result<Module> {
     let mut module = lifted.module.clone();
-    let pipeline = Pipeline::of(PROMOTION.iter().copied()).into_diagnostic()?;
-    pipeline.run(&mut module, &mut Session::new(Target::bpf(4))).into_diagnostic()?;
+    let pipeline = PassPipeline::of(PROMOTION.iter().copied()).into_diagnostic()?;
+    pipeline.run(&mut module, &mut PassSession::new(TargetInfo::bpf(4))).into_diagnostic()?;
     Ok(module)
 }
 
 /// The functions that `--prog` names, or all.
-fn choose(args: &Args, object: &Object) -> Result<Vec<FuncId>> {
+fn choose(args: &InspectArgs, object: &Object) -> Result<Vec<FuncId>> {
     let all = || (0..object.functions.len() as u32).map(FuncId);
     if args.prog.is_empty() {
         return Ok(all().collect());
@@ -162,12 +162,12 @@ fn choose(args: &Args, object: &Object) -> Result<Vec<FuncId>> {
     Ok(chosen)
 }
 
-fn row(args: &Args, object: &Object, lifted: &Lifted, id: FuncId) -> Row {
+fn row(args: &InspectArgs, object: &Object, lifted: &LiftedModule, id: FuncId) -> FunctionRow {
     let function = &object.functions[id.index()];
     let program = object.programs.iter().find(|p| p.func == id);
     let ir_id: Func = module::func(id);
     let ir = &lifted.module.funcs[ir_id];
-    Row {
+    FunctionRow {
         name: function.name.clone(),
         section: function.section.clone(),
         program_type: program.map(|p| type_name(p.kind.program_type)),
@@ -177,9 +177,9 @@ fn row(args: &Args, object: &Object, lifted: &Lifted, id: FuncId) -> Row {
         disasm: args.disasm.then(|| disasm::text(object, function)),
         ir: args.ir.then(|| print_function(ir_id, ir, PrintOptions::default())),
         cfg: args.cfg.filter(|_| !ir.layout.is_empty()).map(|form| match form {
-            Form::Text => cfg::text(ir),
-            Form::Dot => cfg::dot(ir),
-            Form::Svg => svg::draw(ir),
+            GraphFormat::Text => cfg::text(ir),
+            GraphFormat::Dot => cfg::dot(ir),
+            GraphFormat::Svg => svg::draw(ir),
         }),
     }
 }
@@ -194,9 +194,9 @@ fn counted(count: u64, one: &str, more: &str) -> String {
 }
 
 /// All requested parts; an overview if none was requested.
-fn text(args: &Args, report: &Report) -> String {
+fn text(args: &InspectArgs, report: &InspectReport) -> String {
     let mut out = String::new();
-    let bare = args.cfg.is_some_and(|form| form != Form::Text);
+    let bare = args.cfg.is_some_and(|form| form != GraphFormat::Text);
     let overview = !(args.disasm || args.ir || args.cfg.is_some() || args.maps);
     for row in report.functions.iter().filter(|_| overview || args.disasm || args.ir || args.cfg.is_some()) {
         if !bare {

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{Block, Cfg, Function};
 
-use super::cfg::{Kind, edges, lines};
-use super::layout::{Drawing, Rect, layout};
+use super::cfg::{EdgeKind, edges, lines};
+use super::layout::{GraphLayout, Rect, layout};
 
 const CHAR: f64 = 6.1;
 const LINE: f64 = 13.0;
@@ -48,7 +48,7 @@ fn size(lines: &[String]) -> (f64, f64) {
     (longest as f64 * CHAR + 2.0 * PAD, lines.len() as f64 * LINE + 2.0 * PAD)
 }
 
-fn render(title: &str, drawing: &Drawing, texts: &[Vec<String>], kinds: &[Kind]) -> String {
+fn render(title: &str, drawing: &GraphLayout, texts: &[Vec<String>], kinds: &[EdgeKind]) -> String {
     let (w, h) = drawing.size;
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{w:.0}\" height=\"{h:.0}\" viewBox=\"0 0 {w:.0} {h:.0}\">\n\
@@ -72,9 +72,9 @@ fn render(title: &str, drawing: &Drawing, texts: &[Vec<String>], kinds: &[Kind])
     out.push_str("</defs>\n<rect width=\"100%\" height=\"100%\" style=\"fill:#fff;stroke:none\"/>\n");
     for (points, kind) in drawing.edges.iter().zip(kinds) {
         let class = match kind {
-            Kind::Only => "only",
-            Kind::Taken => "taken",
-            Kind::FallThrough => "not",
+            EdgeKind::Only => "only",
+            EdgeKind::Taken => "taken",
+            EdgeKind::FallThrough => "not",
         };
         let _ =
             writeln!(out, "<path class=\"{class}\" marker-end=\"url(#{class})\" d=\"{}\"/>", path(points));

@@ -14,7 +14,7 @@ use crate::progress::Progress;
 
 /// Flags of `millstream lab calibrate`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(super) struct CalibrateArgs {
     /// Write the table to this file; default: standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -27,7 +27,7 @@ pub(super) struct Args {
 }
 
 /// Runs the command.
-pub(super) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
+pub(super) fn run(args: &CalibrateArgs) -> Result<ExitCode, miette::Report> {
     if !is_length(args.seconds) {
         return Err(miette!("seconds must be more than zero, and no more than a day"));
     }

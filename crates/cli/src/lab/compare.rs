@@ -4,21 +4,21 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use miette::{IntoDiagnostic, miette};
-use millstream_kernel::{Namespace, Program};
-use millstream_lab::compare::{Report, by_test_runs, common, on_the_rig};
+use millstream_kernel::{Namespace, KernelProgram};
+use millstream_lab::compare::{ComparisonReport, compare_test_runs, common, compare_live};
 use millstream_lab::environment::{Environment, fit_for_timing};
-use millstream_lab::measure::Plan;
-use millstream_lab::stats::Verdict;
-use millstream_lab::subject::Subject;
+use millstream_lab::measure::MeasurementPlan;
+use millstream_lab::stats::TimingVerdict;
+use millstream_lab::subject::ProgramUnderTest;
 use millstream_lab::verify::{answers, is_sent, verdicts};
 use millstream_lab::workload::Workload;
-use millstream_lab::{Error, Rig, RigConfig, Traffic, os};
+use millstream_lab::{Error, TestRig, RigConfig, TrafficSequence, os};
 use millstream_object::Object;
 use serde::Serialize;
 
-use super::{Feed, Fillings, emptiness, fill, interrupted, is_length, open, refused, short, text};
+use super::{TrafficArgs, MapFileArgs, emptiness, fill, interrupted, is_length, open, refused, short, text};
 use crate::exit::Exit;
-use crate::native::tables::Filling;
+use crate::native::tables::MapDumpFile;
 use crate::progress::Progress;
 
 /// Packets of the traffic on which instructions are counted and verdicts compared.
@@ -26,14 +26,14 @@ pub(super) const SAMPLE: usize = 256;
 
 /// Flags of `millstream lab compare`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(super) struct CompareArgs {
     /// Objects, as FILE.o, FILE.o:PROGRAM or builtin:NAME; the others are compared with the first
     #[arg(required = true, num_args = 2.., value_name = "OBJECT")]
     objects: Vec<String>,
     #[command(flatten)]
-    feed: Feed,
+    feed: TrafficArgs,
     #[command(flatten)]
-    fillings: Fillings,
+    fillings: MapFileArgs,
     /// Run live frames through devices instead of test runs: many flows, cold branches, less resolution
     #[arg(long)]
     live: bool,
@@ -61,12 +61,12 @@ pub(super) struct Args {
 }
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct CompareReport<'a> {
     schema: u32,
     environment: Environment,
     workload: &'a str,
     shared_maps: bool,
-    report: &'a Report,
+    report: &'a ComparisonReport,
     doubts: Vec<String>,
     /// Likely mistakes of the user.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
@@ -74,7 +74,7 @@ struct Document<'a> {
 }
 
 /// Runs the command.
-pub(super) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
+pub(super) fn run(args: &CompareArgs) -> Result<ExitCode, miette::Report> {
     if !is_length(args.seconds) || args.packets == 0 || args.copies == Some(0) {
         return Err(miette!(
             "seconds, packets and copies must be more than zero, and seconds no more than a day"
@@ -91,13 +91,13 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     if os::interrupted() {
         return Ok(interrupted().into());
     }
-    let document = Document {
+    let document = CompareReport {
         schema: 1,
         environment: Environment::now(),
         workload: &workload,
         shared_maps: !args.own_maps,
         report: &report,
-        doubts: report.doubts(),
+        doubts: report.reliability_warnings(),
         warnings: &warnings,
     };
     if args.json {
@@ -109,11 +109,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
 }
 
 /// Exit code for a comparison.
-fn answer(report: &Report) -> Exit {
+fn answer(report: &ComparisonReport) -> Exit {
     let any = |verdict| report.sides.iter().any(|s| s.against_first.is_some_and(|r| r.verdict == verdict));
-    if !report.doubts().is_empty() || any(Verdict::TooFewGenerations) {
+    if !report.reliability_warnings().is_empty() || any(TimingVerdict::TooFewGenerations) {
         Exit::Unknown
-    } else if any(Verdict::Slower) {
+    } else if any(TimingVerdict::Slower) {
         Exit::Negative
     } else {
         Exit::Done
@@ -121,10 +121,10 @@ fn answer(report: &Report) -> Exit {
 }
 
 /// Description of the workload, report, and warnings.
-type Outcome = Result<Result<(String, Report, Vec<String>), Error>, miette::Report>;
-type Opened = (Object, Option<String>);
+type CompareResult = Result<Result<(String, ComparisonReport, Vec<String>), Error>, miette::Report>;
+type ObjectProgram = (Object, Option<String>);
 
-fn test_runs(args: &Args, opened: &[Opened], fillings: &[Filling]) -> Outcome {
+fn test_runs(args: &CompareArgs, opened: &[ObjectProgram], fillings: &[MapDumpFile]) -> CompareResult {
     const LOOPBACK: u32 = 1;
     let (load, order) = args.feed.workload(&args.objects[0], [LOOPBACK; 2])?;
     let packets: Vec<_> =
@@ -134,15 +134,15 @@ fn test_runs(args: &Args, opened: &[Opened], fillings: &[Filling]) -> Outcome {
         let subjects = subjects(args, opened, (&load, fillings), &Namespace::current()?)?;
         let cpu = args.cpu.or_else(|| os::allowed_cpus().last().copied()).unwrap_or(0);
         let _bar = Progress::timed("measuring", Duration::from_secs_f64(args.seconds));
-        let report = by_test_runs(&subjects, &packets, cpu, plan(args, Plan::test_run(args.seconds)))?;
+        let report = compare_test_runs(&subjects, &packets, cpu, plan(args, MeasurementPlan::test_run(args.seconds)))?;
         let warnings = silent(&subjects, |program| verdicts(program, &packets))?;
         Ok((load.description.clone(), report, warnings))
     };
     Ok(measure())
 }
 
-fn live(args: &Args, opened: &[Opened], fillings: &[Filling]) -> Outcome {
-    let rig = match Rig::new(RigConfig { cpu: args.cpu, ..RigConfig::default() }) {
+fn live(args: &CompareArgs, opened: &[ObjectProgram], fillings: &[MapDumpFile]) -> CompareResult {
+    let rig = match TestRig::new(RigConfig { cpu: args.cpu, ..RigConfig::default() }) {
         Ok(rig) => rig,
         Err(e) => return Ok(Err(e)),
     };
@@ -150,15 +150,15 @@ fn live(args: &Args, opened: &[Opened], fillings: &[Filling]) -> Outcome {
     let measure = || {
         fit_for_timing()?;
         let subjects = subjects(args, opened, (&load, fillings), rig.namespace())?;
-        rig.load_traffic(&Traffic::new(&load.flows, &order))?;
+        rig.load_traffic(&TrafficSequence::new(&load.flows, &order))?;
         let sample = sample(&load, &order);
         let verdicts: Vec<u32> =
             answers(&rig, &subjects[0].load()?, &sample)?.into_iter().map(|(v, _)| v).collect();
         let _bar = Progress::timed("measuring", Duration::from_secs_f64(args.seconds));
-        let plan = plan(args, Plan::live(args.seconds));
-        let report = on_the_rig(&subjects, &rig, &sample, common(&verdicts), plan)?;
+        let plan = plan(args, MeasurementPlan::live(args.seconds));
+        let report = compare_live(&subjects, &rig, &sample, common(&verdicts), plan)?;
         let of =
-            |program: &Program| Ok(answers(&rig, program, &sample)?.into_iter().map(|(v, _)| v).collect());
+            |program: &KernelProgram| Ok(answers(&rig, program, &sample)?.into_iter().map(|(v, _)| v).collect());
         let warnings = silent(&subjects, of)?;
         Ok((load.description.clone(), report, warnings))
     };
@@ -167,8 +167,8 @@ fn live(args: &Args, opened: &[Opened], fillings: &[Filling]) -> Outcome {
 
 /// Warnings about programs that send none of some frames, by their verdicts, and have empty tables.
 fn silent(
-    subjects: &[Subject<'_>],
-    verdicts: impl Fn(&Program) -> Result<Vec<u32>, Error>,
+    subjects: &[ProgramUnderTest<'_>],
+    verdicts: impl Fn(&KernelProgram) -> Result<Vec<u32>, Error>,
 ) -> Result<Vec<String>, Error> {
     let mut warnings = Vec::new();
     for subject in subjects {
@@ -185,22 +185,22 @@ pub(super) fn sample(load: &Workload, order: &[u32]) -> Vec<Vec<u8>> {
 }
 
 fn subjects<'o>(
-    args: &Args,
-    opened: &'o [Opened],
-    (load, fillings): (&Workload, &[Filling]),
+    args: &CompareArgs,
+    opened: &'o [ObjectProgram],
+    (load, fillings): (&Workload, &[MapDumpFile]),
     namespace: &Namespace,
-) -> Result<Vec<Subject<'o>>, Error> {
+) -> Result<Vec<ProgramUnderTest<'o>>, Error> {
     let _bar = Progress::open("filling tables");
-    let mut out: Vec<Subject<'o>> = Vec::new();
+    let mut out: Vec<ProgramUnderTest<'o>> = Vec::new();
     for (spec, (object, program)) in args.objects.iter().zip(opened) {
         let shared = if args.own_maps { None } else { out.first() };
-        let subject = Subject::prepare(short(spec), object, program.as_deref(), shared)?;
+        let subject = ProgramUnderTest::prepare(short(spec), object, program.as_deref(), shared)?;
         fill(&subject, load, fillings, namespace)?;
         out.push(subject);
     }
     Ok(out)
 }
 
-fn plan(args: &Args, usual: Plan) -> Plan {
-    Plan { copies: args.copies.unwrap_or(usual.copies), seed: args.seed.unwrap_or(usual.seed), ..usual }
+fn plan(args: &CompareArgs, usual: MeasurementPlan) -> MeasurementPlan {
+    MeasurementPlan { copies: args.copies.unwrap_or(usual.copies), seed: args.seed.unwrap_or(usual.seed), ..usual }
 }

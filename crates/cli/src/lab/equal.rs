@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use miette::{IntoDiagnostic, miette};
 use millstream_lab::environment::Environment;
-use millstream_lab::equal::{Answer, Observable, Outcome, Plan, equal};
+use millstream_lab::differential::{DifferentialReport, ObservedDifference, DifferentialOutcome, DifferentialPlan, compare_objects};
 use millstream_lab::os;
 use millstream_object::Object;
 use serde::Serialize;
@@ -16,7 +16,7 @@ use crate::progress::Progress;
 
 /// Flags of `millstream lab equal`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(super) struct EqualArgs {
     /// Reference object: FILE.o, FILE.o:PROGRAM, FILE.insns or builtin:NAME
     first: String,
     /// Object that should behave the same; programs of the same name in both are run
@@ -33,19 +33,19 @@ pub(super) struct Args {
 }
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct EqualReport<'a> {
     schema: u32,
     environment: Environment,
     seed: u64,
-    programs: &'a [Answer],
+    programs: &'a [DifferentialReport],
 }
 
 /// Runs the command.
-pub(super) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
+pub(super) fn run(args: &EqualArgs) -> Result<ExitCode, miette::Report> {
     let ((first, chosen), (mut second, _)) = (open(&args.first)?, open(&args.second)?);
-    input::call_alike(&first, &mut second);
+    input::match_program_names(&first, &mut second);
     let names = common(&first, &second, chosen.as_deref())?;
-    let plan = Plan { packets: args.packets.max(1), seed: args.seed };
+    let plan = DifferentialPlan { packets: args.packets.max(1), seed: args.seed };
     let mut progress = Progress::counted("programs", names.len());
     let mut answers = Vec::new();
     // Per-CPU maps are compared, so that all runs must be on one CPU.
@@ -53,7 +53,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
         os::pin_to_cpu(*cpu).into_diagnostic()?;
     }
     for name in &names {
-        match equal(&first, &second, name, &plan) {
+        match compare_objects(&first, &second, name, &plan) {
             Ok(answer) => answers.push(answer),
             Err(_) if os::interrupted() => return Ok(interrupted().into()),
             Err(e) => return refused(e),
@@ -63,7 +63,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
     drop(progress);
     if args.json {
         let document =
-            Document { schema: 1, environment: Environment::now(), seed: args.seed, programs: &answers };
+            EqualReport { schema: 1, environment: Environment::now(), seed: args.seed, programs: &answers };
         outln!("{}", serde_json::to_string_pretty(&document).into_diagnostic()?);
     } else {
         outln!("{} and {}, seed {}", short(&args.first), short(&args.second), args.seed);
@@ -87,25 +87,25 @@ fn common(first: &Object, second: &Object, chosen: Option<&str>) -> Result<Vec<S
 }
 
 /// Different if one program is; no answer if none could be tried.
-fn verdict(answers: &[Answer]) -> Exit {
-    if answers.iter().any(|a| matches!(a.outcome, Outcome::Different(_))) {
+fn verdict(answers: &[DifferentialReport]) -> Exit {
+    if answers.iter().any(|a| matches!(a.outcome, DifferentialOutcome::Different(_))) {
         Exit::Negative
-    } else if answers.iter().any(|a| matches!(a.outcome, Outcome::Equal)) {
+    } else if answers.iter().any(|a| matches!(a.outcome, DifferentialOutcome::Equal)) {
         Exit::Done
     } else {
         Exit::Unknown
     }
 }
 
-fn print(answer: &Answer) {
-    let Answer { program, packets, entries, reached, varies, .. } = answer;
+fn print(answer: &DifferentialReport) {
+    let DifferentialReport { program, packets, entries, reached, varies, .. } = answer;
     let reached =
         reached.map_or_else(String::new, |[some, all]| format!(", {some} of {all} instructions reached"));
     let tried = format!("{packets} packets, {entries} entries in maps{reached}");
     match &answer.outcome {
-        Outcome::Equal => outln!("{program:32} no difference: {tried}"),
-        Outcome::NotTried { reason } => outln!("{program:32} not tried: {}", first_line(reason)),
-        Outcome::Different(difference) => {
+        DifferentialOutcome::Equal => outln!("{program:32} no difference: {tried}"),
+        DifferentialOutcome::NotTried { reason } => outln!("{program:32} not tried: {}", first_line(reason)),
+        DifferentialOutcome::Different(difference) => {
             outln!("{program:32} DIFFERENT: {tried}");
             outln!("    {}", in_words(&difference.observable));
             outln!("    on this packet, after {} others: {}", difference.after, difference.packet);
@@ -120,25 +120,25 @@ fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or_default()
 }
 
-fn in_words(observable: &Observable) -> String {
+fn in_words(observable: &ObservedDifference) -> String {
     match observable {
-        Observable::Rejected { message } => format!("the second is not accepted: {}", first_line(message)),
-        Observable::Run { first: true } => "the second cannot be run on the packet".to_owned(),
-        Observable::Run { first: false } => "the first cannot be run on the packet".to_owned(),
-        Observable::ReturnValue { first, second } => format!("return value {first}, and then {second}"),
-        Observable::Packet(bytes) => {
+        ObservedDifference::Rejected { message } => format!("the second is not accepted: {}", first_line(message)),
+        ObservedDifference::Run { first: true } => "the second cannot be run on the packet".to_owned(),
+        ObservedDifference::Run { first: false } => "the first cannot be run on the packet".to_owned(),
+        ObservedDifference::ReturnValue { first, second } => format!("return value {first}, and then {second}"),
+        ObservedDifference::Packet(bytes) => {
             format!("packet, from byte {}:\n      {}\n      {}", bytes.offset, bytes.first, bytes.second)
         }
-        Observable::Context(bytes) => {
+        ObservedDifference::Context(bytes) => {
             format!("context, from byte {}:\n      {}\n      {}", bytes.offset, bytes.first, bytes.second)
         }
-        Observable::Told(bytes) => {
+        ObservedDifference::Told(bytes) => {
             format!(
                 "what it tells, from byte {}:\n      {}\n      {}",
                 bytes.offset, bytes.first, bytes.second
             )
         }
-        Observable::Map { map, key, first, second } => {
+        ObservedDifference::Map { map, key, first, second } => {
             let value = |v: &Option<String>| v.clone().unwrap_or_else(|| "no such key".to_owned());
             format!("map {map}, key {key}:\n      {}\n      {}", value(first), value(second))
         }

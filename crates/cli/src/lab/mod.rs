@@ -15,52 +15,52 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use miette::{IntoDiagnostic, WrapErr};
 use millstream_kernel::Namespace;
-use millstream_lab::subject::Subject;
-use millstream_lab::workload::{Builtin, Workload, locality, plain};
-use millstream_lab::{Error, leftovers, os, pcap};
+use millstream_lab::subject::ProgramUnderTest;
+use millstream_lab::workload::{BuiltinWorkload, Workload, locality, plain};
+use millstream_lab::{Error, stale_resources, os, pcap};
 use millstream_object::Object;
 
 use crate::capture;
 use crate::exit::{Exit, ended};
-use crate::native::tables::Filling;
-use crate::privileges::Needs;
-use crate::{input, limited};
+use crate::native::tables::MapDumpFile;
+use crate::privileges::RequiredPrivileges;
+use crate::{input, bounded_read};
 
 /// Frames of a capture file that are replayed, at most.
 const MOST_FRAMES: usize = 1 << 20;
 
 /// Flags of `millstream lab`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct LabArgs {
     #[command(subcommand)]
-    command: Command,
+    command: LabCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum LabCommand {
     /// Run a program on live frames: speed, loss, latency, behaviour under load, correctness of the output
-    Run(run::Args),
+    Run(run::LabRunArgs),
     /// Compare the speed of programs, with confidence intervals
-    Compare(compare::Args),
+    Compare(compare::CompareArgs),
     /// Compare two objects on random packets and tables, run in the kernel
-    Equal(equal::Args),
+    Equal(equal::EqualArgs),
     /// Measure the time of each kind of instruction and call on this machine: the table that predictions rest
     /// on
-    Calibrate(calibrate::Args),
+    Calibrate(calibrate::CalibrateArgs),
     /// Remove what killed laboratories left behind
     Clean,
 }
 
-impl Args {
+impl LabArgs {
     /// Privileges that the command needs.
-    pub(crate) fn needs(&self) -> Needs {
-        if matches!(self.command, Command::Equal(_)) { Needs::Kernel } else { Needs::Measure }
+    pub(crate) fn needs(&self) -> RequiredPrivileges {
+        if matches!(self.command, LabCommand::Equal(_)) { RequiredPrivileges::Kernel } else { RequiredPrivileges::Measure }
     }
 }
 
 /// Traffic and tables for programs.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Feed {
+pub(crate) struct TrafficArgs {
     /// Fill the maps with generated tables, and draw the packets from them: `builtin:NAME[:SIZE]` with a NAME
     /// of router, switch, firewall, nat, balancer. For our own data planes this is the default
     #[arg(long, value_name = "TABLES")]
@@ -87,27 +87,27 @@ pub(crate) struct Feed {
 
 /// Initial contents of maps, beside generated tables.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Fillings {
+pub(crate) struct MapFileArgs {
     /// Fill map NAME from FILE, as `bpftool -j map dump` writes it; may be given several times
     #[arg(long = "map", value_name = "NAME=FILE")]
     maps: Vec<String>,
 }
 
-impl Fillings {
+impl MapFileArgs {
     /// Reads the files.
-    fn read(&self) -> Result<Vec<Filling>, miette::Report> {
-        self.maps.iter().map(|spec| Filling::read(spec)).collect()
+    fn read(&self) -> Result<Vec<MapDumpFile>, miette::Report> {
+        self.maps.iter().map(|spec| MapDumpFile::read(spec)).collect()
     }
 }
 
 /// Fills the maps of a program that is to be run: generated tables first, then those of files.
-fn fill(subject: &Subject<'_>, load: &Workload, fillings: &[Filling], at: &Namespace) -> Result<(), Error> {
+fn fill(subject: &ProgramUnderTest<'_>, load: &Workload, fillings: &[MapDumpFile], at: &Namespace) -> Result<(), Error> {
     subject.apply(&load.entries, at)?;
     fillings.iter().try_for_each(|filling| subject.fill(&filling.name, &filling.entries, at))
 }
 
 /// Advice about a program that sends no frame: the names of its empty tables.
-fn emptiness(subject: &Subject<'_>) -> Result<Option<String>, Error> {
+fn emptiness(subject: &ProgramUnderTest<'_>) -> Result<Option<String>, Error> {
     let empty = subject.empty_tables()?;
     Ok((!empty.is_empty()).then(|| {
         format!(
@@ -119,9 +119,9 @@ fn emptiness(subject: &Subject<'_>) -> Result<Option<String>, Error> {
 }
 
 /// Recorded frames, and a description of their source.
-pub(crate) type Recorded = (Vec<Vec<u8>>, &'static str);
+pub(crate) type RecordedFrames = (Vec<Vec<u8>>, &'static str);
 
-impl Feed {
+impl TrafficArgs {
     /// The workload for a program with these two ports, and the order of its frames.
     pub(crate) fn workload(
         &self,
@@ -131,7 +131,7 @@ impl Feed {
         const DRAWS: usize = 1 << 16;
         const SEED: u64 = 44;
         let own = object.starts_with("builtin:").then(|| object.to_owned());
-        let tables: Option<Builtin> =
+        let tables: Option<BuiltinWorkload> =
             self.tables.clone().or(own).map(|t| t.parse()).transpose().into_diagnostic()?;
         let rule = locality(&self.locality).into_diagnostic()?;
         let mut load = match &tables {
@@ -156,10 +156,10 @@ impl Feed {
     }
 
     /// Frames from a file, and a description of their source.
-    pub(crate) fn recorded(&self) -> Result<Option<Recorded>, miette::Report> {
+    pub(crate) fn recorded(&self) -> Result<Option<RecordedFrames>, miette::Report> {
         if let Some(path) = &self.packet {
             let frame =
-                limited::bytes(path).into_diagnostic().wrap_err_with(|| path.display().to_string())?;
+                bounded_read::bytes(path).into_diagnostic().wrap_err_with(|| path.display().to_string())?;
             return Ok(Some((vec![frame], "one frame from a file")));
         }
         let Some(path) = &self.pcap else { return Ok(None) };
@@ -173,19 +173,19 @@ impl Feed {
 }
 
 /// Runs the command.
-pub(crate) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
+pub(crate) fn run(args: &LabArgs) -> Result<ExitCode, miette::Report> {
     os::catch_interrupts();
     match &args.command {
-        Command::Run(args) => run::run(args),
-        Command::Compare(args) => compare::run(args),
-        Command::Equal(args) => equal::run(args),
-        Command::Calibrate(args) => calibrate::run(args),
-        Command::Clean => clean(),
+        LabCommand::Run(args) => run::run(args),
+        LabCommand::Compare(args) => compare::run(args),
+        LabCommand::Equal(args) => equal::run(args),
+        LabCommand::Calibrate(args) => calibrate::run(args),
+        LabCommand::Clean => clean(),
     }
 }
 
 fn clean() -> Result<ExitCode, miette::Report> {
-    let removed = match leftovers::clean() {
+    let removed = match stale_resources::clean() {
         Ok(removed) => removed,
         Err(e) => return refused(e),
     };
@@ -199,7 +199,7 @@ fn clean() -> Result<ExitCode, miette::Report> {
 /// An object file, or one of our own; and the program that is named behind the colon.
 pub(crate) fn open(spec: &str) -> Result<(Object, Option<String>), miette::Report> {
     if spec.starts_with("builtin:") {
-        let builtin: Builtin = spec.parse().into_diagnostic()?;
+        let builtin: BuiltinWorkload = spec.parse().into_diagnostic()?;
         return Ok((input::read(Path::new(spec))?, Some(builtin.program.function.to_owned())));
     }
     let (path, program) = match spec.rsplit_once(':') {
@@ -225,10 +225,10 @@ fn refused(e: Error) -> Result<ExitCode, miette::Report> {
     if os::interrupted() {
         return Ok(interrupted().into());
     }
-    if e.is_the_machines() {
+    if e.is_environment_error() {
         errln!(
             "{}\n  `millstream doctor` says what this machine permits and what to do about the rest",
-            e.in_full()
+            e.error_chain()
         );
         return Ok(Exit::NotPermitted.into());
     }

@@ -6,25 +6,25 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use miette::{IntoDiagnostic, miette};
-use millstream_lab::compare::{Report, common, on_the_rig};
-use millstream_lab::curve::{Curve, MOST_SEARCH_RUNS, curve};
+use millstream_lab::compare::{ComparisonReport, common, compare_live};
+use millstream_lab::curve::{LoadCurve, MOST_SEARCH_RUNS, curve};
 use millstream_lab::environment::{Environment, fit_for_timing};
-use millstream_lab::measure::Plan;
-use millstream_lab::subject::Subject;
-use millstream_lab::verify::{Verification, answers, verify, verify_against};
+use millstream_lab::measure::MeasurementPlan;
+use millstream_lab::subject::ProgramUnderTest;
+use millstream_lab::verify::{FrameVerification, answers, verify, verify_against};
 use millstream_lab::workload::Workload;
-use millstream_lab::{Counts, Error, Latencies, Rig, RigConfig, Traffic, os, pcap};
+use millstream_lab::{FrameCounts, Error, FrameLatencies, TestRig, RigConfig, TrafficSequence, os, pcap};
 use millstream_object::Object;
 use serde::Serialize;
 
 use super::compare::sample;
 use super::{
-    Feed, Fillings, MOST_FRAMES, emptiness, fill, interrupted, is_length, open, refused, short, text,
+    TrafficArgs, MapFileArgs, MOST_FRAMES, emptiness, fill, interrupted, is_length, open, refused, short, text,
     verdict_name,
 };
 use crate::capture;
 use crate::exit::Exit;
-use crate::native::tables::Filling;
+use crate::native::tables::MapDumpFile;
 use crate::progress::Progress;
 
 /// Frames whose output is compared with the expected one.
@@ -34,16 +34,16 @@ const TIMED: u32 = 400_000;
 
 /// Flags of `millstream lab run`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(super) struct LabRunArgs {
     /// Object: FILE.o, FILE.o:PROGRAM or builtin:NAME
     object: String,
     /// The program to run, if the object has several
     #[arg(long, value_name = "NAME")]
     prog: Option<String>,
     #[command(flatten)]
-    feed: Feed,
+    feed: TrafficArgs,
     #[command(flatten)]
-    fillings: Fillings,
+    fillings: MapFileArgs,
     /// Capture of the frames that must come back, each as often as it is in there; by default, the program's
     /// answers to each frame by itself. Sends the frames of `--pcap` or `--packet` once each
     #[arg(long, value_name = "FILE", requires = "recorded")]
@@ -70,30 +70,30 @@ pub(super) struct Args {
 
 /// Latencies for one batch size: they measure the position in the batch.
 #[derive(Clone, Copy, Serialize)]
-pub(super) struct Batch {
+pub(super) struct BatchLatency {
     pub(super) batch: u32,
-    pub(super) latency: Latencies,
+    pub(super) latency: FrameLatencies,
 }
 
 /// Result of a run.
 #[derive(Serialize)]
-pub(super) struct Document {
+pub(super) struct LabRunReport {
     pub(super) schema: u32,
     pub(super) environment: Environment,
     pub(super) object: String,
     pub(super) workload: String,
     /// The most frequent verdict, that of the empty program.
     pub(super) verdict: &'static str,
-    pub(super) verification: Verification,
+    pub(super) verification: FrameVerification,
     /// Whole path, one CPU, in millions of packets per second.
     pub(super) mpps: f64,
-    pub(super) throughput: Report,
+    pub(super) throughput: ComparisonReport,
     /// Of the throughput run.
-    pub(super) counts: Counts,
+    pub(super) counts: FrameCounts,
     pub(super) lost: u64,
-    pub(super) latencies: Vec<Batch>,
+    pub(super) latencies: Vec<BatchLatency>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) curve: Option<Curve>,
+    pub(super) curve: Option<LoadCurve>,
     pub(super) doubts: Vec<String>,
     /// Likely mistakes of the user.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -101,14 +101,14 @@ pub(super) struct Document {
 }
 
 /// A rig with the program under test and its traffic.
-struct Bench<'o> {
-    subject: Subject<'o>,
-    rig: Rig,
-    load: Rc<Load>,
+struct TestBench<'o> {
+    subject: ProgramUnderTest<'o>,
+    rig: TestRig,
+    load: Rc<RigWorkload>,
 }
 
 /// Traffic of a rig.
-struct Load {
+struct RigWorkload {
     /// The interfaces that the tables refer to.
     ports: [u32; 2],
     workload: Workload,
@@ -116,7 +116,7 @@ struct Load {
 }
 
 /// Runs the command.
-pub(super) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
+pub(super) fn run(args: &LabRunArgs) -> Result<ExitCode, miette::Report> {
     if !is_length(args.seconds) || !is_length(args.point_seconds) {
         return Err(miette!("lengths must be more than zero and no more than a day"));
     }
@@ -162,13 +162,13 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, miette::Report> {
 }
 
 fn bench<'o>(
-    args: &Args,
+    args: &LabRunArgs,
     (object, program): (&'o Object, Option<&str>),
-    fillings: &[Filling],
+    fillings: &[MapDumpFile],
     config: RigConfig,
-    like: Option<&Rc<Load>>,
-) -> Result<Result<Bench<'o>, Error>, miette::Report> {
-    let rig = match Rig::new(config) {
+    like: Option<&Rc<RigWorkload>>,
+) -> Result<Result<TestBench<'o>, Error>, miette::Report> {
+    let rig = match TestRig::new(config) {
         Ok(rig) => rig,
         Err(e) => return Ok(Err(e)),
     };
@@ -177,25 +177,25 @@ fn bench<'o>(
         Some(load) if load.ports == ports => Rc::clone(load),
         _ => {
             let (workload, order) = args.feed.workload(&args.object, ports)?;
-            Rc::new(Load { ports, workload, order })
+            Rc::new(RigWorkload { ports, workload, order })
         }
     };
     let prepare = || {
-        let subject = Subject::prepare(short(&args.object), object, program, None)?;
+        let subject = ProgramUnderTest::prepare(short(&args.object), object, program, None)?;
         fill(&subject, &load.workload, fillings, rig.namespace())?;
-        rig.load_traffic(&Traffic::new(&load.workload.flows, &load.order))?;
+        rig.load_traffic(&TrafficSequence::new(&load.workload.flows, &load.order))?;
         Ok(subject)
     };
     let subject = prepare();
-    Ok(subject.map(|subject| Bench { subject, rig, load }))
+    Ok(subject.map(|subject| TestBench { subject, rig, load }))
 }
 
-fn work(args: &Args, main: &Bench<'_>, stamped: &[Bench<'_>; 2]) -> Result<Document, Error> {
+fn work(args: &LabRunArgs, main: &TestBench<'_>, stamped: &[TestBench<'_>; 2]) -> Result<LabRunReport, Error> {
     fit_for_timing()?;
-    let Load { workload, order, .. } = &*main.load;
+    let RigWorkload { workload, order, .. } = &*main.load;
     let program = main.subject.load()?;
     let expected = answers(&main.rig, &program, &workload.flows.packets)?;
-    let traffic = Traffic::new(&workload.flows, order);
+    let traffic = TrafficSequence::new(&workload.flows, order);
     let verification = match &args.expect {
         None => verify(&main.rig, &traffic, &expected, VERIFIED)?,
         Some(path) => {
@@ -217,10 +217,10 @@ fn work(args: &Args, main: &Bench<'_>, stamped: &[Bench<'_>; 2]) -> Result<Docum
     let before = main.rig.counts()?;
     let sample = sample(workload, order);
     let subjects = std::slice::from_ref(&main.subject);
-    let usual = Plan::live(args.seconds);
-    let plan = Plan { seed: args.seed.unwrap_or(usual.seed), ..usual };
+    let usual = MeasurementPlan::live(args.seconds);
+    let plan = MeasurementPlan { seed: args.seed.unwrap_or(usual.seed), ..usual };
     let bar = Progress::timed("throughput", Duration::from_secs_f64(args.seconds));
-    let throughput = on_the_rig(subjects, &main.rig, &sample, verdict, plan)?;
+    let throughput = compare_live(subjects, &main.rig, &sample, verdict, plan)?;
     let counts = main.rig.counts()? - before;
     drop(bar);
 
@@ -228,7 +228,7 @@ fn work(args: &Args, main: &Bench<'_>, stamped: &[Bench<'_>; 2]) -> Result<Docum
     for bench in stamped {
         bench.rig.attach(&bench.subject.load()?)?;
         let latency = bench.rig.latencies(TIMED)?;
-        latencies.push(Batch { batch: bench.rig.batch(), latency });
+        latencies.push(BatchLatency { batch: bench.rig.batch(), latency });
     }
     let curve = if args.points > 0 && os::allowed_cpus().len() > 1 && !os::interrupted() {
         main.rig.attach(&program)?;
@@ -243,7 +243,7 @@ fn work(args: &Args, main: &Bench<'_>, stamped: &[Bench<'_>; 2]) -> Result<Docum
     };
     let comes_back = verification.returned > 0 || counts.returned > 0;
     let warning = if comes_back { None } else { emptiness(&main.subject)? };
-    Ok(Document {
+    Ok(LabRunReport {
         schema: 1,
         warnings: warning.into_iter().collect(),
         environment: Environment::now(),
@@ -252,7 +252,7 @@ fn work(args: &Args, main: &Bench<'_>, stamped: &[Bench<'_>; 2]) -> Result<Docum
         verdict: verdict_name(verdict),
         verification,
         mpps: 1e3 / throughput.sides[0].ns,
-        doubts: throughput.doubts().into_iter().chain(curve.as_ref().and_then(Curve::doubt)).collect(),
+        doubts: throughput.reliability_warnings().into_iter().chain(curve.as_ref().and_then(LoadCurve::reliability_warning)).collect(),
         throughput,
         counts,
         lost: counts.lost(),

@@ -2,20 +2,20 @@
 
 use std::fmt::Write as _;
 
-use millstream_lab::Latencies;
-use millstream_lab::compare::{Mode, Report, SideReport};
-use millstream_lab::curve::Curve;
+use millstream_lab::FrameLatencies;
+use millstream_lab::compare::{TimingMode, ComparisonReport, SideReport};
+use millstream_lab::curve::LoadCurve;
 use millstream_lab::environment::Environment;
-use millstream_lab::stats::{Ratio, Verdict};
+use millstream_lab::stats::{RatioEstimate, TimingVerdict};
 
-use super::run::Document;
+use super::run::LabRunReport;
 use super::verdict_name;
 
 /// A comparison.
 pub(super) fn comparison(
     environment: &Environment,
     workload: &str,
-    report: &Report,
+    report: &ComparisonReport,
     warned: &[String],
 ) -> String {
     let mut out = head(environment, workload);
@@ -26,13 +26,13 @@ pub(super) fn comparison(
         }
     }
     tail(&mut out, report);
-    doubts(&mut out, &report.doubts());
+    doubts(&mut out, &report.reliability_warnings());
     warnings(&mut out, warned);
     out
 }
 
 /// A run.
-pub(super) fn run(d: &Document) -> String {
+pub(super) fn run(d: &LabRunReport) -> String {
     let mut out = head(&d.environment, &d.workload);
     let v = &d.verification;
     let good = if v.is_good() { "as expected" } else { "NOT as expected" };
@@ -63,7 +63,7 @@ fn head(e: &Environment, workload: &str) -> String {
     format!("{}  kernel {}  {} x {}\ntraffic     {workload}\n", e.when, e.kernel, e.cpus, e.cpu)
 }
 
-fn times(out: &mut String, report: &Report) {
+fn times(out: &mut String, report: &ComparisonReport) {
     let width = report.sides.iter().map(|s| s.name.len()).max().unwrap_or(0).max(5);
     for side in &report.sides {
         let _ = write!(
@@ -89,15 +89,15 @@ fn times(out: &mut String, report: &Report) {
     let _ = writeln!(out, "{name:width$}  {:8.2} ns  harness, in all of them ({verdict})", report.empty_ns);
 }
 
-fn verdict(out: &mut String, side: &SideReport, r: &Ratio, several: bool) {
+fn verdict(out: &mut String, side: &SideReport, r: &RatioEstimate, several: bool) {
     let name = if several { format!("{}: ", side.name) } else { String::new() };
     let words = match r.verdict {
-        Verdict::Faster => format!("faster by {:.2} ns", -r.difference_ns),
-        Verdict::Slower => format!("SLOWER by {:.2} ns", r.difference_ns),
-        Verdict::NoDifferenceMeasurable => {
+        TimingVerdict::Faster => format!("faster by {:.2} ns", -r.difference_ns),
+        TimingVerdict::Slower => format!("SLOWER by {:.2} ns", r.difference_ns),
+        TimingVerdict::NoDifferenceMeasurable => {
             format!("no difference measurable (limit {:.2} ns)", r.limit_ns)
         }
-        Verdict::TooFewGenerations => "too few generations: run longer".to_owned(),
+        TimingVerdict::TooFewGenerations => "too few generations: run longer".to_owned(),
     };
     let [low, high] = r.interval;
     let _ = writeln!(out, "verdict     {name}{words}; ratio {:.4}, 99 % {low:.4} to {high:.4}", r.ratio);
@@ -106,10 +106,10 @@ fn verdict(out: &mut String, side: &SideReport, r: &Ratio, several: bool) {
     }
 }
 
-fn tail(out: &mut String, report: &Report) {
+fn tail(out: &mut String, report: &ComparisonReport) {
     let how = match report.mode {
-        Mode::TestRun => format!("test runs on {} packets in turn", report.packets),
-        Mode::Live => "live frames".to_owned(),
+        TimingMode::TestRun => format!("test runs on {} packets in turn", report.packets),
+        TimingMode::Live => "live frames".to_owned(),
     };
     let _ = writeln!(
         out,
@@ -136,12 +136,12 @@ fn doubts(out: &mut String, doubts: &[String]) {
     }
 }
 
-fn latency(l: &Latencies) -> String {
+fn latency(l: &FrameLatencies) -> String {
     if l.frames == 0 {
         return "no frame came back".to_owned();
     }
     let us = |ns: u64| match ns {
-        Latencies::LONGEST.. => "over 1048".to_owned(),
+        FrameLatencies::LONGEST.. => "over 1048".to_owned(),
         _ => format!("{:.1}", ns as f64 / 1e3),
     };
     format!(
@@ -155,7 +155,7 @@ fn latency(l: &Latencies) -> String {
     )
 }
 
-fn load(out: &mut String, curve: &Curve) {
+fn load(out: &mut String, curve: &LoadCurve) {
     let _ = writeln!(
         out,
         "under load  sender CPU {}, receiver CPU {}, bursts of {}: capacity {:.2} Mpps, loss-free up to {:.2} Mpps",

@@ -14,7 +14,7 @@ use crate::exit::Exit;
 
 /// Program to query.
 #[derive(Debug, clap::Args)]
-struct At {
+struct ControlSocketArgs {
     /// Its socket: the path given to `millstream native --control`
     #[arg(long, value_name = "PATH")]
     socket: PathBuf,
@@ -31,14 +31,14 @@ pub(crate) struct MapArgs {
     #[arg(value_name = "WORD", required = true, num_args = 1..)]
     words: Vec<String>,
     #[command(flatten)]
-    at: At,
+    at: ControlSocketArgs,
 }
 
 /// Flags of `millstream stats`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct StatsArgs {
     #[command(flatten)]
-    at: At,
+    at: ControlSocketArgs,
 }
 
 /// Queries or changes maps.

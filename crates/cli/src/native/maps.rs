@@ -6,7 +6,7 @@
 //! a kernel that has a CPU for each worker. Changes are visible to each worker's next batch.
 
 use millstream_kernel::{MapType, errno_name};
-use millstream_native::{Engine, Map};
+use millstream_native::{NativeEngine, NativeMap};
 use serde_json::{Value, json};
 
 /// Help text of an error in a request.
@@ -16,27 +16,27 @@ pub(crate) const GRAMMAR: &str = "list | show [MAP] | dump MAP | lookup MAP key 
 
 /// A request that failed.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub(crate) struct MapRequestError {
     /// Reason.
     pub(crate) error: String,
     /// Error number of the kernel, if it would refuse the request; `None` for malformed requests.
     pub(crate) errno: Option<i32>,
 }
 
-impl Refusal {
-    fn wrong(error: impl Into<String>) -> Refusal {
-        Refusal { error: error.into(), errno: None }
+impl MapRequestError {
+    fn wrong(error: impl Into<String>) -> MapRequestError {
+        MapRequestError { error: error.into(), errno: None }
     }
 
     /// The run has ended, and with it the worker that would execute the request.
-    pub(crate) fn ended() -> Refusal {
-        Refusal::wrong("the run has ended")
+    pub(crate) fn ended() -> MapRequestError {
+        MapRequestError::wrong("the run has ended")
     }
 
-    fn kernel(what: &str, map: &str, errno: i64) -> Refusal {
+    fn kernel(what: &str, map: &str, errno: i64) -> MapRequestError {
         let errno = errno.unsigned_abs() as i32;
         let words = std::io::Error::from_raw_os_error(errno);
-        Refusal { error: format!("{what} in map {map}: {} ({words})", errno_name(errno)), errno: Some(errno) }
+        MapRequestError { error: format!("{what} in map {map}: {} ({words})", errno_name(errno)), errno: Some(errno) }
     }
 
     /// In bpftool's format, with the error number.
@@ -50,7 +50,7 @@ impl Refusal {
 
 /// A map, as a request names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Named {
+pub(crate) enum MapSelector {
     Name(String),
     /// Its index among those of the program, from 1 on.
     Id(usize),
@@ -58,23 +58,23 @@ pub(crate) enum Named {
 
 /// Requested operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum MapOperation {
     List,
-    Show(Named),
-    Dump(Named),
-    Lookup(Named, Vec<u8>),
-    Next(Named, Option<Vec<u8>>),
-    Delete(Named, Vec<u8>),
-    Update { map: Named, key: Vec<u8>, value: Vec<u8>, flags: u64 },
+    Show(MapSelector),
+    Dump(MapSelector),
+    Lookup(MapSelector, Vec<u8>),
+    Next(MapSelector, Option<Vec<u8>>),
+    Delete(MapSelector, Vec<u8>),
+    Update { map: MapSelector, key: Vec<u8>, value: Vec<u8>, flags: u64 },
 }
 
 /// Result of an operation; its JSON is written when no worker waits.
 #[derive(Debug)]
-pub(crate) enum Found {
-    Maps(Vec<Described>),
-    Map(Described),
-    Entries(Vec<Entry>),
-    Entry(Entry),
+pub(crate) enum MapOperationResult {
+    Maps(Vec<MapSummary>),
+    Map(MapSummary),
+    Entries(Vec<PerWorkerEntry>),
+    Entry(PerWorkerEntry),
     Next(Option<Vec<u8>>, Vec<u8>),
     /// Success; or, for a look-up, no entry.
     Nothing,
@@ -82,7 +82,7 @@ pub(crate) enum Found {
 
 /// A map.
 #[derive(Debug)]
-pub(crate) struct Described {
+pub(crate) struct MapSummary {
     id: usize,
     kind: MapType,
     name: String,
@@ -94,37 +94,37 @@ pub(crate) struct Described {
 
 /// A key, and the value or one of each worker.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct PerWorkerEntry {
     key: Vec<u8>,
     values: Vec<Vec<u8>>,
     each: bool,
 }
 
 /// Words of a request.
-struct Words<'w>(std::iter::Peekable<std::slice::Iter<'w, &'w str>>);
+struct RequestTokens<'w>(std::iter::Peekable<std::slice::Iter<'w, &'w str>>);
 
-impl<'w> Words<'w> {
-    fn next(&mut self, what: &str) -> Result<&'w str, Refusal> {
-        self.0.next().copied().ok_or_else(|| Refusal::wrong(format!("{what} is missing")))
+impl<'w> RequestTokens<'w> {
+    fn next(&mut self, what: &str) -> Result<&'w str, MapRequestError> {
+        self.0.next().copied().ok_or_else(|| MapRequestError::wrong(format!("{what} is missing")))
     }
 
-    fn map(&mut self) -> Result<Named, Refusal> {
+    fn map(&mut self) -> Result<MapSelector, MapRequestError> {
         match self.next("a map")? {
-            "name" => Ok(Named::Name(self.next("the name")?.to_owned())),
+            "name" => Ok(MapSelector::Name(self.next("the name")?.to_owned())),
             "id" => {
                 let word = self.next("the id")?;
-                let id = word.parse().map_err(|_| Refusal::wrong(format!("{word:?} is no id")))?;
-                Ok(Named::Id(id))
+                let id = word.parse().map_err(|_| MapRequestError::wrong(format!("{word:?} is no id")))?;
+                Ok(MapSelector::Id(id))
             }
-            name => Ok(Named::Name(name.to_owned())),
+            name => Ok(MapSelector::Name(name.to_owned())),
         }
     }
 
     /// Bytes after this keyword.
-    fn data(&mut self, word: &str) -> Result<Vec<u8>, Refusal> {
+    fn data(&mut self, word: &str) -> Result<Vec<u8>, MapRequestError> {
         match self.next(&format!("`{word}`"))? {
             found if found == word => {}
-            found => return Err(Refusal::wrong(format!("{found:?} is where `{word}` should be"))),
+            found => return Err(MapRequestError::wrong(format!("{found:?} is where `{word}` should be"))),
         }
         let hex = self.0.next_if(|next| **next == "hex").is_some();
         let mut bytes = Vec::new();
@@ -135,14 +135,14 @@ impl<'w> Words<'w> {
                 (None, true) => u8::from_str_radix(word, 16),
                 (None, false) => word.parse(),
             };
-            bytes.push(byte.map_err(|_| Refusal::wrong(format!("{word:?} is no byte")))?);
+            bytes.push(byte.map_err(|_| MapRequestError::wrong(format!("{word:?} is no byte")))?);
         }
         Ok(bytes)
     }
 
-    fn end(&mut self) -> Result<(), Refusal> {
+    fn end(&mut self) -> Result<(), MapRequestError> {
         match self.0.next() {
-            Some(word) => Err(Refusal::wrong(format!("{word:?} is too much"))),
+            Some(word) => Err(MapRequestError::wrong(format!("{word:?} is too much"))),
             None => Ok(()),
         }
     }
@@ -152,19 +152,19 @@ impl<'w> Words<'w> {
 const WORDS: [&str; 5] = ["key", "value", "any", "exist", "noexist"];
 
 /// Reads a request.
-pub(crate) fn parse(words: &[&str]) -> Result<Wanted, Refusal> {
-    let mut rest = Words(words.iter().peekable());
+pub(crate) fn parse(words: &[&str]) -> Result<MapOperation, MapRequestError> {
+    let mut rest = RequestTokens(words.iter().peekable());
     let wanted = match rest.next("what to do")? {
-        "list" => Wanted::List,
-        "show" if words.len() == 1 => Wanted::List,
-        "show" => Wanted::Show(rest.map()?),
-        "dump" => Wanted::Dump(rest.map()?),
-        "lookup" => Wanted::Lookup(rest.map()?, rest.data("key")?),
-        "delete" => Wanted::Delete(rest.map()?, rest.data("key")?),
+        "list" => MapOperation::List,
+        "show" if words.len() == 1 => MapOperation::List,
+        "show" => MapOperation::Show(rest.map()?),
+        "dump" => MapOperation::Dump(rest.map()?),
+        "lookup" => MapOperation::Lookup(rest.map()?, rest.data("key")?),
+        "delete" => MapOperation::Delete(rest.map()?, rest.data("key")?),
         "getnext" => {
             let map = rest.map()?;
             let key = rest.0.peek().is_some().then(|| rest.data("key")).transpose()?;
-            Wanted::Next(map, key)
+            MapOperation::Next(map, key)
         }
         "update" => {
             let (map, key, value) = (rest.map()?, rest.data("key")?, rest.data("value")?);
@@ -172,36 +172,36 @@ pub(crate) fn parse(words: &[&str]) -> Result<Wanted, Refusal> {
                 None | Some("any") => 0,
                 Some("noexist") => 1,
                 Some("exist") => 2,
-                Some(word) => return Err(Refusal::wrong(format!("{word:?} is none of any, exist, noexist"))),
+                Some(word) => return Err(MapRequestError::wrong(format!("{word:?} is none of any, exist, noexist"))),
             };
-            Wanted::Update { map, key, value, flags }
+            MapOperation::Update { map, key, value, flags }
         }
-        word => return Err(Refusal::wrong(format!("there is no {word:?}: {GRAMMAR}"))),
+        word => return Err(MapRequestError::wrong(format!("there is no {word:?}: {GRAMMAR}"))),
     };
     rest.end().map(|()| wanted)
 }
 
 /// Executes an operation, while no worker is in a batch.
-pub(crate) fn carry_out(engine: &mut Engine, wanted: &Wanted) -> Result<Found, Refusal> {
-    let all = |engine: &mut Engine| engine.maps().zip(1..).map(|(map, id)| described(map, id)).collect();
+pub(crate) fn carry_out(engine: &mut NativeEngine, wanted: &MapOperation) -> Result<MapOperationResult, MapRequestError> {
+    let all = |engine: &mut NativeEngine| engine.maps().zip(1..).map(|(map, id)| described(map, id)).collect();
     Ok(match wanted {
-        Wanted::List => Found::Maps(all(engine)),
-        Wanted::Show(named) => {
+        MapOperation::List => MapOperationResult::Maps(all(engine)),
+        MapOperation::Show(named) => {
             let (map, id) = find(engine, named)?;
-            Found::Map(described(map, id))
+            MapOperationResult::Map(described(map, id))
         }
-        Wanted::Dump(named) => {
+        MapOperation::Dump(named) => {
             let map = open(engine, named)?;
             if !can_be_walked(map) {
-                return Err(Refusal::kernel("keys cannot be walked", map.name(), libc::EOPNOTSUPP.into()));
+                return Err(MapRequestError::kernel("keys cannot be walked", map.name(), libc::EOPNOTSUPP.into()));
             }
-            Found::Entries(map.keys().into_iter().filter_map(|key| entry(map, key)).collect())
+            MapOperationResult::Entries(map.keys().into_iter().filter_map(|key| entry(map, key)).collect())
         }
-        Wanted::Lookup(named, key) => {
+        MapOperation::Lookup(named, key) => {
             let map = sized(open(engine, named)?, key, None)?;
-            entry(map, key.clone()).map_or(Found::Nothing, Found::Entry)
+            entry(map, key.clone()).map_or(MapOperationResult::Nothing, MapOperationResult::Entry)
         }
-        Wanted::Next(named, key) => {
+        MapOperation::Next(named, key) => {
             let map = open(engine, named)?;
             if let Some(key) = key {
                 sized(map, key, None)?;
@@ -210,45 +210,45 @@ pub(crate) fn carry_out(engine: &mut Engine, wanted: &Wanted) -> Result<Found, R
             // A missing key is followed by the first one, as in the kernel.
             let at = key.as_ref().and_then(|key| keys.iter().position(|known| known == key));
             let next = keys.into_iter().nth(at.map_or(0, |at| at + 1));
-            let none = || Refusal::kernel("there is no next key", map.name(), libc::ENOENT.into());
-            Found::Next(key.clone(), next.ok_or_else(none)?)
+            let none = || MapRequestError::kernel("there is no next key", map.name(), libc::ENOENT.into());
+            MapOperationResult::Next(key.clone(), next.ok_or_else(none)?)
         }
-        Wanted::Delete(named, key) => {
+        MapOperation::Delete(named, key) => {
             let map = sized(open(engine, named)?, key, None)?;
             done("the key cannot be removed", map.delete(key), map)?
         }
-        Wanted::Update { map, key, value, flags } => {
+        MapOperation::Update { map, key, value, flags } => {
             let map = sized(open(engine, map)?, key, Some(value))?;
             done("the entry cannot be set", map.update(key, value, *flags, None), map)?
         }
     })
 }
 
-fn done(what: &str, errno: i64, map: &Map) -> Result<Found, Refusal> {
-    if errno == 0 { Ok(Found::Nothing) } else { Err(Refusal::kernel(what, map.name(), errno)) }
+fn done(what: &str, errno: i64, map: &NativeMap) -> Result<MapOperationResult, MapRequestError> {
+    if errno == 0 { Ok(MapOperationResult::Nothing) } else { Err(MapRequestError::kernel(what, map.name(), errno)) }
 }
 
-fn find<'e>(engine: &'e mut Engine, named: &Named) -> Result<(&'e mut Map, usize), Refusal> {
+fn find<'e>(engine: &'e mut NativeEngine, named: &MapSelector) -> Result<(&'e mut NativeMap, usize), MapRequestError> {
     let names: Vec<String> = engine.maps().map(|map| map.name().to_owned()).collect();
-    let is_it = |(map, id): &(&mut Map, usize)| match named {
-        Named::Name(name) => map.name() == name,
-        Named::Id(wanted) => wanted == id,
+    let is_it = |(map, id): &(&mut NativeMap, usize)| match named {
+        MapSelector::Name(name) => map.name() == name,
+        MapSelector::Id(wanted) => wanted == id,
     };
     let found = engine.maps().zip(1..).find(is_it);
     found.ok_or_else(|| {
         let named = match named {
-            Named::Name(name) => format!("{name:?}"),
-            Named::Id(id) => format!("with id {id}"),
+            MapSelector::Name(name) => format!("{name:?}"),
+            MapSelector::Id(id) => format!("with id {id}"),
         };
-        Refusal::wrong(format!("there is no map {named}; there are {}", names.join(", ")))
+        MapRequestError::wrong(format!("there is no map {named}; there are {}", names.join(", ")))
     })
 }
 
 /// A map whose entries do not hold addresses of this process.
-fn open<'e>(engine: &'e mut Engine, named: &Named) -> Result<&'e mut Map, Refusal> {
+fn open<'e>(engine: &'e mut NativeEngine, named: &MapSelector) -> Result<&'e mut NativeMap, MapRequestError> {
     let (map, _) = find(engine, named)?;
     match map.holds_addresses() {
-        true => Err(Refusal::wrong(format!(
+        true => Err(MapRequestError::wrong(format!(
             "map {} holds maps or programs: only the object can fill it",
             map.name()
         ))),
@@ -256,26 +256,26 @@ fn open<'e>(engine: &'e mut Engine, named: &Named) -> Result<&'e mut Map, Refusa
     }
 }
 
-fn sized<'m>(map: &'m mut Map, key: &[u8], value: Option<&Vec<u8>>) -> Result<&'m mut Map, Refusal> {
+fn sized<'m>(map: &'m mut NativeMap, key: &[u8], value: Option<&Vec<u8>>) -> Result<&'m mut NativeMap, MapRequestError> {
     let spec = map.spec();
     let fits = |what: &str, have: usize, want: u32| match have == want as usize {
         true => Ok(()),
-        false => Err(Refusal::wrong(format!("map {} has {what} of {want} bytes, not of {have}", map.name()))),
+        false => Err(MapRequestError::wrong(format!("map {} has {what} of {want} bytes, not of {have}", map.name()))),
     };
     fits("keys", key.len(), spec.key_size)?;
     value.map_or(Ok(()), |value| fits("values", value.len(), spec.value_size))?;
     Ok(map)
 }
 
-fn can_be_walked(map: &Map) -> bool {
+fn can_be_walked(map: &NativeMap) -> bool {
     let kind = MapType(map.spec().kind as u32);
     ![MapType::QUEUE, MapType::STACK, MapType::BLOOM_FILTER, MapType::RINGBUF, MapType::PERF_EVENT_ARRAY]
         .contains(&kind)
 }
 
-fn described(map: &Map, id: usize) -> Described {
+fn described(map: &NativeMap, id: usize) -> MapSummary {
     let spec = map.spec();
-    Described {
+    MapSummary {
         id,
         kind: MapType(spec.kind as u32),
         name: map.name().to_owned(),
@@ -286,7 +286,7 @@ fn described(map: &Map, id: usize) -> Described {
     }
 }
 
-fn entry(map: &mut Map, key: Vec<u8>) -> Option<Entry> {
+fn entry(map: &mut NativeMap, key: Vec<u8>) -> Option<PerWorkerEntry> {
     let (value, spec) = (map.get(&key)?, map.spec());
     let (size, each) = (spec.value_size as usize, MapType(spec.kind as u32).is_percpu());
     // Values of workers begin at multiples of eight bytes.
@@ -296,16 +296,16 @@ fn entry(map: &mut Map, key: Vec<u8>) -> Option<Entry> {
         }
         false => vec![value],
     };
-    Some(Entry { key, values, each })
+    Some(PerWorkerEntry { key, values, each })
 }
 
 fn bytes(bytes: &[u8]) -> Value {
     bytes.iter().map(|byte| Value::from(format!("0x{byte:02x}"))).collect()
 }
 
-impl Described {
+impl MapSummary {
     fn json(&self) -> Value {
-        let Described { id, kind, name, flags, key, value, entries } = self;
+        let MapSummary { id, kind, name, flags, key, value, entries } = self;
         json!({
             "id": id, "type": kind.to_string(), "name": name, "flags": flags,
             "bytes_key": key, "bytes_value": value, "max_entries": entries,
@@ -313,7 +313,7 @@ impl Described {
     }
 }
 
-impl Entry {
+impl PerWorkerEntry {
     fn json(&self) -> Value {
         let key = bytes(&self.key);
         if !self.each {
@@ -324,16 +324,16 @@ impl Entry {
     }
 }
 
-impl Found {
+impl MapOperationResult {
     /// In bpftool's format.
     pub(crate) fn json(&self) -> Value {
         match self {
-            Found::Maps(maps) => maps.iter().map(Described::json).collect(),
-            Found::Map(map) => map.json(),
-            Found::Entries(entries) => entries.iter().map(Entry::json).collect(),
-            Found::Entry(entry) => entry.json(),
-            Found::Next(key, next) => json!({ "key": key.as_deref().map(bytes), "next_key": bytes(next) }),
-            Found::Nothing => Value::Null,
+            MapOperationResult::Maps(maps) => maps.iter().map(MapSummary::json).collect(),
+            MapOperationResult::Map(map) => map.json(),
+            MapOperationResult::Entries(entries) => entries.iter().map(PerWorkerEntry::json).collect(),
+            MapOperationResult::Entry(entry) => entry.json(),
+            MapOperationResult::Next(key, next) => json!({ "key": key.as_deref().map(bytes), "next_key": bytes(next) }),
+            MapOperationResult::Nothing => Value::Null,
         }
     }
 }
@@ -342,34 +342,34 @@ impl Found {
 mod tests {
     use super::*;
 
-    fn words(text: &str) -> Result<Wanted, Refusal> {
+    fn words(text: &str) -> Result<MapOperation, MapRequestError> {
         parse(&text.split_whitespace().collect::<Vec<_>>())
     }
 
     #[test]
     fn requests_are_bpftools() {
-        let name = || Named::Name("x".into());
+        let name = || MapSelector::Name("x".into());
         for (text, wanted) in [
-            ("list", Wanted::List),
-            ("show", Wanted::List),
-            ("show id 3", Wanted::Show(Named::Id(3))),
-            ("dump name x", Wanted::Dump(name())),
-            ("lookup x key 1 0x0a 255", Wanted::Lookup(name(), vec![1, 10, 255])),
-            ("lookup x key hex 01 0a ff", Wanted::Lookup(name(), vec![1, 10, 255])),
-            ("getnext x", Wanted::Next(name(), None)),
-            ("getnext x key 7", Wanted::Next(name(), Some(vec![7]))),
-            ("delete x key 7", Wanted::Delete(name(), vec![7])),
+            ("list", MapOperation::List),
+            ("show", MapOperation::List),
+            ("show id 3", MapOperation::Show(MapSelector::Id(3))),
+            ("dump name x", MapOperation::Dump(name())),
+            ("lookup x key 1 0x0a 255", MapOperation::Lookup(name(), vec![1, 10, 255])),
+            ("lookup x key hex 01 0a ff", MapOperation::Lookup(name(), vec![1, 10, 255])),
+            ("getnext x", MapOperation::Next(name(), None)),
+            ("getnext x key 7", MapOperation::Next(name(), Some(vec![7]))),
+            ("delete x key 7", MapOperation::Delete(name(), vec![7])),
             (
                 "update x key 7 value hex 10 0x11 noexist",
-                Wanted::Update { map: name(), key: vec![7], value: vec![16, 17], flags: 1 },
+                MapOperation::Update { map: name(), key: vec![7], value: vec![16, 17], flags: 1 },
             ),
             (
                 "update x key 7 value 1 any",
-                Wanted::Update { map: name(), key: vec![7], value: vec![1], flags: 0 },
+                MapOperation::Update { map: name(), key: vec![7], value: vec![1], flags: 0 },
             ),
             (
                 "update x key value exist",
-                Wanted::Update { map: name(), key: vec![], value: vec![], flags: 2 },
+                MapOperation::Update { map: name(), key: vec![], value: vec![], flags: 2 },
             ),
         ] {
             assert_eq!(words(text), Ok(wanted), "{text}");

@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use millstream_native::Engine;
-use millstream_native::io::Reason;
-use millstream_native::io::board::Board;
+use millstream_native::NativeEngine;
+use millstream_native::io::DropReason;
+use millstream_native::io::worker_stats::WorkerStats;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Figures that are available between two batches only.
 #[derive(Debug, Default)]
-pub(crate) struct Figures {
+pub(crate) struct EngineMetrics {
     /// Entries of each map.
     pub(crate) maps: Vec<(String, u64)>,
     /// Packets that elements have dropped, by element and reason.
@@ -38,22 +38,22 @@ pub(crate) struct Figures {
     pub(crate) counted: Vec<(String, String, u64)>,
 }
 
-impl Figures {
+impl EngineMetrics {
     /// Figures of an engine's maps.
-    pub(crate) fn of_maps(engine: &mut Engine) -> Figures {
+    pub(crate) fn of_maps(engine: &mut NativeEngine) -> EngineMetrics {
         let maps = engine.maps().map(|map| (map.name().to_owned(), map.len() as u64));
-        Figures { maps: maps.collect(), ..Figures::default() }
+        EngineMetrics { maps: maps.collect(), ..EngineMetrics::default() }
     }
 }
 
 /// Requests for figures, which the engine's owner answers.
-pub(crate) type Asked = Receiver<Sender<Figures>>;
+pub(crate) type MetricsRequests = Receiver<Sender<EngineMetrics>>;
 
 /// Serves Prometheus metrics at an address, for as long as the process lives.
-pub(crate) fn open(listener: TcpListener, board: &Arc<Board>) -> Asked {
+pub(crate) fn open(listener: TcpListener, board: &Arc<WorkerStats>) -> MetricsRequests {
     let (ask, asked) = mpsc::channel();
     let (board, ask) = (Arc::clone(board), Arc::new(Mutex::new(ask)));
-    let text = move || metrics::text(Box::new(Reader { board: Arc::clone(&board), ask: Arc::clone(&ask) }));
+    let text = move || metrics::text(Box::new(EngineCollector { board: Arc::clone(&board), ask: Arc::clone(&ask) }));
     thread::spawn(move || {
         if let Err(error) = metrics::serve(listener, Arc::new(text)) {
             tracing::warn!("metrics: {error}");
@@ -63,19 +63,19 @@ pub(crate) fn open(listener: TcpListener, board: &Arc<Board>) -> Asked {
 }
 
 /// Reads all figures on a scrape.
-struct Reader {
-    board: Arc<Board>,
-    ask: Arc<Mutex<Sender<Sender<Figures>>>>,
+struct EngineCollector {
+    board: Arc<WorkerStats>,
+    ask: Arc<Mutex<Sender<Sender<EngineMetrics>>>>,
 }
 
-impl fmt::Debug for Reader {
+impl fmt::Debug for EngineCollector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Reader")
     }
 }
 
-impl Reader {
-    fn figures(&self) -> Option<Figures> {
+impl EngineCollector {
+    fn figures(&self) -> Option<EngineMetrics> {
         let (answer, answered) = mpsc::channel();
         self.ask.lock().ok()?.send(answer).ok()?;
         answered.recv_timeout(PATIENCE).ok()
@@ -95,10 +95,10 @@ fn counters<'l, const N: usize>(
     Ok(())
 }
 
-impl Collector for Reader {
+impl Collector for EngineCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let (workers, figures) = (self.board.workers(), self.figures().unwrap_or_default());
-        let each = |of: fn(&millstream_native::io::Account) -> u64| {
+        let each = |of: fn(&millstream_native::io::PacketAccounting) -> u64| {
             let row =
                 |(worker, (account, _)): (usize, &(_, _))| ([("worker", worker.to_string())], of(account));
             workers.iter().enumerate().map(row).collect::<Vec<_>>()
@@ -106,7 +106,7 @@ impl Collector for Reader {
         let encoder = &mut encoder;
         counters(encoder, ("millstream_received", "Packets received"), each(|account| account.received))?;
         counters(encoder, ("millstream_sent", "Packets sent"), each(|account| account.sent()))?;
-        let mut dropped: Vec<_> = Reason::ALL
+        let mut dropped: Vec<_> = DropReason::ALL
             .iter()
             .map(|&reason| {
                 let packets = workers.iter().map(|(account, _)| account.dropped[reason as usize]).sum();
@@ -152,7 +152,7 @@ impl Collector for Reader {
 }
 
 /// Latencies of sampled packets, as a histogram.
-fn latencies(mut encoder: MetricEncoder<'_>, board: &Board) -> fmt::Result {
+fn latencies(mut encoder: MetricEncoder<'_>, board: &WorkerStats) -> fmt::Result {
     let latency = board.latency();
     let seconds = |ns: u64| ns as f64 / 1e9;
     let (mut sum, mut buckets) = (0.0, Vec::new());

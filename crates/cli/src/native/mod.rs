@@ -11,7 +11,7 @@ pub(crate) mod metrics;
 mod share;
 pub(crate) mod stats;
 pub(crate) mod tables;
-pub(crate) mod taken;
+pub(crate) mod port_options;
 mod without;
 
 use std::fmt::Write as _;
@@ -23,36 +23,36 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
-use millstream_click::General;
+use millstream_click::Ablations;
 use millstream_lab::os;
-use millstream_native::io::floor::Floor;
-use millstream_native::io::pcap::{Form, Writer};
-use millstream_native::io::supply::Origin;
-use millstream_native::io::{Crew, Nowhere, Plan, Ran, Reason, Replay, Sink, run as run_packets, run_by};
+use millstream_native::io::safepoint::Safepoint;
+use millstream_native::io::pcap::{PcapHeader, PcapWriter};
+use millstream_native::io::packet_source::PacketStreamSource;
+use millstream_native::io::{WorkerHooks, NullSink, RunConfig, RunStats, DropReason, ReplaySource, PacketSink, run as run_packets, run_by};
 use millstream_native::{
-    Chosen, Classifier, Engine, Error, InForce, Options, Schedule, Template, Timings, Trie,
+    TableTemplate, ClassifierTemplate, NativeEngine, NativeError, CompiledSchedule, NativeOptions, Schedule, HashTemplate, CompileTimings, LpmTemplate,
 };
 use millstream_object::Object;
 use serde::Serialize;
 
-use self::control::Control;
-use self::live::{Ports, Until, Way};
-use self::stats::{Latencies, Worker};
-use self::taken::{Queues, Taken};
-use self::without::{Without, without};
+use self::control::MapControlSocket;
+use self::live::{WorkerPorts, StopCondition, PacketTransport};
+use self::stats::{LatencyPercentiles, WorkerRow};
+use self::port_options::{WorkerQueues, OpenPorts};
+use self::without::{DisabledOptimization, without};
 use crate::capture::CaptureFile;
 use crate::dpdk;
 use crate::exit::Exit;
-use crate::lab::{Feed, open};
-use crate::privileges::Needs;
-use crate::supervise::Watch;
+use crate::lab::{TrafficArgs, open};
+use crate::privileges::RequiredPrivileges;
+use crate::supervise::SuperviseArgs;
 
 /// Packets of a run from memory, unless said otherwise.
 const USUAL_PACKETS: u64 = 10_000_000;
 
 /// Options for code generation and prefetching.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Tuning {
+pub(crate) struct CodegenArgs {
     /// Schedule of packets through stages, and prefetching: batch=PACKETS at once,
     /// pattern=fit|packets|groups|pipelined-groups, distance=PACKETS between two stages,
     /// sub-batch=PACKETS|all of a group, unroll=PACKETS of a turn, headers=PACKETS ahead,
@@ -73,12 +73,12 @@ pub(crate) struct Tuning {
             linear|tree|cuts|tuples",
         value_parser = template
     )]
-    templates: Vec<(String, Pin)>,
+    templates: Vec<(String, TemplateArg)>,
     /// Leave out optimisations, to see what each is worth: of configurations `static-graph`, `constants` and
     /// `annotations`; of all code `passes`, `llvm-passes`, `prefetch`, `ahead`, `lookups`, or a pass that
     /// `millstream opt --list-passes` names
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = without)]
-    without: Vec<Without>,
+    without: Vec<DisabledOptimization>,
     /// Run so many workers, each a thread on a processor of its own with the packets of its flows
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) workers: u32,
@@ -95,7 +95,7 @@ pub(crate) struct Tuning {
     pub(crate) pipeline: Option<u32>,
 }
 
-impl Tuning {
+impl CodegenArgs {
     /// Number of workers, one per stage of a pipeline.
     pub(crate) fn workers(&self) -> Result<u32> {
         match (self.pipeline, self.workers) {
@@ -106,30 +106,30 @@ impl Tuning {
     }
 
     /// The default options with these changes.
-    pub(crate) fn options(&self) -> Options {
+    pub(crate) fn options(&self) -> NativeOptions {
         self.options_by(&self.schedule)
     }
 
     /// The same with another schedule.
-    pub(crate) fn options_by(&self, schedule: &Schedule) -> Options {
-        let usual = Options::default();
+    pub(crate) fn options_by(&self, schedule: &Schedule) -> NativeOptions {
+        let usual = NativeOptions::default();
         let llvm_passes = self.llvm_passes.clone().unwrap_or(usual.llvm_passes.clone());
         let (schedule, workers) = (schedule.clone(), self.workers);
         let (mut tables, mut tries, mut classifiers) = (Vec::new(), Vec::new(), Vec::new());
         for (name, pin) in self.templates.iter().cloned() {
             match pin {
-                Pin::Index(template) => tables.push((name, template)),
-                Pin::Trie(trie) => tries.push((name, trie)),
-                Pin::Classifier(classifier) => classifiers.push((name, classifier)),
+                TemplateArg::Index(template) => tables.push((name, template)),
+                TemplateArg::Trie(trie) => tries.push((name, trie)),
+                TemplateArg::Classifier(classifier) => classifiers.push((name, classifier)),
             }
         }
-        let options = Options { schedule, llvm_passes, workers, tables, tries, classifiers, ..usual };
+        let options = NativeOptions { schedule, llvm_passes, workers, tables, tries, classifiers, ..usual };
         without::options(&self.without, options)
     }
 
     /// Optimizations that a configuration leaves out.
-    pub(crate) fn general(&self) -> General {
-        General { stages: self.pipeline.is_some(), ..without::general(&self.without) }
+    pub(crate) fn general(&self) -> Ablations {
+        Ablations { stages: self.pipeline.is_some(), ..without::general(&self.without) }
     }
 
     /// Fails if an option is for configurations only.
@@ -137,7 +137,7 @@ impl Tuning {
         if self.pipeline.is_some() {
             return Err(miette!("--pipeline is for configurations: an object has no queues"));
         }
-        if self.general() == General::default() {
+        if self.general() == Ablations::default() {
             return Ok(());
         }
         Err(miette!(
@@ -157,7 +157,7 @@ pub(crate) fn bind(worker: u32) -> std::io::Result<()> {
 
 /// Flags of `millstream native`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct NativeArgs {
     /// Object: FILE.o, FILE.o:PROGRAM or builtin:NAME
     object: String,
     /// The program to run, if the object has several
@@ -167,9 +167,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME=N", value_parser = sized)]
     max_entries: Vec<(String, u32)>,
     #[command(flatten)]
-    running: Running,
+    running: NativeRunArgs,
     #[command(flatten)]
-    tuning: Tuning,
+    tuning: CodegenArgs,
     /// Use an array of the kernel, made with BPF_F_MMAPABLE, as array NAME: its pin, or `id:N`; may be given
     /// several times
     #[arg(long = "share", value_name = "NAME=PATH|NAME=id:N")]
@@ -179,24 +179,24 @@ pub(crate) struct Args {
     llvm_ir: Option<PathBuf>,
 }
 
-impl Args {
+impl NativeArgs {
     /// Privileges that the command needs.
-    pub(crate) fn needs(&self) -> Needs {
-        let shares = if self.shares.is_empty() { Needs::Files } else { Needs::Kernel };
+    pub(crate) fn needs(&self) -> RequiredPrivileges {
+        let shares = if self.shares.is_empty() { RequiredPrivileges::Files } else { RequiredPrivileges::Kernel };
         self.running.needs().max(shares)
     }
 }
 
-impl Running {
+impl NativeRunArgs {
     /// Privileges that the packets need.
-    pub(crate) fn needs(&self) -> Needs {
-        Needs::of_io([self.io.as_str()])
+    pub(crate) fn needs(&self) -> RequiredPrivileges {
+        RequiredPrivileges::of_io([self.io.as_str()])
     }
 }
 
 /// Options for running a program, whenever it was compiled.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Running {
+pub(crate) struct NativeRunArgs {
     /// Source and sink of packets: `mem` (replayed from memory, over and over; sent packets are counted),
     /// `pcap:IN[,OUT]` (a capture file once; sent packets are written to OUT), or until --packets, --seconds
     /// or Ctrl-C all that interfaces receive: `xdp:INTERFACE[,INTERFACE...]` (through AF_XDP),
@@ -215,7 +215,7 @@ pub(crate) struct Running {
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
     #[command(flatten)]
-    feed: Feed,
+    feed: TrafficArgs,
     /// Packets to run; default: 10,000,000 from memory, all of a file, no limit from interfaces
     #[arg(long, value_name = "N")]
     packets: Option<u64>,
@@ -226,35 +226,35 @@ pub(crate) struct Running {
     #[arg(long, value_name = "N", default_value_t = 1)]
     ifindex: u32,
     #[command(flatten)]
-    taking: taken::Taking,
+    taking: port_options::PortOptions,
     #[command(flatten)]
-    dpdk: dpdk::Flags,
+    dpdk: dpdk::DpdkArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    pub(crate) watch: Watch,
+    pub(crate) watch: SuperviseArgs,
 }
 
 /// Template chosen for a map.
 #[derive(Clone, Copy, Debug)]
-enum Pin {
-    Index(Template),
-    Trie(Trie),
-    Classifier(Classifier),
+enum TemplateArg {
+    Index(HashTemplate),
+    Trie(LpmTemplate),
+    Classifier(ClassifierTemplate),
 }
 
 /// Names of templates.
-fn pins() -> Vec<(&'static str, Pin)> {
-    let indices = Template::ALL.map(|template| (template.name(), Pin::Index(template)));
-    let tries = [Trie::Multibit, Trie::Packed, Trie::Lengths, Trie::List];
-    let tries = tries.map(|trie| (trie.name(), Pin::Trie(trie)));
-    let classifiers = [Classifier::Linear, Classifier::Tree, Classifier::Cuts, Classifier::Tuples];
-    let classifiers = classifiers.map(|classifier| (classifier.name(), Pin::Classifier(classifier)));
+fn pins() -> Vec<(&'static str, TemplateArg)> {
+    let indices = HashTemplate::ALL.map(|template| (template.name(), TemplateArg::Index(template)));
+    let tries = [LpmTemplate::Multibit, LpmTemplate::Packed, LpmTemplate::Lengths, LpmTemplate::List];
+    let tries = tries.map(|trie| (trie.name(), TemplateArg::Trie(trie)));
+    let classifiers = [ClassifierTemplate::Linear, ClassifierTemplate::Tree, ClassifierTemplate::Cuts, ClassifierTemplate::Tuples];
+    let classifiers = classifiers.map(|classifier| (classifier.name(), TemplateArg::Classifier(classifier)));
     indices.into_iter().chain(tries).chain(classifiers).collect()
 }
 
-fn template(text: &str) -> Result<(String, Pin), String> {
+fn template(text: &str) -> Result<(String, TemplateArg), String> {
     let pins = pins();
     let known = |said: &str| pins.iter().find(|(word, _)| *word == said).map(|(_, pin)| *pin);
     let said = text.rsplit_once('=').and_then(|(name, word)| Some((name.to_owned(), known(word)?)));
@@ -277,7 +277,7 @@ pub(crate) fn seconds(text: &str) -> Result<f64, String> {
 
 /// Packets dropped for a reason.
 #[derive(Serialize)]
-pub(crate) struct Dropped {
+pub(crate) struct DropCount {
     reason: &'static str,
     packets: u64,
 }
@@ -308,7 +308,7 @@ struct MapState {
 
 /// Milliseconds of each stage.
 #[derive(Serialize)]
-struct Compiled {
+struct NativeCompileTimes {
     lift_ms: f64,
     passes_ms: f64,
     emit_ms: f64,
@@ -319,7 +319,7 @@ struct Compiled {
 
 /// Result of a run.
 #[derive(Serialize)]
-struct Document {
+struct NativeReport {
     schema: u32,
     object: String,
     packets: String,
@@ -328,10 +328,10 @@ struct Document {
     sent: u64,
     transmitted: u64,
     redirected: u64,
-    dropped: Vec<Dropped>,
+    dropped: Vec<DropCount>,
     /// Properties of the interfaces, with AF_XDP.
     #[serde(flatten)]
-    taken: Option<Taken>,
+    taken: Option<OpenPorts>,
     /// Packets of interfaces that the kernel or a driver dropped before they arrived here.
     #[serde(skip_serializing_if = "Option::is_none")]
     lost: Option<LostBefore>,
@@ -341,9 +341,9 @@ struct Document {
     crashes: Option<u32>,
     /// Counts of each worker, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    by_worker: Vec<Worker>,
+    by_worker: Vec<WorkerRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    latency_ns: Option<Latencies>,
+    latency_ns: Option<LatencyPercentiles>,
     /// Time in the program, full batches: mean, and 10th percentile of windows.
     ns_per_packet: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -352,16 +352,16 @@ struct Document {
     mpps: f64,
     /// `None` if compiled ahead of time.
     #[serde(skip_serializing_if = "Option::is_none")]
-    compiled: Option<Compiled>,
+    compiled: Option<NativeCompileTimes>,
     maps: Vec<MapState>,
     /// Implementations of look-ups in hash tables and tries, with reasons.
-    templates: Vec<Chosen>,
+    templates: Vec<TableTemplate>,
     /// Order of packets through stages, with reasons.
-    schedule: InForce,
+    schedule: CompiledSchedule,
 }
 
 /// Packets to run: frames, their order and count, and the file for sent ones.
-struct Packets {
+struct PacketInput {
     frames: Vec<Vec<u8>>,
     order: Vec<u32>,
     /// File to read them from instead.
@@ -372,7 +372,7 @@ struct Packets {
 }
 
 /// Runs the command.
-pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+pub(crate) fn run(args: &NativeArgs) -> Result<ExitCode> {
     if let Some(code) = args.running.watch.begin()? {
         return Ok(code);
     }
@@ -381,8 +381,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     resize(&mut object, &args.max_entries).wrap_err_with(|| args.object.clone())?;
     let program = args.prog.clone().or(program);
     let (keep_text, lent) = (args.llvm_ir.is_some(), share::open(&object, &args.shares)?);
-    let options = Options { keep_text, lent, seed: seed(), ..args.tuning.options() };
-    let mut engine = match Engine::of_object(&object, program.as_deref(), &options) {
+    let options = NativeOptions { keep_text, lent, seed: seed(), ..args.tuning.options() };
+    let mut engine = match NativeEngine::of_object(&object, program.as_deref(), &options) {
         Ok(engine) => engine,
         Err(e) if is_llvm_missing(&e) => {
             errln!("{e}");
@@ -415,15 +415,15 @@ fn resize(object: &mut Object, sizes: &[(String, u32)]) -> Result<()> {
 }
 
 /// Returns true if code cannot be made because LLVM's library is missing.
-pub(crate) fn is_llvm_missing(error: &Error) -> bool {
-    matches!(error, Error::Llvm(millstream_native::llvm::Error::Library(_)))
+pub(crate) fn is_llvm_missing(error: &NativeError) -> bool {
+    matches!(error, NativeError::Llvm(millstream_native::llvm::LlvmError::Library(_)))
 }
 
 /// Runs a program of this name on packets, and prints the result. `made`: its code was compiled in this
 /// process.
-pub(crate) fn execute(name: &str, args: &Running, engine: &mut Engine, made: bool) -> Result<ExitCode> {
-    let served = match (args.io.split_once(':'), Way::of(&args.io)) {
-        (_, Some((Way::Xdp, names))) => Some(serve_queues(name, args, engine, names)?),
+pub(crate) fn execute(name: &str, args: &NativeRunArgs, engine: &mut NativeEngine, made: bool) -> Result<ExitCode> {
+    let served = match (args.io.split_once(':'), PacketTransport::of(&args.io)) {
+        (_, Some((PacketTransport::Xdp, names))) => Some(serve_queues(name, args, engine, names)?),
         (_, Some(which)) => {
             args.taking.of_copies(which.0.word())?;
             Some(serve(name, args, engine, which)?)
@@ -457,43 +457,43 @@ pub(crate) fn execute(name: &str, args: &Running, engine: &mut Engine, made: boo
 }
 
 /// Fills the tables for packets that come from interfaces, of which the first two have these indices.
-fn prepare(name: &str, args: &Running, engine: &mut Engine, ports: [u32; 2]) -> Result<()> {
+fn prepare(name: &str, args: &NativeRunArgs, engine: &mut NativeEngine, ports: [u32; 2]) -> Result<()> {
     let (load, _) = args.feed.workload(name, ports)?;
     tables::apply(engine, &load.entries)?;
     args.maps.iter().try_for_each(|spec| tables::load(engine, spec))
 }
 
 /// Opens `--control` and `--metrics`.
-fn listening(args: &Running, engine: &Engine) -> Result<Option<Control>> {
+fn listening(args: &NativeRunArgs, engine: &NativeEngine) -> Result<Option<MapControlSocket>> {
     let metrics = crate::metrics::listen(args.metrics).map_err(|error| miette!("{error}"))?;
     match (&args.control, metrics) {
         (None, None) => Ok(None),
-        (path, metrics) => Control::open(path.as_deref(), metrics, engine).map(Some),
+        (path, metrics) => MapControlSocket::open(path.as_deref(), metrics, engine).map(Some),
     }
 }
 
 /// Result for packets of interfaces: description of the source, interface properties, counts, and losses; or
 /// the exit code if that is not permitted.
-type Served = Result<(String, Option<Taken>, Ran, LostBefore), ExitCode>;
+type InterfaceRunResult = Result<(String, Option<OpenPorts>, RunStats, LostBefore), ExitCode>;
 
 /// Runs packets from the queues of interfaces, by AF_XDP.
-fn serve_queues(name: &str, args: &Running, engine: &mut Engine, names: &str) -> Result<Served> {
-    prepare(name, args, engine, Ports::pair(names)?)?;
+fn serve_queues(name: &str, args: &NativeRunArgs, engine: &mut NativeEngine, names: &str) -> Result<InterfaceRunResult> {
+    prepare(name, args, engine, WorkerPorts::pair(names)?)?;
     // Last of all, since packets come from then on.
     let names: Vec<&str> = names.split(',').collect();
-    let mut queues = match Queues::open(&names, engine.workers(), engine.batch(), &args.taking)? {
+    let mut queues = match WorkerQueues::open(&names, engine.workers(), engine.batch(), &args.taking)? {
         Ok(queues) => queues,
         Err(code) => return Ok(Err(code)),
     };
     let control = listening(args, engine)?;
-    let until = Until::begin(args.packets, args.seconds);
-    let (ran, taken) = (queues.run(engine, &until, control.as_ref())?, queues.taken());
-    let description = taken.interfaces.iter().map(taken::Port::text).collect::<Vec<_>>().join(", ");
+    let until = StopCondition::begin(args.packets, args.seconds);
+    let (ran, taken) = (queues.run(engine, &until, control.as_ref())?, queues.open_ports());
+    let description = taken.interfaces.iter().map(port_options::PortInfo::text).collect::<Vec<_>>().join(", ");
     Ok(Ok((description, Some(taken), ran, queues.lost())))
 }
 
 /// Runs packets of DPDK's ports, which are interfaces from `--ifindex` on.
-fn serve_dpdk(name: &str, args: &Running, engine: &mut Engine, devices: &str) -> Result<Served> {
+fn serve_dpdk(name: &str, args: &NativeRunArgs, engine: &mut NativeEngine, devices: &str) -> Result<InterfaceRunResult> {
     let kept = args.taking.of_dpdk()?;
     prepare(name, args, engine, [args.ifindex, args.ifindex + 1])?;
     let mut ports = match dpdk::of_program(&args.dpdk, devices, engine.workers(), args.ifindex)? {
@@ -501,33 +501,33 @@ fn serve_dpdk(name: &str, args: &Running, engine: &mut Engine, devices: &str) ->
         Err(code) => return Ok(Err(code)),
     };
     let control = listening(args, engine)?;
-    let until = Until::begin(args.packets, args.seconds);
+    let until = StopCondition::begin(args.packets, args.seconds);
     let ran = ports.run(engine, (engine.batch(), kept), &until, control.as_ref())?;
     Ok(Ok((ports.description(), None, ran, ports.lost())))
 }
 
 /// Runs packets of interfaces. Returns the source's description, counts and losses; or the exit code if that
 /// is not permitted.
-fn serve(name: &str, args: &Running, engine: &mut Engine, (way, names): (Way, &str)) -> Result<Served> {
+fn serve(name: &str, args: &NativeRunArgs, engine: &mut NativeEngine, (way, names): (PacketTransport, &str)) -> Result<InterfaceRunResult> {
     let workers = engine.workers();
-    let made = if way == Way::Tap { Some(Ports::open(way, names, workers)) } else { None };
+    let made = if way == PacketTransport::Tap { Some(WorkerPorts::open(way, names, workers)) } else { None };
     if let Some(Err(refused)) = made {
         return refused.exit().map(Err);
     }
-    prepare(name, args, engine, Ports::pair(names)?)?;
+    prepare(name, args, engine, WorkerPorts::pair(names)?)?;
     // Last of all, since packets come from then on, except for interfaces that nobody knows yet.
-    let mut ports = match made.unwrap_or_else(|| Ports::open(way, names, workers)) {
+    let mut ports = match made.unwrap_or_else(|| WorkerPorts::open(way, names, workers)) {
         Ok(ports) => ports,
         Err(refused) => return refused.exit().map(Err),
     };
     let control = listening(args, engine)?;
-    let until = Until::begin(args.packets, args.seconds);
+    let until = StopCondition::begin(args.packets, args.seconds);
     let (ran, lost) = ports.serve(engine, engine.batch() as usize, &until, control.as_ref())?;
     let lost = LostBefore { no_room: lost.no_room, unfit: lost.unfit };
     Ok(Ok((ports.description(), None, ran, lost)))
 }
 
-fn print(args: &Running, document: &Document) -> Result<ExitCode> {
+fn print(args: &NativeRunArgs, document: &NativeReport) -> Result<ExitCode> {
     match args.json {
         true => outln!("{}", serde_json::to_string_pretty(document).into_diagnostic()?),
         false => out!("{}", text(document)),
@@ -542,7 +542,7 @@ pub(crate) fn seed() -> u64 {
 }
 
 /// The packets; fills the tables that belong to them.
-fn packets(name: &str, args: &Running, engine: &mut Engine) -> Result<Packets> {
+fn packets(name: &str, args: &NativeRunArgs, engine: &mut NativeEngine) -> Result<PacketInput> {
     if let Some(files) = args.io.strip_prefix("pcap:") {
         let (from, to) = match files.split_once(',') {
             Some((from, to)) => (from, Some(PathBuf::from(to))),
@@ -550,7 +550,7 @@ fn packets(name: &str, args: &Running, engine: &mut Engine) -> Result<Packets> {
         };
         let (load, _) = args.feed.workload(name, [args.ifindex, args.ifindex + 1])?;
         tables::apply(engine, &load.entries)?;
-        return Ok(Packets {
+        return Ok(PacketInput {
             frames: Vec::new(),
             order: Vec::new(),
             file: Some(CaptureFile::of_ethernet(from)?),
@@ -568,7 +568,7 @@ fn packets(name: &str, args: &Running, engine: &mut Engine) -> Result<Packets> {
     }
     let (load, order) = args.feed.workload(name, [args.ifindex, args.ifindex + 1])?;
     tables::apply(engine, &load.entries)?;
-    Ok(Packets {
+    Ok(PacketInput {
         frames: load.flows.packets,
         order,
         file: None,
@@ -578,33 +578,33 @@ fn packets(name: &str, args: &Running, engine: &mut Engine) -> Result<Packets> {
     })
 }
 
-fn feed(args: &Running, engine: &mut Engine, packets: &Packets) -> Result<Ran> {
-    let stream = packets.file.as_ref().map(|file| file as &dyn Origin);
-    let source = Replay { frames: &packets.frames, order: &packets.order, count: packets.count, stream };
-    let plan = Plan { batch: engine.batch() as usize, ingress: args.ifindex };
+fn feed(args: &NativeRunArgs, engine: &mut NativeEngine, packets: &PacketInput) -> Result<RunStats> {
+    let stream = packets.file.as_ref().map(|file| file as &dyn PacketStreamSource);
+    let source = ReplaySource { frames: &packets.frames, order: &packets.order, count: packets.count, stream };
+    let plan = RunConfig { batch: engine.batch() as usize, ingress: args.ifindex };
     let control = listening(args, engine)?;
-    let mut run = |sink: &mut (dyn Sink + Send)| match (engine.workers(), &control) {
+    let mut run = |sink: &mut (dyn PacketSink + Send)| match (engine.workers(), &control) {
         (1, None) => run_packets(engine, &source, sink, plan),
         (_, control) => {
-            let mut attend = |floor: &Floor<'_>| control.iter().for_each(|control| control.attend(floor));
-            run_by(engine, &source, sink, plan, &Crew { enter: &bind }, Some(&mut attend))
+            let mut attend = |floor: &Safepoint<'_>| control.iter().for_each(|control| control.serve_until_done(floor));
+            run_by(engine, &source, sink, plan, &WorkerHooks { enter: &bind }, Some(&mut attend))
         }
     };
-    let Some(path) = &packets.out else { return run(&mut Nowhere).into_diagnostic() };
+    let Some(path) = &packets.out else { return run(&mut NullSink).into_diagnostic() };
     let at = || path.display().to_string();
     let file = File::create(path).into_diagnostic().wrap_err_with(at)?;
     let mut writer =
-        Writer::new(BufWriter::new(file), Form::default()).into_diagnostic().wrap_err_with(at)?;
+        PcapWriter::new(BufWriter::new(file), PcapHeader::default()).into_diagnostic().wrap_err_with(at)?;
     let ran = run(&mut writer).into_diagnostic().wrap_err_with(at)?;
     writer.finish().into_diagnostic().wrap_err_with(at)?;
     Ok(ran)
 }
 
-fn document(engine: &mut Engine, (name, description): (&str, &str), ran: &Ran) -> Document {
+fn document(engine: &mut NativeEngine, (name, description): (&str, &str), ran: &RunStats) -> NativeReport {
     let account = &ran.account;
-    let seen = account.received - account.dropped[Reason::Size as usize];
+    let seen = account.received - account.dropped[DropReason::Size as usize];
     let per = |d: Duration, n: u64| if n == 0 { 0.0 } else { d.as_nanos() as f64 / n as f64 };
-    Document {
+    NativeReport {
         schema: 1,
         object: name.to_owned(),
         packets: description.to_owned(),
@@ -613,16 +613,16 @@ fn document(engine: &mut Engine, (name, description): (&str, &str), ran: &Ran) -
         sent: account.sent(),
         transmitted: account.transmitted,
         redirected: account.redirected,
-        dropped: Reason::ALL
+        dropped: DropReason::ALL
             .iter()
-            .map(|&r| Dropped { reason: r.name(), packets: account.dropped[r as usize] })
+            .map(|&r| DropCount { reason: r.name(), packets: account.dropped[r as usize] })
             .collect(),
         taken: None,
         lost: None,
         crashes: None,
         events: ran.events,
-        by_worker: if engine.workers() > 1 { stats::workers(engine.board()) } else { Vec::new() },
-        latency_ns: Latencies::of(&engine.board().latency()),
+        by_worker: if engine.workers() > 1 { stats::workers(engine.stats()) } else { Vec::new() },
+        latency_ns: LatencyPercentiles::of(&engine.stats().latency()),
         ns_per_packet: per(ran.busy, seen),
         ns_per_packet_p10: ran.percentile(0.1),
         mpps: 1e3 * account.received as f64 / ran.total.as_nanos().max(1) as f64,
@@ -634,20 +634,20 @@ fn document(engine: &mut Engine, (name, description): (&str, &str), ran: &Ran) -
 }
 
 /// A line for each table that has a template.
-pub(crate) fn template_lines(templates: &[Chosen]) -> String {
+pub(crate) fn template_lines(templates: &[TableTemplate]) -> String {
     templates.iter().map(|t| format!("table {}: {}: {}\n", t.table, t.template, t.why)).collect()
 }
 
 /// The schedule, and the look-ups that it prefetches.
-pub(crate) fn schedule_line(schedule: &InForce) -> String {
+pub(crate) fn schedule_line(schedule: &CompiledSchedule) -> String {
     let fetched = schedule.tables.iter().filter(|table| table.fetched);
     let fetched: String = fetched.map(|t| format!("\nlook-ups in {} fetched: {}", t.table, t.why)).collect();
     format!("schedule {}: {}{fetched}\n", schedule.schedule, schedule.why)
 }
 
-fn compiled(timings: &Timings) -> Compiled {
+fn compiled(timings: &CompileTimings) -> NativeCompileTimes {
     let ms = |d: Duration| d.as_secs_f64() * 1e3;
-    Compiled {
+    NativeCompileTimes {
         lift_ms: ms(timings.lift),
         passes_ms: ms(timings.passes),
         emit_ms: ms(timings.emit),
@@ -657,7 +657,7 @@ fn compiled(timings: &Timings) -> Compiled {
     }
 }
 
-fn text(d: &Document) -> String {
+fn text(d: &NativeReport) -> String {
     let mut out = String::new();
     // Writing to a string does not fail.
     let _ = writeln!(out, "{} on {}", d.object, d.packets);

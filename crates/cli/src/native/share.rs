@@ -9,25 +9,25 @@ use std::path::Path;
 use std::sync::Arc;
 
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
-use millstream_kernel::{Map, MapType, map_flags};
-use millstream_native::Lent;
+use millstream_kernel::{KernelMap, MapType, map_flags};
+use millstream_native::ExternalMemory;
 use millstream_object::Object;
-use millstream_ports::Values;
+use millstream_ports::ArrayMapMemory;
 
 /// The shared arrays of an object.
-pub(super) fn open(object: &Object, shares: &[String]) -> Result<Vec<(String, Lent)>> {
+pub(super) fn open(object: &Object, shares: &[String]) -> Result<Vec<(String, ExternalMemory)>> {
     shares.iter().map(|share| one(object, share).wrap_err_with(|| format!("--share {share}"))).collect()
 }
 
-fn one(object: &Object, share: &str) -> Result<(String, Lent)> {
+fn one(object: &Object, share: &str) -> Result<(String, ExternalMemory)> {
     let (name, place) = share.split_once('=').ok_or_else(|| miette!("this is not NAME=PATH or NAME=id:N"))?;
     let declared = object.maps.iter().find(|map| map.name == name).ok_or_else(|| {
         let names: Vec<&str> = object.maps.iter().map(|map| map.name.as_str()).collect();
         miette!("the object has no map {name:?}; there are {}", names.join(", "))
     })?;
     let map = match place.strip_prefix("id:") {
-        Some(id) => Map::from_id(id.parse().map_err(|_| miette!("{id:?} is no id of a map"))?),
-        None => Map::from_pin(Path::new(place)),
+        Some(id) => KernelMap::from_id(id.parse().map_err(|_| miette!("{id:?} is no id of a map"))?),
+        None => KernelMap::from_pin(Path::new(place)),
     };
     let map = map.into_diagnostic()?;
     let info = map.info();
@@ -58,6 +58,6 @@ fn one(object: &Object, share: &str) -> Result<(String, Lent)> {
         ));
     }
     let mapping = map.mmap(true).into_diagnostic()?;
-    let values = Values::new(mapping).map_err(|_| miette!("the kernel's map cannot be written"))?;
-    Ok((name.to_owned(), Lent::new(Arc::new(values))))
+    let values = ArrayMapMemory::new(mapping).map_err(|_| miette!("the kernel's map cannot be written"))?;
+    Ok((name.to_owned(), ExternalMemory::new(Arc::new(values))))
 }

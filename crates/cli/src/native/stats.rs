@@ -2,26 +2,26 @@
 
 use std::sync::Arc;
 
-use millstream_native::io::Reason;
-use millstream_native::io::board::{Board, Latency};
+use millstream_native::io::DropReason;
+use millstream_native::io::worker_stats::{WorkerStats, WorkerLatencyHistogram};
 use serde::Serialize;
 
-use super::Dropped;
+use super::DropCount;
 
 /// Nanoseconds from when packets are received until their batch is done, for sampled batches.
 #[derive(Serialize)]
-pub(crate) struct Latencies {
+pub(crate) struct LatencyPercentiles {
     packets: u64,
     p50: u64,
     p99: u64,
     p999: u64,
 }
 
-impl Latencies {
+impl LatencyPercentiles {
     /// `None` before any packet was sampled.
-    pub(crate) fn of(latency: &Latency) -> Option<Latencies> {
+    pub(crate) fn of(latency: &WorkerLatencyHistogram) -> Option<LatencyPercentiles> {
         let share = |share| latency.percentile(share);
-        Some(Latencies {
+        Some(LatencyPercentiles {
             packets: latency.packets(),
             p50: share(0.5)?,
             p99: share(0.99)?,
@@ -44,7 +44,7 @@ impl Latencies {
 
 /// A worker's packets.
 #[derive(Serialize)]
-pub(crate) struct Worker {
+pub(crate) struct WorkerRow {
     worker: usize,
     received: u64,
     sent: u64,
@@ -53,14 +53,14 @@ pub(crate) struct Worker {
 }
 
 /// Statistics of each worker.
-pub(crate) fn workers(board: &Board) -> Vec<Worker> {
+pub(crate) fn workers(board: &WorkerStats) -> Vec<WorkerRow> {
     let of =
-        |(worker, (account, busy)): (usize, (millstream_native::io::Account, std::time::Duration))| Worker {
+        |(worker, (account, busy)): (usize, (millstream_native::io::PacketAccounting, std::time::Duration))| WorkerRow {
             worker,
             received: account.received,
             sent: account.sent(),
             dropped: account.all_dropped(),
-            ns_per_packet: match account.received - account.dropped[Reason::Size as usize] {
+            ns_per_packet: match account.received - account.dropped[DropReason::Size as usize] {
                 0 => 0.0,
                 seen => busy.as_nanos() as f64 / seen as f64,
             },
@@ -70,38 +70,38 @@ pub(crate) fn workers(board: &Board) -> Vec<Worker> {
 
 /// Live statistics.
 #[derive(Serialize)]
-pub(crate) struct Stats {
+pub(crate) struct LiveStats {
     schema: u32,
     received: u64,
     sent: u64,
     transmitted: u64,
     redirected: u64,
-    dropped: Vec<Dropped>,
+    dropped: Vec<DropCount>,
     ns_per_packet: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    latency_ns: Option<Latencies>,
-    workers: Vec<Worker>,
+    latency_ns: Option<LatencyPercentiles>,
+    workers: Vec<WorkerRow>,
 }
 
-impl Stats {
+impl LiveStats {
     /// The present statistics.
-    pub(crate) fn of(board: &Arc<Board>) -> Stats {
+    pub(crate) fn of(board: &Arc<WorkerStats>) -> LiveStats {
         let all = board.workers();
         let sum =
-            |of: fn(&millstream_native::io::Account) -> u64| all.iter().map(|(account, _)| of(account)).sum();
-        let dropped = |reason: Reason| all.iter().map(|(account, _)| account.dropped[reason as usize]).sum();
+            |of: fn(&millstream_native::io::PacketAccounting) -> u64| all.iter().map(|(account, _)| of(account)).sum();
+        let dropped = |reason: DropReason| all.iter().map(|(account, _)| account.dropped[reason as usize]).sum();
         let busy: u128 = all.iter().map(|(_, busy)| busy.as_nanos()).sum();
         let received: u64 = sum(|account| account.received);
-        let seen = received - dropped(Reason::Size);
-        Stats {
+        let seen = received - dropped(DropReason::Size);
+        LiveStats {
             schema: 1,
             received,
             sent: sum(|account| account.sent()),
             transmitted: sum(|account| account.transmitted),
             redirected: sum(|account| account.redirected),
-            dropped: Reason::ALL.iter().map(|&r| Dropped { reason: r.name(), packets: dropped(r) }).collect(),
+            dropped: DropReason::ALL.iter().map(|&r| DropCount { reason: r.name(), packets: dropped(r) }).collect(),
             ns_per_packet: if seen == 0 { 0.0 } else { busy as f64 / seen as f64 },
-            latency_ns: Latencies::of(&board.latency()),
+            latency_ns: LatencyPercentiles::of(&board.latency()),
             workers: workers(board),
         }
     }

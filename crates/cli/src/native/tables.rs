@@ -3,15 +3,15 @@
 use std::path::Path;
 
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
-use millstream_native::Engine;
+use millstream_native::NativeEngine;
 use millstream_programs::MapEntry;
 use serde::Deserialize;
 
-use crate::limited;
+use crate::bounded_read;
 
 /// An entry of a dump: bytes as text (`0x0a`).
 #[derive(Debug, Deserialize)]
-struct Entry {
+struct DumpEntry {
     key: Vec<String>,
     value: Option<Vec<String>>,
     /// Values of per-CPU maps: the first CPU's goes to the worker.
@@ -24,9 +24,9 @@ struct CpuValue {
 }
 
 /// Inserts generated entries, except into shared maps.
-pub(crate) fn apply(engine: &mut Engine, entries: &[MapEntry]) -> Result<()> {
+pub(crate) fn apply(engine: &mut NativeEngine, entries: &[MapEntry]) -> Result<()> {
     for entry in entries {
-        if engine.map(entry.map).is_some_and(|map| map.is_lent()) {
+        if engine.map(entry.map).is_some_and(|map| map.is_external()) {
             continue;
         }
         set(engine, entry.map, &entry.key, &entry.value)?;
@@ -35,8 +35,8 @@ pub(crate) fn apply(engine: &mut Engine, entries: &[MapEntry]) -> Result<()> {
 }
 
 /// Inserts the entries of a file, given as `NAME=FILE`.
-pub(crate) fn load(engine: &mut Engine, spec: &str) -> Result<()> {
-    let Filling { name, path, entries } = Filling::read(spec)?;
+pub(crate) fn load(engine: &mut NativeEngine, spec: &str) -> Result<()> {
+    let MapDumpFile { name, path, entries } = MapDumpFile::read(spec)?;
     for (key, value) in entries {
         set(engine, &name, &key, &value).wrap_err_with(|| path.clone())?;
     }
@@ -45,7 +45,7 @@ pub(crate) fn load(engine: &mut Engine, spec: &str) -> Result<()> {
 
 /// Initial contents of a map, from a file.
 #[derive(Debug)]
-pub(crate) struct Filling {
+pub(crate) struct MapDumpFile {
     /// The map.
     pub(crate) name: String,
     /// The file.
@@ -54,18 +54,18 @@ pub(crate) struct Filling {
     pub(crate) entries: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-impl Filling {
+impl MapDumpFile {
     /// Reads the file of `NAME=FILE`.
-    pub(crate) fn read(spec: &str) -> Result<Filling> {
+    pub(crate) fn read(spec: &str) -> Result<MapDumpFile> {
         let (name, path) = spec.split_once('=').ok_or_else(|| miette!("--map {spec:?} is not NAME=FILE"))?;
-        let text = limited::text(Path::new(path)).into_diagnostic();
+        let text = bounded_read::text(Path::new(path)).into_diagnostic();
         let entries = text.and_then(|text| entries(&text)).wrap_err_with(|| path.to_owned())?;
-        Ok(Filling { name: name.to_owned(), path: path.to_owned(), entries })
+        Ok(MapDumpFile { name: name.to_owned(), path: path.to_owned(), entries })
     }
 }
 
 fn entries(text: &str) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-    let entries: Vec<Entry> = serde_json::from_str(text).into_diagnostic()?;
+    let entries: Vec<DumpEntry> = serde_json::from_str(text).into_diagnostic()?;
     entries
         .into_iter()
         .map(|entry| {
@@ -85,7 +85,7 @@ fn bytes(text: &[String]) -> Result<Vec<u8>> {
     text.iter().map(byte).collect()
 }
 
-fn set(engine: &mut Engine, name: &str, key: &[u8], value: &[u8]) -> Result<()> {
+fn set(engine: &mut NativeEngine, name: &str, key: &[u8], value: &[u8]) -> Result<()> {
     let map = engine.map(name).ok_or_else(|| miette!("there is no map {name:?}"))?;
     let spec = map.spec();
     if map.holds_addresses() {

@@ -1,15 +1,15 @@
 //! `--without`: optimisations that are left out, to see what each is worth. Programs behave the same without
 //! them.
 
-use millstream_click::General;
-use millstream_native::{Descriptors, Fetch, Options};
+use millstream_click::Ablations;
+use millstream_native::{LayoutPolicy, PrefetchPolicy, NativeOptions};
 
 /// LLVM passes that are always needed.
 const NO_LLVM_PASSES: &str = "always-inline";
 
 /// An optimisation that can be left out.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Without {
+pub(crate) enum DisabledOptimization {
     /// Of configurations: connections are jumps.
     StaticGraph,
     /// Of configurations: arguments are constants of the code.
@@ -30,26 +30,26 @@ pub(crate) enum Without {
 }
 
 /// Their names.
-const NAMES: [(&str, Without); 9] = [
-    ("static-graph", Without::StaticGraph),
-    ("constants", Without::Constants),
-    ("annotations", Without::Annotations),
-    ("passes", Without::Passes),
-    ("llvm-passes", Without::LlvmPasses),
-    ("prefetch", Without::Prefetch),
-    ("ahead", Without::Ahead),
-    ("lookups", Without::Lookups),
-    ("descriptors", Without::Descriptors),
+const NAMES: [(&str, DisabledOptimization); 9] = [
+    ("static-graph", DisabledOptimization::StaticGraph),
+    ("constants", DisabledOptimization::Constants),
+    ("annotations", DisabledOptimization::Annotations),
+    ("passes", DisabledOptimization::Passes),
+    ("llvm-passes", DisabledOptimization::LlvmPasses),
+    ("prefetch", DisabledOptimization::Prefetch),
+    ("ahead", DisabledOptimization::Ahead),
+    ("lookups", DisabledOptimization::Lookups),
+    ("descriptors", DisabledOptimization::Descriptors),
 ];
 
 /// Reads a name.
-pub(super) fn without(text: &str) -> Result<Without, String> {
+pub(super) fn without(text: &str) -> Result<DisabledOptimization, String> {
     if let Some((_, known)) = NAMES.iter().find(|(name, _)| *name == text) {
         return Ok(known.clone());
     }
     match millstream_passes::find(text) {
         Some(pass) if pass.required() => Err(format!("without `{text}` there is no code")),
-        Some(_) => Ok(Without::Pass(text.to_owned())),
+        Some(_) => Ok(DisabledOptimization::Pass(text.to_owned())),
         None => {
             let names = NAMES.map(|(name, _)| name).join(", ");
             Err(format!("`{text}` is none of {names}, and no pass of `millstream opt --list-passes`"))
@@ -58,29 +58,29 @@ pub(super) fn without(text: &str) -> Result<Without, String> {
 }
 
 /// Options without these optimizations.
-pub(super) fn options(left_out: &[Without], mut options: Options) -> Options {
+pub(super) fn options(left_out: &[DisabledOptimization], mut options: NativeOptions) -> NativeOptions {
     for without in left_out {
         match without {
-            Without::Passes => options.passes = false,
-            Without::LlvmPasses => options.llvm_passes = NO_LLVM_PASSES.to_owned(),
-            Without::Prefetch => options.schedule.headers = 0,
-            Without::Ahead => options.schedule.fetch = Fetch::Nothing,
-            Without::Lookups => options.inline_lookups = false,
-            Without::Descriptors => options.descriptors = Descriptors::Whole,
-            Without::Pass(name) => options.left_out.push(name.clone()),
-            Without::StaticGraph | Without::Constants | Without::Annotations => {}
+            DisabledOptimization::Passes => options.passes = false,
+            DisabledOptimization::LlvmPasses => options.llvm_passes = NO_LLVM_PASSES.to_owned(),
+            DisabledOptimization::Prefetch => options.schedule.headers = 0,
+            DisabledOptimization::Ahead => options.schedule.fetch = PrefetchPolicy::Nothing,
+            DisabledOptimization::Lookups => options.inline_lookups = false,
+            DisabledOptimization::Descriptors => options.descriptors = LayoutPolicy::Whole,
+            DisabledOptimization::Pass(name) => options.left_out.push(name.clone()),
+            DisabledOptimization::StaticGraph | DisabledOptimization::Constants | DisabledOptimization::Annotations => {}
         }
     }
     options
 }
 
 /// Optimizations that a configuration leaves out.
-pub(super) fn general(left_out: &[Without]) -> General {
+pub(super) fn general(left_out: &[DisabledOptimization]) -> Ablations {
     let has = |wanted| left_out.contains(&wanted);
-    General {
-        graph: has(Without::StaticGraph),
-        arguments: has(Without::Constants),
-        annotations: has(Without::Annotations),
+    Ablations {
+        graph: has(DisabledOptimization::StaticGraph),
+        arguments: has(DisabledOptimization::Constants),
+        annotations: has(DisabledOptimization::Annotations),
         stages: false,
         time: false,
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use millstream_kernel::{Error as KernelError, LoadError, MOUNT, PlaceError};
+use millstream_kernel::{KernelError as KernelError, LoadError, MOUNT, PinDirError};
 use millstream_loader::{Error as LoaderError, ProgramError};
 use millstream_specialize::LiveError;
 use millstream_specialize::guard::GuardError;
@@ -74,7 +74,7 @@ fn lacks_types(error: &LoaderError) -> bool {
 
 fn of_pins(dev: &str, error: &PinError) -> Advice {
     match error {
-        PinError::Place(PlaceError::NotBpf { .. }) => (
+        PinError::Place(PinDirError::NotBpf { .. }) => (
             vec![
                 format!("{MOUNT}; or give --pin a directory of such a file system"),
                 "`ip netns exec` hides the one that is mounted; `nsenter --net=/run/netns/NAME` does not"
@@ -82,7 +82,7 @@ fn of_pins(dev: &str, error: &PinError) -> Advice {
             ],
             Exit::NotPermitted,
         ),
-        PinError::Place(PlaceError::Io { source, .. }) => by_number(dev, source.raw_os_error(), None),
+        PinError::Place(PinDirError::Io { source, .. }) => by_number(dev, source.raw_os_error(), None),
         PinError::Place(e) => {
             (vec![e.hint(), format!("or give --pin another directory; {UNCHANGED}")], Exit::NotPermitted)
         }

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use millstream_kernel::{Map, Namespace, PacketSocket, Program, UpdateMode, interface_index, testing};
+use millstream_kernel::{KernelMap, Namespace, PacketSocket, KernelProgram, UpdateMode, interface_index, testing};
 
 use crate::fixtures;
 use crate::kill::{End, pinned};
@@ -72,7 +72,7 @@ impl Chain {
         Session::start(&self.namespace, &mut self.command())
     }
 
-    fn map(&self, name: &str) -> Map {
+    fn map(&self, name: &str) -> KernelMap {
         pinned(&self.place, name)
     }
 
@@ -117,9 +117,9 @@ impl Chain {
     }
 
     /// Writes slots and tables; each write takes effect when it has returned.
-    fn write(&self, route: &Program, deny: &Program) {
+    fn write(&self, route: &KernelProgram, deny: &KernelProgram) {
         let stages = self.map("stages");
-        let put = |program: &Program| stages.update_fd(&ROUTE.to_ne_bytes(), program.as_fd()).unwrap();
+        let put = |program: &KernelProgram| stages.update_fd(&ROUTE.to_ne_bytes(), program.as_fd()).unwrap();
         let sent_to = |slot: u32| {
             self.map("senders").update(&1u32.to_be_bytes(), &slot.to_ne_bytes(), UpdateMode::Any).unwrap();
         };
@@ -167,7 +167,7 @@ fn killed_again_and_again(name: &str, flags: &[&str]) {
     chain.fill();
     let in_slot = |slot: u32| {
         let id = chain.map("stages").lookup(&slot.to_ne_bytes()).unwrap().unwrap();
-        Program::from_id(u32::from_ne_bytes(id.try_into().unwrap())).unwrap()
+        KernelProgram::from_id(u32::from_ne_bytes(id.try_into().unwrap())).unwrap()
     };
     let (route, deny) = (in_slot(ROUTE), in_slot(DENY));
     chain.under_load(|| {

@@ -9,13 +9,13 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use millstream_kernel::{
-    Link, Map, MapSpec, MapType, Namespace, Program, UpdateMode, XdpMode, create_veth, delete_interface,
+    Link, KernelMap, MapSpec, MapType, Namespace, KernelProgram, UpdateMode, XdpMode, create_veth, delete_interface,
     interface_index, probe, replace_xdp_netlink, set_up, set_up_pair, testing, xdp_program,
 };
 use millstream_lab::rig::TEST_PORT;
-use millstream_lab::{Rig, RigConfig, Traffic};
+use millstream_lab::{TestRig, RigConfig, TrafficSequence};
 use millstream_programs::router;
-use millstream_programs::traffic::Locality;
+use millstream_programs::traffic::FlowLocality;
 use serde_json::Value;
 
 use crate::kill::{End, asked, keep};
@@ -203,9 +203,9 @@ fn a_daemon_that_was_killed_is_taken_over_by_the_next() {
     let config = router_on("core", &["dm0", "dm1"]);
     let mut daemon = Daemon::start(&namespace, &place, &config);
     daemon.until_state("core", "running");
-    let map = || Map::from_pin(&pins_of(&place, "core").join("maps/routes")).unwrap();
+    let map = || KernelMap::from_pin(&pins_of(&place, "core").join("maps/routes")).unwrap();
     let (key, id) =
-        (router::route_key(millstream_programs::Prefix::new([10, 0, 0, 0].into(), 8)), map().id());
+        (router::route_key(millstream_programs::Ipv4Prefix::new([10, 0, 0, 0].into(), 8)), map().id());
     map().update(&key, &[1, 0, 0, 0], UpdateMode::Any).unwrap();
     daemon.child.kill().unwrap();
     daemon.ended();
@@ -233,7 +233,7 @@ fn stop_gives_back_what_a_killed_daemon_left_also_if_it_cannot_be_taken_over() {
     let place = Place::new("daemon_left");
     let theirs = probe::constant_xdp(2).unwrap();
     let dm1 = namespace.enter(|| interface_index("dm1").unwrap()).unwrap();
-    let put = |new: Option<&Program>, old: Option<&Program>| {
+    let put = |new: Option<&KernelProgram>, old: Option<&KernelProgram>| {
         namespace.enter(|| replace_xdp_netlink(dm1, new, old, XdpMode::Native).unwrap()).unwrap();
     };
     put(Some(&theirs), None);
@@ -247,7 +247,7 @@ fn stop_gives_back_what_a_killed_daemon_left_also_if_it_cannot_be_taken_over() {
     let left = [on_hook(&namespace, "dm0"), on_hook(&namespace, "dm1")];
     let spec =
         MapSpec { map_type: MapType::HASH, key_size: 4, value_size: 4, max_entries: 1, ..MapSpec::default() };
-    let other = Map::create(&spec).unwrap();
+    let other = KernelMap::create(&spec).unwrap();
     for name in ["own", "adopted"] {
         let pin = pins_of(&place, name).join("maps").join(router::ROUTES);
         std::fs::remove_file(&pin).unwrap();
@@ -283,7 +283,7 @@ fn interfaces_may_come_and_go() {
     namespace.enter(|| pair("dm1")).unwrap();
     daemon.until("core", "on both", both);
     assert!(share_a_program(&namespace, "dm0", "dm1"));
-    let map = Map::from_pin(&pins_of(&place, "core").join("maps/routes")).unwrap();
+    let map = KernelMap::from_pin(&pins_of(&place, "core").join("maps/routes")).unwrap();
     let remove = |name: &str| {
         namespace.enter(|| delete_interface(interface_index(name).unwrap()).unwrap()).unwrap();
     };
@@ -295,7 +295,7 @@ fn interfaces_may_come_and_go() {
     assert!(waiting["reason"].as_str().unwrap().contains("dm0, dm1"), "{waiting}");
     namespace.enter(|| ["dm0", "dm1"].iter().for_each(|name| pair(name))).unwrap();
     daemon.until("core", "on both again", |p| p["state"] == "running" && both(p));
-    let again = Map::from_pin(&pins_of(&place, "core").join("maps/routes")).unwrap();
+    let again = KernelMap::from_pin(&pins_of(&place, "core").join("maps/routes")).unwrap();
     assert_eq!(map.id(), again.id(), "its tables are kept");
 }
 
@@ -311,7 +311,7 @@ fn a_configuration_is_read_again_and_what_is_as_it_was_goes_on() {
     daemon.until_state("a", "running");
     daemon.until_state("b", "running");
     // A program that is ended and started has new maps.
-    let routes = || Map::from_pin(&pins_of(&place, "a").join("maps/routes")).unwrap().id();
+    let routes = || KernelMap::from_pin(&pins_of(&place, "a").join("maps/routes")).unwrap().id();
     let (a, file) = (routes(), place.files.join("daemon.toml"));
     let write = |text: &str| std::fs::write(&file, configuration(&place, text)).unwrap();
     write("nonsense = 1\n");
@@ -448,16 +448,16 @@ fn processor_time(pid: u32) -> f64 {
 /// A daemon with a router of 2,000 routes and traffic, of which nothing is lost.
 fn with_traffic<R>(name: &str, act: impl FnOnce(&Daemon<'_>) -> R) -> R {
     let place = Place::new(name);
-    let rig = Rig::new(RigConfig::default()).unwrap();
+    let rig = TestRig::new(RigConfig::default()).unwrap();
     let config = router::generate(2_000, &[rig.test_port()], 16, 1);
-    let flows = router::flows(&config, 1_000, Locality::HIGH, 1);
+    let flows = router::flows(&config, 1_000, FlowLocality::HIGH, 1);
     let sequence = flows.sequence(1, 1 << 14);
-    rig.load_traffic(&Traffic::new(&flows, &sequence)).unwrap();
+    rig.load_traffic(&TrafficSequence::new(&flows, &sequence)).unwrap();
     let text = format!("{}interval-ms = 200\n", router_on("core", &[TEST_PORT]));
     let daemon = Daemon::start(rig.namespace(), &place, &text);
     daemon.until_state("core", "running");
     for entry in config.entries().unwrap() {
-        let map = Map::from_pin(&pins_of(&place, "core").join("maps").join(entry.map)).unwrap();
+        let map = KernelMap::from_pin(&pins_of(&place, "core").join("maps").join(entry.map)).unwrap();
         map.update(&entry.key, &entry.value, UpdateMode::Any).unwrap();
     }
     let stop = AtomicBool::new(false);
@@ -516,7 +516,7 @@ fn the_rights_of_the_systemd_unit_are_enough() {
     let namespace = namespace(&["dm0"]);
     let theirs = probe::constant_xdp(2).unwrap();
     let dm0 = namespace.enter(|| interface_index("dm0").unwrap()).unwrap();
-    let put = |new: Option<&Program>, old: Option<&Program>| {
+    let put = |new: Option<&KernelProgram>, old: Option<&KernelProgram>| {
         namespace.enter(|| replace_xdp_netlink(dm0, new, old, XdpMode::Native).unwrap()).unwrap();
     };
     put(Some(&theirs), None);

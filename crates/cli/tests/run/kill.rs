@@ -11,11 +11,11 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use millstream_kernel::{Map, UpdateMode, query_xdp, testing};
+use millstream_kernel::{KernelMap, UpdateMode, query_xdp, testing};
 use millstream_lab::rig::TEST_PORT;
-use millstream_lab::{FarEnd, Rig, RigConfig, Traffic};
-use millstream_programs::router::{self, Config, Model, NextHop};
-use millstream_programs::traffic::{Flows, Locality};
+use millstream_lab::{StalenessMonitor, TestRig, RigConfig, TrafficSequence};
+use millstream_programs::router::{self, RouterConfig, RouterModel, NextHop};
+use millstream_programs::traffic::{WeightedFlows, FlowLocality};
 
 use crate::session::{Place, Session};
 use crate::steps;
@@ -42,11 +42,11 @@ impl Dice {
 }
 
 /// A map that the session has pinned.
-pub(crate) fn pinned(place: &Place, name: &str) -> Map {
-    Map::from_pin(&place.pins.join("maps").join(name)).unwrap()
+pub(crate) fn pinned(place: &Place, name: &str) -> KernelMap {
+    KernelMap::from_pin(&place.pins.join("maps").join(name)).unwrap()
 }
 
-fn fill(place: &Place, config: &Config) {
+fn fill(place: &Place, config: &RouterConfig) {
     for entry in config.entries().unwrap() {
         pinned(place, entry.map).update(&entry.key, &entry.value, UpdateMode::Any).unwrap();
     }
@@ -54,16 +54,16 @@ fn fill(place: &Place, config: &Config) {
 
 /// Gives the hottest flow's route one next hop after the other, until `stop`.
 fn change(
-    routes: &Map,
-    config: &Config,
-    flows: &Flows,
-    far: &FarEnd,
+    routes: &KernelMap,
+    config: &RouterConfig,
+    flows: &WeightedFlows,
+    far: &StalenessMonitor,
     stop: &AtomicBool,
     changes: &AtomicU64,
 ) {
     let hottest = flows.weights.iter().enumerate().max_by_key(|(_, w)| **w).unwrap().0;
     let frame = &flows.packets[hottest];
-    let key = router::route_key(Model::new(config).route_of(frame).unwrap());
+    let key = router::route_key(RouterModel::new(config).route_of(frame).unwrap());
     let destination: [u8; 4] = frame[30..34].try_into().unwrap();
     for n in 1.. {
         if stop.load(Ordering::Relaxed) {
@@ -73,7 +73,7 @@ fn change(
         let NextHop::Forward { dst_mac, .. } = config.next_hops[hop] else { panic!("a next hop") };
         far.expect(destination, dst_mac);
         routes.update(&key, &(hop as u32).to_ne_bytes(), UpdateMode::Any).unwrap();
-        far.returned();
+        far.resume_counting();
         changes.fetch_add(1, Ordering::Relaxed);
         // Sometimes long enough for a generation to settle, and be killed.
         std::thread::sleep(Duration::from_millis(if n % 16 == 0 { 150 } else { 15 }));
@@ -81,11 +81,11 @@ fn change(
 }
 
 /// Checks that frames come back between now and a moment later, and that changes are judged.
-fn goes_on(far: &FarEnd, n: u64) {
-    let (before, end) = (far.counted(), Instant::now() + Duration::from_secs(5));
+fn goes_on(far: &StalenessMonitor, n: u64) {
+    let (before, end) = (far.counts(), Instant::now() + Duration::from_secs(5));
     loop {
         std::thread::sleep(Duration::from_millis(20));
-        let now = far.counted();
+        let now = far.counts();
         if now.all > before.all && now.fresh > before.fresh {
             return;
         }
@@ -147,7 +147,7 @@ pub(crate) fn asked(variable: &str) -> Option<u64> {
 
 /// A session that may be started.
 struct Startable<'s> {
-    rig: &'s Rig,
+    rig: &'s TestRig,
     place: &'s Place,
 }
 
@@ -173,12 +173,12 @@ impl Startable<'_> {
 /// Starts and kills sessions while packets flow and routes change; nothing is stale, and nothing is lost.
 fn under_attack(name: &str, kills: u64, file: &str, mut attack: impl FnMut(u64, Startable<'_>)) {
     let place = Place::new(name);
-    let rig = Rig::new(RigConfig { stamps: true, ..RigConfig::default() }).unwrap();
-    let far = FarEnd::new(&rig).unwrap();
+    let rig = TestRig::new(RigConfig { stamps: true, ..RigConfig::default() }).unwrap();
+    let far = StalenessMonitor::new(&rig).unwrap();
     let config = router::generate(200, &[rig.test_port()], HOPS as u8, 1);
-    let flows = router::flows(&config, 1_000, Locality::HIGH, 1);
+    let flows = router::flows(&config, 1_000, FlowLocality::HIGH, 1);
     let sequence = flows.sequence(1, 1 << 14);
-    rig.load_traffic(&Traffic::new(&flows, &sequence)).unwrap();
+    rig.load_traffic(&TrafficSequence::new(&flows, &sequence)).unwrap();
     let startable = || Startable { rig: &rig, place: &place };
     let mut session = startable().session();
     session.wait_for("attached");
@@ -199,7 +199,7 @@ fn under_attack(name: &str, kills: u64, file: &str, mut attack: impl FnMut(u64, 
         goes_on(&far, kills);
         session
     });
-    let (counted, counts) = (far.counted(), rig.counts().unwrap());
+    let (counted, counts) = (far.counts(), rig.counts().unwrap());
     let (updates, lost) = (changes.into_inner(), counts.lost());
     let figures = serde_json::json!({
         "kills": kills, "updates": updates, "sent": counts.sent, "lost": lost, "far_end": counted
@@ -238,7 +238,7 @@ fn a_first_session_killed_while_it_attaches_leaves_nothing_half_done() {
         return;
     }
     let place = Place::new("first");
-    let rig = Rig::new(RigConfig::default()).unwrap();
+    let rig = TestRig::new(RigConfig::default()).unwrap();
     let hook = || rig.namespace().enter(|| query_xdp(rig.test_port())).unwrap().unwrap();
     let mut dice = Dice::new();
     for _ in 0..6 {

@@ -6,10 +6,10 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use millstream_kernel::{
-    Link, Map, MapSpec, MapType, Namespace, Program, XdpMode, create_veth, interface_index, probe, query_xdp,
+    Link, KernelMap, MapSpec, MapType, Namespace, KernelProgram, XdpMode, create_veth, interface_index, probe, query_xdp,
     replace_xdp_netlink, set_up_pair, testing,
 };
-use millstream_loader::Loader;
+use millstream_loader::ObjectLoader;
 use millstream_object::Object;
 use millstream_programs::{GUARD, ROUTER};
 
@@ -104,7 +104,7 @@ fn an_adopted_program_is_given_back_also_after_a_kill() {
     let place = Place::new("adopt");
     let theirs = probe::constant_xdp(2).unwrap();
     let id = theirs.id().unwrap();
-    let put = |new: Option<&Program>, old: Option<&Program>| {
+    let put = |new: Option<&KernelProgram>, old: Option<&KernelProgram>| {
         namespace.enter(|| replace_xdp_netlink(index, new, old, XdpMode::Native).unwrap()).unwrap();
     };
     put(Some(&theirs), None);
@@ -135,14 +135,14 @@ fn a_session_that_fails_gives_back_what_it_adopted() {
     let peer = namespace.enter(|| interface_index("run1").unwrap()).unwrap();
     let place = Place::new("fails");
     let (theirs, other) = (probe::constant_xdp(2).unwrap(), probe::constant_xdp(2).unwrap());
-    let put = |index: u32, new: Option<&Program>, old: Option<&Program>| {
+    let put = |index: u32, new: Option<&KernelProgram>, old: Option<&KernelProgram>| {
         namespace.enter(|| replace_xdp_netlink(index, new, old, XdpMode::Native).unwrap()).unwrap();
     };
     [index, peer].into_iter().for_each(|on| put(on, Some(&theirs), None));
     let both = ["--adopt=any", "--dev", "run1"];
     let mut session = Session::start(&namespace, place.run(DEV).args(both));
     session.wait_for("attached");
-    let ours = Program::from_id(on_hook(&namespace, peer).unwrap()).unwrap();
+    let ours = KernelProgram::from_id(on_hook(&namespace, peer).unwrap()).unwrap();
     assert_ne!(ours.id().unwrap(), theirs.id().unwrap());
     put(index, Some(&other), Some(&ours));
     let (start, id) = (Instant::now(), theirs.id().unwrap());
@@ -160,11 +160,11 @@ fn a_session_that_fails_gives_back_what_it_adopted() {
 }
 
 /// The router as another loader would load it, with room for fewer routes than the object says.
-fn theirs() -> (Program, Map) {
+fn theirs() -> (KernelProgram, KernelMap) {
     let mut object = Object::parse("router", ROUTER.object).unwrap();
     let routes = object.maps.iter_mut().find(|m| m.name == "routes").unwrap();
     routes.spec.max_entries = 100;
-    let loaded = Loader::new(&object).load().unwrap();
+    let loaded = ObjectLoader::new(&object).load().unwrap();
     let map = loaded.session.map_by_name("routes").unwrap().try_clone().unwrap();
     (loaded.program("router").unwrap().try_clone().unwrap(), map)
 }
@@ -189,7 +189,7 @@ fn the_program_of_the_object_is_adopted_with_its_maps_and_no_other() {
     let line = session.wait_for("attached");
     assert!(line.contains("\"watched\":[\"next_hops\",\"routes\"]"), "nobody else holds them: {line}");
     let ours = on_hook(&namespace, index);
-    let held = Program::from_id(ours.unwrap()).unwrap().info().unwrap().map_ids;
+    let held = KernelProgram::from_id(ours.unwrap()).unwrap().info().unwrap().map_ids;
     assert!(ours != Some(theirs.id().unwrap()) && held.contains(&routes.id()), "{held:?}");
     // Killed, and taken over by a session that adopts as well: the present program is not the one to give
     // back.
@@ -216,7 +216,7 @@ fn two_sessions_do_not_meet_and_the_original_is_kept_if_asked_for() {
     // same.
     assert!(on_hook(&namespace, index).is_some());
     assert_eq!(first.interrupt().0, Some(0));
-    let kept = on_hook(&namespace, index).map(|id| Program::from_id(id).unwrap().info().unwrap().tag);
+    let kept = on_hook(&namespace, index).map(|id| KernelProgram::from_id(id).unwrap().info().unwrap().tag);
     let (original, _) = theirs();
     assert_eq!(
         (kept, place.pinned()),
@@ -243,12 +243,12 @@ fn a_map_of_another_layout_stays_as_it_is() {
         max_entries: 8,
         ..MapSpec::default()
     };
-    let other = Map::create(&spec).unwrap();
+    let other = KernelMap::create(&spec).unwrap();
     let pin = place.pins.join("maps/routes");
     std::fs::create_dir_all(pin.parent().unwrap()).unwrap();
     other.pin(&pin).unwrap();
     says(&ended(&namespace, &mut place.run(DEV)), 2, &["map routes", "--pin", "nothing was changed"]);
-    assert_eq!(Map::from_pin(&pin).unwrap().id(), other.id());
+    assert_eq!(KernelMap::from_pin(&pin).unwrap().id(), other.id());
     assert_eq!((on_hook(&namespace, index), place.pinned()), (None, vec!["maps".into()]));
 }
 

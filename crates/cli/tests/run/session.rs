@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use millstream_kernel::Namespace;
 use millstream_programs::ROUTER;
-use millstream_specialize::pins::{Pins, remove_abandoned};
+use millstream_specialize::pins::{PinDir, remove_abandoned};
 
 /// A directory for a test's files and one for its pins, both removed at the end.
 pub(crate) struct Place {
@@ -50,7 +50,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        Pins::new(&self.pins).remove();
+        PinDir::new(&self.pins).remove();
         let _ = std::fs::remove_dir_all(&self.files);
     }
 }

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use millstream_isa::{asm, encode_all};
 use millstream_kernel::{
-    AttachType, Hook, Link, Map, Namespace, PacketSocket, Program, ProgramSpec, ProgramType, UpdateMode,
+    AttachType, Hook, Link, KernelMap, Namespace, PacketSocket, KernelProgram, ProgramSpec, ProgramType, UpdateMode,
     probe, testing,
 };
-use millstream_loader::{Loaded, Loader};
+use millstream_loader::{LoadedObject, ObjectLoader};
 use millstream_object::Object;
 
 use crate::fixtures;
@@ -40,10 +40,10 @@ fn compiled(place: &Place) -> Option<PathBuf> {
 }
 
 /// Lets all packets go on to the next program.
-fn passing() -> Program {
+fn passing() -> KernelProgram {
     let insns = encode_all(&asm::assemble("r0 = -1\nexit").unwrap());
     let slots: Vec<u64> = insns.iter().map(|r| u64::from_ne_bytes(r.to_bytes())).collect();
-    Program::load(&ProgramSpec {
+    KernelProgram::load(&ProgramSpec {
         name: "passing",
         program_type: ProgramType::SCHED_CLS,
         insns: &slots,
@@ -55,16 +55,16 @@ fn passing() -> Program {
 
 /// The policer as another loader would load it.
 struct Theirs {
-    _loaded: Loaded<'static>,
-    program: Program,
-    blocked: Map,
-    counts: Map,
+    _loaded: LoadedObject<'static>,
+    program: KernelProgram,
+    blocked: KernelMap,
+    counts: KernelMap,
 }
 
 impl Theirs {
     fn new() -> Option<Theirs> {
         let object: &'static Object = Box::leak(Box::new(fixtures::read("policer", &[])?));
-        let loaded = Loader::new(object).load().unwrap();
+        let loaded = ObjectLoader::new(object).load().unwrap();
         let map = |name| loaded.session.map_by_name(name).unwrap().try_clone().unwrap();
         let (blocked, counts) = (map("blocked"), map("counts"));
         for n in 0..200u32 {
@@ -143,7 +143,7 @@ fn adopted_and_given_back(namespace: &Namespace, index: u32, place: &Place, thei
         };
         assert_eq!(others(&now), others(&before), "others stay, where they were");
         assert_ne!(now[at], before[at]);
-        let maps = Program::from_id(now[at]).unwrap().info().unwrap().map_ids;
+        let maps = KernelProgram::from_id(now[at]).unwrap().info().unwrap().map_ids;
         assert!(maps.contains(&theirs.blocked.id()) && maps.contains(&theirs.counts.id()));
         // The loader's own control plane goes on: packets that it unblocks pass at once.
         theirs.blocked.delete(&BLOCKED).unwrap();
@@ -209,7 +209,7 @@ fn a_program_on_tcx_is_adopted_and_given_back() {
     let place = Place::new("tcx");
     let Some(object) = compiled(&place) else { return };
     let (Some(theirs), first) = (Theirs::new(), passing()) else { return };
-    let attach = |p: &Program| {
+    let attach = |p: &KernelProgram| {
         namespace.enter(|| Link::attach_tcx(p, index, AttachType::TCX_INGRESS).unwrap()).unwrap()
     };
     let links = [attach(&first), attach(&theirs.program)];

@@ -6,67 +6,67 @@ use std::borrow::Cow;
 use millstream_ir::{Func, GlobalData, Map, MapDecl, Module, Size};
 use rustc_hash::FxHashMap;
 
-use super::{ARRAY, Entry, Gate, LRU_HASH, RDONLY_PROG, Source, SourceEnd, Target};
-use crate::arguments::{Arguments, Said, boolean};
-use crate::build::Table;
-use crate::config::Text;
-use crate::elements::rewrite::{Flows, Rewriter};
-use crate::elements::span_tree::Tree;
+use super::{ARRAY, InitialEntry, SourceControl, LRU_HASH, RDONLY_PROG, GraphSource, SourceEnd, GraphSink};
+use crate::arguments::{ElementArguments, NameTable, boolean};
+use crate::build::ElementHashTable;
+use crate::config::SpannedText;
+use crate::elements::rewrite::{RewriterFlows, IpRewriter};
+use crate::elements::span_tree::SpanTreeState;
 use crate::error::Error;
-use crate::foreign::{self, Hook, ReadObject};
-use crate::graph::{Capture, Element, Graph, Port};
-use crate::handlers::{Access, Handler, SETTINGS, Setting, Takes, Writers};
-use crate::printing::Printer;
-use crate::script::{Call, Script, ScriptKind, Step};
-use crate::waits::{Beat, Declared, Pace, Queued, Sender};
+use crate::bpf_program::{self, ProgramHook, ReadObject};
+use crate::graph::{CaptureInfo, Element, Graph, ElementPort};
+use crate::handlers::{HandlerAccess, Handler, SETTINGS, SettingValue, SettingType, HandlerWriters};
+use crate::printing::PacketPrinter;
+use crate::script::{ScriptCall, Script, ScriptKind, ScriptStep};
+use crate::queueing::{SourceSchedule, QueueingDeclarations, ShapingPolicy, QueueProperties, SourceTiming};
 
 /// Context in which an element's class makes its behaviour.
-pub(crate) struct Setup<'s> {
-    pub(crate) arguments: Arguments<'s>,
+pub(crate) struct ElementSetup<'s> {
+    pub(crate) arguments: ElementArguments<'s>,
     /// Inputs that are connected.
     pub(crate) inputs: u32,
     /// Outputs that are connected.
     pub(crate) outputs: u32,
     pub(crate) element: &'s Element,
     /// Patterns of addresses and ports, by name.
-    pub(crate) patterns: &'s Said,
+    pub(crate) patterns: &'s NameTable,
     pub(super) graph: &'s Graph,
     pub(super) objects: &'s ReadObject<'s>,
-    pub(super) writers: Writers,
-    pub(crate) shared: &'s mut Shared,
+    pub(super) writers: HandlerWriters,
+    pub(crate) shared: &'s mut SharedSetup,
 }
 
 /// Data that all elements add to.
 #[derive(Default)]
-pub(crate) struct Shared {
+pub(crate) struct SharedSetup {
     pub(crate) module: Module,
     pub(super) state_bytes: u32,
     pub(super) settings: Vec<i64>,
-    pub(super) gates: Vec<Gate>,
-    pub(super) sources: Vec<(Port, Source)>,
-    pub(super) targets: Vec<Target>,
+    pub(super) gates: Vec<SourceControl>,
+    pub(super) sources: Vec<(ElementPort, GraphSource)>,
+    pub(super) targets: Vec<GraphSink>,
     pub(super) handlers: Vec<Handler>,
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<InitialEntry>,
     pub(super) warnings: Vec<Error>,
     pub(super) alone: Vec<Error>,
     pub(super) common: Vec<(String, u32)>,
     pub(super) unframed: Vec<String>,
     pub(super) scripts: Vec<Script>,
-    pub(super) printers: Vec<Printer>,
+    pub(super) printers: Vec<PacketPrinter>,
     pub(super) ends: Vec<SourceEnd>,
-    pub(super) calls: Vec<Call>,
-    pub(super) rewriters: FxHashMap<String, Flows>,
-    pub(super) mapped: FxHashMap<String, Rewriter>,
-    pub(super) trees: FxHashMap<String, Tree>,
+    pub(super) calls: Vec<ScriptCall>,
+    pub(super) rewriters: FxHashMap<String, RewriterFlows>,
+    pub(super) mapped: FxHashMap<String, IpRewriter>,
+    pub(super) trees: FxHashMap<String, SpanTreeState>,
     pub(super) element: usize,
     /// True if runs have a clock; and the declarations of elements about it.
     pub(super) timed: bool,
-    pub(super) declared: Declared,
+    pub(super) declared: QueueingDeclarations,
 }
 
-impl Shared {
+impl SharedSetup {
     /// Makes the array of settings, if there are any.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn emit_settings_map(&mut self) {
         if self.settings.is_empty() {
             return;
         }
@@ -82,11 +82,11 @@ impl Shared {
             global: Some(GlobalData::Bss),
             inner: None,
         });
-        self.entries.push(Entry { map: SETTINGS.to_owned(), key: vec![0; 4], value });
+        self.entries.push(InitialEntry { map: SETTINGS.to_owned(), key: vec![0; 4], value });
     }
 }
 
-impl Setup<'_> {
+impl ElementSetup<'_> {
     /// Room for a number in the state.
     pub(crate) fn number(&mut self) -> u32 {
         let at = self.shared.state_bytes;
@@ -107,12 +107,12 @@ impl Setup<'_> {
     /// A number that a handler reads.
     pub(crate) fn counter(&mut self, name: &'static str) -> u32 {
         let at = self.number();
-        self.handler(name, Access::Number(at));
+        self.handler(name, HandlerAccess::Number(at));
         at
     }
 
     /// A handler of the element.
-    pub(crate) fn handler(&mut self, name: impl Into<Cow<'static, str>>, access: Access) {
+    pub(crate) fn handler(&mut self, name: impl Into<Cow<'static, str>>, access: HandlerAccess) {
         self.shared.handlers.push(Handler { element: self.element.name.clone(), name: name.into(), access });
     }
 
@@ -120,27 +120,27 @@ impl Setup<'_> {
     pub(crate) fn setting(
         &mut self,
         name: impl Into<Cow<'static, str>>,
-        takes: Takes,
+        takes: SettingType,
         value: i64,
-    ) -> Setting {
+    ) -> SettingValue {
         let name = name.into();
         if !self.writers.write(self.graph, &name) {
             return self.constant(name, takes, value);
         }
         let at = self.hidden_setting(value);
-        self.handler(name, Access::Setting(at, takes));
-        Setting::Live(at)
+        self.handler(name, HandlerAccess::Setting(at, takes));
+        SettingValue::Live(at)
     }
 
     /// A constant that the handler of this name reads, and that cannot be written.
     pub(crate) fn constant(
         &mut self,
         name: impl Into<Cow<'static, str>>,
-        takes: Takes,
+        takes: SettingType,
         value: i64,
-    ) -> Setting {
-        self.handler(name, Access::Constant(takes.text(value)));
-        Setting::Fixed(value)
+    ) -> SettingValue {
+        self.handler(name, HandlerAccess::Constant(takes.text(value)));
+        SettingValue::Fixed(value)
     }
 
     /// A number that handlers change, but none reads.
@@ -156,7 +156,7 @@ impl Setup<'_> {
 
     /// A handler that sets words of the state to zero.
     pub(crate) fn resets(&mut self, name: &'static str, words: Vec<u32>) {
-        self.handler(name, Access::Zero { words, arrays: Vec::new() });
+        self.handler(name, HandlerAccess::Zero { words, arrays: Vec::new() });
     }
 
     /// The elements of the configuration.
@@ -165,7 +165,7 @@ impl Setup<'_> {
     }
 
     /// Capture files that are there.
-    pub(crate) fn captures(&self) -> &[Capture] {
+    pub(crate) fn captures(&self) -> &[CaptureInfo] {
         &self.graph.captures
     }
 
@@ -175,7 +175,7 @@ impl Setup<'_> {
     }
 
     /// As [`Self::named`], but of one of these classes, which errors call `what`.
-    pub(crate) fn needed(&self, text: &Text, what: &str, classes: &[&str]) -> Result<&Element, Error> {
+    pub(crate) fn needed(&self, text: &SpannedText, what: &str, classes: &[&str]) -> Result<&Element, Error> {
         let fits = |element: &&Element| classes.contains(&element.class.as_str());
         self.named(&text.text).filter(fits).ok_or_else(|| {
             let all = self.elements().iter().filter(fits).map(|element| element.name.as_str());
@@ -198,22 +198,22 @@ impl Setup<'_> {
     }
 
     /// Says where the flows are that the element rewrites.
-    pub(crate) fn rewriter(&mut self, flows: Flows) {
+    pub(crate) fn rewriter(&mut self, flows: RewriterFlows) {
         self.shared.rewriters.insert(self.element.name.clone(), flows);
     }
 
     /// Records the element's action for the first packet of a flow.
-    pub(crate) fn mapped(&mut self, rewriter: Rewriter) {
+    pub(crate) fn register_rewriter(&mut self, rewriter: IpRewriter) {
         self.shared.mapped.insert(self.element.name.clone(), rewriter);
     }
 
     /// Lets the element of this name go by a spanning tree, unless it goes by one already.
-    pub(crate) fn follows(&mut self, name: &str, tree: Tree) -> bool {
+    pub(crate) fn attach_span_tree(&mut self, name: &str, tree: SpanTreeState) -> bool {
         self.shared.trees.insert(name.to_owned(), tree).is_none()
     }
 
     /// An element that prints: its number among these.
-    pub(crate) fn printer(&mut self, printer: Printer) -> usize {
+    pub(crate) fn printer(&mut self, printer: PacketPrinter) -> usize {
         self.shared.printers.push(printer);
         self.shared.printers.len() - 1
     }
@@ -231,7 +231,7 @@ impl Setup<'_> {
         match self.arguments.keyword("END_CALL") {
             Some(text) if stops => Err(Error::new(text.span, "END_CALL and STOP exclude each other")),
             Some(text) => {
-                let (element, steps) = (self.element.name.clone(), vec![Step::Write(text.text)]);
+                let (element, steps) = (self.element.name.clone(), vec![ScriptStep::Write(text.text)]);
                 let script = Some(self.shared.scripts.len());
                 self.script(Script { element, kind: ScriptKind::Passive, steps });
                 self.shared.ends.push(SourceEnd { source, script });
@@ -246,25 +246,25 @@ impl Setup<'_> {
 
     /// Declares a handler call with this text. Code counts calls in the state, at the offset given back; the
     /// handler is written that often as soon as the current packet is done with.
-    pub(crate) fn calls(&mut self, text: &Text) -> Result<u32, Error> {
+    pub(crate) fn calls(&mut self, text: &SpannedText) -> Result<u32, Error> {
         if !self.is_timed() {
             let message = "handlers are written by packets only where they come one by one: not in stages, \
                 and not in code for other programs";
             return Err(Error::new(text.span, message));
         }
         let due = self.number();
-        let steps = vec![Step::Write(text.text.clone())];
+        let steps = vec![ScriptStep::Write(text.text.clone())];
         let script = Script { element: self.element.name.clone(), kind: ScriptKind::Passive, steps };
-        self.shared.calls.push(Call { due, script: self.shared.scripts.len() });
+        self.shared.calls.push(ScriptCall { due, script: self.shared.scripts.len() });
         self.shared.scripts.push(script);
-        self.clocked();
-        self.alone("what it counts is that of one worker");
+        self.require_clock();
+        self.require_single_worker("what it counts is that of one worker");
         Ok(due)
     }
 
     /// Returns true if a script writes one of these handlers of the element.
     pub(crate) fn scripted(&self, names: &[&str]) -> bool {
-        names.iter().any(|name| Writers::names(self.graph, &self.element.name, name))
+        names.iter().any(|name| HandlerWriters::names(self.graph, &self.element.name, name))
     }
 
     /// Says that something is not as it would be in Click.
@@ -273,7 +273,7 @@ impl Setup<'_> {
     }
 
     /// Says that one worker must run the element, and why.
-    pub(crate) fn alone(&mut self, why: &str) {
+    pub(crate) fn require_single_worker(&mut self, why: &str) {
         let message = format!("`{}` is for one worker: {why}", self.element.class);
         self.shared.alone.push(Error::new(self.element.span, message));
     }
@@ -284,18 +284,18 @@ impl Setup<'_> {
     }
 
     /// Says that packets wait for the element.
-    pub(crate) fn paced(&mut self, pace: Pace) {
+    pub(crate) fn declare_pacing(&mut self, pace: ShapingPolicy) {
         self.shared.declared.paces.insert(self.shared.element, pace);
     }
 
     /// Says when the source sends that is declared next.
-    pub(crate) fn sends(&mut self, beat: Beat) {
+    pub(crate) fn declare_schedule(&mut self, beat: SourceSchedule) {
         let source = self.sources();
-        self.shared.declared.senders.push(Sender { source, beat });
+        self.shared.declared.senders.push(SourceTiming { source, beat });
     }
 
     /// Says that the element is a queue, in which packets wait for those.
-    pub(crate) fn queue(&mut self, queued: Queued) {
+    pub(crate) fn queue(&mut self, queued: QueueProperties) {
         self.shared.declared.queues.insert(self.shared.element, queued);
     }
 
@@ -305,7 +305,7 @@ impl Setup<'_> {
     }
 
     /// Says that the element goes by the clock.
-    pub(crate) fn clocked(&mut self) {
+    pub(crate) fn require_clock(&mut self) {
         self.shared.declared.clocked |= self.shared.timed;
     }
 
@@ -315,31 +315,31 @@ impl Setup<'_> {
     }
 
     /// Makes the element a source: its packets begin at input 0, which is not connected.
-    pub(crate) fn source(&mut self, source: Source) {
+    pub(crate) fn source(&mut self, source: GraphSource) {
         self.source_at(0, source);
     }
 
     /// Makes the element a source whose packets begin at an input that is not connected, or at
     /// [`super::NO_INPUT`].
-    pub(crate) fn source_at(&mut self, port: u32, source: Source) {
-        self.shared.sources.push((Port { element: self.shared.element, port }, source));
+    pub(crate) fn source_at(&mut self, port: u32, source: GraphSource) {
+        self.shared.sources.push((ElementPort { element: self.shared.element, port }, source));
     }
 
     /// As [`Self::source_at`], for a source that handlers tell when to send, by limit, activity and, in this
     /// setting, rate; `count` is the offset of the count of its packets.
-    pub(crate) fn gated(
+    pub(crate) fn add_controlled_source(
         &mut self,
         port: u32,
-        source: Source,
+        source: GraphSource,
         (count, rate): (u32, Option<u32>),
         [limit, active]: [i64; 2],
     ) {
         let [limit_at, active_at, base] = [limit, active, 0].map(|value| self.hidden_setting(value));
-        self.handler("limit", Access::Setting(limit_at, Takes::Limit));
-        self.handler("active", Access::Setting(active_at, Takes::Truth));
-        self.handler("reset", Access::Restart { count, base });
+        self.handler("limit", HandlerAccess::Setting(limit_at, SettingType::Limit));
+        self.handler("active", HandlerAccess::Setting(active_at, SettingType::Truth));
+        self.handler("reset", HandlerAccess::Restart { count, base });
         let source_at = self.sources();
-        self.shared.gates.push(Gate { source: source_at, limit: limit_at, active: active_at, base, rate });
+        self.shared.gates.push(SourceControl { source: source_at, limit: limit_at, active: active_at, base, rate });
         self.source_at(port, source);
     }
 
@@ -349,7 +349,7 @@ impl Setup<'_> {
     }
 
     /// An output of the program.
-    pub(crate) fn target(&mut self, target: Target) -> u32 {
+    pub(crate) fn target(&mut self, target: GraphSink) -> u32 {
         let known = self.shared.targets.iter().position(|t| *t == target);
         let at = known.unwrap_or_else(|| {
             self.shared.targets.push(target);
@@ -367,7 +367,7 @@ impl Setup<'_> {
         value: &'static [Size],
         more: u32,
         max_entries: u32,
-    ) -> Table {
+    ) -> ElementHashTable {
         self.table(LRU_HASH, name, (key, value), more, max_entries)
     }
 
@@ -380,11 +380,11 @@ impl Setup<'_> {
         value: &'static [Size],
         more: u32,
         max_entries: u32,
-    ) -> Table {
+    ) -> ElementHashTable {
         let whole = format!("{}.{name}", owner.unwrap_or(&self.element.name));
         let known = self.shared.module.maps.iter().find(|(_, map)| map.name == whole);
         match known.map(|(map, _)| map) {
-            Some(map) => Table { map, key, value },
+            Some(map) => ElementHashTable { map, key, value },
             None => self.named_table(LRU_HASH, whole, (key, value), more, max_entries),
         }
     }
@@ -397,11 +397,11 @@ impl Setup<'_> {
         key: &'static [Size],
         value: &'static [Size],
         max_entries: u32,
-    ) -> Table {
+    ) -> ElementHashTable {
         let whole = format!("{owner}.{name}");
         let known = self.shared.module.maps.iter().find(|(_, map)| map.name == whole);
         match known.map(|(map, _)| map) {
-            Some(map) => Table { map, key, value },
+            Some(map) => ElementHashTable { map, key, value },
             None => self.named_table(ARRAY, whole, (key, value), 0, max_entries),
         }
     }
@@ -413,7 +413,7 @@ impl Setup<'_> {
         pieces: (&'static [Size], &'static [Size]),
         more: u32,
         max_entries: u32,
-    ) -> Table {
+    ) -> ElementHashTable {
         self.named_table(kind, format!("{}.{name}", self.element.name), pieces, more, max_entries)
     }
 
@@ -424,7 +424,7 @@ impl Setup<'_> {
         (key, value): (&'static [Size], &'static [Size]),
         more: u32,
         max_entries: u32,
-    ) -> Table {
+    ) -> ElementHashTable {
         let bytes = |sizes: &[Size]| sizes.iter().map(|size| size.bytes()).sum::<u32>();
         let map = self.shared.module.maps.push(MapDecl {
             name,
@@ -436,11 +436,11 @@ impl Setup<'_> {
             global: None,
             inner: None,
         });
-        Table { map, key, value }
+        ElementHashTable { map, key, value }
     }
 
     /// The name of a table's map.
-    pub(crate) fn map_name(&self, table: &Table) -> String {
+    pub(crate) fn map_name(&self, table: &ElementHashTable) -> String {
         self.shared.module.maps[table.map].name.clone()
     }
 
@@ -451,7 +451,7 @@ impl Setup<'_> {
         key: &'static [Size],
         value: &'static [Size],
         max_entries: u32,
-    ) -> Table {
+    ) -> ElementHashTable {
         self.table(ARRAY, name, (key, value), 0, max_entries)
     }
 
@@ -470,16 +470,16 @@ impl Setup<'_> {
     }
 
     /// Takes a program of an object file into the module, with its maps and their contents.
-    pub(crate) fn foreign(&mut self, file: &str, program: Option<&str>) -> Result<(Func, Hook), String> {
+    pub(crate) fn foreign(&mut self, file: &str, program: Option<&str>) -> Result<(Func, ProgramHook), String> {
         let foreign = (self.objects)(file, program)?;
         let (element, before) = (&self.element.name, self.shared.module.funcs.len());
-        let merged = foreign::merge(&mut self.shared.module, element, &foreign)?;
+        let merged = bpf_program::merge(&mut self.shared.module, element, &foreign)?;
         for func in self.shared.module.funcs.values_mut().skip(before) {
             func.insts.values_mut().for_each(|data| data.loc = self.shared.element as u32);
         }
         for (map, key, value) in foreign.contents {
             let map = format!("{element}.{}", foreign.module.maps[map].name);
-            self.shared.entries.push(Entry { map, key, value });
+            self.shared.entries.push(InitialEntry { map, key, value });
         }
         Ok(merged)
     }

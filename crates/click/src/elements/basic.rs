@@ -5,16 +5,16 @@ use millstream_isa::{AluOp, Cond};
 use super::generators::limit;
 use super::seconds;
 use crate::arguments::{boolean, string, unsigned};
-use crate::build::Code;
-use crate::class::{Behaviour, Class, Made};
-use crate::compile::Setup;
-use crate::config::{Text, unquote, words};
+use crate::build::ElementBuilder;
+use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::compile::ElementSetup;
+use crate::config::{SpannedText, unquote, words};
 use crate::error::Error;
-use crate::handlers::{Access, Setting, Takes};
-use crate::keyword::{Argument, COUNT, Kind, NUMBER, at, key, moot, refused, refused_but};
-use crate::packet::Packet;
+use crate::handlers::{HandlerAccess, SettingValue, SettingType};
+use crate::keyword::{ArgumentSpec, COUNT, IgnoredValueKind, NUMBER, at, key, moot, refused, refused_but};
+use crate::packet::PacketValues;
 use crate::script::{ScriptKind, script as read_script};
-use crate::waits::{Number, Pace, Queued};
+use crate::queueing::{TimingParameter, ShapingPolicy, QueueProperties};
 
 /// A class with these ports that passes all packets.
 const fn passing(
@@ -22,48 +22,48 @@ const fn passing(
     about: &'static str,
     ports: &'static str,
     processing: &'static str,
-    arguments: &'static [Argument],
-) -> Class {
-    Class { name, about, ports, processing, arguments, rest: None, passes_all: true, make: pass }
+    arguments: &'static [ArgumentSpec],
+) -> ElementClass {
+    ElementClass { name, about, ports, processing, arguments, rest: None, passes_all: true, make: pass }
 }
 
 /// A class that says something about others.
-const fn information(name: &'static str, about: &'static str, arguments: &'static [Argument]) -> Class {
-    Class { passes_all: false, make: nothing, ..passing(name, about, "0/0", "a", arguments) }
+const fn information(name: &'static str, about: &'static str, arguments: &'static [ArgumentSpec]) -> ElementClass {
+    ElementClass { passes_all: false, make: nothing, ..passing(name, about, "0/0", "a", arguments) }
 }
 
 const NO_RATE: &str = "rates are not computed: whoever reads the counts knows the time";
-const COUNTED: &[Argument] = &[
-    moot("NO_RATE", Kind::Truth, NO_RATE),
+const COUNTED: &[ArgumentSpec] = &[
+    moot("NO_RATE", IgnoredValueKind::Truth, NO_RATE),
     key("COUNT_CALL"),
     key("BYTE_COUNT_CALL"),
-    moot("BATCH_PRECISE", Kind::Truth, "packets are counted one by one"),
-    moot("ATOMIC", Kind::Number(0, 2), "each worker counts for itself, and what is read is the sum"),
+    moot("BATCH_PRECISE", IgnoredValueKind::Truth, "packets are counted one by one"),
+    moot("ATOMIC", IgnoredValueKind::Number(0, 2), "each worker counts for itself, and what is read is the sum"),
 ];
-const AVERAGED: &[Argument] = &[
+const AVERAGED: &[ArgumentSpec] = &[
     at("IGNORE"),
-    moot("LINK_FCS", Kind::Truth, NO_RATE).or_at(),
+    moot("LINK_FCS", IgnoredValueKind::Truth, NO_RATE).or_at(),
     key("MAX"),
     refused_but("THRESHOLD", &["0"], "counting does not begin anew once a rate is reached"),
 ];
 
-const fn counting(name: &'static str, about: &'static str) -> Class {
-    Class { make: counter, ..passing(name, about, "1/1", "a/a", COUNTED) }
+const fn counting(name: &'static str, about: &'static str) -> ElementClass {
+    ElementClass { make: counter, ..passing(name, about, "1/1", "a/a", COUNTED) }
 }
 
-const fn averaging(name: &'static str) -> Class {
+const fn averaging(name: &'static str) -> ElementClass {
     let about = "Counts packets and bytes, on request only those of some seconds.";
-    Class { make: average, ..passing(name, about, "1/1", "a/a", AVERAGED) }
+    ElementClass { make: average, ..passing(name, about, "1/1", "a/a", AVERAGED) }
 }
 
-const QUEUED: &[Argument] = &[
+const QUEUED: &[ArgumentSpec] = &[
     at("CAPACITY"),
     refused_but("BLOCKING", &["false"], "a full queue drops what comes, nobody spins until there is room"),
-    moot("NOUSELESS", Kind::Truth, NO_TASKS),
+    moot("NOUSELESS", IgnoredValueKind::Truth, NO_TASKS),
 ];
 
-const fn queue(name: &'static str, about: &'static str) -> Class {
-    Class { make: passes_queue, ..passing(name, about, "1/1", "h/l", QUEUED) }
+const fn queue(name: &'static str, about: &'static str) -> ElementClass {
+    ElementClass { make: passes_queue, ..passing(name, about, "1/1", "h/l", QUEUED) }
 }
 
 /// Default capacity of a queue, in packets.
@@ -79,34 +79,34 @@ const NOT_WATCHED: &str = "reading of a clock makes no difference to the time th
 const SOCKET: &str = "packets are not touched by it; `--control SOCKET` is what answers READ and WRITE";
 const REPLAYED: &str = "packets are not kept to be replayed: read the capture more than once (`--packets`)";
 
-const REPLAYS: &[Argument] = &[
+const REPLAYS: &[ArgumentSpec] = &[
     key("STOP"),
     refused_but("ACTIVE", &["true"], REPLAYED),
-    moot("QUICK_CLONE", Kind::Truth, "no packet is kept, so none is copied"),
+    moot("QUICK_CLONE", IgnoredValueKind::Truth, "no packet is kept, so none is copied"),
     moot("BURST", COUNT, NO_TASKS),
-    moot("VERBOSE", Kind::Truth, "nothing is said of progress: the report has all counts"),
+    moot("VERBOSE", IgnoredValueKind::Truth, "nothing is said of progress: the report has all counts"),
     refused_but("LIMIT", &["-1"], REPLAYED),
     refused_but("TIMING", &["false", "0"], REPLAYED),
     refused_but("TIMING_FNT", &[""], REPLAYED),
     refused_but("STOP_TIME", &["0", "-1"], REPLAYED),
-    moot("FREEONTERMINATE", Kind::Truth, "no packet is kept"),
-    moot("USE_SIGNAL", Kind::Truth, NO_TASKS),
+    moot("FREEONTERMINATE", IgnoredValueKind::Truth, "no packet is kept"),
+    moot("USE_SIGNAL", IgnoredValueKind::Truth, NO_TASKS),
     moot("QUEUE", COUNT, "no packet is kept").or_at(),
 ];
 
-const CLOCK: &[Argument] =
-    &[moot("VERBOSE", Kind::Any, NOT_WATCHED).or_at(), moot("MINPRECISION", COUNT, NOT_WATCHED).or_at()];
-const TSC_CLOCK: &[Argument] = &[
-    moot("VERBOSE", Kind::Any, NOT_WATCHED),
-    moot("INSTALL", Kind::Truth, NOT_WATCHED),
-    moot("NOWAIT", Kind::Truth, NOT_WATCHED),
-    moot("BASE", Kind::Any, NOT_WATCHED),
-    moot("SOURCE", Kind::Any, NOT_WATCHED),
-    moot("CONVERT_STEADY", Kind::Truth, NOT_WATCHED),
+const CLOCK: &[ArgumentSpec] =
+    &[moot("VERBOSE", IgnoredValueKind::Any, NOT_WATCHED).or_at(), moot("MINPRECISION", COUNT, NOT_WATCHED).or_at()];
+const TSC_CLOCK: &[ArgumentSpec] = &[
+    moot("VERBOSE", IgnoredValueKind::Any, NOT_WATCHED),
+    moot("INSTALL", IgnoredValueKind::Truth, NOT_WATCHED),
+    moot("NOWAIT", IgnoredValueKind::Truth, NOT_WATCHED),
+    moot("BASE", IgnoredValueKind::Any, NOT_WATCHED),
+    moot("SOURCE", IgnoredValueKind::Any, NOT_WATCHED),
+    moot("CONVERT_STEADY", IgnoredValueKind::Truth, NOT_WATCHED),
     refused("READY_CALL", "there is no clock that would have to become ready"),
 ];
 const POOL: &str = "no memory of DPDK's is set up for a configuration: flags of the command say how it is";
-const DPDK_INFO: &[Argument] = &[
+const DPDK_INFO: &[ArgumentSpec] = &[
     moot("NB_MBUF", COUNT, POOL).or_at(),
     moot("NB_SOCKET_MBUF", COUNT, POOL),
     moot("MBUF_SIZE", COUNT, POOL),
@@ -117,33 +117,33 @@ const DPDK_INFO: &[Argument] = &[
     moot("TX_PTHRESH", COUNT, POOL),
     moot("TX_HTHRESH", COUNT, POOL),
     moot("TX_WTHRESH", COUNT, POOL),
-    moot("MEMPOOL_PREFIX", Kind::Any, POOL),
+    moot("MEMPOOL_PREFIX", IgnoredValueKind::Any, POOL),
     moot("DEF_RING_NDESC", COUNT, POOL),
     moot("DEF_BURST_SIZE", COUNT, POOL),
     moot("RING_SIZE", COUNT, POOL),
     moot("RING_POOL_CACHE_SIZE", COUNT, POOL),
     moot("RING_PRIV_DATA_SIZE", COUNT, POOL),
 ];
-const TABLE: &[Argument] = &[
+const TABLE: &[ArgumentSpec] = &[
     refused_but("CAPACITY", &["2048"], super::querier::ONE_WAITS),
     refused("ENTRY_CAPACITY", "it is an argument of the queriers that name the table"),
     refused_but("ENTRY_PACKET_CAPACITY", &["1"], super::querier::ONE_WAITS),
-    moot("CAPACITY_SLIM_FACTOR", Kind::Number(1, u64::MAX), super::querier::ONE_WAITS),
+    moot("CAPACITY_SLIM_FACTOR", IgnoredValueKind::Number(1, u64::MAX), super::querier::ONE_WAITS),
     refused("TIMEOUT", "it is an argument of the queriers that name the table"),
 ];
-const QUEUE_THRESHOLDS: &[Argument] = &[
+const QUEUE_THRESHOLDS: &[ArgumentSpec] = &[
     at("MIN_THRESH"),
     at("MAX_THRESH"),
     at("MAX_P"),
-    moot("QUEUES", Kind::Any, NEVER_EARLY),
+    moot("QUEUES", IgnoredValueKind::Any, NEVER_EARLY),
     moot("STABILITY", COUNT, NEVER_EARLY),
-    moot("GENTLE", Kind::Truth, NEVER_EARLY),
+    moot("GENTLE", IgnoredValueKind::Truth, NEVER_EARLY),
 ];
 const NEVER_EARLY: &str =
     "queues are empty whenever a packet comes; where one holds any, the class is refused";
 
-pub(super) const CLASSES: &[Class] = &[
-    Class {
+pub(super) const CLASSES: &[ElementClass] = &[
+    ElementClass {
         passes_all: false,
         make: discard,
         ..passing(
@@ -157,21 +157,21 @@ pub(super) const CLASSES: &[Class] = &[
             ],
         )
     },
-    Class {
+    ElementClass {
         passes_all: false,
         make: idle,
         ..passing("Idle", "Sends no packet, and drops those that come.", "-/-", "a/a", &[])
     },
     counting("Counter", "Counts packets and bytes; calls a handler when there are so many."),
-    Class { arguments: COUNTED_MP, ..counting("CounterMP", "Counts packets and bytes of several threads.") },
+    ElementClass { arguments: COUNTED_MP, ..counting("CounterMP", "Counts packets and bytes of several threads.") },
     averaging("AverageCounter"),
     averaging("AverageCounterMP"),
     averaging("AverageCounterIMP"),
-    Class {
+    ElementClass {
         make: tee,
         ..passing("Tee", "Sends a copy of each packet to each output.", "1/1-", "h/h", &[at("N")])
     },
-    Class {
+    ElementClass {
         make: tee,
         ..passing(
             "PullTee",
@@ -181,7 +181,7 @@ pub(super) const CLASSES: &[Class] = &[
             &[at("N")],
         )
     },
-    Class {
+    ElementClass {
         passes_all: false,
         make: switch,
         ..passing(
@@ -192,7 +192,7 @@ pub(super) const CLASSES: &[Class] = &[
             &[at("OUTPUT")],
         )
     },
-    Class {
+    ElementClass {
         make: store,
         ..passing(
             "StoreData",
@@ -207,7 +207,7 @@ pub(super) const CLASSES: &[Class] = &[
     queue("ThreadSafeQueue", "Holds packets of several threads until they are pulled."),
     queue("FullNoteQueue", "Holds packets until they are pulled."),
     queue("FrontDropQueue", "Holds packets until they are pulled; a full one drops the first."),
-    Class {
+    ElementClass {
         make: unqueue,
         ..passing(
             "Unqueue",
@@ -217,17 +217,17 @@ pub(super) const CLASSES: &[Class] = &[
             &[
                 moot("BURST", NUMBER, NO_TASKS).or_at(),
                 key("ACTIVE"),
-                moot("SIGNAL", Kind::Truth, NO_TASKS),
+                moot("SIGNAL", IgnoredValueKind::Truth, NO_TASKS),
                 key("LIMIT"),
             ],
         )
     },
-    Class {
+    ElementClass {
         make: round_robin_sched,
         ..passing("RoundRobinSched", "Pulls from each input by turns.", "1-/1", "l/l", &[at("MAX")])
     },
     passing("PrioSched", "Pulls from the first input that has a packet.", "1-/1", "l/l", &[]),
-    Class {
+    ElementClass {
         make: tickets,
         ..passing("StrideSched", "Pulls from its inputs as often as each has tickets.", "1-/1", "l/l", &[])
     }
@@ -247,9 +247,9 @@ pub(super) const CLASSES: &[Class] = &[
         "a/a",
         &[
             refused("TIMESTAMP", "captures are written with the times at which packets leave").or_at(),
-            moot("FIRST", Kind::Truth, "no element looks at the first time of a packet"),
+            moot("FIRST", IgnoredValueKind::Truth, "no element looks at the first time of a packet"),
             refused_but("DELTA", &["false"], "Click refuses it, too"),
-            moot("PER_BATCH", Kind::Truth, "no element looks at the times of packets"),
+            moot("PER_BATCH", IgnoredValueKind::Truth, "no element looks at the times of packets"),
         ],
     ),
     passing(
@@ -265,12 +265,12 @@ pub(super) const CLASSES: &[Class] = &[
         "1/1",
         "a/a",
         &[
-            moot("FORCE_COPY", Kind::Truth, NO_DPDK_POOL).or_at(),
+            moot("FORCE_COPY", IgnoredValueKind::Truth, NO_DPDK_POOL).or_at(),
             moot("EXTRA_HEADROOM", COUNT, NO_DPDK_POOL).or_at(),
-            moot("FAIL", Kind::Truth, NO_DPDK_POOL),
+            moot("FAIL", IgnoredValueKind::Truth, NO_DPDK_POOL),
         ],
     ),
-    Class {
+    ElementClass {
         make: red,
         ..passing(
             "RED",
@@ -288,21 +288,21 @@ pub(super) const CLASSES: &[Class] = &[
         &[
             moot("CAPACITY", COUNT, NO_THREADS).or_at(),
             moot("BURST", NUMBER, NO_THREADS).or_at(),
-            moot("BLOCKING", Kind::Truth, NO_THREADS).or_at(),
+            moot("BLOCKING", IgnoredValueKind::Truth, NO_THREADS).or_at(),
             refused_but("ACTIVE", &["true"], "packets that nobody takes would be lost"),
-            moot("ALWAYS_UP", Kind::Truth, NO_THREADS),
-            moot("DIRECT_TRAVERSAL", Kind::Truth, NO_THREADS),
-            moot("NOUSELESS", Kind::Truth, NO_THREADS),
-            moot("VERBOSE", Kind::Any, NO_THREADS),
-            moot("PREFETCH", Kind::Truth, NO_THREADS),
+            moot("ALWAYS_UP", IgnoredValueKind::Truth, NO_THREADS),
+            moot("DIRECT_TRAVERSAL", IgnoredValueKind::Truth, NO_THREADS),
+            moot("NOUSELESS", IgnoredValueKind::Truth, NO_THREADS),
+            moot("VERBOSE", IgnoredValueKind::Any, NO_THREADS),
+            moot("PREFETCH", IgnoredValueKind::Truth, NO_THREADS),
         ],
     ),
-    Class { make: replay, ..passing("ReplayUnqueue", "Passes packets on, once.", "1-/1-", "l/h", REPLAYS) },
-    Class {
+    ElementClass { make: replay, ..passing("ReplayUnqueue", "Passes packets on, once.", "1-/1-", "l/h", REPLAYS) },
+    ElementClass {
         make: replay,
         ..passing("MultiReplayUnqueue", "Passes packets on, once.", "1-/1-", "l/h", REPLAYS)
     },
-    Class {
+    ElementClass {
         make: round_robin,
         ..passing(
             "RoundRobinSwitch",
@@ -315,54 +315,54 @@ pub(super) const CLASSES: &[Class] = &[
             ],
         )
     },
-    Class {
+    ElementClass {
         make: through,
         ..passing(
             "PathSpinlock",
             "Passes packets on, from each input to its output.",
             "1-/1-",
             "a/a",
-            &[moot("LOCK", Kind::Any, ONE_WORKER_EACH).or_at()],
+            &[moot("LOCK", IgnoredValueKind::Any, ONE_WORKER_EACH).or_at()],
         )
     },
     information(
         "HandlerAggregate",
         "Says which elements' handlers belong together.",
-        &[moot("ELEMENT", Kind::Any, "it has no handlers here; those of the elements are read one by one")],
+        &[moot("ELEMENT", IgnoredValueKind::Any, "it has no handlers here; those of the elements are read one by one")],
     )
     .and(moot(
         "ELEMENT",
-        Kind::Any,
+        IgnoredValueKind::Any,
         "it has no handlers here; those of the elements are read one by one",
     )),
     information("AddressInfo", "Names addresses.", &[]).and(at("NAME ADDRESS...")),
     information("IPRewriterPatterns", "Names patterns of rewriters.", &[]).and(at("NAME PATTERN")),
     information("ScheduleInfo", "Says how often tasks are run.", &[]).and(moot(
         "ELEMENT PARAM",
-        Kind::Any,
+        IgnoredValueKind::Any,
         NO_TASKS,
     )),
     information("StaticThreadSched", "Says which thread runs which element.", &[]).and(moot(
         "ELEMENT THREAD",
-        Kind::Any,
+        IgnoredValueKind::Any,
         NO_THREADS,
     )),
     information(
         "BalancedThreadSched",
         "Moves tasks between threads.",
-        &[moot("INTERVAL", COUNT, NO_THREADS).or_at(), moot("INCREASING", Kind::Truth, NO_THREADS).or_at()],
+        &[moot("INTERVAL", COUNT, NO_THREADS).or_at(), moot("INCREASING", IgnoredValueKind::Truth, NO_THREADS).or_at()],
     ),
-    Class {
+    ElementClass {
         make: script,
         ..information("Script", "Carries out instructions while packets run.", &[key("TYPE")])
     }
     .and(at("INSTRUCTION")),
-    Class {
+    ElementClass {
         make: driver,
         ..information("DriverManager", "Carries out instructions, and ends the run with them.", &[])
     }
     .and(at("INSTRUCTION")),
-    Class {
+    ElementClass {
         make: message,
         ..information(
             "Message",
@@ -374,15 +374,15 @@ pub(super) const CLASSES: &[Class] = &[
         "ControlSocket",
         "Names a socket for READ and WRITE.",
         &[
-            moot("READONLY", Kind::Truth, SOCKET),
+            moot("READONLY", IgnoredValueKind::Truth, SOCKET),
             refused("PROXY", "handlers are those of the configuration alone"),
-            moot("VERBOSE", Kind::Truth, SOCKET),
+            moot("VERBOSE", IgnoredValueKind::Truth, SOCKET),
             moot("RETRIES", NUMBER, SOCKET),
-            moot("RETRY_WARNINGS", Kind::Truth, SOCKET),
-            moot("LOCALHOST", Kind::Truth, SOCKET),
-            moot("TYPE", Kind::Any, SOCKET).or_at(),
-            moot("PORT", Kind::Any, SOCKET).or_at(),
-            moot("FILENAME", Kind::Any, SOCKET),
+            moot("RETRY_WARNINGS", IgnoredValueKind::Truth, SOCKET),
+            moot("LOCALHOST", IgnoredValueKind::Truth, SOCKET),
+            moot("TYPE", IgnoredValueKind::Any, SOCKET).or_at(),
+            moot("PORT", IgnoredValueKind::Any, SOCKET).or_at(),
+            moot("FILENAME", IgnoredValueKind::Any, SOCKET),
             moot("FD", COUNT, SOCKET),
         ],
     ),
@@ -390,20 +390,20 @@ pub(super) const CLASSES: &[Class] = &[
         "ChatterSocket",
         "Names a socket for messages.",
         &[
-            moot("TYPE", Kind::Any, MESSAGES).or_at(),
-            moot("PORT", Kind::Any, MESSAGES).or_at(),
-            moot("FILENAME", Kind::Any, MESSAGES),
-            moot("CHANNEL", Kind::Any, MESSAGES),
-            moot("QUIET_CHANNEL", Kind::Truth, MESSAGES),
-            moot("GREETING", Kind::Truth, MESSAGES),
+            moot("TYPE", IgnoredValueKind::Any, MESSAGES).or_at(),
+            moot("PORT", IgnoredValueKind::Any, MESSAGES).or_at(),
+            moot("FILENAME", IgnoredValueKind::Any, MESSAGES),
+            moot("CHANNEL", IgnoredValueKind::Any, MESSAGES),
+            moot("QUIET_CHANNEL", IgnoredValueKind::Truth, MESSAGES),
+            moot("GREETING", IgnoredValueKind::Truth, MESSAGES),
             moot("RETRIES", NUMBER, MESSAGES),
-            moot("RETRY_WARNINGS", Kind::Truth, MESSAGES),
+            moot("RETRY_WARNINGS", IgnoredValueKind::Truth, MESSAGES),
         ],
     ),
     information("DPDKInfo", "Says how much memory DPDK takes.", DPDK_INFO),
     information("ClickyInfo", "Says how a configuration is drawn.", &[]).and(moot(
         "TEXT",
-        Kind::Any,
+        IgnoredValueKind::Any,
         "it is for programs that draw configurations",
     )),
     information("JiffieClock", "Says how the clock is read.", CLOCK),
@@ -412,105 +412,105 @@ pub(super) const CLASSES: &[Class] = &[
     information(
         "RandomSeed",
         "Says where random numbers begin.",
-        &[moot("SEED", Kind::Any, "random numbers are those of a seed that every run begins with").or_at()],
+        &[moot("SEED", IgnoredValueKind::Any, "random numbers are those of a seed that every run begins with").or_at()],
     ),
     information("AlignmentInfo", "Says where headers lie.", &[]).and(moot(
         "ELEMENT MODULUS OFFSET",
-        Kind::Any,
+        IgnoredValueKind::Any,
         ANYWHERE,
     )),
 ];
 
-const COUNTED_MP: &[Argument] = &[
-    moot("NO_RATE", Kind::Truth, NO_RATE),
+const COUNTED_MP: &[ArgumentSpec] = &[
+    moot("NO_RATE", IgnoredValueKind::Truth, NO_RATE),
     refused("COUNT_CALL", "Click refuses it, too: `Counter` calls handlers"),
     refused("BYTE_COUNT_CALL", "Click refuses it, too: `Counter` calls handlers"),
-    moot("BATCH_PRECISE", Kind::Truth, "packets are counted one by one"),
-    moot("ATOMIC", Kind::Number(0, 2), "each worker counts for itself, and what is read is the sum"),
+    moot("BATCH_PRECISE", IgnoredValueKind::Truth, "packets are counted one by one"),
+    moot("ATOMIC", IgnoredValueKind::Number(0, 2), "each worker counts for itself, and what is read is the sum"),
 ];
 const NO_MAC: &str = "no element looks at the Ethernet header by its annotation";
 const ANYWHERE: &str = "no element needs headers to be aligned";
 const MESSAGES: &str = "messages go to standard error";
 
 /// Passes packets to output 0.
-struct Pass;
+struct PassThrough;
 
-impl Behaviour for Pass {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for PassThrough {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         code.out(0, packet);
     }
 }
 
 /// The same; but if stages run on different workers, passes packets on to the next stage, unless several
 /// elements pull from it: their turns are counted in front.
-struct Queue;
+struct StageQueue;
 
-impl Behaviour for Queue {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for StageQueue {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         match code.next_stage() {
-            Some(target) => code.pass_on(target, packet),
+            Some(target) => code.send_to_stage(target, packet),
             None => code.out(0, packet),
         }
     }
 }
 
-fn pass(_: &mut Setup<'_>) -> Made {
-    Ok(Box::new(Pass))
+fn pass(_: &mut ElementSetup<'_>) -> ElementResult {
+    Ok(Box::new(PassThrough))
 }
 
 /// A queue hands on at once, but to elements of time: else it is empty whenever somebody asks.
-fn passes_queue(setup: &mut Setup<'_>) -> Made {
+fn passes_queue(setup: &mut ElementSetup<'_>) -> ElementResult {
     let said = setup.arguments.next("CAPACITY");
     if setup.is_timed() {
-        let usual = Text { text: USUAL_CAPACITY.to_string(), span: setup.element.span };
+        let usual = SpannedText { text: USUAL_CAPACITY.to_string(), span: setup.element.span };
         let capacity = unsigned(&said.unwrap_or(usual), MOST_CAPACITY)? as i64;
-        let capacity = setup.setting("capacity", Takes::Number(0, MOST_CAPACITY as i64), capacity);
+        let capacity = setup.setting("capacity", SettingType::Number(0, MOST_CAPACITY as i64), capacity);
         let [length, highest] = ["length", "highwater_length"].map(|name| setup.counter(name));
         let dropped = setup.number();
         for name in ["reset", "reset_counts"] {
             setup.resets(name, vec![highest, dropped]);
         }
         let front = setup.element.class == "FrontDropQueue";
-        setup.queue(Queued { capacity: capacity.into(), front, length, highest, dropped });
-        return Ok(Box::new(Queue));
+        setup.queue(QueueProperties { capacity: capacity.into(), front, length, highest, dropped });
+        return Ok(Box::new(StageQueue));
     }
     remembered(setup, "capacity", said, USUAL_CAPACITY);
     for name in ["length", "highwater_length"] {
-        setup.handler(name, Access::Text("0".to_owned()));
+        setup.handler(name, HandlerAccess::Text("0".to_owned()));
     }
     setup.resets("reset", Vec::new());
     setup.resets("reset_counts", Vec::new());
-    Ok(Box::new(Queue))
+    Ok(Box::new(StageQueue))
 }
 
 /// A number that has no effect here, but that a handler reads and, if it may be written, writes: scripts that
 /// tune it still run. Text that is not a number is only read.
-fn remembered(setup: &mut Setup<'_>, name: &'static str, said: Option<Text>, usual: i64) {
+fn remembered(setup: &mut ElementSetup<'_>, name: &'static str, said: Option<SpannedText>, usual: i64) {
     match said.map_or(Ok(usual as u64), |text| unsigned(&text, i64::MAX as u64).map_err(|_| text)) {
-        Ok(number) => drop(setup.setting(name, Takes::Number(0, i64::MAX), number as i64)),
-        Err(text) => setup.handler(name, Access::Text(text.text)),
+        Ok(number) => drop(setup.setting(name, SettingType::Number(0, i64::MAX), number as i64)),
+        Err(text) => setup.handler(name, HandlerAccess::Text(text.text)),
     }
 }
 
-fn red(setup: &mut Setup<'_>) -> Made {
+fn red(setup: &mut ElementSetup<'_>) -> ElementResult {
     for (argument, handler) in [("MIN_THRESH", "min_thresh"), ("MAX_THRESH", "max_thresh")] {
         let said = setup.arguments.next(argument);
         remembered(setup, handler, said, 0);
     }
     if let Some(text) = setup.arguments.next("MAX_P") {
-        setup.handler("max_p", Access::Text(text.text));
+        setup.handler("max_p", HandlerAccess::Text(text.text));
     }
-    setup.handler("avg_queue_size", Access::Text("0".to_owned()));
+    setup.handler("avg_queue_size", HandlerAccess::Text("0".to_owned()));
     pass(setup)
 }
 
 /// Passes packets that were pulled, and counts them.
-struct Pulled {
+struct UnqueueCounter {
     counter: u32,
 }
 
-impl Behaviour for Pulled {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for UnqueueCounter {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         let one = code.int(1);
         code.count(self.counter, one);
         code.out(0, packet);
@@ -518,33 +518,33 @@ impl Behaviour for Pulled {
 }
 
 /// Pulls every packet there is; the element has an effect only if it stops pulling.
-fn unqueue(setup: &mut Setup<'_>) -> Made {
+fn unqueue(setup: &mut ElementSetup<'_>) -> ElementResult {
     let limit = setup.arguments.keyword_or("LIMIT", None, limit)?;
     let active = setup.arguments.keyword_or("ACTIVE", true, boolean)?;
     let counter = setup.counter("count");
     let limit = limit.map_or(-1, |limit| i64::try_from(limit).unwrap_or(i64::MAX));
     if limit < 0 && active && !setup.scripted(&["active", "limit"]) {
         setup.resets("reset", vec![counter]);
-        setup.constant("limit", Takes::Limit, limit);
-        setup.constant("active", Takes::Truth, 1);
-        return Ok(Box::new(Pulled { counter }));
+        setup.constant("limit", SettingType::Limit, limit);
+        setup.constant("active", SettingType::Truth, 1);
+        return Ok(Box::new(UnqueueCounter { counter }));
     }
     if !setup.is_timed() {
         let message = "what is not pulled waits in a queue, of which there is none in stages and in \
             code for other programs";
         return Err(Error::new(setup.element.span, message));
     }
-    let limit = setup.setting("limit", Takes::Limit, limit);
-    let active = setup.setting("active", Takes::Truth, i64::from(active));
+    let limit = setup.setting("limit", SettingType::Limit, limit);
+    let active = setup.setting("active", SettingType::Truth, i64::from(active));
     let base = setup.hidden_setting(0);
-    setup.handler("reset", Access::Restart { count: counter, base });
-    setup.paced(Pace::Upto { limit: limit.into(), base: Number::Setting(base), active: active.into() });
-    setup.alone("packets that it does not pull wait in one order");
-    Ok(Box::new(Pulled { counter }))
+    setup.handler("reset", HandlerAccess::Restart { count: counter, base });
+    setup.declare_pacing(ShapingPolicy::Upto { limit: limit.into(), base: TimingParameter::Setting(base), active: active.into() });
+    setup.require_single_worker("packets that it does not pull wait in one order");
+    Ok(Box::new(UnqueueCounter { counter }))
 }
 
 /// Shares of the turns among its inputs.
-fn tickets(setup: &mut Setup<'_>) -> Made {
+fn tickets(setup: &mut ElementSetup<'_>) -> ElementResult {
     let texts = setup.arguments.rest();
     if texts.len() != setup.inputs as usize {
         let message =
@@ -558,7 +558,7 @@ fn tickets(setup: &mut Setup<'_>) -> Made {
             return Err(Error::new(text.span, "nobody would ever pull from an input without tickets"));
         }
         all.push(tickets);
-        setup.constant(format!("tickets{input}"), Takes::Number(0, i64::MAX), tickets as i64);
+        setup.constant(format!("tickets{input}"), SettingType::Number(0, i64::MAX), tickets as i64);
     }
     setup.tickets(all);
     pass(setup)
@@ -568,7 +568,7 @@ fn tickets(setup: &mut Setup<'_>) -> Made {
 const MOST_TICKETS: u64 = 1 << 15;
 
 /// Turns of inputs, of all of them.
-fn round_robin_sched(setup: &mut Setup<'_>) -> Made {
+fn round_robin_sched(setup: &mut ElementSetup<'_>) -> ElementResult {
     if let Some(text) = setup.arguments.next("MAX")
         && unsigned(&text, u64::from(u32::MAX))? != u64::from(setup.inputs)
     {
@@ -580,20 +580,20 @@ fn round_robin_sched(setup: &mut Setup<'_>) -> Made {
 }
 
 /// Passes packets from each input to the output of the same number.
-struct Through;
+struct PortPassThrough;
 
-impl Behaviour for Through {
-    fn build(&self, code: &mut Code<'_, '_>, port: u32, packet: Packet) {
+impl ElementCodegen for PortPassThrough {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, port: u32, packet: PacketValues) {
         code.out(port, packet);
     }
 }
 
-fn through(_: &mut Setup<'_>) -> Made {
-    Ok(Box::new(Through))
+fn through(_: &mut ElementSetup<'_>) -> ElementResult {
+    Ok(Box::new(PortPassThrough))
 }
 
 /// Passes packets once; other arguments are refused.
-fn replay(setup: &mut Setup<'_>) -> Made {
+fn replay(setup: &mut ElementSetup<'_>) -> ElementResult {
     let said = setup.arguments.keyword("STOP");
     let span = said.as_ref().map_or(setup.element.span, |text| text.span);
     match said.map(|text| unsigned(&text, 1)) {
@@ -611,8 +611,8 @@ struct RoundRobin {
     next: u32,
 }
 
-impl Behaviour for RoundRobin {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for RoundRobin {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         let (turn, one, zero) = (code.get(self.next), code.int(1), code.int(0));
         let following = code.add(turn, one);
         let last = code.int(i64::from(self.outputs.max(1) - 1));
@@ -626,47 +626,47 @@ impl Behaviour for RoundRobin {
     }
 }
 
-fn round_robin(setup: &mut Setup<'_>) -> Made {
+fn round_robin(setup: &mut ElementSetup<'_>) -> ElementResult {
     let most = u64::from(setup.outputs);
     let outputs = setup.arguments.next("MAX").filter(|text| !text.text.starts_with('-'));
     let outputs = outputs.map_or(Ok(most), |text| unsigned(&text, most))?;
-    setup.constant("max", Takes::Number(0, i64::MAX), outputs as i64);
+    setup.constant("max", SettingType::Number(0, i64::MAX), outputs as i64);
     Ok(Box::new(RoundRobin { outputs: outputs.max(1) as u32, next: setup.number() }))
 }
 
 /// Drops, for a reason.
-struct Drop {
+struct DropPacket {
     reason: &'static str,
     counter: u32,
 }
 
-impl Behaviour for Drop {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for DropPacket {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         let one = code.int(1);
         code.count(self.counter, one);
         code.drop(packet, self.reason);
     }
 }
 
-fn discard(setup: &mut Setup<'_>) -> Made {
+fn discard(setup: &mut ElementSetup<'_>) -> ElementResult {
     let counter = setup.counter("count");
     setup.resets("reset_counts", vec![counter]);
-    Ok(Box::new(Drop { reason: "discarded", counter }))
+    Ok(Box::new(DropPacket { reason: "discarded", counter }))
 }
 
-fn idle(setup: &mut Setup<'_>) -> Made {
+fn idle(setup: &mut ElementSetup<'_>) -> ElementResult {
     let counter = setup.number();
-    Ok(Box::new(Drop { reason: "idle", counter }))
+    Ok(Box::new(DropPacket { reason: "idle", counter }))
 }
 
-fn nothing(setup: &mut Setup<'_>) -> Made {
+fn nothing(setup: &mut ElementSetup<'_>) -> ElementResult {
     // Declarations about other elements are read when these are made.
     setup.arguments.rest();
-    Ok(Box::new(Pass))
+    Ok(Box::new(PassThrough))
 }
 
 /// Says something of the configuration when it is read.
-fn message(setup: &mut Setup<'_>) -> Made {
+fn message(setup: &mut ElementSetup<'_>) -> ElementResult {
     let text = setup.arguments.need("MESSAGE")?;
     let said = Error::new(setup.element.span, string(&text));
     match setup.arguments.next("TYPE") {
@@ -679,20 +679,20 @@ fn message(setup: &mut Setup<'_>) -> Made {
     pass(setup)
 }
 
-fn script(setup: &mut Setup<'_>) -> Made {
+fn script(setup: &mut ElementSetup<'_>) -> ElementResult {
     let script = read_script(setup, ScriptKind::Active)?;
     setup.script(script);
-    Ok(Box::new(Pass))
+    Ok(Box::new(PassThrough))
 }
 
-fn driver(setup: &mut Setup<'_>) -> Made {
+fn driver(setup: &mut ElementSetup<'_>) -> ElementResult {
     let script = read_script(setup, ScriptKind::Driver)?;
     setup.script(script);
-    Ok(Box::new(Pass))
+    Ok(Box::new(PassThrough))
 }
 
 /// A handler that is written at a certain count.
-struct Trigger {
+struct CounterTrigger {
     at: u64,
     /// True if bytes are counted.
     bytes: bool,
@@ -703,9 +703,9 @@ struct Trigger {
     due: u32,
 }
 
-impl Trigger {
+impl CounterTrigger {
     /// Writes the handler, or says that it is to be written.
-    fn pull(&self, code: &mut Code<'_, '_>) {
+    fn pull(&self, code: &mut ElementBuilder<'_, '_>) {
         if !code.write_handler(&self.handler, &self.value) {
             let one = code.int(1);
             code.count(self.due, one);
@@ -714,7 +714,7 @@ impl Trigger {
 }
 
 /// A trigger, from its argument: the count, the handler, and its value.
-fn trigger(setup: &mut Setup<'_>, name: &'static str, bytes: bool) -> Result<Option<Trigger>, Error> {
+fn trigger(setup: &mut ElementSetup<'_>, name: &'static str, bytes: bool) -> Result<Option<CounterTrigger>, Error> {
     let Some(text) = setup.arguments.keyword(name) else { return Ok(None) };
     let all = words(&text);
     let [number, handler, ..] = &all[..] else {
@@ -725,7 +725,7 @@ fn trigger(setup: &mut Setup<'_>, name: &'static str, bytes: bool) -> Result<Opt
     };
     let at = unsigned(number, i64::MAX as u64)?;
     let call = text.text[number.text.len()..].trim().to_owned();
-    let value = string(&Text { text: call[handler.text.len()..].trim().to_owned(), span: text.span });
+    let value = string(&SpannedText { text: call[handler.text.len()..].trim().to_owned(), span: text.span });
     let whole = match handler.text.rsplit_once('.') {
         Some((element, own)) => match setup.named(element) {
             Some(found) => format!("{}.{own}", found.name),
@@ -734,19 +734,19 @@ fn trigger(setup: &mut Setup<'_>, name: &'static str, bytes: bool) -> Result<Opt
         None if handler.text == "stop" => String::new(),
         None => return Err(Error::new(handler.span, "a handler is ELEMENT.NAME, or stop")),
     };
-    let due = setup.calls(&Text { text: call, span: text.span })?;
-    Ok(Some(Trigger { at, bytes, handler: whole, value, due }))
+    let due = setup.calls(&SpannedText { text: call, span: text.span })?;
+    Ok(Some(CounterTrigger { at, bytes, handler: whole, value, due }))
 }
 
 /// Counts packets and bytes.
-struct Counter {
+struct PacketCounter {
     packets: u32,
     bytes: u32,
-    triggers: Vec<Trigger>,
+    triggers: Vec<CounterTrigger>,
 }
 
-impl Behaviour for Counter {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for PacketCounter {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         let (one, length) = (code.int(1), code.length(packet));
         code.count(self.packets, one);
         code.count(self.bytes, length);
@@ -758,20 +758,20 @@ impl Behaviour for Counter {
             let (pulled, beyond, on) = (code.block(), code.block(), code.block());
             let at = code.int(trigger.at as i64);
             code.branch(Cond::Ge, after, at, beyond, on);
-            code.go(beyond);
+            code.switch_to_block(beyond);
             code.branch(Cond::Lt, before, at, pulled, on);
-            code.go(pulled);
+            code.switch_to_block(pulled);
             trigger.pull(code);
             code.jump(on, &[]);
-            code.go(on);
+            code.switch_to_block(on);
         }
         code.out(0, packet);
     }
 }
 
 /// Counts those packets that come in some seconds, from the first packet on.
-struct Average {
-    counter: Counter,
+struct AverageCounter {
+    counter: PacketCounter,
     /// Nanoseconds since the first packet, from which on and up to which packets count.
     from: u64,
     until: Option<u64>,
@@ -779,8 +779,8 @@ struct Average {
     first: u32,
 }
 
-impl Behaviour for Average {
-    fn build(&self, code: &mut Code<'_, '_>, port: u32, packet: Packet) {
+impl ElementCodegen for AverageCounter {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, port: u32, packet: PacketValues) {
         if self.from == 0 && self.until.is_none() {
             return self.counter.build(code, port, packet);
         }
@@ -797,7 +797,7 @@ impl Behaviour for Average {
     }
 }
 
-fn average(setup: &mut Setup<'_>) -> Made {
+fn average(setup: &mut ElementSetup<'_>) -> ElementResult {
     let from = setup.arguments.or("IGNORE", 0, seconds)?;
     let until = setup.arguments.keyword_or("MAX", 0, seconds)?;
     let (packets, bytes, first) = (setup.counter("count"), setup.counter("byte_count"), setup.number());
@@ -805,13 +805,13 @@ fn average(setup: &mut Setup<'_>) -> Made {
         setup.resets(name, vec![packets, bytes, first]);
     }
     if from > 0 || until > 0 {
-        setup.clocked();
+        setup.require_clock();
     }
     let until = Some(until).filter(|until| *until > 0);
-    Ok(Box::new(Average { counter: Counter { packets, bytes, triggers: Vec::new() }, from, until, first }))
+    Ok(Box::new(AverageCounter { counter: PacketCounter { packets, bytes, triggers: Vec::new() }, from, until, first }))
 }
 
-fn counter(setup: &mut Setup<'_>) -> Made {
+fn counter(setup: &mut ElementSetup<'_>) -> ElementResult {
     let (packets, bytes) = (setup.counter("count"), setup.counter("byte_count"));
     for name in ["reset_counts", "reset"] {
         setup.resets(name, vec![packets, bytes]);
@@ -820,11 +820,11 @@ fn counter(setup: &mut Setup<'_>) -> Made {
     for (name, bytes) in [("COUNT_CALL", false), ("BYTE_COUNT_CALL", true)] {
         triggers.extend(trigger(setup, name, bytes)?);
     }
-    Ok(Box::new(Counter { packets, bytes, triggers }))
+    Ok(Box::new(PacketCounter { packets, bytes, triggers }))
 }
 
 /// Bytes written over a part of packets; bytes behind a packet's end are left out, or the packet grows.
-struct Store {
+struct StoreData {
     offset: i64,
     data: Vec<u8>,
     /// Bits that are written, of each byte.
@@ -832,9 +832,9 @@ struct Store {
     grow: bool,
 }
 
-impl Store {
+impl StoreData {
     /// Bytes from `from` to `to` of the data.
-    fn put(&self, code: &mut Code<'_, '_>, packet: Packet, from: usize, to: usize) {
+    fn put(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues, from: usize, to: usize) {
         let at = |i: usize| (self.offset + i as i64) as i32;
         if self.mask[from..to].iter().all(|mask| *mask == 0xff) {
             return code.write(packet.data, at(from), &self.data[from..to]);
@@ -849,7 +849,7 @@ impl Store {
     }
 
     /// A packet that ends in front of the last byte of the data.
-    fn short(&self, code: &mut Code<'_, '_>, packet: Packet) {
+    fn short(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues) {
         let len = self.data.len();
         if self.grow {
             let length = code.length(packet);
@@ -869,8 +869,8 @@ impl Store {
     }
 }
 
-impl Behaviour for Store {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for StoreData {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         let beyond = code.at(packet.data, self.offset + self.data.len() as i64);
         code.check(Cond::Le, beyond, packet.end, |code| self.short(code, packet));
         self.put(code, packet, 0, self.data.len());
@@ -881,7 +881,7 @@ impl Behaviour for Store {
 /// Maximum number of bytes of data: each is a separate test if packets may end within them.
 const LONGEST_DATA: usize = 1500;
 
-fn store(setup: &mut Setup<'_>) -> Made {
+fn store(setup: &mut ElementSetup<'_>) -> ElementResult {
     let offset = unsigned(&setup.arguments.need("OFFSET")?, 65_535)? as i64;
     let text = setup.arguments.need("DATA")?;
     let data = unquote(&text.text);
@@ -897,7 +897,7 @@ fn store(setup: &mut Setup<'_>) -> Made {
         mask[..said.len()].copy_from_slice(&said);
     }
     let grow = setup.arguments.keyword_or("GROW", false, boolean)?;
-    Ok(Box::new(Store { offset, data, mask, grow }))
+    Ok(Box::new(StoreData { offset, data, mask, grow }))
 }
 
 /// Sends a copy to each output.
@@ -905,8 +905,8 @@ struct Tee {
     outputs: u32,
 }
 
-impl Behaviour for Tee {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for Tee {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         for port in (1..self.outputs).rev() {
             code.fork(port, packet);
         }
@@ -914,7 +914,7 @@ impl Behaviour for Tee {
     }
 }
 
-fn tee(setup: &mut Setup<'_>) -> Made {
+fn tee(setup: &mut ElementSetup<'_>) -> ElementResult {
     let outputs = setup.outputs;
     if let Some(text) = setup.arguments.next("N") {
         let said = unsigned(&text, u64::from(u32::MAX))?;
@@ -927,20 +927,20 @@ fn tee(setup: &mut Setup<'_>) -> Made {
 }
 
 /// Sends all packets to one output.
-struct Switch {
+struct OutputSwitch {
     /// Negative to drop them.
-    output: Setting,
+    output: SettingValue,
     outputs: u32,
 }
 
-impl Behaviour for Switch {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for OutputSwitch {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         match self.output {
-            Setting::Fixed(port) => match u32::try_from(port) {
+            SettingValue::Fixed(port) => match u32::try_from(port) {
                 Ok(port) => code.out(port, packet),
                 Err(_) => code.drop(packet, "switched_off"),
             },
-            Setting::Live(_) => {
+            SettingValue::Live(_) => {
                 let output = code.setting(self.output);
                 for port in 0..self.outputs {
                     code.check_int(Cond::Ne, output, i64::from(port), |code| code.out(port, packet));
@@ -951,13 +951,13 @@ impl Behaviour for Switch {
     }
 }
 
-fn switch(setup: &mut Setup<'_>) -> Made {
+fn switch(setup: &mut ElementSetup<'_>) -> ElementResult {
     let last = i64::from(setup.outputs.max(1) - 1);
     let output = match setup.arguments.next("OUTPUT") {
         Some(text) if text.text == "-1" => -1,
         Some(text) => unsigned(&text, last as u64)? as i64,
         None => 0,
     };
-    let output = setup.setting("switch", Takes::Number(-1, last), output);
-    Ok(Box::new(Switch { output, outputs: setup.outputs }))
+    let output = setup.setting("switch", SettingType::Number(-1, last), output);
+    Ok(Box::new(OutputSwitch { output, outputs: setup.outputs }))
 }

@@ -7,51 +7,51 @@ use millstream_ir::{Func, Prov, Type};
 use millstream_isa::{AluOp, Cond};
 
 use crate::arguments::string;
-use crate::build::Code;
-use crate::class::{Behaviour, Class, Made};
-use crate::compile::Setup;
+use crate::build::ElementBuilder;
+use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::compile::ElementSetup;
 use crate::error::Error;
-use crate::foreign::Hook;
+use crate::bpf_program::ProgramHook;
 use crate::keyword::at;
-use crate::packet::Packet;
+use crate::packet::PacketValues;
 
-pub(super) const CLASSES: &[Class] = &[Class {
+pub(super) const CLASSES: &[ElementClass] = &[ElementClass {
     ports: "1/1-3",
     processing: "a/ah",
-    ..Class::filter("BPF", "Runs an XDP or TC program of an object file.", &[at("FILE"), at("PROGRAM")], make)
+    ..ElementClass::filter("BPF", "Runs an XDP or TC program of an object file.", &[at("FILE"), at("PROGRAM")], make)
 }];
 
 /// Effect of a verdict.
 #[derive(Clone, Copy)]
-enum Fate {
+enum VerdictAction {
     Out(u32, &'static str),
     Drop(&'static str),
 }
 
-const PASS: Fate = Fate::Out(0, "pass");
-const BACK: Fate = Fate::Out(1, "tx");
-const ELSEWHERE: Fate = Fate::Out(2, "redirect");
-const XDP: &[(i64, Fate)] =
-    &[(2, PASS), (3, BACK), (4, ELSEWHERE), (1, Fate::Drop("drop")), (0, Fate::Drop("aborted"))];
-const TC: &[(i64, Fate)] = &[
+const PASS: VerdictAction = VerdictAction::Out(0, "pass");
+const BACK: VerdictAction = VerdictAction::Out(1, "tx");
+const ELSEWHERE: VerdictAction = VerdictAction::Out(2, "redirect");
+const XDP: &[(i64, VerdictAction)] =
+    &[(2, PASS), (3, BACK), (4, ELSEWHERE), (1, VerdictAction::Drop("drop")), (0, VerdictAction::Drop("aborted"))];
+const TC: &[(i64, VerdictAction)] = &[
     (0, PASS),
     // TC_ACT_UNSPEC: the default.
     (0xffff_ffff, PASS),
     (3, PASS),
     (7, ELSEWHERE),
-    (2, Fate::Drop("drop")),
+    (2, VerdictAction::Drop("drop")),
     // TC_ACT_STOLEN, QUEUED and TRAP: the program or somebody else has it.
-    (4, Fate::Drop("stolen")),
-    (5, Fate::Drop("stolen")),
-    (8, Fate::Drop("stolen")),
+    (4, VerdictAction::Drop("stolen")),
+    (5, VerdictAction::Drop("stolen")),
+    (8, VerdictAction::Drop("stolen")),
 ];
 
-struct Bpf {
+struct BpfElement {
     program: Func,
-    verdicts: &'static [(i64, Fate)],
+    verdicts: &'static [(i64, VerdictAction)],
 }
 
-fn make(setup: &mut Setup<'_>) -> Made {
+fn make(setup: &mut ElementSetup<'_>) -> ElementResult {
     let file = setup.arguments.need("FILE")?;
     let name = setup.arguments.next("PROGRAM").map(|text| string(&text));
     let (program, hook) = setup.foreign(&string(&file), name.as_deref()).map_err(|why| {
@@ -59,14 +59,14 @@ fn make(setup: &mut Setup<'_>) -> Made {
         Error::new(file.span, format!("{what}`{}` cannot be an element: {why}", file.text))
     })?;
     let verdicts = match hook {
-        Hook::Xdp => XDP,
-        Hook::Tc => TC,
+        ProgramHook::Xdp => XDP,
+        ProgramHook::Tc => TC,
     };
-    Ok(Box::new(Bpf { program, verdicts }))
+    Ok(Box::new(BpfElement { program, verdicts }))
 }
 
-impl Behaviour for Bpf {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for BpfElement {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         let verdict = code.call(self.program, packet);
         let verdict = code.with(AluOp::And, verdict, 0xffff_ffff);
         // The program may have moved both.
@@ -75,8 +75,8 @@ impl Behaviour for Bpf {
         let packet = packet.bounded(data, end);
         for (number, fate) in self.verdicts {
             code.check_int(Cond::Ne, verdict, *number, |code| match *fate {
-                Fate::Out(port, _) if code.connected(port) => code.out(port, packet),
-                Fate::Out(_, reason) | Fate::Drop(reason) => code.drop(packet, reason),
+                VerdictAction::Out(port, _) if code.connected(port) => code.out(port, packet),
+                VerdictAction::Out(_, reason) | VerdictAction::Drop(reason) => code.drop(packet, reason),
             });
         }
         code.drop(packet, "no_verdict");

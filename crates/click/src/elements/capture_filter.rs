@@ -8,10 +8,10 @@ use millstream_ir::{Block, Value};
 use millstream_isa::{AluOp, Cond};
 
 use crate::arguments::{ether_text, ip_text, ip6_text, mask6};
-use crate::build::Code;
-use crate::config::Text;
+use crate::build::ElementBuilder;
+use crate::config::SpannedText;
 use crate::error::Error;
-use crate::packet::Packet;
+use crate::packet::PacketValues;
 
 /// Bytes of an Ethernet header.
 const ETHER: i32 = 14;
@@ -85,7 +85,7 @@ const LARGEST: usize = 4096;
 
 /// Position of bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Place {
+pub(super) enum LoadOffset {
     /// In the frame.
     Frame(i32),
     /// Behind the header of IPv4.
@@ -94,100 +94,100 @@ pub(super) enum Place {
 
 /// A number.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Term {
+pub(super) enum FilterTerm {
     Constant(u32),
     Length,
-    Load(Place, u32),
-    Op(AluOp, Box<Term>, Box<Term>),
+    Load(LoadOffset, u32),
+    Op(AluOp, Box<FilterTerm>, Box<FilterTerm>),
 }
 
 /// A filter.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Filter {
-    All(Vec<Filter>),
-    Any(Vec<Filter>),
-    Not(Box<Filter>),
-    Test(Cond, Term, Term),
+pub(super) enum CaptureFilter {
+    All(Vec<CaptureFilter>),
+    Any(Vec<CaptureFilter>),
+    Not(Box<CaptureFilter>),
+    Test(Cond, FilterTerm, FilterTerm),
 }
 
-use Filter::{All, Any, Not};
+use CaptureFilter::{All, Any, Not};
 
-fn is(place: Place, bytes: u32, value: u32) -> Filter {
-    Filter::Test(Cond::Eq, Term::Load(place, bytes), Term::Constant(value))
+fn is(place: LoadOffset, bytes: u32, value: u32) -> CaptureFilter {
+    CaptureFilter::Test(Cond::Eq, FilterTerm::Load(place, bytes), FilterTerm::Constant(value))
 }
 
-fn masked(place: Place, bytes: u32, mask: u32, value: u32) -> Filter {
+fn masked(place: LoadOffset, bytes: u32, mask: u32, value: u32) -> CaptureFilter {
     if mask == 0 {
         return All(Vec::new());
     }
-    let load = Term::Load(place, bytes);
+    let load = FilterTerm::Load(place, bytes);
     let term = match mask {
         u32::MAX => load,
-        mask => Term::Op(AluOp::And, Box::new(load), Box::new(Term::Constant(mask))),
+        mask => FilterTerm::Op(AluOp::And, Box::new(load), Box::new(FilterTerm::Constant(mask))),
     };
-    Filter::Test(Cond::Eq, term, Term::Constant(value & mask))
+    CaptureFilter::Test(Cond::Eq, term, FilterTerm::Constant(value & mask))
 }
 
-fn ethertype(kind: u32) -> Filter {
-    is(Place::Frame(TYPE), 2, kind)
+fn ethertype(kind: u32) -> CaptureFilter {
+    is(LoadOffset::Frame(TYPE), 2, kind)
 }
 
-fn protocol4(number: u32) -> Filter {
-    All(vec![ethertype(IP4), is(Place::Frame(PROTOCOL), 1, number)])
+fn protocol4(number: u32) -> CaptureFilter {
+    All(vec![ethertype(IP4), is(LoadOffset::Frame(PROTOCOL), 1, number)])
 }
 
-fn protocol6(number: u32) -> Filter {
+fn protocol6(number: u32) -> CaptureFilter {
     let behind =
-        All(vec![is(Place::Frame(NEXT6), 1, FRAGMENT6), is(Place::Frame(BEHIND_FRAGMENT6), 1, number)]);
-    All(vec![ethertype(IP6), Any(vec![is(Place::Frame(NEXT6), 1, number), behind])])
+        All(vec![is(LoadOffset::Frame(NEXT6), 1, FRAGMENT6), is(LoadOffset::Frame(BEHIND_FRAGMENT6), 1, number)]);
+    All(vec![ethertype(IP6), Any(vec![is(LoadOffset::Frame(NEXT6), 1, number), behind])])
 }
 
-fn first_fragment() -> Filter {
-    masked(Place::Frame(FRAGMENT), 2, 0x1fff, 0)
+fn first_fragment() -> CaptureFilter {
+    masked(LoadOffset::Frame(FRAGMENT), 2, 0x1fff, 0)
 }
 
 /// Which side of a packet is meant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Side {
+enum DirQualifier {
     Source,
     Destination,
     Either,
     Both,
 }
 
-impl Side {
-    fn of(self, source: Filter, destination: Filter) -> Filter {
+impl DirQualifier {
+    fn of(self, source: CaptureFilter, destination: CaptureFilter) -> CaptureFilter {
         match self {
-            Side::Source => source,
-            Side::Destination => destination,
-            Side::Either => Any(vec![source, destination]),
-            Side::Both => All(vec![source, destination]),
+            DirQualifier::Source => source,
+            DirQualifier::Destination => destination,
+            DirQualifier::Either => Any(vec![source, destination]),
+            DirQualifier::Both => All(vec![source, destination]),
         }
     }
 }
 
 /// The qualifiers in front of a primitive's value.
 #[derive(Clone, Debug)]
-struct Qualifiers {
+struct PcapQualifiers {
     protocol: Option<String>,
-    side: Side,
+    side: DirQualifier,
     sided: bool,
     kind: Option<String>,
 }
 
-struct Parser<'t> {
+struct PcapFilterParser<'t> {
     words: Vec<String>,
     at: usize,
     depth: u32,
     size: usize,
-    text: &'t Text,
-    last: Qualifiers,
+    text: &'t SpannedText,
+    last: PcapQualifiers,
 }
 
 /// Reads a filter.
-pub(super) fn filter(text: &Text, written: &str) -> Result<Filter, Error> {
-    let none = Qualifiers { protocol: None, side: Side::Either, sided: false, kind: None };
-    let mut parser = Parser { words: split(written), at: 0, depth: 0, size: 0, text, last: none };
+pub(super) fn filter(text: &SpannedText, written: &str) -> Result<CaptureFilter, Error> {
+    let none = PcapQualifiers { protocol: None, side: DirQualifier::Either, sided: false, kind: None };
+    let mut parser = PcapFilterParser { words: split(written), at: 0, depth: 0, size: 0, text, last: none };
     if parser.words.is_empty() {
         return Ok(All(Vec::new()));
     }
@@ -231,7 +231,7 @@ fn in_brackets(words: &[String]) -> bool {
     count("[") > count("]")
 }
 
-impl Parser<'_> {
+impl PcapFilterParser<'_> {
     fn wrong(&self, what: &str) -> Error {
         Error::new(self.text.span, format!("the filter is not understood: {what}"))
             .help("an `IPClassifier` behind the device filters, too")
@@ -253,7 +253,7 @@ impl Parser<'_> {
         found
     }
 
-    fn any(&mut self) -> Result<Filter, Error> {
+    fn any(&mut self) -> Result<CaptureFilter, Error> {
         let mut all = vec![self.all()?];
         // Both words bind alike, from the left.
         loop {
@@ -268,7 +268,7 @@ impl Parser<'_> {
         }
     }
 
-    fn all(&mut self) -> Result<Filter, Error> {
+    fn all(&mut self) -> Result<CaptureFilter, Error> {
         self.size += 1;
         self.depth += 1;
         if self.depth > DEEPEST || self.size > LARGEST {
@@ -308,7 +308,7 @@ impl Parser<'_> {
         false
     }
 
-    fn primitive(&mut self) -> Result<Filter, Error> {
+    fn primitive(&mut self) -> Result<CaptureFilter, Error> {
         if self.is_arithmetic() {
             return self.comparison();
         }
@@ -322,7 +322,7 @@ impl Parser<'_> {
             "less" | "greater" => {
                 self.at += 1;
                 let (cond, length) = (if word == "less" { Cond::Le } else { Cond::Ge }, self.number()?);
-                return Ok(Filter::Test(cond, Term::Length, Term::Constant(length)));
+                return Ok(CaptureFilter::Test(cond, FilterTerm::Length, FilterTerm::Constant(length)));
             }
             "broadcast" | "multicast" => {
                 self.at += 1;
@@ -346,8 +346,8 @@ impl Parser<'_> {
         Ok(filter)
     }
 
-    fn qualifiers(&mut self) -> Result<Qualifiers, Error> {
-        let mut found = Qualifiers { protocol: None, side: Side::Either, sided: false, kind: None };
+    fn qualifiers(&mut self) -> Result<PcapQualifiers, Error> {
+        let mut found = PcapQualifiers { protocol: None, side: DirQualifier::Either, sided: false, kind: None };
         let known = |word: &str| {
             word == "ether" || ETHER_TYPES.iter().chain(PROTOCOLS).any(|(name, _)| *name == word)
         };
@@ -357,11 +357,11 @@ impl Parser<'_> {
         if ["src", "dst"].contains(&self.peek()) {
             let first = self.next()?;
             found.sided = true;
-            found.side = if first == "src" { Side::Source } else { Side::Destination };
+            found.side = if first == "src" { DirQualifier::Source } else { DirQualifier::Destination };
             let other = if first == "src" { "dst" } else { "src" };
             let two = self.words.get(self.at + 1).is_some_and(|word| word == other);
             if two && ["or", "and", "||", "&&"].contains(&self.peek()) {
-                found.side = if ["or", "||"].contains(&self.peek()) { Side::Either } else { Side::Both };
+                found.side = if ["or", "||"].contains(&self.peek()) { DirQualifier::Either } else { DirQualifier::Both };
                 self.at += 2;
             }
         }
@@ -386,21 +386,21 @@ impl Parser<'_> {
         number.ok_or_else(|| self.wrong(&format!("`{word}` is no number")))
     }
 
-    fn multicast(&self, protocol: &str) -> Result<Filter, Error> {
+    fn multicast(&self, protocol: &str) -> Result<CaptureFilter, Error> {
         match protocol {
             "ether" => Ok(cast("multicast")),
             "ip" => {
                 let group =
-                    Filter::Test(Cond::Ge, Term::Load(Place::Frame(ETHER + 16), 1), Term::Constant(224));
+                    CaptureFilter::Test(Cond::Ge, FilterTerm::Load(LoadOffset::Frame(ETHER + 16), 1), FilterTerm::Constant(224));
                 Ok(All(vec![ethertype(IP4), group]))
             }
-            "ip6" => Ok(All(vec![ethertype(IP6), is(Place::Frame(ETHER + 24), 1, 255)])),
+            "ip6" => Ok(All(vec![ethertype(IP6), is(LoadOffset::Frame(ETHER + 24), 1, 255)])),
             _ => Err(self.wrong(&format!("`{protocol} multicast` is not supported"))),
         }
     }
 
     /// A protocol alone.
-    fn named(&self, protocol: &str) -> Result<Filter, Error> {
+    fn named(&self, protocol: &str) -> Result<CaptureFilter, Error> {
         if let Some((_, kind)) = ETHER_TYPES.iter().find(|(name, _)| *name == protocol) {
             return Ok(ethertype(*kind));
         }
@@ -414,7 +414,7 @@ impl Parser<'_> {
     }
 
     /// A primitive with a value.
-    fn valued(&mut self, qualifiers: &Qualifiers) -> Result<Filter, Error> {
+    fn valued(&mut self, qualifiers: &PcapQualifiers) -> Result<CaptureFilter, Error> {
         let protocol = qualifiers.protocol.as_deref();
         match (qualifiers.kind.as_deref(), protocol) {
             (None | Some("host"), Some("ether")) => {
@@ -424,7 +424,7 @@ impl Parser<'_> {
                 let at = |offset: i32| {
                     let [a, b, c, d, e, f] = address.map(u32::from);
                     let high = a << 24 | b << 16 | c << 8 | d;
-                    All(vec![is(Place::Frame(offset), 4, high), is(Place::Frame(offset + 4), 2, e << 8 | f)])
+                    All(vec![is(LoadOffset::Frame(offset), 4, high), is(LoadOffset::Frame(offset + 4), 2, e << 8 | f)])
                 };
                 Ok(qualifiers.side.of(at(6), at(0)))
             }
@@ -460,7 +460,7 @@ impl Parser<'_> {
         }
     }
 
-    fn ports(&mut self, qualifiers: &Qualifiers, of: Option<&str>) -> Result<Filter, Error> {
+    fn ports(&mut self, qualifiers: &PcapQualifiers, of: Option<&str>) -> Result<CaptureFilter, Error> {
         let word = self.next()?;
         let (first, last) =
             match word.split_once('-').filter(|_| qualifiers.kind.as_deref() == Some("portrange")) {
@@ -475,11 +475,11 @@ impl Parser<'_> {
             return Err(self.wrong(&format!("`{word}` is no port")));
         };
         let (first, last) = (first.min(last), first.max(last));
-        let within = |place: Place| match first == last {
+        let within = |place: LoadOffset| match first == last {
             true => is(place, 2, first),
             false => All(vec![
-                Filter::Test(Cond::Ge, Term::Load(place, 2), Term::Constant(first)),
-                Filter::Test(Cond::Le, Term::Load(place, 2), Term::Constant(last)),
+                CaptureFilter::Test(Cond::Ge, FilterTerm::Load(place, 2), FilterTerm::Constant(first)),
+                CaptureFilter::Test(Cond::Le, FilterTerm::Load(place, 2), FilterTerm::Constant(last)),
             ]),
         };
         let number =
@@ -493,30 +493,30 @@ impl Parser<'_> {
                 None => return Err(self.wrong(&format!("`{name}` has no ports"))),
             },
         };
-        let some = |place: Place| Any(protocols.iter().map(|number| is(place, 1, *number)).collect());
-        let side = |place: fn(i32) -> Place, from: i32| {
+        let some = |place: LoadOffset| Any(protocols.iter().map(|number| is(place, 1, *number)).collect());
+        let side = |place: fn(i32) -> LoadOffset, from: i32| {
             qualifiers.side.of(within(place(from)), within(place(from + 2)))
         };
         let mut all = Vec::new();
         if six {
             all.push(All(vec![
                 ethertype(IP6),
-                some(Place::Frame(NEXT6)),
-                side(Place::Frame, BEHIND_FRAGMENT6),
+                some(LoadOffset::Frame(NEXT6)),
+                side(LoadOffset::Frame, BEHIND_FRAGMENT6),
             ]));
         }
         if four {
             all.push(All(vec![
                 ethertype(IP4),
-                some(Place::Frame(PROTOCOL)),
+                some(LoadOffset::Frame(PROTOCOL)),
                 first_fragment(),
-                side(Place::Transport, 0),
+                side(LoadOffset::Transport, 0),
             ]));
         }
         Ok(Any(all))
     }
 
-    fn addresses(&mut self, qualifiers: &Qualifiers, of: Option<&str>) -> Result<Filter, Error> {
+    fn addresses(&mut self, qualifiers: &PcapQualifiers, of: Option<&str>) -> Result<CaptureFilter, Error> {
         let word = self.next()?;
         let is_net = qualifiers.kind.as_deref() == Some("net");
         let (address, length) = match word.split_once('/') {
@@ -533,7 +533,7 @@ impl Parser<'_> {
             let at = |offset: i32| {
                 let word = |at: i32| {
                     let part = |value: u128| (value >> (96 - 32 * at)) as u32;
-                    masked(Place::Frame(offset + 4 * at), 4, part(mask), part(address))
+                    masked(LoadOffset::Frame(offset + 4 * at), 4, part(mask), part(address))
                 };
                 All((0..4).map(word).collect())
             };
@@ -558,7 +558,7 @@ impl Parser<'_> {
             mask = ip_text(&word).ok_or_else(|| self.wrong(&format!("`{word}` is no mask")))?;
         }
         let of_kind = |kind: u32, source: i32, destination: i32| {
-            let at = |offset: i32| masked(Place::Frame(offset), 4, mask, address);
+            let at = |offset: i32| masked(LoadOffset::Frame(offset), 4, mask, address);
             All(vec![ethertype(kind), qualifiers.side.of(at(source), at(destination))])
         };
         let ip = of_kind(IP4, ETHER + 12, ETHER + 16);
@@ -573,7 +573,7 @@ impl Parser<'_> {
     }
 
     /// Compares two numbers. The bytes that they are read from must exist.
-    fn comparison(&mut self) -> Result<Filter, Error> {
+    fn comparison(&mut self) -> Result<CaptureFilter, Error> {
         let mut needed = Vec::new();
         let left = self.sum(&mut needed, 0)?;
         let cond = match self.next()?.as_str() {
@@ -586,12 +586,12 @@ impl Parser<'_> {
             other => return Err(self.wrong(&format!("`{other}` compares nothing"))),
         };
         let right = self.sum(&mut needed, 0)?;
-        needed.push(Filter::Test(cond, left, right));
+        needed.push(CaptureFilter::Test(cond, left, right));
         Ok(All(needed))
     }
 
     /// Operators from this rank on: C's.
-    fn sum(&mut self, needed: &mut Vec<Filter>, rank: usize) -> Result<Term, Error> {
+    fn sum(&mut self, needed: &mut Vec<CaptureFilter>, rank: usize) -> Result<FilterTerm, Error> {
         const RANKS: &[&[(&str, AluOp)]] = &[
             &[("|", AluOp::Or)],
             &[("^", AluOp::Xor)],
@@ -606,22 +606,22 @@ impl Parser<'_> {
             self.at += 1;
             self.size += 1;
             let right = self.sum(needed, rank + 1)?;
-            let bad = matches!((op, &right), (AluOp::Div | AluOp::Mod, Term::Constant(0)));
+            let bad = matches!((op, &right), (AluOp::Div | AluOp::Mod, FilterTerm::Constant(0)));
             let shifts = matches!(op, AluOp::Lsh | AluOp::Rsh);
-            let bad = bad || shifts && matches!(&right, Term::Constant(32..));
+            let bad = bad || shifts && matches!(&right, FilterTerm::Constant(32..));
             let varies =
-                (shifts || matches!(op, AluOp::Div | AluOp::Mod)) && !matches!(right, Term::Constant(..));
+                (shifts || matches!(op, AluOp::Div | AluOp::Mod)) && !matches!(right, FilterTerm::Constant(..));
             if bad || varies || self.size > LARGEST {
                 return Err(
                     self.wrong("divisors are numbers other than 0, distances of shifts numbers below 32")
                 );
             }
-            term = Term::Op(*op, Box::new(term), Box::new(right));
+            term = FilterTerm::Op(*op, Box::new(term), Box::new(right));
         }
         Ok(term)
     }
 
-    fn operand(&mut self, needed: &mut Vec<Filter>) -> Result<Term, Error> {
+    fn operand(&mut self, needed: &mut Vec<CaptureFilter>) -> Result<FilterTerm, Error> {
         self.depth += 1;
         if self.depth > DEEPEST {
             return Err(self.wrong("it is too large"));
@@ -634,21 +634,21 @@ impl Parser<'_> {
             }
             inner
         } else if self.take(&["len", "length"]) {
-            Term::Length
+            FilterTerm::Length
         } else if let Some((_, value)) = NAMES.iter().find(|(name, _)| *name == word) {
             self.at += 1;
-            Term::Constant(*value)
+            FilterTerm::Constant(*value)
         } else if self.words.get(self.at + 1).is_some_and(|next| next == "[") {
             self.load(needed)?
         } else {
-            Term::Constant(self.number()?)
+            FilterTerm::Constant(self.number()?)
         };
         self.depth -= 1;
         Ok(term)
     }
 
     /// `PROTOCOL[INDEX:SIZE]`.
-    fn load(&mut self, needed: &mut Vec<Filter>) -> Result<Term, Error> {
+    fn load(&mut self, needed: &mut Vec<CaptureFilter>) -> Result<FilterTerm, Error> {
         let protocol = self.next()?;
         self.at += 1;
         let index = match NAMES.iter().find(|(name, _)| *name == self.peek()) {
@@ -665,44 +665,44 @@ impl Parser<'_> {
         };
         let number = PROTOCOLS.iter().find(|(name, _)| *name == protocol).map(|(_, number)| *number);
         let place = match (protocol.as_str(), number) {
-            ("ether", _) => Place::Frame(index),
+            ("ether", _) => LoadOffset::Frame(index),
             ("icmp6", Some(number)) => {
-                needed.push(All(vec![ethertype(IP6), is(Place::Frame(NEXT6), 1, number)]));
-                Place::Frame(BEHIND_FRAGMENT6 + index)
+                needed.push(All(vec![ethertype(IP6), is(LoadOffset::Frame(NEXT6), 1, number)]));
+                LoadOffset::Frame(BEHIND_FRAGMENT6 + index)
             }
             (_, Some(number)) => {
                 needed.push(All(vec![protocol4(number), first_fragment()]));
-                Place::Transport(index)
+                LoadOffset::Transport(index)
             }
             (name, None) => match ETHER_TYPES.iter().find(|(known, _)| *known == name) {
                 Some((_, kind)) => {
                     needed.push(ethertype(*kind));
-                    Place::Frame(ETHER + index)
+                    LoadOffset::Frame(ETHER + index)
                 }
                 None => return Err(self.wrong(&format!("`{name}` is no protocol"))),
             },
         };
-        Ok(Term::Load(place, size))
+        Ok(FilterTerm::Load(place, size))
     }
 }
 
 /// Frames to all, or to groups.
-fn cast(kind: &str) -> Filter {
+fn cast(kind: &str) -> CaptureFilter {
     match kind {
-        "broadcast" => All(vec![is(Place::Frame(0), 4, u32::MAX), is(Place::Frame(4), 2, 0xffff)]),
-        _ => Filter::Test(
+        "broadcast" => All(vec![is(LoadOffset::Frame(0), 4, u32::MAX), is(LoadOffset::Frame(4), 2, 0xffff)]),
+        _ => CaptureFilter::Test(
             Cond::Ne,
-            Term::Op(AluOp::And, Box::new(Term::Load(Place::Frame(0), 1)), Box::new(Term::Constant(1))),
-            Term::Constant(0),
+            FilterTerm::Op(AluOp::And, Box::new(FilterTerm::Load(LoadOffset::Frame(0), 1)), Box::new(FilterTerm::Constant(1))),
+            FilterTerm::Constant(0),
         ),
     }
 }
 
 /// Writes a filter: goes to one block or the other, or, where something is not there, to the third.
 pub(super) fn write(
-    code: &mut Code<'_, '_>,
-    packet: Packet,
-    filter: &Filter,
+    code: &mut ElementBuilder<'_, '_>,
+    packet: PacketValues,
+    filter: &CaptureFilter,
     [yes, no, without]: [Block; 3],
 ) {
     match filter {
@@ -712,12 +712,12 @@ pub(super) fn write(
                 let next = code.block();
                 let ways = if every { [next, no, without] } else { [yes, next, without] };
                 write(code, packet, part, ways);
-                code.go(next);
+                code.switch_to_block(next);
             }
             code.jump(if every { yes } else { no }, &[]);
         }
         Not(inner) => write(code, packet, inner, [no, yes, without]),
-        Filter::Test(cond, left, right) => {
+        CaptureFilter::Test(cond, left, right) => {
             let left = term(code, packet, left, without);
             let right = term(code, packet, right, without);
             code.branch(*cond, left, right, yes, no);
@@ -726,12 +726,12 @@ pub(super) fn write(
 }
 
 /// A number of 32 bits.
-fn term(code: &mut Code<'_, '_>, packet: Packet, number: &Term, without: Block) -> Value {
+fn term(code: &mut ElementBuilder<'_, '_>, packet: PacketValues, number: &FilterTerm, without: Block) -> Value {
     match number {
-        Term::Constant(value) => code.int(i64::from(*value)),
-        Term::Length => code.length(packet),
-        Term::Load(place, bytes) => load(code, packet, *place, *bytes, without),
-        Term::Op(op, left, right) => {
+        FilterTerm::Constant(value) => code.int(i64::from(*value)),
+        FilterTerm::Length => code.length(packet),
+        FilterTerm::Load(place, bytes) => load(code, packet, *place, *bytes, without),
+        FilterTerm::Op(op, left, right) => {
             let left = term(code, packet, left, without);
             let right = term(code, packet, right, without);
             let whole = code.alu(*op, left, right);
@@ -740,17 +740,17 @@ fn term(code: &mut Code<'_, '_>, packet: Packet, number: &Term, without: Block) 
     }
 }
 
-fn load(code: &mut Code<'_, '_>, packet: Packet, place: Place, bytes: u32, without: Block) -> Value {
-    let needed = |code: &mut Code<'_, '_>, base: Value, offset: i32, bytes: u32| {
+fn load(code: &mut ElementBuilder<'_, '_>, packet: PacketValues, place: LoadOffset, bytes: u32, without: Block) -> Value {
+    let needed = |code: &mut ElementBuilder<'_, '_>, base: Value, offset: i32, bytes: u32| {
         let beyond = code.at(base, i64::from(offset) + i64::from(bytes));
         code.check(Cond::Le, beyond, packet.end, |code| code.jump(without, &[]));
     };
     match place {
-        Place::Frame(offset) => {
+        LoadOffset::Frame(offset) => {
             needed(code, packet.data, offset, bytes);
             code.number(bytes, packet.data, offset)
         }
-        Place::Transport(offset) => {
+        LoadOffset::Transport(offset) => {
             needed(code, packet.data, ETHER, 1);
             let first = code.byte(packet.data, ETHER);
             let words = code.with(AluOp::And, first, 15);
@@ -767,8 +767,8 @@ fn load(code: &mut Code<'_, '_>, packet: Packet, place: Place, bytes: u32, witho
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Filter, Error> {
-        filter(&Text::default(), text)
+    fn read(text: &str) -> Result<CaptureFilter, Error> {
+        filter(&SpannedText::default(), text)
     }
 
     #[test]

@@ -7,22 +7,22 @@ use millstream_ir::{Block, Value};
 use millstream_isa::{AluOp, Cond};
 
 use crate::arguments::unsigned;
-use crate::build::Code;
-use crate::class::{Behaviour, Class, Made};
-use crate::compile::Setup;
-use crate::config::{Text, words};
+use crate::build::ElementBuilder;
+use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::compile::ElementSetup;
+use crate::config::{SpannedText, words};
 use crate::error::Error;
-use crate::handlers::Access;
+use crate::handlers::HandlerAccess;
 use crate::keyword::at;
-use crate::packet::Packet;
+use crate::packet::PacketValues;
 
-use super::table::{Demand, Formula, Part, Rules, Window, Word, different, equal, parts};
+use super::match_table::{WordConstraint, MatchFormula, RuleSegment, MatchRules, ReadWindow, TableWord, different, equal, parts};
 
-const fn class(name: &'static str, about: &'static str, make: fn(&mut Setup<'_>) -> Made) -> Class {
-    Class { ports: "1/-", processing: "h/h", ..Class::filter(name, about, &[], make) }.and(at("PATTERN"))
+const fn class(name: &'static str, about: &'static str, make: fn(&mut ElementSetup<'_>) -> ElementResult) -> ElementClass {
+    ElementClass { ports: "1/-", processing: "h/h", ..ElementClass::filter(name, about, &[], make) }.and(at("PATTERN"))
 }
 
-pub(super) const CLASSES: &[Class] = &[
+pub(super) const CLASSES: &[ElementClass] = &[
     class(
         "Classifier",
         "Sends packets to the output of the first pattern that their bytes match.",
@@ -38,7 +38,7 @@ const DISPATCHES: &str =
 
 /// Bytes at an offset, under a mask.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Clause {
+struct PatternClause {
     negated: bool,
     offset: u32,
     value: Vec<u8>,
@@ -47,15 +47,15 @@ struct Clause {
 
 /// Patterns and where packets of each leave, in order; a pattern without clauses matches all.
 struct Classifier {
-    patterns: Vec<Vec<Clause>>,
+    patterns: Vec<Vec<PatternClause>>,
     /// An output, or none where packets of the pattern are dropped.
     outputs: Vec<Option<u32>>,
-    parts: Vec<Part<Key>>,
+    parts: Vec<RuleSegment<PatternWord>>,
 }
 
 /// A word of a table's key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Key {
+enum PatternWord {
     /// Four bytes from an offset on; those that do not exist are zero.
     Bytes(u32),
     /// 1 if the packet has so many bytes.
@@ -65,24 +65,24 @@ enum Key {
 /// Bytes of a word.
 const WORD: u32 = 4;
 
-impl Word for Key {
+impl TableWord for PatternWord {
     fn bits(self) -> u32 {
         match self {
-            Key::Bytes(_) => 8 * WORD,
-            Key::Reach(_) => 1,
+            PatternWord::Bytes(_) => 8 * WORD,
+            PatternWord::Reach(_) => 1,
         }
     }
 
     fn name(self) -> String {
         match self {
-            Key::Bytes(offset) => format!("{offset}"),
-            Key::Reach(bytes) => format!("{bytes} bytes"),
+            PatternWord::Bytes(offset) => format!("{offset}"),
+            PatternWord::Reach(bytes) => format!("{bytes} bytes"),
         }
     }
 }
 
 /// One output an argument.
-pub(super) fn outputs_are(setup: &Setup<'_>, patterns: usize) -> Result<(), Error> {
+pub(super) fn outputs_are(setup: &ElementSetup<'_>, patterns: usize) -> Result<(), Error> {
     match setup.outputs as usize == patterns {
         true => Ok(()),
         false => {
@@ -93,12 +93,12 @@ pub(super) fn outputs_are(setup: &Setup<'_>, patterns: usize) -> Result<(), Erro
     }
 }
 
-fn classifier(setup: &mut Setup<'_>) -> Made {
+fn classifier(setup: &mut ElementSetup<'_>) -> ElementResult {
     let arguments = setup.arguments.rest();
     outputs_are(setup, arguments.len())?;
     let patterns = arguments.iter().map(pattern).collect::<Result<Vec<_>, _>>()?;
     for (at, argument) in arguments.iter().enumerate() {
-        setup.handler(format!("pattern{at}"), Access::Text(argument.text.clone()));
+        setup.handler(format!("pattern{at}"), HandlerAccess::Text(argument.text.clone()));
     }
     let outputs = (0..patterns.len() as u32).map(Some).collect();
     Ok(Box::new(Classifier::of(patterns, outputs)))
@@ -106,7 +106,7 @@ fn classifier(setup: &mut Setup<'_>) -> Made {
 
 /// A classifier of MiddleClick's contexts: patterns with an output or `drop` behind them; without these, the
 /// output behind the highest so far.
-fn dispatcher(setup: &mut Setup<'_>) -> Made {
+fn dispatcher(setup: &mut ElementSetup<'_>) -> ElementResult {
     let last = setup.outputs.max(1) - 1;
     let (mut patterns, mut outputs, mut next) = (Vec::new(), Vec::new(), 0);
     for argument in setup.arguments.rest() {
@@ -123,9 +123,9 @@ fn dispatcher(setup: &mut Setup<'_>) -> Made {
             all.pop();
         }
         // A second slash has a mask behind it.
-        let masked = |word: &Text| word.text.replacen('/', "\0", 1).replacen('/', "%", 1).replace('\0', "/");
+        let masked = |word: &SpannedText| word.text.replacen('/', "\0", 1).replacen('/', "%", 1).replace('\0', "/");
         let text = all.iter().map(masked).collect::<Vec<_>>().join(" ");
-        patterns.push(pattern(&Text { text, span: argument.span })?);
+        patterns.push(pattern(&SpannedText { text, span: argument.span })?);
         let rest = argument.text == "-" && next > last;
         let output = given.unwrap_or(if rest { None } else { Some(next.min(last)) });
         next = output.map_or(next, |output| next.max(output + 1));
@@ -140,16 +140,16 @@ fn dispatcher(setup: &mut Setup<'_>) -> Made {
 }
 
 impl Classifier {
-    fn of(patterns: Vec<Vec<Clause>>, outputs: Vec<Option<u32>>) -> Classifier {
-        let asked = |(port, pattern): (usize, &Vec<Clause>)| {
-            (Some(Formula::All(pattern.iter().map(Clause::formula).collect())), port as u32)
+    fn of(patterns: Vec<Vec<PatternClause>>, outputs: Vec<Option<u32>>) -> Classifier {
+        let asked = |(port, pattern): (usize, &Vec<PatternClause>)| {
+            (Some(MatchFormula::All(pattern.iter().map(PatternClause::formula).collect())), port as u32)
         };
         let asked: Vec<_> = patterns.iter().enumerate().map(asked).collect();
         Classifier { parts: parts(&asked), patterns, outputs }
     }
 }
 
-fn pattern(argument: &Text) -> Result<Vec<Clause>, Error> {
+fn pattern(argument: &SpannedText) -> Result<Vec<PatternClause>, Error> {
     if argument.text == "-" {
         return Ok(Vec::new());
     }
@@ -178,7 +178,7 @@ fn pattern(argument: &Text) -> Result<Vec<Clause>, Error> {
     Ok(clauses)
 }
 
-fn clause(text: &str, negated: bool) -> Option<Clause> {
+fn clause(text: &str, negated: bool) -> Option<PatternClause> {
     let (offset, rest) = text.split_once('/')?;
     let (value, mask) = rest.split_once('%').map_or((rest, None), |(value, mask)| (value, Some(mask)));
     let offset = offset.parse().ok().filter(|o| *o < 1 << 16)?;
@@ -193,7 +193,7 @@ fn clause(text: &str, negated: bool) -> Option<Clause> {
     value.iter_mut().zip(&masks).for_each(|(v, m)| *v &= m);
     // A pattern that tests no bits matches packets of any length.
     let offset = if masks.iter().all(|mask| *mask == 0) { 0 } else { offset };
-    Some(Clause { negated, offset, value, mask: masks })
+    Some(PatternClause { negated, offset, value, mask: masks })
 }
 
 fn bytes(text: &str, digit: impl Fn(char) -> Option<u8>) -> Option<Vec<u8>> {
@@ -202,7 +202,7 @@ fn bytes(text: &str, digit: impl Fn(char) -> Option<u8>) -> Option<Vec<u8>> {
     even.then(|| digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect())
 }
 
-impl Clause {
+impl PatternClause {
     /// Bytes that the packet must have.
     fn used(&self) -> usize {
         self.mask.iter().rposition(|m| *m != 0).map_or(0, |last| last + 1)
@@ -210,7 +210,7 @@ impl Clause {
 
     /// Its demands on words. Bytes that do not exist are zero: if zero would match, it also demands that they
     /// exist.
-    fn formula(&self) -> Formula<Key> {
+    fn formula(&self) -> MatchFormula<PatternWord> {
         let used = self.used();
         let mut words: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
         for (at, (value, mask)) in
@@ -224,20 +224,20 @@ impl Clause {
         let demand = |(offset, (value, mask)): (u32, (u64, u64))| {
             let demands =
                 if self.negated { different(value, mask, u64::from(u32::MAX)) } else { equal(value, mask) };
-            Formula::one_of(Key::Bytes(offset), demands)
+            MatchFormula::one_of(PatternWord::Bytes(offset), demands)
         };
-        let mut asked: Vec<Formula<Key>> = words.into_iter().map(demand).collect();
+        let mut asked: Vec<MatchFormula<PatternWord>> = words.into_iter().map(demand).collect();
         if used == 0 || self.value[used - 1] == 0 {
-            let reach = Key::Reach(self.offset + used as u32);
-            asked.push(Formula::Demand(reach, Demand::Masked(u64::from(!self.negated), 1)));
+            let reach = PatternWord::Reach(self.offset + used as u32);
+            asked.push(MatchFormula::Demand(reach, WordConstraint::Masked(u64::from(!self.negated), 1)));
         }
-        if self.negated { Formula::Any(asked) } else { Formula::All(asked) }
+        if self.negated { MatchFormula::Any(asked) } else { MatchFormula::All(asked) }
     }
 }
 
 impl Classifier {
     /// Ends with the packet of a pattern where that leads.
-    fn leave(&self, code: &mut Code<'_, '_>, packet: Packet, pattern: u32) {
+    fn leave(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues, pattern: u32) {
         match self.outputs.get(pattern as usize).copied().flatten() {
             Some(output) => code.out(output, packet),
             None => code.drop(packet, "dropped_by_pattern"),
@@ -245,20 +245,20 @@ impl Classifier {
     }
 
     /// The words of the key of a table.
-    fn words(code: &mut Code<'_, '_>, packet: Packet, rules: &Rules<Key>) -> BTreeMap<Key, Value> {
+    fn words(code: &mut ElementBuilder<'_, '_>, packet: PacketValues, rules: &MatchRules<PatternWord>) -> BTreeMap<PatternWord, Value> {
         let all = rules.words();
-        let word = |key: &Key| if let Key::Bytes(offset) = key { Some((*offset, WORD)) } else { None };
-        let reach = |key: &Key| if let Key::Reach(bytes) = key { Some(*bytes) } else { None };
+        let word = |key: &PatternWord| if let PatternWord::Bytes(offset) = key { Some((*offset, WORD)) } else { None };
+        let reach = |key: &PatternWord| if let PatternWord::Reach(bytes) = key { Some(*bytes) } else { None };
         let fields: Vec<(u32, u32)> = all.iter().filter_map(word).collect();
         let needs: Vec<u32> = all.iter().filter_map(reach).collect();
-        let window = Window { base: packet.data, packet, whole: false };
+        let window = ReadWindow { base: packet.data, packet, whole: false };
         let read = window.read(code, &fields, &needs, |_| None);
         // Words come before numbers of bytes in the order of keys, too.
         all.into_iter().zip(read).collect()
     }
 
     /// Patterns of outputs, one by one.
-    fn in_order(&self, code: &mut Code<'_, '_>, packet: Packet, ports: std::ops::Range<usize>) {
+    fn in_order(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues, ports: std::ops::Range<usize>) {
         for (port, pattern) in self.patterns.iter().enumerate().take(ports.end).skip(ports.start) {
             let next = code.block();
             for clause in pattern {
@@ -266,24 +266,24 @@ impl Classifier {
                     let passed = code.block();
                     test(code, packet, clause, passed);
                     code.jump(next, &[]);
-                    code.go(passed);
+                    code.switch_to_block(passed);
                 } else {
                     test(code, packet, clause, next);
                 }
             }
             self.leave(code, packet, port as u32);
-            code.go(next);
+            code.switch_to_block(next);
         }
     }
 }
 
-impl Behaviour for Classifier {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for Classifier {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         let all: Vec<u32> = (0..self.patterns.len() as u32).collect();
         for part in &self.parts {
             match part {
-                Part::Linear(ports) => self.in_order(code, packet, ports.clone()),
-                Part::Table(rules) => {
+                RuleSegment::Linear(ports) => self.in_order(code, packet, ports.clone()),
+                RuleSegment::Table(rules) => {
                     let words = Self::words(code, packet, rules);
                     rules.choose(code, &words, &all, |code, pattern| self.leave(code, packet, pattern));
                 }
@@ -294,12 +294,12 @@ impl Behaviour for Classifier {
 }
 
 /// Goes on if the packet matches a clause, else to `no`. A packet that is too short does not match.
-fn test(code: &mut Code<'_, '_>, packet: Packet, clause: &Clause, no: Block) {
+fn test(code: &mut ElementBuilder<'_, '_>, packet: PacketValues, clause: &PatternClause, no: Block) {
     let used = clause.used();
     let beyond = code.at(packet.data, i64::from(clause.offset) + used as i64);
     let long = code.block();
     code.branch(Cond::Le, beyond, packet.end, long, no);
-    code.go(long);
+    code.switch_to_block(long);
     let mut at = 0;
     while at < used {
         let len = [8, 4, 2, 1].into_iter().find(|n| at + n <= used).unwrap_or(1);
@@ -315,7 +315,7 @@ fn test(code: &mut Code<'_, '_>, packet: Packet, clause: &Clause, no: Block) {
             let raw = if whole { raw } else { code.with(AluOp::And, raw, mask) };
             let (value, same) = (code.int(value), code.block());
             code.branch(Cond::Eq, raw, value, same, no);
-            code.go(same);
+            code.switch_to_block(same);
         }
         at += len;
     }

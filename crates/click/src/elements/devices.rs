@@ -4,16 +4,16 @@ use millstream_ir::{Type, Value};
 use millstream_isa::{AluOp, Cond};
 
 use crate::arguments::{boolean, string, unsigned};
-use crate::build::Code;
-use crate::class::{Behaviour, Class, Made};
-use crate::compile::{NO_INPUT, Recording, Setup, Source, Target};
-use crate::elements::capture_filter::{Filter, filter, write};
-use crate::elements::captures;
-use crate::elements::generators::{Pacing, data, generator};
+use crate::build::ElementBuilder;
+use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::compile::{NO_INPUT, CaptureOptions, ElementSetup, GraphSource, GraphSink};
+use crate::elements::capture_filter::{CaptureFilter, filter, write};
+use crate::elements::link_types;
+use crate::elements::generators::{SourcePacing, data, generator};
 use crate::error::Error;
-use crate::handlers::Access;
-use crate::keyword::{Argument, COUNT, Kind, NUMBER, at, key, moot, refused, refused_but};
-use crate::packet::{BROADCAST, HOST, MULTICAST, Note, Packet};
+use crate::handlers::HandlerAccess;
+use crate::keyword::{ArgumentSpec, COUNT, IgnoredValueKind, NUMBER, at, key, moot, refused, refused_but};
+use crate::packet::{BROADCAST, HOST, MULTICAST, Annotation, PacketValues};
 
 const DRIVEN: &str = "`--io` says how a device is driven, and which packets it has";
 const WORKERS: &str = "`--workers` says how many there are; each has its packets by their flows";
@@ -22,21 +22,21 @@ const NO_TASKS: &str = "there are no tasks: packets are taken as they come, a ba
 const CARD: &str = "a card is left as the system has it: `ethtool` and `ip link` set it";
 const OFFLOADED: &str = "checksums are set by elements, whatever a card could do";
 const ROOM: &str = "every packet has 216 bytes in front of it, for which more is refused";
-pub(super) const HEADROOM: Argument = moot("HEADROOM", Kind::Number(0, 216), ROOM);
-const ACTIVE: Argument = refused_but("ACTIVE", &["true"], "a device gives its packets from the beginning");
+pub(super) const HEADROOM: ArgumentSpec = moot("HEADROOM", IgnoredValueKind::Number(0, 216), ROOM);
+const ACTIVE: ArgumentSpec = refused_but("ACTIVE", &["true"], "a device gives its packets from the beginning");
 const TOLD: &str = "the report has all counts";
 const NO_FLAG: &[&str] = &["false"];
 const INTERFACE: &str =
     "an interface has the addresses that the machine gives it (`ip address`), which no packet here sees";
 
 /// An interface, by raw sockets or by libpcap.
-const FROM_DEVICE: &[Argument] = &[
+const FROM_DEVICE: &[ArgumentSpec] = &[
     at("DEVNAME"),
-    moot("PROMISC", Kind::Truth, "what an interface lets in is set by `ip link set promisc`").or_at(),
+    moot("PROMISC", IgnoredValueKind::Truth, "what an interface lets in is set by `ip link set promisc`").or_at(),
     at("SNAPLEN"),
     moot(
         "SNIFFER",
-        Kind::Truth,
+        IgnoredValueKind::Truth,
         "the packets here are the same: by `--io xdp` the kernel has none of them, else all",
     ),
     key("FORCE_IP"),
@@ -47,40 +47,40 @@ const FROM_DEVICE: &[Argument] = &[
     refused_but("OUTBOUND", NO_FLAG, "what this machine sends is not among what an interface receives"),
     HEADROOM,
     refused_but("ENCAP", &["ETHER"], "interfaces have Ethernet frames, but for those of `KernelTun`"),
-    moot("BURST", Kind::Number(1, u64::MAX), NO_TASKS),
-    moot("TIMESTAMP", Kind::Truth, STAMPED),
+    moot("BURST", IgnoredValueKind::Number(1, u64::MAX), NO_TASKS),
+    moot("TIMESTAMP", IgnoredValueKind::Truth, STAMPED),
     ACTIVE,
 ];
 /// As in Click, whose kernel module takes other arguments.
-const POLL_DEVICE: &[Argument] = &[
+const POLL_DEVICE: &[ArgumentSpec] = &[
     at("DEVNAME"),
     moot("BURST", COUNT, NO_TASKS).or_at(),
-    moot("PROMISC", Kind::Truth, "what an interface lets in is set by `ip link set promisc`"),
-    moot("TIMESTAMP", Kind::Truth, STAMPED),
-    moot("QUIET", Kind::Truth, TOLD),
-    moot("ALLOW_NONEXISTENT", Kind::Truth, DRIVEN),
+    moot("PROMISC", IgnoredValueKind::Truth, "what an interface lets in is set by `ip link set promisc`"),
+    moot("TIMESTAMP", IgnoredValueKind::Truth, STAMPED),
+    moot("QUIET", IgnoredValueKind::Truth, TOLD),
+    moot("ALLOW_NONEXISTENT", IgnoredValueKind::Truth, DRIVEN),
     HEADROOM,
     moot("LENGTH", COUNT, DRIVEN),
 ];
-const FROM_DPDK: &[Argument] = &[
+const FROM_DPDK: &[ArgumentSpec] = &[
     at("PORT"),
     refused_but("QUEUE", &["0", "-1"], "a device gives the packets of all its queues").or_at(),
-    moot("PROMISC", Kind::Truth, "a device gives all packets that reach it").or_at(),
+    moot("PROMISC", IgnoredValueKind::Truth, "a device gives all packets that reach it").or_at(),
     refused_but("VLAN_FILTER", NO_FLAG, "tags are left to elements").or_at(),
     refused_but("VLAN_STRIP", NO_FLAG, "tags are left to elements").or_at(),
     refused_but("VLAN_EXTEND", NO_FLAG, "tags are left to elements").or_at(),
     refused_but("LRO", NO_FLAG, "segments stay as they come").or_at(),
-    moot("JUMBO", Kind::Truth, CARD).or_at(),
+    moot("JUMBO", IgnoredValueKind::Truth, CARD).or_at(),
     moot("N_QUEUES", NUMBER, WORKERS),
     moot("MAXTHREADS", NUMBER, WORKERS),
     moot("MINTHREADS", NUMBER, WORKERS),
     moot("THREADOFFSET", NUMBER, WORKERS),
-    moot("NUMA", Kind::Truth, WORKERS),
+    moot("NUMA", IgnoredValueKind::Truth, WORKERS),
     moot("NUMA_NODE", NUMBER, WORKERS),
-    moot("SCALE", Kind::Any, WORKERS),
-    moot("VERBOSE", Kind::Any, TOLD),
+    moot("SCALE", IgnoredValueKind::Any, WORKERS),
+    moot("VERBOSE", IgnoredValueKind::Any, TOLD),
     ACTIVE,
-    moot("ALLOW_NONEXISTENT", Kind::Truth, DRIVEN),
+    moot("ALLOW_NONEXISTENT", IgnoredValueKind::Truth, DRIVEN),
     moot("NDESC", NUMBER, CARD),
     refused("MAC", "a card keeps its address: `ip link set address` gives it another"),
     moot("MTU", COUNT, CARD),
@@ -94,149 +94,149 @@ const FROM_DPDK: &[Argument] = &[
     moot("RX_INTR", NUMBER, DRIVEN),
     moot("MAX_RSS", NUMBER, WORKERS),
     moot("RETA_SIZE", NUMBER, WORKERS),
-    moot("TIMESTAMP", Kind::Truth, STAMPED),
+    moot("TIMESTAMP", IgnoredValueKind::Truth, STAMPED),
     refused_but("RSS_AGGREGATE", NO_FLAG, "there is no annotation for what a card has hashed"),
     refused_but("PAINT_QUEUE", NO_FLAG, "packets are not painted by their queues"),
     moot("BURST", NUMBER, NO_TASKS),
-    moot("CLEAR", Kind::Truth, "packets come without annotations"),
-    moot("PAUSE", Kind::Any, CARD),
-    moot("IPCO", Kind::Truth, OFFLOADED),
-    moot("TCO", Kind::Truth, OFFLOADED),
-    moot("UCO", Kind::Truth, OFFLOADED),
-    moot("POWER_MGMT", Kind::Any, DRIVEN),
+    moot("CLEAR", IgnoredValueKind::Truth, "packets come without annotations"),
+    moot("PAUSE", IgnoredValueKind::Any, CARD),
+    moot("IPCO", IgnoredValueKind::Truth, OFFLOADED),
+    moot("TCO", IgnoredValueKind::Truth, OFFLOADED),
+    moot("UCO", IgnoredValueKind::Truth, OFFLOADED),
+    moot("POWER_MGMT", IgnoredValueKind::Any, DRIVEN),
 ];
-const FROM_NETMAP: &[Argument] = &[
+const FROM_NETMAP: &[ArgumentSpec] = &[
     at("DEVNAME"),
     refused_but("QUEUE", &["0", "-1"], "a device gives the packets of all its queues").or_at(),
-    moot("PROMISC", Kind::Truth, "a device gives all packets that reach it").or_at(),
+    moot("PROMISC", IgnoredValueKind::Truth, "a device gives all packets that reach it").or_at(),
     moot("N_QUEUES", NUMBER, WORKERS),
     moot("MAXTHREADS", NUMBER, WORKERS),
     moot("THREADOFFSET", NUMBER, WORKERS),
-    moot("NUMA", Kind::Truth, WORKERS),
-    moot("VERBOSE", Kind::Any, TOLD),
+    moot("NUMA", IgnoredValueKind::Truth, WORKERS),
+    moot("VERBOSE", IgnoredValueKind::Any, TOLD),
     ACTIVE,
-    moot("ALLOW_NONEXISTENT", Kind::Truth, DRIVEN),
+    moot("ALLOW_NONEXISTENT", IgnoredValueKind::Truth, DRIVEN),
     moot("BURST", NUMBER, NO_TASKS),
-    moot("KEEPHAND", Kind::Truth, DRIVEN),
+    moot("KEEPHAND", IgnoredValueKind::Truth, DRIVEN),
 ];
 const FULL: &str = "what a device does not take is lost, and the report says how many";
 const SENT_AT_ONCE: &str = "what is sent is handed to the device when its batch is done with";
-const TO_DEVICE: &[Argument] = &[
+const TO_DEVICE: &[ArgumentSpec] = &[
     at("DEVNAME"),
     moot("BURST", COUNT, SENT_AT_ONCE),
     refused_but("METHOD", &["LINUX", "PCAP"], "`--io` says how packets are sent"),
-    moot("DEBUG", Kind::Truth, TOLD),
-    moot("NO_PAD", Kind::Truth, "frames are sent as they are"),
+    moot("DEBUG", IgnoredValueKind::Truth, TOLD),
+    moot("NO_PAD", IgnoredValueKind::Truth, "frames are sent as they are"),
     moot("QUEUE", COUNT, SENT_AT_ONCE),
 ];
-const TO_DPDK: &[Argument] = &[
+const TO_DPDK: &[ArgumentSpec] = &[
     at("PORT"),
     moot("QUEUE", NUMBER, SENT_AT_ONCE).or_at(),
     moot("N_QUEUES", NUMBER, WORKERS),
     moot("MAXTHREADS", NUMBER, WORKERS),
     moot("THREADOFFSET", NUMBER, WORKERS),
-    moot("NUMA", Kind::Truth, WORKERS),
-    moot("VERBOSE", Kind::Any, TOLD),
+    moot("NUMA", IgnoredValueKind::Truth, WORKERS),
+    moot("VERBOSE", IgnoredValueKind::Any, TOLD),
     ACTIVE,
-    moot("ALLOW_NONEXISTENT", Kind::Truth, DRIVEN),
+    moot("ALLOW_NONEXISTENT", IgnoredValueKind::Truth, DRIVEN),
     moot("IQUEUE", NUMBER, SENT_AT_ONCE),
-    moot("BLOCKING", Kind::Truth, FULL),
+    moot("BLOCKING", IgnoredValueKind::Truth, FULL),
     moot("TIMEOUT", NUMBER, SENT_AT_ONCE),
     moot("NDESC", NUMBER, CARD),
     moot("MAXQUEUES", NUMBER, WORKERS),
-    moot("ALLOC", Kind::Truth, "packets are copied where a device needs buffers of its own"),
+    moot("ALLOC", IgnoredValueKind::Truth, "packets are copied where a device needs buffers of its own"),
     moot("BURST", NUMBER, SENT_AT_ONCE),
     refused_but("TSO", NO_FLAG, "segments are sent as they are"),
-    moot("IPCO", Kind::Truth, OFFLOADED),
-    moot("TCO", Kind::Truth, OFFLOADED),
-    moot("UCO", Kind::Truth, OFFLOADED),
+    moot("IPCO", IgnoredValueKind::Truth, OFFLOADED),
+    moot("TCO", IgnoredValueKind::Truth, OFFLOADED),
+    moot("UCO", IgnoredValueKind::Truth, OFFLOADED),
 ];
-const TO_NETMAP: &[Argument] = &[
+const TO_NETMAP: &[ArgumentSpec] = &[
     at("DEVNAME"),
     moot("QUEUE", NUMBER, SENT_AT_ONCE).or_at(),
     moot("N_QUEUES", NUMBER, WORKERS),
     moot("MAXTHREADS", NUMBER, WORKERS),
     moot("THREADOFFSET", NUMBER, WORKERS),
-    moot("NUMA", Kind::Truth, WORKERS),
-    moot("VERBOSE", Kind::Any, TOLD),
+    moot("NUMA", IgnoredValueKind::Truth, WORKERS),
+    moot("VERBOSE", IgnoredValueKind::Any, TOLD),
     ACTIVE,
-    moot("ALLOW_NONEXISTENT", Kind::Truth, DRIVEN),
+    moot("ALLOW_NONEXISTENT", IgnoredValueKind::Truth, DRIVEN),
     moot("IQUEUE", NUMBER, SENT_AT_ONCE),
-    moot("BLOCKING", Kind::Truth, FULL),
+    moot("BLOCKING", IgnoredValueKind::Truth, FULL),
     moot("BURST", NUMBER, SENT_AT_ONCE),
 ];
-const FROM_HOST: &[Argument] = &[
+const FROM_HOST: &[ArgumentSpec] = &[
     at("DEVNAME"),
-    moot("DST", Kind::Any, INTERFACE).or_at(),
-    moot("GATEWAY", Kind::Any, INTERFACE),
-    moot("ETHER", Kind::Any, INTERFACE),
+    moot("DST", IgnoredValueKind::Any, INTERFACE).or_at(),
+    moot("GATEWAY", IgnoredValueKind::Any, INTERFACE),
+    moot("ETHER", IgnoredValueKind::Any, INTERFACE),
     HEADROOM,
     moot("MTU", COUNT, INTERFACE),
 ];
-const TO_HOST: &[Argument] = &[at("DEVNAME")];
-const FROM_RING: &[Argument] = &[
-    moot("MEM_POOL", Kind::Any, "the ring is a device, whose memory is its own").or_at(),
+const TO_HOST: &[ArgumentSpec] = &[at("DEVNAME")];
+const FROM_RING: &[ArgumentSpec] = &[
+    moot("MEM_POOL", IgnoredValueKind::Any, "the ring is a device, whose memory is its own").or_at(),
     at("FROM_PROC"),
     at("TO_PROC"),
     moot("BURST", COUNT, NO_TASKS),
     moot("NDESC", COUNT, CARD),
-    moot("FORCE_CREATE", Kind::Truth, DRIVEN),
-    moot("FORCE_LOOKUP", Kind::Truth, DRIVEN),
+    moot("FORCE_CREATE", IgnoredValueKind::Truth, DRIVEN),
+    moot("FORCE_LOOKUP", IgnoredValueKind::Truth, DRIVEN),
     moot("NUMA_ZONE", NUMBER, DRIVEN),
-    moot("SC_DEQ", Kind::Truth, DRIVEN),
-    moot("SP_ENQ", Kind::Truth, DRIVEN),
+    moot("SC_DEQ", IgnoredValueKind::Truth, DRIVEN),
+    moot("SP_ENQ", IgnoredValueKind::Truth, DRIVEN),
 ];
-const TO_RING: &[Argument] = &[
-    moot("MEM_POOL", Kind::Any, "the ring is a device, whose memory is its own").or_at(),
+const TO_RING: &[ArgumentSpec] = &[
+    moot("MEM_POOL", IgnoredValueKind::Any, "the ring is a device, whose memory is its own").or_at(),
     at("FROM_PROC"),
     at("TO_PROC"),
     moot("IQUEUE", COUNT, SENT_AT_ONCE),
-    moot("BLOCKING", Kind::Truth, FULL),
+    moot("BLOCKING", IgnoredValueKind::Truth, FULL),
     moot("TIMEOUT", NUMBER, SENT_AT_ONCE),
     moot("BURST", COUNT, NO_TASKS),
     moot("NDESC", COUNT, CARD),
-    moot("FORCE_CREATE", Kind::Truth, DRIVEN),
-    moot("FORCE_LOOKUP", Kind::Truth, DRIVEN),
+    moot("FORCE_CREATE", IgnoredValueKind::Truth, DRIVEN),
+    moot("FORCE_LOOKUP", IgnoredValueKind::Truth, DRIVEN),
     moot("NUMA_ZONE", NUMBER, DRIVEN),
-    moot("SC_DEQ", Kind::Truth, DRIVEN),
-    moot("SP_ENQ", Kind::Truth, DRIVEN),
+    moot("SC_DEQ", IgnoredValueKind::Truth, DRIVEN),
+    moot("SP_ENQ", IgnoredValueKind::Truth, DRIVEN),
 ];
 
 /// Interfaces that Click makes.
-const TUNNEL: &[Argument] = &[
-    moot("ADDR", Kind::Any, INTERFACE).or_at(),
-    moot("GATEWAY", Kind::Any, INTERFACE).or_at(),
+const TUNNEL: &[ArgumentSpec] = &[
+    moot("ADDR", IgnoredValueKind::Any, INTERFACE).or_at(),
+    moot("GATEWAY", IgnoredValueKind::Any, INTERFACE).or_at(),
     refused_but("TAP", NO_FLAG, "`KernelTap` has Ethernet frames"),
     HEADROOM,
     moot("BURST", COUNT, NO_TASKS),
-    moot("ETHER", Kind::Any, INTERFACE),
-    moot("IGNORE_QUEUE_OVERFLOWS", Kind::Truth, FULL),
+    moot("ETHER", IgnoredValueKind::Any, INTERFACE),
+    moot("IGNORE_QUEUE_OVERFLOWS", IgnoredValueKind::Truth, FULL),
     moot("MTU", COUNT, INTERFACE),
     key("DEVNAME"),
     key("DEV_NAME"),
     moot("THREADS", NUMBER, WORKERS),
 ];
 
-const fn tunnel(name: &'static str, about: &'static str) -> Class {
-    Class { ports: "0-1/1-2", processing: "a/h", ..Class::filter(name, about, TUNNEL, to_and_from) }
+const fn tunnel(name: &'static str, about: &'static str) -> ElementClass {
+    ElementClass { ports: "0-1/1-2", processing: "a/h", ..ElementClass::filter(name, about, TUNNEL, to_and_from) }
 }
 
 const fn source(
     name: &'static str,
     about: &'static str,
-    arguments: &'static [Argument],
-    make: fn(&mut Setup<'_>) -> Made,
-) -> Class {
-    Class { ports: "0/1", processing: "/h", ..Class::filter(name, about, arguments, make) }.passing()
+    arguments: &'static [ArgumentSpec],
+    make: fn(&mut ElementSetup<'_>) -> ElementResult,
+) -> ElementClass {
+    ElementClass { ports: "0/1", processing: "/h", ..ElementClass::filter(name, about, arguments, make) }.passing()
 }
 
 const fn sink(
     name: &'static str,
     about: &'static str,
     processing: &'static str,
-    arguments: &'static [Argument],
-) -> Class {
-    Class { ports: "1/0", processing, ..Class::filter(name, about, arguments, to_device) }
+    arguments: &'static [ArgumentSpec],
+) -> ElementClass {
+    ElementClass { ports: "1/0", processing, ..ElementClass::filter(name, about, arguments, to_device) }
 }
 
 const RECEIVES: &str = "Is where packets of a device come from.";
@@ -245,8 +245,8 @@ const SENDS: &str = "Is where packets of a device go to.";
 /// Default data of packets of sources.
 pub(super) const DEFAULT_DATA: &str = "Random bullshit in a packet, at least 64 bytes long. Well, now it is.";
 
-pub(super) const CLASSES: &[Class] = &[
-    Class {
+pub(super) const CLASSES: &[ElementClass] = &[
+    ElementClass {
         ports: "0/1-2",
         passes_all: false,
         ..source("FromDevice", "Is where packets of an interface come from.", FROM_DEVICE, from_interface)
@@ -262,23 +262,23 @@ pub(super) const CLASSES: &[Class] = &[
     sink("ToDPDKDevice", SENDS, "a", TO_DPDK),
     sink("ToDPDKDeviceXCHG", SENDS, "a", TO_DPDK),
     sink("ToNetmapDevice", SENDS, "a", TO_NETMAP),
-    Class { make: to_ring, ..sink("ToDPDKRing", "Is where packets to another process go.", "a", TO_RING) },
+    ElementClass { make: to_ring, ..sink("ToDPDKRing", "Is where packets to another process go.", "a", TO_RING) },
     tunnel("KernelTap", "Is an interface of the host, of Ethernet frames."),
     tunnel("KernelTun", "Is an interface of the host, of IP packets."),
     sink("ToHost", "Is where packets to the host go.", "a", TO_HOST),
     sink("ToHostSniffers", "Is where packets to those who listen on the host go.", "a", TO_HOST),
-    Class {
+    ElementClass {
         ports: "0/1-2",
         processing: "/ah",
         passes_all: false,
         ..source("FromDump", "Reads packets from a capture.", FROM_DUMP, from_dump)
     },
-    Class {
+    ElementClass {
         ports: "1/0-1",
         processing: "a/h",
-        ..Class::filter("ToDump", "Writes packets to a capture.", TO_DUMP, to_dump)
+        ..ElementClass::filter("ToDump", "Writes packets to a capture.", TO_DUMP, to_dump)
     },
-    Class {
+    ElementClass {
         processing: "/a",
         ..source("InfiniteSource", "Sends a packet again and again.", CONSTANT, infinite)
     },
@@ -286,11 +286,11 @@ pub(super) const CLASSES: &[Class] = &[
 
 /// A whole capture, once.
 const WHOLE: &str = "a capture is read from its beginning to its end";
-const FROM_DUMP: &[Argument] = &[
+const FROM_DUMP: &[ArgumentSpec] = &[
     at("FILENAME"),
     moot(
         "TIMING",
-        Kind::Truth,
+        IgnoredValueKind::Truth,
         "packets come at the times of the capture wherever something here goes by time",
     )
     .or_at(),
@@ -310,25 +310,25 @@ const FROM_DUMP: &[Argument] = &[
     refused_but("ACCELERATION", &["100"], "packets come at the times of the capture"),
     refused_but("TIMING_FNT", &["", "\"\"", "100", "\"100\""], "packets come at the times of the capture"),
     moot("BURST", COUNT, NO_TASKS),
-    moot("MMAP", Kind::Truth, "how a capture is read makes no difference to its packets"),
-    moot("DPDK", Kind::Truth, "how a capture is read makes no difference to its packets"),
+    moot("MMAP", IgnoredValueKind::Truth, "how a capture is read makes no difference to its packets"),
+    moot("DPDK", IgnoredValueKind::Truth, "how a capture is read makes no difference to its packets"),
 ];
-const TO_DUMP: &[Argument] = &[
+const TO_DUMP: &[ArgumentSpec] = &[
     at("FILENAME"),
     at("SNAPLEN"),
     at("ENCAP"),
     key("USE_ENCAP_FROM"),
     key("EXTRA_LENGTH"),
-    moot("UNBUFFERED", Kind::Truth, "the file is whole at the end of the run in any case"),
-    moot("NANO", Kind::Truth, "times are written as exactly as they are known"),
-    moot("FORCE_TS", Kind::Truth, "packets are written with the times at which they leave"),
+    moot("UNBUFFERED", IgnoredValueKind::Truth, "the file is whole at the end of the run in any case"),
+    moot("NANO", IgnoredValueKind::Truth, "times are written as exactly as they are known"),
+    moot("FORCE_TS", IgnoredValueKind::Truth, "packets are written with the times at which they leave"),
 ];
-const CONSTANT: &[Argument] = &[
+const CONSTANT: &[ArgumentSpec] = &[
     at("DATA"),
     at("LIMIT"),
-    moot("BURST", Kind::Number(1, u64::MAX), NO_TASKS).or_at(),
+    moot("BURST", IgnoredValueKind::Number(1, u64::MAX), NO_TASKS).or_at(),
     at("ACTIVE"),
-    moot("TIMESTAMP", Kind::Truth, STAMPED),
+    moot("TIMESTAMP", IgnoredValueKind::Truth, STAMPED),
     HEADROOM,
     key("LENGTH"),
     key("DATASIZE"),
@@ -337,23 +337,23 @@ const CONSTANT: &[Argument] = &[
 ];
 
 /// Notes how the link layer addressed the packet.
-struct Device;
+struct DeviceSource;
 
 /// Bytes of an Ethernet address.
 const ADDRESS: i64 = 6;
 
-impl Behaviour for Device {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for DeviceSource {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         // A packet without an address in front of it is for this host.
         let (beyond, host) = (code.at(packet.data, ADDRESS), code.int(HOST));
         let cast = code.when(Cond::Le, beyond, packet.end, &[host], |code| vec![cast(code, packet, 0)]);
-        code.out(0, packet.with(Note::Cast, cast[0]));
+        code.out(0, packet.with(Annotation::Cast, cast[0]));
     }
 }
 
 /// The packet type that the link layer gave a packet (this host, multicast or broadcast), from the Ethernet
 /// header at an offset.
-pub(super) fn cast(code: &mut Code<'_, '_>, packet: Packet, offset: i32) -> Value {
+pub(super) fn cast(code: &mut ElementBuilder<'_, '_>, packet: PacketValues, offset: i32) -> Value {
     let (first, rest) = (code.word(packet.data, offset), code.half(packet.data, offset + 4));
     let group = code.with(AluOp::And, first, 0x0100_0000);
     let [host, multicast, broadcast] = [HOST, MULTICAST, BROADCAST].map(|n| code.int(n));
@@ -367,16 +367,16 @@ pub(super) fn cast(code: &mut Code<'_, '_>, packet: Packet, offset: i32) -> Valu
     code.select(is_all, broadcast, cast)
 }
 
-fn from_device(setup: &mut Setup<'_>) -> Made {
+fn from_device(setup: &mut ElementSetup<'_>) -> ElementResult {
     let name = device(setup)?;
-    setup.source(Source::Device(name));
-    Ok(Box::new(Device))
+    setup.source(GraphSource::Device(name));
+    Ok(Box::new(DeviceSource))
 }
 
 /// An interface that may leave some packets out and cut others.
-struct Interface {
+struct FilteredDevice {
     /// Filter that packets must match to be let in.
-    filter: Option<Filter>,
+    filter: Option<CaptureFilter>,
     /// Bytes that are kept of a packet.
     kept: Option<i64>,
     /// The Ethernet type of all packets that are let in.
@@ -384,14 +384,14 @@ struct Interface {
     force: bool,
 }
 
-impl Behaviour for Interface {
-    fn build(&self, code: &mut Code<'_, '_>, port: u32, mut packet: Packet) {
+impl ElementCodegen for FilteredDevice {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, port: u32, mut packet: PacketValues) {
         if let Some(filter) = &self.filter {
             let (yes, no) = (code.block(), code.block());
             write(code, packet, filter, [yes, no, no]);
-            code.go(no);
+            code.switch_to_block(no);
             code.drop(packet, "filtered");
-            code.go(yes);
+            code.switch_to_block(yes);
         }
         if let Some(protocol) = self.protocol {
             code.need(packet, packet.data, ETHER, "other_protocol");
@@ -408,7 +408,7 @@ impl Behaviour for Interface {
         if self.force {
             packet = forced(code, packet);
         }
-        Device.build(code, port, packet);
+        DeviceSource.build(code, port, packet);
     }
 }
 
@@ -421,8 +421,8 @@ const IP6: i64 = 0x86dd;
 
 /// Marks the IP header of frames of IP, and sets the destination annotation for IPv4. Other frames leave by
 /// output 1, if that is connected.
-fn forced(code: &mut Code<'_, '_>, packet: Packet) -> Packet {
-    let not_ip = |code: &mut Code<'_, '_>| match code.connected(1) {
+fn forced(code: &mut ElementBuilder<'_, '_>, packet: PacketValues) -> PacketValues {
+    let not_ip = |code: &mut ElementBuilder<'_, '_>| match code.connected(1) {
         true => code.out(1, packet),
         false => code.drop(packet, "not_ip"),
     };
@@ -443,7 +443,7 @@ fn forced(code: &mut Code<'_, '_>, packet: Packet) -> Packet {
     code.check_int(Cond::Eq, kind, IP4, |code| code.jump(other, &[]));
     let address = version4(code, packet, network, not_ip);
     code.jump(on, &[address]);
-    code.go(other);
+    code.switch_to_block(other);
     code.check_int(Cond::Eq, kind, IP6, not_ip);
     let (beyond, zero) = (code.at(network, 40), code.int(0));
     code.check(Cond::Le, beyond, packet.end, not_ip);
@@ -451,17 +451,17 @@ fn forced(code: &mut Code<'_, '_>, packet: Packet) -> Packet {
     let version = code.with(AluOp::Rsh, first, 4);
     code.check_int(Cond::Eq, version, 6, not_ip);
     code.jump(on, &[zero]);
-    code.go(on);
+    code.switch_to_block(on);
     let yes = code.truth(true);
-    packet.with(Note::Network, network).with(Note::HasNetwork, yes).with(Note::Destination, destination)
+    packet.with(Annotation::Network, network).with(Annotation::HasNetwork, yes).with(Annotation::Destination, destination)
 }
 
 /// The destination of an IPv4 header, which is whole.
 fn version4(
-    code: &mut Code<'_, '_>,
-    packet: Packet,
+    code: &mut ElementBuilder<'_, '_>,
+    packet: PacketValues,
     network: Value,
-    not_ip: impl Fn(&mut Code<'_, '_>),
+    not_ip: impl Fn(&mut ElementBuilder<'_, '_>),
 ) -> Value {
     let beyond = code.at(network, 20);
     code.check(Cond::Le, beyond, packet.end, &not_ip);
@@ -476,7 +476,7 @@ fn version4(
     code.word(network, 16)
 }
 
-fn from_interface(setup: &mut Setup<'_>) -> Made {
+fn from_interface(setup: &mut ElementSetup<'_>) -> ElementResult {
     let name = device(setup)?;
     let kept = setup.arguments.next("SNAPLEN").map(|text| match unsigned(&text, 65_535)? {
         ..14 => Err(Error::new(text.span, "SNAPLEN is a number from 14 to 65535")),
@@ -492,12 +492,12 @@ fn from_interface(setup: &mut Setup<'_>) -> Made {
     if let (Some(_), Some(method)) = (&filter, method.filter(|method| method.text != "PCAP")) {
         return Err(Error::new(method.span, "BPF_FILTER goes with METHOD PCAP, or without any"));
     }
-    setup.source(Source::Device(name));
-    Ok(Box::new(Interface { filter, kept: kept.transpose()?, protocol, force }))
+    setup.source(GraphSource::Device(name));
+    Ok(Box::new(FilteredDevice { filter, kept: kept.transpose()?, protocol, force }))
 }
 
 /// The device's name.
-fn device(setup: &mut Setup<'_>) -> Result<String, Error> {
+fn device(setup: &mut ElementSetup<'_>) -> Result<String, Error> {
     if setup.element.class.starts_with("ToHost") && setup.element.arguments.is_empty() {
         return Ok("host".to_owned());
     }
@@ -507,7 +507,7 @@ fn device(setup: &mut Setup<'_>) -> Result<String, Error> {
 }
 
 /// A ring between two processes, by its name.
-fn ring(setup: &mut Setup<'_>) -> Result<String, Error> {
+fn ring(setup: &mut ElementSetup<'_>) -> Result<String, Error> {
     let [from, to] = ["FROM_PROC", "TO_PROC"].map(|name| setup.arguments.keyword(name));
     match (from, to) {
         (Some(from), Some(to)) => Ok(format!("{}-{}", string(&from), string(&to))),
@@ -515,101 +515,101 @@ fn ring(setup: &mut Setup<'_>) -> Result<String, Error> {
     }
 }
 
-fn from_ring(setup: &mut Setup<'_>) -> Made {
+fn from_ring(setup: &mut ElementSetup<'_>) -> ElementResult {
     let name = ring(setup)?;
-    setup.source(Source::Device(name));
-    Ok(Box::new(Device))
+    setup.source(GraphSource::Device(name));
+    Ok(Box::new(DeviceSource))
 }
 
-fn to_ring(setup: &mut Setup<'_>) -> Made {
+fn to_ring(setup: &mut ElementSetup<'_>) -> ElementResult {
     let name = ring(setup)?;
-    Ok(Box::new(Sink { output: setup.target(Target::Device(name)) }))
+    Ok(Box::new(OutputSink { output: setup.target(GraphSink::Device(name)) }))
 }
 
 /// An interface of the host: packets that arrive are sent there, and packets from there begin here.
-struct Tunnel {
+struct HostTunnel {
     output: u32,
     /// True if its packets have Ethernet headers.
     framed: bool,
 }
 
-impl Behaviour for Tunnel {
-    fn build(&self, code: &mut Code<'_, '_>, port: u32, packet: Packet) {
+impl ElementCodegen for HostTunnel {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, port: u32, packet: PacketValues) {
         match (port, self.framed) {
-            (NO_INPUT, true) => Device.build(code, 0, packet),
+            (NO_INPUT, true) => DeviceSource.build(code, 0, packet),
             (NO_INPUT, false) => {
                 let (network, yes) = (code.at(packet.data, 0), code.truth(true));
-                code.out(0, packet.with(Note::Network, network).with(Note::HasNetwork, yes));
+                code.out(0, packet.with(Annotation::Network, network).with(Annotation::HasNetwork, yes));
             }
             _ => code.send(self.output, packet),
         }
     }
 }
 
-fn to_and_from(setup: &mut Setup<'_>) -> Made {
+fn to_and_from(setup: &mut ElementSetup<'_>) -> ElementResult {
     let named = setup.arguments.keyword("DEVNAME").or_else(|| setup.arguments.keyword("DEV_NAME"));
     let name = named.map_or_else(|| setup.element.name.clone(), |text| string(&text));
-    let output = setup.target(Target::Device(name.clone()));
+    let output = setup.target(GraphSink::Device(name.clone()));
     let framed = setup.element.class == "KernelTap";
     if !framed {
         setup.unframed(&name);
     }
-    setup.source_at(NO_INPUT, Source::Device(name));
-    Ok(Box::new(Tunnel { output, framed }))
+    setup.source_at(NO_INPUT, GraphSource::Device(name));
+    Ok(Box::new(HostTunnel { output, framed }))
 }
 
 /// A capture; if `force` is set, only frames of IP go on by output 0.
-struct Capture {
+struct DumpSource {
     force: bool,
 }
 
-impl Behaviour for Capture {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for DumpSource {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         let packet = if self.force { forced(code, packet) } else { packet };
         code.out(0, packet);
     }
 }
 
-struct Plain;
+struct InfiniteSource;
 
-impl Behaviour for Plain {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for InfiniteSource {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         code.out(0, packet);
     }
 }
 
-fn from_dump(setup: &mut Setup<'_>) -> Made {
+fn from_dump(setup: &mut ElementSetup<'_>) -> ElementResult {
     let name = setup.arguments.need("FILENAME")?;
     let name = string(&name);
     let force = setup.arguments.keyword_or("FORCE_IP", false, boolean)?;
-    setup.handler("filename", Access::Text(name.clone()));
-    let link = captures::link_of(setup, &name);
-    if force && ![captures::ETHERNET, captures::RAW_IP].contains(&link) {
+    setup.handler("filename", HandlerAccess::Text(name.clone()));
+    let link = link_types::link_of(setup, &name);
+    if force && ![link_types::ETHERNET, link_types::RAW_IP].contains(&link) {
         let message = format!(
             "FORCE_IP is for captures of Ethernet frames and of IP packets, this one has link type {link}"
         );
         return Err(Error::new(setup.element.span, message));
     }
-    setup.handler("encap", Access::Text(captures::encapsulation(link)));
+    setup.handler("encap", HandlerAccess::Text(link_types::encapsulation(link)));
     setup.at_end()?;
-    setup.source(Source::File(name));
-    Ok(if link == captures::RAW_IP { Box::new(captures::Bare) } else { Box::new(Capture { force }) })
+    setup.source(GraphSource::File(name));
+    Ok(if link == link_types::RAW_IP { Box::new(link_types::RawIpSource) } else { Box::new(DumpSource { force }) })
 }
 
-fn infinite(setup: &mut Setup<'_>) -> Made {
+fn infinite(setup: &mut ElementSetup<'_>) -> ElementResult {
     let data = data(setup)?;
     let limit = setup.arguments.next("LIMIT").filter(|text| text.text != "-1");
     let limit = limit.map(|text| unsigned(&text, u64::MAX)).transpose()?;
     let active = setup.arguments.or("ACTIVE", true, boolean)?;
-    generator(setup, 0, Source::Constant(data, limit), (active, Pacing::default()), Plain)
+    generator(setup, 0, GraphSource::Constant(data, limit), (active, SourcePacing::default()), InfiniteSource)
 }
 
-struct Sink {
+struct OutputSink {
     output: u32,
 }
 
-impl Behaviour for Sink {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for OutputSink {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         if code.connected(0) {
             code.fork(0, packet);
         }
@@ -617,20 +617,20 @@ impl Behaviour for Sink {
     }
 }
 
-fn to_device(setup: &mut Setup<'_>) -> Made {
+fn to_device(setup: &mut ElementSetup<'_>) -> ElementResult {
     let name = device(setup)?;
-    let output = setup.target(Target::Device(name));
-    Ok(Box::new(Sink { output }))
+    let output = setup.target(GraphSink::Device(name));
+    Ok(Box::new(OutputSink { output }))
 }
 
-fn to_dump(setup: &mut Setup<'_>) -> Made {
+fn to_dump(setup: &mut ElementSetup<'_>) -> ElementResult {
     let name = string(&setup.arguments.need("FILENAME")?);
     let most =
-        setup.arguments.or("SNAPLEN", captures::USUAL_SNAP, |text| unsigned(text, u64::from(u32::MAX)))?;
-    let link = captures::encap(setup)?;
+        setup.arguments.or("SNAPLEN", link_types::USUAL_SNAP, |text| unsigned(text, u64::from(u32::MAX)))?;
+    let link = link_types::encap(setup)?;
     let whole = setup.arguments.keyword_or("EXTRA_LENGTH", true, boolean)?;
     let most = if most == 0 { u32::MAX } else { most as u32 };
-    setup.handler("filename", Access::Text(name.clone()));
-    let output = setup.target(Target::File(name, Recording { most, link, whole }));
-    Ok(Box::new(Sink { output }))
+    setup.handler("filename", HandlerAccess::Text(name.clone()));
+    let output = setup.target(GraphSink::File(name, CaptureOptions { most, link, whole }));
+    Ok(Box::new(OutputSink { output }))
 }

@@ -6,35 +6,35 @@ use millstream_ir::{Map, Value};
 use millstream_isa::{AluOp, Cond};
 
 use crate::arguments::{boolean, ether, prefix, unsigned};
-use crate::build::Code;
-use crate::class::{Behaviour, Class, Made};
-use crate::compile::Setup;
+use crate::build::ElementBuilder;
+use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::compile::ElementSetup;
 use crate::config::words;
 use crate::elements::devices::cast;
 use crate::error::Error;
-use crate::handlers::{Access, Setting, Takes, ether_number};
+use crate::handlers::{HandlerAccess, SettingValue, SettingType, ether_number};
 use crate::keyword::{at, key};
-use crate::packet::{HOST, Note, Packet};
+use crate::packet::{HOST, Annotation, PacketValues};
 
 /// Bytes of an Ethernet header.
 const HEADER: i64 = 14;
 /// Bytes of an ARP packet for IP over Ethernet, with its header.
 const ARP: i64 = 42;
 
-pub(super) const CLASSES: &[Class] = &[
-    Class::filter(
+pub(super) const CLASSES: &[ElementClass] = &[
+    ElementClass::filter(
         "EtherEncap",
         "Puts an Ethernet header in front.",
         &[at("ETHERTYPE"), at("SRC"), at("DST")],
         encap,
     )
     .passing(),
-    Class::filter("EtherRewrite", "Writes Ethernet addresses.", &[at("SRC"), at("DST")], rewrite).passing(),
-    Class::filter("EtherMirror", "Exchanges the Ethernet addresses.", &[], |_| Ok(Box::new(Mirror)))
+    ElementClass::filter("EtherRewrite", "Writes Ethernet addresses.", &[at("SRC"), at("DST")], rewrite).passing(),
+    ElementClass::filter("EtherMirror", "Exchanges the Ethernet addresses.", &[], |_| Ok(Box::new(EtherMirror)))
         .passing(),
-    Class::check("ARPResponder", "Answers questions for addresses.", &[], responder)
+    ElementClass::check("ARPResponder", "Answers questions for addresses.", &[], responder)
         .and(at("PREFIX... ETHER")),
-    Class::check(
+    ElementClass::check(
         "HostEtherFilter",
         "Drops frames that are not for this host.",
         &[at("ETHER"), at("DROP_OWN"), at("DROP_OTHER"), key("OFFSET")],
@@ -42,31 +42,31 @@ pub(super) const CLASSES: &[Class] = &[
     ),
 ];
 
-fn addresses(setup: &mut Setup<'_>) -> Result<[[u8; 6]; 2], Error> {
+fn addresses(setup: &mut ElementSetup<'_>) -> Result<[[u8; 6]; 2], Error> {
     let (source, destination) = (setup.arguments.need("SRC")?, setup.arguments.need("DST")?);
     let names = setup.arguments.names;
     Ok([ether(&destination, names)?, ether(&source, names)?])
 }
 
 /// Both addresses of a header, and its type, if that is written, too.
-struct Header {
-    destination: Setting,
-    source: Setting,
-    kind: Option<Setting>,
+struct EtherHeader {
+    destination: SettingValue,
+    source: SettingValue,
+    kind: Option<SettingValue>,
 }
 
-impl Header {
-    fn new(setup: &mut Setup<'_>, kind: Option<u16>) -> Result<Header, Error> {
+impl EtherHeader {
+    fn new(setup: &mut ElementSetup<'_>, kind: Option<u16>) -> Result<EtherHeader, Error> {
         let [destination, source] = addresses(setup)?.map(ether_number);
-        Ok(Header {
-            destination: setup.setting("dst", Takes::Ether, destination),
-            source: setup.setting("src", Takes::Ether, source),
-            kind: kind.map(|kind| setup.setting("ethertype", Takes::Number(0, 0xffff), i64::from(kind))),
+        Ok(EtherHeader {
+            destination: setup.setting("dst", SettingType::Ether, destination),
+            source: setup.setting("src", SettingType::Ether, source),
+            kind: kind.map(|kind| setup.setting("ethertype", SettingType::Number(0, 0xffff), i64::from(kind))),
         })
     }
 
-    fn write(&self, code: &mut Code<'_, '_>, at: Value) {
-        let fixed = |setting| if let Setting::Fixed(value) = setting { Some(value) } else { None };
+    fn write(&self, code: &mut ElementBuilder<'_, '_>, at: Value) {
+        let fixed = |setting| if let SettingValue::Fixed(value) = setting { Some(value) } else { None };
         let kind = self.kind.map_or(Some(0), fixed);
         if let (Some(destination), Some(source), Some(kind)) =
             (fixed(self.destination), fixed(self.source), kind)
@@ -88,41 +88,41 @@ impl Header {
 }
 
 /// Puts a header in front.
-struct Encap(Header);
+struct EtherEncap(EtherHeader);
 
-impl Behaviour for Encap {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, mut packet: Packet) {
+impl ElementCodegen for EtherEncap {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, mut packet: PacketValues) {
         packet.data = code.push(packet, packet.data, HEADER);
         self.0.write(code, packet.data);
         code.out(0, packet);
     }
 }
 
-fn encap(setup: &mut Setup<'_>) -> Made {
+fn encap(setup: &mut ElementSetup<'_>) -> ElementResult {
     let kind = unsigned(&setup.arguments.need("ETHERTYPE")?, 0xffff)? as u16;
-    Ok(Box::new(Encap(Header::new(setup, Some(kind))?)))
+    Ok(Box::new(EtherEncap(EtherHeader::new(setup, Some(kind))?)))
 }
 
 /// Overwrites both addresses.
-struct Rewrite(Header);
+struct EtherRewrite(EtherHeader);
 
-impl Behaviour for Rewrite {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for EtherRewrite {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         code.need(packet, packet.data, 12, "too_short");
         self.0.write(code, packet.data);
         code.out(0, packet);
     }
 }
 
-fn rewrite(setup: &mut Setup<'_>) -> Made {
-    Ok(Box::new(Rewrite(Header::new(setup, None)?)))
+fn rewrite(setup: &mut ElementSetup<'_>) -> ElementResult {
+    Ok(Box::new(EtherRewrite(EtherHeader::new(setup, None)?)))
 }
 
 /// Swaps both addresses.
-struct Mirror;
+struct EtherMirror;
 
-impl Behaviour for Mirror {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for EtherMirror {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         code.need(packet, packet.data, 12, "too_short");
         code.exchange(packet.data, 0, 6, 6);
         code.out(0, packet);
@@ -138,12 +138,12 @@ struct HostFilter {
 }
 
 impl HostFilter {
-    fn refuse(code: &mut Code<'_, '_>, packet: Packet, reason: &'static str) {
+    fn refuse(code: &mut ElementBuilder<'_, '_>, packet: PacketValues, reason: &'static str) {
         if code.connected(1) { code.out(1, packet) } else { code.drop(packet, reason) }
     }
 
     /// A number that is 0 if the address at an offset is the device's.
-    fn differs(&self, code: &mut Code<'_, '_>, packet: Packet, offset: i32) -> Value {
+    fn differs(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues, offset: i32) -> Value {
         let [a, b, c, d, e, f] = self.address;
         let (first, rest) = (code.word(packet.data, offset), code.half(packet.data, offset + 4));
         let first = code.with(AluOp::Xor, first, i64::from(u32::from_be_bytes([a, b, c, d])));
@@ -152,11 +152,11 @@ impl HostFilter {
     }
 }
 
-impl Behaviour for HostFilter {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for HostFilter {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         code.need(packet, packet.data, i64::from(self.offset) + HEADER, "too_short");
         let cast = cast(code, packet, self.offset);
-        let packet = packet.with(Note::Cast, cast);
+        let packet = packet.with(Annotation::Cast, cast);
         if self.drop_own {
             let differs = self.differs(code, packet, self.offset + 6);
             code.check_int(Cond::Ne, differs, 0, |code| HostFilter::refuse(code, packet, "own"));
@@ -167,13 +167,13 @@ impl Behaviour for HostFilter {
             code.check_int(Cond::Ne, differs, 0, |code| code.jump(fine, &[]));
             code.check_int(Cond::Ne, cast, HOST, |code| HostFilter::refuse(code, packet, "other_host"));
             code.jump(fine, &[]);
-            code.go(fine);
+            code.switch_to_block(fine);
         }
         code.out(0, packet);
     }
 }
 
-fn host_filter(setup: &mut Setup<'_>) -> Made {
+fn host_filter(setup: &mut ElementSetup<'_>) -> ElementResult {
     let names = setup.arguments.names;
     let address = ether(&setup.arguments.need("ETHER")?, names)?;
     let drop_own = setup.arguments.or("DROP_OWN", false, boolean)?;
@@ -183,14 +183,14 @@ fn host_filter(setup: &mut Setup<'_>) -> Made {
 }
 
 /// Answers requests for addresses.
-enum Responder {
+enum ArpResponder {
     /// Address, mask and answer; the first that matches answers.
     Fixed(Vec<(u32, u32, [u8; 6])>),
     /// A table that handlers write.
     Live(Map),
 }
 
-fn responder(setup: &mut Setup<'_>) -> Made {
+fn responder(setup: &mut ElementSetup<'_>) -> ElementResult {
     let mut entries = Vec::new();
     for argument in setup.arguments.rest() {
         let mut prefixes = Vec::new();
@@ -219,7 +219,7 @@ fn responder(setup: &mut Setup<'_>) -> Made {
 
 /// Prefixes that are answered for, by address and mask: the first one that matches answers. Entries that lie
 /// within an earlier one never match and are removed; then the longest prefix is the first.
-fn answering(setup: &mut Setup<'_>, all: Vec<(u32, u32, [u8; 6])>) -> Made {
+fn answering(setup: &mut ElementSetup<'_>, all: Vec<(u32, u32, [u8; 6])>) -> ElementResult {
     let mut entries: Vec<(u32, u32, [u8; 6])> = Vec::new();
     for entry @ (address, mask, _) in all {
         let within = |&(first, wider, _): &(u32, u32, _)| mask & wider == wider && address & wider == first;
@@ -232,8 +232,8 @@ fn answering(setup: &mut Setup<'_>, all: Vec<(u32, u32, [u8; 6])>) -> Made {
             let ether = ether.map(|byte| format!("{byte:02X}")).join("-");
             format!("{}/{} {ether}\n", Ipv4Addr::from(*address), mask.count_ones())
         };
-        setup.handler("table", Access::Text(entries.iter().map(line).collect()));
-        return Ok(Box::new(Responder::Fixed(entries)));
+        setup.handler("table", HandlerAccess::Text(entries.iter().map(line).collect()));
+        return Ok(Box::new(ArpResponder::Fixed(entries)));
     }
     let prefix = |&(address, mask, ether): &(u32, u32, [u8; 6])| match mask.leading_ones() {
         bits if bits == mask.count_ones() => Ok((address, bits, ether)),
@@ -243,12 +243,12 @@ fn answering(setup: &mut Setup<'_>, all: Vec<(u32, u32, [u8; 6])>) -> Made {
         )),
     };
     let prefixes = entries.iter().map(prefix).collect::<Result<Vec<_>, _>>()?;
-    Ok(Box::new(Responder::Live(setup.answers(&prefixes))))
+    Ok(Box::new(ArpResponder::Live(setup.answers(&prefixes))))
 }
 
-impl Behaviour for Responder {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
-        let other = |code: &mut Code<'_, '_>| {
+impl ElementCodegen for ArpResponder {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
+        let other = |code: &mut ElementBuilder<'_, '_>| {
             if code.connected(1) { code.out(1, packet) } else { code.drop(packet, "not_answered") }
         };
         let beyond = code.at(packet.data, ARP);
@@ -260,7 +260,7 @@ impl Behaviour for Responder {
         code.check_int(Cond::Eq, operation, 1, other);
         let wanted = code.word(packet.data, 38);
         match self {
-            Responder::Fixed(entries) => {
+            ArpResponder::Fixed(entries) => {
                 for (address, mask, answer) in entries {
                     let masked = code.with(AluOp::And, wanted, i64::from(*mask));
                     code.check_int(Cond::Ne, masked, i64::from(*address), |code| {
@@ -271,7 +271,7 @@ impl Behaviour for Responder {
                 }
                 other(code);
             }
-            Responder::Live(map) => {
+            ArpResponder::Live(map) => {
                 let found = code.longest(*map, wanted);
                 code.check_int(Cond::Ne, found, 0, other);
                 let answer = [code.field(found, 0), code.short(found, 4)];
@@ -288,7 +288,7 @@ fn halves(address: &[u8; 6]) -> [i64; 2] {
 }
 
 /// Makes the request its answer.
-fn reply(code: &mut Code<'_, '_>, mut packet: Packet, answer: [Value; 2]) {
+fn reply(code: &mut ElementBuilder<'_, '_>, mut packet: PacketValues, answer: [Value; 2]) {
     let data = packet.data;
     // Back to the sender; the sender's addresses become the target's, and the address that was asked for
     // becomes the sender's.
@@ -304,5 +304,5 @@ fn reply(code: &mut Code<'_, '_>, mut packet: Packet, answer: [Value; 2]) {
     let length = code.int(ARP);
     packet.end = code.end(data, length);
     let none = code.truth(false);
-    code.out(0, packet.with(Note::HasNetwork, none));
+    code.out(0, packet.with(Annotation::HasNetwork, none));
 }

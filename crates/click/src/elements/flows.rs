@@ -6,29 +6,29 @@ use millstream_isa::{AluOp, Cond};
 
 use super::ip::{header, header_length};
 use super::seconds;
-use crate::build::{Code, Table};
-use crate::class::{Behaviour, Class, Made};
-use crate::compile::Setup;
+use crate::build::{ElementBuilder, ElementHashTable};
+use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::compile::ElementSetup;
 use crate::config::words;
 use crate::error::Error;
-use crate::keyword::{Argument, COUNT, Kind, NUMBER, key as named, moot};
-use crate::packet::Packet;
+use crate::keyword::{ArgumentSpec, COUNT, IgnoredValueKind, NUMBER, key as named, moot};
+use crate::packet::PacketValues;
 
 const OWN_TABLES: &str = "each element behind it has a table of its own";
-const MANAGED: &[Argument] = &[
+const MANAGED: &[ArgumentSpec] = &[
     moot("CAPACITY", COUNT, OWN_TABLES).or_at(),
     moot("RESERVE", COUNT, OWN_TABLES),
     named("TIMEOUT"),
-    moot("LF", Kind::Truth, OWN_TABLES),
-    moot("CACHE", Kind::Truth, OWN_TABLES),
-    moot("VERBOSE", Kind::Any, "nothing is said of flows"),
-    moot("RECYCLE_INTERVAL", Kind::Any, OWN_TABLES),
+    moot("LF", IgnoredValueKind::Truth, OWN_TABLES),
+    moot("CACHE", IgnoredValueKind::Truth, OWN_TABLES),
+    moot("VERBOSE", IgnoredValueKind::Any, "nothing is said of flows"),
+    moot("RECYCLE_INTERVAL", IgnoredValueKind::Any, OWN_TABLES),
 ];
 
-const fn manager(name: &'static str) -> Class {
-    Class {
+const fn manager(name: &'static str) -> ElementClass {
+    ElementClass {
         processing: "h/h",
-        ..Class::filter(
+        ..ElementClass::filter(
             name,
             "Passes packets on: elements behind it know flows by themselves.",
             MANAGED,
@@ -39,32 +39,32 @@ const fn manager(name: &'static str) -> Class {
 }
 
 /// Arguments of the manager of MiddleClick's contexts that have no effect here.
-const CONTEXTS: &[Argument] = &[
-    moot("AGGCACHE", Kind::Truth, OWN_TABLES).or_at(),
+const CONTEXTS: &[ArgumentSpec] = &[
+    moot("AGGCACHE", IgnoredValueKind::Truth, OWN_TABLES).or_at(),
     moot("RESERVE", COUNT, OWN_TABLES).or_at(),
     moot("CACHESIZE", COUNT, OWN_TABLES),
     moot("CACHERINGSIZE", COUNT, OWN_TABLES),
-    moot("BUILDER", Kind::Truth, OWN_TABLES),
-    moot("AGGTRUST", Kind::Truth, OWN_TABLES),
-    moot("VERBOSE", Kind::Any, "nothing is said of flows"),
-    moot("VERBOSE_FCB", Kind::Any, "nothing is said of flows"),
-    moot("CONTEXT", Kind::Any, "dispatchers look at packets themselves, wherever their manager is"),
+    moot("BUILDER", IgnoredValueKind::Truth, OWN_TABLES),
+    moot("AGGTRUST", IgnoredValueKind::Truth, OWN_TABLES),
+    moot("VERBOSE", IgnoredValueKind::Any, "nothing is said of flows"),
+    moot("VERBOSE_FCB", IgnoredValueKind::Any, "nothing is said of flows"),
+    moot("CONTEXT", IgnoredValueKind::Any, "dispatchers look at packets themselves, wherever their manager is"),
     moot("CLEAN_TIMER", NUMBER, OWN_TABLES),
-    moot("EARLYDROP", Kind::Truth, "packets that no way leads on from are dropped in any case"),
-    moot("ORDERED", Kind::Truth, OWN_TABLES),
-    moot("NOCUT", Kind::Truth, OWN_TABLES),
-    moot("OPTIMIZE", Kind::Truth, OWN_TABLES),
-    moot("RELEASE", Kind::Any, OWN_TABLES),
+    moot("EARLYDROP", IgnoredValueKind::Truth, "packets that no way leads on from are dropped in any case"),
+    moot("ORDERED", IgnoredValueKind::Truth, OWN_TABLES),
+    moot("NOCUT", IgnoredValueKind::Truth, OWN_TABLES),
+    moot("OPTIMIZE", IgnoredValueKind::Truth, OWN_TABLES),
+    moot("RELEASE", IgnoredValueKind::Any, OWN_TABLES),
 ];
 
 /// Reads a timeout that has no effect here: elements that remove flows take their own ([`managed_time`]).
-fn managed(setup: &mut Setup<'_>) -> Made {
+fn managed(setup: &mut ElementSetup<'_>) -> ElementResult {
     setup.arguments.keyword_or("TIMEOUT", 0, seconds)?;
-    Ok(Box::new(Passing))
+    Ok(Box::new(FlowManager))
 }
 
 /// Nanoseconds after which the managers of a configuration let flows go that had no packet, if they say so.
-pub(super) fn managed_time(setup: &Setup<'_>) -> Result<Option<u64>, Error> {
+pub(super) fn managed_time(setup: &ElementSetup<'_>) -> Result<Option<u64>, Error> {
     let managers = setup.elements().iter().filter(|element| element.class.starts_with("FlowIPManager"));
     let mut time = None;
     for argument in managers.flat_map(|element| &element.arguments) {
@@ -77,11 +77,11 @@ pub(super) fn managed_time(setup: &Setup<'_>) -> Result<Option<u64>, Error> {
     Ok(time)
 }
 
-const fn contexts(name: &'static str) -> Class {
-    Class { ports: "1/1-2", arguments: CONTEXTS, ..manager(name) }
+const fn contexts(name: &'static str) -> ElementClass {
+    ElementClass { ports: "1/1-2", arguments: CONTEXTS, ..manager(name) }
 }
 
-pub(super) const CLASSES: &[Class] = &[
+pub(super) const CLASSES: &[ElementClass] = &[
     // A dispatcher is a classifier, independent of its manager; `FlowClassifier` is the manager's former
     // name.
     contexts("CTXManager"),
@@ -91,9 +91,9 @@ pub(super) const CLASSES: &[Class] = &[
     manager("FlowIPManager_CuckooPP"),
     manager("FlowIPManagerHMP"),
     manager("FlowIPManagerMP"),
-    Class {
+    ElementClass {
         processing: "h/h",
-        ..Class::filter("FlowCounter", "Counts flows when they begin.", &[], counter).passing()
+        ..ElementClass::filter("FlowCounter", "Counts flows when they begin.", &[], counter).passing()
     },
 ];
 
@@ -106,27 +106,27 @@ const VALUE: [Size; 1] = [Size::Dw];
 const TCP: i64 = 6;
 const UDP: i64 = 17;
 
-struct Passing;
+struct FlowManager;
 
-impl Behaviour for Passing {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for FlowManager {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         code.out(0, packet);
     }
 }
 
 /// Counts flows: by addresses, protocol, and ports if there are any.
-struct Counter {
-    flows: Table,
+struct FlowCounter {
+    flows: ElementHashTable,
     counter: u32,
 }
 
-fn counter(setup: &mut Setup<'_>) -> Made {
+fn counter(setup: &mut ElementSetup<'_>) -> ElementResult {
     let flows = setup.evicting_table("flows", &KEY, &VALUE, 0, FLOWS);
-    Ok(Box::new(Counter { flows, counter: setup.counter("count") }))
+    Ok(Box::new(FlowCounter { flows, counter: setup.counter("count") }))
 }
 
 /// A flow: both addresses, both ports, or zero without ports, each as they lie in the packet; the protocol.
-pub(super) fn key(code: &mut Code<'_, '_>, packet: Packet) -> [Value; 3] {
+pub(super) fn key(code: &mut ElementBuilder<'_, '_>, packet: PacketValues) -> [Value; 3] {
     let header = header(code, packet);
     let protocol = code.byte(header, 9);
     let (with_ports, flow) = (code.block(), code.block());
@@ -135,10 +135,10 @@ pub(super) fn key(code: &mut Code<'_, '_>, packet: Packet) -> [Value; 3] {
     for number in [TCP, UDP] {
         let (number, next) = (code.int(number), code.block());
         code.branch(Cond::Eq, protocol, number, with_ports, next);
-        code.go(next);
+        code.switch_to_block(next);
     }
     code.jump(flow, &[zero]);
-    code.go(with_ports);
+    code.switch_to_block(with_ports);
     let fragment = code.half(header, 6);
     let offset = code.with(AluOp::And, fragment, 0x1fff);
     code.check_int(Cond::Eq, offset, 0, |code| code.jump(flow, &[zero]));
@@ -148,28 +148,28 @@ pub(super) fn key(code: &mut Code<'_, '_>, packet: Packet) -> [Value; 3] {
     code.check(Cond::Le, beyond, packet.end, |code| code.jump(flow, &[zero]));
     let found = code.raw(4, transport, 0);
     code.jump(flow, &[found]);
-    code.go(flow);
+    code.switch_to_block(flow);
     [code.raw(8, header, 12), ports, protocol]
 }
 
-impl Behaviour for Counter {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for FlowCounter {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         let key = key(code, packet);
         let zero = code.int(0);
         let known = code.find(&self.flows, &key);
         let (new, old, on) = (code.block(), code.block(), code.block());
         code.branch(Cond::Eq, known, zero, new, old);
-        code.go(new);
+        code.switch_to_block(new);
         let one = code.int(1);
-        code.remember(&self.flows, &key, &[one]);
+        code.update_entry(&self.flows, &key, &[one]);
         code.count(self.counter, one);
         code.jump(on, &[]);
-        code.go(old);
+        code.switch_to_block(old);
         let before = code.wide(known, 0);
         let packets = code.with(AluOp::Add, before, 1);
         code.set_wide(known, 0, packets);
         code.jump(on, &[]);
-        code.go(on);
+        code.switch_to_block(on);
         code.out(0, packet);
     }
 }

@@ -8,24 +8,24 @@ use millstream_isa::{AluOp, Cond};
 
 use super::ip::{HEADER, header, set_checksum};
 use crate::arguments::{boolean, unsigned};
-use crate::build::Code;
-use crate::class::{Behaviour, Class, Made};
-use crate::compile::Setup;
+use crate::build::ElementBuilder;
+use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::compile::ElementSetup;
 use crate::error::Error;
-use crate::graph::Port;
-use crate::keyword::{COUNT, Kind, at, moot};
-use crate::packet::{Note, Packet};
+use crate::graph::ElementPort;
+use crate::keyword::{COUNT, IgnoredValueKind, at, moot};
+use crate::packet::{Annotation, PacketValues};
 
-pub(super) const CLASSES: &[Class] = &[Class {
+pub(super) const CLASSES: &[ElementClass] = &[ElementClass {
     ports: "1/1-2",
     processing: "h/h",
-    ..Class::filter(
+    ..ElementClass::filter(
         "IPFragmenter",
         "Cuts packets that are longer than a link takes into fragments.",
         &[
             at("MTU"),
             at("HONOR_DF"),
-            moot("VERBOSE", Kind::Truth, "drops are in the report by their reasons").or_at(),
+            moot("VERBOSE", IgnoredValueKind::Truth, "drops are in the report by their reasons").or_at(),
             moot("HEADROOM", COUNT, "every fragment has the room of a packet in front"),
         ],
         fragmenter,
@@ -37,23 +37,23 @@ const REST: u32 = u32::MAX;
 const DONT_FRAGMENT: i64 = 0x4000;
 const MORE_FRAGMENTS: i64 = 0x2000;
 
-struct Fragmenter {
+struct IpFragmenter {
     mtu: i64,
     honor: bool,
 }
 
-fn fragmenter(setup: &mut Setup<'_>) -> Made {
+fn fragmenter(setup: &mut ElementSetup<'_>) -> ElementResult {
     let text = setup.arguments.need("MTU")?;
     let mtu = unsigned(&text, 65_535)? as i64;
     if mtu < 68 {
         return Err(Error::new(text.span, "an MTU is 68 bytes at least (RFC 791)"));
     }
     let honor = setup.arguments.or("HONOR_DF", true, boolean)?;
-    Ok(Box::new(Fragmenter { mtu, honor }))
+    Ok(Box::new(IpFragmenter { mtu, honor }))
 }
 
-impl Behaviour for Fragmenter {
-    fn build(&self, code: &mut Code<'_, '_>, port: u32, packet: Packet) {
+impl ElementCodegen for IpFragmenter {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, port: u32, packet: PacketValues) {
         let header = header(code, packet);
         let total = code.half(header, 2);
         // The rest of a packet is cut as the packet was, at multiples of what the first fragment carries.
@@ -80,7 +80,7 @@ impl Behaviour for Fragmenter {
 }
 
 /// The first fragment: the packet up to the cut.
-fn first(code: &mut Code<'_, '_>, packet: Packet, header: Value, carried: Value, flags: Value) {
+fn first(code: &mut ElementBuilder<'_, '_>, packet: PacketValues, header: Value, carried: Value, flags: Value) {
     let total = code.with(AluOp::Add, carried, HEADER);
     code.set_half(header, 2, total);
     let flags = code.with(AluOp::Or, flags, MORE_FRAGMENTS);
@@ -92,8 +92,8 @@ fn first(code: &mut Code<'_, '_>, packet: Packet, header: Value, carried: Value,
 }
 
 /// Makes the bytes behind the cut a packet of its own: header and data.
-fn rest(code: &mut Code<'_, '_>, packet: Packet, header: Value, carried: Value, flags: Value) {
-    let to = Port { element: code.element, port: REST };
+fn rest(code: &mut ElementBuilder<'_, '_>, packet: PacketValues, header: Value, carried: Value, flags: Value) {
+    let to = ElementPort { element: code.element, port: REST };
     code.fork_to(to, packet, |code, copy| {
         // In the copy everything lies as far from its beginning as in the original.
         let distance = code.sub(header, packet.data);
@@ -110,6 +110,6 @@ fn rest(code: &mut Code<'_, '_>, packet: Packet, header: Value, carried: Value, 
         let length = code.int(HEADER);
         set_checksum(code, new, length);
         let end = code.end(new, total);
-        copy.bounded(new, end).with(Note::Network, new)
+        copy.bounded(new, end).with(Annotation::Network, new)
     });
 }

@@ -11,19 +11,19 @@ use super::ip::HEADER as IP;
 use super::timed::bandwidth;
 use super::{SECOND, seconds};
 use crate::arguments::{boolean, ether, ip, string, unsigned};
-use crate::build::Code;
-use crate::class::{Behaviour, Class, Made};
-use crate::compile::{NO_INPUT, Setup, Source};
-use crate::config::{Text, unquote};
+use crate::build::ElementBuilder;
+use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::compile::{NO_INPUT, ElementSetup, GraphSource};
+use crate::config::{SpannedText, unquote};
 use crate::error::Error;
-use crate::handlers::{Access, Setting, Takes};
-use crate::keyword::{Argument, COUNT, Kind, at, key, moot, refused_but};
-use crate::packet::{Note, Packet};
-use crate::waits::Beat;
+use crate::handlers::{HandlerAccess, SettingValue, SettingType};
+use crate::keyword::{ArgumentSpec, COUNT, IgnoredValueKind, at, key, moot, refused_but};
+use crate::packet::{Annotation, PacketValues};
+use crate::queueing::SourceSchedule;
 
-const ROOM: Argument = super::devices::HEADROOM;
+const ROOM: ArgumentSpec = super::devices::HEADROOM;
 const SENT: &str = "packets are sent one by one, at their times";
-const FLOWS: &[Argument] = &[
+const FLOWS: &[ArgumentSpec] = &[
     at("RATE"),
     at("LIMIT"),
     at("LENGTH"),
@@ -37,11 +37,11 @@ const FLOWS: &[Argument] = &[
     key("FLOWBURST"),
     key("CHECKSUM"),
     key("SEQUENTIAL"),
-    moot("DUPLICATE", Kind::Truth, "a packet is the same whether its bytes are copied or not"),
+    moot("DUPLICATE", IgnoredValueKind::Truth, "a packet is the same whether its bytes are copied or not"),
     key("ACTIVE"),
     key("STOP"),
 ];
-const DATAGRAMS: &[Argument] = &[
+const DATAGRAMS: &[ArgumentSpec] = &[
     at("RATE"),
     at("LIMIT"),
     at("LENGTH"),
@@ -56,7 +56,7 @@ const DATAGRAMS: &[Argument] = &[
     at("ACTIVE"),
     key("STOP"),
 ];
-const RATED: &[Argument] = &[
+const RATED: &[ArgumentSpec] = &[
     at("DATA"),
     at("RATE"),
     at("LIMIT"),
@@ -68,8 +68,8 @@ const RATED: &[Argument] = &[
     key("BANDWIDTH"),
     key("END_CALL"),
 ];
-const TIMED: &[Argument] = &[at("INTERVAL"), at("DATA"), key("LIMIT"), key("ACTIVE"), key("STOP"), ROOM];
-const PINGS: &[Argument] = &[
+const TIMED: &[ArgumentSpec] = &[at("INTERVAL"), at("DATA"), key("LIMIT"), key("ACTIVE"), key("STOP"), ROOM];
+const PINGS: &[ArgumentSpec] = &[
     at("SRC"),
     at("DST"),
     key("INTERVAL"),
@@ -77,7 +77,7 @@ const PINGS: &[Argument] = &[
     key("DATA"),
     key("LIMIT"),
     key("ACTIVE"),
-    moot("VERBOSE", Kind::Truth, "no line is printed for an answer"),
+    moot("VERBOSE", IgnoredValueKind::Truth, "no line is printed for an answer"),
     key("STOP"),
     refused_but("MIRROR", &["false"], "answers are not sent back as they came"),
 ];
@@ -86,18 +86,18 @@ const fn source(
     name: &'static str,
     about: &'static str,
     processing: &'static str,
-    arguments: &'static [Argument],
-    make: fn(&mut Setup<'_>) -> Made,
-) -> Class {
-    Class { ports: "0/1", processing, ..Class::filter(name, about, arguments, make) }.passing()
+    arguments: &'static [ArgumentSpec],
+    make: fn(&mut ElementSetup<'_>) -> ElementResult,
+) -> ElementClass {
+    ElementClass { ports: "0/1", processing, ..ElementClass::filter(name, about, arguments, make) }.passing()
 }
 
-pub(super) const CLASSES: &[Class] = &[
+pub(super) const CLASSES: &[ElementClass] = &[
     source("FastUDPFlows", "Sends datagrams of many flows.", "/a", FLOWS, flows),
     source("FastUDPSource", "Sends datagrams of one flow.", "/a", DATAGRAMS, datagrams),
     source("RatedSource", "Sends a packet at a rate.", "/a", RATED, rated),
     source("TimedSource", "Sends a packet after equal times.", "/h", TIMED, timed),
-    Class {
+    ElementClass {
         ports: "0-1/1",
         ..source("ICMPPingSource", "Sends echo requests, and takes the answers.", "h/a", PINGS, pings)
     },
@@ -120,25 +120,25 @@ const UDP: u8 = 17;
 const ICMP: u8 = 1;
 
 /// Notes where the IP header is and where the packet is to go.
-struct Generated {
+struct DatagramSource {
     header: i64,
     destination: u32,
 }
 
-impl Behaviour for Generated {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for DatagramSource {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         let (network, yes) = (code.at(packet.data, self.header), code.truth(true));
         let destination = code.int(i64::from(self.destination));
-        let packet = packet.with(Note::Network, network).with(Note::HasNetwork, yes);
-        code.out(0, packet.with(Note::Destination, destination));
+        let packet = packet.with(Annotation::Network, network).with(Annotation::HasNetwork, yes);
+        code.out(0, packet.with(Annotation::Destination, destination));
     }
 }
 
 /// Makes echo requests, and takes the answers.
-struct Pings(Generated);
+struct PingSource(DatagramSource);
 
-impl Behaviour for Pings {
-    fn build(&self, code: &mut Code<'_, '_>, port: u32, packet: Packet) {
+impl ElementCodegen for PingSource {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, port: u32, packet: PacketValues) {
         match port {
             NO_INPUT => self.0.build(code, port, packet),
             _ => code.drop(packet, "answer"),
@@ -147,24 +147,24 @@ impl Behaviour for Pings {
 }
 
 /// Passes packets without a header that is known.
-struct Plain;
+struct ConstantSource;
 
-impl Behaviour for Plain {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for ConstantSource {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         code.out(0, packet);
     }
 }
 
 /// Counts the packets that a source makes.
-struct Counted {
+struct CountedSource {
     counter: u32,
     /// Input at which packets begin.
     port: u32,
-    source: Box<dyn Behaviour>,
+    source: Box<dyn ElementCodegen>,
 }
 
-impl Behaviour for Counted {
-    fn build(&self, code: &mut Code<'_, '_>, port: u32, packet: Packet) {
+impl ElementCodegen for CountedSource {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, port: u32, packet: PacketValues) {
         if port == self.port {
             let one = code.int(1);
             code.count(self.counter, one);
@@ -175,33 +175,33 @@ impl Behaviour for Counted {
 
 /// When a source sends: as fast as it can, unless it says otherwise.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Pacing {
-    beat: Option<Beat>,
+pub(super) struct SourcePacing {
+    beat: Option<SourceSchedule>,
     /// The setting that has its rate, if somebody may write that.
     rate: Option<u32>,
 }
 
-impl Pacing {
+impl SourcePacing {
     /// One packet after each of so many nanoseconds.
-    fn every(time: u64) -> Pacing {
-        Pacing { beat: (time > 0).then_some(Beat::Every(time)), rate: None }
+    fn every(time: u64) -> SourcePacing {
+        SourcePacing { beat: (time > 0).then_some(SourceSchedule::Every(time)), rate: None }
     }
 }
 
 /// The element as a source of these packets, which it sends only if it is active: with the handlers `count`,
 /// `limit`, `active` and `reset`.
 pub(super) fn generator(
-    setup: &mut Setup<'_>,
+    setup: &mut ElementSetup<'_>,
     port: u32,
-    packets: Source,
-    (active, pacing): (bool, Pacing),
-    source: impl Behaviour + 'static,
-) -> Made {
+    packets: GraphSource,
+    (active, pacing): (bool, SourcePacing),
+    source: impl ElementCodegen + 'static,
+) -> ElementResult {
     if let Some(beat) = pacing.beat {
         match setup.is_timed() {
             true => {
-                setup.sends(beat);
-                setup.alone("it sends at times of its own");
+                setup.declare_schedule(beat);
+                setup.require_single_worker("it sends at times of its own");
             }
             false => at_once(setup),
         }
@@ -210,19 +210,19 @@ pub(super) fn generator(
     let counter = setup.counter("count");
     setup.at_end()?;
     if pacing.rate.is_some() || setup.written(&["active", "limit", "reset"]) {
-        setup.gated(port, packets, (counter, pacing.rate), [limit, i64::from(active)]);
+        setup.add_controlled_source(port, packets, (counter, pacing.rate), [limit, i64::from(active)]);
     } else {
-        setup.handler("limit", Access::Constant(limit.to_string()));
-        setup.handler("active", Access::Constant(active.to_string()));
+        setup.handler("limit", HandlerAccess::Constant(limit.to_string()));
+        setup.handler("active", HandlerAccess::Constant(active.to_string()));
         setup.source_at(port, packets.active(active));
     }
-    Ok(Box::new(Counted { counter, port, source: Box::new(source) }))
+    Ok(Box::new(CountedSource { counter, port, source: Box::new(source) }))
 }
 
 /// Numbers that look random and are the same in every run (splitmix64).
-struct Random(u64);
+struct SplitMix(u64);
 
-impl Random {
+impl SplitMix {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -256,14 +256,14 @@ fn ip_header(length: usize, id: u16, hops: u8, protocol: u8, [from, to]: [u32; 2
 }
 
 /// Fields that all datagrams of a source have in common.
-struct Datagram {
+struct DatagramTemplate {
     ethers: [[u8; 6]; 2],
     addresses: [u32; 2],
     length: usize,
     checksum: bool,
 }
 
-impl Datagram {
+impl DatagramTemplate {
     /// With these ports.
     fn frame(&self, ports: [u16; 2]) -> Vec<u8> {
         let bytes = self.length - ETHER - IP as usize;
@@ -284,7 +284,7 @@ impl Datagram {
 }
 
 /// A limit; `None` without one.
-pub(super) fn limit(text: &Text) -> Result<Option<u64>, Error> {
+pub(super) fn limit(text: &SpannedText) -> Result<Option<u64>, Error> {
     match text.text.starts_with('-') {
         true => Ok(None),
         false => unsigned(text, u64::MAX).map(Some),
@@ -292,34 +292,34 @@ pub(super) fn limit(text: &Text) -> Result<Option<u64>, Error> {
 }
 
 /// Says that packets come as fast as they are taken, in runs without a clock.
-fn at_once(setup: &mut Setup<'_>) {
+fn at_once(setup: &mut ElementSetup<'_>) {
     let message =
         format!("`{}` sends as fast as it can: there is no time between packets", setup.element.class);
     setup.warn(Error::new(setup.element.span, message));
 }
 
 /// At this rate.
-fn at_rate(setup: &mut Setup<'_>, rate: u64) -> Pacing {
-    let live = match setup.setting("rate", Takes::Number(0, i64::MAX), rate as i64) {
-        Setting::Live(at) => Some(at),
-        Setting::Fixed(_) => None,
+fn at_rate(setup: &mut ElementSetup<'_>, rate: u64) -> SourcePacing {
+    let live = match setup.setting("rate", SettingType::Number(0, i64::MAX), rate as i64) {
+        SettingValue::Live(at) => Some(at),
+        SettingValue::Fixed(_) => None,
     };
-    Pacing { beat: Some(Beat::Rate(rate)), rate: live }
+    SourcePacing { beat: Some(SourceSchedule::Rate(rate)), rate: live }
 }
 
 /// At the rate that is said; without one, or at 0, as fast as it can.
-fn rate(setup: &mut Setup<'_>) -> Result<Pacing, Error> {
+fn rate(setup: &mut ElementSetup<'_>) -> Result<SourcePacing, Error> {
     let rate = setup.arguments.or("RATE", 0, |text| unsigned(text, i64::MAX as u64))?;
     let pacing = at_rate(setup, rate);
-    Ok(if rate == 0 { Pacing::default() } else { pacing })
+    Ok(if rate == 0 { SourcePacing::default() } else { pacing })
 }
 
 /// A frame's length, at least the minimum.
-fn frame_length(text: &Text) -> Result<usize, Error> {
+fn frame_length(text: &SpannedText) -> Result<usize, Error> {
     unsigned(text, LONGEST).map(|length| length.max(SHORTEST) as usize)
 }
 
-fn flows(setup: &mut Setup<'_>) -> Made {
+fn flows(setup: &mut ElementSetup<'_>) -> ElementResult {
     let names = setup.arguments.names;
     let pacing = rate(setup)?;
     let limit = limit(&setup.arguments.need("LIMIT")?)?;
@@ -338,16 +338,16 @@ fn flows(setup: &mut Setup<'_>) -> Made {
     let checksum = setup.arguments.keyword_or("CHECKSUM", true, boolean)?;
     let sequential = setup.arguments.keyword_or("SEQUENTIAL", false, boolean)?;
     let active = setup.arguments.keyword_or("ACTIVE", true, boolean)?;
-    let datagram = Datagram { ethers, addresses, length, checksum };
-    let plan = Plan { flows: count as usize, size, burst, sequential };
+    let datagram = DatagramTemplate { ethers, addresses, length, checksum };
+    let plan = FlowPlan { flows: count as usize, size, burst, sequential };
     let number = limit.unwrap_or(MOST).min(MOST);
     let frames = plan.ports(number, setup.sources() as u64).into_iter().map(|ports| datagram.frame(ports));
-    let generated = Generated { header: ETHER as i64, destination: addresses[1] };
-    generator(setup, 0, Source::Frames(frames.collect(), limit), (active, pacing), generated)
+    let generated = DatagramSource { header: ETHER as i64, destination: addresses[1] };
+    generator(setup, 0, GraphSource::Frames(frames.collect(), limit), (active, pacing), generated)
 }
 
 /// Which flows packets are of.
-struct Plan {
+struct FlowPlan {
     flows: usize,
     /// Packets until a flow gets other ports.
     size: u64,
@@ -356,10 +356,10 @@ struct Plan {
     sequential: bool,
 }
 
-impl Plan {
+impl FlowPlan {
     /// The ports of so many packets.
     fn ports(&self, number: u64, seed: u64) -> Vec<[u16; 2]> {
-        let mut random = Random(seed);
+        let mut random = SplitMix(seed);
         let mut flows: Vec<([u16; 2], u64)> =
             (0..self.flows).map(|_| ([random.port(), random.port()], 0)).collect();
         let (mut at, mut next, mut left) = (0, 0, 0);
@@ -385,10 +385,10 @@ impl Plan {
     }
 }
 
-fn datagrams(setup: &mut Setup<'_>) -> Made {
+fn datagrams(setup: &mut ElementSetup<'_>) -> ElementResult {
     let names = setup.arguments.names;
     let pacing = rate(setup)?;
-    let port = |text: &Text| unsigned(text, 0xffff).map(|port| port as u16);
+    let port = |text: &SpannedText| unsigned(text, 0xffff).map(|port| port as u16);
     let limit = setup.arguments.or("LIMIT", None, limit)?;
     let length = setup.arguments.or("LENGTH", SHORTEST as usize, frame_length)?;
     let local = u32::from(Ipv4Addr::LOCALHOST);
@@ -400,10 +400,10 @@ fn datagrams(setup: &mut Setup<'_>) -> Made {
     let to_port = setup.arguments.or("DPORT", 1000, port)?;
     let checksum = setup.arguments.or("CHECKSUM", true, boolean)?;
     let active = setup.arguments.or("ACTIVE", true, boolean)?;
-    let datagram = Datagram { ethers: [from, to], addresses: [from_ip, to_ip], length, checksum };
+    let datagram = DatagramTemplate { ethers: [from, to], addresses: [from_ip, to_ip], length, checksum };
     let frame = datagram.frame([from_port, to_port]);
-    let generated = Generated { header: ETHER as i64, destination: to_ip };
-    generator(setup, 0, Source::Constant(frame, limit), (active, pacing), generated)
+    let generated = DatagramSource { header: ETHER as i64, destination: to_ip };
+    generator(setup, 0, GraphSource::Constant(frame, limit), (active, pacing), generated)
 }
 
 /// So many bytes, which are these again and again.
@@ -412,7 +412,7 @@ pub(super) fn repeated(data: &[u8], length: u64) -> Vec<u8> {
 }
 
 /// DATA, or Click's default, extended or cut to LENGTH.
-pub(super) fn data(setup: &mut Setup<'_>) -> Result<Vec<u8>, Error> {
+pub(super) fn data(setup: &mut ElementSetup<'_>) -> Result<Vec<u8>, Error> {
     let data = setup.arguments.next("DATA").map(|text| unquote(&text.text));
     let data = data.unwrap_or_else(|| DEFAULT_DATA.as_bytes().to_vec());
     let length = setup.arguments.keyword("DATASIZE");
@@ -427,7 +427,7 @@ pub(super) fn data(setup: &mut Setup<'_>) -> Result<Vec<u8>, Error> {
     Ok(repeated(&data, length))
 }
 
-fn rated(setup: &mut Setup<'_>) -> Made {
+fn rated(setup: &mut ElementSetup<'_>) -> ElementResult {
     let data = data(setup)?;
     let rate = setup.arguments.or("RATE", 10, |text| unsigned(text, i64::MAX as u64))?;
     let limit = setup.arguments.or("LIMIT", None, limit)?;
@@ -435,18 +435,18 @@ fn rated(setup: &mut Setup<'_>) -> Made {
     let bytes = setup.arguments.keyword_or("BANDWIDTH", 0, bandwidth)?;
     let rate = if bytes > 0 { bytes / (data.len() as u64).max(1) } else { rate };
     let pacing = at_rate(setup, rate);
-    generator(setup, 0, Source::Constant(data, limit), (active, pacing), Plain)
+    generator(setup, 0, GraphSource::Constant(data, limit), (active, pacing), ConstantSource)
 }
 
-fn timed(setup: &mut Setup<'_>) -> Made {
+fn timed(setup: &mut ElementSetup<'_>) -> ElementResult {
     let interval = setup.arguments.or("INTERVAL", SECOND / 2, seconds)?;
     let data = data(setup)?;
     let limit = setup.arguments.keyword_or("LIMIT", None, limit)?;
     let active = setup.arguments.keyword_or("ACTIVE", true, boolean)?;
-    generator(setup, 0, Source::Constant(data, limit), (active, Pacing::every(interval)), Plain)
+    generator(setup, 0, GraphSource::Constant(data, limit), (active, SourcePacing::every(interval)), ConstantSource)
 }
 
-fn pings(setup: &mut Setup<'_>) -> Made {
+fn pings(setup: &mut ElementSetup<'_>) -> ElementResult {
     let names = setup.arguments.names;
     let from = ip(&setup.arguments.need("SRC")?, names)?;
     let to = ip(&setup.arguments.need("DST")?, names)?;
@@ -465,8 +465,8 @@ fn pings(setup: &mut Setup<'_>) -> Made {
         [ip_header(IP as usize + message.len(), number, PING_HOPS, ICMP, [from, to]), message].concat()
     };
     let frames = (0..limit.unwrap_or(MOST).min(MOST)).map(request).collect();
-    let pings = Pings(Generated { header: 0, destination: to });
-    generator(setup, NO_INPUT, Source::Frames(frames, limit), (active, Pacing::every(interval)), pings)
+    let pings = PingSource(DatagramSource { header: 0, destination: to });
+    generator(setup, NO_INPUT, GraphSource::Frames(frames, limit), (active, SourcePacing::every(interval)), pings)
 }
 
 const _: () = assert!(HEADERS as u64 + ETHER as u64 <= SHORTEST);

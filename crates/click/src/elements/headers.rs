@@ -8,31 +8,31 @@ use super::ip::{HEADER, checked_and_set, fold, header, header_length, set_checks
 use super::ip_filter::NUMBERED;
 use super::transport::{ICMP, TCP, UDP, bad, pseudo_sum, sum_bytes};
 use crate::arguments::{boolean, byte, ip, unsigned};
-use crate::build::Code;
-use crate::class::{Behaviour, Class, Made};
-use crate::compile::Setup;
-use crate::config::Text;
+use crate::build::ElementBuilder;
+use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::compile::ElementSetup;
+use crate::config::SpannedText;
 use crate::error::Error;
-use crate::handlers::{Setting, Takes};
+use crate::handlers::{SettingValue, SettingType};
 use crate::keyword::{at, key};
-use crate::packet::{Note, Packet};
+use crate::packet::{Annotation, PacketValues};
 
-pub(super) const CLASSES: &[Class] = &[
-    Class::filter("SetTCPChecksum", "Sets the checksum of TCP.", &[at("FIXOFF")], set_tcp),
-    Class::check("SetUDPChecksum", "Sets the checksum of UDP.", &[], |_| {
+pub(super) const CLASSES: &[ElementClass] = &[
+    ElementClass::filter("SetTCPChecksum", "Sets the checksum of TCP.", &[at("FIXOFF")], set_tcp),
+    ElementClass::check("SetUDPChecksum", "Sets the checksum of UDP.", &[], |_| {
         Ok(Box::new(SetSum { protocol: UDP, fix_offset: false }))
     }),
-    Class::filter("IPMirror", "Exchanges addresses and ports.", &[at("DST_ANNO")], mirror),
-    Class::filter(
+    ElementClass::filter("IPMirror", "Exchanges addresses and ports.", &[at("DST_ANNO")], mirror),
+    ElementClass::filter(
         "UDPIPEncap",
         "Puts headers of IP and UDP in front.",
         &[at("SRC"), at("SPORT"), at("DST"), at("DPORT"), at("CHECKSUM")],
         encap,
     ),
-    Class::check("ICMPPingResponder", "Answers echo requests.", &[], |_| Ok(Box::new(Responder))),
-    Class::check("StoreIPAddress", "Writes an address into packets.", &[key("ADDR"), key("OFFSET")], store)
+    ElementClass::check("ICMPPingResponder", "Answers echo requests.", &[], |_| Ok(Box::new(PingResponder))),
+    ElementClass::check("StoreIPAddress", "Writes an address into packets.", &[key("ADDR"), key("OFFSET")], store)
         .and(at("[ADDR,] OFFSET")),
-    Class::filter(
+    ElementClass::filter(
         "IPEncap",
         "Puts an IP header in front.",
         &[
@@ -49,7 +49,7 @@ pub(super) const CLASSES: &[Class] = &[
         encap_ip,
     )
     .passing(),
-    Class::filter("ResetIPChecksum", "Sets checksums as a card would.", &[at("L4")], reset),
+    ElementClass::filter("ResetIPChecksum", "Sets checksums as a card would.", &[at("L4")], reset),
 ];
 
 /// Bytes of the headers of TCP, UDP and an echo.
@@ -64,11 +64,11 @@ const HOPS: u8 = 250;
 
 /// The header behind that of IP, with at least `bytes` bytes; `wrong` handles all other packets.
 fn transport(
-    code: &mut Code<'_, '_>,
-    packet: Packet,
+    code: &mut ElementBuilder<'_, '_>,
+    packet: PacketValues,
     header: Value,
     bytes: i64,
-    wrong: &dyn Fn(&mut Code<'_, '_>, &'static str),
+    wrong: &dyn Fn(&mut ElementBuilder<'_, '_>, &'static str),
 ) -> Value {
     let length = header_length(code, header);
     code.check_int(Cond::Ge, length, HEADER, |code| wrong(code, "bad_header_length"));
@@ -85,13 +85,13 @@ struct SetSum {
     fix_offset: bool,
 }
 
-fn set_tcp(setup: &mut Setup<'_>) -> Made {
+fn set_tcp(setup: &mut ElementSetup<'_>) -> ElementResult {
     let fix_offset = setup.arguments.or("FIXOFF", false, boolean)?;
     Ok(Box::new(SetSum { protocol: TCP, fix_offset }))
 }
 
-impl Behaviour for SetSum {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for SetSum {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         let header = header(code, packet);
         self.sum(code, packet, header, &|code, reason| bad(code, packet, reason));
         code.out(0, packet);
@@ -102,10 +102,10 @@ impl SetSum {
     /// Sets the sum; if that is impossible, does what `wrong` does, which must end the block.
     fn sum(
         &self,
-        code: &mut Code<'_, '_>,
-        packet: Packet,
+        code: &mut ElementBuilder<'_, '_>,
+        packet: PacketValues,
         header: Value,
-        wrong: &dyn Fn(&mut Code<'_, '_>, &'static str),
+        wrong: &dyn Fn(&mut ElementBuilder<'_, '_>, &'static str),
     ) {
         let (least, place) = if self.protocol == TCP { (TCP_HEADER, 16) } else { (UDP_HEADER, 6) };
         let transport = transport(code, packet, header, least, wrong);
@@ -137,16 +137,16 @@ impl SetSum {
 }
 
 /// Sets the checksums that a card would: of IP, and of TCP and UDP if it is asked to.
-struct Reset {
+struct ResetChecksum {
     transport: bool,
 }
 
-fn reset(setup: &mut Setup<'_>) -> Made {
-    Ok(Box::new(Reset { transport: setup.arguments.or("L4", false, boolean)? }))
+fn reset(setup: &mut ElementSetup<'_>) -> ElementResult {
+    Ok(Box::new(ResetChecksum { transport: setup.arguments.or("L4", false, boolean)? }))
 }
 
-impl Behaviour for Reset {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for ResetChecksum {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         let header = checked_and_set(code, packet);
         if !self.transport {
             return code.out(0, packet);
@@ -158,20 +158,20 @@ impl Behaviour for Reset {
         for number in [TCP, UDP] {
             let (this, next, known) = (code.block(), code.block(), code.int(number));
             code.branch(Cond::Eq, protocol, known, this, next);
-            code.go(this);
+            code.switch_to_block(this);
             let set = SetSum { protocol: number, fix_offset: false };
             set.sum(code, packet, header, &|code, _| code.jump(out, &[]));
             code.jump(out, &[]);
-            code.go(next);
+            code.switch_to_block(next);
         }
         code.jump(out, &[]);
-        code.go(out);
+        code.switch_to_block(out);
         code.out(0, packet);
     }
 }
 
 /// Limits TCP's data offset: at least a header without options, at most the bytes that exist.
-fn fix_offset(code: &mut Code<'_, '_>, transport: Value, bytes: Value) {
+fn fix_offset(code: &mut ElementBuilder<'_, '_>, transport: Value, bytes: Value) {
     let byte = code.byte(transport, 12);
     let words = code.with(AluOp::Rsh, byte, 4);
     let own = code.with(AluOp::Lsh, words, 2);
@@ -187,21 +187,21 @@ fn fix_offset(code: &mut Code<'_, '_>, transport: Value, bytes: Value) {
 }
 
 /// Swaps source and destination, addresses and ports.
-struct Mirror {
+struct IpMirror {
     annotation: bool,
 }
 
-fn mirror(setup: &mut Setup<'_>) -> Made {
-    Ok(Box::new(Mirror { annotation: setup.arguments.or("DST_ANNO", true, boolean)? }))
+fn mirror(setup: &mut ElementSetup<'_>) -> ElementResult {
+    Ok(Box::new(IpMirror { annotation: setup.arguments.or("DST_ANNO", true, boolean)? }))
 }
 
-impl Behaviour for Mirror {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, mut packet: Packet) {
+impl ElementCodegen for IpMirror {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, mut packet: PacketValues) {
         let header = header(code, packet);
         code.exchange(header, 12, 16, 4);
         if self.annotation {
             let destination = code.word(header, 16);
-            packet = packet.with(Note::Destination, destination);
+            packet = packet.with(Annotation::Destination, destination);
         }
         let out = code.block();
         let fragment = code.half(header, 6);
@@ -214,42 +214,42 @@ impl Behaviour for Mirror {
         let (protocol, tcp, other) = (code.byte(header, 9), code.block(), code.block());
         let number = code.int(TCP);
         code.branch(Cond::Eq, protocol, number, tcp, other);
-        code.go(other);
+        code.switch_to_block(other);
         code.check_int(Cond::Eq, protocol, UDP, |code| code.jump(out, &[]));
         code.exchange(transport, 0, 2, 2);
         code.jump(out, &[]);
-        code.go(tcp);
+        code.switch_to_block(tcp);
         code.exchange(transport, 0, 2, 2);
         // The acknowledgement number, if that exists, too.
         let beyond = code.at(transport, 12);
         code.check(Cond::Le, beyond, packet.end, |code| code.jump(out, &[]));
         code.exchange(transport, 4, 8, 4);
         code.jump(out, &[]);
-        code.go(out);
+        code.switch_to_block(out);
         code.out(0, packet);
     }
 }
 
 /// Puts headers of IP and UDP in front.
-struct Encap {
-    source: Setting,
+struct UdpIpEncap {
+    source: SettingValue,
     /// None for the annotation.
-    destination: Option<Setting>,
-    ports: [Setting; 2],
+    destination: Option<SettingValue>,
+    ports: [SettingValue; 2],
     checksum: bool,
     /// The identification of the next packet.
     id: u32,
 }
 
 /// Addresses that handlers read and, where somebody may, write; the destination unless it is that of the annotation.
-fn ends(setup: &mut Setup<'_>, source: u32, destination: Option<u32>) -> (Setting, Option<Setting>) {
-    let source = setup.setting("src", Takes::Address, i64::from(source));
-    (source, destination.map(|address| setup.setting("dst", Takes::Address, i64::from(address))))
+fn ends(setup: &mut ElementSetup<'_>, source: u32, destination: Option<u32>) -> (SettingValue, Option<SettingValue>) {
+    let source = setup.setting("src", SettingType::Address, i64::from(source));
+    (source, destination.map(|address| setup.setting("dst", SettingType::Address, i64::from(address))))
 }
 
-fn encap(setup: &mut Setup<'_>) -> Made {
+fn encap(setup: &mut ElementSetup<'_>) -> ElementResult {
     let names = setup.arguments.names;
-    let port = |text: &Text| unsigned(text, 0xffff).map(|port| port as u16);
+    let port = |text: &SpannedText| unsigned(text, 0xffff).map(|port| port as u16);
     let source = ip(&setup.arguments.need("SRC")?, names)?;
     let from = port(&setup.arguments.need("SPORT")?)?;
     let text = setup.arguments.need("DST")?;
@@ -257,19 +257,19 @@ fn encap(setup: &mut Setup<'_>) -> Made {
     let to = port(&setup.arguments.need("DPORT")?)?;
     let checksum = setup.arguments.or("CHECKSUM", true, boolean)?;
     let (source, destination) = ends(setup, source, destination);
-    let port = Takes::Number(0, 0xffff);
+    let port = SettingType::Number(0, 0xffff);
     let ports =
         [("sport", from), ("dport", to)].map(|(name, value)| setup.setting(name, port, i64::from(value)));
-    Ok(Box::new(Encap { source, destination, ports, checksum, id: setup.number() }))
+    Ok(Box::new(UdpIpEncap { source, destination, ports, checksum, id: setup.number() }))
 }
 
-impl Behaviour for Encap {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, mut packet: Packet) {
+impl ElementCodegen for UdpIpEncap {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, mut packet: PacketValues) {
         packet.data = code.push(packet, packet.data, HEADER + UDP_HEADER);
         let data = packet.data;
         let destination = match self.destination {
             Some(address) => code.setting(address),
-            None => packet.note(Note::Destination),
+            None => packet.note(Annotation::Destination),
         };
         let (total, id, one) = (code.length(packet), code.get(self.id), code.int(1));
         code.check_int(Cond::Le, total, 0xffff, |code| code.drop(packet, "too_long"));
@@ -298,8 +298,8 @@ impl Behaviour for Encap {
             code.set_raw(2, transport, 6, sum);
         }
         let yes = code.truth(true);
-        let packet = packet.with(Note::Network, data).with(Note::HasNetwork, yes);
-        code.out(0, packet.with(Note::Destination, destination));
+        let packet = packet.with(Annotation::Network, data).with(Annotation::HasNetwork, yes);
+        code.out(0, packet.with(Annotation::Destination, destination));
     }
 }
 
@@ -307,14 +307,14 @@ impl Behaviour for Encap {
 struct EncapIp {
     /// Constant part of all headers: the header without length, identification and checksum.
     header: [u8; HEADER as usize],
-    source: Setting,
+    source: SettingValue,
     /// If none is given, the annotation's.
-    destination: Option<Setting>,
+    destination: Option<SettingValue>,
     /// The identification of the next packet.
     id: u32,
 }
 
-fn encap_ip(setup: &mut Setup<'_>) -> Made {
+fn encap_ip(setup: &mut ElementSetup<'_>) -> ElementResult {
     let names = setup.arguments.names;
     let text = setup.arguments.need("PROTO")?;
     let known = NUMBERED.iter().find(|(name, _)| *name == text.text).map(|(_, number)| u64::from(*number));
@@ -344,15 +344,15 @@ fn encap_ip(setup: &mut Setup<'_>) -> Made {
     header[..10].copy_from_slice(&[0x45, class as u8, 0, 0, 0, 0, kept_whole, 0, hops as u8, protocol as u8]);
     let (source, destination) = ends(setup, source, destination);
     for (at, address) in [(12, Some(source)), (16, destination)] {
-        if let Some(Setting::Fixed(address)) = address {
+        if let Some(SettingValue::Fixed(address)) = address {
             header[at..at + 4].copy_from_slice(&(address as u32).to_be_bytes());
         }
     }
     Ok(Box::new(EncapIp { header, source, destination, id: setup.number() }))
 }
 
-impl Behaviour for EncapIp {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, mut packet: Packet) {
+impl ElementCodegen for EncapIp {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, mut packet: PacketValues) {
         packet.data = code.push(packet, packet.data, HEADER);
         let (data, total) = (packet.data, code.length(packet));
         code.check_int(Cond::Le, total, 0xffff, |code| code.drop(packet, "too_long"));
@@ -364,30 +364,30 @@ impl Behaviour for EncapIp {
         for (address, offset) in [(Some(self.source), 12), (self.destination, 16)] {
             match address {
                 // It is in the header.
-                Some(Setting::Fixed(_)) => {}
+                Some(SettingValue::Fixed(_)) => {}
                 Some(live) => {
                     let address = code.setting(live);
                     code.set_word(data, offset, address);
                 }
-                None => code.set_word(data, offset, packet.note(Note::Destination)),
+                None => code.set_word(data, offset, packet.note(Annotation::Destination)),
             }
         }
         let length = code.int(HEADER);
         set_checksum(code, data, length);
         let (destination, yes) = (code.word(data, 16), code.truth(true));
-        let packet = packet.with(Note::Network, data).with(Note::HasNetwork, yes);
-        code.out(0, packet.with(Note::Destination, destination));
+        let packet = packet.with(Annotation::Network, data).with(Annotation::HasNetwork, yes);
+        code.out(0, packet.with(Annotation::Destination, destination));
     }
 }
 
 /// Makes echo requests their answers.
-struct Responder;
+struct PingResponder;
 
-impl Behaviour for Responder {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for PingResponder {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         let header = header(code, packet);
         let transport = transport(code, packet, header, ECHO, &|code, reason| bad(code, packet, reason));
-        let other = |code: &mut Code<'_, '_>| bad(code, packet, "no_echo_request");
+        let other = |code: &mut ElementBuilder<'_, '_>| bad(code, packet, "no_echo_request");
         let (protocol, kind) = (code.byte(header, 9), code.byte(transport, 0));
         code.check_int(Cond::Eq, protocol, ICMP, other);
         code.check_int(Cond::Eq, kind, 8, other);
@@ -403,14 +403,14 @@ impl Behaviour for Responder {
         code.write(transport, 0, &[0, 0]);
         update(code, transport, 2, old, zero);
         let destination = code.word(header, 16);
-        let packet = packet.with(Note::Destination, destination);
-        code.out(0, packet.with(Note::Paint, zero));
+        let packet = packet.with(Annotation::Destination, destination);
+        code.out(0, packet.with(Annotation::Paint, zero));
     }
 }
 
 /// Updates a checksum after a half-word that it covers has changed (RFC 1624, equation 3), in the order of
 /// memory.
-fn update(code: &mut Code<'_, '_>, base: Value, place: i32, old: Value, new: Value) {
+fn update(code: &mut ElementBuilder<'_, '_>, base: Value, place: i32, old: Value, new: Value) {
     let sum = code.raw(2, base, place);
     let [sum, old] = [sum, old].map(|half| code.with(AluOp::Xor, half, 0xffff));
     let sum = code.add(sum, old);
@@ -421,13 +421,13 @@ fn update(code: &mut Code<'_, '_>, base: Value, place: i32, old: Value, new: Val
 }
 
 /// Writes an address into the packet.
-struct Store {
+struct StoreIpAddress {
     /// None for the annotation, unless that is zero.
     address: Option<u32>,
     offset: i64,
 }
 
-fn store(setup: &mut Setup<'_>) -> Made {
+fn store(setup: &mut ElementSetup<'_>) -> ElementResult {
     let names = setup.arguments.names;
     let first = setup.arguments.need("OFFSET")?;
     let (address, text) = match setup.arguments.next("OFFSET") {
@@ -438,15 +438,15 @@ fn store(setup: &mut Setup<'_>) -> Made {
         return Err(Error::new(text.span, "src and dst of `StoreIPAddress` are not supported")
             .help("an offset is, with a checksum that is set afterwards"));
     }
-    Ok(Box::new(Store { address, offset: unsigned(&text, 65_535)? as i64 }))
+    Ok(Box::new(StoreIpAddress { address, offset: unsigned(&text, 65_535)? as i64 }))
 }
 
-impl Behaviour for Store {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for StoreIpAddress {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         let address = match self.address {
             Some(address) => code.int(i64::from(address)),
             None => {
-                let address = packet.note(Note::Destination);
+                let address = packet.note(Annotation::Destination);
                 code.check_int(Cond::Ne, address, 0, |code| code.out(0, packet));
                 address
             }

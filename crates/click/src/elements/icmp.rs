@@ -8,15 +8,15 @@ use millstream_isa::{AluOp, Cond};
 use super::ip::{fold, header, header_length};
 use super::transport::sum_bytes;
 use crate::arguments::{boolean, ip, unsigned};
-use crate::build::Code;
-use crate::class::{Behaviour, Class, Made};
-use crate::compile::Setup;
-use crate::config::{Text, words};
+use crate::build::ElementBuilder;
+use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::compile::ElementSetup;
+use crate::config::{SpannedText, words};
 use crate::error::Error;
-use crate::keyword::{Argument, at, key};
-use crate::packet::{HOST, Note, Packet};
+use crate::keyword::{ArgumentSpec, at, key};
+use crate::packet::{HOST, Annotation, PacketValues};
 
-const ARGUMENTS: &[Argument] = &[
+const ARGUMENTS: &[ArgumentSpec] = &[
     at("SRC"),
     at("TYPE"),
     at("CODE"),
@@ -27,8 +27,8 @@ const ARGUMENTS: &[Argument] = &[
     key("SET_FIX_ANNO"),
 ];
 
-pub(super) const CLASSES: &[Class] =
-    &[Class::filter("ICMPError", "Makes errors about packets, in their place.", ARGUMENTS, error)];
+pub(super) const CLASSES: &[ElementClass] =
+    &[ElementClass::filter("ICMPError", "Makes errors about packets, in their place.", ARGUMENTS, error)];
 
 const UNREACHABLE: i64 = 3;
 const REDIRECT: i64 = 5;
@@ -76,7 +76,7 @@ struct IcmpError {
     id: u32,
 }
 
-fn named(text: &Text, names: &[(&str, i64)]) -> Result<i64, Error> {
+fn named(text: &SpannedText, names: &[(&str, i64)]) -> Result<i64, Error> {
     match names.iter().find(|(name, _)| *name == text.text) {
         Some((_, number)) => Ok(*number),
         None => unsigned(text, 255)
@@ -85,7 +85,7 @@ fn named(text: &Text, names: &[(&str, i64)]) -> Result<i64, Error> {
     }
 }
 
-fn error(setup: &mut Setup<'_>) -> Made {
+fn error(setup: &mut ElementSetup<'_>) -> ElementResult {
     let names = setup.arguments.names;
     let source = i64::from(ip(&setup.arguments.need("SRC")?, names)?);
     let kind = named(&setup.arguments.need("TYPE")?, TYPES)?;
@@ -96,7 +96,7 @@ fn error(setup: &mut Setup<'_>) -> Made {
         Some(text) => words(&text).iter().map(|word| ip(word, names)).collect::<Result<_, _>>()?,
         None => Vec::new(),
     };
-    let number = |text: &Text| unsigned(text, 0xffff).map(|n| n as i64);
+    let number = |text: &SpannedText| unsigned(text, 0xffff).map(|n| n as i64);
     let most = setup.arguments.keyword_or("MTU", 576, number)?;
     let path_mtu = setup.arguments.keyword_or("PMTU", 0, number)?;
     let fix = setup.arguments.keyword_or("USE_FIX_ANNO", true, boolean)?;
@@ -105,8 +105,8 @@ fn error(setup: &mut Setup<'_>) -> Made {
     Ok(Box::new(IcmpError { source, kind, code, bad, most, path_mtu, fix, id }))
 }
 
-impl Behaviour for IcmpError {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for IcmpError {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         let header = header(code, packet);
         let length = header_length(code, header);
         let payload = code.plus(header, length);
@@ -118,8 +118,8 @@ impl Behaviour for IcmpError {
 
 impl IcmpError {
     /// Drops packets that no error may be sent about (RFC 1812, 4.3.2.7).
-    fn refuse(&self, code: &mut Code<'_, '_>, packet: Packet, header: Value, payload: Value) {
-        code.check_int(Cond::Eq, packet.note(Note::Cast), HOST, |code| code.drop(packet, "broadcast"));
+    fn refuse(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues, header: Value, payload: Value) {
+        code.check_int(Cond::Eq, packet.note(Annotation::Cast), HOST, |code| code.drop(packet, "broadcast"));
         let fragment = code.half(header, 6);
         let offset = code.with(AluOp::And, fragment, 0x1fff);
         code.check_int(Cond::Eq, offset, 0, |code| code.drop(packet, "fragment"));
@@ -143,7 +143,7 @@ impl IcmpError {
         let protocol = code.byte(header, 9);
         let number = code.int(ICMP);
         code.branch(Cond::Eq, protocol, number, icmp, on);
-        code.go(icmp);
+        code.switch_to_block(icmp);
         let beyond = code.at(payload, 1);
         code.check(Cond::Le, beyond, packet.end, |code| code.drop(packet, "too_short"));
         let kind = code.byte(payload, 0);
@@ -151,10 +151,10 @@ impl IcmpError {
             code.check_int(Cond::Ne, kind, *error, |code| code.drop(packet, "icmp_error"));
         }
         code.jump(on, &[]);
-        code.go(on);
+        code.switch_to_block(on);
     }
 
-    fn answer(&self, code: &mut Code<'_, '_>, packet: Packet, header: Value) {
+    fn answer(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues, header: Value) {
         let source = code.word(header, 12);
         let data = code.push(packet, header, HEADERS);
         // Number of bytes of the packet that the error carries, at most.
@@ -180,21 +180,21 @@ impl IcmpError {
         let (fix, yes, zero) = (code.truth(self.fix), code.truth(true), code.int(0));
         let answer = packet
             .bounded(data, end)
-            .with(Note::Network, data)
-            .with(Note::HasNetwork, yes)
-            .with(Note::Destination, source)
-            .with(Note::FixSource, fix)
-            .with(Note::Paint, zero)
-            .with(Note::Parameter, zero);
+            .with(Annotation::Network, data)
+            .with(Annotation::HasNetwork, yes)
+            .with(Annotation::Destination, source)
+            .with(Annotation::FixSource, fix)
+            .with(Annotation::Paint, zero)
+            .with(Annotation::Parameter, zero);
         code.out(0, answer);
     }
 
     /// Type, code and the four bytes that depend on them.
-    fn message(&self, code: &mut Code<'_, '_>, packet: Packet, data: Value) {
+    fn message(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues, data: Value) {
         code.write(data, 20, &[self.kind as u8, self.code as u8, 0, 0, 0, 0, 0, 0]);
         match (self.kind, self.code) {
-            (REDIRECT, _) => code.set_word(data, 24, packet.note(Note::Destination)),
-            (PARAMETER_PROBLEM, 0) => code.set_byte(data, 24, packet.note(Note::Parameter)),
+            (REDIRECT, _) => code.set_word(data, 24, packet.note(Annotation::Destination)),
+            (PARAMETER_PROBLEM, 0) => code.set_byte(data, 24, packet.note(Annotation::Parameter)),
             (UNREACHABLE, NEED_FRAGMENTATION) => {
                 let mtu = code.int(self.path_mtu);
                 code.set_half(data, 26, mtu);
@@ -204,7 +204,7 @@ impl IcmpError {
     }
 
     /// Of all from the ICMP header on.
-    fn checksum(&self, code: &mut Code<'_, '_>, data: Value, end: Value) {
+    fn checksum(&self, code: &mut ElementBuilder<'_, '_>, data: Value, end: Value) {
         let from = code.at(data, 20);
         let (bytes, zero) = (code.sub(end, from), code.int(0));
         let sum = sum_bytes(code, from, bytes, zero);

@@ -8,14 +8,14 @@ use super::ip_check::versioned;
 use super::lookup::{parts, routes};
 use super::transport::bad;
 use crate::arguments::{ip6, prefix6, unsigned};
-use crate::build::Code;
-use crate::class::{Behaviour, Class, Made};
-use crate::compile::Setup;
-use crate::config::{Text, words};
+use crate::build::ElementBuilder;
+use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::compile::ElementSetup;
+use crate::config::{SpannedText, words};
 use crate::error::Error;
 use crate::keyword::{at, refused_but};
-use crate::packet::{Note, Packet};
-use crate::tables::Route;
+use crate::packet::{Annotation, PacketValues};
+use crate::tables::RouteEntry;
 
 /// Bytes of a header.
 pub(super) const HEADER: i64 = 40;
@@ -25,8 +25,8 @@ pub(super) const DESTINATION: i32 = 24;
 /// Offset of the hop limit.
 const HOPS: i32 = 7;
 
-pub(super) const CLASSES: &[Class] = &[
-    Class::check(
+pub(super) const CLASSES: &[ElementClass] = &[
+    ElementClass::check(
         "CheckIP6Header",
         "Checks the IPv6 header.",
         &[
@@ -36,13 +36,13 @@ pub(super) const CLASSES: &[Class] = &[
         ],
         check,
     ),
-    Class::filter("GetIP6Address", "Takes the destination annotation from the packet.", &[at("OFFSET")], get)
+    ElementClass::filter("GetIP6Address", "Takes the destination annotation from the packet.", &[at("OFFSET")], get)
         .passing(),
-    Class::check("DecIP6HLIM", "Counts the hops that are left down.", &[], |_| Ok(Box::new(Decrement))),
-    Class {
+    ElementClass::check("DecIP6HLIM", "Counts the hops that are left down.", &[], |_| Ok(Box::new(DecrementHopLimit))),
+    ElementClass {
         ports: "1/-",
         processing: "h/h",
-        ..Class::filter("LookupIP6Route", "Sends packets to the output of the longest prefix.", &[], lookup)
+        ..ElementClass::filter("LookupIP6Route", "Sends packets to the output of the longest prefix.", &[], lookup)
     }
     .and(at("PREFIX [GATEWAY] OUTPUT")),
 ];
@@ -53,7 +53,7 @@ pub(super) fn address_words(address: u128) -> [i64; 4] {
 }
 
 /// A number that is zero if four words are those of an address, under a mask.
-pub(super) fn differs(code: &mut Code<'_, '_>, words: [Value; 4], address: u128, mask: u128) -> Value {
+pub(super) fn differs(code: &mut ElementBuilder<'_, '_>, words: [Value; 4], address: u128, mask: u128) -> Value {
     let mut sum = code.int(0);
     for ((word, wanted), mask) in words.into_iter().zip(address_words(address)).zip(address_words(mask)) {
         let masked = code.with(AluOp::And, word, mask);
@@ -63,13 +63,13 @@ pub(super) fn differs(code: &mut Code<'_, '_>, words: [Value; 4], address: u128,
     sum
 }
 
-struct Check {
+struct CheckIp6Header {
     offset: i64,
     bad_sources: Vec<u128>,
     counter: u32,
 }
 
-fn check(setup: &mut Setup<'_>) -> Made {
+fn check(setup: &mut ElementSetup<'_>) -> ElementResult {
     let names = setup.arguments.names;
     // All ones is no address of a host.
     let mut bad_sources = vec![u128::MAX];
@@ -79,11 +79,11 @@ fn check(setup: &mut Setup<'_>) -> Made {
         }
     }
     let offset = setup.arguments.or("OFFSET", 0, |text| unsigned(text, 65_535))? as i64;
-    Ok(Box::new(Check { offset, bad_sources, counter: setup.counter("count") }))
+    Ok(Box::new(CheckIp6Header { offset, bad_sources, counter: setup.counter("count") }))
 }
 
-impl Behaviour for Check {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, mut packet: Packet) {
+impl ElementCodegen for CheckIp6Header {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, mut packet: PacketValues) {
         let header = versioned(code, packet, self.offset, (HEADER, 6));
         let payload = code.half(header, 4);
         let length = code.with(AluOp::Add, payload, HEADER);
@@ -97,29 +97,29 @@ impl Behaviour for Check {
         packet.end = end;
         let (one, yes) = (code.int(1), code.truth(true));
         code.count(self.counter, one);
-        code.out(0, packet.with(Note::Network, header).with(Note::HasNetwork, yes));
+        code.out(0, packet.with(Annotation::Network, header).with(Annotation::HasNetwork, yes));
     }
 }
 
 /// Sets the destination from the packet, at an offset.
-struct Get(i64);
+struct GetIp6Address(i64);
 
-fn get(setup: &mut Setup<'_>) -> Made {
-    Ok(Box::new(Get(unsigned(&setup.arguments.need("OFFSET")?, 65_535)? as i64)))
+fn get(setup: &mut ElementSetup<'_>) -> ElementResult {
+    Ok(Box::new(GetIp6Address(unsigned(&setup.arguments.need("OFFSET")?, 65_535)? as i64)))
 }
 
-impl Behaviour for Get {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for GetIp6Address {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         code.need(packet, packet.data, self.0 + 16, "too_short");
         let words = code.words(packet.data, self.0 as i32);
         code.out(0, packet.bound_for(words));
     }
 }
 
-struct Decrement;
+struct DecrementHopLimit;
 
-impl Behaviour for Decrement {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for DecrementHopLimit {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         let header = header(code, packet);
         let hops = code.byte(header, HOPS);
         code.check_int(Cond::Gt, hops, 1, |code| bad(code, packet, "hops_expired"));
@@ -129,29 +129,29 @@ impl Behaviour for Decrement {
     }
 }
 
-struct Lookup {
+struct LookupIp6Route {
     routes: Map,
     outputs: u32,
 }
 
-fn lookup(setup: &mut Setup<'_>) -> Made {
+fn lookup(setup: &mut ElementSetup<'_>) -> ElementResult {
     let routes = routes(setup, route, |route| (route.address, route.bits))?;
     if routes.is_empty() {
         return Err(Error::new(setup.element.span, "`LookupIP6Route` has no routes"));
     }
-    Ok(Box::new(Lookup { routes: setup.routes6(&routes), outputs: setup.outputs }))
+    Ok(Box::new(LookupIp6Route { routes: setup.routes6(&routes), outputs: setup.outputs }))
 }
 
-fn route(setup: &Setup<'_>, argument: &Text) -> Result<Route<u128>, Error> {
+fn route(setup: &ElementSetup<'_>, argument: &SpannedText) -> Result<RouteEntry<u128>, Error> {
     let names = setup.arguments.names;
     let (to, gateway, output) = parts(setup, argument, "ADDRESS/BITS")?;
     let (address, bits) = prefix6(&to, names)?;
     let gateway = gateway.map_or(Ok(0), |text| ip6(&text, names))?;
-    Ok(Route { address, bits, gateway, output })
+    Ok(RouteEntry { address, bits, gateway, output })
 }
 
-impl Behaviour for Lookup {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for LookupIp6Route {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         let destination = packet.destination6();
         let route = code.longest6(self.routes, destination);
         code.check_int(Cond::Ne, route, 0, |code| code.drop(packet, "no_route"));

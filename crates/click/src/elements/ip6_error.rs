@@ -9,14 +9,14 @@ use super::ip::{fold, header};
 use super::ip6::{DESTINATION, HEADER, SOURCE};
 use super::transport::sum_bytes;
 use crate::arguments::{byte, ip6};
-use crate::build::Code;
-use crate::class::{Behaviour, Class, Made};
-use crate::compile::Setup;
+use crate::build::ElementBuilder;
+use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::compile::ElementSetup;
 use crate::error::Error;
 use crate::keyword::at;
-use crate::packet::{HOST, Note, Packet};
+use crate::packet::{HOST, Annotation, PacketValues};
 
-pub(super) const CLASSES: &[Class] = &[Class::filter(
+pub(super) const CLASSES: &[ElementClass] = &[ElementClass::filter(
     "ICMP6Error",
     "Makes errors about packets, in their place.",
     &[at("SRC"), at("TYPE"), at("CODE")],
@@ -50,7 +50,7 @@ struct Icmp6Error {
     code: u8,
 }
 
-fn error(setup: &mut Setup<'_>) -> Made {
+fn error(setup: &mut ElementSetup<'_>) -> ElementResult {
     let source = ip6(&setup.arguments.need("SRC")?, setup.arguments.names)?;
     let text = setup.arguments.need("TYPE")?;
     let kind = byte(&text)?;
@@ -62,8 +62,8 @@ fn error(setup: &mut Setup<'_>) -> Made {
     Ok(Box::new(Icmp6Error { source, kind: kind as u8, code: code as u8 }))
 }
 
-impl Behaviour for Icmp6Error {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for Icmp6Error {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         let header = header(code, packet);
         code.need(packet, header, HEADER, "too_short");
         self.refuse(code, packet, header);
@@ -73,32 +73,32 @@ impl Behaviour for Icmp6Error {
 
 impl Icmp6Error {
     /// Drops packets that no error may be sent about.
-    fn refuse(&self, code: &mut Code<'_, '_>, packet: Packet, header: Value) {
-        code.check_int(Cond::Eq, packet.note(Note::Cast), HOST, |code| code.drop(packet, "broadcast"));
+    fn refuse(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues, header: Value) {
+        code.check_int(Cond::Eq, packet.note(Annotation::Cast), HOST, |code| code.drop(packet, "broadcast"));
         let first = code.byte(header, DESTINATION);
         code.check_int(Cond::Ne, first, 0xff, |code| code.drop(packet, "broadcast"));
         let (next, icmp, fragment) = (code.byte(header, 6), code.int(i64::from(ICMP6)), code.int(FRAGMENT));
         let (message, no_message, piece, fine) = (code.block(), code.block(), code.block(), code.block());
         code.branch(Cond::Eq, next, icmp, message, no_message);
-        code.go(message);
+        code.switch_to_block(message);
         code.need(packet, header, HEADER + 1, "too_short");
         let kind = code.byte(header, HEADER as i32);
         code.check_int(Cond::Ge, kind, FIRST_INFORMATIONAL, |code| code.drop(packet, "about_an_error"));
         code.check_int(Cond::Ne, kind, REDIRECT as i64, |code| code.drop(packet, "about_an_error"));
         code.jump(fine, &[]);
-        code.go(no_message);
+        code.switch_to_block(no_message);
         code.branch(Cond::Eq, next, fragment, piece, fine);
-        code.go(piece);
+        code.switch_to_block(piece);
         code.need(packet, header, HEADER + 4, "too_short");
         let offset = code.half(header, HEADER as i32 + 2);
         let offset = code.with(AluOp::Rsh, offset, FLAGS);
         code.check_int(Cond::Eq, offset, 0, |code| code.drop(packet, "fragment"));
         code.jump(fine, &[]);
-        code.go(fine);
+        code.switch_to_block(fine);
     }
 
     /// Puts the headers in front, and ends.
-    fn answer(&self, code: &mut Code<'_, '_>, mut packet: Packet, header: Value) {
+    fn answer(&self, code: &mut ElementBuilder<'_, '_>, mut packet: PacketValues, header: Value) {
         let redirect = u64::from(self.kind) == REDIRECT;
         let back = code.words(header, SOURCE);
         let destination = code.words(header, DESTINATION);
@@ -120,7 +120,7 @@ impl Icmp6Error {
         code.write(data, at, &[self.kind, self.code, 0, 0, 0, 0, 0, 0]);
         match u64::from(self.kind) {
             TOO_BIG => code.write(data, at + 4, &UNIT.to_be_bytes()),
-            PARAMETER_PROBLEM => code.set_word(data, at + 4, packet.note(Note::Parameter)),
+            PARAMETER_PROBLEM => code.set_word(data, at + 4, packet.note(Annotation::Parameter)),
             REDIRECT => {
                 set_words(code, data, at + 8, packet.destination6());
                 set_words(code, data, at + 24, destination);
@@ -129,20 +129,20 @@ impl Icmp6Error {
         }
         set_sum(code, data, payload);
         let yes = code.truth(true);
-        let packet = packet.with(Note::Network, data).with(Note::HasNetwork, yes).bound_for(back);
-        code.out(0, packet.with(Note::FixSource, yes));
+        let packet = packet.with(Annotation::Network, data).with(Annotation::HasNetwork, yes).bound_for(back);
+        code.out(0, packet.with(Annotation::FixSource, yes));
     }
 }
 
 /// Writes four words, one behind the other.
-pub(super) fn set_words(code: &mut Code<'_, '_>, base: Value, offset: i32, words: [Value; 4]) {
+pub(super) fn set_words(code: &mut ElementBuilder<'_, '_>, base: Value, offset: i32, words: [Value; 4]) {
     for (at, word) in (offset..).step_by(4).zip(words) {
         code.set_word(base, at, word);
     }
 }
 
 /// Computes the checksum of a message of `bytes` bytes behind the header at `base`, where it is zero as yet.
-pub(super) fn set_sum(code: &mut Code<'_, '_>, base: Value, bytes: Value) {
+pub(super) fn set_sum(code: &mut ElementBuilder<'_, '_>, base: Value, bytes: Value) {
     let sum = message_sum(code, base, bytes);
     let sum = code.with(AluOp::Xor, sum, 0xffff);
     code.set_raw(2, base, HEADER as i32 + 2, sum);
@@ -150,7 +150,7 @@ pub(super) fn set_sum(code: &mut Code<'_, '_>, base: Value, bytes: Value) {
 
 /// The folded sum of a message of `bytes` bytes behind the header at `base`, in the order of memory, with the
 /// pseudo header (RFC 8200, 8.1).
-pub(super) fn message_sum(code: &mut Code<'_, '_>, base: Value, bytes: Value) -> Value {
+pub(super) fn message_sum(code: &mut ElementBuilder<'_, '_>, base: Value, bytes: Value) -> Value {
     // The payload's length from the header, and the next header.
     let (length, next) = (code.raw(2, base, 4), code.byte(base, 6));
     let next = code.with(AluOp::Lsh, next, 8);

@@ -5,16 +5,16 @@ use millstream_isa::Cond;
 use super::ip6::{HEADER, differs};
 use super::ip6_error::{ICMP6, message_sum, set_sum};
 use crate::arguments::{ether, mask6, prefix6};
-use crate::build::Code;
-use crate::class::{Behaviour, Class, Made};
-use crate::compile::Setup;
-use crate::config::{Text, words};
+use crate::build::ElementBuilder;
+use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::compile::ElementSetup;
+use crate::config::{SpannedText, words};
 use crate::error::Error;
 use crate::keyword::at;
-use crate::packet::{Note, Packet};
+use crate::packet::{Annotation, PacketValues};
 
-pub(super) const CLASSES: &[Class] =
-    &[Class::filter("IP6NDAdvertiser", "Answers solicitations for addresses.", &[], advertiser)
+pub(super) const CLASSES: &[ElementClass] =
+    &[ElementClass::filter("IP6NDAdvertiser", "Answers solicitations for addresses.", &[], advertiser)
         .and(at("PREFIX ETHER"))];
 
 /// Bytes of an Ethernet header; with a message about a neighbour behind it that has one option.
@@ -35,12 +35,12 @@ pub(super) const HEAD: [u8; 8] = [0x60, 0, 0, 0, 0, MESSAGE as u8, ICMP6, u8::MA
 /// An advertisement by a router that was asked.
 const ADVERTISEMENT: [u8; 8] = [136, 0, 0, 0, 0xc0, 0, 0, 0];
 
-struct Advertiser {
+struct NeighborAdvertiser {
     /// Address, length of the prefix and answer, longest first.
     entries: Vec<(u128, u32, [u8; 6])>,
 }
 
-fn advertiser(setup: &mut Setup<'_>) -> Made {
+fn advertiser(setup: &mut ElementSetup<'_>) -> ElementResult {
     let mut entries = Vec::new();
     for argument in setup.arguments.rest() {
         entries.extend(said(setup, &argument)?);
@@ -48,11 +48,11 @@ fn advertiser(setup: &mut Setup<'_>) -> Made {
     // Of equal ones the last counts.
     entries.reverse();
     entries.sort_by_key(|(_, bits, _)| std::cmp::Reverse(*bits));
-    Ok(Box::new(Advertiser { entries }))
+    Ok(Box::new(NeighborAdvertiser { entries }))
 }
 
 /// The contents of an argument: prefixes and the address to answer with.
-fn said(setup: &Setup<'_>, argument: &Text) -> Result<Vec<(u128, u32, [u8; 6])>, Error> {
+fn said(setup: &ElementSetup<'_>, argument: &SpannedText) -> Result<Vec<(u128, u32, [u8; 6])>, Error> {
     let names = setup.arguments.names;
     let (mut prefixes, mut answer) = (Vec::new(), None);
     for word in words(argument) {
@@ -74,10 +74,10 @@ fn said(setup: &Setup<'_>, argument: &Text) -> Result<Vec<(u128, u32, [u8; 6])>,
     Ok(prefixes.into_iter().map(|(address, bits)| (address, bits, answer)).collect())
 }
 
-impl Behaviour for Advertiser {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for NeighborAdvertiser {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         code.need(packet, packet.data, WHOLE, "too_short");
-        let other = |code: &mut Code<'_, '_>| code.drop(packet, "no_solicitation");
+        let other = |code: &mut ElementBuilder<'_, '_>| code.drop(packet, "no_solicitation");
         for (offset, wanted) in [(12, 0x86dd), (KIND, SOLICITATION)] {
             let found = code.half(packet.data, offset);
             code.check_int(Cond::Eq, found, wanted, other);
@@ -98,7 +98,7 @@ impl Behaviour for Advertiser {
 }
 
 /// Makes the solicitation its answer, and ends.
-fn advertise(code: &mut Code<'_, '_>, mut packet: Packet, answer: &[u8; 6]) {
+fn advertise(code: &mut ElementBuilder<'_, '_>, mut packet: PacketValues, answer: &[u8; 6]) {
     let data = packet.data;
     code.copy(data, 0, data, 6, 6);
     code.copy(data, DESTINATION, data, SOURCE, 16);
@@ -111,5 +111,5 @@ fn advertise(code: &mut Code<'_, '_>, mut packet: Packet, answer: &[u8; 6]) {
     let whole = code.int(WHOLE);
     packet.end = code.end(data, whole);
     let none = code.truth(false);
-    code.out(0, packet.with(Note::HasNetwork, none));
+    code.out(0, packet.with(Annotation::HasNetwork, none));
 }

@@ -6,37 +6,37 @@ use millstream_isa::{AluOp, Cond};
 use super::ip::{HEADER, header_length, header_sum};
 use super::transport::bad;
 use crate::arguments::{boolean, ip, prefix, unsigned};
-use crate::build::Code;
-use crate::class::{Behaviour, Class, Made};
-use crate::compile::Setup;
-use crate::config::{Text, words};
+use crate::build::ElementBuilder;
+use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::compile::ElementSetup;
+use crate::config::{SpannedText, words};
 use crate::error::Error;
-use crate::keyword::{Argument, Kind, at, key, moot};
-use crate::packet::{Note, Packet};
+use crate::keyword::{ArgumentSpec, IgnoredValueKind, at, key, moot};
+use crate::packet::{Annotation, PacketValues};
 
-const ARGUMENTS: &[Argument] = &[
+const ARGUMENTS: &[ArgumentSpec] = &[
     key("OFFSET"),
     key("INTERFACES"),
     key("BADSRC"),
     key("GOODDST"),
     key("CHECKSUM"),
-    moot("VERBOSE", Kind::Truth, TOLD),
-    moot("DETAILS", Kind::Truth, TOLD),
+    moot("VERBOSE", IgnoredValueKind::Truth, TOLD),
+    moot("DETAILS", IgnoredValueKind::Truth, TOLD),
 ];
 /// Reason why arguments about messages on bad packets have no effect.
 pub(super) const TOLD: &str =
     "drops are counted by their reasons in any case, and no line is printed for each";
 
-const fn class(name: &'static str, make: fn(&mut Setup<'_>) -> Made) -> Class {
-    Class::check(name, "Checks the IP header.", ARGUMENTS, make).and(at("[BADSRC,] OFFSET"))
+const fn class(name: &'static str, make: fn(&mut ElementSetup<'_>) -> ElementResult) -> ElementClass {
+    ElementClass::check(name, "Checks the IP header.", ARGUMENTS, make).and(at("[BADSRC,] OFFSET"))
 }
 
-pub(super) const CLASSES: &[Class] = &[
+pub(super) const CLASSES: &[ElementClass] = &[
     class("CheckIPHeader", |setup| check(setup, true)),
     class("CheckIPHeader2", |setup| check(setup, false)),
 ];
 
-struct Check {
+struct CheckIpHeader {
     offset: i64,
     checksum: bool,
     /// Sources that are refused, unless the destination is one of the good ones.
@@ -45,15 +45,15 @@ struct Check {
     counter: u32,
 }
 
-fn check(setup: &mut Setup<'_>, checksum: bool) -> Made {
-    let mut check = Check {
+fn check(setup: &mut ElementSetup<'_>, checksum: bool) -> ElementResult {
+    let mut check = CheckIpHeader {
         offset: 0,
         checksum: setup.arguments.keyword_or("CHECKSUM", checksum, boolean)?,
         bad_sources: Vec::new(),
         good_destinations: Vec::new(),
         counter: setup.counter("count"),
     };
-    let number = |text: &Text| unsigned(text, 65_535);
+    let number = |text: &SpannedText| unsigned(text, 65_535);
     if let Some(text) = setup.arguments.next("OFFSET") {
         match number(&text) {
             Ok(offset) => check.offset = offset as i64,
@@ -84,14 +84,14 @@ fn check(setup: &mut Setup<'_>, checksum: bool) -> Made {
     Ok(Box::new(check))
 }
 
-fn addresses(setup: &Setup<'_>, text: &Text) -> Result<Vec<u32>, Error> {
+fn addresses(setup: &ElementSetup<'_>, text: &SpannedText) -> Result<Vec<u32>, Error> {
     words(text).iter().map(|word| ip(word, setup.arguments.names)).collect()
 }
 
 /// The header at an offset, which has so many bytes and this version.
 pub(super) fn versioned(
-    code: &mut Code<'_, '_>,
-    packet: Packet,
+    code: &mut ElementBuilder<'_, '_>,
+    packet: PacketValues,
     offset: i64,
     (bytes, version): (i64, i64),
 ) -> Value {
@@ -104,8 +104,8 @@ pub(super) fn versioned(
     header
 }
 
-impl Behaviour for Check {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, mut packet: Packet) {
+impl ElementCodegen for CheckIpHeader {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, mut packet: PacketValues) {
         let header = versioned(code, packet, self.offset, (HEADER, 4));
         let length = header_length(code, header);
         code.check_int(Cond::Ge, length, HEADER, |code| bad(code, packet, "bad_header_length"));
@@ -122,14 +122,14 @@ impl Behaviour for Check {
         let one = code.int(1);
         code.count(self.counter, one);
         let (yes, destination) = (code.truth(true), code.word(header, 16));
-        let packet = packet.with(Note::Network, header).with(Note::HasNetwork, yes);
-        code.out(0, packet.with(Note::Destination, destination));
+        let packet = packet.with(Annotation::Network, header).with(Annotation::HasNetwork, yes);
+        code.out(0, packet.with(Annotation::Destination, destination));
     }
 }
 
-impl Check {
+impl CheckIpHeader {
     /// Refuses bad sources, unless the packet is for one of the good destinations.
-    fn sources(&self, code: &mut Code<'_, '_>, packet: Packet, header: Value) {
+    fn sources(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues, header: Value) {
         if self.bad_sources.is_empty() {
             return;
         }
@@ -138,17 +138,17 @@ impl Check {
         for address in &self.bad_sources {
             let (address, next) = (code.int(i64::from(*address)), code.block());
             code.branch(Cond::Eq, source, address, suspect, next);
-            code.go(next);
+            code.switch_to_block(next);
         }
         code.jump(fine, &[]);
-        code.go(suspect);
+        code.switch_to_block(suspect);
         let destination = code.word(header, 16);
         for address in &self.good_destinations {
             let (address, next) = (code.int(i64::from(*address)), code.block());
             code.branch(Cond::Eq, destination, address, fine, next);
-            code.go(next);
+            code.switch_to_block(next);
         }
         bad(code, packet, "bad_source");
-        code.go(fine);
+        code.switch_to_block(fine);
     }
 }

@@ -13,29 +13,29 @@ use millstream_isa::{AluOp, Cond};
 
 use super::classify::outputs_are;
 use super::ip::header_length;
-use super::table::{Demand, Formula, Part, Rules, Window, Word, compared, different, equal, parts};
+use super::match_table::{WordConstraint, MatchFormula, RuleSegment, MatchRules, ReadWindow, TableWord, compared, different, equal, parts};
 use crate::arguments::{boolean, unsigned};
-use crate::build::Code;
-use crate::class::{Behaviour, Class, Made};
-use crate::compile::Setup;
-use crate::config::{Text, words};
+use crate::build::ElementBuilder;
+use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::compile::ElementSetup;
+use crate::config::{SpannedText, words};
 use crate::error::Error;
-use crate::handlers::Access;
-use crate::keyword::{Argument, Kind, at, moot};
-use crate::packet::Packet;
+use crate::handlers::HandlerAccess;
+use crate::keyword::{ArgumentSpec, IgnoredValueKind, at, moot};
+use crate::packet::PacketValues;
 pub(super) use parse::NUMBERED;
-use parse::{Expression, Field, Test, expression};
+use parse::{FilterExpression, FilterField, FieldTest, expression};
 
-const fn class(name: &'static str, about: &'static str, make: fn(&mut Setup<'_>) -> Made) -> Class {
-    const CACHING: &[Argument] = &[moot(
+const fn class(name: &'static str, about: &'static str, make: fn(&mut ElementSetup<'_>) -> ElementResult) -> ElementClass {
+    const CACHING: &[ArgumentSpec] = &[moot(
         "CACHING",
-        Kind::Truth,
+        IgnoredValueKind::Truth,
         "what a packet matches is decided for each packet, which gives the same",
     )];
-    Class { ports: "1/-", processing: "h/h", ..Class::filter(name, about, CACHING, make) }
+    ElementClass { ports: "1/-", processing: "h/h", ..ElementClass::filter(name, about, CACHING, make) }
 }
 
-pub(super) const CLASSES: &[Class] = &[
+pub(super) const CLASSES: &[ElementClass] = &[
     class("IPClassifier", "Sends packets to the output of the first pattern that they match.", classifier)
         .and(at("PATTERN")),
     class(
@@ -46,67 +46,67 @@ pub(super) const CLASSES: &[Class] = &[
     .and(at("ACTION PATTERN")),
 ];
 
-struct Filter {
+struct IpFilter {
     /// Output (none for packets that are dropped), and the condition.
-    rules: Vec<(Option<u32>, Expression)>,
-    parts: Vec<Part<Key>>,
+    rules: Vec<(Option<u32>, FilterExpression)>,
+    parts: Vec<RuleSegment<FilterWord>>,
     /// Results of the tables' rules: an output each, or none.
     actions: Vec<Option<u32>>,
 }
 
 /// A word of a table's key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Key {
+enum FilterWord {
     /// A field under a mask; zero where it is not there.
-    Field(Field, u32),
+    Field(FilterField, u32),
     /// 1 if there are so many bytes behind the IP header, in a first fragment.
     Reach(u32),
 }
 
-impl Word for Key {
+impl TableWord for FilterWord {
     fn bits(self) -> u32 {
         match self {
-            Key::Field(Field::Header { bytes, .. } | Field::Transport { bytes, .. }, _) => 8 * bytes,
-            Key::Reach(_) => 1,
+            FilterWord::Field(FilterField::Header { bytes, .. } | FilterField::Transport { bytes, .. }, _) => 8 * bytes,
+            FilterWord::Reach(_) => 1,
         }
     }
 
     fn name(self) -> String {
         match self {
-            Key::Field(Field::Header { offset, bytes }, _) => format!("ip[{offset}:{bytes}]"),
-            Key::Field(Field::Transport { offset, bytes }, _) => format!("transp[{offset}:{bytes}]"),
-            Key::Reach(bytes) => format!("transp of {bytes} bytes"),
+            FilterWord::Field(FilterField::Header { offset, bytes }, _) => format!("ip[{offset}:{bytes}]"),
+            FilterWord::Field(FilterField::Transport { offset, bytes }, _) => format!("transp[{offset}:{bytes}]"),
+            FilterWord::Reach(bytes) => format!("transp of {bytes} bytes"),
         }
     }
 }
 
-impl Filter {
-    fn new(rules: Vec<(Option<u32>, Expression)>) -> Filter {
+impl IpFilter {
+    fn new(rules: Vec<(Option<u32>, FilterExpression)>) -> IpFilter {
         let actions: BTreeSet<Option<u32>> = rules.iter().map(|(output, _)| *output).collect();
         let actions: Vec<Option<u32>> = actions.into_iter().collect();
         let number = |output| actions.partition_point(|known| *known < output) as u32;
         let asked: Vec<_> =
             rules.iter().map(|(output, rule)| (formula(rule, true), number(*output))).collect();
-        Filter { parts: parts(&asked), rules, actions }
+        IpFilter { parts: parts(&asked), rules, actions }
     }
 }
 
 /// An expression, or the opposite of one.
-fn formula(expression: &Expression, holds: bool) -> Option<Formula<Key>> {
-    let all = |inner: &[Expression]| inner.iter().map(|part| formula(part, holds)).collect::<Option<_>>();
+fn formula(expression: &FilterExpression, holds: bool) -> Option<MatchFormula<FilterWord>> {
+    let all = |inner: &[FilterExpression]| inner.iter().map(|part| formula(part, holds)).collect::<Option<_>>();
     Some(match expression {
-        Expression::Constant(truth) => Formula::Constant(*truth == holds),
-        Expression::Not(inner) => formula(inner, !holds)?,
-        Expression::All(inner) if holds => Formula::All(all(inner)?),
-        Expression::Any(inner) if !holds => Formula::All(all(inner)?),
-        Expression::All(inner) | Expression::Any(inner) => Formula::Any(all(inner)?),
-        Expression::Test(test) => test_formula(test, holds)?,
+        FilterExpression::Constant(truth) => MatchFormula::Constant(*truth == holds),
+        FilterExpression::Not(inner) => formula(inner, !holds)?,
+        FilterExpression::All(inner) if holds => MatchFormula::All(all(inner)?),
+        FilterExpression::Any(inner) if !holds => MatchFormula::All(all(inner)?),
+        FilterExpression::All(inner) | FilterExpression::Any(inner) => MatchFormula::Any(all(inner)?),
+        FilterExpression::Test(test) => test_formula(test, holds)?,
     })
 }
 
 /// The demands of a test on words, or of its negation. A field that does not exist is zero: if zero would
 /// match, it also demands that the field exists.
-fn test_formula(test: &Test, holds: bool) -> Option<Formula<Key>> {
+fn test_formula(test: &FieldTest, holds: bool) -> Option<MatchFormula<FilterWord>> {
     let cond = match (test.cond, holds) {
         (cond, true) => cond,
         (Cond::Eq, false) => Cond::Ne,
@@ -117,42 +117,42 @@ fn test_formula(test: &Test, holds: bool) -> Option<Formula<Key>> {
         (Cond::Le, false) => Cond::Gt,
         _ => return None,
     };
-    let all = u64::MAX >> (64 - Key::Field(test.field, u32::MAX).bits());
+    let all = u64::MAX >> (64 - FilterWord::Field(test.field, u32::MAX).bits());
     let (mask, value) = (u64::from(test.mask) & all, u64::from(test.value));
     let (word, demands) = match cond {
-        Cond::Eq => (Key::Field(test.field, u32::MAX), equal(value, mask)),
-        Cond::Ne => (Key::Field(test.field, u32::MAX), different(value, mask, all)),
+        Cond::Eq => (FilterWord::Field(test.field, u32::MAX), equal(value, mask)),
+        Cond::Ne => (FilterWord::Field(test.field, u32::MAX), different(value, mask, all)),
         // The value is compared under the mask, but all bits of the field are looked at.
         _ => (
-            Key::Field(test.field, if mask == all { u32::MAX } else { test.mask }),
+            FilterWord::Field(test.field, if mask == all { u32::MAX } else { test.mask }),
             compared(cond, value, all)?,
         ),
     };
     let zero = demands.iter().any(|demand| demand.takes_zero());
-    let found = Formula::one_of(word, demands);
-    let Field::Transport { offset, bytes } = test.field else { return Some(found) };
-    let reach = Key::Reach((offset as u32) + bytes);
+    let found = MatchFormula::one_of(word, demands);
+    let FilterField::Transport { offset, bytes } = test.field else { return Some(found) };
+    let reach = FilterWord::Reach((offset as u32) + bytes);
     Some(match (holds, zero) {
-        (true, true) => Formula::All(vec![Formula::Demand(reach, Demand::Masked(1, 1)), found]),
-        (false, false) => Formula::Any(vec![Formula::Demand(reach, Demand::Masked(0, 1)), found]),
+        (true, true) => MatchFormula::All(vec![MatchFormula::Demand(reach, WordConstraint::Masked(1, 1)), found]),
+        (false, false) => MatchFormula::Any(vec![MatchFormula::Demand(reach, WordConstraint::Masked(0, 1)), found]),
         _ => found,
     })
 }
 
-fn classifier(setup: &mut Setup<'_>) -> Made {
+fn classifier(setup: &mut ElementSetup<'_>) -> ElementResult {
     let arguments = setup.arguments.rest();
     outputs_are(setup, arguments.len())?;
-    let rule = |(at, text): (usize, &Text)| {
+    let rule = |(at, text): (usize, &SpannedText)| {
         Ok((Some(at as u32), expression(&words(text), text, setup.arguments.names)?))
     };
     let rules = arguments.iter().enumerate().map(rule).collect::<Result<_, Error>>()?;
     for (at, text) in arguments.iter().enumerate() {
-        setup.handler(format!("pattern{at}"), Access::Text(text.text.clone()));
+        setup.handler(format!("pattern{at}"), HandlerAccess::Text(text.text.clone()));
     }
-    Ok(Box::new(Filter::new(rules)))
+    Ok(Box::new(IpFilter::new(rules)))
 }
 
-fn filter(setup: &mut Setup<'_>) -> Made {
+fn filter(setup: &mut ElementSetup<'_>) -> ElementResult {
     setup.arguments.keyword_or("CACHING", false, boolean)?;
     let mut rules = Vec::new();
     for argument in setup.arguments.rest() {
@@ -170,34 +170,34 @@ fn filter(setup: &mut Setup<'_>) -> Made {
                     as u32,
             ),
         };
-        setup.handler(format!("rule{}", rules.len()), Access::Text(argument.text.clone()));
+        setup.handler(format!("rule{}", rules.len()), HandlerAccess::Text(argument.text.clone()));
         rules.push((output, expression(pattern, &argument, setup.arguments.names)?));
     }
-    Ok(Box::new(Filter::new(rules)))
+    Ok(Box::new(IpFilter::new(rules)))
 }
 
-impl Behaviour for Filter {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for IpFilter {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         let header = super::ip::header(code, packet);
         let length = header_length(code, header);
-        let seen = Seen { packet, header, transport: code.plus(header, length) };
-        let act = |code: &mut Code<'_, '_>, output: Option<u32>| match output {
+        let seen = HeaderValues { packet, header, transport: code.plus(header, length) };
+        let act = |code: &mut ElementBuilder<'_, '_>, output: Option<u32>| match output {
             Some(output) => code.out(output, packet),
             None => code.drop(packet, "denied"),
         };
         for part in &self.parts {
             match part {
-                Part::Table(rules) => {
+                RuleSegment::Table(rules) => {
                     let words = seen.words(code, rules);
                     rules.choose(code, &words, &self.actions, act);
                 }
-                Part::Linear(range) => {
+                RuleSegment::Linear(range) => {
                     for (output, expression) in &self.rules[range.clone()] {
                         let (yes, no) = (code.block(), code.block());
                         decide(code, &seen, expression, yes, no);
-                        code.go(yes);
+                        code.switch_to_block(yes);
                         act(code, *output);
-                        code.go(no);
+                        code.switch_to_block(no);
                     }
                 }
             }
@@ -207,34 +207,34 @@ impl Behaviour for Filter {
 }
 
 /// Values that tests read.
-struct Seen {
-    packet: Packet,
+struct HeaderValues {
+    packet: PacketValues,
     header: Value,
     transport: Value,
 }
 
-impl Seen {
+impl HeaderValues {
     /// The words of the key of a table.
-    fn words(&self, code: &mut Code<'_, '_>, rules: &Rules<Key>) -> BTreeMap<Key, Value> {
+    fn words(&self, code: &mut ElementBuilder<'_, '_>, rules: &MatchRules<FilterWord>) -> BTreeMap<FilterWord, Value> {
         let all = rules.words();
-        let behind = |key: &Key| match key {
-            Key::Field(Field::Transport { offset, bytes }, _) => Some((*offset as u32, *bytes)),
+        let behind = |key: &FilterWord| match key {
+            FilterWord::Field(FilterField::Transport { offset, bytes }, _) => Some((*offset as u32, *bytes)),
             _ => None,
         };
-        let reach = |key: &Key| if let Key::Reach(bytes) = key { Some(*bytes) } else { None };
+        let reach = |key: &FilterWord| if let FilterWord::Reach(bytes) = key { Some(*bytes) } else { None };
         let fields: BTreeSet<(u32, u32)> = all.iter().filter_map(behind).collect();
         let fields: Vec<(u32, u32)> = fields.into_iter().collect();
         let needs: Vec<u32> = all.iter().filter_map(reach).collect();
         let mut read = Vec::new();
         if fields.len() + needs.len() > 0 {
             let fragment = code.half(self.header, 6);
-            let window = Window { base: self.transport, packet: self.packet, whole: true };
+            let window = ReadWindow { base: self.transport, packet: self.packet, whole: true };
             read = window.read(code, &fields, &needs, |code| {
                 let (first, none) = (code.block(), code.block());
                 let distance = code.with(AluOp::And, fragment, 0x1fff);
                 let zero = code.int(0);
                 code.branch(Cond::Eq, distance, zero, first, none);
-                code.go(first);
+                code.switch_to_block(first);
                 Some(none)
             });
         }
@@ -243,14 +243,14 @@ impl Seen {
         let mut words = BTreeMap::new();
         for key in all {
             let value = match key {
-                Key::Field(Field::Header { offset, bytes }, _) => code.number(bytes, self.header, offset),
-                Key::Field(Field::Transport { offset, bytes }, _) => {
+                FilterWord::Field(FilterField::Header { offset, bytes }, _) => code.number(bytes, self.header, offset),
+                FilterWord::Field(FilterField::Transport { offset, bytes }, _) => {
                     fields_read[place((offset as u32, bytes)).unwrap_or_default()]
                 }
-                Key::Reach(bytes) => needs_read[needs.iter().position(|n| *n == bytes).unwrap_or_default()],
+                FilterWord::Reach(bytes) => needs_read[needs.iter().position(|n| *n == bytes).unwrap_or_default()],
             };
             let masked = match key {
-                Key::Field(_, mask) if mask != u32::MAX => code.with(AluOp::And, value, i64::from(mask)),
+                FilterWord::Field(_, mask) if mask != u32::MAX => code.with(AluOp::And, value, i64::from(mask)),
                 _ => value,
             };
             words.insert(key, masked);
@@ -260,47 +260,47 @@ impl Seen {
 }
 
 /// Goes to one of two blocks, as an expression holds.
-fn decide(code: &mut Code<'_, '_>, seen: &Seen, expression: &Expression, yes: Block, no: Block) {
+fn decide(code: &mut ElementBuilder<'_, '_>, seen: &HeaderValues, expression: &FilterExpression, yes: Block, no: Block) {
     match expression {
-        Expression::Constant(true) => code.jump(yes, &[]),
-        Expression::Constant(false) => code.jump(no, &[]),
-        Expression::Not(inner) => decide(code, seen, inner, no, yes),
-        Expression::All(inner) => {
+        FilterExpression::Constant(true) => code.jump(yes, &[]),
+        FilterExpression::Constant(false) => code.jump(no, &[]),
+        FilterExpression::Not(inner) => decide(code, seen, inner, no, yes),
+        FilterExpression::All(inner) => {
             for part in inner {
                 let next = code.block();
                 decide(code, seen, part, next, no);
-                code.go(next);
+                code.switch_to_block(next);
             }
             code.jump(yes, &[]);
         }
-        Expression::Any(inner) => {
+        FilterExpression::Any(inner) => {
             for part in inner {
                 let next = code.block();
                 decide(code, seen, part, yes, next);
-                code.go(next);
+                code.switch_to_block(next);
             }
             code.jump(no, &[]);
         }
-        Expression::Test(test) => decide_test(code, seen, test, yes, no),
+        FilterExpression::Test(test) => decide_test(code, seen, test, yes, no),
     }
 }
 
-fn decide_test(code: &mut Code<'_, '_>, seen: &Seen, test: &Test, yes: Block, no: Block) {
-    let pass = |code: &mut Code<'_, '_>, cond: Cond, a: Value, b: i64| {
+fn decide_test(code: &mut ElementBuilder<'_, '_>, seen: &HeaderValues, test: &FieldTest, yes: Block, no: Block) {
+    let pass = |code: &mut ElementBuilder<'_, '_>, cond: Cond, a: Value, b: i64| {
         let (next, b) = (code.block(), code.int(b));
         code.branch(cond, a, b, next, no);
-        code.go(next);
+        code.switch_to_block(next);
     };
     let value = match test.field {
-        Field::Header { offset, bytes } => code.number(bytes, seen.header, offset),
-        Field::Transport { offset, bytes } => {
+        FilterField::Header { offset, bytes } => code.number(bytes, seen.header, offset),
+        FilterField::Transport { offset, bytes } => {
             let fragment = code.half(seen.header, 6);
             let distance = code.with(AluOp::And, fragment, 0x1fff);
             pass(code, Cond::Eq, distance, 0);
             let beyond = code.at(seen.transport, i64::from(offset) + i64::from(bytes));
             let long = code.block();
             code.branch(Cond::Le, beyond, seen.packet.end, long, no);
-            code.go(long);
+            code.switch_to_block(long);
             code.number(bytes, seen.transport, offset)
         }
     };

@@ -7,13 +7,13 @@ use millstream_isa::{AluOp, Cond};
 
 use super::ip::{HEADER, header, header_length, set_checksum};
 use crate::arguments::ip;
-use crate::build::Code;
-use crate::class::{Behaviour, Class, Made};
-use crate::compile::Setup;
+use crate::build::ElementBuilder;
+use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::compile::ElementSetup;
 use crate::keyword::at;
-use crate::packet::{Note, Packet};
+use crate::packet::{Annotation, PacketValues};
 
-pub(super) const CLASSES: &[Class] = &[Class::check(
+pub(super) const CLASSES: &[ElementClass] = &[ElementClass::check(
     "IPGWOptions",
     "Carries out the options of IP that concern a router.",
     &[at("MYADDR"), at("OTHERADDRS")],
@@ -25,11 +25,11 @@ const NOP: i64 = 1;
 const RECORD_ROUTE: i64 = 7;
 const TIMESTAMP: i64 = 68;
 
-struct Options {
+struct IpGatewayOptions {
     address: i64,
 }
 
-fn options(setup: &mut Setup<'_>) -> Made {
+fn options(setup: &mut ElementSetup<'_>) -> ElementResult {
     let text = setup.arguments.need("MYADDR")?;
     let address = i64::from(ip(&text, setup.arguments.names)?);
     if let Some(text) = setup.arguments.next("OTHERADDRS") {
@@ -37,11 +37,11 @@ fn options(setup: &mut Setup<'_>) -> Made {
             ip(&word, setup.arguments.names)?;
         }
     }
-    Ok(Box::new(Options { address }))
+    Ok(Box::new(IpGatewayOptions { address }))
 }
 
-impl Behaviour for Options {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for IpGatewayOptions {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         let header = header(code, packet);
         let length = header_length(code, header);
         code.check_int(Cond::Gt, length, HEADER, |code| code.out(0, packet));
@@ -53,8 +53,8 @@ impl Behaviour for Options {
         let changed = code.param(head, Type::I64);
         let (first, zero) = (code.at(header, HEADER), code.int(0));
         code.jump(head, &[first, zero]);
-        code.go(head);
-        let walk = Walk { packet, header, length, head, changed };
+        code.switch_to_block(head);
+        let walk = OptionWalk { packet, header, length, head, changed };
         code.check(Cond::Lt, at, end, |code| walk.leave(code));
         let kind = code.byte(at, 0);
         code.check_int(Cond::Ne, kind, END, |code| walk.leave(code));
@@ -79,34 +79,34 @@ impl Behaviour for Options {
 }
 
 /// The walk over the options of a packet.
-struct Walk {
-    packet: Packet,
+struct OptionWalk {
+    packet: PacketValues,
     header: Value,
     length: Value,
     head: Block,
     changed: Value,
 }
 
-impl Walk {
+impl OptionWalk {
     /// The last option was seen.
-    fn leave(&self, code: &mut Code<'_, '_>) {
+    fn leave(&self, code: &mut ElementBuilder<'_, '_>) {
         code.check_int(Cond::Ne, self.changed, 0, |code| code.out(0, self.packet));
         set_checksum(code, self.header, self.length);
         code.out(0, self.packet);
     }
 
     /// A malformed option: where it is, counted from the header.
-    fn bad(&self, code: &mut Code<'_, '_>, at: Value, further: i64) {
+    fn bad(&self, code: &mut ElementBuilder<'_, '_>, at: Value, further: i64) {
         let place = code.sub(at, self.header);
         let place = code.with(AluOp::Add, place, further);
-        let packet = self.packet.with(Note::Parameter, place);
+        let packet = self.packet.with(Annotation::Parameter, place);
         if code.connected(1) { code.out(1, packet) } else { code.drop(packet, "bad_option") }
     }
 }
 
-impl Options {
+impl IpGatewayOptions {
     /// Writes the address at the option's pointer, if there is room.
-    fn record(&self, code: &mut Code<'_, '_>, walk: &Walk, at: Value, bytes: Value, next: Value) {
+    fn record(&self, code: &mut ElementBuilder<'_, '_>, walk: &OptionWalk, at: Value, bytes: Value, next: Value) {
         code.check_int(Cond::Ge, bytes, 3, |code| walk.bad(code, at, 1));
         let pointer = code.byte(at, 2);
         code.check_int(Cond::Ge, pointer, 4, |code| walk.bad(code, at, 2));

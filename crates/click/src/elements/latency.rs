@@ -6,17 +6,17 @@ use millstream_ir::{Size, Value};
 use millstream_isa::{AluOp, Cond};
 
 use crate::arguments::{boolean, unsigned};
-use crate::build::{Code, Table};
-use crate::class::{Behaviour, Class, Made};
-use crate::compile::Setup;
-use crate::config::Text;
+use crate::build::{ElementBuilder, ElementHashTable};
+use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::compile::ElementSetup;
+use crate::config::SpannedText;
 use crate::error::Error;
-use crate::handlers::{Access, Ratio};
-use crate::keyword::{Argument, COUNT, Kind, at, key, moot, refused, refused_but};
-use crate::packet::{Note, Packet};
+use crate::handlers::{HandlerAccess, StateRatio};
+use crate::keyword::{ArgumentSpec, COUNT, IgnoredValueKind, at, key, moot, refused, refused_but};
+use crate::packet::{Annotation, PacketValues};
 
-const NUMBER: &[Argument] = &[at("OFFSET"), key("NET_ORDER")];
-const RECORD: &[Argument] = &[
+const NUMBER: &[ArgumentSpec] = &[at("OFFSET"), key("NET_ORDER")];
+const RECORD: &[ArgumentSpec] = &[
     refused("COUNTER", "OFFSET and NET_ORDER say where numbers are, whoever wrote them"),
     at("N"),
     key("OFFSET"),
@@ -26,7 +26,7 @@ const RECORD: &[Argument] = &[
     refused("TXDEV", "no card is asked for times"),
     refused("TXDEV_QID", "no card is asked for times"),
 ];
-const DIFFERENCE: &[Argument] = &[
+const DIFFERENCE: &[ArgumentSpec] = &[
     at("RECORDER"),
     at("OFFSET"),
     moot("N", COUNT, "sums are kept, which have no limit, and no single times"),
@@ -34,25 +34,25 @@ const DIFFERENCE: &[Argument] = &[
     refused_but("SAMPLE", &["1", "0"], "the time of every packet is looked at"),
     key("NET_ORDER"),
     refused_but("NANO", &["false"], "times are microseconds, with three places"),
-    moot("VERBOSE", Kind::Truth, "nothing is said of packets without a time"),
+    moot("VERBOSE", IgnoredValueKind::Truth, "nothing is said of packets without a time"),
     refused_but("TC_OFFSET", &["-1"], "times are not told apart by class"),
     refused_but("TC_MASK", &["0xff"], "times are not told apart by class"),
 ];
 
 /// The class of recorders, whose arguments other elements read.
-static RECORDER: &Class = &RECORDS;
-const RECORDS: Class = Class {
+static RECORDER: &ElementClass = &RECORDS;
+const RECORDS: ElementClass = ElementClass {
     processing: "h/h",
-    ..Class::filter("RecordTimestamp", "Notes the time of each packet.", RECORD, record)
+    ..ElementClass::filter("RecordTimestamp", "Notes the time of each packet.", RECORD, record)
 };
 
-pub(super) const CLASSES: &[Class] = &[
-    Class::filter("NumberPacket", "Writes the number of each packet into it.", NUMBER, number),
+pub(super) const CLASSES: &[ElementClass] = &[
+    ElementClass::filter("NumberPacket", "Writes the number of each packet into it.", NUMBER, number),
     RECORDS,
-    Class {
+    ElementClass {
         ports: "1/1-2",
         processing: "h/h",
-        ..Class::filter(
+        ..ElementClass::filter(
             "TimestampDiff",
             "Sums up how long packets took since their time was noted.",
             DIFFERENCE,
@@ -74,36 +74,36 @@ const MILLISECOND: i64 = 1_000_000;
 
 /// Position and byte order of a number in a packet.
 #[derive(Clone, Copy)]
-struct Place {
+struct NumberField {
     offset: u64,
     network: bool,
 }
 
-fn place(setup: &mut Setup<'_>) -> Result<Place, Error> {
+fn place(setup: &mut ElementSetup<'_>) -> Result<NumberField, Error> {
     let offset = setup.arguments.or("OFFSET", USUAL_OFFSET, |text| unsigned(text, 1500))?;
-    Ok(Place { offset, network: setup.arguments.keyword_or("NET_ORDER", false, boolean)? })
+    Ok(NumberField { offset, network: setup.arguments.keyword_or("NET_ORDER", false, boolean)? })
 }
 
-impl Place {
+impl NumberField {
     /// The number, in a packet that is long enough.
-    fn read(self, code: &mut Code<'_, '_>, packet: Packet) -> Value {
+    fn read(self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues) -> Value {
         let raw = code.raw(BYTES as usize, packet.data, self.offset as i32);
         if self.network { code.swapped(64, raw) } else { raw }
     }
 }
 
 /// Writes a number into each packet, which is made long enough for it.
-struct Number {
-    place: Place,
+struct NumberPacket {
+    place: NumberField,
     count: u32,
 }
 
-fn number(setup: &mut Setup<'_>) -> Made {
-    Ok(Box::new(Number { place: place(setup)?, count: setup.counter("count") }))
+fn number(setup: &mut ElementSetup<'_>) -> ElementResult {
+    Ok(Box::new(NumberPacket { place: place(setup)?, count: setup.counter("count") }))
 }
 
-impl Behaviour for Number {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for NumberPacket {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         let least = self.place.offset as i64 + BYTES;
         let (length, write, least_value) = (code.length(packet), code.block(), code.int(least));
         let types = crate::packet::TYPES;
@@ -112,16 +112,16 @@ impl Behaviour for Number {
         let missing = code.sub(least_value, length);
         let longer = code.lengthened(packet, missing);
         // Its IP header says so, if it has one.
-        let (header, on) = (longer.note(Note::Network), code.block());
+        let (header, on) = (longer.note(Annotation::Network), code.block());
         let first = code.at(header, 4);
-        code.check_int(Cond::Ne, longer.note(Note::HasNetwork), 0, |code| code.jump(on, &[]));
+        code.check_int(Cond::Ne, longer.note(Annotation::HasNetwork), 0, |code| code.jump(on, &[]));
         code.check(Cond::Le, first, longer.end, |code| code.jump(on, &[]));
         code.set_half(header, 2, least_value);
         code.jump(on, &[]);
-        code.go(on);
+        code.switch_to_block(on);
         code.jump(write, &longer.values());
-        code.go(write);
-        let packet = Packet::of(&params);
+        code.switch_to_block(write);
+        let packet = PacketValues::of(&params);
         let (number, one) = (code.get(self.count), code.int(1));
         code.count(self.count, one);
         let raw = if self.place.network { code.swapped(64, number) } else { number };
@@ -131,29 +131,29 @@ impl Behaviour for Number {
 }
 
 /// Notes the time of each packet, by the number in it or one behind the other.
-struct Record {
-    times: Table,
+struct RecordTimestamp {
+    times: ElementHashTable,
     entries: u64,
-    place: Option<Place>,
+    place: Option<NumberField>,
     next: u32,
 }
 
 /// The table of a recorder's times.
 const TIMES: &str = "times";
 
-fn record(setup: &mut Setup<'_>) -> Made {
+fn record(setup: &mut ElementSetup<'_>) -> ElementResult {
     let entries = setup.arguments.or("N", USUAL_TIMES, |text| unsigned(text, MOST_TIMES))?.max(1);
     let offset = setup.arguments.keyword("OFFSET").filter(|text| !text.text.starts_with('-'));
     let offset = offset.map(|text| unsigned(&text, 1500)).transpose()?;
     let network = setup.arguments.keyword_or("NET_ORDER", false, boolean)?;
     let owner = setup.element.name.clone();
     let times = setup.shared_array(&owner, TIMES, &[Size::W], &[Size::Dw], entries as u32);
-    let place = offset.map(|offset| Place { offset, network });
-    Ok(Box::new(Record { times, entries, place, next: setup.number() }))
+    let place = offset.map(|offset| NumberField { offset, network });
+    Ok(Box::new(RecordTimestamp { times, entries, place, next: setup.number() }))
 }
 
-impl Behaviour for Record {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for RecordTimestamp {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         let number = match self.place {
             Some(place) => {
                 let beyond = code.at(packet.data, place.offset as i64 + BYTES);
@@ -176,10 +176,10 @@ impl Behaviour for Record {
 }
 
 /// Sums up how long packets took.
-struct Difference {
-    times: Table,
+struct TimestampDiff {
+    times: ElementHashTable,
     entries: u64,
-    place: Place,
+    place: NumberField,
     /// Nanoseconds beyond which a packet does not count.
     most: i64,
     count: u32,
@@ -189,15 +189,15 @@ struct Difference {
 }
 
 /// The recorder that an argument names, and how many times it notes.
-fn recorder(setup: &Setup<'_>, text: &Text) -> Result<(String, u64), Error> {
+fn recorder(setup: &ElementSetup<'_>, text: &SpannedText) -> Result<(String, u64), Error> {
     let element = setup.needed(text, "`RecordTimestamp`", &["RecordTimestamp"])?;
     let names = setup.arguments.names;
-    let mut arguments = crate::arguments::Arguments::new(element, RECORDER, names);
+    let mut arguments = crate::arguments::ElementArguments::new(element, RECORDER, names);
     let entries = arguments.or("N", USUAL_TIMES, |text| unsigned(text, MOST_TIMES))?.max(1);
     Ok((element.name.clone(), entries))
 }
 
-fn difference(setup: &mut Setup<'_>) -> Made {
+fn difference(setup: &mut ElementSetup<'_>) -> ElementResult {
     let text = setup.arguments.need("RECORDER")?;
     let (owner, entries) = recorder(setup, &text)?;
     let place = place(setup)?;
@@ -205,19 +205,19 @@ fn difference(setup: &mut Setup<'_>) -> Made {
     let times = setup.shared_array(&owner, TIMES, &[Size::W], &[Size::Dw], entries as u32);
     let count = setup.counter("count");
     let [sum, least, greatest] = [setup.number(), setup.number(), setup.number()];
-    setup.handler("average", Access::Ratio(Ratio { of: sum, by: Some(count), divisor: 1000 }));
-    setup.handler("min", Access::Ratio(Ratio { of: least, by: None, divisor: 1000 }));
-    setup.handler("max", Access::Ratio(Ratio { of: greatest, by: None, divisor: 1000 }));
+    setup.handler("average", HandlerAccess::Ratio(StateRatio { of: sum, by: Some(count), divisor: 1000 }));
+    setup.handler("min", HandlerAccess::Ratio(StateRatio { of: least, by: None, divisor: 1000 }));
+    setup.handler("max", HandlerAccess::Ratio(StateRatio { of: greatest, by: None, divisor: 1000 }));
     setup.resets("reset", vec![count, sum, least, greatest]);
     // Each worker would have its own minimum, and handlers would give their sum.
-    setup.alone("the least and the largest time are no sums over workers");
+    setup.require_single_worker("the least and the largest time are no sums over workers");
     let most = delay as i64 * MILLISECOND;
-    Ok(Box::new(Difference { times, entries, place, most, count, sum, least, greatest }))
+    Ok(Box::new(TimestampDiff { times, entries, place, most, count, sum, least, greatest }))
 }
 
-impl Behaviour for Difference {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
-        let unknown = |code: &mut Code<'_, '_>| {
+impl ElementCodegen for TimestampDiff {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
+        let unknown = |code: &mut ElementBuilder<'_, '_>| {
             if code.connected(1) { code.out(1, packet) } else { code.drop(packet, "no_timestamp") }
         };
         let beyond = code.at(packet.data, self.place.offset as i64 + BYTES);

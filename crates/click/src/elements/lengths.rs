@@ -3,21 +3,21 @@
 use millstream_isa::{AluOp, Cond};
 
 use crate::arguments::unsigned;
-use crate::build::Code;
-use crate::class::{Behaviour, Class, Made};
-use crate::compile::Setup;
-use crate::keyword::{Kind, at, key, moot, refused_but};
-use crate::packet::Packet;
+use crate::build::ElementBuilder;
+use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::compile::ElementSetup;
+use crate::keyword::{IgnoredValueKind, at, key, moot, refused_but};
+use crate::packet::PacketValues;
 
-pub(super) const CLASSES: &[Class] = &[Class::filter(
+pub(super) const CLASSES: &[ElementClass] = &[ElementClass::filter(
     "Pad",
     "Makes packets as long as is said, with zeros.",
     &[
         at("LENGTH"),
         key("MAXLENGTH"),
-        moot("ZERO", Kind::Truth, "what is added is zero, as it may be without"),
+        moot("ZERO", IgnoredValueKind::Truth, "what is added is zero, as it may be without"),
         refused_but("RANDOM", &["false"], "zeros are added"),
-        moot("VERBOSE", Kind::Truth, "nothing is said of packets that would be too long"),
+        moot("VERBOSE", IgnoredValueKind::Truth, "nothing is said of packets that would be too long"),
     ],
     pad,
 )];
@@ -25,21 +25,21 @@ pub(super) const CLASSES: &[Class] = &[Class::filter(
 /// Bytes of the longest packet that is asked for.
 const LONGEST: u64 = 3500;
 
-struct Pad {
+struct PadPacket {
     least: i64,
     /// 0 for any.
     most: i64,
 }
 
-fn pad(setup: &mut Setup<'_>) -> Made {
+fn pad(setup: &mut ElementSetup<'_>) -> ElementResult {
     // Without a length, the extra length is read, which no packet has here.
     let least = setup.arguments.or("LENGTH", 0, |text| unsigned(text, LONGEST))? as i64;
     let most = setup.arguments.keyword_or("MAXLENGTH", 0, |text| unsigned(text, LONGEST))? as i64;
-    Ok(Box::new(Pad { least: if most == 0 { least } else { least.min(most) }, most }))
+    Ok(Box::new(PadPacket { least: if most == 0 { least } else { least.min(most) }, most }))
 }
 
-impl Behaviour for Pad {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for PadPacket {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         let length = code.length(packet);
         if self.most > 0 {
             code.check_int(Cond::Le, length, self.most, |code| {

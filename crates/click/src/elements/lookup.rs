@@ -7,22 +7,22 @@ use millstream_isa::Cond;
 use rustc_hash::FxHashSet;
 
 use crate::arguments::{ip, prefix, unsigned};
-use crate::build::Code;
-use crate::class::{Behaviour, Class, Made};
-use crate::compile::Setup;
-use crate::config::{Text, words};
+use crate::build::ElementBuilder;
+use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::compile::ElementSetup;
+use crate::config::{SpannedText, words};
 use crate::error::Error;
 use crate::keyword::at;
-use crate::packet::{Note, Packet};
-use crate::tables::Route;
+use crate::packet::{Annotation, PacketValues};
+use crate::tables::RouteEntry;
 
-const fn class(name: &'static str) -> Class {
+const fn class(name: &'static str) -> ElementClass {
     let about = "Sends packets to the output of the longest prefix.";
-    Class { ports: "1/-", processing: "h/h", ..Class::filter(name, about, &[], lookup) }
+    ElementClass { ports: "1/-", processing: "h/h", ..ElementClass::filter(name, about, &[], lookup) }
         .and(at("PREFIX [GATEWAY] OUTPUT"))
 }
 
-pub(super) const CLASSES: &[Class] = &[
+pub(super) const CLASSES: &[ElementClass] = &[
     class("StaticIPLookup"),
     class("LinearIPLookup"),
     class("SortedIPLookup"),
@@ -33,25 +33,25 @@ pub(super) const CLASSES: &[Class] = &[
     class("LookupIPRouteMP"),
 ];
 
-struct Lookup {
+struct LookupIpRoute {
     routes: Map,
     outputs: u32,
 }
 
-fn lookup(setup: &mut Setup<'_>) -> Made {
+fn lookup(setup: &mut ElementSetup<'_>) -> ElementResult {
     let routes = routes(setup, route, |route| (route.address, route.bits))?;
-    Ok(Box::new(Lookup { routes: setup.routes(&routes), outputs: setup.outputs }))
+    Ok(Box::new(LookupIpRoute { routes: setup.routes(&routes), outputs: setup.outputs }))
 }
 
 /// All arguments as routes, each with a different prefix.
 pub(super) fn routes<R, P: Eq + Hash>(
-    setup: &mut Setup<'_>,
-    route: fn(&Setup<'_>, &Text) -> Result<R, Error>,
+    setup: &mut ElementSetup<'_>,
+    route: fn(&ElementSetup<'_>, &SpannedText) -> Result<R, Error>,
     prefix: fn(&R) -> P,
 ) -> Result<Vec<R>, Error> {
     let mut seen = FxHashSet::default();
     let arguments = setup.arguments.rest();
-    let one = |argument: Text| {
+    let one = |argument: SpannedText| {
         let route = route(setup, &argument)?;
         match seen.insert(prefix(&route)) {
             true => Ok(route),
@@ -63,13 +63,13 @@ pub(super) fn routes<R, P: Eq + Hash>(
 
 /// The words of a route, `PREFIX [GATEWAY] OUTPUT`, the output as a number; `-` means no gateway.
 pub(super) fn parts(
-    setup: &Setup<'_>,
-    argument: &Text,
+    setup: &ElementSetup<'_>,
+    argument: &SpannedText,
     prefix: &str,
-) -> Result<(Text, Option<Text>, u32), Error> {
-    let (to, gateway, output) = match <[Text; 2]>::try_from(words(argument)) {
+) -> Result<(SpannedText, Option<SpannedText>, u32), Error> {
+    let (to, gateway, output) = match <[SpannedText; 2]>::try_from(words(argument)) {
         Ok([to, output]) => (to, None, output),
-        Err(all) => match <[Text; 3]>::try_from(all) {
+        Err(all) => match <[SpannedText; 3]>::try_from(all) {
             Ok([to, gateway, output]) => (to, Some(gateway), output),
             Err(_) => {
                 let expected = format!("expected a route: {prefix} [GATEWAY] OUTPUT");
@@ -83,7 +83,7 @@ pub(super) fn parts(
     Ok((to, gateway.filter(|text| text.text != "-"), output as u32))
 }
 
-fn route(setup: &Setup<'_>, argument: &Text) -> Result<Route<u32>, Error> {
+fn route(setup: &ElementSetup<'_>, argument: &SpannedText) -> Result<RouteEntry<u32>, Error> {
     let names = setup.arguments.names;
     let (to, gateway, output) = parts(setup, argument, "ADDRESS/MASK")?;
     let (address, mask) = prefix(&to, names)?;
@@ -91,19 +91,19 @@ fn route(setup: &Setup<'_>, argument: &Text) -> Result<Route<u32>, Error> {
         return Err(Error::new(to.span, "the mask is no prefix"));
     }
     let gateway = gateway.map_or(Ok(0), |text| ip(&text, names))?;
-    Ok(Route { address: address & mask, bits: mask.leading_ones(), gateway, output })
+    Ok(RouteEntry { address: address & mask, bits: mask.leading_ones(), gateway, output })
 }
 
-impl Behaviour for Lookup {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
-        let route = code.longest(self.routes, packet.note(Note::Destination));
+impl ElementCodegen for LookupIpRoute {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
+        let route = code.longest(self.routes, packet.note(Annotation::Destination));
         code.check_int(Cond::Ne, route, 0, |code| code.drop(packet, "no_route"));
         let gateway = code.field(route, 0);
         let output = code.field(route, 4);
         let zero = code.int(0);
         let has = code.compare(Cond::Ne, gateway, zero);
-        let destination = code.select(has, gateway, packet.note(Note::Destination));
-        let packet = packet.with(Note::Destination, destination);
+        let destination = code.select(has, gateway, packet.note(Annotation::Destination));
+        let packet = packet.with(Annotation::Destination, destination);
         for port in 1..self.outputs {
             code.check_int(Cond::Ne, output, i64::from(port), |code| code.out(port, packet));
         }

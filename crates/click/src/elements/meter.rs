@@ -9,20 +9,20 @@ use millstream_isa::{AluOp, Cond};
 use super::SECOND;
 use super::timed::bandwidth;
 use crate::arguments::unsigned;
-use crate::build::Code;
-use crate::class::{Behaviour, Class, Made};
-use crate::compile::Setup;
+use crate::build::ElementBuilder;
+use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::compile::ElementSetup;
 use crate::error::Error;
-use crate::handlers::{Access, Ratio};
+use crate::handlers::{HandlerAccess, StateRatio};
 use crate::keyword::at;
-use crate::packet::Packet;
+use crate::packet::PacketValues;
 
-const fn metering(name: &'static str, make: fn(&mut Setup<'_>) -> Made) -> Class {
+const fn metering(name: &'static str, make: fn(&mut ElementSetup<'_>) -> ElementResult) -> ElementClass {
     let about = "Sends packets to an output by how many came lately.";
-    Class { ports: "1/2-", processing: "h/h", ..Class::filter(name, about, &[], make) }.and(at("RATE"))
+    ElementClass { ports: "1/2-", processing: "h/h", ..ElementClass::filter(name, about, &[], make) }.and(at("RATE"))
 }
 
-pub(super) const CLASSES: &[Class] =
+pub(super) const CLASSES: &[ElementClass] =
     &[metering("Meter", |setup| meter(setup, false)), metering("BandwidthMeter", |setup| meter(setup, true))];
 
 /// Nanoseconds of a tick, and ticks per second.
@@ -39,7 +39,7 @@ const FORGOTTEN: u32 = 9;
 /// Packets or bytes per second, at most: so that no product of an average is too large.
 const MOST_RATE: u64 = 1 << 34;
 
-struct Meter {
+struct RateMeter {
     /// From which averages on packets leave by the next output.
     from: Vec<i64>,
     bytes: bool,
@@ -49,7 +49,7 @@ struct Meter {
     tick: u32,
 }
 
-fn meter(setup: &mut Setup<'_>, bytes: bool) -> Made {
+fn meter(setup: &mut ElementSetup<'_>, bytes: bool) -> ElementResult {
     let mut from = Vec::new();
     for text in setup.arguments.rest() {
         let rate = if bytes { bandwidth(&text)? } else { unsigned(&text, MOST_RATE)? };
@@ -68,14 +68,14 @@ fn meter(setup: &mut Setup<'_>, bytes: bool) -> Made {
         return Err(Error::new(setup.element.span, message));
     }
     let [average, came, tick] = [setup.number(), setup.number(), setup.number()];
-    setup.handler("rate", Access::Ratio(Ratio { of: average, by: None, divisor: ONE as u32 }));
-    setup.clocked();
-    Ok(Box::new(Meter { from, bytes, average, came, tick }))
+    setup.handler("rate", HandlerAccess::Ratio(StateRatio { of: average, by: None, divisor: ONE as u32 }));
+    setup.require_clock();
+    Ok(Box::new(RateMeter { from, bytes, average, came, tick }))
 }
 
 /// The average that is left after so many ticks without packets. Valid for `ticks` below two to the power of
 /// [`FORGOTTEN`].
-fn left_after(code: &mut Code<'_, '_>, mut average: Value, ticks: Value) -> Value {
+fn left_after(code: &mut ElementBuilder<'_, '_>, mut average: Value, ticks: Value) -> Value {
     let mut left = 1.0 - 1.0 / f64::from(1 << SHARE);
     for bit in 0..FORGOTTEN {
         let factor = code.int((left * f64::from(1 << FRACTION)) as i64);
@@ -90,8 +90,8 @@ fn left_after(code: &mut Code<'_, '_>, mut average: Value, ticks: Value) -> Valu
     average
 }
 
-impl Behaviour for Meter {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for RateMeter {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         let now = code.time();
         let now = code.with(AluOp::Div, now, TICK);
         let (tick, before, came) = (code.get(self.tick), code.get(self.average), code.get(self.came));

@@ -5,7 +5,7 @@
 mod basic;
 mod bpf;
 mod capture_filter;
-mod captures;
+mod link_types;
 mod classify;
 mod devices;
 mod ether;
@@ -31,25 +31,25 @@ mod querier;
 pub(crate) mod rewrite;
 mod sketch;
 pub(crate) mod span_tree;
-mod spread;
+mod output_switches;
 mod switch;
-mod table;
+mod match_table;
 mod timed;
 mod translate;
 mod translate_address;
 mod transport;
 mod vlan;
-mod work;
+mod work_package;
 
-use crate::class::Class;
-use crate::config::Text;
+use crate::class::ElementClass;
+use crate::config::SpannedText;
 use crate::error::Error;
 
-pub use captures::capture_files;
+pub use link_types::capture_files;
 pub use span_tree::bridge_text;
 
 /// All classes, by topic.
-pub(crate) const TABLES: &[&[Class]] = &[
+pub(crate) const TABLES: &[&[ElementClass]] = &[
     basic::CLASSES,
     bpf::CLASSES,
     classify::CLASSES,
@@ -77,14 +77,14 @@ pub(crate) const TABLES: &[&[Class]] = &[
     rewrite::CLASSES,
     sketch::CLASSES,
     span_tree::CLASSES,
-    spread::CLASSES,
+    output_switches::CLASSES,
     switch::CLASSES,
     timed::CLASSES,
     translate::CLASSES,
     translate_address::CLASSES,
     transport::CLASSES,
     vlan::CLASSES,
-    work::CLASSES,
+    work_package::CLASSES,
 ];
 
 /// Seconds in nanoseconds.
@@ -111,7 +111,7 @@ const UNITS: &[(&str, u64)] = &[
 const LONGEST: f64 = (1u64 << 30) as f64;
 
 /// A time in nanoseconds, from a number with a unit; the default unit is the second.
-pub(crate) fn seconds(text: &Text) -> Result<u64, Error> {
+pub(crate) fn seconds(text: &SpannedText) -> Result<u64, Error> {
     time(&text.text)
         .ok_or_else(|| Error::new(text.span, format!("`{}` is not a time like 5, 0.5s or 10ms", text.text)))
 }

@@ -3,80 +3,80 @@
 use millstream_isa::Cond;
 
 use crate::arguments::byte;
-use crate::build::Code;
-use crate::class::{Behaviour, Class, Made};
-use crate::compile::Setup;
+use crate::build::ElementBuilder;
+use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::compile::ElementSetup;
 use crate::error::Error;
-use crate::handlers::{Setting, Takes};
-use crate::keyword::{Argument, at, refused_but};
-use crate::packet::{Note, Packet};
+use crate::handlers::{SettingValue, SettingType};
+use crate::keyword::{ArgumentSpec, at, refused_but};
+use crate::packet::{Annotation, PacketValues};
 
 /// The annotation; there is only one.
-const ANNOTATION: Argument =
+const ANNOTATION: ArgumentSpec =
     refused_but("ANNO", &["PAINT"], "there is no annotation for paint but PAINT").or_at();
 
-const PAINTED: &[Argument] = &[at("COLOR"), ANNOTATION];
+const PAINTED: &[ArgumentSpec] = &[at("COLOR"), ANNOTATION];
 
 const fn class(
     name: &'static str,
     about: &'static str,
     (ports, processing): (&'static str, &'static str),
-    make: fn(&mut Setup<'_>) -> Made,
-) -> Class {
-    Class { ports, processing, ..Class::filter(name, about, PAINTED, make) }.passing()
+    make: fn(&mut ElementSetup<'_>) -> ElementResult,
+) -> ElementClass {
+    ElementClass { ports, processing, ..ElementClass::filter(name, about, PAINTED, make) }.passing()
 }
 
-pub(super) const CLASSES: &[Class] = &[
-    class("Paint", "Sets the paint of packets.", ("1/1", "a/a"), |setup| Ok(Box::new(Paint(colour(setup)?)))),
-    Class {
+pub(super) const CLASSES: &[ElementClass] = &[
+    class("Paint", "Sets the paint of packets.", ("1/1", "a/a"), |setup| Ok(Box::new(SetPaint(colour(setup)?)))),
+    ElementClass {
         passes_all: false,
         ..class("CheckPaint", "Lets packets of a paint pass.", ("1/1-2", "a/ah"), |setup| {
-            Ok(Box::new(Check(colour(setup)?)))
+            Ok(Box::new(CheckPaint(colour(setup)?)))
         })
     },
     class("PaintTee", "Sends a copy of packets of a paint to output 1.", ("1/2", "a/ah"), |setup| {
-        Ok(Box::new(Tee(colour(setup)?)))
+        Ok(Box::new(PaintTee(colour(setup)?)))
     }),
-    Class {
+    ElementClass {
         arguments: &[ANNOTATION],
         passes_all: false,
         ..class("PaintSwitch", "Sends packets to the output that their paint says.", ("1/-", "h/h"), switch)
     },
 ];
 
-fn colour(setup: &mut Setup<'_>) -> Result<Setting, Error> {
+fn colour(setup: &mut ElementSetup<'_>) -> Result<SettingValue, Error> {
     let colour = byte(&setup.arguments.need("COLOR")?)? as i64;
-    Ok(setup.setting("color", Takes::Number(0, 255), colour))
+    Ok(setup.setting("color", SettingType::Number(0, 255), colour))
 }
 
-struct Paint(Setting);
+struct SetPaint(SettingValue);
 
-impl Behaviour for Paint {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for SetPaint {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         let colour = code.setting(self.0);
-        code.out(0, packet.with(Note::Paint, colour));
+        code.out(0, packet.with(Annotation::Paint, colour));
     }
 }
 
-struct Check(Setting);
+struct CheckPaint(SettingValue);
 
-impl Behaviour for Check {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for CheckPaint {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         let colour = code.setting(self.0);
-        code.check(Cond::Eq, packet.note(Note::Paint), colour, |code| {
+        code.check(Cond::Eq, packet.note(Annotation::Paint), colour, |code| {
             if code.connected(1) { code.out(1, packet) } else { code.drop(packet, "other_paint") }
         });
         code.out(0, packet);
     }
 }
 
-struct Tee(Setting);
+struct PaintTee(SettingValue);
 
-impl Behaviour for Tee {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for PaintTee {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         let colour = code.setting(self.0);
         // The copy goes first: so it is the original that waits, as a copy.
-        code.check(Cond::Ne, packet.note(Note::Paint), colour, |code| {
+        code.check(Cond::Ne, packet.note(Annotation::Paint), colour, |code| {
             code.fork(0, packet);
             code.out(1, packet);
         });
@@ -84,18 +84,18 @@ impl Behaviour for Tee {
     }
 }
 
-fn switch(setup: &mut Setup<'_>) -> Made {
-    Ok(Box::new(Switch { outputs: setup.outputs }))
+fn switch(setup: &mut ElementSetup<'_>) -> ElementResult {
+    Ok(Box::new(PaintSwitch { outputs: setup.outputs }))
 }
 
-struct Switch {
+struct PaintSwitch {
     outputs: u32,
 }
 
-impl Behaviour for Switch {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for PaintSwitch {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         for port in 0..self.outputs {
-            code.check_int(Cond::Ne, packet.note(Note::Paint), i64::from(port), |code| {
+            code.check_int(Cond::Ne, packet.note(Annotation::Paint), i64::from(port), |code| {
                 code.out(port, packet)
             });
         }

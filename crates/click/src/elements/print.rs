@@ -4,15 +4,15 @@ use millstream_ir::{Map, MapDecl, Value};
 use millstream_isa::Cond;
 
 use crate::arguments::{boolean, string, unsigned};
-use crate::build::Code;
-use crate::class::{Behaviour, Class, Made};
-use crate::compile::Setup;
-use crate::config::{Text, unquote};
+use crate::build::ElementBuilder;
+use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::compile::ElementSetup;
+use crate::config::{SpannedText, unquote};
 use crate::error::Error;
-use crate::handlers::{Setting, Takes};
-use crate::keyword::{Argument, at, key};
-use crate::packet::{Note, Packet};
-use crate::printing::{Contents, IpForm, NO_NETWORK, PRINTS, PrintForm, Printer, WORDS};
+use crate::handlers::{SettingValue, SettingType};
+use crate::keyword::{ArgumentSpec, at, key};
+use crate::packet::{Annotation, PacketValues};
+use crate::printing::{PayloadFormat, IpForm, NO_NETWORK, PRINTS, PrintForm, PacketPrinter, WORDS};
 
 /// `BPF_MAP_TYPE_PERF_EVENT_ARRAY`.
 const EVENTS: u32 = 4;
@@ -21,7 +21,7 @@ const EVENTS: u32 = 4;
 const PRINTED: i64 = 24;
 const IP_PRINTED: i64 = 1500;
 
-const PRINT: &[Argument] = &[
+const PRINT: &[ArgumentSpec] = &[
     at("LABEL"),
     at("MAXLENGTH"),
     key("LENGTH"),
@@ -33,7 +33,7 @@ const PRINT: &[Argument] = &[
     key("HEADROOM"),
     key("CPU"),
 ];
-const IP_PRINT: &[Argument] = &[
+const IP_PRINT: &[ArgumentSpec] = &[
     at("LABEL"),
     key("CONTENTS"),
     key("PAYLOAD"),
@@ -53,19 +53,19 @@ const IP_PRINT: &[Argument] = &[
     key("OUTFILE"),
     key("CHANNEL"),
 ];
-const IP6_PRINT: &[Argument] = &[at("LABEL"), key("NBYTES"), key("CONTENTS"), key("ACTIVE")];
-const ARP_PRINT: &[Argument] = &[at("LABEL"), key("TIMESTAMP"), key("ETHER"), key("ACTIVE"), key("OUTFILE")];
+const IP6_PRINT: &[ArgumentSpec] = &[at("LABEL"), key("NBYTES"), key("CONTENTS"), key("ACTIVE")];
+const ARP_PRINT: &[ArgumentSpec] = &[at("LABEL"), key("TIMESTAMP"), key("ETHER"), key("ACTIVE"), key("OUTFILE")];
 
 const fn printing(
     name: &'static str,
     about: &'static str,
-    arguments: &'static [Argument],
-    make: fn(&mut Setup<'_>) -> Made,
-) -> Class {
-    Class::filter(name, about, arguments, make).passing()
+    arguments: &'static [ArgumentSpec],
+    make: fn(&mut ElementSetup<'_>) -> ElementResult,
+) -> ElementClass {
+    ElementClass::filter(name, about, arguments, make).passing()
 }
 
-pub(super) const CLASSES: &[Class] = &[
+pub(super) const CLASSES: &[ElementClass] = &[
     printing("Print", "Prints bytes of packets.", PRINT, print),
     printing("IPPrint", "Prints what IP packets say.", IP_PRINT, ip_print),
     printing("IP6Print", "Prints what packets of IPv6 say.", IP6_PRINT, ip6_print),
@@ -73,22 +73,22 @@ pub(super) const CLASSES: &[Class] = &[
 ];
 
 /// Writes a record of each packet while it is active.
-struct Printing {
+struct PrintPacket {
     printer: i64,
     map: Map,
     /// Offset in the state at which the numbers of a record are put together.
     scratch: u32,
-    active: Setting,
+    active: SettingValue,
     /// Bytes that a record has at most; all of them, and those in front back to the network header, if none is said.
     most: Option<i64>,
     cpu: bool,
 }
 
-impl Behaviour for Printing {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for PrintPacket {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         match self.active {
-            Setting::Fixed(0) => {}
-            Setting::Fixed(_) => self.write(code, packet),
+            SettingValue::Fixed(0) => {}
+            SettingValue::Fixed(_) => self.write(code, packet),
             live => {
                 let (active, zero) = (code.setting(live), code.int(0));
                 code.when(Cond::Ne, active, zero, &[], |code| {
@@ -101,13 +101,13 @@ impl Behaviour for Printing {
     }
 }
 
-impl Printing {
-    fn write(&self, code: &mut Code<'_, '_>, packet: Packet) {
+impl PrintPacket {
+    fn write(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues) {
         let zero = code.int(0);
         let length = code.length(packet);
-        let own = code.sub(packet.note(Note::Network), packet.data);
+        let own = code.sub(packet.note(Annotation::Network), packet.data);
         let none = code.number_of(NO_NETWORK);
-        let network = code.select(packet.note(Note::HasNetwork), own, none);
+        let network = code.select(packet.note(Annotation::HasNetwork), own, none);
         let (in_front, from, bytes) = match self.most {
             Some(most) => {
                 let most = code.int(most);
@@ -118,7 +118,7 @@ impl Printing {
                 let back = code.sub(zero, own);
                 let stripped = code.compare(Cond::Sgt, back, zero);
                 let back = code.select(stripped, back, zero);
-                let back = code.select(packet.note(Note::HasNetwork), back, zero);
+                let back = code.select(packet.note(Annotation::HasNetwork), back, zero);
                 let negative = code.sub(zero, back);
                 let from = code.plus(packet.data, negative);
                 (back, from, code.add(length, back))
@@ -126,14 +126,14 @@ impl Printing {
         };
         let cpu = if self.cpu { code.worker() } else { zero };
         let printer = code.number_of(self.printer);
-        let (paint, tag) = (packet.note(Note::Paint), packet.note(Note::Tag));
+        let (paint, tag) = (packet.note(Annotation::Paint), packet.note(Annotation::Tag));
         let words: [Value; WORDS] = [printer, cpu, network, length, in_front, paint, tag];
         code.record(self.map, (self.scratch, &words), packet, (from, bytes));
     }
 }
 
 /// The array that records of all elements go to.
-fn events(setup: &mut Setup<'_>) -> Map {
+fn events(setup: &mut ElementSetup<'_>) -> Map {
     let maps = &mut setup.shared.module.maps;
     let known = maps.iter().find(|(_, map)| map.name == PRINTS).map(|(map, _)| map);
     known.unwrap_or_else(|| {
@@ -151,9 +151,9 @@ fn events(setup: &mut Setup<'_>) -> Map {
 }
 
 /// The element with the arguments common to all of them; it needs `most` bytes of packets.
-fn made(setup: &mut Setup<'_>, label: Option<Text>, form: PrintForm, most: Option<i64>) -> Made {
+fn made(setup: &mut ElementSetup<'_>, label: Option<SpannedText>, form: PrintForm, most: Option<i64>) -> ElementResult {
     let active = setup.arguments.keyword_or("ACTIVE", true, boolean)?;
-    let active = setup.setting("active", Takes::Truth, i64::from(active));
+    let active = setup.setting("active", SettingType::Truth, i64::from(active));
     let file = setup.arguments.keyword("OUTFILE").map(|text| string(&text));
     let label = label.map_or_else(Vec::new, |text| unquote(&text.text));
     let map = events(setup);
@@ -162,12 +162,12 @@ fn made(setup: &mut Setup<'_>, label: Option<Text>, form: PrintForm, most: Optio
         setup.number();
     }
     let cpu = matches!(form, PrintForm::Packet { cpu: true, .. });
-    let printer = setup.printer(Printer { label, form, file }) as i64;
-    Ok(Box::new(Printing { printer, map, scratch, active, most, cpu }))
+    let printer = setup.printer(PacketPrinter { label, form, file }) as i64;
+    Ok(Box::new(PrintPacket { printer, map, scratch, active, most, cpu }))
 }
 
 /// Refuses an argument about a property of packets that is not known here, unless it is false.
-fn refuse(setup: &mut Setup<'_>, name: &str, why: &str) -> Result<(), Error> {
+fn refuse(setup: &mut ElementSetup<'_>, name: &str, why: &str) -> Result<(), Error> {
     match setup.arguments.keyword(name) {
         Some(text) if boolean(&text)? => {
             let message = format!("{name} of `{}` is not supported: {why}", setup.element.class);
@@ -178,34 +178,34 @@ fn refuse(setup: &mut Setup<'_>, name: &str, why: &str) -> Result<(), Error> {
 }
 
 /// A number of bytes; without a limit if negative.
-fn bytes(text: &Text) -> Result<i64, Error> {
+fn bytes(text: &SpannedText) -> Result<i64, Error> {
     match text.text.strip_prefix('-') {
         Some(digits) => {
-            let positive = Text { text: digits.to_owned(), span: text.span };
+            let positive = SpannedText { text: digits.to_owned(), span: text.span };
             unsigned(&positive, i32::MAX as u64).map(|number| if number == 0 { 0 } else { -1 })
         }
         None => unsigned(text, i32::MAX as u64).map(|number| number as i64),
     }
 }
 
-fn contents(text: &Text) -> Result<Contents, Error> {
+fn contents(text: &SpannedText) -> Result<PayloadFormat, Error> {
     if let Ok(shown) = boolean(text) {
-        return Ok(if shown { Contents::Hex } else { Contents::None });
+        return Ok(if shown { PayloadFormat::Hex } else { PayloadFormat::None });
     }
     match string(text).to_ascii_uppercase().as_str() {
-        "NONE" => Ok(Contents::None),
-        "HEX" => Ok(Contents::Hex),
-        "ASCII" => Ok(Contents::Ascii),
+        "NONE" => Ok(PayloadFormat::None),
+        "HEX" => Ok(PayloadFormat::Hex),
+        "ASCII" => Ok(PayloadFormat::Ascii),
         _ => Err(Error::new(text.span, format!("`{}` is none of NONE, HEX and ASCII", text.text))),
     }
 }
 
-fn flag(setup: &mut Setup<'_>, name: &str, usual: bool) -> Result<bool, Error> {
+fn flag(setup: &mut ElementSetup<'_>, name: &str, usual: bool) -> Result<bool, Error> {
     setup.arguments.keyword_or(name, usual, boolean)
 }
 
 /// A number of bytes by either of its names.
-fn most(setup: &mut Setup<'_>, names: &[&str], usual: i64) -> Result<i64, Error> {
+fn most(setup: &mut ElementSetup<'_>, names: &[&str], usual: i64) -> Result<i64, Error> {
     let mut most = usual;
     for name in names {
         most = setup.arguments.keyword_or(name, most, bytes)?;
@@ -213,34 +213,34 @@ fn most(setup: &mut Setup<'_>, names: &[&str], usual: i64) -> Result<i64, Error>
     Ok(most)
 }
 
-fn print(setup: &mut Setup<'_>) -> Made {
+fn print(setup: &mut ElementSetup<'_>) -> ElementResult {
     let label = setup.arguments.next("LABEL");
     let by_position = setup.arguments.or("MAXLENGTH", PRINTED, bytes)?;
     let most = most(setup, &["LENGTH", "NBYTES"], by_position)?;
-    let shown = setup.arguments.keyword_or("CONTENTS", Contents::Hex, contents)?;
+    let shown = setup.arguments.keyword_or("CONTENTS", PayloadFormat::Hex, contents)?;
     let timestamp = flag(setup, "TIMESTAMP", false)?;
     let cpu = flag(setup, "CPU", false)?;
     refuse(setup, "PRINTANNO", "annotations are no bytes here")?;
     refuse(setup, "HEADROOM", "packets lie in buffers of another kind here")?;
     let form = PrintForm::Packet { contents: shown, most, timestamp, cpu };
     let needed = match shown {
-        Contents::None => 0,
+        PayloadFormat::None => 0,
         _ if most < 0 => i64::from(i32::MAX),
         _ => most,
     };
     made(setup, label, form, Some(needed))
 }
 
-fn ip_print(setup: &mut Setup<'_>) -> Made {
+fn ip_print(setup: &mut ElementSetup<'_>) -> ElementResult {
     let label = setup.arguments.next("LABEL");
-    let shown = setup.arguments.keyword_or("CONTENTS", Contents::None, contents)?;
+    let shown = setup.arguments.keyword_or("CONTENTS", PayloadFormat::None, contents)?;
     let span = setup.arguments.span();
     let payload = match setup.arguments.keyword("PAYLOAD") {
-        None => Contents::None,
+        None => PayloadFormat::None,
         Some(text) => match string(&text).to_ascii_uppercase().as_str() {
-            "NO" | "FALSE" => Contents::None,
-            "YES" | "TRUE" | "HEX" => Contents::Hex,
-            "ASCII" => Contents::Ascii,
+            "NO" | "FALSE" => PayloadFormat::None,
+            "YES" | "TRUE" | "HEX" => PayloadFormat::Hex,
+            "ASCII" => PayloadFormat::Ascii,
             _ => {
                 return Err(Error::new(
                     text.span,
@@ -249,7 +249,7 @@ fn ip_print(setup: &mut Setup<'_>) -> Made {
             }
         },
     };
-    if shown != Contents::None && payload != Contents::None {
+    if shown != PayloadFormat::None && payload != PayloadFormat::None {
         return Err(Error::new(span, "CONTENTS and PAYLOAD exclude each other"));
     }
     refuse(setup, "ETHER", "where a packet's Ethernet header is, is not noted here")?;
@@ -262,8 +262,8 @@ fn ip_print(setup: &mut Setup<'_>) -> Made {
         ));
     }
     let form = IpForm {
-        contents: if shown == Contents::None { payload } else { shown },
-        payload: payload != Contents::None,
+        contents: if shown == PayloadFormat::None { payload } else { shown },
+        payload: payload != PayloadFormat::None,
         most: most(setup, &["MAXLENGTH", "NBYTES"], IP_PRINTED)?,
         timestamp: flag(setup, "TIMESTAMP", true)?,
         id: flag(setup, "ID", false)?,
@@ -278,7 +278,7 @@ fn ip_print(setup: &mut Setup<'_>) -> Made {
     made(setup, label, PrintForm::Ip(form), None)
 }
 
-fn ip6_print(setup: &mut Setup<'_>) -> Made {
+fn ip6_print(setup: &mut ElementSetup<'_>) -> ElementResult {
     let label = setup.arguments.next("LABEL");
     let most =
         setup.arguments.keyword_or("NBYTES", IP_PRINTED as u64, |text| unsigned(text, i32::MAX as u64))?;
@@ -286,7 +286,7 @@ fn ip6_print(setup: &mut Setup<'_>) -> Made {
     made(setup, label, PrintForm::Ip6(shown.then_some(most as usize)), None)
 }
 
-fn arp_print(setup: &mut Setup<'_>) -> Made {
+fn arp_print(setup: &mut ElementSetup<'_>) -> ElementResult {
     let label = setup.arguments.next("LABEL");
     let timestamp = flag(setup, "TIMESTAMP", true)?;
     refuse(setup, "ETHER", "where a packet's Ethernet header is, is not noted here")?;

@@ -12,30 +12,30 @@ use super::ip6_error::{set_sum, set_words};
 use super::ip6_neighbours::{self as neighbours, WHOLE};
 use super::seconds;
 use crate::arguments::{ether, ip, ip6, net, prefix_text, unsigned};
-use crate::build::{Code, Table};
-use crate::class::{Behaviour, Class, Made};
-use crate::compile::Setup;
-use crate::config::Text;
+use crate::build::{ElementBuilder, ElementHashTable};
+use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::compile::ElementSetup;
+use crate::config::SpannedText;
 use crate::error::Error;
-use crate::handlers::{Form, Verb};
-use crate::keyword::{Argument, Kind, at, key, moot, refused_but};
-use crate::packet::{Note, Packet};
+use crate::handlers::{TableFormat, TableOperation};
+use crate::keyword::{ArgumentSpec, IgnoredValueKind, at, key, moot, refused_but};
+use crate::packet::{Annotation, PacketValues};
 
-pub(super) const CLASSES: &[Class] = &[
-    Class {
+pub(super) const CLASSES: &[ElementClass] = &[
+    ElementClass {
         ports: "1-2/1-2",
         processing: "h/h",
-        ..Class::filter(
+        ..ElementClass::filter(
             "ARPQuerier",
             "Puts Ethernet headers in front, with addresses that it asks for.",
             ARGUMENTS,
             querier,
         )
     },
-    Class {
+    ElementClass {
         ports: "1-2/1-2",
         processing: "h/h",
-        ..Class::filter(
+        ..ElementClass::filter(
             "IP6NDSolicitor",
             "Puts Ethernet headers in front, with addresses that it asks for.",
             &[at("IP"), at("ETH")],
@@ -44,7 +44,7 @@ pub(super) const CLASSES: &[Class] = &[
     },
 ];
 
-const ARGUMENTS: &[Argument] = &[
+const ARGUMENTS: &[ArgumentSpec] = &[
     at("IP"),
     at("ETH"),
     key("TIMEOUT"),
@@ -53,14 +53,14 @@ const ARGUMENTS: &[Argument] = &[
     key("BROADCAST"),
     refused_but("CAPACITY", &["2048"], ONE_WAITS),
     refused_but("ENTRY_PACKET_CAPACITY", &["1"], ONE_WAITS),
-    moot("CAPACITY_SLIM_FACTOR", Kind::Number(1, u64::MAX), ONE_WAITS),
+    moot("CAPACITY_SLIM_FACTOR", IgnoredValueKind::Number(1, u64::MAX), ONE_WAITS),
     refused_but(
         "POLL_TIMEOUT",
         &["0"],
         "an entry is asked for again when its time has run out, and not before",
     ),
-    moot("BROADCAST_POLL", Kind::Truth, "entries that are known are not asked for"),
-    moot("CACHE", Kind::Truth, "the table is looked up for each packet, which gives the same"),
+    moot("BROADCAST_POLL", IgnoredValueKind::Truth, "entries that are known are not asked for"),
+    moot("CACHE", IgnoredValueKind::Truth, "the table is looked up for each packet, which gives the same"),
 ];
 pub(super) const ONE_WAITS: &str = "one packet waits for each hop, the latest (RFC 1122, 2.3.2.2)";
 
@@ -83,13 +83,13 @@ const KEPT: i32 = 32;
 const LONGEST: i64 = 1536;
 
 /// Handlers, as Click's `ARPTable` has them.
-const HANDLERS: &[(&str, Verb)] = &[
-    ("table", Verb::List),
-    ("count", Verb::Count),
-    ("lookup", Verb::Find),
-    ("insert", Verb::Set),
-    ("delete", Verb::Remove),
-    ("clear", Verb::Clear),
+const HANDLERS: &[(&str, TableOperation)] = &[
+    ("table", TableOperation::List),
+    ("count", TableOperation::Count),
+    ("lookup", TableOperation::Find),
+    ("insert", TableOperation::Set),
+    ("delete", TableOperation::Remove),
+    ("clear", TableOperation::Clear),
 ];
 
 /// Why one worker only.
@@ -108,47 +108,47 @@ const LINK_ADDRESS: i64 = 0x0201;
 
 /// This host's address, by which protocol hops are asked.
 #[derive(Clone, Copy)]
-enum Own {
+enum LocalAddress {
     Arp(u32),
     Neighbour(u128),
 }
 
-impl Own {
+impl LocalAddress {
     /// The packet's next hop, as the table's key.
-    fn hop(self, packet: Packet) -> Vec<Value> {
+    fn hop(self, packet: PacketValues) -> Vec<Value> {
         match self {
-            Own::Arp(_) => vec![packet.note(Note::Destination)],
-            Own::Neighbour(_) => packet.destination6().to_vec(),
+            LocalAddress::Arp(_) => vec![packet.note(Annotation::Destination)],
+            LocalAddress::Neighbour(_) => packet.destination6().to_vec(),
         }
     }
 
     /// Reason for dropping answers: no packet waited for them, or they are not answers.
     fn taken(self) -> &'static str {
         match self {
-            Own::Arp(_) => "arp_reply",
-            Own::Neighbour(_) => "advertisement",
+            LocalAddress::Arp(_) => "arp_reply",
+            LocalAddress::Neighbour(_) => "advertisement",
         }
     }
 
     fn no_answer(self) -> &'static str {
         match self {
-            Own::Arp(_) => "no_arp_reply",
-            Own::Neighbour(_) => "no_advertisement",
+            LocalAddress::Arp(_) => "no_arp_reply",
+            LocalAddress::Neighbour(_) => "no_advertisement",
         }
     }
 
     /// The type of frames that carry packets.
     fn ethertype(self) -> [u8; 2] {
         match self {
-            Own::Arp(_) => [8, 0],
-            Own::Neighbour(_) => [0x86, 0xdd],
+            LocalAddress::Arp(_) => [8, 0],
+            LocalAddress::Neighbour(_) => [0x86, 0xdd],
         }
     }
 }
 
-struct Querier {
-    hops: Table,
-    own: Own,
+struct NeighborQuerier {
+    hops: ElementHashTable,
+    own: LocalAddress,
     ether: [u8; 6],
     /// The address of all hosts of the network.
     broadcast: u32,
@@ -157,7 +157,7 @@ struct Querier {
     responses: u32,
 }
 
-fn querier(setup: &mut Setup<'_>) -> Made {
+fn querier(setup: &mut ElementSetup<'_>) -> ElementResult {
     let own = setup.arguments.need("IP")?;
     let names = setup.arguments.names;
     let address = ip(&own, names).or_else(|error| written_net(&own).map(|net| net.0).ok_or(error))?;
@@ -177,27 +177,27 @@ fn querier(setup: &mut Setup<'_>) -> Made {
     let table = table.map(|text| shared_table(setup, &text)).transpose()?;
     let hops =
         setup.shared_table(table.as_deref(), "hops", &[Size::W], &ENTRY, LONGEST as u32, entries as u32);
-    let [queries, responses] = counted(setup, &hops, Form::Hops { timeout, bytes: 4 });
-    Ok(Box::new(Querier { hops, own: Own::Arp(address), ether, broadcast, timeout, queries, responses }))
+    let [queries, responses] = counted(setup, &hops, TableFormat::Hops { timeout, bytes: 4 });
+    Ok(Box::new(NeighborQuerier { hops, own: LocalAddress::Arp(address), ether, broadcast, timeout, queries, responses }))
 }
 
 /// The prefix in the argument, with all bits of its address.
-fn written_net(text: &Text) -> Option<(u32, u32)> {
+fn written_net(text: &SpannedText) -> Option<(u32, u32)> {
     prefix_text(&text.text).filter(|_| text.text.contains('/'))
 }
 
 /// The element whose table several queriers share.
-fn shared_table(setup: &Setup<'_>, text: &Text) -> Result<String, Error> {
+fn shared_table(setup: &ElementSetup<'_>, text: &SpannedText) -> Result<String, Error> {
     Ok(setup.needed(text, "`ARPTable`", &["ARPTable"])?.name.clone())
 }
 
-fn solicitor(setup: &mut Setup<'_>) -> Made {
+fn solicitor(setup: &mut ElementSetup<'_>) -> ElementResult {
     let names = setup.arguments.names;
-    let own = Own::Neighbour(ip6(&setup.arguments.need("IP")?, names)?);
+    let own = LocalAddress::Neighbour(ip6(&setup.arguments.need("IP")?, names)?);
     let ether = ether(&setup.arguments.need("ETH")?, names)?;
     let hops = setup.evicting_table("hops", &[Size::W; 4], &ENTRY, LONGEST as u32, USUAL_ENTRIES as u32);
-    let [queries, responses] = counted(setup, &hops, Form::Hops { timeout: NEIGHBOUR_TIMEOUT, bytes: 16 });
-    Ok(Box::new(Querier {
+    let [queries, responses] = counted(setup, &hops, TableFormat::Hops { timeout: NEIGHBOUR_TIMEOUT, bytes: 16 });
+    Ok(Box::new(NeighborQuerier {
         hops,
         own,
         ether,
@@ -209,15 +209,15 @@ fn solicitor(setup: &mut Setup<'_>) -> Made {
 }
 
 /// Handlers of a table of hops, and the counters of questions and answers.
-fn counted(setup: &mut Setup<'_>, hops: &Table, form: Form) -> [u32; 2] {
-    setup.alone(WAITING);
+fn counted(setup: &mut ElementSetup<'_>, hops: &ElementHashTable, form: TableFormat) -> [u32; 2] {
+    setup.require_single_worker(WAITING);
     let map = setup.map_name(hops);
     setup.table_handlers(&map, form, HANDLERS);
     ["queries", "responses"].map(|name| setup.counter(name))
 }
 
-impl Behaviour for Querier {
-    fn build(&self, code: &mut Code<'_, '_>, port: u32, packet: Packet) {
+impl ElementCodegen for NeighborQuerier {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, port: u32, packet: PacketValues) {
         match port {
             0 => self.send(code, packet),
             _ => self.learn(code, packet),
@@ -225,53 +225,53 @@ impl Behaviour for Querier {
     }
 }
 
-impl Querier {
+impl NeighborQuerier {
     /// Sends a packet to its next hop, or asks for that.
-    fn send(&self, code: &mut Code<'_, '_>, packet: Packet) {
+    fn send(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues) {
         let (now, hop, zero) = (code.time(), self.own.hop(packet), code.int(0));
         let found = code.find(&self.hops, &hop);
         let (known, new) = (code.block(), code.block());
         let entry = code.param(known, Type::Ptr(Prov::MapValue(self.hops.map)));
         code.branch_with(Cond::Ne, found, zero, (known, &[found]), (new, &[]));
-        code.go(new);
+        code.switch_to_block(new);
         self.without_asking(code, packet, &hop);
-        let error = code.remember(&self.hops, &hop, &[zero, zero, zero, zero]);
+        let error = code.update_entry(&self.hops, &hop, &[zero, zero, zero, zero]);
         code.check_int(Cond::Eq, error, 0, |code| code.drop(packet, "no_room_for_hop"));
         let made = code.find(&self.hops, &hop);
         code.check_int(Cond::Ne, made, 0, |code| code.drop(packet, "no_room_for_hop"));
         code.jump(known, &[made]);
 
-        code.go(known);
+        code.switch_to_block(known);
         let (fresh, unknown) = (code.block(), code.block());
         let answered = code.wide(entry, ANSWERED);
         let age = code.sub(now, answered);
         code.check_int(Cond::Ne, answered, 0, |code| code.jump(unknown, &[]));
         let most = code.int(self.timeout as i64);
         code.branch(Cond::Le, age, most, fresh, unknown);
-        code.go(fresh);
+        code.switch_to_block(fresh);
         self.encapsulate(code, packet, entry);
-        code.go(unknown);
+        code.switch_to_block(unknown);
         self.keep(code, packet, entry);
         let asked = code.wide(entry, ASKED);
         let (ask, lately) = (code.block(), code.block());
         code.branch(Cond::Eq, asked, zero, ask, lately);
-        code.go(lately);
+        code.switch_to_block(lately);
         let since = code.sub(now, asked);
         code.check_int(Cond::Lt, since, BETWEEN, |code| code.jump(ask, &[]));
         code.drop(packet, "waits_for_hop");
-        code.go(ask);
+        code.switch_to_block(ask);
         code.set_wide(entry, ASKED, now);
         match self.own {
-            Own::Arp(address) => self.ask(code, packet, address, hop[0]),
-            Own::Neighbour(address) => self.solicit(code, packet, address),
+            LocalAddress::Arp(address) => self.ask(code, packet, address, hop[0]),
+            LocalAddress::Neighbour(address) => self.solicit(code, packet, address),
         }
     }
 
     /// Ends for hops that are never asked for and not in the table: none, all and groups.
-    fn without_asking(&self, code: &mut Code<'_, '_>, packet: Packet, hop: &[Value]) {
+    fn without_asking(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues, hop: &[Value]) {
         let any = hop[1..].iter().fold(hop[0], |any, word| code.alu(AluOp::Or, any, *word));
         code.check_int(Cond::Ne, any, 0, |code| code.drop(packet, "no_destination"));
-        let Own::Arp(_) = self.own else { return };
+        let LocalAddress::Arp(_) = self.own else { return };
         for all in [u32::MAX, self.broadcast] {
             code.check_int(Cond::Ne, hop[0], i64::from(all), |code| {
                 let data = code.push(packet, packet.data, HEADER);
@@ -292,7 +292,7 @@ impl Querier {
     }
 
     /// Puts the header for a hop in front, and ends.
-    fn encapsulate(&self, code: &mut Code<'_, '_>, packet: Packet, entry: Value) {
+    fn encapsulate(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues, entry: Value) {
         let data = code.push(packet, packet.data, HEADER);
         let hop = code.wide(entry, 0);
         let rest = code.with(AluOp::Rsh, hop, 32);
@@ -302,13 +302,13 @@ impl Querier {
     }
 
     /// Ends with a packet whose Ethernet header begins at `data` and has its destination already.
-    fn encapsulated(&self, code: &mut Code<'_, '_>, packet: Packet, data: Value) {
+    fn encapsulated(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues, data: Value) {
         code.write(data, 6, &[self.ether.as_slice(), &self.own.ethertype()].concat());
         code.out(0, packet.bounded(data, packet.end));
     }
 
     /// Copies the packet into a hop's entry, in place of one that waits there.
-    fn keep(&self, code: &mut Code<'_, '_>, packet: Packet, entry: Value) {
+    fn keep(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues, entry: Value) {
         let (length, zero) = (code.length(packet), code.int(0));
         let most = code.int(LONGEST);
         let fits = code.compare(Cond::Le, length, most);
@@ -319,7 +319,7 @@ impl Querier {
     }
 
     /// Makes the packet a question for a hop, and ends.
-    fn ask(&self, code: &mut Code<'_, '_>, packet: Packet, address: u32, hop: Value) {
+    fn ask(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues, address: u32, hop: Value) {
         let data = code.bound(packet.handle, 8, Type::Ptr(Prov::Packet));
         let address = address.to_be_bytes();
         let head =
@@ -331,7 +331,7 @@ impl Querier {
 
     /// Makes the packet a neighbour solicitation for its next hop, and ends. It goes to the multicast group
     /// of hosts whose address ends as the hop's.
-    fn solicit(&self, code: &mut Code<'_, '_>, packet: Packet, address: u128) {
+    fn solicit(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues, address: u128) {
         let data = code.bound(packet.handle, 8, Type::Ptr(Prov::Packet));
         let hop = packet.destination6();
         let last = code.with(AluOp::Or, hop[3], 0xff00_0000);
@@ -350,19 +350,19 @@ impl Querier {
     }
 
     /// Sends a question of a length that begins at `data`.
-    fn asked(&self, code: &mut Code<'_, '_>, packet: Packet, data: Value, length: i64) {
+    fn asked(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues, data: Value, length: i64) {
         let (length, one, none) = (code.int(length), code.int(1), code.truth(false));
         let end = code.end(data, length);
         code.count(self.queries, one);
         let port = u32::from(code.connected(1));
-        code.out(port, packet.bounded(data, end).with(Note::HasNetwork, none));
+        code.out(port, packet.bounded(data, end).with(Annotation::HasNetwork, none));
     }
 
     /// The hop that an answer is about, and its Ethernet address. Drops packets that are not answers.
-    fn answered(&self, code: &mut Code<'_, '_>, packet: Packet) -> (Vec<Value>, Value) {
+    fn answered(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues) -> (Vec<Value>, Value) {
         let data = packet.data;
         match self.own {
-            Own::Arp(_) => {
+            LocalAddress::Arp(_) => {
                 code.need(packet, data, ARP, "too_short");
                 // ARP of IP over Ethernet, an answer, of one station.
                 for (offset, wanted) in [(12, 0x0806_0001), (16, 0x0800_0604)] {
@@ -375,7 +375,7 @@ impl Querier {
                 code.check_int(Cond::Eq, group, 0, |code| code.drop(packet, self.own.no_answer()));
                 (vec![code.word(data, 28)], ether_at(code, data, 22))
             }
-            Own::Neighbour(_) => {
+            LocalAddress::Neighbour(_) => {
                 code.need(packet, data, WHOLE, "too_short");
                 let fields =
                     [(12, 0x86dd), (neighbours::KIND, ADVERTISED), (neighbours::OPTION, LINK_ADDRESS)];
@@ -395,13 +395,13 @@ impl Querier {
     }
 
     /// Records the addresses of an answer, and makes it the packet that waited for it.
-    fn learn(&self, code: &mut Code<'_, '_>, packet: Packet) {
+    fn learn(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues) {
         let (hop, ether) = self.answered(code, packet);
         let (now, one, zero) = (code.time(), code.int(1), code.int(0));
         code.count(self.responses, one);
         let entry = code.find(&self.hops, &hop);
         code.check_int(Cond::Ne, entry, 0, |code| {
-            code.remember(&self.hops, &hop, &[ether, now, zero, zero]);
+            code.update_entry(&self.hops, &hop, &[ether, now, zero, zero]);
             code.drop(packet, self.own.taken());
         });
         let length = code.wide(entry, LENGTH);
@@ -415,12 +415,12 @@ impl Querier {
         code.copy_bytes(data, from, length);
         let end = code.end(data, length);
         let none = code.truth(false);
-        self.encapsulate(code, packet.bounded(data, end).with(Note::HasNetwork, none), entry);
+        self.encapsulate(code, packet.bounded(data, end).with(Annotation::HasNetwork, none), entry);
     }
 }
 
 /// An Ethernet address, as an entry has it.
-fn ether_at(code: &mut Code<'_, '_>, data: Value, offset: i32) -> Value {
+fn ether_at(code: &mut ElementBuilder<'_, '_>, data: Value, offset: i32) -> Value {
     let (low, high) = (code.raw(4, data, offset), code.raw(2, data, offset + 4));
     let high = code.with(AluOp::Lsh, high, 32);
     code.alu(AluOp::Or, high, low)

@@ -16,19 +16,19 @@ mod spec;
 use millstream_ir::{Block, Size, Value};
 use millstream_isa::{AluOp, Cond};
 
-use self::spec::{Choice, Pattern, Spec, Varied, spec};
+use self::spec::{AllocationOrder, RewritePattern, InputSpec, AllocationRange, spec};
 use super::flows::managed_time;
 use super::ip::{header, header_length};
 use super::transport::{ICMP, TCP, UDP};
 use super::{SECOND, seconds};
 use crate::arguments::{boolean, ip, unsigned};
-use crate::build::{Code, EEXIST, Table};
-use crate::class::{Behaviour, Class, Made};
-use crate::compile::Setup;
+use crate::build::{ElementBuilder, EEXIST, ElementHashTable};
+use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::compile::ElementSetup;
 use crate::error::Error;
-use crate::handlers::{Form, Verb};
-use crate::keyword::{Argument, Kind as Values, at, key, moot, refused, refused_but};
-use crate::packet::{Note, Packet};
+use crate::handlers::{TableFormat, TableOperation};
+use crate::keyword::{ArgumentSpec, IgnoredValueKind as Values, at, key, moot, refused, refused_but};
+use crate::packet::{Annotation, PacketValues};
 
 /// Types of echo requests and their answers.
 const ECHO: i64 = 8;
@@ -45,7 +45,7 @@ const FLOW: [Size; 7] = [Size::Dw, Size::W, Size::W, Size::W, Size::H, Size::H, 
 /// In an entry's flags: this direction has ended.
 const DONE: i64 = 1;
 
-const ARGUMENTS: &[Argument] = &[
+const ARGUMENTS: &[ArgumentSpec] = &[
     key("TIMEOUT"),
     key("UDP_TIMEOUT"),
     key("TCP_TIMEOUT"),
@@ -68,21 +68,21 @@ const ARGUMENTS: &[Argument] = &[
 ];
 const NONE: &[&str] = &["0", "0s"];
 const NO_GUARANTEE: &str = "a full table evicts the flow that was not used for longest, however young it is";
-const REAP_INTERVAL: Argument = moot("REAP_INTERVAL", Values::Time, NOT_REAPED);
-const REAP_TIME: Argument = moot("REAP_TIME", Values::Time, NOT_REAPED);
+const REAP_INTERVAL: ArgumentSpec = moot("REAP_INTERVAL", Values::Time, NOT_REAPED);
+const REAP_TIME: ArgumentSpec = moot("REAP_TIME", Values::Time, NOT_REAPED);
 const NOT_REAPED: &str = "a flow ends when its time has run out, not when somebody tidies up";
-const REPLY_ANNO: Argument =
+const REPLY_ANNO: ArgumentSpec =
     refused("REPLY_ANNO", "there is no annotation that says which way a packet goes");
-const USE_CACHE: Argument =
+const USE_CACHE: ArgumentSpec =
     moot("USE_CACHE", Values::Truth, "the table is looked up for each packet, which gives the same");
-const SET_AGGREGATE: Argument = refused_but("SET_AGGREGATE", &["false"], "there is no such annotation");
-const HANDLE_MIGRATION: Argument = moot(
+const SET_AGGREGATE: ArgumentSpec = refused_but("SET_AGGREGATE", &["false"], "there is no such annotation");
+const HANDLE_MIGRATION: ArgumentSpec = moot(
     "HANDLE_MIGRATION",
     Values::Truth,
     "all workers have one table, so that flows may move between them",
 );
 
-const TRANSLATED: &[Argument] = &[
+const TRANSLATED: &[ArgumentSpec] = &[
     at("SIP"),
     refused_but("ACCEPT_NONSYN", &["true"], "a flow may begin with any segment"),
     refused_but("STATE", &["false"], "the states of TCP are not followed"),
@@ -90,13 +90,13 @@ const TRANSLATED: &[Argument] = &[
 /// The ports that it gives out, the first and how many more.
 const TRANSLATED_PORTS: (u16, u16) = (1024, 64_511);
 
-const fn class(name: &'static str, about: &'static str, make: fn(&mut Setup<'_>) -> Made) -> Class {
-    Class { ports: "1-/1-", processing: "h/h", ..Class::filter(name, about, ARGUMENTS, make) }
+const fn class(name: &'static str, about: &'static str, make: fn(&mut ElementSetup<'_>) -> ElementResult) -> ElementClass {
+    ElementClass { ports: "1-/1-", processing: "h/h", ..ElementClass::filter(name, about, ARGUMENTS, make) }
         .and(at("SPECIFICATION"))
 }
 
 /// Rewriters of addresses alone, and of echoes: flows have one timeout.
-const OTHER_ARGUMENTS: &[Argument] = &[
+const OTHER_ARGUMENTS: &[ArgumentSpec] = &[
     key("TIMEOUT"),
     key("MAPPING_CAPACITY"),
     key("CAPACITY"),
@@ -110,25 +110,25 @@ const OTHER_ARGUMENTS: &[Argument] = &[
     HANDLE_MIGRATION,
 ];
 
-const fn other(name: &'static str, about: &'static str, make: fn(&mut Setup<'_>) -> Made) -> Class {
-    Class { arguments: OTHER_ARGUMENTS, ..class(name, about, make) }
+const fn other(name: &'static str, about: &'static str, make: fn(&mut ElementSetup<'_>) -> ElementResult) -> ElementClass {
+    ElementClass { arguments: OTHER_ARGUMENTS, ..class(name, about, make) }
 }
 
 const REWRITES: &str = "Exchanges addresses and ports of flows.";
 const REWRITES_ADDRESSES: &str = "Exchanges addresses of flows.";
 
-pub(super) const CLASSES: &[Class] = &[
-    class("IPRewriter", REWRITES, |setup| rewriter(setup, Kind::Ports, &[TCP, UDP])),
-    class("TCPRewriter", REWRITES, |setup| rewriter(setup, Kind::Ports, &[TCP])),
-    class("UDPRewriter", REWRITES, |setup| rewriter(setup, Kind::Ports, &[TCP, UDP])),
+pub(super) const CLASSES: &[ElementClass] = &[
+    class("IPRewriter", REWRITES, |setup| rewriter(setup, FlowKeyKind::Ports, &[TCP, UDP])),
+    class("TCPRewriter", REWRITES, |setup| rewriter(setup, FlowKeyKind::Ports, &[TCP])),
+    class("UDPRewriter", REWRITES, |setup| rewriter(setup, FlowKeyKind::Ports, &[TCP, UDP])),
     other("ICMPPingRewriter", "Exchanges addresses and identifiers of echoes.", |setup| {
-        rewriter(setup, Kind::Echoes, &[])
+        rewriter(setup, FlowKeyKind::Echoes, &[])
     }),
-    other("IPAddrPairRewriter", REWRITES_ADDRESSES, |setup| rewriter(setup, Kind::Pairs, &[])),
-    other("IPAddrRewriter", REWRITES_ADDRESSES, |setup| rewriter(setup, Kind::Hosts, &[])),
-    Class {
+    other("IPAddrPairRewriter", REWRITES_ADDRESSES, |setup| rewriter(setup, FlowKeyKind::Pairs, &[])),
+    other("IPAddrRewriter", REWRITES_ADDRESSES, |setup| rewriter(setup, FlowKeyKind::Hosts, &[])),
+    ElementClass {
         processing: "h/h",
-        ..Class::filter("FlowIPNAT", "Gives each flow a port of one address.", TRANSLATED, translator)
+        ..ElementClass::filter("FlowIPNAT", "Gives each flow a port of one address.", TRANSLATED, translator)
     },
     errors::CLASS,
     ftp::CLASS,
@@ -136,7 +136,7 @@ pub(super) const CLASSES: &[Class] = &[
 
 /// Part of a packet that tells flows apart and is changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum FlowKeyKind {
     /// Addresses, and ports of TCP and UDP.
     Ports,
     /// Addresses, and identifiers of echo requests and their answers. The identifier stands where the source
@@ -151,33 +151,33 @@ pub(crate) enum Kind {
 
 /// A rewriter's flows.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Flows {
-    table: Table,
-    kind: Kind,
+pub(crate) struct RewriterFlows {
+    table: ElementHashTable,
+    kind: FlowKeyKind,
     /// Nanoseconds after which entries are old: of UDP, of TCP, of TCP that has ended.
     timeouts: [u64; 3],
 }
 
 #[derive(Clone)]
-pub(crate) struct Rewriter {
-    flows: Flows,
+pub(crate) struct IpRewriter {
+    flows: RewriterFlows,
     protocols: &'static [i64],
-    inputs: Vec<Spec>,
+    inputs: Vec<InputSpec>,
     outputs: u32,
     /// True if the destination annotation becomes the packet's new destination.
     annotates: bool,
     /// Table of the growth of streams that a mapper in front has changed, if there is one.
-    deltas: Option<Table>,
+    deltas: Option<ElementHashTable>,
 }
 
-fn rewriter(setup: &mut Setup<'_>, kind: Kind, protocols: &'static [i64]) -> Made {
+fn rewriter(setup: &mut ElementSetup<'_>, kind: FlowKeyKind, protocols: &'static [i64]) -> ElementResult {
     let all = setup.arguments.keyword("TIMEOUT").map(|text| seconds(&text)).transpose()?;
     let mut timeouts = [0; 3];
     for (timeout, (name, usual)) in timeouts.iter_mut().zip(USUAL_TIMEOUTS) {
         let usual = match kind {
-            Kind::Ports => usual,
-            Kind::Echoes => 300,
-            Kind::Pairs | Kind::Hosts => 7200,
+            FlowKeyKind::Ports => usual,
+            FlowKeyKind::Echoes => 300,
+            FlowKeyKind::Pairs | FlowKeyKind::Hosts => 7200,
         };
         *timeout = setup.arguments.keyword_or(name, all.unwrap_or(usual * SECOND), seconds)?;
     }
@@ -196,71 +196,71 @@ fn rewriter(setup: &mut Setup<'_>, kind: Kind, protocols: &'static [i64]) -> Mad
     let inputs =
         specs.iter().enumerate().map(|(at, text)| spec(setup, kind, at, text)).collect::<Result<_, _>>()?;
     let table = setup.evicting_table("flows", &KEY, &FLOW, 0, entries as u32);
-    let flows = Flows { table, kind, timeouts };
+    let flows = RewriterFlows { table, kind, timeouts };
     known_flows(setup, flows);
     let deltas = ftp::deltas_of(setup);
-    let rewriter = Rewriter { flows, protocols, inputs, outputs: setup.outputs, annotates, deltas };
-    setup.mapped(rewriter.clone());
+    let rewriter = IpRewriter { flows, protocols, inputs, outputs: setup.outputs, annotates, deltas };
+    setup.register_rewriter(rewriter.clone());
     Ok(Box::new(rewriter))
 }
 
 /// Says where the flows are, for other elements and for handlers.
-fn known_flows(setup: &mut Setup<'_>, flows: Flows) {
+fn known_flows(setup: &mut ElementSetup<'_>, flows: RewriterFlows) {
     let map = setup.map_name(&flows.table);
     let verbs =
-        [("table", Verb::List), ("size", Verb::Count), ("table_size", Verb::Count), ("clear", Verb::Clear)];
-    setup.table_handlers(&map, Form::Flows, &verbs);
+        [("table", TableOperation::List), ("size", TableOperation::Count), ("table_size", TableOperation::Count), ("clear", TableOperation::Clear)];
+    setup.table_handlers(&map, TableFormat::Flows, &verbs);
     setup.rewriter(flows);
 }
 
 /// Each flow from one address, its port the one behind the last that was given out.
-fn translator(setup: &mut Setup<'_>) -> Made {
+fn translator(setup: &mut ElementSetup<'_>) -> ElementResult {
     let source = ip(&setup.arguments.need("SIP")?, setup.arguments.names)?;
     let next = setup.number();
     let source_port = Some(TRANSLATED_PORTS);
     let pattern =
-        Pattern { source: Some(source), source_port, choice: Choice::Next, next, ..Pattern::default() };
+        RewritePattern { source: Some(source), source_port, choice: AllocationOrder::Next, next, ..RewritePattern::default() };
     let table = setup.evicting_table("flows", &KEY, &FLOW, 0, USUAL_ENTRIES as u32);
-    let inputs = vec![Spec::Flow { pattern, outputs: [0, 0] }];
+    let inputs = vec![InputSpec::Flow { pattern, outputs: [0, 0] }];
     let managed = managed_time(setup)?;
     let timeouts = USUAL_TIMEOUTS.map(|(_, seconds)| managed.unwrap_or(seconds * SECOND));
-    let flows = Flows { table, kind: Kind::Ports, timeouts };
+    let flows = RewriterFlows { table, kind: FlowKeyKind::Ports, timeouts };
     known_flows(setup, flows);
     let (protocols, outputs) = (&[TCP, UDP], setup.outputs);
-    Ok(Box::new(Rewriter { flows, protocols, inputs, outputs, annotates: true, deltas: None }))
+    Ok(Box::new(IpRewriter { flows, protocols, inputs, outputs, annotates: true, deltas: None }))
 }
 
 /// Addresses and ports of a flow, each pair as it lies in memory.
 #[derive(Clone, Copy)]
-struct Flow {
+struct FlowTuple {
     addresses: Value,
     ports: Value,
 }
 
 /// Which of its addresses an entry says.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
+enum MappedAddresses {
     Both,
     Source,
     Destination,
 }
 
-impl Side {
+impl MappedAddresses {
     /// A pair of addresses; the other one is 0, if there is another.
-    fn of(self, code: &mut Code<'_, '_>, addresses: Value) -> Value {
+    fn of(self, code: &mut ElementBuilder<'_, '_>, addresses: Value) -> Value {
         match self {
-            Side::Both => addresses,
-            Side::Source => code.with(AluOp::And, addresses, LOW),
-            Side::Destination => code.with(AluOp::And, addresses, !LOW),
+            MappedAddresses::Both => addresses,
+            MappedAddresses::Source => code.with(AluOp::And, addresses, LOW),
+            MappedAddresses::Destination => code.with(AluOp::And, addresses, !LOW),
         }
     }
 
     /// The addresses of an entry; the other address, which is 0 there, is that of `rest`.
-    fn whole(self, code: &mut Code<'_, '_>, said: Value, rest: Value) -> Value {
+    fn whole(self, code: &mut ElementBuilder<'_, '_>, said: Value, rest: Value) -> Value {
         let rest = match self {
-            Side::Both => return said,
-            Side::Source => Side::Destination.of(code, rest),
-            Side::Destination => Side::Source.of(code, rest),
+            MappedAddresses::Both => return said,
+            MappedAddresses::Source => MappedAddresses::Destination.of(code, rest),
+            MappedAddresses::Destination => MappedAddresses::Source.of(code, rest),
         };
         code.alu(AluOp::Or, said, rest)
     }
@@ -269,16 +269,16 @@ impl Side {
 /// Of a pair of addresses, the source's.
 const LOW: i64 = 0xffff_ffff;
 
-impl Flows {
-    fn key(flow: Flow, protocol: Value) -> [Value; 3] {
+impl RewriterFlows {
+    fn key(flow: FlowTuple, protocol: Value) -> [Value; 3] {
         [flow.addresses, flow.ports, protocol]
     }
 
     /// In which ways packets of this kind are looked up.
-    fn sides(self) -> &'static [Side] {
+    fn sides(self) -> &'static [MappedAddresses] {
         match self.kind {
-            Kind::Hosts => &[Side::Source, Side::Destination],
-            Kind::Ports | Kind::Echoes | Kind::Pairs => &[Side::Both],
+            FlowKeyKind::Hosts => &[MappedAddresses::Source, MappedAddresses::Destination],
+            FlowKeyKind::Ports | FlowKeyKind::Echoes | FlowKeyKind::Pairs => &[MappedAddresses::Both],
         }
     }
 
@@ -286,8 +286,8 @@ impl Flows {
     /// directions has run out.
     fn current(
         self,
-        code: &mut Code<'_, '_>,
-        flow: Flow,
+        code: &mut ElementBuilder<'_, '_>,
+        flow: FlowTuple,
         (protocol, now): (Value, Value),
         missing: Block,
         gone: Block,
@@ -296,21 +296,21 @@ impl Flows {
         code.check_int(Cond::Ne, entry, 0, |code| code.jump(missing, &[]));
         let (fresh, old) = (code.block(), code.block());
         self.branch_on_age(code, (protocol, now), entry, fresh, old);
-        code.go(old);
+        code.switch_to_block(old);
         // Its answers may keep it alive.
-        let to = Entry::read(code, entry).to;
+        let to = MappingEntry::read(code, entry).to;
         let back = reversed(code, to);
         let answer = code.find(&self.table, &Self::key(back, protocol));
         code.check_int(Cond::Ne, answer, 0, |code| code.jump(gone, &[]));
         self.branch_on_age(code, (protocol, now), answer, fresh, gone);
-        code.go(fresh);
+        code.switch_to_block(fresh);
         entry
     }
 
     /// Branches to `old` if an entry's time has run out, else to `fresh`.
     fn branch_on_age(
         self,
-        code: &mut Code<'_, '_>,
+        code: &mut ElementBuilder<'_, '_>,
         (protocol, now): (Value, Value),
         entry: Value,
         fresh: Block,
@@ -331,18 +331,18 @@ impl Flows {
 }
 
 /// Halves exchanged: the flow of the answers.
-fn reversed(code: &mut Code<'_, '_>, flow: Flow) -> Flow {
-    let half = |code: &mut Code<'_, '_>, pair, bits: i64| {
+fn reversed(code: &mut ElementBuilder<'_, '_>, flow: FlowTuple) -> FlowTuple {
+    let half = |code: &mut ElementBuilder<'_, '_>, pair, bits: i64| {
         let (high, low) = (code.with(AluOp::Rsh, pair, bits), code.with(AluOp::And, pair, (1 << bits) - 1));
         let low = code.with(AluOp::Lsh, low, bits);
         code.alu(AluOp::Or, high, low)
     };
-    Flow { addresses: half(code, flow.addresses, 32), ports: half(code, flow.ports, 16) }
+    FlowTuple { addresses: half(code, flow.addresses, 32), ports: half(code, flow.ports, 16) }
 }
 
 /// A packet on its way through the element.
-struct Passage {
-    packet: Packet,
+struct RewriteContext {
+    packet: PacketValues,
     header: Value,
     transport: Value,
     /// As the header says, and as keys do.
@@ -354,96 +354,96 @@ struct Passage {
 }
 
 /// Contents of an entry.
-struct Entry {
-    to: Flow,
+struct MappingEntry {
+    to: FlowTuple,
     /// Amounts to add to the checksums of IP, and of TCP or UDP.
     sums: [Value; 2],
     output: Value,
 }
 
-impl Entry {
+impl MappingEntry {
     fn values(&self) -> [Value; 5] {
         [self.to.addresses, self.to.ports, self.sums[0], self.sums[1], self.output]
     }
 
-    fn of(values: &[Value]) -> Entry {
-        let to = Flow { addresses: values[0], ports: values[1] };
-        Entry { to, sums: [values[2], values[3]], output: values[4] }
+    fn of(values: &[Value]) -> MappingEntry {
+        let to = FlowTuple { addresses: values[0], ports: values[1] };
+        MappingEntry { to, sums: [values[2], values[3]], output: values[4] }
     }
 
     /// The one in a table.
-    fn read(code: &mut Code<'_, '_>, entry: Value) -> Entry {
-        Entry {
-            to: Flow { addresses: code.wide(entry, 0), ports: code.field(entry, 8) },
+    fn read(code: &mut ElementBuilder<'_, '_>, entry: Value) -> MappingEntry {
+        MappingEntry {
+            to: FlowTuple { addresses: code.wide(entry, 0), ports: code.field(entry, 8) },
             sums: [code.field(entry, 12), code.field(entry, 16)],
             output: code.short(entry, 20),
         }
     }
 }
 
-impl Behaviour for Rewriter {
-    fn build(&self, code: &mut Code<'_, '_>, port: u32, packet: Packet) {
-        let spec = self.inputs.get(port as usize).copied().unwrap_or(Spec::Drop);
+impl ElementCodegen for IpRewriter {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, port: u32, packet: PacketValues) {
+        let spec = self.inputs.get(port as usize).copied().unwrap_or(InputSpec::Drop);
         let header = header(code, packet);
         let protocol = code.byte(header, 9);
         let kind = self.flows.kind;
         let foreign = match kind {
-            Kind::Ports => Some(self.ours(code, packet, header, protocol)),
-            Kind::Echoes => Some(echoes(code, packet, header, protocol)),
-            Kind::Pairs | Kind::Hosts => None,
+            FlowKeyKind::Ports => Some(self.ours(code, packet, header, protocol)),
+            FlowKeyKind::Echoes => Some(echoes(code, packet, header, protocol)),
+            FlowKeyKind::Pairs | FlowKeyKind::Hosts => None,
         };
         let length = header_length(code, header);
         let transport = code.plus(header, length);
         let apply = code.block();
         let now = code.time();
         let key_protocol = match kind {
-            Kind::Ports => protocol,
-            Kind::Echoes => code.int(ICMP),
-            Kind::Pairs | Kind::Hosts => code.int(0),
+            FlowKeyKind::Ports => protocol,
+            FlowKeyKind::Echoes => code.int(ICMP),
+            FlowKeyKind::Pairs | FlowKeyKind::Hosts => code.int(0),
         };
-        let passage = Passage { packet, header, transport, protocol, key_protocol, now, apply };
+        let passage = RewriteContext { packet, header, transport, protocol, key_protocol, now, apply };
         let addresses = code.raw(8, header, 12);
         let ports = match kind {
-            Kind::Ports => code.raw(4, transport, 0),
-            Kind::Echoes => echo_ports(code, transport),
-            Kind::Pairs | Kind::Hosts => code.int(0),
+            FlowKeyKind::Ports => code.raw(4, transport, 0),
+            FlowKeyKind::Echoes => echo_ports(code, transport),
+            FlowKeyKind::Pairs | FlowKeyKind::Hosts => code.int(0),
         };
         for side in self.flows.sides() {
-            let flow = Flow { addresses: side.of(code, addresses), ports };
+            let flow = FlowTuple { addresses: side.of(code, addresses), ports };
             let missing = code.block();
             self.known(code, &passage, flow, *side, missing);
-            code.go(missing);
+            code.switch_to_block(missing);
         }
-        if kind == Kind::Echoes {
+        if kind == FlowKeyKind::Echoes {
             // Answers begin no flow.
             let kind = code.byte(transport, 0);
             code.check_int(Cond::Eq, kind, ECHO, |code| match spec {
-                Spec::Pass(output) => code.out(output, packet),
+                InputSpec::Pass(output) => code.out(output, packet),
                 _ => code.drop(packet, "no_mapping"),
             });
         }
         match spec {
-            Spec::Drop => code.drop(packet, "no_mapping"),
-            Spec::Pass(output) => code.out(output, packet),
-            Spec::Flow { pattern, outputs } => {
-                let flow = Flow { addresses: self.flows.sides()[0].of(code, addresses), ports };
+            InputSpec::Drop => code.drop(packet, "no_mapping"),
+            InputSpec::Pass(output) => code.out(output, packet),
+            InputSpec::Flow { pattern, outputs } => {
+                let flow = FlowTuple { addresses: self.flows.sides()[0].of(code, addresses), ports };
                 self.begin(code, &passage, flow, pattern, outputs);
             }
         }
-        code.go(apply);
+        code.switch_to_block(apply);
         self.apply(code, &passage);
         let Some(foreign) = foreign else { return };
-        code.go(foreign);
-        let reason = if kind == Kind::Ports { "not_tcp_or_udp" } else { "no_echo" };
+        code.switch_to_block(foreign);
+        let reason = if kind == FlowKeyKind::Ports { "not_tcp_or_udp" } else { "no_echo" };
         match spec {
-            Spec::Pass(output) => code.out(output, packet),
+            InputSpec::Pass(output) => code.out(output, packet),
             _ => code.drop(packet, reason),
         }
     }
 }
 
 /// Goes on with echo requests and their answers. All others go to the block that is given back.
-fn echoes(code: &mut Code<'_, '_>, packet: Packet, header: Value, protocol: Value) -> Block {
+fn echoes(code: &mut ElementBuilder<'_, '_>, packet: PacketValues, header: Value, protocol: Value) -> Block {
     let foreign = code.block();
     code.check_int(Cond::Eq, protocol, ICMP, |code| code.jump(foreign, &[]));
     let fragment = code.half(header, 6);
@@ -457,43 +457,43 @@ fn echoes(code: &mut Code<'_, '_>, packet: Packet, header: Value, protocol: Valu
     for number in [ECHO, ECHO_REPLY] {
         let (number, next) = (code.int(number), code.block());
         code.branch(Cond::Eq, kind, number, handled, next);
-        code.go(next);
+        code.switch_to_block(next);
     }
     code.jump(foreign, &[]);
-    code.go(handled);
+    code.switch_to_block(handled);
     foreign
 }
 
 /// The pair that takes the place of ports for an echo request or its answer ([`Kind::Echoes`]).
-fn echo_ports(code: &mut Code<'_, '_>, message: Value) -> Value {
+fn echo_ports(code: &mut ElementBuilder<'_, '_>, message: Value) -> Value {
     let (kind, identifier) = (code.byte(message, 0), code.raw(2, message, 4));
     let request = with_identifier(code, identifier);
-    let answer = reversed(code, Flow { addresses: request, ports: request }).ports;
+    let answer = reversed(code, FlowTuple { addresses: request, ports: request }).ports;
     let number = code.int(ECHO);
     let is_request = code.compare(Cond::Eq, kind, number);
     code.select(is_request, request, answer)
 }
 
 /// The ports of a request with this identifier.
-fn with_identifier(code: &mut Code<'_, '_>, identifier: Value) -> Value {
+fn with_identifier(code: &mut ElementBuilder<'_, '_>, identifier: Value) -> Value {
     let next = code.with(AluOp::Add, identifier, 1);
     let next = code.with(AluOp::And, next, 0xffff);
     let next = code.with(AluOp::Lsh, next, 16);
     code.alu(AluOp::Or, identifier, next)
 }
 
-impl Rewriter {
+impl IpRewriter {
     /// Goes on with packets that have ports of a protocol that is handled here. All others go to the block
     /// that is given back.
-    fn ours(&self, code: &mut Code<'_, '_>, packet: Packet, header: Value, protocol: Value) -> Block {
+    fn ours(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues, header: Value, protocol: Value) -> Block {
         let (foreign, handled) = (code.block(), code.block());
         for number in self.protocols {
             let (number, next) = (code.int(*number), code.block());
             code.branch(Cond::Eq, protocol, number, handled, next);
-            code.go(next);
+            code.switch_to_block(next);
         }
         code.jump(foreign, &[]);
-        code.go(handled);
+        code.switch_to_block(handled);
         let fragment = code.half(header, 6);
         let offset = code.with(AluOp::And, fragment, 0x1fff);
         code.check_int(Cond::Eq, offset, 0, |code| code.jump(foreign, &[]));
@@ -504,45 +504,45 @@ impl Rewriter {
         foreign
     }
 
-    fn key(&self, passage: &Passage, flow: Flow) -> [Value; 3] {
-        Flows::key(flow, passage.key_protocol)
+    fn key(&self, passage: &RewriteContext, flow: FlowTuple) -> [Value; 3] {
+        RewriterFlows::key(flow, passage.key_protocol)
     }
 
     /// Looks the flow up, and has the packet changed if it is known and not too old.
-    fn known(&self, code: &mut Code<'_, '_>, passage: &Passage, flow: Flow, side: Side, missing: Block) {
+    fn known(&self, code: &mut ElementBuilder<'_, '_>, passage: &RewriteContext, flow: FlowTuple, side: MappedAddresses, missing: Block) {
         let gone = code.block();
         let asked = (passage.key_protocol, passage.now);
         let entry = self.flows.current(code, flow, asked, missing, gone);
         code.set_wide(entry, 24, passage.now);
-        if self.flows.kind == Kind::Ports {
+        if self.flows.kind == FlowKeyKind::Ports {
             self.note_end(code, passage, entry);
         }
-        let found = Entry::read(code, entry);
+        let found = MappingEntry::read(code, entry);
         if let Some(deltas) = &self.deltas {
             ftp::renumber(code, passage, deltas, flow, found.to);
         }
         self.have_changed(code, passage, &found, side);
-        code.go(gone);
-        let to = Entry::read(code, entry).to;
+        code.switch_to_block(gone);
+        let to = MappingEntry::read(code, entry).to;
         let back = reversed(code, to);
         for flow in [flow, back] {
             let key = self.key(passage, flow);
-            code.forget(&self.flows.table, &key);
+            code.delete_entry(&self.flows.table, &key);
         }
         code.jump(missing, &[]);
     }
 
     /// Ends with the packet changed as an entry says.
-    fn have_changed(&self, code: &mut Code<'_, '_>, passage: &Passage, entry: &Entry, side: Side) {
+    fn have_changed(&self, code: &mut ElementBuilder<'_, '_>, passage: &RewriteContext, entry: &MappingEntry, side: MappedAddresses) {
         let rest = code.raw(8, passage.header, 12);
         let addresses = side.whole(code, entry.to.addresses, rest);
         let destination = match side {
             // An address that is not changed is not annotated, either.
-            Side::Both | Side::Destination if self.annotates => {
+            MappedAddresses::Both | MappedAddresses::Destination if self.annotates => {
                 let destination = code.with(AluOp::Rsh, addresses, 32);
                 code.swapped(32, destination)
             }
-            _ => passage.packet.note(Note::Destination),
+            _ => passage.packet.note(Annotation::Destination),
         };
         let mut values = entry.values().to_vec();
         values[0] = addresses;
@@ -551,39 +551,39 @@ impl Rewriter {
     }
 
     /// Records that a TCP segment ends its direction or begins it again.
-    fn note_end(&self, code: &mut Code<'_, '_>, passage: &Passage, entry: Value) {
+    fn note_end(&self, code: &mut ElementBuilder<'_, '_>, passage: &RewriteContext, entry: Value) {
         let (on, tcp, flags) = (code.block(), code.block(), code.block());
         let number = code.int(TCP);
         code.branch(Cond::Eq, passage.protocol, number, tcp, on);
-        code.go(tcp);
+        code.switch_to_block(tcp);
         let beyond = code.at(passage.transport, 14);
         code.branch(Cond::Le, beyond, passage.packet.end, flags, on);
-        code.go(flags);
+        code.switch_to_block(flags);
         let bits = code.byte(passage.transport, 13);
         // FIN or RST, SYN.
         let (end, begin) = (code.with(AluOp::And, bits, 5), code.with(AluOp::And, bits, 2));
         let (set, other, clear) = (code.block(), code.block(), code.block());
         let zero = code.int(0);
         code.branch(Cond::Ne, end, zero, set, other);
-        code.go(set);
+        code.switch_to_block(set);
         let done = code.int(DONE);
         code.set_short(entry, 22, done);
         code.jump(on, &[]);
-        code.go(other);
+        code.switch_to_block(other);
         code.branch(Cond::Ne, begin, zero, clear, on);
-        code.go(clear);
+        code.switch_to_block(clear);
         code.set_short(entry, 22, zero);
         code.jump(on, &[]);
-        code.go(on);
+        code.switch_to_block(on);
     }
 
     /// Begins a flow with the packet that is its first.
     fn begin(
         &self,
-        code: &mut Code<'_, '_>,
-        passage: &Passage,
-        flow: Flow,
-        pattern: Pattern,
+        code: &mut ElementBuilder<'_, '_>,
+        passage: &RewriteContext,
+        flow: FlowTuple,
+        pattern: RewritePattern,
         outputs: [u32; 2],
     ) {
         let forward = self.install(code, passage, flow, pattern, outputs);
@@ -593,19 +593,19 @@ impl Rewriter {
     /// Chooses the new form of a flow, and records both directions; gives the one in which it begins.
     fn install(
         &self,
-        code: &mut Code<'_, '_>,
-        passage: &Passage,
-        flow: Flow,
-        pattern: Pattern,
+        code: &mut ElementBuilder<'_, '_>,
+        passage: &RewriteContext,
+        flow: FlowTuple,
+        pattern: RewritePattern,
         outputs: [u32; 2],
-    ) -> Entry {
+    ) -> MappingEntry {
         let choose = code.block();
         code.jump(choose, &[]);
-        code.go(choose);
+        code.switch_to_block(choose);
         let to = self.become_by(code, passage, flow, pattern);
         let [ip, transport] = differences(code, self.flows.kind, flow, to);
         let zero = code.int(0);
-        let sums = |code: &mut Code<'_, '_>, forward: bool| {
+        let sums = |code: &mut ElementBuilder<'_, '_>, forward: bool| {
             [ip, transport].map(|difference| {
                 let value = if forward { code.with(AluOp::Xor, difference, 0xffff) } else { difference };
                 let added = code.with(AluOp::Add, value, 0xffff);
@@ -616,8 +616,8 @@ impl Rewriter {
         let (there, back) = (sums(code, true), sums(code, false));
         let (answers, answered) = (reversed(code, to), reversed(code, flow));
         let [output, reply] = outputs.map(|port| code.int(i64::from(port)));
-        let forward = Entry { to, sums: there, output };
-        let reply = Entry { to: answered, sums: back, output: reply };
+        let forward = MappingEntry { to, sums: there, output };
+        let reply = MappingEntry { to: answered, sums: back, output: reply };
         let chosen = pattern.varied().is_some();
         // Whoever has the answers has the port: of workers that chose the same one, the others choose again.
         self.note(code, passage, answers, &reply, chosen.then_some(choose));
@@ -628,18 +628,18 @@ impl Rewriter {
     /// Writes a direction down, or goes to `again` if it is there by now.
     fn note(
         &self,
-        code: &mut Code<'_, '_>,
-        passage: &Passage,
-        flow: Flow,
-        entry: &Entry,
+        code: &mut ElementBuilder<'_, '_>,
+        passage: &RewriteContext,
+        flow: FlowTuple,
+        entry: &MappingEntry,
         again: Option<Block>,
     ) {
         let (key, zero) = (self.key(passage, flow), code.int(0));
         let [addresses, ports, ip, transport, output] = entry.values();
         let value = [addresses, ports, ip, transport, output, zero, passage.now];
         let error = match again {
-            Some(_) => code.claim(&self.flows.table, &key, &value),
-            None => code.remember(&self.flows.table, &key, &value),
+            Some(_) => code.insert_if_absent(&self.flows.table, &key, &value),
+            None => code.update_entry(&self.flows.table, &key, &value),
         };
         code.check_int(Cond::Eq, error, 0, |code| {
             if let Some(again) = again {
@@ -650,7 +650,7 @@ impl Rewriter {
     }
 
     /// The new form of a flow by a pattern. Ends with the packet dropped if all choices are taken.
-    fn become_by(&self, code: &mut Code<'_, '_>, passage: &Passage, flow: Flow, pattern: Pattern) -> Flow {
+    fn become_by(&self, code: &mut ElementBuilder<'_, '_>, passage: &RewriteContext, flow: FlowTuple, pattern: RewritePattern) -> FlowTuple {
         let mut to = flow;
         let raw = |address: u32| i64::from(address.swap_bytes());
         if let Some(source) = pattern.source {
@@ -660,7 +660,7 @@ impl Rewriter {
             let rest = code.with(AluOp::And, to.addresses, LOW);
             to.addresses = code.with(AluOp::Or, rest, raw(destination) << 32);
         }
-        if let Some(port) = pattern.destination_port.filter(|_| self.flows.kind == Kind::Ports) {
+        if let Some(port) = pattern.destination_port.filter(|_| self.flows.kind == FlowKeyKind::Ports) {
             let rest = code.with(AluOp::And, to.ports, 0xffff);
             to.ports = code.with(AluOp::Or, rest, i64::from(port.swap_bytes()) << 16);
         }
@@ -668,16 +668,16 @@ impl Rewriter {
             (Some(varied), _) => self.free(code, passage, to, varied, pattern),
             (None, Some((port, _))) => {
                 let port = code.int(i64::from(port));
-                Flow { ports: self.with_port(code, to.ports, port), ..to }
+                FlowTuple { ports: self.with_port(code, to.ports, port), ..to }
             }
             (None, None) => to,
         }
     }
 
     /// Ports with another source port or identifier, which is a number.
-    fn with_port(&self, code: &mut Code<'_, '_>, ports: Value, port: Value) -> Value {
+    fn with_port(&self, code: &mut ElementBuilder<'_, '_>, ports: Value, port: Value) -> Value {
         match self.flows.kind {
-            Kind::Echoes => {
+            FlowKeyKind::Echoes => {
                 let identifier = code.swapped(16, port);
                 with_identifier(code, identifier)
             }
@@ -688,33 +688,33 @@ impl Rewriter {
     /// The flow with one of several source ports, identifiers or addresses, one that no other has.
     fn free(
         &self,
-        code: &mut Code<'_, '_>,
-        passage: &Passage,
-        to: Flow,
-        varied: Varied,
-        pattern: Pattern,
-    ) -> Flow {
+        code: &mut ElementBuilder<'_, '_>,
+        passage: &RewriteContext,
+        to: FlowTuple,
+        varied: AllocationRange,
+        pattern: RewritePattern,
+    ) -> FlowTuple {
         let more = varied.more();
         let all = more + 1;
         let (search, found) = (code.block(), code.block());
         let (tried, at) = (code.number_param(search), code.number_param(search));
         let chosen = code.number_param(found);
         let zero = code.int(0);
-        if let (Choice::Own, Varied::Port(first, _)) = (pattern.choice, varied) {
+        if let (AllocationOrder::Own, AllocationRange::Port(first, _)) = (pattern.choice, varied) {
             let own = code.with(AluOp::And, to.ports, 0xffff);
             let own = code.swapped(16, own);
             let place = code.with(AluOp::Sub, own, i64::from(first));
             let (inside, outside) = (code.block(), code.block());
             let last = code.int(more);
             code.branch(Cond::Le, place, last, inside, outside);
-            code.go(inside);
+            code.switch_to_block(inside);
             let other = self.answered(code, passage, to, varied, place);
             code.check_int(Cond::Ne, other, 0, |code| code.jump(found, &[place]));
             code.jump(outside, &[]);
-            code.go(outside);
+            code.switch_to_block(outside);
         }
         let start = match pattern.choice {
-            Choice::Next => {
+            AllocationOrder::Next => {
                 let next = code.get(pattern.next);
                 let last = code.int(more);
                 let beyond = code.compare(Cond::Gt, next, last);
@@ -726,10 +726,10 @@ impl Rewriter {
             }
         };
         code.jump(search, &[zero, start]);
-        code.go(search);
+        code.switch_to_block(search);
         let none = match varied {
-            Varied::Port(..) => "no_free_port",
-            Varied::Address(..) => "no_free_address",
+            AllocationRange::Port(..) => "no_free_port",
+            AllocationRange::Address(..) => "no_free_address",
         };
         code.check_int(Cond::Lt, tried, all, |code| code.drop(passage.packet, none));
         let other = self.answered(code, passage, to, varied, at);
@@ -739,25 +739,25 @@ impl Rewriter {
         let beyond = code.compare(Cond::Gt, on, last);
         let on = code.select(beyond, zero, on);
         code.jump(search, &[again, on]);
-        code.go(found);
+        code.switch_to_block(found);
         let next = code.with(AluOp::Add, chosen, 1);
         code.set(pattern.next, next);
         self.choice(code, to, varied, chosen)
     }
 
     /// The flow with choice number `place`.
-    fn choice(&self, code: &mut Code<'_, '_>, to: Flow, varied: Varied, place: Value) -> Flow {
+    fn choice(&self, code: &mut ElementBuilder<'_, '_>, to: FlowTuple, varied: AllocationRange, place: Value) -> FlowTuple {
         match varied {
-            Varied::Port(first, _) => {
+            AllocationRange::Port(first, _) => {
                 let port = code.with(AluOp::Add, place, i64::from(first));
-                Flow { ports: self.with_port(code, to.ports, port), ..to }
+                FlowTuple { ports: self.with_port(code, to.ports, port), ..to }
             }
-            Varied::Address(first, _) => {
+            AllocationRange::Address(first, _) => {
                 let addresses = with_source(code, to.addresses, |code| {
                     let address = code.with(AluOp::Add, place, i64::from(first));
                     code.swapped(32, address)
                 });
-                Flow { addresses, ..to }
+                FlowTuple { addresses, ..to }
             }
         }
     }
@@ -765,10 +765,10 @@ impl Rewriter {
     /// The entry that answers would find if the flow had choice number `place`.
     fn answered(
         &self,
-        code: &mut Code<'_, '_>,
-        passage: &Passage,
-        to: Flow,
-        varied: Varied,
+        code: &mut ElementBuilder<'_, '_>,
+        passage: &RewriteContext,
+        to: FlowTuple,
+        varied: AllocationRange,
         place: Value,
     ) -> Value {
         let to = self.choice(code, to, varied, place);
@@ -780,9 +780,9 @@ impl Rewriter {
 
 /// Addresses with another source, as it lies in memory.
 fn with_source(
-    code: &mut Code<'_, '_>,
+    code: &mut ElementBuilder<'_, '_>,
     addresses: Value,
-    source: impl FnOnce(&mut Code<'_, '_>) -> Value,
+    source: impl FnOnce(&mut ElementBuilder<'_, '_>) -> Value,
 ) -> Value {
     let rest = code.with(AluOp::Rsh, addresses, 32);
     let rest = code.with(AluOp::Lsh, rest, 32);
@@ -791,7 +791,7 @@ fn with_source(
 }
 
 /// Ports with another source port, which is a number.
-fn with_source_port(code: &mut Code<'_, '_>, ports: Value, port: Value) -> Value {
+fn with_source_port(code: &mut ElementBuilder<'_, '_>, ports: Value, port: Value) -> Value {
     let rest = code.with(AluOp::And, ports, 0xffff_0000);
     let port = code.swapped(16, port);
     code.alu(AluOp::Or, rest, port)
@@ -799,28 +799,28 @@ fn with_source_port(code: &mut Code<'_, '_>, ports: Value, port: Value) -> Value
 
 /// Changes of the checksums of IP, and of TCP, UDP or echoes, between two flows: RFC 1624's equation 3, word
 /// by word, on zero.
-fn differences(code: &mut Code<'_, '_>, kind: Kind, from: Flow, to: Flow) -> [Value; 2] {
+fn differences(code: &mut ElementBuilder<'_, '_>, kind: FlowKeyKind, from: FlowTuple, to: FlowTuple) -> [Value; 2] {
     let zero = code.int(0);
     let addresses = changes(code, from.addresses, to.addresses, 4);
     let ip = exchanged(code, zero, &addresses);
     let transport = match kind {
-        Kind::Ports => {
+        FlowKeyKind::Ports => {
             let ports = changes(code, from.ports, to.ports, 2);
             exchanged(code, ip, &ports)
         }
         // ICMP has no pseudo header.
-        Kind::Echoes => {
+        FlowKeyKind::Echoes => {
             let identifier = changes(code, from.ports, to.ports, 1);
             exchanged(code, zero, &identifier)
         }
-        Kind::Pairs | Kind::Hosts => ip,
+        FlowKeyKind::Pairs | FlowKeyKind::Hosts => ip,
     };
     [ip, transport]
 }
 
 /// The first so many 16-bit words of two values.
-fn changes(code: &mut Code<'_, '_>, from: Value, to: Value, words: i64) -> Vec<[Value; 2]> {
-    let word = |code: &mut Code<'_, '_>, value, at: i64| {
+fn changes(code: &mut ElementBuilder<'_, '_>, from: Value, to: Value, words: i64) -> Vec<[Value; 2]> {
+    let word = |code: &mut ElementBuilder<'_, '_>, value, at: i64| {
         let value = code.with(AluOp::Rsh, value, 16 * at);
         code.with(AluOp::And, value, 0xffff)
     };
@@ -828,7 +828,7 @@ fn changes(code: &mut Code<'_, '_>, from: Value, to: Value, words: i64) -> Vec<[
 }
 
 /// A checksum after words that it covers were exchanged: RFC 1624, equation 3, word by word.
-fn exchanged(code: &mut Code<'_, '_>, sum: Value, changes: &[[Value; 2]]) -> Value {
+fn exchanged(code: &mut ElementBuilder<'_, '_>, sum: Value, changes: &[[Value; 2]]) -> Value {
     let mut sum = sum;
     for [old, new] in changes {
         let (kept, gone) = (code.with(AluOp::Xor, sum, 0xffff), code.with(AluOp::Xor, *old, 0xffff));
@@ -840,7 +840,7 @@ fn exchanged(code: &mut Code<'_, '_>, sum: Value, changes: &[[Value; 2]]) -> Val
 }
 
 /// The complement of a sum of a few 16-bit words, with its carries.
-fn folded(code: &mut Code<'_, '_>, sum: Value) -> Value {
+fn folded(code: &mut ElementBuilder<'_, '_>, sum: Value) -> Value {
     let (low, high) = (code.with(AluOp::And, sum, 0xffff), code.with(AluOp::Rsh, sum, 16));
     let sum = code.add(low, high);
     let carry = code.with(AluOp::Rsh, sum, 16);

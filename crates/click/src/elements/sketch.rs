@@ -9,26 +9,26 @@ use millstream_isa::{AluOp, Cond};
 
 use super::flows;
 use crate::arguments::{boolean, unsigned};
-use crate::build::{Code, Table};
-use crate::class::{Behaviour, Class, Made};
-use crate::compile::Setup;
-use crate::config::Text;
+use crate::build::{ElementBuilder, ElementHashTable};
+use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::compile::ElementSetup;
+use crate::config::SpannedText;
 use crate::error::Error;
-use crate::handlers::Access;
-use crate::keyword::{Argument, at};
-use crate::packet::Packet;
-use crate::sketch::{MIX, MOST_ROWS, Sketch, multiplier};
+use crate::handlers::HandlerAccess;
+use crate::keyword::{ArgumentSpec, at};
+use crate::packet::PacketValues;
+use crate::sketch::{MIX, MOST_ROWS, FlowSketch, multiplier};
 
-const ARGUMENTS: &[Argument] = &[at("EPSILON"), at("DELTA"), at("TOP"), at("BYTES")];
+const ARGUMENTS: &[ArgumentSpec] = &[at("EPSILON"), at("DELTA"), at("TOP"), at("BYTES")];
 
-pub(super) const CLASSES: &[Class] = &[
-    Class::filter(
+pub(super) const CLASSES: &[ElementClass] = &[
+    ElementClass::filter(
         "CountMinSketch",
         "Says about how many packets a flow had, never too few.",
         ARGUMENTS,
         |setup| sketch(setup, false),
     ),
-    Class::filter("CountSketch", "Says about how many packets a flow had.", ARGUMENTS, |setup| {
+    ElementClass::filter("CountSketch", "Says about how many packets a flow had.", ARGUMENTS, |setup| {
         sketch(setup, true)
     }),
 ];
@@ -44,23 +44,23 @@ const PLACES: u64 = 8;
 /// A flow, and its estimate.
 const CANDIDATE: [Size; 3] = [Size::Dw; 3];
 
-struct Counting {
-    counters: Table,
-    candidates: Table,
+struct SketchCounter {
+    counters: ElementHashTable,
+    candidates: ElementHashTable,
     /// Maximum number of candidates.
     places: u64,
-    sketch: Sketch,
+    sketch: FlowSketch,
     bytes: bool,
     total: u32,
 }
 
 /// A number between 0 and 1, without these.
-fn fraction(text: &Text) -> Result<f64, Error> {
+fn fraction(text: &SpannedText) -> Result<f64, Error> {
     let number = text.text.parse().ok().filter(|n: &f64| *n > 0.0 && *n < 1.0);
     number.ok_or_else(|| Error::new(text.span, format!("`{}` is not between 0 and 1", text.text)))
 }
 
-fn sketch(setup: &mut Setup<'_>, signed: bool) -> Made {
+fn sketch(setup: &mut ElementSetup<'_>, signed: bool) -> ElementResult {
     let epsilon = setup.arguments.or("EPSILON", if signed { 0.01 } else { 0.0001 }, fraction)?;
     let delta = setup.arguments.or("DELTA", 0.01, fraction)?;
     let shown = setup.arguments.or("TOP", SHOWN, |text| unsigned(text, MOST_SHOWN))?;
@@ -83,7 +83,7 @@ fn sketch(setup: &mut Setup<'_>, signed: bool) -> Made {
     let candidates = setup.array(&format!("{what} top"), &[Size::W], &CANDIDATE, places as u32);
     let [counters_name, candidates_name] = [counters, candidates].map(|table| setup.map_name(&table));
     let total = setup.counter("count");
-    let sketch = Sketch {
+    let sketch = FlowSketch {
         counters: counters_name,
         candidates: candidates_name,
         rows,
@@ -92,14 +92,14 @@ fn sketch(setup: &mut Setup<'_>, signed: bool) -> Made {
         shown: shown as u32,
     };
     let arrays = vec![sketch.counters.clone(), sketch.candidates.clone()];
-    setup.handler("estimate", Access::Estimate(sketch.clone()));
-    setup.handler("top", Access::Largest(sketch.clone()));
-    setup.handler("reset", Access::Zero { words: vec![total], arrays });
-    Ok(Box::new(Counting { counters, candidates, places, sketch, bytes, total }))
+    setup.handler("estimate", HandlerAccess::Estimate(sketch.clone()));
+    setup.handler("top", HandlerAccess::Largest(sketch.clone()));
+    setup.handler("reset", HandlerAccess::Zero { words: vec![total], arrays });
+    Ok(Box::new(SketchCounter { counters, candidates, places, sketch, bytes, total }))
 }
 
-impl Behaviour for Counting {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for SketchCounter {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         let [addresses, ports, protocol] = flows::key(code, packet);
         let protocol = code.with(AluOp::Lsh, protocol, 32);
         let rest = code.alu(AluOp::Or, ports, protocol);
@@ -114,8 +114,8 @@ impl Behaviour for Counting {
 }
 
 /// As [`crate::sketch::Flow::digest`].
-fn digest(code: &mut Code<'_, '_>, addresses: Value, rest: Value) -> Value {
-    let folded = |code: &mut Code<'_, '_>, value, shift| {
+fn digest(code: &mut ElementBuilder<'_, '_>, addresses: Value, rest: Value) -> Value {
+    let folded = |code: &mut ElementBuilder<'_, '_>, value, shift| {
         let high = code.with(AluOp::Rsh, value, shift);
         code.alu(AluOp::Xor, value, high)
     };
@@ -129,10 +129,10 @@ fn digest(code: &mut Code<'_, '_>, addresses: Value, rest: Value) -> Value {
     folded(code, mixed, 33)
 }
 
-impl Counting {
+impl SketchCounter {
     /// Counts in a row; gives the row's estimate for the flow.
-    fn add(&self, code: &mut Code<'_, '_>, digest: Value, row: u32, by: Value) -> Value {
-        let Sketch { bits, signed, .. } = self.sketch;
+    fn add(&self, code: &mut ElementBuilder<'_, '_>, digest: Value, row: u32, by: Value) -> Value {
+        let FlowSketch { bits, signed, .. } = self.sketch;
         let (bits, zero) = (i64::from(bits), code.int(0));
         let hash = code.with(AluOp::Mul, digest, multiplier(row) as i64);
         let place = code.with(AluOp::Rsh, hash, 64 - bits);
@@ -143,7 +143,7 @@ impl Counting {
             code.sub(zero, bit)
         });
         // A number or its negation, without a branch.
-        let turned = |code: &mut Code<'_, '_>, value| match minus {
+        let turned = |code: &mut ElementBuilder<'_, '_>, value| match minus {
             Some(minus) => {
                 let other = code.alu(AluOp::Xor, value, minus);
                 code.sub(other, minus)
@@ -162,7 +162,7 @@ impl Counting {
     }
 
     /// Keeps a flow, with its estimate, where no other has a larger one.
-    fn keep(&self, code: &mut Code<'_, '_>, digest: Value, candidate: [Value; 3]) {
+    fn keep(&self, code: &mut ElementBuilder<'_, '_>, digest: Value, candidate: [Value; 3]) {
         let [addresses, rest, estimate] = candidate;
         let (done, known, other, zero) = (code.block(), code.block(), code.block(), code.int(0));
         let place = code.with(AluOp::And, digest, self.places as i64 - 1);
@@ -174,20 +174,20 @@ impl Counting {
         });
         let differs = code.alu(AluOp::Or, differs[0], differs[1]);
         code.branch(Cond::Eq, differs, zero, known, other);
-        code.go(other);
+        code.switch_to_block(other);
         let before = code.wide(entry, 16);
         code.check(Cond::Sgt, estimate, before, |code| code.jump(done, &[]));
         code.set_wide(entry, 0, addresses);
         code.set_wide(entry, 8, rest);
         code.jump(known, &[]);
-        code.go(known);
+        code.switch_to_block(known);
         code.set_wide(entry, 16, estimate);
         code.jump(done, &[]);
-        code.go(done);
+        code.switch_to_block(done);
     }
 }
 
-fn smallest(code: &mut Code<'_, '_>, counts: Vec<Value>) -> Value {
+fn smallest(code: &mut ElementBuilder<'_, '_>, counts: Vec<Value>) -> Value {
     let first = counts[0];
     counts.into_iter().skip(1).fold(first, |least, count| {
         let less = code.compare(Cond::Slt, count, least);
@@ -196,7 +196,7 @@ fn smallest(code: &mut Code<'_, '_>, counts: Vec<Value>) -> Value {
 }
 
 /// The middle of an odd number of values: by transposition sort, which needs no branch.
-fn median(code: &mut Code<'_, '_>, mut counts: Vec<Value>) -> Value {
+fn median(code: &mut ElementBuilder<'_, '_>, mut counts: Vec<Value>) -> Value {
     for round in 0..counts.len() {
         for at in (round % 2..counts.len() - 1).step_by(2) {
             let [a, b] = [counts[at], counts[at + 1]];

@@ -14,20 +14,20 @@ use millstream_isa::{AluOp, Cond};
 
 use super::SECOND;
 use crate::arguments::ether;
-use crate::build::Code;
-use crate::class::{Behaviour, Class, Made};
-use crate::compile::{NO_INPUT, Setup, Source};
+use crate::build::ElementBuilder;
+use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::compile::{NO_INPUT, ElementSetup, GraphSource};
 use crate::error::Error;
-use crate::graph::Port;
-use crate::handlers::{Form, Verb, ether_number};
+use crate::graph::ElementPort;
+use crate::handlers::{TableFormat, TableOperation, ether_number};
 use crate::keyword::at;
-use crate::packet::Packet;
-use crate::waits::Beat;
+use crate::packet::PacketValues;
+use crate::queueing::SourceSchedule;
 
-pub(super) const CLASSES: &[Class] = &[Class {
+pub(super) const CLASSES: &[ElementClass] = &[ElementClass {
     ports: "1-/1-",
     processing: "h/h",
-    ..Class::filter(
+    ..ElementClass::filter(
         "EtherSpanTree",
         "Is a bridge's part of a spanning tree.",
         &[at("ADDR"), at("INPUT_SUPPRESSOR"), at("OUTPUT_SUPPRESSOR"), at("SWITCH")],
@@ -106,16 +106,16 @@ const ACKNOWLEDGE: u32 = 112;
 
 /// State of a spanning tree, as a suppressor or switch that the tree names reads it.
 #[derive(Clone, Copy)]
-pub(crate) struct Tree {
+pub(crate) struct SpanTreeState {
     map: Map,
     ports: u32,
     /// Lowest state whose packets a suppressor passes.
     least: i64,
 }
 
-impl Tree {
+impl SpanTreeState {
     /// Drops packets of a port that its state blocks.
-    pub(crate) fn suppress(self, code: &mut Code<'_, '_>, port: u32, packet: Packet) {
+    pub(crate) fn suppress(self, code: &mut ElementBuilder<'_, '_>, port: u32, packet: PacketValues) {
         if port < self.ports {
             let state = code.cell(self.map, PORTS + port * STRIDE + STATE);
             let state = code.wide(state, 0);
@@ -124,7 +124,7 @@ impl Tree {
     }
 
     /// Stations that were last seen before this are forgotten.
-    pub(crate) fn forgotten(self, code: &mut Code<'_, '_>) -> Value {
+    pub(crate) fn forgotten(self, code: &mut ElementBuilder<'_, '_>) -> Value {
         let cell = code.cell(self.map, FORGOTTEN);
         code.wide(cell, 0)
     }
@@ -138,7 +138,7 @@ struct SpanTree {
     own: i64,
 }
 
-fn span_tree(setup: &mut Setup<'_>) -> Made {
+fn span_tree(setup: &mut ElementSetup<'_>) -> ElementResult {
     let address = ether(&setup.arguments.need("ADDR")?, setup.arguments.names)?;
     let span = setup.element.span;
     let ports = setup.inputs;
@@ -159,15 +159,15 @@ fn span_tree(setup: &mut Setup<'_>) -> Made {
         ("OUTPUT_SUPPRESSOR", "Suppressor", FORWARDING),
         ("SWITCH", "EtherSwitch", FORWARDING),
     ] {
-        follow(setup, argument, class, Tree { map, ports, least })?;
+        follow(setup, argument, class, SpanTreeState { map, ports, least })?;
     }
-    let form = Form::Bridge { ports };
+    let form = TableFormat::Bridge { ports };
     let name = setup.element.name.clone() + ".tree";
-    setup.table_handlers(&name, form, &[("msgs", Verb::List)]);
-    setup.alone("it keeps the state of all ports together");
+    setup.table_handlers(&name, form, &[("msgs", TableOperation::List)]);
+    setup.require_single_worker("it keeps the state of all ports together");
     let limit = match setup.is_timed() {
         true => {
-            setup.sends(Beat::Rate(1));
+            setup.declare_schedule(SourceSchedule::Rate(1));
             None
         }
         false => {
@@ -177,22 +177,22 @@ fn span_tree(setup: &mut Setup<'_>) -> Made {
             Some(0)
         }
     };
-    setup.source_at(NO_INPUT, Source::Constant(vec![0; FRAME as usize], limit));
+    setup.source_at(NO_INPUT, GraphSource::Constant(vec![0; FRAME as usize], limit));
     Ok(Box::new(SpanTree { map, ports, address, own: PRIORITY << 48 | ether_number(address) }))
 }
 
 /// Lets an element go by the tree.
-fn follow(setup: &mut Setup<'_>, argument: &str, class: &str, tree: Tree) -> Result<(), Error> {
+fn follow(setup: &mut ElementSetup<'_>, argument: &str, class: &str, tree: SpanTreeState) -> Result<(), Error> {
     let text = setup.arguments.need(argument)?;
     let name = setup.needed(&text, &format!("`{class}`"), &[class])?.name.clone();
-    match setup.follows(&name, tree) {
+    match setup.attach_span_tree(&name, tree) {
         true => Ok(()),
         false => Err(Error::new(text.span, format!("`{name}` goes by a spanning tree already"))),
     }
 }
 
 /// Numbers are 64 bits wide, and 0 or 1 where they are truths.
-impl Code<'_, '_> {
+impl ElementBuilder<'_, '_> {
     fn bit(&mut self, cond: Cond, a: Value, b: Value) -> Value {
         let (truth, one, zero) = (self.compare(cond, a, b), self.int(1), self.int(0));
         self.select(truth, one, zero)
@@ -246,7 +246,7 @@ impl Code<'_, '_> {
 }
 
 /// Result of the election by the messages of the ports.
-struct Elected {
+struct RootElection {
     root: Value,
     cost: Value,
     /// The root port, counted from 1; 0 if this is the root.
@@ -260,12 +260,12 @@ struct Elected {
 }
 
 impl SpanTree {
-    fn get(&self, code: &mut Code<'_, '_>, at: u32) -> Value {
+    fn get(&self, code: &mut ElementBuilder<'_, '_>, at: u32) -> Value {
         let cell = code.cell(self.map, at);
         code.wide(cell, 0)
     }
 
-    fn set(&self, code: &mut Code<'_, '_>, at: u32, value: Value) {
+    fn set(&self, code: &mut ElementBuilder<'_, '_>, at: u32, value: Value) {
         let cell = code.cell(self.map, at);
         code.set_wide(cell, 0, value);
     }
@@ -276,7 +276,7 @@ impl SpanTree {
     }
 
     /// Takes a message that arrives at a port.
-    fn take(&self, code: &mut Code<'_, '_>, port: u32, packet: Packet) {
+    fn take(&self, code: &mut ElementBuilder<'_, '_>, port: u32, packet: PacketValues) {
         let (at, data) = (PORTS + port * STRIDE, packet.data);
         code.need(packet, data, SHORTEST, "too_short");
         let (link, control, protocol) = (code.half(data, 14), code.byte(data, 16), code.half(data, 17));
@@ -311,7 +311,7 @@ impl SpanTree {
         // As good a message is a newer one, and so is one from another port of that bridge.
         let had = PRIORITIES.map(|field| self.get(code, at + field));
         let zero = code.int(0);
-        let compared = |code: &mut Code<'_, '_>, [root, cost, bridge, id]: [Value; 4]| {
+        let compared = |code: &mut ElementBuilder<'_, '_>, [root, cost, bridge, id]: [Value; 4]| {
             [root, cost, bridge, code.pick(own, id, zero)]
         };
         let (new, old) = (compared(code, priorities), compared(code, had));
@@ -325,9 +325,9 @@ impl SpanTree {
     /// Notes a port's message.
     fn record(
         &self,
-        code: &mut Code<'_, '_>,
+        code: &mut ElementBuilder<'_, '_>,
         port: u32,
-        packet: Packet,
+        packet: PacketValues,
         (priorities, age, times): ([Value; 4], Value, [Value; 3]),
     ) {
         let at = PORTS + port * STRIDE;
@@ -351,17 +351,17 @@ impl SpanTree {
     }
 
     /// Ends with a packet that has a frame's length and from which copies are sent.
-    fn settled(&self, code: &mut Code<'_, '_>, packet: Packet) {
+    fn settled(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues) {
         let end = code.int(SHORTEST);
         let end = code.end(packet.data, end);
         let more = code.int(FRAME - SHORTEST);
         let packet = code.lengthened(packet.bounded(packet.data, end), more);
-        let settle = Port { element: code.element, port: NO_INPUT };
+        let settle = ElementPort { element: code.element, port: NO_INPUT };
         let block = code.compiler.block_of(settle);
         code.jump(block, &packet.values());
     }
 
-    fn settle(&self, code: &mut Code<'_, '_>, packet: Packet) {
+    fn settle(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues) {
         code.need(packet, packet.data, FRAME, "too_short");
         let now = code.time();
         self.expire(code, now);
@@ -378,7 +378,7 @@ impl SpanTree {
     }
 
     /// Forgets messages that are too old.
-    fn expire(&self, code: &mut Code<'_, '_>, now: Value) {
+    fn expire(&self, code: &mut ElementBuilder<'_, '_>, now: Value) {
         for at in (0..self.ports).map(|port| PORTS + port * STRIDE) {
             let (known, made, most) =
                 (self.get(code, at + KNOWN), self.get(code, at + MADE), self.get(code, at + TIMES[0]));
@@ -390,11 +390,11 @@ impl SpanTree {
     }
 
     /// The best way to the best root: 8.6.8.
-    fn elect(&self, code: &mut Code<'_, '_>) -> Elected {
+    fn elect(&self, code: &mut ElementBuilder<'_, '_>) -> RootElection {
         let (own, zero) = (code.int(self.own), code.int(0));
         let mut best = [own, zero, own, zero];
         let times = OWN_TIMES.map(|time| code.int(time));
-        let mut elected = Elected { root: own, cost: zero, port: zero, made: zero, times, change: zero };
+        let mut elected = RootElection { root: own, cost: zero, port: zero, made: zero, times, change: zero };
         for port in 0..self.ports {
             let at = PORTS + port * STRIDE;
             let mut offered = PRIORITIES.map(|field| self.get(code, at + field));
@@ -422,7 +422,7 @@ impl SpanTree {
     }
 
     /// Nanoseconds that a port listens, and then learns.
-    fn delay(&self, code: &mut Code<'_, '_>, elected: &Elected) -> Value {
+    fn delay(&self, code: &mut ElementBuilder<'_, '_>, elected: &RootElection) -> Value {
         let least = code.int(LEAST_DELAY);
         let enough = code.bit(Cond::Gt, elected.times[2], least);
         let delay = code.pick(enough, elected.times[2], least);
@@ -432,9 +432,9 @@ impl SpanTree {
     /// New role of a port: 8.6.9 and 8.6.11. Reports whether that changes the topology.
     fn decide(
         &self,
-        code: &mut Code<'_, '_>,
+        code: &mut ElementBuilder<'_, '_>,
         port: u32,
-        (elected, now, delay): (&Elected, Value, Value),
+        (elected, now, delay): (&RootElection, Value, Value),
     ) -> Value {
         let at = PORTS + port * STRIDE;
         let heard = PRIORITIES.map(|field| self.get(code, at + field));
@@ -471,8 +471,8 @@ impl SpanTree {
     /// Changes of the topology: 8.6.12 to 8.6.16. Reports whether messages announce one.
     fn tell(
         &self,
-        code: &mut Code<'_, '_>,
-        elected: &Elected,
+        code: &mut ElementBuilder<'_, '_>,
+        elected: &RootElection,
         changed: Value,
         (now, delay): (Value, Value),
     ) -> Value {
@@ -519,9 +519,9 @@ impl SpanTree {
     /// Sends the messages that are due: 8.6.1, 8.6.4 and 8.6.6.
     fn send(
         &self,
-        code: &mut Code<'_, '_>,
-        packet: Packet,
-        (elected, now, tells_change): (&Elected, Value, Value),
+        code: &mut ElementBuilder<'_, '_>,
+        packet: PacketValues,
+        (elected, now, tells_change): (&RootElection, Value, Value),
     ) {
         let (zero, next) = (code.int(0), code.with(AluOp::Add, now, HELLO));
         let (root, hello) = (code.is(Cond::Eq, elected.port, 0), self.get(code, HELLO_DUE));
@@ -580,10 +580,10 @@ impl SpanTree {
     /// Sends a configuration message out of a port.
     fn configuration(
         &self,
-        code: &mut Code<'_, '_>,
+        code: &mut ElementBuilder<'_, '_>,
         port: u32,
-        packet: Packet,
-        (elected, age, change): (&Elected, Value, Value),
+        packet: PacketValues,
+        (elected, age, change): (&RootElection, Value, Value),
     ) {
         let acknowledges = self.get(code, PORTS + port * STRIDE + ACKNOWLEDGE);
         let acknowledges = code.with(AluOp::Lsh, acknowledges, 7);
@@ -603,13 +603,13 @@ impl SpanTree {
     /// Sends a frame of this type out of a port, which `fill` writes the rest of.
     fn frame(
         &self,
-        code: &mut Code<'_, '_>,
+        code: &mut ElementBuilder<'_, '_>,
         port: u32,
-        packet: Packet,
+        packet: PacketValues,
         kind: i64,
-        fill: impl FnOnce(&mut Code<'_, '_>, Value),
+        fill: impl FnOnce(&mut ElementBuilder<'_, '_>, Value),
     ) {
-        let Some(target) = code.compiler.target(Port { element: code.element, port }) else { return };
+        let Some(target) = code.compiler.target(ElementPort { element: code.element, port }) else { return };
         let length = LENGTHS[usize::from(kind == TOPOLOGY_CHANGE)] as u16;
         let mut bytes =
             [&ALL_BRIDGES[..], &self.address, &length.to_be_bytes(), &HEAD, &[kind as u8]].concat();
@@ -649,8 +649,8 @@ pub fn bridge_text(value: &[u8], ports: u32) -> String {
     text + &format!("root {:016x} cost {} port {port}", number(ROOT), number(COST))
 }
 
-impl Behaviour for SpanTree {
-    fn build(&self, code: &mut Code<'_, '_>, port: u32, packet: Packet) {
+impl ElementCodegen for SpanTree {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, port: u32, packet: PacketValues) {
         match port {
             NO_INPUT => self.settle(code, packet),
             _ => self.take(code, port, packet),

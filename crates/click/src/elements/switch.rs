@@ -4,17 +4,17 @@ use millstream_ir::{Size, Value};
 use millstream_isa::{AluOp, Cond};
 
 use super::seconds;
-use crate::build::{Code, Table};
-use crate::class::{Behaviour, Class, Made};
-use crate::compile::Setup;
-use crate::handlers::{Form, Verb};
+use crate::build::{ElementBuilder, ElementHashTable};
+use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::compile::ElementSetup;
+use crate::handlers::{TableFormat, TableOperation};
 use crate::keyword::key;
-use crate::packet::Packet;
+use crate::packet::PacketValues;
 
-pub(super) const CLASSES: &[Class] = &[Class {
+pub(super) const CLASSES: &[ElementClass] = &[ElementClass {
     ports: "1-/1-",
     processing: "h/h",
-    ..Class::filter("EtherSwitch", "Is a switch that learns where addresses are.", &[key("TIMEOUT")], switch)
+    ..ElementClass::filter("EtherSwitch", "Is a switch that learns where addresses are.", &[key("TIMEOUT")], switch)
 }];
 
 /// Addresses that are known at a time.
@@ -24,31 +24,31 @@ const USUAL: u64 = 300_000_000_000;
 /// Port at which it was seen, and the time.
 const STATION: [Size; 2] = [Size::Dw, Size::Dw];
 
-struct Switch {
-    stations: Table,
+struct EtherSwitch {
+    stations: ElementHashTable,
     /// 0 for a switch that learns nothing.
     timeout: u64,
     outputs: u32,
 }
 
-fn switch(setup: &mut Setup<'_>) -> Made {
+fn switch(setup: &mut ElementSetup<'_>) -> ElementResult {
     let timeout = setup.arguments.keyword_or("TIMEOUT", USUAL, seconds)?;
     let stations = setup.evicting_table("stations", &[Size::Dw], &STATION, 0, STATIONS);
     let map = setup.map_name(&stations);
-    let verbs = [("table", Verb::List), ("count", Verb::Count), ("clear", Verb::Clear)];
-    setup.table_handlers(&map, Form::Stations { timeout }, &verbs);
-    Ok(Box::new(Switch { stations, timeout, outputs: setup.outputs }))
+    let verbs = [("table", TableOperation::List), ("count", TableOperation::Count), ("clear", TableOperation::Clear)];
+    setup.table_handlers(&map, TableFormat::Stations { timeout }, &verbs);
+    Ok(Box::new(EtherSwitch { stations, timeout, outputs: setup.outputs }))
 }
 
 /// An Ethernet address as a number.
-fn address(code: &mut Code<'_, '_>, packet: Packet, offset: i32) -> Value {
+fn address(code: &mut ElementBuilder<'_, '_>, packet: PacketValues, offset: i32) -> Value {
     let (high, low) = (code.word(packet.data, offset), code.half(packet.data, offset + 4));
     let high = code.with(AluOp::Lsh, high, 16);
     code.alu(AluOp::Or, high, low)
 }
 
-impl Behaviour for Switch {
-    fn build(&self, code: &mut Code<'_, '_>, port: u32, packet: Packet) {
+impl ElementCodegen for EtherSwitch {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, port: u32, packet: PacketValues) {
         code.need(packet, packet.data, 12, "too_short");
         if self.timeout == 0 {
             return self.flood(code, port, packet);
@@ -75,31 +75,31 @@ impl Behaviour for Switch {
             });
         }
         code.drop(packet, "no_such_port");
-        code.go(unknown);
+        code.switch_to_block(unknown);
         self.flood(code, port, packet);
     }
 }
 
-impl Switch {
+impl EtherSwitch {
     /// Notes where the source is.
-    fn learn(&self, code: &mut Code<'_, '_>, port: u32, packet: Packet, now: Value) {
+    fn learn(&self, code: &mut ElementBuilder<'_, '_>, port: u32, packet: PacketValues, now: Value) {
         let (source, at) = (address(code, packet, 6), code.int(i64::from(port)));
         let station = code.find(&self.stations, &[source]);
         let (known, new, on, zero) = (code.block(), code.block(), code.block(), code.int(0));
         code.branch(Cond::Ne, station, zero, known, new);
-        code.go(known);
+        code.switch_to_block(known);
         code.set_wide(station, 0, at);
         code.set_wide(station, 8, now);
         code.jump(on, &[]);
-        code.go(new);
+        code.switch_to_block(new);
         // If the table has no room, the address stays unknown.
-        code.remember(&self.stations, &[source], &[at, now]);
+        code.update_entry(&self.stations, &[source], &[at, now]);
         code.jump(on, &[]);
-        code.go(on);
+        code.switch_to_block(on);
     }
 
     /// Sends the packet out of all other ports.
-    fn flood(&self, code: &mut Code<'_, '_>, port: u32, packet: Packet) {
+    fn flood(&self, code: &mut ElementBuilder<'_, '_>, port: u32, packet: PacketValues) {
         let others: Vec<u32> = (0..self.outputs).filter(|output| *output != port).collect();
         let Some((first, rest)) = others.split_first() else { return code.drop(packet, "no_other_port") };
         for output in rest.iter().rev() {

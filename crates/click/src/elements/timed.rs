@@ -4,25 +4,25 @@
 
 use super::{SECOND, seconds};
 use crate::arguments::unsigned;
-use crate::build::Code;
-use crate::class::{Behaviour, Class, Made};
-use crate::compile::Setup;
-use crate::config::Text;
+use crate::build::ElementBuilder;
+use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::compile::ElementSetup;
+use crate::config::SpannedText;
 use crate::error::Error;
-use crate::handlers::{Access, Takes};
-use crate::keyword::{Argument, COUNT, NUMBER, at, key, moot, refused_but};
-use crate::packet::Packet;
-use crate::waits::{Burst, Pace};
+use crate::handlers::{HandlerAccess, SettingType};
+use crate::keyword::{ArgumentSpec, COUNT, NUMBER, at, key, moot, refused_but};
+use crate::packet::PacketValues;
+use crate::queueing::{TokenBucketSize, ShapingPolicy};
 
 const TOGETHER: &str = "all packets that are due go together";
-const RATED: &[Argument] = &[
+const RATED: &[ArgumentSpec] = &[
     at("RATE"),
     key("BURST_DURATION"),
     key("BURST_SIZE"),
     moot("BURST", NUMBER, TOGETHER),
     refused_but("ACTIVE", &["true"], "packets are pulled from the beginning; its handler `rate` can be 0"),
 ];
-const RATED_BYTES: &[Argument] = &[
+const RATED_BYTES: &[ArgumentSpec] = &[
     at("RATE"),
     key("BURST_DURATION"),
     key("BURST_BYTES"),
@@ -32,20 +32,20 @@ const RATED_BYTES: &[Argument] = &[
     refused_but("EXTRA_LENGTH", &["false"], "packets have no extra length"),
     refused_but("LINK_RATE", &["false"], "what a link adds to a packet is not counted"),
 ];
-const SHAPED: &[Argument] = &[at("RATE"), key("BURST_DURATION"), key("BURST_SIZE")];
-const SHAPED_BYTES: &[Argument] = &[at("RATE"), key("BURST_DURATION"), key("BURST_BYTES"), key("BURST_SIZE")];
+const SHAPED: &[ArgumentSpec] = &[at("RATE"), key("BURST_DURATION"), key("BURST_SIZE")];
+const SHAPED_BYTES: &[ArgumentSpec] = &[at("RATE"), key("BURST_DURATION"), key("BURST_BYTES"), key("BURST_SIZE")];
 
 const fn timed(
     name: &'static str,
     about: &'static str,
     processing: &'static str,
-    arguments: &'static [Argument],
-    make: fn(&mut Setup<'_>) -> Made,
-) -> Class {
-    Class { processing, ..Class::filter(name, about, arguments, make) }.passing()
+    arguments: &'static [ArgumentSpec],
+    make: fn(&mut ElementSetup<'_>) -> ElementResult,
+) -> ElementClass {
+    ElementClass { processing, ..ElementClass::filter(name, about, arguments, make) }.passing()
 }
 
-pub(super) const CLASSES: &[Class] = &[
+pub(super) const CLASSES: &[ElementClass] = &[
     timed("RatedUnqueue", "Pulls packets at a rate.", "l/h", RATED, packets),
     timed("BandwidthRatedUnqueue", "Pulls packets at a bandwidth.", "l/h", RATED_BYTES, bytes),
     timed("Shaper", "Lets packets be pulled at a rate.", "l/l", SHAPED, packets),
@@ -67,7 +67,7 @@ pub(super) const CLASSES: &[Class] = &[
     ),
     timed("TimedUnqueue", "Pulls packets after equal times.", "l/h", &[at("INTERVAL"), at("BURST")], every),
     timed("Burster", "Pulls packets after equal times.", "l/h", &[at("INTERVAL"), at("BURST")], every),
-    Class {
+    ElementClass {
         ports: "1/0",
         passes_all: false,
         ..timed("TimedSink", "Pulls a packet after equal times, and drops it.", "l", &[at("INTERVAL")], sink)
@@ -90,21 +90,21 @@ const UNITS: &[(&str, f64)] =
 const PREFIXES: &[(&str, f64)] = &[("k", 1e3), ("K", 1e3), ("M", 1e6), ("G", 1e9), ("", 1.0)];
 
 /// Passes packets that are due.
-struct Due;
+struct PacedUnqueue;
 
-impl Behaviour for Due {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for PacedUnqueue {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         code.out(0, packet);
     }
 }
 
 /// Drops packets that are due.
-struct Sunk {
+struct TimedSink {
     counter: u32,
 }
 
-impl Behaviour for Sunk {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for TimedSink {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         let one = code.int(1);
         code.count(self.counter, one);
         code.drop(packet, "discarded");
@@ -112,10 +112,10 @@ impl Behaviour for Sunk {
 }
 
 /// Declares the pace that packets wait for, if there is a clock.
-fn waits(setup: &mut Setup<'_>, pace: Pace) {
+fn waits(setup: &mut ElementSetup<'_>, pace: ShapingPolicy) {
     if setup.is_timed() {
-        setup.paced(pace);
-        setup.alone("packets wait for their time in one order");
+        setup.declare_pacing(pace);
+        setup.require_single_worker("packets wait for their time in one order");
     } else {
         let message =
             format!("`{}` passes packets at once: there is no time between them", setup.element.class);
@@ -124,7 +124,7 @@ fn waits(setup: &mut Setup<'_>, pace: Pace) {
 }
 
 /// A rate in bytes per second: a number of these, or with a unit.
-pub(super) fn bandwidth(text: &Text) -> Result<u64, Error> {
+pub(super) fn bandwidth(text: &SpannedText) -> Result<u64, Error> {
     let read = || {
         let (text, unit) =
             UNITS.iter().find_map(|(name, unit)| Some((text.text.strip_suffix(name)?, *unit)))?;
@@ -142,21 +142,21 @@ pub(super) fn bandwidth(text: &Text) -> Result<u64, Error> {
     })
 }
 
-fn packets(setup: &mut Setup<'_>) -> Made {
+fn packets(setup: &mut ElementSetup<'_>) -> ElementResult {
     shaper(setup, false)
 }
 
-fn bytes(setup: &mut Setup<'_>) -> Made {
+fn bytes(setup: &mut ElementSetup<'_>) -> ElementResult {
     shaper(setup, true)
 }
 
 /// Size of a bucket, if it is given in tokens.
-pub(super) fn burst_size(setup: &mut Setup<'_>, bytes: bool) -> Option<Text> {
+pub(super) fn burst_size(setup: &mut ElementSetup<'_>, bytes: bool) -> Option<SpannedText> {
     let bytes = if bytes { setup.arguments.keyword("BURST_BYTES") } else { None };
     bytes.or_else(|| setup.arguments.keyword("BURST_SIZE"))
 }
 
-fn shaper(setup: &mut Setup<'_>, bytes: bool) -> Made {
+fn shaper(setup: &mut ElementSetup<'_>, bytes: bool) -> ElementResult {
     let text = setup.arguments.need("RATE")?;
     let rate = if bytes { bandwidth(&text)? } else { unsigned(&text, MOST_RATE)? };
     let duration = setup.arguments.keyword("BURST_DURATION");
@@ -166,68 +166,68 @@ fn shaper(setup: &mut Setup<'_>, bytes: bool) -> Made {
     }
     let duration = duration.map_or(Ok(USUAL_BURST), |text| seconds(&text))?;
     let burst = match tokens {
-        Some(text) => Burst::Tokens(unsigned(&text, MOST_RATE)?),
-        None => Burst::Nanoseconds(duration),
+        Some(text) => TokenBucketSize::Tokens(unsigned(&text, MOST_RATE)?),
+        None => TokenBucketSize::Nanoseconds(duration),
     };
-    let rate = setup.setting("rate", Takes::Number(0, MOST_RATE as i64), rate as i64);
-    waits(setup, Pace::Rate { rate: rate.into(), burst, bytes });
-    Ok(Box::new(Due))
+    let rate = setup.setting("rate", SettingType::Number(0, MOST_RATE as i64), rate as i64);
+    waits(setup, ShapingPolicy::Rate { rate: rate.into(), burst, bytes });
+    Ok(Box::new(PacedUnqueue))
 }
 
-fn delay(setup: &mut Setup<'_>) -> Made {
+fn delay(setup: &mut ElementSetup<'_>) -> ElementResult {
     let text = setup.arguments.need("DELAY")?;
     let delay = seconds(&text)?;
-    setup.handler("delay", Access::Text(text.text));
-    waits(setup, Pace::Delay(delay));
-    Ok(Box::new(Due))
+    setup.handler("delay", HandlerAccess::Text(text.text));
+    waits(setup, ShapingPolicy::Delay(delay));
+    Ok(Box::new(PacedUnqueue))
 }
 
-fn link(setup: &mut Setup<'_>) -> Made {
+fn link(setup: &mut ElementSetup<'_>) -> ElementResult {
     let latency = setup.arguments.need("LATENCY")?;
     let said = setup.arguments.need("BANDWIDTH")?;
-    let pace = Pace::Link { latency: seconds(&latency)?, bandwidth: bandwidth(&said)? };
-    if matches!(pace, Pace::Link { bandwidth: 0, .. }) {
+    let pace = ShapingPolicy::Link { latency: seconds(&latency)?, bandwidth: bandwidth(&said)? };
+    if matches!(pace, ShapingPolicy::Link { bandwidth: 0, .. }) {
         return Err(Error::new(said.span, "nothing passes a line without bandwidth"));
     }
-    setup.handler("latency", Access::Text(latency.text));
-    setup.handler("bandwidth", Access::Text(said.text));
+    setup.handler("latency", HandlerAccess::Text(latency.text));
+    setup.handler("bandwidth", HandlerAccess::Text(said.text));
     waits(setup, pace);
-    Ok(Box::new(Due))
+    Ok(Box::new(PacedUnqueue))
 }
 
 /// INTERVAL, which is some time.
-fn interval(text: &Text) -> Result<u64, Error> {
+fn interval(text: &SpannedText) -> Result<u64, Error> {
     match seconds(text)? {
         0 => Err(Error::new(text.span, "there is no time between packets: `Unqueue` has none")),
         interval => Ok(interval),
     }
 }
 
-fn every(setup: &mut Setup<'_>) -> Made {
+fn every(setup: &mut ElementSetup<'_>) -> ElementResult {
     let interval = interval(&setup.arguments.need("INTERVAL")?)?;
     let usual = if setup.element.class == "Burster" { 8 } else { 1 };
     let burst = setup.arguments.or("BURST", usual, |text| unsigned(text, u64::from(u32::MAX)))?;
-    waits(setup, Pace::Every { interval, burst: burst.max(1) });
-    Ok(Box::new(Due))
+    waits(setup, ShapingPolicy::Every { interval, burst: burst.max(1) });
+    Ok(Box::new(PacedUnqueue))
 }
 
-fn sink(setup: &mut Setup<'_>) -> Made {
+fn sink(setup: &mut ElementSetup<'_>) -> ElementResult {
     let interval = setup.arguments.or("INTERVAL", USUAL_INTERVAL, interval)?;
-    waits(setup, Pace::Every { interval, burst: 1 });
+    waits(setup, ShapingPolicy::Every { interval, burst: 1 });
     let counter = setup.counter("count");
     setup.resets("reset_counts", vec![counter]);
-    Ok(Box::new(Sunk { counter }))
+    Ok(Box::new(TimedSink { counter }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::bandwidth;
-    use crate::config::Text;
-    use crate::error::Span;
+    use crate::config::SpannedText;
+    use crate::error::ConfigSpan;
 
     #[test]
     fn bandwidths_have_units() {
-        let read = |text: &str| bandwidth(&Text { text: text.into(), span: Span { start: 0, end: 0 } }).ok();
+        let read = |text: &str| bandwidth(&SpannedText { text: text.into(), span: ConfigSpan { start: 0, end: 0 } }).ok();
         for (text, bytes) in [
             ("125000", 125_000),
             ("131072B/s", 131_072),

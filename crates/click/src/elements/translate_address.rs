@@ -14,19 +14,19 @@ use super::ip6::{DESTINATION, HEADER, SOURCE, differs};
 use super::ip6_error::{ICMP6, set_words};
 use super::transport::{TCP, UDP};
 use crate::arguments::{boolean, ip6, unsigned};
-use crate::build::{Code, Table};
-use crate::class::{Behaviour, Class, Made};
-use crate::compile::Setup;
-use crate::config::{Text, words};
+use crate::build::{ElementBuilder, ElementHashTable};
+use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::compile::ElementSetup;
+use crate::config::{SpannedText, words};
 use crate::error::Error;
-use crate::handlers::{Access, Form, Verb};
+use crate::handlers::{HandlerAccess, TableFormat, TableOperation};
 use crate::keyword::at;
-use crate::packet::Packet;
+use crate::packet::PacketValues;
 
-pub(super) const CLASSES: &[Class] = &[Class {
+pub(super) const CLASSES: &[ElementClass] = &[ElementClass {
     ports: "1-2/1-2",
     processing: "h/h",
-    ..Class::filter("AddressTranslator", "Exchanges addresses of IPv6 for others.", &[], translator)
+    ..ElementClass::filter("AddressTranslator", "Exchanges addresses of IPv6 for others.", &[], translator)
 }
 .and(at("NUMBER, ..."))];
 
@@ -44,37 +44,37 @@ const INSIDE: [Size; 6] = [Size::W, Size::W, Size::W, Size::W, Size::W, Size::W]
 const CHOOSING: &str = "what it gives out next is one number, and two workers would give it to two hosts";
 
 /// An address and, where ports are translated, a port: inside and outside.
-struct Pair {
+struct StaticMapping {
     inside: (u128, Option<u16>),
     outside: (u128, Option<u16>),
 }
 
 /// Treatment of hosts that no pair names.
-enum Free {
+enum DynamicMapping {
     Nothing,
     /// Each gets one of these addresses.
     Addresses {
         pool: Vec<u128>,
-        taken: Table,
-        given: Table,
+        taken: ElementHashTable,
+        given: ElementHashTable,
         next: u32,
     },
     /// Each flow gets a port of this address, from the first one to the last.
     Ports {
         address: u128,
         ports: (u16, u16),
-        outward: Table,
-        inward: Table,
+        outward: ElementHashTable,
+        inward: ElementHashTable,
         next: u32,
     },
 }
 
-struct Translator {
-    pairs: Vec<Pair>,
-    free: Free,
+struct AddressTranslator {
+    pairs: Vec<StaticMapping>,
+    free: DynamicMapping,
 }
 
-fn translator(setup: &mut Setup<'_>) -> Made {
+fn translator(setup: &mut ElementSetup<'_>) -> ElementResult {
     let mut arguments = setup.arguments.rest().into_iter();
     let span = setup.element.span;
     let mut need = move |what: &str| {
@@ -89,7 +89,7 @@ fn translator(setup: &mut Setup<'_>) -> Made {
             pairs.push(pair(setup, &need("a pair of addresses")?, with_ports)?);
         }
     }
-    let mut free = Free::Nothing;
+    let mut free = DynamicMapping::Nothing;
     if boolean(&need("whether there are other mappings")?)? {
         let with_ports = boolean(&need("whether ports are translated")?)?;
         let direction = need("the direction that begins a mapping")?;
@@ -112,21 +112,21 @@ fn translator(setup: &mut Setup<'_>) -> Made {
     }
     match need("") {
         Ok(extra) => Err(Error::new(extra.span, "`AddressTranslator` has no further argument")),
-        Err(_) => Ok(Box::new(Translator { pairs, free })),
+        Err(_) => Ok(Box::new(AddressTranslator { pairs, free })),
     }
 }
 
-fn port(text: &Text) -> Result<u16, Error> {
+fn port(text: &SpannedText) -> Result<u16, Error> {
     Ok(unsigned(text, 0xffff)? as u16)
 }
 
-fn pair(setup: &Setup<'_>, argument: &Text, with_ports: bool) -> Result<Pair, Error> {
+fn pair(setup: &ElementSetup<'_>, argument: &SpannedText, with_ports: bool) -> Result<StaticMapping, Error> {
     let names = setup.arguments.names;
     match (&words(argument)[..], with_ports) {
         ([inside, outside], false) => {
-            Ok(Pair { inside: (ip6(inside, names)?, None), outside: (ip6(outside, names)?, None) })
+            Ok(StaticMapping { inside: (ip6(inside, names)?, None), outside: (ip6(outside, names)?, None) })
         }
-        ([inside, from, outside, to], true) => Ok(Pair {
+        ([inside, from, outside, to], true) => Ok(StaticMapping {
             inside: (ip6(inside, names)?, Some(port(from)?)),
             outside: (ip6(outside, names)?, Some(port(to)?)),
         }),
@@ -135,18 +135,18 @@ fn pair(setup: &Setup<'_>, argument: &Text, with_ports: bool) -> Result<Pair, Er
     }
 }
 
-fn addresses(setup: &mut Setup<'_>, texts: &[Text]) -> Result<Free, Error> {
+fn addresses(setup: &mut ElementSetup<'_>, texts: &[SpannedText]) -> Result<DynamicMapping, Error> {
     let names = setup.arguments.names;
     let pool = texts.iter().map(|text| ip6(text, names)).collect::<Result<Vec<_>, _>>()?;
     let taken = setup.evicting_table("hosts", &HOST, &[Size::Dw], 0, HOSTS);
     let given = setup.array("given", &[Size::W], &INSIDE, pool.len() as u32);
-    setup.alone(CHOOSING);
+    setup.require_single_worker(CHOOSING);
     let next = setup.number();
-    setup.handler("nmappings", Access::Number(next));
-    Ok(Free::Addresses { pool, taken, given, next })
+    setup.handler("nmappings", HandlerAccess::Number(next));
+    Ok(DynamicMapping::Addresses { pool, taken, given, next })
 }
 
-fn ports(setup: &mut Setup<'_>, argument: &Text) -> Result<Free, Error> {
+fn ports(setup: &mut ElementSetup<'_>, argument: &SpannedText) -> Result<DynamicMapping, Error> {
     let all = words(argument);
     let [address, first, last] = &all[..] else {
         return Err(Error::new(argument.span, "expected ADDRESS FIRST_PORT LAST_PORT"));
@@ -157,15 +157,15 @@ fn ports(setup: &mut Setup<'_>, argument: &Text) -> Result<Free, Error> {
     }
     let outward = setup.evicting_table("outward", &OUTWARD, &[Size::Dw], 0, FLOWS);
     let inward = setup.evicting_table("inward", &INWARD, &INSIDE, 0, FLOWS);
-    setup.alone(CHOOSING);
+    setup.require_single_worker(CHOOSING);
     let map = setup.map_name(&inward);
     // (No handler reads the entries.)
-    setup.table_handlers(&map, Form::Flows, &[("nmappings", Verb::Count)]);
-    Ok(Free::Ports { address, ports, outward, inward, next: setup.number() })
+    setup.table_handlers(&map, TableFormat::Flows, &[("nmappings", TableOperation::Count)]);
+    Ok(DynamicMapping::Ports { address, ports, outward, inward, next: setup.number() })
 }
 
 /// Fields of a packet that are translated.
-struct Ends {
+struct TranslatedFields {
     header: Value,
     source: [Value; 4],
     destination: [Value; 4],
@@ -175,11 +175,11 @@ struct Ends {
     to: Value,
 }
 
-impl Behaviour for Translator {
-    fn build(&self, code: &mut Code<'_, '_>, port: u32, packet: Packet) {
+impl ElementCodegen for AddressTranslator {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, port: u32, packet: PacketValues) {
         let header = header(code, packet);
         code.need(packet, header, HEADER, "too_short");
-        let ends = Ends::read(code, packet, header);
+        let ends = TranslatedFields::read(code, packet, header);
         match port {
             0 => self.outward(code, packet, &ends),
             _ => self.inward(code, packet, &ends),
@@ -189,35 +189,35 @@ impl Behaviour for Translator {
 
 /// Reads or writes fields that differ by protocol: a block each for TCP, UDP, echoes, and one for all others.
 fn by_protocol(
-    code: &mut Code<'_, '_>,
-    packet: Packet,
+    code: &mut ElementBuilder<'_, '_>,
+    packet: PacketValues,
     (header, protocol): (Value, Value),
-    mut act: impl FnMut(&mut Code<'_, '_>, i64, Value),
-    other: impl FnOnce(&mut Code<'_, '_>),
+    mut act: impl FnMut(&mut ElementBuilder<'_, '_>, i64, Value),
+    other: impl FnOnce(&mut ElementBuilder<'_, '_>),
 ) {
     let payload = code.at(header, HEADER);
     let none = code.block();
     for (number, bytes) in [(TCP, 20), (UDP, 8), (i64::from(ICMP6), 8)] {
         let (here, next, wanted) = (code.block(), code.block(), code.int(number));
         code.branch(Cond::Eq, protocol, wanted, here, next);
-        code.go(here);
+        code.switch_to_block(here);
         let beyond = code.at(payload, bytes);
         code.check(Cond::Le, beyond, packet.end, |code| code.jump(none, &[]));
         act(code, number, payload);
-        code.go(next);
+        code.switch_to_block(next);
     }
     code.jump(none, &[]);
-    code.go(none);
+    code.switch_to_block(none);
     other(code);
 }
 
-impl Ends {
-    fn read(code: &mut Code<'_, '_>, packet: Packet, header: Value) -> Ends {
+impl TranslatedFields {
+    fn read(code: &mut ElementBuilder<'_, '_>, packet: PacketValues, header: Value) -> TranslatedFields {
         let (source, destination) = (code.words(header, SOURCE), code.words(header, DESTINATION));
         let (protocol, zero) = (code.byte(header, 6), code.int(0));
         let on = code.block();
         let (from, to) = (code.number_param(on), code.number_param(on));
-        let read = |code: &mut Code<'_, '_>, number: i64, payload: Value| {
+        let read = |code: &mut ElementBuilder<'_, '_>, number: i64, payload: Value| {
             if number != i64::from(ICMP6) {
                 let ports = [code.half(payload, 0), code.half(payload, 2)];
                 return code.jump(on, &ports);
@@ -230,12 +230,12 @@ impl Ends {
             code.jump(on, &[identifier, identifier]);
         };
         by_protocol(code, packet, (header, protocol), read, |code| code.jump(on, &[zero, zero]));
-        code.go(on);
-        Ends { header, source, destination, protocol, from, to }
+        code.switch_to_block(on);
+        TranslatedFields { header, source, destination, protocol, from, to }
     }
 
     /// The other end's port in a flow's key: an echo has none of its own.
-    fn other_port(&self, code: &mut Code<'_, '_>, port: Value) -> Value {
+    fn other_port(&self, code: &mut ElementBuilder<'_, '_>, port: Value) -> Value {
         let (icmp, zero) = (code.int(i64::from(ICMP6)), code.int(0));
         let echo = code.compare(Cond::Eq, self.protocol, icmp);
         code.select(echo, zero, port)
@@ -243,18 +243,18 @@ impl Ends {
 }
 
 /// The sum of the words of an address and of a port, folded, in the order of numbers.
-fn sum(code: &mut Code<'_, '_>, address: [Value; 4], port: Value) -> Value {
+fn sum(code: &mut ElementBuilder<'_, '_>, address: [Value; 4], port: Value) -> Value {
     let total = address.into_iter().fold(port, |total, word| code.add(total, word));
     fold(code, total)
 }
 
-impl Translator {
+impl AddressTranslator {
     /// Ends with the packet after its source or destination has changed, with another port or identifier.
     fn leave(
         &self,
-        code: &mut Code<'_, '_>,
-        packet: Packet,
-        ends: &Ends,
+        code: &mut ElementBuilder<'_, '_>,
+        packet: PacketValues,
+        ends: &TranslatedFields,
         outward: bool,
         address: [Value; 4],
         port: Value,
@@ -265,7 +265,7 @@ impl Translator {
         set_words(code, ends.header, place, address);
         let output = u32::from(!outward);
         let packet = if outward { packet } else { packet.bound_for(address) };
-        let write = |code: &mut Code<'_, '_>, number: i64, payload: Value| {
+        let write = |code: &mut ElementBuilder<'_, '_>, number: i64, payload: Value| {
             let offset = match number {
                 TCP => 16,
                 UDP => 6,
@@ -297,7 +297,7 @@ impl Translator {
     }
 
     /// Ends with packets of pairs, whose own side is the first one given, and goes on with all others.
-    fn paired(&self, code: &mut Code<'_, '_>, packet: Packet, ends: &Ends, outward: bool) {
+    fn paired(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues, ends: &TranslatedFields, outward: bool) {
         let (own, own_port) = if outward { (ends.source, ends.from) } else { (ends.destination, ends.to) };
         for pair in &self.pairs {
             let (from, to) =
@@ -311,15 +311,15 @@ impl Translator {
             let port = to.1.map_or(own_port, |port| code.int(i64::from(port)));
             let address = constant(code, to.0);
             self.leave(code, packet, ends, outward, address, port);
-            code.go(next);
+            code.switch_to_block(next);
         }
     }
 
-    fn outward(&self, code: &mut Code<'_, '_>, packet: Packet, ends: &Ends) {
+    fn outward(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues, ends: &TranslatedFields) {
         self.paired(code, packet, ends, true);
         match &self.free {
-            Free::Nothing => code.drop(packet, "no_mapping"),
-            Free::Addresses { pool, taken, given, next } => {
+            DynamicMapping::Nothing => code.drop(packet, "no_mapping"),
+            DynamicMapping::Addresses { pool, taken, given, next } => {
                 let number = number_of(code, packet, (*taken, *given, *next), ends.source, pool.len());
                 let zero = code.int(0);
                 let mut address = [zero; 4];
@@ -331,7 +331,7 @@ impl Translator {
                 }
                 self.leave(code, packet, ends, true, address, ends.from);
             }
-            Free::Ports { address, ports, outward, inward, next } => {
+            DynamicMapping::Ports { address, ports, outward, inward, next } => {
                 let port = port_of(code, packet, (*outward, *inward, *next), ends, *ports);
                 let address = constant(code, *address);
                 self.leave(code, packet, ends, true, address, port);
@@ -339,11 +339,11 @@ impl Translator {
         }
     }
 
-    fn inward(&self, code: &mut Code<'_, '_>, packet: Packet, ends: &Ends) {
+    fn inward(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues, ends: &TranslatedFields) {
         self.paired(code, packet, ends, false);
         match &self.free {
-            Free::Nothing => {}
-            Free::Addresses { pool, given, .. } => {
+            DynamicMapping::Nothing => {}
+            DynamicMapping::Addresses { pool, given, .. } => {
                 for (at, one) in pool.iter().enumerate() {
                     let next = code.block();
                     let other = differs(code, ends.destination, *one, u128::MAX);
@@ -355,10 +355,10 @@ impl Translator {
                     code.check_int(Cond::Ne, known, 0, |code| code.jump(next, &[]));
                     let inside = [0, 4, 8, 12].map(|offset| code.field(entry, offset));
                     self.leave(code, packet, ends, false, inside, ends.to);
-                    code.go(next);
+                    code.switch_to_block(next);
                 }
             }
-            Free::Ports { address, inward, .. } => {
+            DynamicMapping::Ports { address, inward, .. } => {
                 let other = differs(code, ends.destination, *address, u128::MAX);
                 code.check_int(Cond::Eq, other, 0, |code| code.drop(packet, "no_mapping"));
                 let key = inward_key(code, ends, ends.source, ends.from, ends.to);
@@ -375,15 +375,15 @@ impl Translator {
 }
 
 /// An address as words of the code.
-fn constant(code: &mut Code<'_, '_>, address: u128) -> [Value; 4] {
+fn constant(code: &mut ElementBuilder<'_, '_>, address: u128) -> [Value; 4] {
     super::ip6::address_words(address).map(|word| code.int(word))
 }
 
 /// Which address of the pool a host has; it gets the next one if it has none.
 fn number_of(
-    code: &mut Code<'_, '_>,
-    packet: Packet,
-    (taken, given, next): (Table, Table, u32),
+    code: &mut ElementBuilder<'_, '_>,
+    packet: PacketValues,
+    (taken, given, next): (ElementHashTable, ElementHashTable, u32),
     host: [Value; 4],
     pool: usize,
 ) -> Value {
@@ -391,28 +391,28 @@ fn number_of(
     let number = code.number_param(on);
     let entry = code.find(&taken, &host);
     code.branch(Cond::Ne, entry, zero, known, new);
-    code.go(known);
+    code.switch_to_block(known);
     let has = code.wide(entry, 0);
     code.jump(on, &[has]);
-    code.go(new);
+    code.switch_to_block(new);
     let fresh = code.get(next);
     code.check_int(Cond::Lt, fresh, pool as i64, |code| code.drop(packet, "no_free_address"));
-    let error = code.remember(&taken, &host, &[fresh]);
+    let error = code.update_entry(&taken, &host, &[fresh]);
     code.check_int(Cond::Eq, error, 0, |code| code.drop(packet, "no_free_address"));
     let [a, b, c, d] = host;
     let one = code.int(1);
-    code.remember(&given, &[fresh], &[a, b, c, d, zero, one]);
+    code.update_entry(&given, &[fresh], &[a, b, c, d, zero, one]);
     let following = code.with(AluOp::Add, fresh, 1);
     code.set(next, following);
     code.jump(on, &[fresh]);
-    code.go(on);
+    code.switch_to_block(on);
     number
 }
 
 /// The key of a flow that comes in to a port.
 fn inward_key(
-    code: &mut Code<'_, '_>,
-    ends: &Ends,
+    code: &mut ElementBuilder<'_, '_>,
+    ends: &TranslatedFields,
     other: [Value; 4],
     from: Value,
     port: Value,
@@ -426,10 +426,10 @@ fn inward_key(
 
 /// The port of a flow that leaves; it gets the next free one if it has none.
 fn port_of(
-    code: &mut Code<'_, '_>,
-    packet: Packet,
-    (outward, inward, next): (Table, Table, u32),
-    ends: &Ends,
+    code: &mut ElementBuilder<'_, '_>,
+    packet: PacketValues,
+    (outward, inward, next): (ElementHashTable, ElementHashTable, u32),
+    ends: &TranslatedFields,
     (first, last): (u16, u16),
 ) -> Value {
     // Packets without ports have none to translate.
@@ -443,16 +443,16 @@ fn port_of(
     let port = code.number_param(on);
     let entry = code.find(&outward, &key);
     code.branch(Cond::Ne, entry, zero, known, new);
-    code.go(known);
+    code.switch_to_block(known);
     let has = code.wide(entry, 0);
     code.jump(on, &[has]);
 
-    code.go(new);
+    code.switch_to_block(new);
     let all = i64::from(last) - i64::from(first) + 1;
     let (search, free, taken) = (code.block(), code.block(), code.block());
     let tried = code.number_param(search);
     code.jump(search, &[zero]);
-    code.go(search);
+    code.switch_to_block(search);
     code.check_int(Cond::Lt, tried, all, |code| code.drop(packet, "no_free_port"));
     let turn = code.get(next);
     let following = code.with(AluOp::Add, turn, 1);
@@ -462,18 +462,18 @@ fn port_of(
     let answers = inward_key(code, ends, ends.destination, ends.to, fresh);
     let entry = code.find(&inward, &answers);
     code.branch(Cond::Eq, entry, zero, free, taken);
-    code.go(taken);
+    code.switch_to_block(taken);
     let again = code.with(AluOp::Add, tried, 1);
     code.jump(search, &[again]);
-    code.go(free);
+    code.switch_to_block(free);
     let [a, b, c, d] = ends.source;
     for (table, key, value) in
         [(inward, answers, vec![a, b, c, d, ends.from, zero]), (outward, key, vec![fresh])]
     {
-        let error = code.remember(&table, &key, &value);
+        let error = code.update_entry(&table, &key, &value);
         code.check_int(Cond::Eq, error, 0, |code| code.drop(packet, "no_room_for_flow"));
     }
     code.jump(on, &[fresh]);
-    code.go(on);
+    code.switch_to_block(on);
     port
 }

@@ -6,54 +6,54 @@ use millstream_isa::{AluOp, Cond};
 use super::ip::{fold, header, header_length, sum_words};
 use super::ip_check::TOLD;
 use crate::arguments::boolean;
-use crate::build::Code;
-use crate::class::{Behaviour, Class, Made};
-use crate::compile::Setup;
-use crate::keyword::{Argument, Kind, key, moot};
-use crate::packet::Packet;
+use crate::build::ElementBuilder;
+use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::compile::ElementSetup;
+use crate::keyword::{ArgumentSpec, IgnoredValueKind, key, moot};
+use crate::packet::PacketValues;
 
 pub(super) const ICMP: i64 = 1;
 pub(super) const TCP: i64 = 6;
 pub(super) const UDP: i64 = 17;
 
-const CHECKED: &[Argument] = &[moot("VERBOSE", Kind::Truth, TOLD), moot("DETAILS", Kind::Truth, TOLD)];
-const SUMMED: &[Argument] =
-    &[moot("VERBOSE", Kind::Truth, TOLD), moot("DETAILS", Kind::Truth, TOLD), key("CHECKSUM")];
+const CHECKED: &[ArgumentSpec] = &[moot("VERBOSE", IgnoredValueKind::Truth, TOLD), moot("DETAILS", IgnoredValueKind::Truth, TOLD)];
+const SUMMED: &[ArgumentSpec] =
+    &[moot("VERBOSE", IgnoredValueKind::Truth, TOLD), moot("DETAILS", IgnoredValueKind::Truth, TOLD), key("CHECKSUM")];
 
-pub(super) const CLASSES: &[Class] = &[
-    Class::check("CheckTCPHeader", "Checks the TCP header.", SUMMED, |setup| check(setup, TCP)),
-    Class::check("CheckUDPHeader", "Checks the UDP header.", SUMMED, |setup| check(setup, UDP)),
-    Class::check("CheckICMPHeader", "Checks the ICMP header.", CHECKED, |setup| check(setup, ICMP)),
+pub(super) const CLASSES: &[ElementClass] = &[
+    ElementClass::check("CheckTCPHeader", "Checks the TCP header.", SUMMED, |setup| check(setup, TCP)),
+    ElementClass::check("CheckUDPHeader", "Checks the UDP header.", SUMMED, |setup| check(setup, UDP)),
+    ElementClass::check("CheckICMPHeader", "Checks the ICMP header.", CHECKED, |setup| check(setup, ICMP)),
 ];
 
-struct Check {
+struct CheckTransportHeader {
     protocol: i64,
     checksum: bool,
     counter: u32,
 }
 
-fn check(setup: &mut Setup<'_>, protocol: i64) -> Made {
+fn check(setup: &mut ElementSetup<'_>, protocol: i64) -> ElementResult {
     let checksum = match protocol {
         ICMP => true,
         _ => setup.arguments.keyword_or("CHECKSUM", true, boolean)?,
     };
-    Ok(Box::new(Check { protocol, checksum, counter: setup.counter("count") }))
+    Ok(Box::new(CheckTransportHeader { protocol, checksum, counter: setup.counter("count") }))
 }
 
 /// Sends invalid packets to output 1, or drops them.
-pub(super) fn bad(code: &mut Code<'_, '_>, packet: Packet, reason: &'static str) {
+pub(super) fn bad(code: &mut ElementBuilder<'_, '_>, packet: PacketValues, reason: &'static str) {
     if code.connected(1) { code.out(1, packet) } else { code.drop(packet, reason) }
 }
 
 /// Bytes that the checksum covers: from the transport header on, with the pseudo header's own length or
 /// without one.
-struct Covered {
+struct ChecksumRange {
     bytes: Value,
     pseudo: bool,
 }
 
-impl Behaviour for Check {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for CheckTransportHeader {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         let header = header(code, packet);
         let protocol = code.byte(header, 9);
         code.check_int(Cond::Eq, protocol, self.protocol, |code| bad(code, packet, "other_protocol"));
@@ -74,12 +74,12 @@ impl Behaviour for Check {
 }
 
 /// Drops packets that have not `bytes` bytes from the transport header on.
-fn need(code: &mut Code<'_, '_>, packet: Packet, transport: Value, bytes: i64) {
+fn need(code: &mut ElementBuilder<'_, '_>, packet: PacketValues, transport: Value, bytes: i64) {
     let beyond = code.at(transport, bytes);
     code.check(Cond::Le, beyond, packet.end, |code| bad(code, packet, "bad_length"));
 }
 
-fn tcp(code: &mut Code<'_, '_>, packet: Packet, header: Value, length: Value, transport: Value) -> Covered {
+fn tcp(code: &mut ElementBuilder<'_, '_>, packet: PacketValues, header: Value, length: Value, transport: Value) -> ChecksumRange {
     need(code, packet, transport, 20);
     let offset = code.byte(transport, 12);
     let words = code.with(AluOp::Rsh, offset, 4);
@@ -90,19 +90,19 @@ fn tcp(code: &mut Code<'_, '_>, packet: Packet, header: Value, length: Value, tr
     code.check(Cond::Sge, bytes, own, |code| bad(code, packet, "bad_length"));
     let beyond = code.plus(transport, bytes);
     code.check(Cond::Le, beyond, packet.end, |code| bad(code, packet, "bad_length"));
-    Covered { bytes, pseudo: true }
+    ChecksumRange { bytes, pseudo: true }
 }
 
-fn udp(code: &mut Code<'_, '_>, packet: Packet, transport: Value) -> Covered {
+fn udp(code: &mut ElementBuilder<'_, '_>, packet: PacketValues, transport: Value) -> ChecksumRange {
     need(code, packet, transport, 8);
     let bytes = code.half(transport, 4);
     code.check_int(Cond::Ge, bytes, 8, |code| bad(code, packet, "bad_length"));
     let beyond = code.plus(transport, bytes);
     code.check(Cond::Le, beyond, packet.end, |code| bad(code, packet, "bad_length"));
-    Covered { bytes, pseudo: true }
+    ChecksumRange { bytes, pseudo: true }
 }
 
-fn icmp(code: &mut Code<'_, '_>, packet: Packet, transport: Value) -> Covered {
+fn icmp(code: &mut ElementBuilder<'_, '_>, packet: PacketValues, transport: Value) -> ChecksumRange {
     need(code, packet, transport, 8);
     let bytes = code.sub(packet.end, transport);
     let kind = code.byte(transport, 0);
@@ -115,34 +115,34 @@ fn icmp(code: &mut Code<'_, '_>, packet: Packet, transport: Value) -> Covered {
         for number in kinds {
             let (number, next) = (code.int(*number), code.block());
             code.branch(Cond::Eq, kind, number, these, next);
-            code.go(next);
+            code.switch_to_block(next);
         }
         code.jump(others, &[]);
-        code.go(these);
+        code.switch_to_block(these);
         code.check_int(cond, bytes, wanted, |code| bad(code, packet, "bad_length"));
         code.jump(fine, &[]);
-        code.go(others);
+        code.switch_to_block(others);
     }
     code.jump(fine, &[]);
-    code.go(fine);
-    Covered { bytes, pseudo: false }
+    code.switch_to_block(fine);
+    ChecksumRange { bytes, pseudo: false }
 }
 
-impl Check {
+impl CheckTransportHeader {
     /// Drops packets whose sum is wrong. A UDP sum of zero means that there is none.
     fn sum(
         &self,
-        code: &mut Code<'_, '_>,
-        packet: Packet,
+        code: &mut ElementBuilder<'_, '_>,
+        packet: PacketValues,
         header: Value,
         transport: Value,
-        covered: &Covered,
+        covered: &ChecksumRange,
     ) {
         let fine = code.block();
         if self.protocol == UDP {
             let (sum, zero, summed) = (code.raw(2, transport, 6), code.int(0), code.block());
             code.branch(Cond::Eq, sum, zero, fine, summed);
-            code.go(summed);
+            code.switch_to_block(summed);
         }
         let sum = match covered.pseudo {
             true => pseudo_sum(code, header, covered.bytes, self.protocol),
@@ -152,12 +152,12 @@ impl Check {
         let sum = fold(code, sum);
         code.check_int(Cond::Eq, sum, 0xffff, |code| bad(code, packet, "bad_checksum"));
         code.jump(fine, &[]);
-        code.go(fine);
+        code.switch_to_block(fine);
     }
 }
 
 /// The sum of the pseudo header: addresses, protocol and length, in the order of memory, not folded.
-pub(super) fn pseudo_sum(code: &mut Code<'_, '_>, header: Value, bytes: Value, protocol: i64) -> Value {
+pub(super) fn pseudo_sum(code: &mut ElementBuilder<'_, '_>, header: Value, bytes: Value, protocol: i64) -> Value {
     let (source, destination) = (code.raw(4, header, 12), code.raw(4, header, 16));
     let (addresses, length) = (code.add(source, destination), code.swapped(16, bytes));
     let sum = code.add(addresses, length);
@@ -165,7 +165,7 @@ pub(super) fn pseudo_sum(code: &mut Code<'_, '_>, header: Value, bytes: Value, p
 }
 
 /// The sum of `bytes` bytes from an address on, on top of `sum`, not folded.
-pub(super) fn sum_bytes(code: &mut Code<'_, '_>, from: Value, bytes: Value, sum: Value) -> Value {
+pub(super) fn sum_bytes(code: &mut ElementBuilder<'_, '_>, from: Value, bytes: Value, sum: Value) -> Value {
     let whole = code.with(AluOp::And, bytes, !3);
     let mut at = code.plus(from, whole);
     let mut sum = sum_words(code, from, at, sum);

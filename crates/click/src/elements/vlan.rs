@@ -3,26 +3,26 @@
 use millstream_isa::{AluOp, Cond};
 
 use crate::arguments::{boolean, unsigned};
-use crate::build::Code;
-use crate::class::{Behaviour, Class, Made};
-use crate::compile::Setup;
-use crate::config::Text;
+use crate::build::ElementBuilder;
+use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::compile::ElementSetup;
+use crate::config::SpannedText;
 use crate::error::Error;
-use crate::handlers::{Access, Bits, Setting, Takes};
+use crate::handlers::{HandlerAccess, SettingBits, SettingValue, SettingType};
 use crate::keyword::{at, key};
-use crate::packet::{Note, Packet};
+use crate::packet::{Annotation, PacketValues};
 
-pub(super) const CLASSES: &[Class] = &[
-    Class::filter(
+pub(super) const CLASSES: &[ElementClass] = &[
+    ElementClass::filter(
         "VLANEncap",
         "Puts a tag of a VLAN into frames.",
         &[at("VLAN_TCI"), at("VLAN_PCP"), key("VLAN_ID"), key("NATIVE_VLAN"), key("ETHERTYPE")],
         encap,
     )
     .passing(),
-    Class::filter("VLANDecap", "Takes the tag of a VLAN away.", &[at("ANNO"), key("ETHERTYPE")], decap)
+    ElementClass::filter("VLANDecap", "Takes the tag of a VLAN away.", &[at("ANNO"), key("ETHERTYPE")], decap)
         .passing(),
-    Class::filter(
+    ElementClass::filter(
         "SetVLANAnno",
         "Sets the annotation of a VLAN.",
         &[at("VLAN_TCI"), at("VLAN_PCP"), key("VLAN_ID")],
@@ -34,31 +34,31 @@ pub(super) const CLASSES: &[Class] = &[
 /// The usual type of tags.
 const TAG: u64 = 0x8100;
 
-fn ethertype(setup: &mut Setup<'_>) -> Result<u16, Error> {
+fn ethertype(setup: &mut ElementSetup<'_>) -> Result<u16, Error> {
     Ok(setup.arguments.keyword_or("ETHERTYPE", TAG, |text| unsigned(text, 0xffff))? as u16)
 }
 
 /// Source of a tag.
 #[derive(Clone, Copy)]
-enum Tag {
+enum TagSource {
     /// The annotation.
     Annotation,
-    Always(Setting),
+    Always(SettingValue),
 }
 
 /// Puts a tag behind the addresses.
-struct Encap {
+struct VlanEncap {
     kind: u16,
-    tag: Tag,
+    tag: TagSource,
     /// Packets of this VLAN have no tag.
     native: Option<i64>,
 }
 
-impl Behaviour for Encap {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, mut packet: Packet) {
+impl ElementCodegen for VlanEncap {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, mut packet: PacketValues) {
         let tag = match self.tag {
-            Tag::Annotation => packet.note(Note::Tag),
-            Tag::Always(tag) => code.setting(tag),
+            TagSource::Annotation => packet.note(Annotation::Tag),
+            TagSource::Always(tag) => code.setting(tag),
         };
         if let Some(native) = self.native {
             let id = code.with(AluOp::And, tag, 0xfff);
@@ -75,7 +75,7 @@ impl Behaviour for Encap {
 }
 
 /// A tag as arguments say it: as a whole, or by identifier and priority.
-fn tag(setup: &mut Setup<'_>, whole: Option<Text>) -> Result<u16, Error> {
+fn tag(setup: &mut ElementSetup<'_>, whole: Option<SpannedText>) -> Result<u16, Error> {
     let whole = whole.map(|text| unsigned(&text, 0xffff)).transpose()?;
     let priority = setup.arguments.or("VLAN_PCP", 0, |text| unsigned(text, 7))?;
     let id = setup.arguments.keyword_or("VLAN_ID", 0, |text| unsigned(text, 0xfff))?;
@@ -83,27 +83,27 @@ fn tag(setup: &mut Setup<'_>, whole: Option<Text>) -> Result<u16, Error> {
 }
 
 /// A tag that the handlers of its parts read and, where somebody may, write.
-fn settable(setup: &mut Setup<'_>, tag: u16) -> Setting {
+fn settable(setup: &mut ElementSetup<'_>, tag: u16) -> SettingValue {
     let parts = [("vlan_id", 0, 12), ("vlan_pcp", 13, 3)];
     // Whoever writes a part needs the whole to be a setting, too.
     let names = ["vlan_tci", "vlan_id", "vlan_pcp"];
     if !setup.written(&names) {
-        let whole = setup.constant("vlan_tci", Takes::Number(0, 0xffff), i64::from(tag));
+        let whole = setup.constant("vlan_tci", SettingType::Number(0, 0xffff), i64::from(tag));
         for (name, first, count) in parts {
-            let bits = Bits { of: 0, first, count };
+            let bits = SettingBits { of: 0, first, count };
             setup.constant(name, bits.takes(), bits.get(i64::from(tag)));
         }
         return whole;
     }
     let of = setup.hidden_setting(i64::from(tag));
-    setup.handler("vlan_tci", Access::Setting(of, Takes::Number(0, 0xffff)));
+    setup.handler("vlan_tci", HandlerAccess::Setting(of, SettingType::Number(0, 0xffff)));
     for (name, first, count) in parts {
-        setup.handler(name, Access::Bits(Bits { of, first, count }));
+        setup.handler(name, HandlerAccess::Bits(SettingBits { of, first, count }));
     }
-    Setting::Live(of)
+    SettingValue::Live(of)
 }
 
-fn encap(setup: &mut Setup<'_>) -> Made {
+fn encap(setup: &mut ElementSetup<'_>) -> ElementResult {
     let whole = setup.arguments.next("VLAN_TCI");
     let annotated = whole.as_ref().is_some_and(|text| text.text == "ANNO");
     let always = tag(setup, whole.filter(|_| !annotated))?;
@@ -113,38 +113,38 @@ fn encap(setup: &mut Setup<'_>) -> Made {
         None => Some(0),
     };
     let kind = ethertype(setup)?;
-    let tag = if annotated { Tag::Annotation } else { Tag::Always(settable(setup, always)) };
-    Ok(Box::new(Encap { kind, tag, native }))
+    let tag = if annotated { TagSource::Annotation } else { TagSource::Always(settable(setup, always)) };
+    Ok(Box::new(VlanEncap { kind, tag, native }))
 }
 
 /// Sets the annotation.
-struct Set(Setting);
+struct SetVlanTag(SettingValue);
 
-impl Behaviour for Set {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for SetVlanTag {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         let tag = code.setting(self.0);
-        code.out(0, packet.with(Note::Tag, tag));
+        code.out(0, packet.with(Annotation::Tag, tag));
     }
 }
 
-fn set(setup: &mut Setup<'_>) -> Made {
+fn set(setup: &mut ElementSetup<'_>) -> ElementResult {
     let whole = setup.arguments.next("VLAN_TCI");
     let tag = tag(setup, whole)?;
-    Ok(Box::new(Set(settable(setup, tag))))
+    Ok(Box::new(SetVlanTag(settable(setup, tag))))
 }
 
 /// Removes a tag, if there is one.
-struct Decap {
+struct VlanDecap {
     kind: u16,
     /// True if the tag that was removed becomes the annotation.
     annotates: bool,
 }
 
-impl Behaviour for Decap {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for VlanDecap {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         let none = code.int(0);
         let annotated =
-            |packet: Packet, tag| if self.annotates { packet.with(Note::Tag, tag) } else { packet };
+            |packet: PacketValues, tag| if self.annotates { packet.with(Annotation::Tag, tag) } else { packet };
         let beyond = code.at(packet.data, 16);
         code.check(Cond::Le, beyond, packet.end, |code| code.out(0, annotated(packet, none)));
         let kind = code.half(packet.data, 12);
@@ -158,7 +158,7 @@ impl Behaviour for Decap {
     }
 }
 
-fn decap(setup: &mut Setup<'_>) -> Made {
+fn decap(setup: &mut ElementSetup<'_>) -> ElementResult {
     let annotates = setup.arguments.or("ANNO", true, boolean)?;
-    Ok(Box::new(Decap { kind: ethertype(setup)?, annotates }))
+    Ok(Box::new(VlanDecap { kind: ethertype(setup)?, annotates }))
 }

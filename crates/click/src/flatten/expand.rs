@@ -4,17 +4,17 @@
 
 use rustc_hash::FxHashSet;
 
-use super::{Flattener, Node, Pending, Scope, Visible, exact};
-use crate::ast::{Alternative, Parameter, Statement};
-use crate::config::{Text, Variables, arguments, words};
-use crate::error::{Error, Span};
-use crate::graph::{Connection, Element, Port};
+use super::{Flattener, FlatNode, PendingCompound, ClassScope, VisibleClass, exact};
+use crate::ast::{CompoundOverload, FormalParameter, Statement};
+use crate::config::{SpannedText, ConfigVariables, arguments, words};
+use crate::error::{Error, ConfigSpan};
+use crate::graph::{ElementConnection, Element, ElementPort};
 
 const DEEPEST: usize = 64;
 
 impl Flattener {
     /// Expands an element by the definition of its class.
-    pub(super) fn expand<'a>(&mut self, pending: Pending<'a>) -> Result<(), Error> {
+    pub(super) fn expand<'a>(&mut self, pending: PendingCompound<'a>) -> Result<(), Error> {
         if self.depth == DEEPEST {
             return Err(Error::new(pending.span, "compound elements are nested too deeply"));
         }
@@ -35,20 +35,20 @@ impl Flattener {
     /// Expands by a class if a definition of it fits; reasons say why others do not.
     fn class<'a>(
         &mut self,
-        pending: &Pending<'a>,
-        class: &Visible<'a>,
+        pending: &PendingCompound<'a>,
+        class: &VisibleClass<'a>,
         wanted: (u32, u32),
         reasons: &mut Vec<String>,
     ) -> Result<bool, Error> {
         let definition = match class {
-            Visible::Primitive(class) => {
+            VisibleClass::Primitive(class) => {
                 self.primitive(pending, class, wanted);
                 return Ok(true);
             }
-            Visible::Compound(definition) => definition.clone(),
+            VisibleClass::Compound(definition) => definition.clone(),
         };
         for alternative in definition.alternatives {
-            let Alternative::Body { parameters, statements } = alternative else {
+            let CompoundOverload::Body { parameters, statements } = alternative else {
                 if let Some(before) = &definition.before
                     && self.class(pending, before, wanted, reasons)?
                 {
@@ -75,9 +75,9 @@ impl Flattener {
     }
 
     /// Says of nodes and connections from `first` on that they were written at this place.
-    fn place(&mut self, first: (usize, usize), span: Span) {
+    fn place(&mut self, first: (usize, usize), span: ConfigSpan) {
         for node in &mut self.nodes[first.0..] {
-            if let Node::Element(element) = node {
+            if let FlatNode::Element(element) = node {
                 element.span = span;
                 element.arguments.iter_mut().for_each(|argument| argument.span = span);
             }
@@ -85,24 +85,24 @@ impl Flattener {
         self.connections[first.1..].iter_mut().for_each(|connection| connection.span = span);
     }
 
-    fn primitive(&mut self, pending: &Pending<'_>, class: &str, wanted: (u32, u32)) {
+    fn primitive(&mut self, pending: &PendingCompound<'_>, class: &str, wanted: (u32, u32)) {
         let arguments = arguments(&pending.config.text, pending.config.span, exact(&pending.config));
         let element =
             Element { name: pending.name.clone(), class: class.to_owned(), arguments, span: pending.span };
-        self.nodes.push(Node::Element(element));
+        self.nodes.push(FlatNode::Element(element));
         let (node, span) = (self.nodes.len() - 1, pending.span);
-        let port = |element, port| Port { element, port };
+        let port = |element, port| ElementPort { element, port };
         let inputs = (0..wanted.0).map(|p| (port(pending.ends.input, p), port(node, p)));
         let outputs = (0..wanted.1).map(|p| (port(node, p), port(pending.ends.output, p)));
-        self.connections.extend(inputs.chain(outputs).map(|(from, to)| Connection { from, to, span }));
+        self.connections.extend(inputs.chain(outputs).map(|(from, to)| ElementConnection { from, to, span }));
     }
 
     /// Expands one definition; takes it back and gives `false` if it has other ports than are wanted.
     fn body<'a>(
         &mut self,
         statements: &'a [Statement],
-        mut scope: Scope<'a>,
-        pending: &Pending<'_>,
+        mut scope: ClassScope<'a>,
+        pending: &PendingCompound<'_>,
         wanted: (u32, u32),
         reasons: &mut Vec<String>,
     ) -> Result<bool, Error> {
@@ -110,7 +110,7 @@ impl Flattener {
         self.defines(statements, &mut scope, &FxHashSet::default())?;
         self.scope(statements, format!("{}/", pending.name), scope, Some(pending.ends))?;
         let new = &self.connections[before.1..];
-        let ports = |joint: usize, side: fn(&Connection) -> Port| -> FxHashSet<u32> {
+        let ports = |joint: usize, side: fn(&ElementConnection) -> ElementPort| -> FxHashSet<u32> {
             new.iter().map(side).filter(|p| p.element == joint).map(|p| p.port).collect()
         };
         let (inputs, outputs) = (ports(pending.ends.input, |c| c.from), ports(pending.ends.output, |c| c.to));
@@ -131,9 +131,9 @@ impl Flattener {
 }
 
 /// Gives parameters their values, or says why the arguments do not fit.
-fn bind(parameters: &[Parameter], pending: &Pending<'_>) -> Result<Variables, String> {
+fn bind(parameters: &[FormalParameter], pending: &PendingCompound<'_>) -> Result<ConfigVariables, String> {
     let mut given = arguments(&pending.config.text, pending.config.span, false);
-    let mut bound = Variables::default();
+    let mut bound = ConfigVariables::default();
     for parameter in parameters {
         let (variable, keyword) = (&parameter.variable.text, parameter.keyword.as_deref());
         let value = match keyword {
@@ -142,7 +142,7 @@ fn bind(parameters: &[Parameter], pending: &Pending<'_>) -> Result<Variables, St
                 rest.join(", ")
             }
             Some(keyword) => {
-                let first = |a: &Text| words(a).first().is_some_and(|w| w.text == keyword);
+                let first = |a: &SpannedText| words(a).first().is_some_and(|w| w.text == keyword);
                 let at = given
                     .iter()
                     .position(first)

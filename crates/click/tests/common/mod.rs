@@ -1,17 +1,17 @@
 //! Functions that tests of elements share.
 #![allow(dead_code, reason = "no test uses all of it")]
 
-use millstream_click::{Access, Program, STATE, compile, flatten, parse};
-use millstream_interp::ir::Interpreter;
-use millstream_interp::{Event, Machine};
-use millstream_native::io::graph::{Feed, run_graph};
-use millstream_native::{Clock, Descriptors, Engine, Options};
+use millstream_click::{HandlerAccess, ClickProgram, STATE, compile, flatten, parse};
+use millstream_interp::ir::IrInterpreter;
+use millstream_interp::{SideEffect, MachineState};
+use millstream_native::io::graph::{SourceFrames, run_graph};
+use millstream_native::{ClockSource, LayoutPolicy, NativeEngine, NativeOptions};
 
 /// Packets that an interpreted program sends, and their ports, for frames that come by the first device.
 pub(crate) fn sent(
-    program: &Program,
-    interpreter: &Interpreter<'_>,
-    machine: &mut Machine,
+    program: &ClickProgram,
+    interpreter: &IrInterpreter<'_>,
+    machine: &mut MachineState,
     frames: &[Vec<u8>],
 ) -> Vec<(u64, Vec<u8>)> {
     let mut sent = Vec::new();
@@ -21,7 +21,7 @@ pub(crate) fn sent(
         let done = interpreter.run_context(machine, program.entry);
         done.unwrap_or_else(|fault| panic!("{fault}: {frame:02x?}"));
         sent.extend(machine.env.events.drain(..).filter_map(|event| match event {
-            Event::Emit { port, data } => Some((port, data)),
+            SideEffect::Emit { port, data } => Some((port, data)),
             _ => None,
         }));
     }
@@ -88,8 +88,8 @@ const SECOND: u64 = 1_000_000_000;
 
 /// A configuration that stays, with the packets that its sources are given.
 pub(crate) struct Bed {
-    program: Program,
-    engine: Engine,
+    program: ClickProgram,
+    engine: NativeEngine,
 }
 
 impl Bed {
@@ -98,8 +98,8 @@ impl Bed {
         let program = compile(&graph).unwrap_or_else(|e| panic!("{e:?}"));
         assert_eq!(millstream_ir::verify::verify_module(&program.module), []);
         // The result of a configuration does not depend on the positions of fields in descriptors.
-        let options = Options { descriptors: Descriptors::Shuffled(text.len() as u64), ..Options::default() };
-        let engine = Engine::of_module(program.module.clone(), program.entry, &options);
+        let options = NativeOptions { descriptors: LayoutPolicy::Shuffled(text.len() as u64), ..NativeOptions::default() };
+        let engine = NativeEngine::of_module(program.module.clone(), program.entry, &options);
         let mut engine = engine.expect("compiled");
         for entry in &program.entries {
             let map = engine.map(&entry.map).expect("the map");
@@ -110,8 +110,8 @@ impl Bed {
 
     /// Packets sent for frames that come at a time, in seconds, by each source.
     pub(crate) fn at(&mut self, seconds: u64, frames: [&[Vec<u8>]; 2]) -> Vec<(usize, Vec<u8>)> {
-        self.engine.set_clock(Clock::Fixed(seconds * SECOND));
-        let feeds = frames.map(|frames| Feed { frames, count: frames.len() as u64 });
+        self.engine.set_clock(ClockSource::Fixed(seconds * SECOND));
+        let feeds = frames.map(|frames| SourceFrames { frames, count: frames.len() as u64 });
         let mut sent = Vec::new();
         run_graph(&mut self.engine, &feeds, self.program.targets.len(), 4, |p| {
             sent.push((p.output, p.bytes.to_vec()));
@@ -127,7 +127,7 @@ impl Bed {
         let was = old.engine.map(STATE).expect("the state").get(&[0; 4]).expect("one value");
         let map = self.engine.map(STATE).expect("the state");
         let mut state = map.get(&[0; 4]).expect("one value");
-        assert_eq!(self.program.carry(&mut state, &old.program, &was), []);
+        assert_eq!(self.program.import_state(&mut state, &old.program, &was), []);
         assert!(map.write(&[0; 4], &state));
     }
 
@@ -136,7 +136,7 @@ impl Bed {
         let state = self.engine.map(STATE).expect("the state").get(&[0; 4]).expect("one value");
         let mut handlers = self.program.handlers.iter();
         let handler = handlers.find(|h| h.element == element && h.name == name).expect("the handler");
-        let Access::Number(at) = handler.access else { panic!("{element}.{name} is no number") };
+        let HandlerAccess::Number(at) = handler.access else { panic!("{element}.{name} is no number") };
         number(&state, at)
     }
 

@@ -5,12 +5,12 @@
 
 use std::fmt::Write as _;
 
-use millstream_interp::ir::Interpreter;
-use millstream_interp::{Context, Machine};
+use millstream_interp::ir::IrInterpreter;
+use millstream_interp::{ContextKind, MachineState};
 use millstream_ir::text::parse_module;
 use millstream_ir::verify::verify_module;
 use millstream_ir::{Func, Map, Module};
-use millstream_passes::{Pipeline, Session, Target};
+use millstream_passes::{PassPipeline, PassSession, TargetInfo};
 
 use crate::rng::Rng;
 
@@ -312,9 +312,9 @@ fn program(seed: u64) -> String {
 type Outcome = (Result<u64, String>, Vec<u8>, Vec<Option<Vec<u8>>>);
 
 fn run(module: &Module, packet: &[u8]) -> Outcome {
-    let mut machine = Machine::new(Context::Xdp);
+    let mut machine = MachineState::new(ContextKind::Xdp);
     machine.reset(packet);
-    let interpreter = Interpreter::new(module, &mut machine);
+    let interpreter = IrInterpreter::new(module, &mut machine);
     let result = interpreter.run_context(&mut machine, Func::from_u32(0)).map_err(|e| e.to_string());
     let map = interpreter.map(Map::from_u32(0)).unwrap();
     let keys: Vec<u64> = (0..3).chain(std::iter::once(u64::MAX)).collect();
@@ -369,11 +369,11 @@ fn memory_passes_keep_the_meaning() {
         let packets: Vec<Vec<u8>> = (0..3).map(|_| (0..64).map(|_| rng.next() as u8).collect()).collect();
         let before: Vec<Outcome> = packets.iter().map(|p| run(&original, p)).collect();
         assert!(before.iter().all(|o| o.0.is_ok()), "seed {seed}: {:?}\n{text}", before[0].0);
-        let default = (Pipeline::default_o2(), &["default"][..]);
-        let listed = PIPELINES.iter().map(|names| (Pipeline::of(names.iter().copied()).unwrap(), *names));
+        let default = (PassPipeline::default_o2(), &["default"][..]);
+        let listed = PIPELINES.iter().map(|names| (PassPipeline::of(names.iter().copied()).unwrap(), *names));
         for (pipeline, names) in listed.chain([default]) {
             let mut module = original.clone();
-            changed += u32::from(pipeline.run(&mut module, &mut Session::new(Target::bpf(4))).unwrap());
+            changed += u32::from(pipeline.run(&mut module, &mut PassSession::new(TargetInfo::bpf(4))).unwrap());
             assert_eq!(verify_module(&module), [], "seed {seed}, {names:?}\n{text}\n{module}");
             for (packet, before) in packets.iter().zip(&before) {
                 let after = run(&module, packet);

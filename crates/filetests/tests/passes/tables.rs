@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use millstream_bpf::lower::{TableForm, expand_tables, lower_func};
-use millstream_interp::Machine;
-use millstream_interp::bytecode::{Interpreter as Bytecode, Program};
-use millstream_interp::ir::Interpreter;
+use millstream_interp::MachineState;
+use millstream_interp::bytecode::{BytecodeInterpreter as Bytecode, DecodedProgram};
+use millstream_interp::ir::IrInterpreter;
 use millstream_ir::verify::verify_module;
 use millstream_ir::{
     Block, FieldDecl, FieldMatch, Func, Function, Linkage, MatchKind, Module, Op, Table, TableDecl, Type,
@@ -121,8 +121,8 @@ fn expanded(module: &Module, jmp32: bool, form: TableForm) -> Module {
 }
 
 fn run(module: &Module, key: &[u64]) -> u64 {
-    let mut machine = Machine::default();
-    let interpreter = Interpreter::new(module, &mut machine);
+    let mut machine = MachineState::default();
+    let interpreter = IrInterpreter::new(module, &mut machine);
     interpreter.run(&mut machine, Func::from_u32(0), key).unwrap_or_else(|e| panic!("{e}\n{module}"))
 }
 
@@ -152,12 +152,12 @@ fn lowered_matches_agree_with_tables() {
     for _ in 0..40 {
         let module = module(rng.table());
         let code = lower_func(&module, Func::from_u32(0)).unwrap_or_else(|e| panic!("{e}\n{module}"));
-        let programs = [Program::from_insns(&code.insns)];
+        let programs = [DecodedProgram::from_insns(&code.insns)];
         for _ in 0..30 {
             let key = rng.key(&module.tables[Table::from_u32(0)]);
             let mut registers = [0; 5];
             registers[..key.len()].copy_from_slice(&key);
-            let mut machine = Machine::default();
+            let mut machine = MachineState::default();
             let result = Bytecode::new(&programs).run(&mut machine, 0, registers);
             assert_eq!(result.expect("it runs"), run(&module, &key), "{key:x?}\n{module}");
         }

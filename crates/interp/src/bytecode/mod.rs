@@ -3,29 +3,29 @@
 //! All of the instruction set, calls of local functions, callbacks and tail calls. `r1` to `r5` are clobbered by
 //! every call, so that a program that relies on them differs from one that does not.
 
-use millstream_isa::semantics::{self, Concrete, eval};
-use millstream_isa::{Callee, DecodeError, Insn, LegacyMode, Operand, Pseudo, Raw, Reg, decode};
+use millstream_isa::semantics::{self, ConcreteDomain, eval};
+use millstream_isa::{Callee, DecodeError, Insn, LegacyMode, Operand, Pseudo, RawInsn, Reg, decode};
 
-use crate::helpers::{Caller, Outcome, UNDEFINED};
+use crate::helpers::{CallbackCaller, HelperOutcome, UNDEFINED};
 use crate::machine::MAX_FRAMES;
-use crate::{Error, Fault, Machine};
+use crate::{ExecutionError, Fault, MachineState};
 
 /// Loops that one `may_goto` allows (`BPF_MAX_LOOPS`).
 const MAY_GOTO_BUDGET: u64 = 1 << 23;
 
 /// A decoded program. Constants that stand for maps are addresses of the machine it was linked for.
 #[derive(Clone, Debug)]
-pub struct Program {
+pub struct DecodedProgram {
     /// By slot; `None` in the second slot of `ld_imm64`.
     insns: Vec<Option<Insn>>,
 }
 
-impl Program {
+impl DecodedProgram {
     /// Decodes a program.
     ///
     /// # Errors
     /// The first slot that is no instruction.
-    pub fn new(slots: &[Raw]) -> Result<Program, DecodeError> {
+    pub fn new(slots: &[RawInsn]) -> Result<DecodedProgram, DecodeError> {
         let mut insns = vec![None; slots.len()];
         let mut at = 0;
         while at < slots.len() {
@@ -33,17 +33,17 @@ impl Program {
             insns[at] = Some(insn);
             at += insn.slots();
         }
-        Ok(Program { insns })
+        Ok(DecodedProgram { insns })
     }
 
     /// A program of decoded instructions.
-    pub fn from_insns(program: &[Insn]) -> Program {
+    pub fn from_insns(program: &[Insn]) -> DecodedProgram {
         let mut insns = Vec::with_capacity(program.len());
         for insn in program {
             insns.push(Some(*insn));
             insns.resize(insns.len() + insn.slots() - 1, None);
         }
-        Program { insns }
+        DecodedProgram { insns }
     }
 
     /// Number of slots.
@@ -72,25 +72,25 @@ impl Program {
 
 /// Runs programs that may tail-call one another.
 #[derive(Clone, Copy, Debug)]
-pub struct Interpreter<'a> {
-    programs: &'a [Program],
+pub struct BytecodeInterpreter<'a> {
+    programs: &'a [DecodedProgram],
 }
 
-impl<'a> Interpreter<'a> {
+impl<'a> BytecodeInterpreter<'a> {
     /// An interpreter of these programs; values of program arrays are their indices.
-    pub fn new(programs: &'a [Program]) -> Interpreter<'a> {
-        Interpreter { programs }
+    pub fn new(programs: &'a [DecodedProgram]) -> BytecodeInterpreter<'a> {
+        BytecodeInterpreter { programs }
     }
 
     /// Runs a program with these arguments in `r1` to `r5` and gives `r0`.
     ///
     /// # Errors
     /// The fault and where it happened.
-    pub fn run(&self, machine: &mut Machine, program: usize, args: [u64; 5]) -> Result<u64, Error> {
+    pub fn run(&self, machine: &mut MachineState, program: usize, args: [u64; 5]) -> Result<u64, ExecutionError> {
         machine.tail_calls = 0;
         let limit = machine.executed.saturating_add(machine.fuel);
-        let mut run = Run { programs: self.programs, limit, depth: 0, program, slot: 0 };
-        run.function(machine, program, 0, args).map_err(|fault| Error {
+        let mut run = BytecodeRun { programs: self.programs, limit, depth: 0, program, slot: 0 };
+        run.function(machine, program, 0, args).map_err(|fault| ExecutionError {
             program: run.program,
             slot: run.slot,
             fault,
@@ -101,15 +101,15 @@ impl<'a> Interpreter<'a> {
     ///
     /// # Errors
     /// The fault and where it happened.
-    pub fn run_context(&self, machine: &mut Machine, program: usize) -> Result<u64, Error> {
+    pub fn run_context(&self, machine: &mut MachineState, program: usize) -> Result<u64, ExecutionError> {
         let context = machine.context_address();
         self.run(machine, program, [context, 0, 0, 0, 0])
     }
 }
 
 /// One run. `program` and `slot` are its position, or the place of its fault.
-struct Run<'a> {
-    programs: &'a [Program],
+struct BytecodeRun<'a> {
+    programs: &'a [DecodedProgram],
     limit: u64,
     depth: usize,
     program: usize,
@@ -117,14 +117,14 @@ struct Run<'a> {
 }
 
 /// The registers of one frame.
-struct Frame {
+struct BytecodeFrame {
     regs: [u64; 11],
     /// Remaining budget of each `may_goto`, by slot.
     budgets: Vec<(usize, u64)>,
 }
 
 /// Successor of an instruction.
-enum Next {
+enum BytecodeSuccessor {
     /// The instruction that follows.
     Fall,
     /// This many slots from there.
@@ -135,12 +135,12 @@ enum Next {
     TailCall(usize),
 }
 
-impl Frame {
-    fn new(depth: usize, args: [u64; 5]) -> Frame {
+impl BytecodeFrame {
+    fn new(depth: usize, args: [u64; 5]) -> BytecodeFrame {
         let mut regs = [UNDEFINED; 11];
         regs[1..6].copy_from_slice(&args);
-        regs[10] = Machine::frame_pointer(depth);
-        Frame { regs, budgets: Vec::new() }
+        regs[10] = MachineState::frame_pointer(depth);
+        BytecodeFrame { regs, budgets: Vec::new() }
     }
 
     fn get(&self, reg: Reg) -> u64 {
@@ -158,7 +158,7 @@ impl Frame {
     fn operand(&self, src: Operand) -> u64 {
         match src {
             Operand::Reg(reg) => self.get(reg),
-            Operand::Imm(imm) => semantics::immediate(&mut Concrete, imm),
+            Operand::Imm(imm) => semantics::immediate(&mut ConcreteDomain, imm),
         }
     }
 
@@ -189,9 +189,9 @@ impl Frame {
     }
 }
 
-impl Caller for Run<'_> {
-    fn call(&mut self, machine: &mut Machine, function: u64, args: [u64; 5]) -> Result<u64, Fault> {
-        let (program, slot) = Machine::function_at(function).ok_or(Fault::Function(function))?;
+impl CallbackCaller for BytecodeRun<'_> {
+    fn call(&mut self, machine: &mut MachineState, function: u64, args: [u64; 5]) -> Result<u64, Fault> {
+        let (program, slot) = MachineState::function_at(function).ok_or(Fault::Function(function))?;
         let (at, from) = (self.program, self.slot);
         let value = self.function(machine, program, slot, args)?;
         (self.program, self.slot) = (at, from);
@@ -199,11 +199,11 @@ impl Caller for Run<'_> {
     }
 }
 
-impl Run<'_> {
+impl BytecodeRun<'_> {
     /// Runs a function in a frame of its own.
     fn function(
         &mut self,
-        machine: &mut Machine,
+        machine: &mut MachineState,
         program: usize,
         slot: usize,
         args: [u64; 5],
@@ -212,7 +212,7 @@ impl Run<'_> {
             return Err(Fault::Depth);
         }
         machine.clear_frame(self.depth);
-        let mut frame = Frame::new(self.depth, args);
+        let mut frame = BytecodeFrame::new(self.depth, args);
         self.depth += 1;
         (self.program, self.slot) = (program, slot);
         loop {
@@ -227,27 +227,27 @@ impl Run<'_> {
                 *visits += 1;
             }
             match self.step(machine, &mut frame, insn)? {
-                Next::Fall => self.slot += insn.slots(),
-                Next::Jump(off) => {
+                BytecodeSuccessor::Fall => self.slot += insn.slots(),
+                BytecodeSuccessor::Jump(off) => {
                     let target = (self.slot + insn.slots()) as i64 + off;
                     self.slot = usize::try_from(target).map_err(|_| Fault::Jump(target))?;
                 }
-                Next::Return(value) => {
+                BytecodeSuccessor::Return(value) => {
                     self.depth -= 1;
                     return Ok(value);
                 }
-                Next::TailCall(program) => {
+                BytecodeSuccessor::TailCall(program) => {
                     let context = machine.context_address();
                     machine.clear_frame(self.depth - 1);
-                    frame = Frame::new(self.depth - 1, [context, 0, 0, 0, 0]);
+                    frame = BytecodeFrame::new(self.depth - 1, [context, 0, 0, 0, 0]);
                     (self.program, self.slot) = (program, 0);
                 }
             }
         }
     }
 
-    fn step(&mut self, machine: &mut Machine, frame: &mut Frame, insn: Insn) -> Result<Next, Fault> {
-        let d = &mut Concrete;
+    fn step(&mut self, machine: &mut MachineState, frame: &mut BytecodeFrame, insn: Insn) -> Result<BytecodeSuccessor, Fault> {
+        let d = &mut ConcreteDomain;
         match insn {
             Insn::Alu { width, op, dst, src } => {
                 let value = eval::alu(op, width, frame.get(dst), frame.operand(src));
@@ -296,21 +296,21 @@ impl Run<'_> {
                 };
                 match machine.legacy_load(base.wrapping_add(i64::from(imm)), size)? {
                     Some(value) => frame.returned(value),
-                    None => return Ok(Next::Return(0)),
+                    None => return Ok(BytecodeSuccessor::Return(0)),
                 }
             }
-            Insn::Jump { off, .. } => return Ok(Next::Jump(i64::from(off))),
+            Insn::Jump { off, .. } => return Ok(BytecodeSuccessor::Jump(i64::from(off))),
             Insn::Branch { width, cond, dst, src, off } => {
                 let taken = eval::cond(cond, width, frame.get(dst), frame.operand(src));
-                return Ok(if taken { Next::Jump(i64::from(off)) } else { Next::Fall });
+                return Ok(if taken { BytecodeSuccessor::Jump(i64::from(off)) } else { BytecodeSuccessor::Fall });
             }
             Insn::MayGoto { off } => {
-                return Ok(if frame.spent(self.slot) { Next::Jump(i64::from(off)) } else { Next::Fall });
+                return Ok(if frame.spent(self.slot) { BytecodeSuccessor::Jump(i64::from(off)) } else { BytecodeSuccessor::Fall });
             }
             Insn::Call(callee) => return self.call_insn(machine, frame, callee),
-            Insn::Exit => return Ok(Next::Return(frame.get(Reg::R0))),
+            Insn::Exit => return Ok(BytecodeSuccessor::Return(frame.get(Reg::R0))),
         }
-        Ok(Next::Fall)
+        Ok(BytecodeSuccessor::Fall)
     }
 
     fn constant(&self, pseudo: Pseudo, imm: u64) -> Result<u64, Fault> {
@@ -319,7 +319,7 @@ impl Run<'_> {
             Pseudo::Func => {
                 let target = self.slot as i64 + 1 + i64::from(imm as i32);
                 let target = usize::try_from(target).map_err(|_| Fault::Jump(target))?;
-                Ok(Machine::function_address(self.program, target))
+                Ok(MachineState::function_address(self.program, target))
             }
             Pseudo::MapFd | Pseudo::MapIdx => Err(Fault::Unlinked("a map")),
             Pseudo::MapValue | Pseudo::MapIdxValue => Err(Fault::Unlinked("a map value")),
@@ -327,19 +327,19 @@ impl Run<'_> {
         }
     }
 
-    fn call_insn(&mut self, machine: &mut Machine, frame: &mut Frame, callee: Callee) -> Result<Next, Fault> {
+    fn call_insn(&mut self, machine: &mut MachineState, frame: &mut BytecodeFrame, callee: Callee) -> Result<BytecodeSuccessor, Fault> {
         let args = frame.args();
         let value = match callee {
             Callee::Helper(id) => match machine.helper(id, args, self)? {
-                Outcome::Return(value) => value,
-                Outcome::TailCall(program) => return Ok(Next::TailCall(program)),
+                HelperOutcome::Return(value) => value,
+                HelperOutcome::TailCall(program) => return Ok(BytecodeSuccessor::TailCall(program)),
             },
             Callee::Kfunc { btf_id, .. } => machine.kfunc(btf_id, args)?,
             Callee::Register(reg) => {
                 let target = frame.get(reg);
                 // A number that is no address is a helper's, as RFC 9669's predecessors had it.
                 if let Some(id) =
-                    i32::try_from(target).ok().filter(|_| Machine::function_at(target).is_none())
+                    i32::try_from(target).ok().filter(|_| MachineState::function_at(target).is_none())
                 {
                     return self.call_insn(machine, frame, Callee::Helper(id));
                 }
@@ -355,7 +355,7 @@ impl Run<'_> {
             }
         };
         frame.returned(value);
-        Ok(Next::Fall)
+        Ok(BytecodeSuccessor::Fall)
     }
 }
 

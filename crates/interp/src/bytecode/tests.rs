@@ -1,17 +1,17 @@
 use millstream_isa::asm::assemble;
 
 use super::*;
-use crate::maps::{MapKind, MapSpec};
-use crate::{Context, Event, MapId, Redirect};
+use crate::maps::{MapKind, MapConfig};
+use crate::{ContextKind, SideEffect, MapId, RedirectTarget};
 
-fn program(text: &str) -> Program {
-    Program::from_insns(&assemble(text).unwrap())
+fn program(text: &str) -> DecodedProgram {
+    DecodedProgram::from_insns(&assemble(text).unwrap())
 }
 
 /// Runs a program without packet or maps.
-fn run(text: &str) -> Result<u64, Error> {
-    let mut machine = Machine::default();
-    Interpreter::new(&[program(text)]).run(&mut machine, 0, [0; 5])
+fn run(text: &str) -> Result<u64, ExecutionError> {
+    let mut machine = MachineState::default();
+    BytecodeInterpreter::new(&[program(text)]).run(&mut machine, 0, [0; 5])
 }
 
 fn value(text: &str) -> u64 {
@@ -23,24 +23,24 @@ fn fault(text: &str) -> Fault {
 }
 
 /// A machine with one map, which programs name `map[fd:0]`.
-fn machine_with(kind: Context, spec: MapSpec) -> (Machine, MapId) {
-    let mut machine = Machine::new(kind);
+fn machine_with(kind: ContextKind, spec: MapConfig) -> (MachineState, MapId) {
+    let mut machine = MachineState::new(kind);
     let map = machine.maps.add(spec, 2).unwrap();
     (machine, map)
 }
 
-fn linked(text: &str) -> Program {
+fn linked(text: &str) -> DecodedProgram {
     let mut program = program(text);
     program.link(|_, pseudo, imm| match pseudo {
-        Pseudo::MapFd => Some(Machine::map_address(MapId(imm as u32))),
-        Pseudo::MapValue => Some(Machine::value_address_of(MapId(imm as u32), (imm >> 32) as u32)),
+        Pseudo::MapFd => Some(MachineState::map_address(MapId(imm as u32))),
+        Pseudo::MapValue => Some(MachineState::value_address_of(MapId(imm as u32), (imm >> 32) as u32)),
         _ => None,
     });
     program
 }
 
-fn spec(kind: MapKind, key_size: u32, value_size: u32, max_entries: u32) -> MapSpec {
-    MapSpec { kind, key_size, value_size, max_entries, flags: 0 }
+fn spec(kind: MapKind, key_size: u32, value_size: u32, max_entries: u32) -> MapConfig {
+    MapConfig { kind, key_size, value_size, max_entries, flags: 0 }
 }
 
 #[test]
@@ -70,18 +70,18 @@ fn an_error_says_where() {
 
 #[test]
 fn endless_loops_run_out_of_fuel() {
-    let mut machine = Machine::default();
+    let mut machine = MachineState::default();
     machine.fuel = 1000;
     let programs = [program("again:\ngoto again")];
-    let error = Interpreter::new(&programs).run(&mut machine, 0, [0; 5]).unwrap_err();
+    let error = BytecodeInterpreter::new(&programs).run(&mut machine, 0, [0; 5]).unwrap_err();
     assert_eq!((error.fault, machine.executed), (Fault::Fuel(1000), 1000));
 }
 
 #[test]
 fn executed_instructions_are_counted_through_calls() {
-    let mut machine = Machine::default();
+    let mut machine = MachineState::default();
     let programs = [program("r1 = 20\ncall double\nr0 += 2\nexit\ndouble:\nr0 = r1\nr0 += r0\nexit")];
-    assert_eq!(Interpreter::new(&programs).run(&mut machine, 0, [0; 5]), Ok(42));
+    assert_eq!(BytecodeInterpreter::new(&programs).run(&mut machine, 0, [0; 5]), Ok(42));
     assert_eq!(machine.executed, 7);
 }
 
@@ -110,9 +110,9 @@ fn atomics() {
 
 #[test]
 fn may_goto_leaves_in_the_end() {
-    let mut machine = Machine::default();
+    let mut machine = MachineState::default();
     let programs = [program("r0 = 0\nagain:\nmay_goto out\nr0 += 1\ngoto again\nout:\nexit")];
-    assert_eq!(Interpreter::new(&programs).run(&mut machine, 0, [0; 5]), Ok((1 << 23) - 1));
+    assert_eq!(BytecodeInterpreter::new(&programs).run(&mut machine, 0, [0; 5]), Ok((1 << 23) - 1));
 }
 
 #[test]
@@ -125,77 +125,77 @@ fn callbacks_run_until_they_say_stop() {
 
 #[test]
 fn map_values_are_read_and_written_in_place() {
-    let (mut machine, map) = machine_with(Context::Raw, spec(MapKind::Hash, 4, 8, 4));
+    let (mut machine, map) = machine_with(ContextKind::Raw, spec(MapKind::Hash, 4, 8, 4));
     machine.maps.set(map, &7u32.to_le_bytes(), &5u64.to_le_bytes(), 0).unwrap();
     let text = "*(u32 *)(r10 -4) = 7\nr2 = r10\nr2 += -4\nr1 = map[fd:0]\ncall bpf_map_lookup_elem\n\
         if r0 == 0 goto out\nr1 = 1\nlock *(u64 *)(r0 +0) += r1\nr0 = *(u64 *)(r0 +0)\nout:\nexit";
     let programs = [linked(text)];
-    assert_eq!(Interpreter::new(&programs).run(&mut machine, 0, [0; 5]), Ok(6));
+    assert_eq!(BytecodeInterpreter::new(&programs).run(&mut machine, 0, [0; 5]), Ok(6));
     assert_eq!(machine.maps.get(map, &7u32.to_le_bytes()), Some(6u64.to_le_bytes().to_vec()));
     assert_eq!(machine.maps.delete(map, &7u32.to_le_bytes()), 0);
-    assert_eq!(Interpreter::new(&programs).run(&mut machine, 0, [0; 5]), Ok(0));
+    assert_eq!(BytecodeInterpreter::new(&programs).run(&mut machine, 0, [0; 5]), Ok(0));
 }
 
 #[test]
 fn global_data_is_at_an_offset_of_the_only_value() {
-    let (mut machine, map) = machine_with(Context::Raw, spec(MapKind::Array, 4, 16, 1));
+    let (mut machine, map) = machine_with(ContextKind::Raw, spec(MapKind::Array, 4, 16, 1));
     machine.maps.set(map, &[0; 4], &[3; 16], 0).unwrap();
     let programs = [linked("r1 = map[fd:0][0]+12\nr0 = *(u32 *)(r1 +0)\nexit")];
-    assert_eq!(Interpreter::new(&programs).run(&mut machine, 0, [0; 5]), Ok(0x0303_0303));
+    assert_eq!(BytecodeInterpreter::new(&programs).run(&mut machine, 0, [0; 5]), Ok(0x0303_0303));
 }
 
 #[test]
 fn map_errors_are_the_kernels() {
-    let (mut machine, _) = machine_with(Context::Raw, spec(MapKind::Array, 4, 8, 1));
+    let (mut machine, _) = machine_with(ContextKind::Raw, spec(MapKind::Array, 4, 8, 1));
     let text = "*(u32 *)(r10 -4) = 1\n*(u64 *)(r10 -16) = 1\nr1 = map[fd:0]\nr2 = r10\nr2 += -4\nr3 = r10\nr3 += -16\n\
         r4 = 0\ncall bpf_map_update_elem\nexit";
-    assert_eq!(Interpreter::new(&[linked(text)]).run(&mut machine, 0, [0; 5]), Ok(-7i64 as u64));
+    assert_eq!(BytecodeInterpreter::new(&[linked(text)]).run(&mut machine, 0, [0; 5]), Ok(-7i64 as u64));
 }
 
 #[test]
 fn xdp_reads_the_packet_through_its_context() {
-    let mut machine = Machine::new(Context::Xdp);
+    let mut machine = MachineState::new(ContextKind::Xdp);
     let text = "r2 = *(u32 *)(r1 +0)\nr3 = *(u32 *)(r1 +4)\nr4 = r2\nr4 += 14\nr0 = 1\nif r4 > r3 goto out\n\
         r0 = *(u16 *)(r2 +12)\nr0 = be16 r0\nout:\nexit";
     let programs = [program(text)];
-    let interpreter = Interpreter::new(&programs);
+    let interpreter = BytecodeInterpreter::new(&programs);
     machine.reset(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 6, 0]);
     assert_eq!(interpreter.run_context(&mut machine, 0), Ok(0x806));
     machine.reset(&[0; 13]);
     assert_eq!(interpreter.run_context(&mut machine, 0), Ok(1));
     let beyond = [program("r2 = *(u32 *)(r1 +0)\nr0 = *(u16 *)(r2 +12)\nexit")];
-    assert!(Interpreter::new(&beyond).run_context(&mut machine, 0).is_err());
+    assert!(BytecodeInterpreter::new(&beyond).run_context(&mut machine, 0).is_err());
 }
 
 #[test]
 fn adjusting_the_head_renews_the_context() {
-    let mut machine = Machine::new(Context::Xdp);
+    let mut machine = MachineState::new(ContextKind::Xdp);
     machine.reset(&[9; 60]);
     let text = "r6 = r1\nr2 = -20\ncall bpf_xdp_adjust_head\nr2 = *(u32 *)(r6 +0)\nr3 = *(u32 *)(r6 +4)\nr3 -= r2\n\
         *(u8 *)(r2 +0) = 1\nr0 = r3\nexit";
-    assert_eq!(Interpreter::new(&[program(text)]).run_context(&mut machine, 0), Ok(80));
+    assert_eq!(BytecodeInterpreter::new(&[program(text)]).run_context(&mut machine, 0), Ok(80));
     assert_eq!((machine.packet.bytes()[0], machine.packet.bytes()[20]), (1, 9));
 }
 
 #[test]
 fn redirects_are_recorded() {
-    let (mut machine, map) = machine_with(Context::Xdp, spec(MapKind::Devmap, 4, 4, 8));
+    let (mut machine, map) = machine_with(ContextKind::Xdp, spec(MapKind::Devmap, 4, 4, 8));
     machine.maps.set(map, &3u32.to_le_bytes(), &9u32.to_le_bytes(), 0).unwrap();
     let text = |key| format!("r1 = map[fd:0]\nr2 = {key}\nr3 = 2\ncall bpf_redirect_map\nexit");
-    assert_eq!(Interpreter::new(&[linked(&text(3))]).run_context(&mut machine, 0), Ok(4));
-    assert_eq!(machine.env.redirect, Some(Redirect::Map { map, key: 3, flags: 2 }));
-    assert_eq!(Interpreter::new(&[linked(&text(4))]).run_context(&mut machine, 0), Ok(2));
+    assert_eq!(BytecodeInterpreter::new(&[linked(&text(3))]).run_context(&mut machine, 0), Ok(4));
+    assert_eq!(machine.env.redirect, Some(RedirectTarget::Map { map, key: 3, flags: 2 }));
+    assert_eq!(BytecodeInterpreter::new(&[linked(&text(4))]).run_context(&mut machine, 0), Ok(2));
     assert_eq!(machine.env.redirect, None);
 }
 
 #[test]
 fn tail_calls_replace_the_program_and_end_at_33() {
-    let (mut machine, map) = machine_with(Context::Raw, spec(MapKind::ProgArray, 4, 4, 2));
+    let (mut machine, map) = machine_with(ContextKind::Raw, spec(MapKind::ProgArray, 4, 4, 2));
     machine.maps.set(map, &[0; 4], &1u32.to_le_bytes(), 0).unwrap();
     machine.maps.set(map, &[1, 0, 0, 0], &2u32.to_le_bytes(), 0).unwrap();
     let chain = |index| format!("r2 = map[fd:0]\nr3 = {index}\ncall bpf_tail_call\nr0 = 77\nexit");
     let programs = [linked(&chain(0)), program("r0 = 5\nexit"), linked(&chain(1)), linked(&chain(9))];
-    let interpreter = Interpreter::new(&programs);
+    let interpreter = BytecodeInterpreter::new(&programs);
     assert_eq!(interpreter.run_context(&mut machine, 0), Ok(5));
     machine.executed = 0;
     assert_eq!(interpreter.run_context(&mut machine, 2), Ok(77));
@@ -205,38 +205,38 @@ fn tail_calls_replace_the_program_and_end_at_33() {
 
 #[test]
 fn ring_buffer_records_become_events() {
-    let (mut machine, map) = machine_with(Context::Raw, spec(MapKind::Ringbuf, 0, 0, 4096));
+    let (mut machine, map) = machine_with(ContextKind::Raw, spec(MapKind::Ringbuf, 0, 0, 4096));
     let text = "r1 = map[fd:0]\nr2 = 4\nr3 = 0\ncall bpf_ringbuf_reserve\n*(u32 *)(r0 +0) = 7\nr1 = r0\nr2 = 0\n\
         call bpf_ringbuf_submit\nr0 = 0\nexit";
-    assert_eq!(Interpreter::new(&[linked(text)]).run_context(&mut machine, 0), Ok(0));
-    assert_eq!(machine.env.events, [Event::Ringbuf { map, data: vec![7, 0, 0, 0] }]);
+    assert_eq!(BytecodeInterpreter::new(&[linked(text)]).run_context(&mut machine, 0), Ok(0));
+    assert_eq!(machine.env.events, [SideEffect::Ringbuf { map, data: vec![7, 0, 0, 0] }]);
     let twice = text.replace(
         "call bpf_ringbuf_submit",
         "r6 = r1\ncall bpf_ringbuf_submit\nr1 = r6\nr2 = 0\ncall bpf_ringbuf_submit",
     );
-    let error = Interpreter::new(&[linked(&twice)]).run_context(&mut machine, 0).unwrap_err();
+    let error = BytecodeInterpreter::new(&[linked(&twice)]).run_context(&mut machine, 0).unwrap_err();
     assert!(matches!(error.fault, Fault::Argument { id: 132, .. }));
 }
 
 #[test]
 fn every_element_is_walked() {
-    let (mut machine, map) = machine_with(Context::Raw, spec(MapKind::Hash, 4, 8, 8));
+    let (mut machine, map) = machine_with(ContextKind::Raw, spec(MapKind::Hash, 4, 8, 8));
     for i in 1..=5u32 {
         machine.maps.set(map, &i.to_le_bytes(), &u64::from(i).to_le_bytes(), 0).unwrap();
     }
     let text = "*(u64 *)(r10 -8) = 0\nr1 = map[fd:0]\nr2 = subprog[+9]\nr3 = r10\nr3 += -8\nr4 = 0\n\
         call bpf_for_each_map_elem\nr1 = *(u64 *)(r10 -8)\nr0 *= 100\nr0 += r1\nexit\n\
         r5 = *(u64 *)(r3 +0)\nr1 = *(u64 *)(r4 +0)\nr1 += r5\n*(u64 *)(r4 +0) = r1\nr0 = 0\nexit";
-    assert_eq!(Interpreter::new(&[linked(text)]).run_context(&mut machine, 0), Ok(515));
+    assert_eq!(BytecodeInterpreter::new(&[linked(text)]).run_context(&mut machine, 0), Ok(515));
 }
 
 #[test]
 fn legacy_loads_are_in_network_order_and_end_the_program_beyond_the_packet() {
-    let mut machine = Machine::new(Context::Skb);
+    let mut machine = MachineState::new(ContextKind::Skb);
     machine.reset(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 0x86, 0xdd, 0xaa]);
-    let run = |machine: &mut Machine, load: &str| {
+    let run = |machine: &mut MachineState, load: &str| {
         let text = format!("r6 = r1\nr7 = 10\n{load}\nr0 += 1\nexit");
-        Interpreter::new(&[program(&text)]).run_context(machine, 0)
+        BytecodeInterpreter::new(&[program(&text)]).run_context(machine, 0)
     };
     assert_eq!(run(&mut machine, "r0 = *(u16 *)skb[12]"), Ok(0x86de));
     assert_eq!(run(&mut machine, "r0 = *(u8 *)skb[r7 + 1]"), Ok(12));
@@ -257,9 +257,9 @@ fn what_is_not_modelled_is_made_up_if_that_is_asked_for() {
                 r0 ^= r1\nr0 |= r8\nexit";
     assert!(matches!(fault(text), Fault::Helper(35)));
     let run = |text: &str, seed: u64| {
-        let mut machine = Machine::default();
+        let mut machine = MachineState::default();
         machine.env.made_up = Some(seed);
-        let result = Interpreter::new(&[program(text)]).run_context(&mut machine, 0);
+        let result = BytecodeInterpreter::new(&[program(text)]).run_context(&mut machine, 0);
         result.map(|result| (result, machine.env.events.len()))
     };
     for seed in 0..64 {

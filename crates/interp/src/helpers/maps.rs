@@ -1,23 +1,23 @@
 //! Helpers on maps, and on the records of ring buffers.
 
-use super::{Caller, E2BIG, EINVAL, ENOENT, MAX_LOOPS, Result, errno};
-use crate::env::{Event, Redirect};
-use crate::machine::Extra;
+use super::{CallbackCaller, E2BIG, EINVAL, ENOENT, MAX_LOOPS, Result, errno};
+use crate::env::{SideEffect, RedirectTarget};
+use crate::machine::DynamicObject;
 use crate::maps::MapKind;
-use crate::packet::Context;
-use crate::{Fault, Machine, MapId};
+use crate::packet::ContextKind;
+use crate::{Fault, MachineState, MapId};
 
 const XDP_REDIRECT: u64 = 4;
 /// `BPF_F_BROADCAST | BPF_F_EXCLUDE_INGRESS`
 const BROADCAST_FLAGS: u64 = 8 | 16;
 
-impl Machine {
+impl MachineState {
     /// The helpers of this file; `None` for any other.
     pub(super) fn map_helper(
         &mut self,
         id: i32,
         args: [u64; 5],
-        caller: &mut dyn Caller,
+        caller: &mut dyn CallbackCaller,
     ) -> Result<Option<u64>> {
         let [a, b, c, d, _] = args;
         Ok(Some(match id {
@@ -54,10 +54,10 @@ impl Machine {
         let key = self.key(map, key)?;
         let kind = self.maps.spec(map).map(|spec| spec.kind);
         if kind.is_some_and(MapKind::is_map_of_maps) {
-            return Ok(self.maps.inner(map, &key).map_or(0, Machine::map_address));
+            return Ok(self.maps.inner(map, &key).map_or(0, MachineState::map_address));
         }
         let offset = self.maps.lookup(map, &key, cpu);
-        Ok(offset.map_or(0, |offset| Machine::value_address(map, offset)))
+        Ok(offset.map_or(0, |offset| MachineState::value_address(map, offset)))
     }
 
     fn map_update(&mut self, map: u64, key: u64, value: u64, flags: u64) -> Result {
@@ -108,14 +108,14 @@ impl Machine {
             self.env.redirect = None;
             return Ok(flags & 3);
         }
-        self.env.redirect = Some(Redirect::Map { map, key, flags });
+        self.env.redirect = Some(RedirectTarget::Map { map, key, flags });
         Ok(XDP_REDIRECT)
     }
 
     fn ringbuf_output(&mut self, map: u64, data: u64, size: u64) -> Result {
         let map = self.map_arg(130, map)?;
         let data = self.copy(data, size)?;
-        self.env.events.push(Event::Ringbuf { map, data });
+        self.env.events.push(SideEffect::Ringbuf { map, data });
         Ok(0)
     }
 
@@ -125,7 +125,7 @@ impl Machine {
         if flags != 0 || size > u64::from(room) {
             return Ok(0);
         }
-        Ok(self.add_extra(Extra { bytes: vec![0; size as usize], ringbuf: Some(map), live: true }))
+        Ok(self.add_extra(DynamicObject { bytes: vec![0; size as usize], ringbuf: Some(map), live: true }))
     }
 
     fn ringbuf_finish(&mut self, id: i32, record: u64, submit: bool) -> Result {
@@ -134,7 +134,7 @@ impl Machine {
         extra.live = false;
         let data = std::mem::take(&mut extra.bytes);
         if let (Some(map), true) = (extra.ringbuf, submit) {
-            self.env.events.push(Event::Ringbuf { map, data });
+            self.env.events.push(SideEffect::Ringbuf { map, data });
         }
         Ok(super::UNDEFINED)
     }
@@ -152,7 +152,7 @@ impl Machine {
         callback: u64,
         context: u64,
         flags: u64,
-        caller: &mut dyn Caller,
+        caller: &mut dyn CallbackCaller,
     ) -> Result {
         let id = self.map_arg(164, map)?;
         if flags != 0 {
@@ -162,7 +162,7 @@ impl Machine {
         let cpu = self.env.cpu;
         for key in self.maps.keys(id) {
             let Some(offset) = self.maps.lookup(id, &key, cpu) else { continue };
-            let value = Machine::value_address(id, offset);
+            let value = MachineState::value_address(id, offset);
             let key = self.add_memory(key);
             done += 1;
             if caller.call(self, callback, [map, key, value, context, 0])? != 0 {
@@ -179,7 +179,7 @@ impl Machine {
         callback: u64,
         context: u64,
         flags: u64,
-        caller: &mut dyn Caller,
+        caller: &mut dyn CallbackCaller,
     ) -> Result {
         let count = u64::from(count as u32);
         if flags != 0 {
@@ -199,13 +199,13 @@ impl Machine {
     /// `bpf_redirect`.
     pub(super) fn redirect(&mut self, ifindex: u64, flags: u64) -> Result {
         let (allowed, refused, accepted) = match self.context_kind() {
-            Context::Xdp => (0, 0, XDP_REDIRECT),
+            ContextKind::Xdp => (0, 0, XDP_REDIRECT),
             _ => (1, 2, 7),
         };
         if flags & !allowed != 0 {
             return Ok(refused);
         }
-        self.env.redirect = Some(Redirect::Interface { ifindex: ifindex as u32, flags });
+        self.env.redirect = Some(RedirectTarget::Interface { ifindex: ifindex as u32, flags });
         Ok(accepted)
     }
 }

@@ -1,16 +1,16 @@
 //! Helpers on time, randomness, identity, text and timers.
 
-use super::{Caller, EFAULT, EINVAL, ERANGE, Result, UNDEFINED, errno};
-use crate::Machine;
-use crate::env::Event;
+use super::{CallbackCaller, EFAULT, EINVAL, ERANGE, Result, UNDEFINED, errno};
+use crate::MachineState;
+use crate::env::SideEffect;
 
-impl Machine {
+impl MachineState {
     /// The helpers of this file; `None` for any other.
     pub(super) fn misc_helper(
         &mut self,
         id: i32,
         args: [u64; 5],
-        caller: &mut dyn Caller,
+        caller: &mut dyn CallbackCaller,
     ) -> Result<Option<u64>> {
         let [a, b, c, d, e] = args;
         Ok(Some(match id {
@@ -89,7 +89,7 @@ impl Machine {
         let text = bytes.split(|b| *b == 0).next().unwrap_or_default();
         let text = String::from_utf8_lossy(text).into_owned();
         let len = text.len() as u64;
-        self.env.events.push(Event::Trace(text));
+        self.env.events.push(SideEffect::Trace(text));
         Ok(len)
     }
 
@@ -101,7 +101,7 @@ impl Machine {
     }
 
     fn timer_start(&mut self, timer: u64, nsecs: u64) -> Result {
-        self.env.events.push(Event::Timer { timer, nsecs });
+        self.env.events.push(SideEffect::Timer { timer, nsecs });
         Ok(0)
     }
 

@@ -1,12 +1,12 @@
 //! Helper functions, as methods of the machine.
 
 mod csum;
-pub(crate) mod made_up;
+pub(crate) mod havoc;
 mod maps;
 mod misc;
 mod packet;
 
-use crate::{Fault, Machine, MapId};
+use crate::{Fault, MachineState, MapId};
 
 pub(crate) const ENOENT: i64 = -2;
 pub(crate) const E2BIG: i64 = -7;
@@ -29,7 +29,7 @@ pub(crate) const UNDEFINED: u64 = 0xdead_beef_dead_beef;
 
 /// Outcome of a helper.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Outcome {
+pub enum HelperOutcome {
     /// It returned this.
     Return(u64),
     /// The program of this index takes over.
@@ -37,12 +37,12 @@ pub enum Outcome {
 }
 
 /// Interface by which helpers call functions of the program, implemented by each interpreter.
-pub trait Caller {
+pub trait CallbackCaller {
     /// Calls the function at an address (see [`Machine::function_address`]) and gives its `r0`.
     ///
     /// # Errors
     /// What the function's run ended in.
-    fn call(&mut self, machine: &mut Machine, function: u64, args: [u64; 5]) -> Result<u64, Fault>;
+    fn call(&mut self, machine: &mut MachineState, function: u64, args: [u64; 5]) -> Result<u64, Fault>;
 }
 
 type Result<T = u64, E = Fault> = std::result::Result<T, E>;
@@ -52,12 +52,12 @@ fn errno(value: i64) -> Result {
     Ok(value as u64)
 }
 
-impl Machine {
+impl MachineState {
     /// Calls helper `id`.
     ///
     /// # Errors
     /// [`Fault`] where the arguments are such as the verifier refuses, or the helper is not modelled.
-    pub fn helper(&mut self, id: i32, args: [u64; 5], caller: &mut dyn Caller) -> Result<Outcome> {
+    pub fn helper(&mut self, id: i32, args: [u64; 5], caller: &mut dyn CallbackCaller) -> Result<HelperOutcome> {
         if id == 12 {
             return self.tail_call(args);
         }
@@ -69,10 +69,10 @@ impl Machine {
             },
         };
         match found {
-            Some(value) => Ok(Outcome::Return(value)),
+            Some(value) => Ok(HelperOutcome::Return(value)),
             None => match self.env.hooks.helper(id, args) {
-                Some(result) => result.map(Outcome::Return),
-                None => self.made_up_answer(id, args).map(Outcome::Return).ok_or(Fault::Helper(id)),
+                Some(result) => result.map(HelperOutcome::Return),
+                None => self.havoc_result(id, args).map(HelperOutcome::Return).ok_or(Fault::Helper(id)),
             },
         }
     }
@@ -86,25 +86,25 @@ impl Machine {
     }
 
     /// `bpf_tail_call`: falls through where there is no such program or the chain is too long.
-    fn tail_call(&mut self, [_, map, index, ..]: [u64; 5]) -> Result<Outcome> {
+    fn tail_call(&mut self, [_, map, index, ..]: [u64; 5]) -> Result<HelperOutcome> {
         let map = self.map_arg(12, map)?;
         let index = index as u32;
         if self.tail_calls >= MAX_TAIL_CALLS {
-            return Ok(Outcome::Return(UNDEFINED));
+            return Ok(HelperOutcome::Return(UNDEFINED));
         }
         match self.maps.get(map, &index.to_le_bytes()) {
             Some(value) => {
                 self.tail_calls += 1;
                 let program = value.first_chunk().map_or(0, |v| u32::from_le_bytes(*v));
-                Ok(Outcome::TailCall(program as usize))
+                Ok(HelperOutcome::TailCall(program as usize))
             }
-            None => Ok(Outcome::Return(UNDEFINED)),
+            None => Ok(HelperOutcome::Return(UNDEFINED)),
         }
     }
 
     /// The map in an argument.
     fn map_arg(&self, id: i32, addr: u64) -> Result<MapId> {
-        let map = Machine::map_at(addr).filter(|map| self.maps.spec(*map).is_some());
+        let map = MachineState::map_at(addr).filter(|map| self.maps.spec(*map).is_some());
         map.ok_or(Fault::Argument { id, why: "not a map" })
     }
 

@@ -1,9 +1,9 @@
 //! Helpers on packets and contexts.
 
 use super::{EFAULT, EINVAL, ENOENT, Result, csum, errno};
-use crate::env::{Event, Redirect};
-use crate::packet::Context;
-use crate::{Fault, Machine};
+use crate::env::{SideEffect, RedirectTarget};
+use crate::packet::ContextKind;
+use crate::{Fault, MachineState};
 
 /// Most bytes that an access at an offset may span.
 const MAX_ACCESS: u64 = 0xffff;
@@ -12,7 +12,7 @@ const ETH_P_8021Q: u16 = 0x8100;
 /// `BPF_F_PSEUDO_HDR`, `BPF_F_MARK_MANGLED_0`, `BPF_F_MARK_ENFORCE`, and the mask of the field's size.
 const L4_FLAGS: u64 = 0x10 | 0x20 | 0x40 | 0xf;
 
-impl Machine {
+impl MachineState {
     /// The helpers of this file; `None` for any other.
     pub(super) fn packet_helper(&mut self, id: i32, args: [u64; 5]) -> Result<Option<u64>> {
         let [_, b, c, d, e] = args;
@@ -38,8 +38,8 @@ impl Machine {
             65 => self.adjusted(|p| p.adjust_tail(b as i32).then_some(()).ok_or(EINVAL))?,
             68 => self.packet_load_relative(b, c, d, e)?,
             69 => self.fib_lookup(b, c, d)?,
-            152 => self.redirect_to(Redirect::Neighbour { ifindex: args[0] as u32 })?,
-            155 => self.redirect_to(Redirect::Peer { ifindex: args[0] as u32 })?,
+            152 => self.redirect_to(RedirectTarget::Neighbour { ifindex: args[0] as u32 })?,
+            155 => self.redirect_to(RedirectTarget::Peer { ifindex: args[0] as u32 })?,
             163 => self.check_mtu(c, d)?,
             188 => self.packet.bytes().len() as u64,
             189 => self.xdp_load(b, c, d)?,
@@ -51,7 +51,7 @@ impl Machine {
     /// Runs a change of the packet's bounds and renews the context's fields.
     fn adjusted(
         &mut self,
-        change: impl FnOnce(&mut crate::Packet) -> std::result::Result<(), i64>,
+        change: impl FnOnce(&mut crate::PacketBuffer) -> std::result::Result<(), i64>,
     ) -> Result {
         let done = change(&mut self.packet);
         self.sync_context();
@@ -105,7 +105,7 @@ impl Machine {
     /// `bpf_skb_store_bytes` and `bpf_xdp_store_bytes`.
     fn packet_store(&mut self, offset: u64, from: u64, len: u64) -> Result {
         let bytes = self.copy(from, len)?;
-        let xdp = self.context_kind() == Context::Xdp;
+        let xdp = self.context_kind() == ContextKind::Xdp;
         match self.packet_part(u64::from(offset as u32), len) {
             Some(part) => {
                 part.copy_from_slice(&bytes);
@@ -165,7 +165,7 @@ impl Machine {
 
     fn clone_redirect(&mut self, ifindex: u64) -> Result {
         let data = self.packet.bytes().to_vec();
-        self.env.events.push(Event::Clone { ifindex: ifindex as u32, data });
+        self.env.events.push(SideEffect::Clone { ifindex: ifindex as u32, data });
         Ok(0)
     }
 
@@ -250,7 +250,7 @@ impl Machine {
         errno(result)
     }
 
-    fn redirect_to(&mut self, redirect: Redirect) -> Result {
+    fn redirect_to(&mut self, redirect: RedirectTarget) -> Result {
         self.env.redirect = Some(redirect);
         Ok(7)
     }
@@ -315,7 +315,7 @@ impl Machine {
         if index != u32::MAX && index >= slots {
             return errno(super::E2BIG);
         }
-        self.env.events.push(Event::Perf { map, index, data });
+        self.env.events.push(SideEffect::Perf { map, index, data });
         Ok(0)
     }
 

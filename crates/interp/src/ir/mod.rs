@@ -14,14 +14,14 @@ mod table;
 use millstream_ir::{Block, Extern, Func, Inst, Linkage, Map, Module};
 use rustc_hash::FxHashMap;
 
-use crate::{Fault, Machine, MapId, MapKind, MapSpec};
-use run::Run;
+use crate::{Fault, MachineState, MapId, MapKind, MapConfig};
+use run::IrRun;
 
 pub use table::match_table;
 
 /// Runs the functions of a module that has been linked to a machine's maps.
 #[derive(Clone, Debug)]
-pub struct Interpreter<'m> {
+pub struct IrInterpreter<'m> {
     module: &'m Module,
     maps: FxHashMap<Map, MapId>,
     programs: Vec<Func>,
@@ -45,14 +45,14 @@ pub struct IrError {
     pub fault: Fault,
 }
 
-impl<'m> Interpreter<'m> {
+impl<'m> IrInterpreter<'m> {
     /// Adds the module's maps to the machine, empty, and links the module to them. A map of a type that is not
     /// modelled is left out: using it is a [`Fault::MapKind`].
-    pub fn new(module: &'m Module, machine: &mut Machine) -> Interpreter<'m> {
+    pub fn new(module: &'m Module, machine: &mut MachineState) -> IrInterpreter<'m> {
         let mut maps = FxHashMap::default();
         for (map, decl) in &module.maps {
             let Some(kind) = MapKind::from_number(decl.kind) else { continue };
-            let spec = MapSpec {
+            let spec = MapConfig {
                 kind,
                 key_size: decl.key_size,
                 value_size: decl.value_size,
@@ -64,15 +64,15 @@ impl<'m> Interpreter<'m> {
                 maps.insert(map, id);
             }
         }
-        Interpreter::with_maps(module, maps)
+        IrInterpreter::with_maps(module, maps)
     }
 
     /// Links a module to maps that a machine already has.
-    pub fn with_maps(module: &'m Module, maps: FxHashMap<Map, MapId>) -> Interpreter<'m> {
+    pub fn with_maps(module: &'m Module, maps: FxHashMap<Map, MapId>) -> IrInterpreter<'m> {
         let is_program = |f: &&Func| matches!(module.funcs[**f].linkage, Linkage::Program { .. });
         let all: Vec<Func> = module.funcs.keys().collect();
         let programs = all.iter().filter(is_program).copied().collect();
-        Interpreter { module, maps, programs, externs: FxHashMap::default() }
+        IrInterpreter { module, maps, programs, externs: FxHashMap::default() }
     }
 
     /// The machine's map for a map of the module.
@@ -89,9 +89,9 @@ impl<'m> Interpreter<'m> {
     ///
     /// # Errors
     /// The fault and where it happened.
-    pub fn run(&self, machine: &mut Machine, func: Func, args: &[u64]) -> Result<u64, IrError> {
+    pub fn run(&self, machine: &mut MachineState, func: Func, args: &[u64]) -> Result<u64, IrError> {
         machine.tail_calls = 0;
-        let mut run = Run::new(self, machine, func);
+        let mut run = IrRun::new(self, machine, func);
         run.function(machine, func, args).map_err(|fault| self.located(&run, fault))
     }
 
@@ -99,12 +99,12 @@ impl<'m> Interpreter<'m> {
     ///
     /// # Errors
     /// The fault and where it happened.
-    pub fn run_context(&self, machine: &mut Machine, func: Func) -> Result<u64, IrError> {
+    pub fn run_context(&self, machine: &mut MachineState, func: Func) -> Result<u64, IrError> {
         let context = machine.context_address();
         self.run(machine, func, &[context])
     }
 
-    fn located(&self, run: &Run<'_>, fault: Fault) -> IrError {
+    fn located(&self, run: &IrRun<'_>, fault: Fault) -> IrError {
         let (func, block, inst) = run.place();
         let func = &self.module.funcs[func];
         let text = match func.insts.is_valid(inst) {

@@ -3,17 +3,17 @@
 //! The machine's packet goes by any address in it or by the context's; every other one by the address of its first
 //! byte.
 
-use millstream_ir::End;
+use millstream_ir::QueueEnd;
 
-use crate::env::Event;
-use crate::machine::{Extra, Place};
-use crate::{Fault, Machine};
+use crate::env::SideEffect;
+use crate::machine::{DynamicObject, MemoryLocation};
+use crate::{Fault, MachineState};
 
-impl Machine {
+impl MachineState {
     /// The bytes of a packet.
     fn packet_bytes(&mut self, packet: u64) -> Result<Vec<u8>, Fault> {
-        match Place::of(packet) {
-            Some(Place::Packet(_) | Place::Context(0)) => Ok(self.packet.bytes().to_vec()),
+        match MemoryLocation::of(packet) {
+            Some(MemoryLocation::Packet(_) | MemoryLocation::Context(0)) => Ok(self.packet.bytes().to_vec()),
             _ => match self.extra_at(packet) {
                 Some(extra) => Ok(extra.bytes.clone()),
                 None => Err(Fault::Access { addr: packet, size: 0, write: false, why: "not a packet" }),
@@ -35,12 +35,12 @@ impl Machine {
     }
 
     fn new_packet(&mut self, bytes: Vec<u8>) -> u64 {
-        self.add_extra(Extra { bytes, ringbuf: None, live: true })
+        self.add_extra(DynamicObject { bytes, ringbuf: None, live: true })
     }
 
     pub(super) fn emit_packet(&mut self, packet: u64, port: u64) -> Result<(), Fault> {
         let data = self.take_packet(packet)?;
-        self.env.events.push(Event::Emit { port, data });
+        self.env.events.push(SideEffect::Emit { port, data });
         Ok(())
     }
 
@@ -49,24 +49,24 @@ impl Machine {
         Ok(self.new_packet(bytes))
     }
 
-    pub(super) fn hold_packet(&mut self, packet: u64, queue: u64, end: End) -> Result<(), Fault> {
+    pub(super) fn enqueue_packet(&mut self, packet: u64, queue: u64, end: QueueEnd) -> Result<(), Fault> {
         let bytes = self.take_packet(packet)?;
         let queue = self.env.queues.entry(queue).or_default();
         match end {
-            End::Front => queue.push_front(bytes),
-            End::Back => queue.push_back(bytes),
+            QueueEnd::Front => queue.push_front(bytes),
+            QueueEnd::Back => queue.push_back(bytes),
         }
         Ok(())
     }
 
     /// Only the machine's own packet has room on its sides.
     pub(super) fn set_bounds(&mut self, packet: u64, data: u64, end: u64) -> Result<(), Fault> {
-        let offset = |address| match Place::of(address) {
-            Some(Place::Packet(offset)) => Ok(offset as usize),
+        let offset = |address| match MemoryLocation::of(address) {
+            Some(MemoryLocation::Packet(offset)) => Ok(offset as usize),
             _ => Err(Fault::Access { addr: address, size: 0, write: false, why: "not in the packet" }),
         };
         let (from, to) = (offset(data)?, offset(end)?);
-        let own = matches!(Place::of(packet), Some(Place::Packet(_) | Place::Context(0)));
+        let own = matches!(MemoryLocation::of(packet), Some(MemoryLocation::Packet(_) | MemoryLocation::Context(0)));
         if !own || !self.packet.set_bounds(from, to) {
             return Err(Fault::Access { addr: data, size: 0, write: true, why: "no bounds of a packet" });
         }

@@ -2,25 +2,25 @@
 
 use cranelift_entity::EntityRef;
 use millstream_ir::{
-    Block, BlockCall, Func, Function, Inst, InstData, Layout, Map, Op, Slot, Table, Value, Verdict,
+    Block, BlockCall, Func, Function, Inst, InstData, KeyLayout, Map, Op, Slot, Table, Value, PacketVerdict,
 };
-use millstream_isa::semantics::{self, Concrete, eval};
+use millstream_isa::semantics::{self, ConcreteDomain, eval};
 use millstream_isa::{AtomicOp, Size};
 use rustc_hash::FxHashMap;
 
-use super::Interpreter;
+use super::IrInterpreter;
 use super::table::match_table;
-use crate::helpers::{Caller, Outcome, UNDEFINED};
+use crate::helpers::{CallbackCaller, HelperOutcome, UNDEFINED};
 use crate::machine::{MAX_FRAMES, STACK_SIZE};
-use crate::packet::Context;
-use crate::{Fault, Machine, MapKind};
+use crate::packet::ContextKind;
+use crate::{Fault, MachineState, MapKind};
 
 /// Loops that one `may_goto` allows (`BPF_MAX_LOOPS`).
 const MAY_GOTO_BUDGET: u64 = 1 << 23;
 
 /// One run, and its position, or the place of its fault.
-pub(super) struct Run<'a> {
-    interpreter: &'a Interpreter<'a>,
+pub(super) struct IrRun<'a> {
+    interpreter: &'a IrInterpreter<'a>,
     limit: u64,
     depth: usize,
     place: (Func, Block, Inst),
@@ -29,7 +29,7 @@ pub(super) struct Run<'a> {
 }
 
 /// The values of one activation of a function.
-struct Frame<'a> {
+struct IrFrame<'a> {
     func: &'a Function,
     values: Vec<u64>,
     /// Address of each stack object.
@@ -39,14 +39,14 @@ struct Frame<'a> {
 }
 
 /// Successor of an instruction.
-enum Next {
+enum IrSuccessor {
     Fall,
     Goto(usize),
     Return(u64),
     TailCall(usize),
 }
 
-impl Frame<'_> {
+impl IrFrame<'_> {
     fn get(&self, value: Value) -> u64 {
         self.values[value.index()]
     }
@@ -68,10 +68,10 @@ impl Frame<'_> {
     }
 }
 
-impl Caller for Run<'_> {
-    fn call(&mut self, machine: &mut Machine, function: u64, args: [u64; 5]) -> Result<u64, Fault> {
+impl CallbackCaller for IrRun<'_> {
+    fn call(&mut self, machine: &mut MachineState, function: u64, args: [u64; 5]) -> Result<u64, Fault> {
         let fault = Fault::Function(function);
-        let (_, index) = Machine::function_at(function).ok_or(fault.clone())?;
+        let (_, index) = MachineState::function_at(function).ok_or(fault.clone())?;
         let func = Func::new(index);
         if !self.interpreter.module.funcs.is_valid(func) {
             return Err(fault);
@@ -80,11 +80,11 @@ impl Caller for Run<'_> {
     }
 }
 
-impl<'a> Run<'a> {
-    pub(super) fn new(interpreter: &'a Interpreter<'a>, machine: &Machine, func: Func) -> Self {
+impl<'a> IrRun<'a> {
+    pub(super) fn new(interpreter: &'a IrInterpreter<'a>, machine: &MachineState, func: Func) -> Self {
         let limit = machine.executed.saturating_add(machine.fuel);
         let place = (func, Block::new(0), Inst::new(usize::MAX >> 33));
-        Run { interpreter, limit, depth: 0, place, free: FxHashMap::default() }
+        IrRun { interpreter, limit, depth: 0, place, free: FxHashMap::default() }
     }
 
     pub(super) fn place(&self) -> (Func, Block, Inst) {
@@ -92,7 +92,7 @@ impl<'a> Run<'a> {
     }
 
     /// Runs a function from within another.
-    fn nested(&mut self, machine: &mut Machine, func: Func, args: &[u64]) -> Result<u64, Fault> {
+    fn nested(&mut self, machine: &mut MachineState, func: Func, args: &[u64]) -> Result<u64, Fault> {
         let place = self.place;
         let value = self.function(machine, func, args)?;
         self.place = place;
@@ -100,7 +100,7 @@ impl<'a> Run<'a> {
     }
 
     /// Runs a function in a frame of its own, and the programs that it tail-calls after it.
-    pub(super) fn function(&mut self, machine: &mut Machine, func: Func, args: &[u64]) -> Result<u64, Fault> {
+    pub(super) fn function(&mut self, machine: &mut MachineState, func: Func, args: &[u64]) -> Result<u64, Fault> {
         if self.depth >= MAX_FRAMES {
             return Err(Fault::Depth);
         }
@@ -112,26 +112,26 @@ impl<'a> Run<'a> {
             let end = self.blocks(machine, &mut frame, func, &args)?;
             self.release(&frame);
             match end {
-                Next::TailCall(program) => {
+                IrSuccessor::TailCall(program) => {
                     let target = self.interpreter.programs.get(program);
                     let target = target.ok_or(Fault::Function(program as u64))?;
                     next = (*target, vec![machine.context_address()]);
                 }
-                Next::Return(value) => {
+                IrSuccessor::Return(value) => {
                     self.depth -= 1;
                     return Ok(value);
                 }
-                Next::Fall | Next::Goto(_) => return Err(Fault::End),
+                IrSuccessor::Fall | IrSuccessor::Goto(_) => return Err(Fault::End),
             }
         }
     }
 
-    fn frame(&mut self, machine: &mut Machine, func: Func) -> Result<Frame<'a>, Fault> {
+    fn frame(&mut self, machine: &mut MachineState, func: Func) -> Result<IrFrame<'a>, Fault> {
         let func = &self.interpreter.module.funcs[func];
         machine.clear_frame(self.depth - 1);
         let slots: Vec<Slot> = func.slots.keys().collect();
         let slots = slots.into_iter().map(|slot| self.slot_address(machine, func, slot));
-        Ok(Frame {
+        Ok(IrFrame {
             func,
             slots: slots.collect::<Result<_, _>>()?,
             values: vec![UNDEFINED; func.defs.len()],
@@ -140,11 +140,11 @@ impl<'a> Run<'a> {
     }
 
     /// A fixed object lies in the machine's frame; any other in memory of its own.
-    fn slot_address(&mut self, machine: &mut Machine, func: &Function, slot: Slot) -> Result<u64, Fault> {
+    fn slot_address(&mut self, machine: &mut MachineState, func: &Function, slot: Slot) -> Result<u64, Fault> {
         let data = &func.slots[slot];
         let within = |offset: i32| offset < 0 && offset >= -(STACK_SIZE as i32);
         if let Some(offset) = data.fixed.filter(|&offset| within(offset)) {
-            return Ok(Machine::frame_pointer(self.depth - 1).wrapping_add_signed(i64::from(offset)));
+            return Ok(MachineState::frame_pointer(self.depth - 1).wrapping_add_signed(i64::from(offset)));
         }
         if let Some(addr) = self.free.get_mut(&data.size).and_then(Vec::pop) {
             machine.bytes(addr, u64::from(data.size), true)?.fill(0);
@@ -156,10 +156,10 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn release(&mut self, frame: &Frame<'_>) {
+    fn release(&mut self, frame: &IrFrame<'_>) {
         for (slot, data) in &frame.func.slots {
             let addr = frame.slots[slot.index()];
-            if !matches!(crate::Place::of(addr), Some(crate::Place::Stack(..))) {
+            if !matches!(crate::MemoryLocation::of(addr), Some(crate::MemoryLocation::Stack(..))) {
                 self.free.entry(data.size).or_default().push(addr);
             }
         }
@@ -167,11 +167,11 @@ impl<'a> Run<'a> {
 
     fn blocks(
         &mut self,
-        machine: &mut Machine,
-        frame: &mut Frame<'_>,
+        machine: &mut MachineState,
+        frame: &mut IrFrame<'_>,
         id: Func,
         args: &[u64],
-    ) -> Result<Next, Fault> {
+    ) -> Result<IrSuccessor, Fault> {
         let func = frame.func;
         let mut block = *func.layout.first().ok_or(Fault::End)?;
         frame.set_params(block, args);
@@ -183,8 +183,8 @@ impl<'a> Run<'a> {
                 }
                 machine.executed += 1;
                 match self.step(machine, frame, inst)? {
-                    Next::Fall => {}
-                    Next::Goto(which) => {
+                    IrSuccessor::Fall => {}
+                    IrSuccessor::Goto(which) => {
                         let target = &func.insts[inst].targets[which];
                         frame.enter(target);
                         block = target.block;
@@ -197,21 +197,21 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn step(&mut self, machine: &mut Machine, frame: &mut Frame<'_>, inst: Inst) -> Result<Next, Fault> {
+    fn step(&mut self, machine: &mut MachineState, frame: &mut IrFrame<'_>, inst: Inst) -> Result<IrSuccessor, Fault> {
         let data = &frame.func.insts[inst];
         if data.op.is_terminator() {
             return self.terminator(frame, inst);
         }
         let value = match &data.op {
             Op::Helper { id } => match machine.helper(*id, call_args(frame, data), self)? {
-                Outcome::Return(value) => value,
-                Outcome::TailCall(program) => return Ok(Next::TailCall(program)),
+                HelperOutcome::Return(value) => value,
+                HelperOutcome::TailCall(program) => return Ok(IrSuccessor::TailCall(program)),
             },
             Op::LegacyLoad { size, offset } => {
                 let index = data.args.get(1).map_or(0, |&v| frame.get(v) as i64);
                 match machine.legacy_load(index.wrapping_add(i64::from(*offset)), *size)? {
                     Some(value) => value,
-                    None => return Ok(Next::Return(0)),
+                    None => return Ok(IrSuccessor::Return(0)),
                 }
             }
             _ => self.operation(machine, frame, data)?,
@@ -219,29 +219,29 @@ impl<'a> Run<'a> {
         if let Some(result) = data.result.expand() {
             frame.values[result.index()] = value;
         }
-        Ok(Next::Fall)
+        Ok(IrSuccessor::Fall)
     }
 
-    fn terminator(&mut self, frame: &mut Frame<'_>, inst: Inst) -> Result<Next, Fault> {
+    fn terminator(&mut self, frame: &mut IrFrame<'_>, inst: Inst) -> Result<IrSuccessor, Fault> {
         let data = &frame.func.insts[inst];
         Ok(match &data.op {
-            Op::Jump {} => Next::Goto(0),
+            Op::Jump {} => IrSuccessor::Goto(0),
             Op::Branch { cond, width } => {
                 let taken = eval::cond(*cond, *width, frame.get(data.args[0]), frame.get(data.args[1]));
-                Next::Goto(usize::from(!taken))
+                IrSuccessor::Goto(usize::from(!taken))
             }
             Op::MayGoto {} => {
                 let left = frame.budgets.entry(inst).or_insert(MAY_GOTO_BUDGET);
                 *left = left.saturating_sub(1);
-                Next::Goto(usize::from(*left != 0))
+                IrSuccessor::Goto(usize::from(*left != 0))
             }
-            Op::Return {} => Next::Return(data.args.first().map_or(0, |&v| frame.get(v))),
+            Op::Return {} => IrSuccessor::Return(data.args.first().map_or(0, |&v| frame.get(v))),
             _ => return Err(Fault::Instruction(data.op.mnemonic())),
         })
     }
 
     /// Operations that go on with the next instruction; the result is 0 where there is none.
-    fn operation(&mut self, machine: &mut Machine, frame: &Frame<'_>, data: &InstData) -> Result<u64, Fault> {
+    fn operation(&mut self, machine: &mut MachineState, frame: &IrFrame<'_>, data: &InstData) -> Result<u64, Fault> {
         let arg = |i: usize| frame.get(data.args[i]);
         Ok(match &data.op {
             Op::Alu { op, width } => eval::alu(*op, *width, arg(0), arg(1)),
@@ -278,7 +278,7 @@ impl<'a> Run<'a> {
             }
             Op::Emit {} => machine.emit_packet(arg(0), arg(1)).map(|()| 0)?,
             Op::ClonePacket {} => machine.clone_packet(arg(0))?,
-            Op::Hold { end } => machine.hold_packet(arg(0), arg(1), *end).map(|()| 0)?,
+            Op::Hold { end } => machine.enqueue_packet(arg(0), arg(1), *end).map(|()| 0)?,
             Op::SetBounds {} => machine.set_bounds(arg(0), arg(1), arg(2)).map(|()| 0)?,
             Op::Pull {} => machine.pull_packet(arg(0)),
             op if data.args.is_empty() => self.constant(machine, frame, op)?,
@@ -286,15 +286,15 @@ impl<'a> Run<'a> {
         })
     }
 
-    fn constant(&self, machine: &mut Machine, frame: &Frame<'_>, op: &Op) -> Result<u64, Fault> {
+    fn constant(&self, machine: &mut MachineState, frame: &IrFrame<'_>, op: &Op) -> Result<u64, Fault> {
         Ok(match op {
             Op::Const { value } | Op::CoreConst { local: value, .. } => *value as u64,
             Op::Undef {} => UNDEFINED,
-            Op::MapAddr { map } => Machine::map_address(self.interpreter.linked_map(*map)?),
+            Op::MapAddr { map } => MachineState::map_address(self.interpreter.linked_map(*map)?),
             Op::MapValueAddr { map, offset } => {
-                Machine::value_address_of(self.interpreter.linked_map(*map)?, *offset)
+                MachineState::value_address_of(self.interpreter.linked_map(*map)?, *offset)
             }
-            Op::FuncAddr { func } => Machine::function_address(0, func.index()),
+            Op::FuncAddr { func } => MachineState::function_address(0, func.index()),
             Op::ExternAddr { ext } => self.symbol(*ext)? as u64,
             Op::StackAddr { slot, offset } => {
                 frame.slots[slot.index()].wrapping_add_signed(i64::from(*offset))
@@ -312,14 +312,14 @@ impl<'a> Run<'a> {
     fn pieces(
         &self,
         map: Map,
-        layout: &Layout,
+        layout: &KeyLayout,
         values: &[u64],
         size: impl Fn(&millstream_ir::MapDecl) -> u32,
     ) -> Vec<u8> {
         let mut bytes = vec![0; self.interpreter.module.maps.get(map).map_or(0, size) as usize];
         for (piece, value) in layout.iter().zip(values) {
             let (from, len) = (usize::from(piece.offset), piece.size.bytes() as usize);
-            let stored = semantics::stored(&mut Concrete, piece.size, value);
+            let stored = semantics::stored(&mut ConcreteDomain, piece.size, value);
             if let Some(part) = bytes.get_mut(from..from + len) {
                 part.copy_from_slice(&stored.to_le_bytes()[..len]);
             }
@@ -328,14 +328,14 @@ impl<'a> Run<'a> {
     }
 
     /// Address of the value at a key, or of the inner map; 0 where there is none.
-    fn lookup(&self, machine: &mut Machine, map: Map, key: &[u8]) -> Result<u64, Fault> {
+    fn lookup(&self, machine: &mut MachineState, map: Map, key: &[u8]) -> Result<u64, Fault> {
         let map = self.interpreter.linked_map(map)?;
         if machine.maps.spec(map).is_some_and(|spec| MapKind::is_map_of_maps(spec.kind)) {
-            return Ok(machine.maps.inner(map, key).map_or(0, Machine::map_address));
+            return Ok(machine.maps.inner(map, key).map_or(0, MachineState::map_address));
         }
         let cpu = machine.env.cpu;
         let offset = machine.maps.lookup(map, key, cpu);
-        Ok(offset.map_or(0, |offset| Machine::value_address(map, offset)))
+        Ok(offset.map_or(0, |offset| MachineState::value_address(map, offset)))
     }
 
     fn match_table(&self, table: Table, key: &[u64]) -> Result<u64, Fault> {
@@ -345,17 +345,17 @@ impl<'a> Run<'a> {
 }
 
 /// Arguments of a helper or kernel function; absent ones are 0.
-fn call_args(frame: &Frame<'_>, data: &InstData) -> [u64; 5] {
+fn call_args(frame: &IrFrame<'_>, data: &InstData) -> [u64; 5] {
     let mut args = [0; 5];
     data.args.iter().zip(&mut args).for_each(|(&from, to)| *to = frame.get(from));
     args
 }
 
 /// Accesses to memory; the first argument is the base.
-fn memory(machine: &mut Machine, frame: &Frame<'_>, data: &InstData) -> Result<u64, Fault> {
+fn memory(machine: &mut MachineState, frame: &IrFrame<'_>, data: &InstData) -> Result<u64, Fault> {
     let arg = |i: usize| frame.get(data.args[i]);
     let at = |offset: i32| arg(0).wrapping_add_signed(i64::from(offset));
-    let d = &mut Concrete;
+    let d = &mut ConcreteDomain;
     Ok(match &data.op {
         Op::Load { size, sext, offset, .. } => {
             let bytes = machine.read(at(*offset), *size)?;
@@ -380,7 +380,7 @@ fn memory(machine: &mut Machine, frame: &Frame<'_>, data: &InstData) -> Result<u
 }
 
 fn atomic(
-    machine: &mut Machine,
+    machine: &mut MachineState,
     op: AtomicOp,
     size: Size,
     addr: u64,
@@ -388,22 +388,22 @@ fn atomic(
     expected: u64,
 ) -> Result<u64, Fault> {
     let old = machine.read(addr, size)?;
-    let result = semantics::atomic(&mut Concrete, op, size, &old, &src, &expected);
+    let result = semantics::atomic(&mut ConcreteDomain, op, size, &old, &src, &expected);
     machine.write(addr, size, result.memory)?;
     Ok(result.fetched)
 }
 
 /// The number of a verdict: of `enum xdp_action`, or for `__sk_buff` of `TC_ACT_*`, which cannot send back.
-fn verdict_number(context: Context, verdict: Verdict) -> Result<u64, Fault> {
+fn verdict_number(context: ContextKind, verdict: PacketVerdict) -> Result<u64, Fault> {
     Ok(match (context, verdict) {
-        (Context::Skb, Verdict::Aborted | Verdict::Drop) => 2,
-        (Context::Skb, Verdict::Pass) => 0,
-        (Context::Skb, Verdict::Redirect) => 7,
-        (Context::Skb, Verdict::Tx) => return Err(Fault::Instruction("verdict.tx")),
-        (_, Verdict::Aborted) => 0,
-        (_, Verdict::Drop) => 1,
-        (_, Verdict::Pass) => 2,
-        (_, Verdict::Tx) => 3,
-        (_, Verdict::Redirect) => 4,
+        (ContextKind::Skb, PacketVerdict::Aborted | PacketVerdict::Drop) => 2,
+        (ContextKind::Skb, PacketVerdict::Pass) => 0,
+        (ContextKind::Skb, PacketVerdict::Redirect) => 7,
+        (ContextKind::Skb, PacketVerdict::Tx) => return Err(Fault::Instruction("verdict.tx")),
+        (_, PacketVerdict::Aborted) => 0,
+        (_, PacketVerdict::Drop) => 1,
+        (_, PacketVerdict::Pass) => 2,
+        (_, PacketVerdict::Tx) => 3,
+        (_, PacketVerdict::Redirect) => 4,
     })
 }

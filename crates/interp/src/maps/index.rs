@@ -4,17 +4,17 @@ use std::collections::{BTreeMap, VecDeque};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{MapKind, MapSpec};
+use super::{MapKind, MapConfig};
 use crate::helpers::{EINVAL, ENOENT, EOPNOTSUPP};
 
 #[derive(Clone, Debug)]
-pub(super) enum Index {
+pub(super) enum MapIndex {
     /// Slot and key are the same number. `present` where entries may be absent.
     Array { len: u32, present: Option<Vec<bool>> },
     /// Any key.
-    Hash(Hash),
+    Hash(HashMapIndex),
     /// Prefixes.
-    Lpm(Lpm),
+    Lpm(LpmTrieIndex),
     /// No keys: queue or stack.
     Queue { items: VecDeque<Vec<u8>>, lifo: bool },
     /// No keys: a set of values.
@@ -28,27 +28,27 @@ pub(super) fn array_index(key: &[u8]) -> Option<u32> {
     key.first_chunk().map(|key| u32::from_le_bytes(*key))
 }
 
-impl Index {
-    pub(super) fn new(spec: &MapSpec) -> Index {
+impl MapIndex {
+    pub(super) fn new(spec: &MapConfig) -> MapIndex {
         let len = spec.max_entries;
         match spec.kind {
-            MapKind::Array | MapKind::PercpuArray => Index::Array { len, present: None },
+            MapKind::Array | MapKind::PercpuArray => MapIndex::Array { len, present: None },
             MapKind::ProgArray
             | MapKind::ArrayOfMaps
             | MapKind::Devmap
             | MapKind::Cpumap
-            | MapKind::Xskmap => Index::Array { len, present: Some(vec![false; len as usize]) },
+            | MapKind::Xskmap => MapIndex::Array { len, present: Some(vec![false; len as usize]) },
             MapKind::Hash | MapKind::PercpuHash | MapKind::HashOfMaps | MapKind::DevmapHash => {
-                Index::Hash(Hash::default())
+                MapIndex::Hash(HashMapIndex::default())
             }
             MapKind::LruHash | MapKind::LruPercpuHash => {
-                Index::Hash(Hash { lru: Some(Lru::default()), ..Hash::default() })
+                MapIndex::Hash(HashMapIndex { lru: Some(LruList::default()), ..HashMapIndex::default() })
             }
-            MapKind::LpmTrie => Index::Lpm(Lpm::new(spec.key_size)),
-            MapKind::Queue => Index::Queue { items: VecDeque::new(), lifo: false },
-            MapKind::Stack => Index::Queue { items: VecDeque::new(), lifo: true },
-            MapKind::BloomFilter => Index::Bloom(FxHashSet::default()),
-            MapKind::PerfEventArray | MapKind::Ringbuf => Index::Ring,
+            MapKind::LpmTrie => MapIndex::Lpm(LpmTrieIndex::new(spec.key_size)),
+            MapKind::Queue => MapIndex::Queue { items: VecDeque::new(), lifo: false },
+            MapKind::Stack => MapIndex::Queue { items: VecDeque::new(), lifo: true },
+            MapKind::BloomFilter => MapIndex::Bloom(FxHashSet::default()),
+            MapKind::PerfEventArray | MapKind::Ringbuf => MapIndex::Ring,
         }
     }
 
@@ -56,30 +56,30 @@ impl Index {
     /// a control program names the prefix itself.
     pub(super) fn find(&mut self, key: &[u8], touch: bool) -> Option<u32> {
         match self {
-            Index::Array { len, present } => {
+            MapIndex::Array { len, present } => {
                 let at = array_index(key).filter(|at| at < len)?;
                 let here = present.as_ref().is_none_or(|p| p.get(at as usize) == Some(&true));
                 here.then_some(at)
             }
-            Index::Hash(hash) => hash.find(key, touch),
-            Index::Lpm(lpm) if touch => lpm.longest(key),
-            Index::Lpm(lpm) => lpm.exact(key),
+            MapIndex::Hash(hash) => hash.find(key, touch),
+            MapIndex::Lpm(lpm) if touch => lpm.longest(key),
+            MapIndex::Lpm(lpm) => lpm.exact(key),
             _ => None,
         }
     }
 
     pub(super) fn len(&self) -> usize {
         match self {
-            Index::Hash(hash) => hash.slots.len(),
-            Index::Lpm(lpm) => lpm.slots.len(),
+            MapIndex::Hash(hash) => hash.slots.len(),
+            MapIndex::Lpm(lpm) => lpm.slots.len(),
             _ => 0,
         }
     }
 
     pub(super) fn put(&mut self, key: &[u8], slot: u32) {
         match self {
-            Index::Hash(hash) => hash.put(key, slot),
-            Index::Lpm(lpm) => lpm.put(key, slot),
+            MapIndex::Hash(hash) => hash.put(key, slot),
+            MapIndex::Lpm(lpm) => lpm.put(key, slot),
             _ => {}
         }
     }
@@ -87,12 +87,12 @@ impl Index {
     /// Points an existing key to another slot.
     pub(super) fn redirect(&mut self, key: &[u8], slot: u32) {
         match self {
-            Index::Hash(hash) => {
+            MapIndex::Hash(hash) => {
                 if let Some(entry) = hash.slots.get_mut(key) {
                     entry.slot = slot;
                 }
             }
-            Index::Lpm(lpm) => {
+            MapIndex::Lpm(lpm) => {
                 if let Some(entry) = lpm.slots.get_mut(&lpm.canonical(key)) {
                     *entry = slot;
                 }
@@ -103,7 +103,7 @@ impl Index {
 
     /// Makes an entry recent.
     pub(super) fn touch(&mut self, key: &[u8]) {
-        if let Index::Hash(hash) = self {
+        if let MapIndex::Hash(hash) = self {
             hash.find(key, true);
         }
     }
@@ -111,14 +111,14 @@ impl Index {
     /// Removes a key and gives its slot, or the kernel's error.
     pub(super) fn remove(&mut self, key: &[u8]) -> Result<u32, i64> {
         match self {
-            Index::Array { present: Some(present), .. } => {
+            MapIndex::Array { present: Some(present), .. } => {
                 let at = array_index(key).ok_or(EINVAL)?;
                 let flag = present.get_mut(at as usize).ok_or(EINVAL)?;
                 if std::mem::take(flag) { Ok(at) } else { Err(ENOENT) }
             }
-            Index::Array { present: None, .. } => Err(EINVAL),
-            Index::Hash(hash) => hash.remove(key).ok_or(ENOENT),
-            Index::Lpm(lpm) => lpm.remove(key),
+            MapIndex::Array { present: None, .. } => Err(EINVAL),
+            MapIndex::Hash(hash) => hash.remove(key).ok_or(ENOENT),
+            MapIndex::Lpm(lpm) => lpm.remove(key),
             _ => Err(EOPNOTSUPP),
         }
     }
@@ -126,12 +126,12 @@ impl Index {
     /// All keys: arrays by number, others by slot, the order in which they were put.
     pub(super) fn keys(&self) -> Vec<Vec<u8>> {
         match self {
-            Index::Array { len, present } => (0..*len)
+            MapIndex::Array { len, present } => (0..*len)
                 .filter(|at| present.as_ref().is_none_or(|p| p.get(*at as usize) == Some(&true)))
                 .map(|at| at.to_le_bytes().to_vec())
                 .collect(),
-            Index::Hash(hash) => by_slot(hash.slots.iter().map(|(key, entry)| (entry.slot, key))),
-            Index::Lpm(lpm) => by_slot(lpm.slots.iter().map(|(key, slot)| (*slot, key))),
+            MapIndex::Hash(hash) => by_slot(hash.slots.iter().map(|(key, entry)| (entry.slot, key))),
+            MapIndex::Lpm(lpm) => by_slot(lpm.slots.iter().map(|(key, slot)| (*slot, key))),
             _ => Vec::new(),
         }
     }
@@ -144,7 +144,7 @@ fn by_slot<'a>(keys: impl Iterator<Item = (u32, &'a Box<[u8]>)>) -> Vec<Vec<u8>>
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
+pub(super) struct HashEntry {
     slot: u32,
     /// Time of last use, by the LRU's clock.
     used: u64,
@@ -152,19 +152,19 @@ pub(super) struct Entry {
 
 /// A hash table, perhaps one that evicts.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Hash {
-    slots: FxHashMap<Box<[u8]>, Entry>,
-    lru: Option<Lru>,
+pub(super) struct HashMapIndex {
+    slots: FxHashMap<Box<[u8]>, HashEntry>,
+    lru: Option<LruList>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Lru {
+struct LruList {
     clock: u64,
     /// Keys by time of last use.
     order: BTreeMap<u64, Box<[u8]>>,
 }
 
-impl Hash {
+impl HashMapIndex {
     fn find(&mut self, key: &[u8], touch: bool) -> Option<u32> {
         let entry = self.slots.get_mut(key)?;
         if let (Some(lru), true) = (&mut self.lru, touch) {
@@ -184,7 +184,7 @@ impl Hash {
             used = lru.clock;
             lru.order.insert(used, key.into());
         }
-        self.slots.insert(key.into(), Entry { slot, used });
+        self.slots.insert(key.into(), HashEntry { slot, used });
     }
 
     fn remove(&mut self, key: &[u8]) -> Option<u32> {
@@ -204,7 +204,7 @@ impl Hash {
 
 /// Prefixes: keys are a 32-bit length in bits and the data.
 #[derive(Clone, Debug)]
-pub(super) struct Lpm {
+pub(super) struct LpmTrieIndex {
     bits: u32,
     /// Canonical keys: bits beyond the prefix are zero.
     slots: FxHashMap<Box<[u8]>, u32>,
@@ -212,9 +212,9 @@ pub(super) struct Lpm {
     lengths: BTreeMap<u32, u32>,
 }
 
-impl Lpm {
-    fn new(key_size: u32) -> Lpm {
-        Lpm { bits: key_size.saturating_sub(4) * 8, slots: FxHashMap::default(), lengths: BTreeMap::new() }
+impl LpmTrieIndex {
+    fn new(key_size: u32) -> LpmTrieIndex {
+        LpmTrieIndex { bits: key_size.saturating_sub(4) * 8, slots: FxHashMap::default(), lengths: BTreeMap::new() }
     }
 
     fn length(key: &[u8]) -> u32 {
@@ -223,7 +223,7 @@ impl Lpm {
 
     /// Returns true if the prefix length is possible.
     pub(super) fn accepts(&self, key: &[u8]) -> bool {
-        Lpm::length(key) <= self.bits
+        LpmTrieIndex::length(key) <= self.bits
     }
 
     /// The key cut to `bits` bits of prefix.
@@ -241,7 +241,7 @@ impl Lpm {
     }
 
     fn canonical(&self, key: &[u8]) -> Box<[u8]> {
-        Lpm::cut(key, Lpm::length(key))
+        LpmTrieIndex::cut(key, LpmTrieIndex::length(key))
     }
 
     fn exact(&self, key: &[u8]) -> Option<u32> {
@@ -249,17 +249,17 @@ impl Lpm {
     }
 
     fn longest(&self, key: &[u8]) -> Option<u32> {
-        let most = Lpm::length(key);
+        let most = LpmTrieIndex::length(key);
         if most > self.bits {
             return None;
         }
         let lengths = self.lengths.range(..=most).rev();
-        lengths.map(|(bits, _)| self.slots.get(&Lpm::cut(key, *bits))).find_map(|slot| slot.copied())
+        lengths.map(|(bits, _)| self.slots.get(&LpmTrieIndex::cut(key, *bits))).find_map(|slot| slot.copied())
     }
 
     fn put(&mut self, key: &[u8], slot: u32) {
         self.slots.insert(self.canonical(key), slot);
-        *self.lengths.entry(Lpm::length(key)).or_default() += 1;
+        *self.lengths.entry(LpmTrieIndex::length(key)).or_default() += 1;
     }
 
     fn remove(&mut self, key: &[u8]) -> Result<u32, i64> {
@@ -267,7 +267,7 @@ impl Lpm {
             return Err(EINVAL);
         }
         let slot = self.slots.remove(&self.canonical(key)).ok_or(ENOENT)?;
-        let length = Lpm::length(key);
+        let length = LpmTrieIndex::length(key);
         if let Some(count) = self.lengths.get_mut(&length) {
             *count -= 1;
             if *count == 0 {

@@ -14,7 +14,7 @@ mod slab;
 
 use crate::Fault;
 use crate::helpers::{E2BIG, EEXIST, EINVAL, ENOENT, ENOSPC, EOPNOTSUPP};
-use index::Index;
+use index::MapIndex;
 use slab::Slab;
 
 /// Insert or replace.
@@ -123,7 +123,7 @@ impl MapKind {
 
 /// A map's declaration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct MapSpec {
+pub struct MapConfig {
     /// Type.
     pub kind: MapKind,
     /// Bytes of a key.
@@ -138,41 +138,41 @@ pub struct MapSpec {
 
 /// One map with its contents.
 #[derive(Clone, Debug)]
-struct State {
-    spec: MapSpec,
-    index: Index,
+struct MapInstance {
+    spec: MapConfig,
+    index: MapIndex,
     values: Slab,
 }
 
 /// All maps of a machine.
 #[derive(Clone, Debug, Default)]
-pub struct Maps {
-    maps: Vec<State>,
+pub struct MapSet {
+    maps: Vec<MapInstance>,
     /// Keys that programs looked up and did not find, in order, while this is there.
     pub missed: Option<Vec<(MapId, Vec<u8>)>>,
 }
 
-impl Maps {
+impl MapSet {
     /// Adds an empty map with `cpus` copies of per-CPU values.
     ///
     /// # Errors
     /// [`Fault::MapKind`] when there are more maps than a machine has room for.
-    pub fn add(&mut self, spec: MapSpec, cpus: u32) -> Result<MapId, Fault> {
+    pub fn add(&mut self, spec: MapConfig, cpus: u32) -> Result<MapId, Fault> {
         if self.maps.len() >= crate::machine::MAX_MAPS {
             return Err(Fault::MapKind(spec.kind as u32));
         }
         let copies = if spec.kind.is_percpu() { cpus.max(1) } else { 1 };
         let mut values = Slab::new(spec.value_size, copies);
-        let index = Index::new(&spec);
-        if matches!(index, Index::Array { .. }) {
+        let index = MapIndex::new(&spec);
+        if matches!(index, MapIndex::Array { .. }) {
             values.grow(spec.max_entries);
         }
-        self.maps.push(State { spec, index, values });
+        self.maps.push(MapInstance { spec, index, values });
         Ok(MapId(self.maps.len() as u32 - 1))
     }
 
     /// The declaration of a map.
-    pub fn spec(&self, map: MapId) -> Option<MapSpec> {
+    pub fn spec(&self, map: MapId) -> Option<MapConfig> {
         self.maps.get(map.0 as usize).map(|state| state.spec)
     }
 
@@ -193,7 +193,7 @@ impl Maps {
         }
     }
 
-    fn state(&mut self, map: MapId) -> Option<&mut State> {
+    fn state(&mut self, map: MapId) -> Option<&mut MapInstance> {
         self.maps.get_mut(map.0 as usize)
     }
 
@@ -306,7 +306,7 @@ impl Maps {
         let Some(state) = self.state(map) else { return EINVAL };
         let full = state.spec.max_entries as usize;
         match &mut state.index {
-            Index::Queue { items, .. } => {
+            MapIndex::Queue { items, .. } => {
                 if flags & BPF_NOEXIST != 0 || flags > BPF_EXIST {
                     return EINVAL;
                 }
@@ -319,18 +319,18 @@ impl Maps {
                 items.push_back(value.to_vec());
                 0
             }
-            Index::Bloom(set) if flags == BPF_ANY => {
+            MapIndex::Bloom(set) if flags == BPF_ANY => {
                 set.insert(value.to_vec());
                 0
             }
-            Index::Bloom(_) => EINVAL,
+            MapIndex::Bloom(_) => EINVAL,
             _ => EOPNOTSUPP,
         }
     }
 
     /// `bpf_map_pop_elem` and `bpf_map_peek_elem`: the next value of a queue or stack.
     pub fn pop(&mut self, map: MapId, remove: bool) -> Option<Vec<u8>> {
-        let Index::Queue { items, lifo } = &mut self.state(map)?.index else { return None };
+        let MapIndex::Queue { items, lifo } = &mut self.state(map)?.index else { return None };
         match (*lifo, remove) {
             (true, true) => items.pop_back(),
             (true, false) => items.back().cloned(),
@@ -341,11 +341,11 @@ impl Maps {
 
     /// Returns true if a bloom filter has a value.
     pub(crate) fn bloom_has(&mut self, map: MapId, value: &[u8]) -> bool {
-        matches!(self.state(map).map(|state| &state.index), Some(Index::Bloom(set)) if set.contains(value))
+        matches!(self.state(map).map(|state| &state.index), Some(MapIndex::Bloom(set)) if set.contains(value))
     }
 }
 
-impl State {
+impl MapInstance {
     fn update(&mut self, key: &[u8], value: &[u8], flags: u64, cpu: Option<u32>) -> i64 {
         if flags > BPF_EXIST {
             return EINVAL;
@@ -358,7 +358,7 @@ impl State {
     }
 
     fn replace(&mut self, key: &[u8], slot: u32, value: &[u8], cpu: Option<u32>) -> i64 {
-        let in_place = matches!(self.index, Index::Array { .. }) || self.spec.kind.is_percpu();
+        let in_place = matches!(self.index, MapIndex::Array { .. }) || self.spec.kind.is_percpu();
         if in_place {
             self.values.set(slot, value, cpu);
         } else {
@@ -374,7 +374,7 @@ impl State {
     fn insert(&mut self, key: &[u8], value: &[u8], flags: u64, cpu: Option<u32>) -> i64 {
         let full = self.index.len() >= self.spec.max_entries as usize;
         match &mut self.index {
-            Index::Array { present, .. } => {
+            MapIndex::Array { present, .. } => {
                 let Some(at) = index::array_index(key).filter(|at| *at < self.spec.max_entries) else {
                     return E2BIG;
                 };
@@ -388,16 +388,16 @@ impl State {
                 0
             }
             _ if flags == BPF_EXIST => ENOENT,
-            Index::Hash(hash) => {
+            MapIndex::Hash(hash) => {
                 if full {
                     match hash.evict() {
-                        Some(slot) => self.values.retire_now(slot),
+                        Some(slot) => self.values.free_immediately(slot),
                         None => return E2BIG,
                     }
                 }
                 self.put_new(key, value, cpu)
             }
-            Index::Lpm(lpm) => {
+            MapIndex::Lpm(lpm) => {
                 if !lpm.accepts(key) {
                     return EINVAL;
                 }

@@ -52,7 +52,7 @@ impl Slab {
     }
 
     /// Gives a slot back at once: LRU maps recycle under the feet of whoever holds the address.
-    pub(super) fn retire_now(&mut self, slot: u32) {
+    pub(super) fn free_immediately(&mut self, slot: u32) {
         self.free.push(slot);
     }
 

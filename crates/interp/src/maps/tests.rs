@@ -1,8 +1,8 @@
 use super::*;
 
-fn map(kind: MapKind, key_size: u32, value_size: u32, max_entries: u32) -> (Maps, MapId) {
-    let mut maps = Maps::default();
-    let id = maps.add(MapSpec { kind, key_size, value_size, max_entries, flags: 0 }, 2).unwrap();
+fn map(kind: MapKind, key_size: u32, value_size: u32, max_entries: u32) -> (MapSet, MapId) {
+    let mut maps = MapSet::default();
+    let id = maps.add(MapConfig { kind, key_size, value_size, max_entries, flags: 0 }, 2).unwrap();
     (maps, id)
 }
 
@@ -108,8 +108,8 @@ fn beyond_a_value_there_is_nothing() {
 
 #[test]
 fn read_only_maps_are_read_only_to_programs() {
-    let mut maps = Maps::default();
-    let spec = MapSpec { kind: MapKind::Array, key_size: 4, value_size: 4, max_entries: 1, flags: 1 << 7 };
+    let mut maps = MapSet::default();
+    let spec = MapConfig { kind: MapKind::Array, key_size: 4, value_size: 4, max_entries: 1, flags: 1 << 7 };
     let id = maps.add(spec, 1).unwrap();
     maps.set(id, &[0; 4], &[1; 4], 0).unwrap();
     assert!(maps.value_at(id, 0, 4, false).is_some() && maps.value_at(id, 0, 4, true).is_none());

@@ -13,7 +13,7 @@
 mod nested;
 mod ops;
 mod seed;
-mod web;
+mod unstructured;
 
 use crate::entities::*;
 use crate::func::{Function, Linkage, SlotData};
@@ -22,7 +22,7 @@ use crate::op::{MemFlags, Op};
 use crate::types::{Prov, Type};
 use crate::{AluOp, Size, Width};
 
-pub use seed::Random;
+pub use seed::SeededRng;
 
 /// Bytes behind the third argument.
 pub const MEMORY: u32 = 32;
@@ -89,7 +89,7 @@ impl<'a> Generator<'a> {
         if shape < 2 {
             self.nested()
         } else {
-            self.web()
+            self.unstructured_function()
         }
         self.func
     }

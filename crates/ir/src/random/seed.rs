@@ -2,12 +2,12 @@
 
 /// A small deterministic generator (xorshift64*).
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub struct SeededRng(u64);
 
-impl Random {
+impl SeededRng {
     /// A generator that gives the same numbers for the same seed.
-    pub fn new(seed: u64) -> Random {
-        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    pub fn new(seed: u64) -> SeededRng {
+        SeededRng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
     /// Any word.
@@ -24,7 +24,7 @@ impl Random {
     }
 
     /// A word with a bias to corners: small ones, powers of two and their neighbours, extended narrow ones.
-    pub fn corner(&mut self) -> u64 {
+    pub fn boundary_biased_word(&mut self) -> u64 {
         let k = self.below(64);
         match self.below(8) {
             0 => self.below(70),

@@ -5,7 +5,7 @@ use cranelift_entity::EntityRef;
 use super::ParseError;
 use super::parse_func::FuncParser;
 use super::print::{EXTERN_KINDS, GLOBALS, MATCH_KINDS};
-use super::scan::Line;
+use super::scan::LineScanner;
 use crate::entities::*;
 use crate::func::{Function, Linkage};
 use crate::module::*;
@@ -16,7 +16,7 @@ use crate::module::*;
 /// The first place where the text is not as the grammar says, with what was expected.
 pub fn parse_module(text: &str) -> Result<Module, ParseError> {
     let mut module = Module::default();
-    let mut lines = Lines::new(text);
+    let mut lines = LineReader::new(text);
     while let Some(line) = lines.next_line() {
         parse_item(&mut module, &mut lines, line)?;
     }
@@ -38,20 +38,20 @@ pub fn parse_function(text: &str) -> Result<Function, ParseError> {
 }
 
 /// Lines that are not empty without their comments.
-pub(super) struct Lines<'a> {
+pub(super) struct LineReader<'a> {
     lines: std::iter::Enumerate<std::str::Lines<'a>>,
     last: u32,
 }
 
-impl<'a> Lines<'a> {
+impl<'a> LineReader<'a> {
     fn new(text: &'a str) -> Self {
-        Lines { lines: text.lines().enumerate(), last: 0 }
+        LineReader { lines: text.lines().enumerate(), last: 0 }
     }
 
-    pub(super) fn next_line(&mut self) -> Option<Line<'a>> {
+    pub(super) fn next_line(&mut self) -> Option<LineScanner<'a>> {
         for (index, text) in self.lines.by_ref() {
             self.last = index as u32 + 1;
-            let line = Line::new(text, self.last);
+            let line = LineScanner::new(text, self.last);
             if !line.at_end() {
                 return Some(line);
             }
@@ -65,7 +65,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-fn parse_item(module: &mut Module, lines: &mut Lines<'_>, mut line: Line<'_>) -> Result<(), ParseError> {
+fn parse_item(module: &mut Module, lines: &mut LineReader<'_>, mut line: LineScanner<'_>) -> Result<(), ParseError> {
     if line.at_entity("fn") {
         in_order(&mut line, "fn", module.funcs.len())?;
         return parse_func(module, lines, line);
@@ -90,7 +90,7 @@ fn parse_item(module: &mut Module, lines: &mut Lines<'_>, mut line: Line<'_>) ->
 }
 
 /// Takes the number of a declaration, which must be the next one.
-fn in_order(line: &mut Line<'_>, prefix: &str, next: usize) -> Result<(), ParseError> {
+fn in_order(line: &mut LineScanner<'_>, prefix: &str, next: usize) -> Result<(), ParseError> {
     let place = line.place();
     let number = line.entity(prefix)?;
     if number as usize != next {
@@ -99,7 +99,7 @@ fn in_order(line: &mut Line<'_>, prefix: &str, next: usize) -> Result<(), ParseE
     Ok(())
 }
 
-pub(super) fn keyword<T: Copy>(line: &mut Line<'_>, table: &[(&'static str, T)]) -> Result<T, ParseError> {
+pub(super) fn keyword<T: Copy>(line: &mut LineScanner<'_>, table: &[(&'static str, T)]) -> Result<T, ParseError> {
     let place = line.place();
     let word = line.word("a keyword")?;
     table.iter().find(|(w, _)| *w == word).map(|(_, t)| *t).ok_or_else(|| {
@@ -109,13 +109,13 @@ pub(super) fn keyword<T: Copy>(line: &mut Line<'_>, table: &[(&'static str, T)])
 }
 
 /// Takes `key=` and a number.
-pub(super) fn pair<T: std::str::FromStr>(line: &mut Line<'_>, key: &str) -> Result<T, ParseError> {
+pub(super) fn pair<T: std::str::FromStr>(line: &mut LineScanner<'_>, key: &str) -> Result<T, ParseError> {
     line.expect(key)?;
     line.expect("=")?;
     line.number("a number")
 }
 
-fn parse_map(module: &mut Module, line: &mut Line<'_>) -> Result<(), ParseError> {
+fn parse_map(module: &mut Module, line: &mut LineScanner<'_>) -> Result<(), ParseError> {
     in_order(line, "map", module.maps.len())?;
     let mut map = MapDecl {
         name: line.quoted()?,
@@ -137,7 +137,7 @@ fn parse_map(module: &mut Module, line: &mut Line<'_>) -> Result<(), ParseError>
     Ok(())
 }
 
-fn parse_extern(module: &mut Module, line: &mut Line<'_>) -> Result<(), ParseError> {
+fn parse_extern(module: &mut Module, line: &mut LineScanner<'_>) -> Result<(), ParseError> {
     in_order(line, "extern", module.externs.len())?;
     let name = line.quoted()?;
     let kind = keyword(line, &EXTERN_KINDS)?;
@@ -145,7 +145,7 @@ fn parse_extern(module: &mut Module, line: &mut Line<'_>) -> Result<(), ParseErr
     Ok(())
 }
 
-fn parse_table(module: &mut Module, lines: &mut Lines<'_>, mut line: Line<'_>) -> Result<(), ParseError> {
+fn parse_table(module: &mut Module, lines: &mut LineReader<'_>, mut line: LineScanner<'_>) -> Result<(), ParseError> {
     in_order(&mut line, "table", module.tables.len())?;
     let mut table =
         TableDecl { name: line.quoted()?, fields: Vec::new(), entries: Vec::new(), results: Vec::new() };
@@ -177,7 +177,7 @@ fn parse_table(module: &mut Module, lines: &mut Lines<'_>, mut line: Line<'_>) -
     }
 }
 
-fn parse_entry(fields: &[FieldDecl], line: &mut Line<'_>) -> Result<Vec<FieldMatch>, ParseError> {
+fn parse_entry(fields: &[FieldDecl], line: &mut LineScanner<'_>) -> Result<Vec<FieldMatch>, ParseError> {
     let mut entry = Vec::with_capacity(fields.len());
     for (i, field) in fields.iter().enumerate() {
         if i > 0 {
@@ -204,7 +204,7 @@ fn parse_entry(fields: &[FieldDecl], line: &mut Line<'_>) -> Result<Vec<FieldMat
 }
 
 /// Words most significant first, joined by underscores; decimal, or hexadecimal after `0x`.
-fn parse_words(line: &mut Line<'_>) -> Result<Vec<u64>, ParseError> {
+fn parse_words(line: &mut LineScanner<'_>) -> Result<Vec<u64>, ParseError> {
     let place = line.place();
     let token = line.word("a value")?;
     let parsed: Option<Vec<u64>> = token
@@ -217,7 +217,7 @@ fn parse_words(line: &mut Line<'_>) -> Result<Vec<u64>, ParseError> {
     parsed.ok_or_else(|| place.error(format!("expected words of 64 bits joined by `_`, found `{token}`")))
 }
 
-fn parse_func(module: &mut Module, lines: &mut Lines<'_>, mut line: Line<'_>) -> Result<(), ParseError> {
+fn parse_func(module: &mut Module, lines: &mut LineReader<'_>, mut line: LineScanner<'_>) -> Result<(), ParseError> {
     let name = line.quoted()?;
     let place = line.place();
     let linkage = match line.word("program(N), global, static or hidden")? {

@@ -4,8 +4,8 @@ use cranelift_entity::EntityRef;
 use smallvec::SmallVec;
 
 use super::ParseError;
-use super::parse::{Lines, pair};
-use super::scan::{Line, Place};
+use super::parse::{LineReader, pair};
+use super::scan::{LineScanner, TextPosition};
 use crate::entities::*;
 use crate::func::{BlockCall, BlockData, Function, InstData, SlotData, ValueDef};
 use crate::op::{Attr, Op, ResultKind};
@@ -20,8 +20,8 @@ pub(super) struct FuncParser {
     /// Definitions read so far, by number.
     defs: Vec<Option<(ValueDef, Type)>>,
     /// First use of each value and block whose definition may still follow.
-    value_uses: Vec<(Value, Place)>,
-    block_uses: Vec<(Block, Place)>,
+    value_uses: Vec<(Value, TextPosition)>,
+    block_uses: Vec<(Block, TextPosition)>,
     /// Blocks that have been read.
     seen: Vec<bool>,
     current: Option<Block>,
@@ -40,7 +40,7 @@ impl FuncParser {
     }
 
     /// Reads to the closing brace.
-    pub(super) fn parse(mut self, lines: &mut Lines<'_>) -> Result<Function, ParseError> {
+    pub(super) fn parse(mut self, lines: &mut LineReader<'_>) -> Result<Function, ParseError> {
         loop {
             let mut line = lines.next_line().ok_or_else(|| lines.ended("the function's closing brace"))?;
             if line.eat("}") {
@@ -52,7 +52,7 @@ impl FuncParser {
         }
     }
 
-    fn parse_line(&mut self, line: &mut Line<'_>) -> Result<(), ParseError> {
+    fn parse_line(&mut self, line: &mut LineScanner<'_>) -> Result<(), ParseError> {
         if line.at_entity("block") {
             return self.parse_block(line);
         }
@@ -71,7 +71,7 @@ impl FuncParser {
         }
     }
 
-    fn parse_slot(&mut self, line: &mut Line<'_>) -> Result<(), ParseError> {
+    fn parse_slot(&mut self, line: &mut LineScanner<'_>) -> Result<(), ParseError> {
         let place = line.place();
         let number = line.entity("ss")?;
         let next = self.func.slots.len();
@@ -84,7 +84,7 @@ impl FuncParser {
         Ok(())
     }
 
-    fn parse_block(&mut self, line: &mut Line<'_>) -> Result<(), ParseError> {
+    fn parse_block(&mut self, line: &mut LineScanner<'_>) -> Result<(), ParseError> {
         let place = line.place();
         let block = self.block(line)?;
         if std::mem::replace(&mut self.seen[block.index()], true) {
@@ -98,7 +98,7 @@ impl FuncParser {
         line.expect(":")
     }
 
-    fn parse_params(&mut self, block: Block, line: &mut Line<'_>) -> Result<(), ParseError> {
+    fn parse_params(&mut self, block: Block, line: &mut LineScanner<'_>) -> Result<(), ParseError> {
         loop {
             let index = self.func.blocks[block].params.len();
             let at = line.place();
@@ -112,7 +112,7 @@ impl FuncParser {
     }
 
     /// Reads `vN: type` as a definition.
-    fn parse_def(&mut self, line: &mut Line<'_>, def: ValueDef) -> Result<Value, ParseError> {
+    fn parse_def(&mut self, line: &mut LineScanner<'_>, def: ValueDef) -> Result<Value, ParseError> {
         let place = line.place();
         let value = checked_index(line, "v").map(|i| Value::new(i as usize))?;
         line.expect(":")?;
@@ -127,7 +127,7 @@ impl FuncParser {
         Ok(value)
     }
 
-    fn parse_inst(&mut self, block: Block, line: &mut Line<'_>) -> Result<(), ParseError> {
+    fn parse_inst(&mut self, block: Block, line: &mut LineScanner<'_>) -> Result<(), ParseError> {
         let inst = Inst::new(self.func.insts.len());
         let result = match line.at_entity("v") {
             true => {
@@ -154,7 +154,7 @@ impl FuncParser {
         Ok(())
     }
 
-    fn parse_operands(&mut self, data: &mut InstData, line: &mut Line<'_>) -> Result<(), ParseError> {
+    fn parse_operands(&mut self, data: &mut InstData, line: &mut LineScanner<'_>) -> Result<(), ParseError> {
         if !line.at_entity("v") && !line.at_entity("block") {
             return Ok(());
         }
@@ -172,7 +172,7 @@ impl FuncParser {
         }
     }
 
-    fn parse_target(&mut self, line: &mut Line<'_>) -> Result<BlockCall, ParseError> {
+    fn parse_target(&mut self, line: &mut LineScanner<'_>) -> Result<BlockCall, ParseError> {
         let mut call = BlockCall::new(self.block(line)?);
         if line.eat("(") {
             loop {
@@ -186,7 +186,7 @@ impl FuncParser {
         Ok(call)
     }
 
-    fn value(&mut self, line: &mut Line<'_>) -> Result<Value, ParseError> {
+    fn value(&mut self, line: &mut LineScanner<'_>) -> Result<Value, ParseError> {
         let place = line.place();
         let value = Value::new(checked_index(line, "v")? as usize);
         if self.defs.get(value.index()).is_none_or(Option::is_none) {
@@ -195,7 +195,7 @@ impl FuncParser {
         Ok(value)
     }
 
-    fn block(&mut self, line: &mut Line<'_>) -> Result<Block, ParseError> {
+    fn block(&mut self, line: &mut LineScanner<'_>) -> Result<Block, ParseError> {
         let place = line.place();
         let block = Block::new(checked_index(line, "block")? as usize);
         while self.func.blocks.len() <= block.index() {
@@ -240,7 +240,7 @@ impl FuncParser {
     }
 }
 
-fn checked_index(line: &mut Line<'_>, prefix: &str) -> Result<u32, ParseError> {
+fn checked_index(line: &mut LineScanner<'_>, prefix: &str) -> Result<u32, ParseError> {
     let place = line.place();
     let number = line.entity(prefix)?;
     match number {
@@ -250,7 +250,7 @@ fn checked_index(line: &mut Line<'_>, prefix: &str) -> Result<u32, ParseError> {
 }
 
 /// Reads mnemonic and attributes, and checks the result against the operation's kind of result.
-fn parse_op(line: &mut Line<'_>, result: Option<Value>) -> Result<Op, ParseError> {
+fn parse_op(line: &mut LineScanner<'_>, result: Option<Value>) -> Result<Op, ParseError> {
     let place = line.place();
     let token = line.token("an operation", &[])?;
     let mut parts = token.split('.');

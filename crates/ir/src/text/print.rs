@@ -49,14 +49,14 @@ pub fn print_inst(func: &Function, inst: Inst) -> String {
 
 fn write_module(out: &mut impl Write, module: &Module, options: PrintOptions) -> fmt::Result {
     if !module.name.is_empty() {
-        writeln!(out, "module {}", Quoted(&module.name))?;
+        writeln!(out, "module {}", QuotedName(&module.name))?;
     }
     for (id, map) in &module.maps {
         write_map(out, id, map)?;
     }
     for (id, ext) in &module.externs {
         let kind = extern_kind_word(ext.kind);
-        writeln!(out, "extern {id} {} {kind}{}", Quoted(&ext.name), if ext.weak { " weak" } else { "" })?;
+        writeln!(out, "extern {id} {} {kind}{}", QuotedName(&ext.name), if ext.weak { " weak" } else { "" })?;
     }
     for (id, core) in &module.cores {
         writeln!(out, "core {id} {}", core.index)?;
@@ -71,7 +71,7 @@ fn write_module(out: &mut impl Write, module: &Module, options: PrintOptions) ->
 }
 
 fn write_map(out: &mut impl Write, id: Map, map: &MapDecl) -> fmt::Result {
-    write!(out, "map {id} {} kind={} key={}", Quoted(&map.name), map.kind, map.key_size)?;
+    write!(out, "map {id} {} kind={} key={}", QuotedName(&map.name), map.kind, map.key_size)?;
     write!(out, " value={} entries={} flags={}", map.value_size, map.max_entries, map.flags)?;
     if let Some(global) = map.global {
         write!(out, " global={}", global_word(global))?;
@@ -83,9 +83,9 @@ fn write_map(out: &mut impl Write, id: Map, map: &MapDecl) -> fmt::Result {
 }
 
 fn write_table(out: &mut impl Write, id: Table, table: &TableDecl) -> fmt::Result {
-    writeln!(out, "table {id} {} {{", Quoted(&table.name))?;
+    writeln!(out, "table {id} {} {{", QuotedName(&table.name))?;
     for field in &table.fields {
-        writeln!(out, "  field {} {} {}", Quoted(&field.name), field.bits, match_word(field.kind))?;
+        writeln!(out, "  field {} {} {}", QuotedName(&field.name), field.bits, match_word(field.kind))?;
     }
     for (at, entry) in table.entries.iter().enumerate() {
         let fields: Vec<String> = entry.iter().map(field_match_text).collect();
@@ -114,7 +114,7 @@ fn words_text(words: &[u64]) -> String {
 }
 
 fn write_function(out: &mut impl Write, label: &str, func: &Function, options: PrintOptions) -> fmt::Result {
-    write!(out, "{label} {} ", Quoted(&func.name))?;
+    write!(out, "{label} {} ", QuotedName(&func.name))?;
     match func.linkage {
         Linkage::Program { prog_type } => write!(out, "program({prog_type})")?,
         Linkage::Global => out.write_str("global")?,
@@ -219,9 +219,9 @@ fn match_word(kind: MatchKind) -> &'static str {
 }
 
 /// A name in double quotes; quotes, backslashes and control characters are escaped.
-struct Quoted<'a>(&'a str);
+struct QuotedName<'a>(&'a str);
 
-impl fmt::Display for Quoted<'_> {
+impl fmt::Display for QuotedName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_char('"')?;
         for c in self.0.chars() {

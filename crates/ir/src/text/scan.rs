@@ -3,7 +3,7 @@
 use super::ParseError;
 
 /// Unread rest of one line.
-pub(super) struct Line<'a> {
+pub(super) struct LineScanner<'a> {
     text: &'a str,
     number: u32,
     pos: usize,
@@ -11,21 +11,21 @@ pub(super) struct Line<'a> {
 
 /// A place in the text.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct TextPosition {
     pub(super) line: u32,
     pub(super) column: u32,
 }
 
-impl Place {
+impl TextPosition {
     pub(super) fn error(self, message: impl Into<String>) -> ParseError {
         ParseError { line: self.line, column: self.column, message: message.into() }
     }
 }
 
-impl<'a> Line<'a> {
+impl<'a> LineScanner<'a> {
     /// The line without its comment.
     pub(super) fn new(text: &'a str, number: u32) -> Self {
-        let mut line = Line { text: strip_comment(text).trim_end(), number, pos: 0 };
+        let mut line = LineScanner { text: strip_comment(text).trim_end(), number, pos: 0 };
         line.skip_space();
         line
     }
@@ -49,8 +49,8 @@ impl<'a> Line<'a> {
     }
 
     /// The place of the next token.
-    pub(super) fn place(&self) -> Place {
-        Place { line: self.number, column: self.text[..self.pos].chars().count() as u32 + 1 }
+    pub(super) fn place(&self) -> TextPosition {
+        TextPosition { line: self.number, column: self.text[..self.pos].chars().count() as u32 + 1 }
     }
 
     pub(super) fn error(&self, message: impl Into<String>) -> ParseError {

@@ -18,11 +18,11 @@ use crate::func::{Function, Linkage};
 use crate::module::{MapDecl, Module};
 use crate::op::Op;
 
-pub use points::{Offsets, Points, PointsTo};
+pub use points::{ValueOffsets, PointsToSet, PointsTo};
 
 /// A place in a module.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Site {
+pub struct InstSite {
     /// The function.
     pub func: Func,
     /// The instruction.
@@ -31,7 +31,7 @@ pub struct Site {
 
 /// Bytes of a value that an instruction accesses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Range {
+pub struct AccessRange {
     /// First byte.
     pub start: u32,
     /// One past the last byte.
@@ -40,11 +40,11 @@ pub struct Range {
 
 /// Access to the bytes of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Touch {
+pub struct ValueAccess {
     /// Place of the access.
-    pub site: Site,
+    pub site: InstSite,
     /// Bytes accessed.
-    pub range: Range,
+    pub range: AccessRange,
     /// By an atomic operation.
     pub atomic: bool,
     /// Through a helper or kernel function that is handed the address.
@@ -55,28 +55,28 @@ pub struct Touch {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct MapUse {
     /// Lookups of a key.
-    pub lookups: Vec<Site>,
+    pub lookups: Vec<InstSite>,
     /// Insertions and replacements of whole values, pushes and pops.
-    pub updates: Vec<Site>,
+    pub updates: Vec<InstSite>,
     /// Deletions.
-    pub deletes: Vec<Site>,
+    pub deletes: Vec<InstSite>,
     /// Other uses of the map object that leave its contents alone: redirects, events, tail calls, walks.
-    pub others: Vec<Site>,
+    pub others: Vec<InstSite>,
     /// Reads of bytes of values.
-    pub reads: Vec<Touch>,
+    pub reads: Vec<ValueAccess>,
     /// Writes of bytes of values.
-    pub writes: Vec<Touch>,
+    pub writes: Vec<ValueAccess>,
 }
 
 /// Degree to which a map is read-only for some code.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Access {
+pub enum MapAccess {
     /// Not mentioned at all.
     Unused,
     /// Neither entries nor bytes of values change.
     ReadOnly,
     /// Only these bytes of values change, ascending and disjoint; which entries exist does not.
-    FieldsWritten(Vec<Range>),
+    FieldsWritten(Vec<AccessRange>),
     /// Entries come and go, or any byte of a value may change.
     Written,
 }
@@ -88,20 +88,20 @@ impl MapUse {
     }
 
     /// Degree to which the map is read-only.
-    pub fn access(&self, decl: &MapDecl) -> Access {
+    pub fn access(&self, decl: &MapDecl) -> MapAccess {
         let written = merge(self.writes.iter().map(|w| w.range));
-        let whole = Range { start: 0, end: decl.value_size };
+        let whole = AccessRange { start: 0, end: decl.value_size };
         match () {
-            () if self.is_empty() => Access::Unused,
-            () if !self.updates.is_empty() || !self.deletes.is_empty() => Access::Written,
-            () if written.is_empty() => Access::ReadOnly,
-            () if written == [whole] => Access::Written,
-            () => Access::FieldsWritten(written),
+            () if self.is_empty() => MapAccess::Unused,
+            () if !self.updates.is_empty() || !self.deletes.is_empty() => MapAccess::Written,
+            () if written.is_empty() => MapAccess::ReadOnly,
+            () if written == [whole] => MapAccess::Written,
+            () => MapAccess::FieldsWritten(written),
         }
     }
 
     /// The bytes of values that are read, ascending and disjoint.
-    pub fn bytes_read(&self) -> Vec<Range> {
+    pub fn bytes_read(&self) -> Vec<AccessRange> {
         merge(self.reads.iter().map(|r| r.range))
     }
 
@@ -117,10 +117,10 @@ impl MapUse {
 }
 
 /// Joins ranges that overlap or touch.
-fn merge(ranges: impl Iterator<Item = Range>) -> Vec<Range> {
-    let mut sorted: Vec<Range> = ranges.collect();
+fn merge(ranges: impl Iterator<Item = AccessRange>) -> Vec<AccessRange> {
+    let mut sorted: Vec<AccessRange> = ranges.collect();
     sorted.sort_unstable();
-    let mut merged: Vec<Range> = Vec::new();
+    let mut merged: Vec<AccessRange> = Vec::new();
     for range in sorted {
         match merged.last_mut() {
             Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
@@ -132,18 +132,18 @@ fn merge(ranges: impl Iterator<Item = Range>) -> Vec<Range> {
 
 /// Uses of the maps of a module, by function.
 #[derive(Clone, Debug)]
-pub struct Usage {
+pub struct ModuleMapUsage {
     /// Uses by each function itself.
     by_func: BTreeMap<Func, BTreeMap<Map, MapUse>>,
     /// Functions that each function calls or takes the address of.
     callees: BTreeMap<Func, Vec<Func>>,
 }
 
-impl Usage {
+impl ModuleMapUsage {
     /// Analyses a module, which must be valid.
-    pub fn new(module: &Module) -> Usage {
+    pub fn new(module: &Module) -> ModuleMapUsage {
         let points = PointsTo::new(module);
-        let mut usage = Usage { by_func: BTreeMap::new(), callees: BTreeMap::new() };
+        let mut usage = ModuleMapUsage { by_func: BTreeMap::new(), callees: BTreeMap::new() };
         for (id, func) in &module.funcs {
             let mut uses = record::function(module, &points, id);
             alias_inner_maps(module, &mut uses);

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cranelift_entity::{EntityRef, SecondaryMap};
-use millstream_isa::helpers::{ArgKind, Effects, Helper, RetKind};
+use millstream_isa::helpers::{ArgKind, HelperEffects, Helper, RetKind};
 
 use crate::entities::*;
 use crate::func::{Function, InstData, Linkage};
@@ -17,7 +17,7 @@ use crate::{AluOp, Size, Width};
 
 /// Offsets in a value of a map.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Offsets {
+pub enum ValueOffsets {
     /// One of these.
     Known(BTreeSet<i64>),
     /// Any.
@@ -31,27 +31,27 @@ const MAX_ARGS: usize = 5;
 
 /// Possible targets of a value, among maps and their values.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Points {
+pub struct PointsToSet {
     /// Values of maps.
-    pub values: BTreeMap<Map, Offsets>,
+    pub values: BTreeMap<Map, ValueOffsets>,
     /// Map objects.
     pub objects: BTreeSet<Map>,
     /// A value of any map, or any map object.
     pub unknown: bool,
 }
 
-impl Points {
-    fn value(map: Map, offset: i64) -> Points {
-        let offsets = Offsets::Known(BTreeSet::from([offset]));
-        Points { values: BTreeMap::from([(map, offsets)]), ..Points::default() }
+impl PointsToSet {
+    fn value(map: Map, offset: i64) -> PointsToSet {
+        let offsets = ValueOffsets::Known(BTreeSet::from([offset]));
+        PointsToSet { values: BTreeMap::from([(map, offsets)]), ..PointsToSet::default() }
     }
 
-    fn object(map: Map) -> Points {
-        Points { objects: BTreeSet::from([map]), ..Points::default() }
+    fn object(map: Map) -> PointsToSet {
+        PointsToSet { objects: BTreeSet::from([map]), ..PointsToSet::default() }
     }
 
-    fn unknown() -> Points {
-        Points { unknown: true, ..Points::default() }
+    fn unknown() -> PointsToSet {
+        PointsToSet { unknown: true, ..PointsToSet::default() }
     }
 
     /// Returns true if it points to no map value and no map.
@@ -60,7 +60,7 @@ impl Points {
     }
 
     /// Adds what `other` may point to; `true` if anything is new.
-    fn join(&mut self, other: &Points) -> bool {
+    fn join(&mut self, other: &PointsToSet) -> bool {
         let mut changed = other.unknown && !self.unknown;
         self.unknown |= other.unknown;
         for map in &other.objects {
@@ -76,35 +76,35 @@ impl Points {
     }
 
     /// The same pointers, displaced; `None` stands for an unknown distance.
-    fn moved(&self, by: Option<i64>) -> Points {
+    fn moved(&self, by: Option<i64>) -> PointsToSet {
         let mut moved = self.clone();
         for offsets in moved.values.values_mut() {
             *offsets = match (&*offsets, by) {
-                (Offsets::Known(set), Some(by)) => {
-                    Offsets::Known(set.iter().map(|o| o.wrapping_add(by)).collect())
+                (ValueOffsets::Known(set), Some(by)) => {
+                    ValueOffsets::Known(set.iter().map(|o| o.wrapping_add(by)).collect())
                 }
-                _ => Offsets::Any,
+                _ => ValueOffsets::Any,
             };
         }
         moved
     }
 }
 
-impl Offsets {
-    fn join(&mut self, other: &Offsets) -> bool {
+impl ValueOffsets {
+    fn join(&mut self, other: &ValueOffsets) -> bool {
         match (&mut *self, other) {
-            (Offsets::Any, _) => false,
-            (Offsets::Known(mine), Offsets::Known(theirs)) => {
+            (ValueOffsets::Any, _) => false,
+            (ValueOffsets::Known(mine), ValueOffsets::Known(theirs)) => {
                 let before = mine.len();
                 mine.extend(theirs);
                 let changed = mine.len() != before;
                 if mine.len() > MAX_OFFSETS {
-                    *self = Offsets::Any;
+                    *self = ValueOffsets::Any;
                 }
                 changed
             }
-            (_, Offsets::Any) => {
-                *self = Offsets::Any;
+            (_, ValueOffsets::Any) => {
+                *self = ValueOffsets::Any;
                 true
             }
         }
@@ -114,11 +114,11 @@ impl Offsets {
 /// Possible targets of every value of a module.
 #[derive(Clone, Debug)]
 pub struct PointsTo {
-    values: SecondaryMap<Func, SecondaryMap<Value, Points>>,
+    values: SecondaryMap<Func, SecondaryMap<Value, PointsToSet>>,
     /// Targets of the functions' results.
-    returned: SecondaryMap<Func, Points>,
+    returned: SecondaryMap<Func, PointsToSet>,
     /// Targets of pointers stored somewhere in memory.
-    stored: Points,
+    stored: PointsToSet,
     changed: bool,
 }
 
@@ -128,12 +128,12 @@ impl PointsTo {
         let mut this = PointsTo {
             values: SecondaryMap::new(),
             returned: SecondaryMap::new(),
-            stored: Points::default(),
+            stored: PointsToSet::default(),
             changed: true,
         };
         for (_, func) in &module.funcs {
             for callee in stray_functions(func) {
-                (0..MAX_ARGS).for_each(|i| this.param(module, callee, i, &Points::unknown()));
+                (0..MAX_ARGS).for_each(|i| this.param(module, callee, i, &PointsToSet::unknown()));
             }
         }
         while std::mem::take(&mut this.changed) {
@@ -147,11 +147,11 @@ impl PointsTo {
     }
 
     /// Possible targets of a value.
-    pub fn of(&self, func: Func, value: Value) -> &Points {
+    pub fn of(&self, func: Func, value: Value) -> &PointsToSet {
         &self.values[func][value]
     }
 
-    fn add(&mut self, func: Func, value: Value, points: &Points) {
+    fn add(&mut self, func: Func, value: Value, points: &PointsToSet) {
         if !points.is_none() {
             self.changed |= self.values[func][value].join(points);
         }
@@ -201,7 +201,7 @@ impl PointsTo {
         }
     }
 
-    fn param(&mut self, module: &Module, callee: Func, index: usize, points: &Points) {
+    fn param(&mut self, module: &Module, callee: Func, index: usize, points: &PointsToSet) {
         let func = &module.funcs[callee];
         let entry = func.layout.first().map(|&b| &func.blocks[b].params);
         if let Some(&param) = entry.and_then(|params| params.get(index)) {
@@ -212,19 +212,19 @@ impl PointsTo {
     /// Passes a helper's callback arguments to the callback's parameters.
     fn callbacks(&mut self, module: &Module, id: Func, data: &InstData, helper: i32) {
         let func = &module.funcs[id];
-        let opaque = Helper::get(helper).is_none_or(|h| h.effects.contains(Effects::CALLBACK));
+        let opaque = Helper::get(helper).is_none_or(|h| h.effects.contains(HelperEffects::CALLBACK));
         let callees = data.args.iter().filter_map(|&arg| match func.def_op(arg) {
             Some(Op::FuncAddr { func }) => Some(*func),
             _ => None,
         });
         for callee in callees.collect::<Vec<_>>() {
-            let arg = |i: usize| data.args.get(i).map_or_else(Points::unknown, |&a| self.of(id, a).clone());
+            let arg = |i: usize| data.args.get(i).map_or_else(PointsToSet::unknown, |&a| self.of(id, a).clone());
             let passed = match helper {
                 // bpf_for_each_map_elem: map, key, value, context.
-                164 => vec![arg(0), Points::default(), self.values_of(module, &arg(0)), arg(2)],
+                164 => vec![arg(0), PointsToSet::default(), self.values_of(module, &arg(0)), arg(2)],
                 // bpf_loop: index, context.
-                181 => vec![Points::default(), arg(2)],
-                _ if opaque => vec![Points::unknown(); MAX_ARGS],
+                181 => vec![PointsToSet::default(), arg(2)],
+                _ if opaque => vec![PointsToSet::unknown(); MAX_ARGS],
                 _ => Vec::new(),
             };
             for (i, points) in passed.iter().enumerate() {
@@ -234,27 +234,27 @@ impl PointsTo {
     }
 
     /// Results of a lookup in one of these maps.
-    fn values_of(&self, module: &Module, maps: &Points) -> Points {
-        let mut found = Points { unknown: maps.unknown, ..Points::default() };
+    fn values_of(&self, module: &Module, maps: &PointsToSet) -> PointsToSet {
+        let mut found = PointsToSet { unknown: maps.unknown, ..PointsToSet::default() };
         for &map in &maps.objects {
             found.join(&match module.maps[map].inner {
-                Some(inner) => Points::object(inner),
-                None => Points::value(map, 0),
+                Some(inner) => PointsToSet::object(inner),
+                None => PointsToSet::value(map, 0),
             });
         }
         found
     }
 
-    fn result(&self, module: &Module, id: Func, func: &Function, data: &InstData) -> Points {
+    fn result(&self, module: &Module, id: Func, func: &Function, data: &InstData) -> PointsToSet {
         let arg = |i: usize| self.of(id, data.args[i]);
         match &data.op {
-            Op::MapAddr { map } => Points::object(*map),
-            Op::MapValueAddr { map, offset } => Points::value(*map, i64::from(*offset)),
-            Op::MapLookup { map, .. } => self.values_of(module, &Points::object(*map)),
+            Op::MapAddr { map } => PointsToSet::object(*map),
+            Op::MapValueAddr { map, offset } => PointsToSet::value(*map, i64::from(*offset)),
+            Op::MapLookup { map, .. } => self.values_of(module, &PointsToSet::object(*map)),
             Op::Helper { id: helper } => self.helper_result(module, id, data, *helper),
             Op::Call { func: callee } => self.returned[*callee].clone(),
-            Op::CallIndirect {} => Points::unknown(),
-            Op::Load { size: Size::Dw, .. } if is_iterator_field(func, data.args[0]) => Points::unknown(),
+            Op::CallIndirect {} => PointsToSet::unknown(),
+            Op::Load { size: Size::Dw, .. } if is_iterator_field(func, data.args[0]) => PointsToSet::unknown(),
             Op::Load { size: Size::Dw, .. } | Op::LoadAcquire { size: Size::Dw, .. } => self.stored.clone(),
             Op::AtomicFetch { size: Size::Dw, .. } | Op::CmpXchg { size: Size::Dw, .. } => {
                 self.stored.clone()
@@ -273,27 +273,27 @@ impl PointsTo {
             // The verifier allows no other arithmetic on pointers, but if a privileged program does it anyway
             // the result is still based on one of its operands.
             Op::Alu { .. } | Op::Neg { .. } | Op::AddrSpaceCast { .. } => {
-                let mut any = Points::default();
+                let mut any = PointsToSet::default();
                 data.args.iter().for_each(|&a| {
                     any.join(&self.of(id, a).moved(None));
                 });
                 any
             }
-            _ => Points::default(),
+            _ => PointsToSet::default(),
         }
     }
 
-    fn helper_result(&self, module: &Module, id: Func, data: &InstData, helper: i32) -> Points {
-        let Some(helper) = Helper::get(helper) else { return Points::unknown() };
+    fn helper_result(&self, module: &Module, id: Func, data: &InstData, helper: i32) -> PointsToSet {
+        let Some(helper) = Helper::get(helper) else { return PointsToSet::unknown() };
         match helper.ret {
             RetKind::MapValue | RetKind::MapValueOrNull => {
                 let at = helper.args.iter().position(|a| *a == ArgKind::ConstMap);
                 match at.and_then(|i| data.args.get(i)) {
                     Some(&map) => self.values_of(module, self.of(id, map)),
-                    None => Points::unknown(),
+                    None => PointsToSet::unknown(),
                 }
             }
-            _ => Points::default(),
+            _ => PointsToSet::default(),
         }
     }
 }
@@ -321,6 +321,6 @@ fn is_iterator_field(func: &Function, base: Value) -> bool {
 }
 
 /// All maps whose map object `points` may stand for.
-pub(super) fn objects<'a>(points: &'a Points, module: &'a Module) -> impl Iterator<Item = Map> + 'a {
+pub(super) fn objects<'a>(points: &'a PointsToSet, module: &'a Module) -> impl Iterator<Item = Map> + 'a {
     (0..module.maps.len()).map(Map::new).filter(|m| points.unknown || points.objects.contains(m))
 }

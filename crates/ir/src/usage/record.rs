@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use millstream_isa::helpers::{ArgKind, Effects, Helper};
+use millstream_isa::helpers::{ArgKind, HelperEffects, Helper};
 
-use super::points::{Offsets, Points, PointsTo, objects};
-use super::{MapUse, Range, Site, Touch};
+use super::points::{ValueOffsets, PointsToSet, PointsTo, objects};
+use super::{MapUse, AccessRange, InstSite, ValueAccess};
 use crate::entities::*;
 use crate::func::Function;
 use crate::module::Module;
@@ -22,14 +22,14 @@ const SYS_BPF: i32 = 166;
 
 pub(super) fn function(module: &Module, points: &PointsTo, id: Func) -> BTreeMap<Map, MapUse> {
     let func = &module.funcs[id];
-    let mut recorder = Recorder { module, points, id, func, uses: BTreeMap::new() };
+    let mut recorder = UsageRecorder { module, points, id, func, uses: BTreeMap::new() };
     for (_, inst) in func.insts_in_order() {
         recorder.inst(inst);
     }
     recorder.uses
 }
 
-struct Recorder<'a> {
+struct UsageRecorder<'a> {
     module: &'a Module,
     points: &'a PointsTo,
     id: Func,
@@ -39,24 +39,24 @@ struct Recorder<'a> {
 
 /// Kind of access by an instruction through an address.
 #[derive(Clone, Copy)]
-struct How {
+struct AccessFlags {
     reads: bool,
     writes: bool,
     atomic: bool,
     escapes: bool,
 }
 
-const READ: How = How { reads: true, writes: false, atomic: false, escapes: false };
-const WRITE: How = How { reads: false, writes: true, atomic: false, escapes: false };
-const ATOMIC: How = How { reads: true, writes: true, atomic: true, escapes: false };
-const ESCAPE: How = How { reads: true, writes: true, atomic: false, escapes: true };
+const READ: AccessFlags = AccessFlags { reads: true, writes: false, atomic: false, escapes: false };
+const WRITE: AccessFlags = AccessFlags { reads: false, writes: true, atomic: false, escapes: false };
+const ATOMIC: AccessFlags = AccessFlags { reads: true, writes: true, atomic: true, escapes: false };
+const ESCAPE: AccessFlags = AccessFlags { reads: true, writes: true, atomic: false, escapes: true };
 
-impl<'a> Recorder<'a> {
-    fn site(&self, inst: Inst) -> Site {
-        Site { func: self.id, inst }
+impl<'a> UsageRecorder<'a> {
+    fn site(&self, inst: Inst) -> InstSite {
+        InstSite { func: self.id, inst }
     }
 
-    fn of(&self, value: Value) -> &'a Points {
+    fn of(&self, value: Value) -> &'a PointsToSet {
         self.points.of(self.id, value)
     }
 
@@ -126,7 +126,7 @@ impl<'a> Recorder<'a> {
             writes |= id == DYNPTR_FROM_MEM && matches!(kind, ArgKind::Mem { .. });
             if reads || writes {
                 let size = self.argument_size(*kind, args.get(i + 1).copied());
-                let how = How { reads, writes, atomic: false, escapes: true };
+                let how = AccessFlags { reads, writes, atomic: false, escapes: true };
                 self.touch(inst, arg, 0, size, how);
             }
         }
@@ -154,17 +154,17 @@ impl<'a> Recorder<'a> {
             FOR_EACH_MAP_ELEM => uses.others.push(site),
             2 => uses.updates.push(site),
             3 => uses.deletes.push(site),
-            _ if helper.effects.contains(Effects::WRITES_MAP) => uses.updates.push(site),
+            _ if helper.effects.contains(HelperEffects::WRITES_MAP) => uses.updates.push(site),
             _ => uses.others.push(site),
         }
     }
 
-    fn touch(&mut self, inst: Inst, base: Value, offset: i64, size: Option<u32>, how: How) {
+    fn touch(&mut self, inst: Inst, base: Value, offset: i64, size: Option<u32>, how: AccessFlags) {
         let points = self.of(base);
         let site = self.site(inst);
         if points.unknown {
             for (map, decl) in &self.module.maps {
-                let range = Range { start: 0, end: decl.value_size };
+                let range = AccessRange { start: 0, end: decl.value_size };
                 add(self.uses.entry(map).or_default(), site, range, how);
             }
             return;
@@ -173,8 +173,8 @@ impl<'a> Recorder<'a> {
             let whole = self.module.maps[map].value_size;
             let uses = self.uses.entry(map).or_default();
             match offsets {
-                Offsets::Any => add(uses, site, Range { start: 0, end: whole }, how),
-                Offsets::Known(set) => {
+                ValueOffsets::Any => add(uses, site, AccessRange { start: 0, end: whole }, how),
+                ValueOffsets::Known(set) => {
                     for at in set {
                         add(uses, site, range(at.wrapping_add(offset), size, whole), how);
                     }
@@ -185,16 +185,16 @@ impl<'a> Recorder<'a> {
 }
 
 /// The bytes from `start` on; the whole value where they are not known to lie within.
-fn range(start: i64, size: Option<u32>, whole: u32) -> Range {
+fn range(start: i64, size: Option<u32>, whole: u32) -> AccessRange {
     let within = u32::try_from(start).ok().and_then(|start| {
         let end = start.checked_add(size?)?;
-        (end <= whole).then_some(Range { start, end })
+        (end <= whole).then_some(AccessRange { start, end })
     });
-    within.unwrap_or(Range { start: 0, end: whole })
+    within.unwrap_or(AccessRange { start: 0, end: whole })
 }
 
-fn add(uses: &mut MapUse, site: Site, range: Range, how: How) {
-    let touch = Touch { site, range, atomic: how.atomic, escapes: how.escapes };
+fn add(uses: &mut MapUse, site: InstSite, range: AccessRange, how: AccessFlags) {
+    let touch = ValueAccess { site, range, atomic: how.atomic, escapes: how.escapes };
     if how.reads {
         uses.reads.push(touch);
     }

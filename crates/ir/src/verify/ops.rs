@@ -5,11 +5,11 @@ use cranelift_entity::EntityRef;
 use crate::entities::*;
 use crate::func::{Function, Linkage};
 use crate::module::Module;
-use crate::op::{Layout, MemFlags, Op};
+use crate::op::{KeyLayout, MemFlags, Op};
 use crate::types::{Prov, Type};
 use crate::{Size, Width};
 
-type Checked = Result<(), String>;
+type VerifyResult = Result<(), String>;
 
 /// Errors of an instruction whose structure (targets, values) is sound.
 pub(super) fn check(func: &Function, module: &Module, inst: Inst) -> Vec<String> {
@@ -21,11 +21,11 @@ pub(super) fn check(func: &Function, module: &Module, inst: Inst) -> Vec<String>
     messages
 }
 
-fn exists<E: EntityRef + std::fmt::Display>(entity: E, len: usize) -> Checked {
+fn exists<E: EntityRef + std::fmt::Display>(entity: E, len: usize) -> VerifyResult {
     if entity.index() < len { Ok(()) } else { Err(format!("{entity} does not exist")) }
 }
 
-fn entities(func: &Function, module: &Module, inst: Inst) -> Checked {
+fn entities(func: &Function, module: &Module, inst: Inst) -> VerifyResult {
     match &func.insts[inst].op {
         Op::CoreConst { core, .. } => exists(*core, module.cores.len()),
         Op::MapAddr { map }
@@ -65,7 +65,7 @@ fn param_count(func: &Function) -> usize {
     func.layout.first().map_or(0, |&entry| func.blocks[entry].params.len())
 }
 
-fn counts(func: &Function, module: &Module, inst: Inst) -> Checked {
+fn counts(func: &Function, module: &Module, inst: Inst) -> VerifyResult {
     let data = &func.insts[inst];
     let (least, most) = arg_range(func, module, &data.op);
     let found = data.args.len();
@@ -78,7 +78,7 @@ fn counts(func: &Function, module: &Module, inst: Inst) -> Checked {
     }
 }
 
-fn attributes(func: &Function, module: &Module, inst: Inst) -> Checked {
+fn attributes(func: &Function, module: &Module, inst: Inst) -> VerifyResult {
     match &func.insts[inst].op {
         Op::Sext { bits, .. } if !matches!(bits, 8 | 16 | 32) => Err("expected 8, 16 or 32 bits".into()),
         Op::Swap { bits, .. } if !matches!(bits, 16 | 32 | 64) => Err("expected 16, 32 or 64 bits".into()),
@@ -94,7 +94,7 @@ fn attributes(func: &Function, module: &Module, inst: Inst) -> Checked {
     }
 }
 
-fn callable(module: &Module, callee: Func) -> Checked {
+fn callable(module: &Module, callee: Func) -> VerifyResult {
     match module.funcs.get(callee) {
         Some(f) if f.layout.is_empty() => Err(format!("{callee} has no body")),
         Some(f) if matches!(f.linkage, Linkage::Program { .. }) => Err(format!("{callee} is a program")),
@@ -103,7 +103,7 @@ fn callable(module: &Module, callee: Func) -> Checked {
 }
 
 /// Pieces must ascend without overlap and end within the key or value.
-fn layout_fits(layout: &Layout, size: Option<u32>, what: &str) -> Checked {
+fn layout_fits(layout: &KeyLayout, size: Option<u32>, what: &str) -> VerifyResult {
     let mut end = 0;
     for piece in layout {
         let offset = u32::from(piece.offset);
@@ -118,7 +118,7 @@ fn layout_fits(layout: &Layout, size: Option<u32>, what: &str) -> Checked {
     }
 }
 
-fn types(func: &Function, module: &Module, inst: Inst) -> Checked {
+fn types(func: &Function, module: &Module, inst: Inst) -> VerifyResult {
     let data = &func.insts[inst];
     let ty = data.result.expand().map_or(Type::Any, |v| func.types[v]);
     type_exists(ty, module)?;
@@ -150,7 +150,7 @@ fn types(func: &Function, module: &Module, inst: Inst) -> Checked {
     }
 }
 
-fn truth(func: &Function, value: Value) -> Checked {
+fn truth(func: &Function, value: Value) -> VerifyResult {
     match func.types[value] {
         Type::I1 => Ok(()),
         ty => Err(format!("{value} has type {ty:?}, expected a truth value")),
@@ -162,7 +162,7 @@ fn widest(func: &Function, values: &[Value]) -> u32 {
     values.iter().filter_map(|&v| func.types[v].int_bits()).filter(|&b| b < 64).max().unwrap_or(0)
 }
 
-fn type_exists(ty: Type, module: &Module) -> Checked {
+fn type_exists(ty: Type, module: &Module) -> VerifyResult {
     match ty {
         Type::Ptr(Prov::MapValue(map) | Prov::MapValueOrNull(map) | Prov::Map(map)) => {
             exists(map, module.maps.len())

@@ -3,7 +3,7 @@
 /// Rules by which a verifier computes with its facts about values. A rule that a verifier lacks gives it a
 /// weaker fact.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Knowledge {
+pub struct VerifierRules {
     /// Bounds of a value and of its low half are deduced from each other, and a comparison adds to earlier
     /// facts (Linux 6.8). Without it, a comparison of one width forgets the bounds of the other.
     pub joint_bounds: bool,
@@ -23,9 +23,9 @@ pub struct Knowledge {
     pub byte_order: bool,
 }
 
-impl Knowledge {
+impl VerifierRules {
     /// The rules of Linux 5.10 and 6.1.
-    pub const LINUX_5_10: Knowledge = Knowledge {
+    pub const LINUX_5_10: VerifierRules = VerifierRules {
         joint_bounds: false,
         compared_registers: false,
         unequal_ends: false,
@@ -37,26 +37,26 @@ impl Knowledge {
     };
 
     /// The rules of Linux 6.12.
-    pub const LINUX_6_12: Knowledge = Knowledge {
+    pub const LINUX_6_12: VerifierRules = VerifierRules {
         joint_bounds: true,
         compared_registers: true,
         unequal_ends: true,
         variable_bitwise: true,
-        ..Knowledge::LINUX_5_10
+        ..VerifierRules::LINUX_5_10
     };
 
     /// The rules of Linux 6.18 and later.
-    pub const LINUX_6_18: Knowledge = Knowledge {
+    pub const LINUX_6_18: VerifierRules = VerifierRules {
         wrapped_sums: true,
         signed_products: true,
         negation: true,
         byte_order: true,
-        ..Knowledge::LINUX_6_12
+        ..VerifierRules::LINUX_6_12
     };
 
     /// Returns true if another verifier has all rules of this one.
-    pub fn is_within(self, other: Knowledge) -> bool {
-        let rules = |k: Knowledge| {
+    pub fn is_within(self, other: VerifierRules) -> bool {
+        let rules = |k: VerifierRules| {
             [
                 k.joint_bounds,
                 k.compared_registers,
@@ -72,8 +72,8 @@ impl Knowledge {
     }
 }
 
-impl Default for Knowledge {
-    fn default() -> Knowledge {
-        Knowledge::LINUX_6_18
+impl Default for VerifierRules {
+    fn default() -> VerifierRules {
+        VerifierRules::LINUX_6_18
     }
 }

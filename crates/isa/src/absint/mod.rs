@@ -17,7 +17,7 @@ mod refine;
 mod scalar;
 mod tnum;
 
-pub use knowledge::Knowledge;
+pub use knowledge::VerifierRules;
 pub use scalar::Scalar;
 pub use tnum::Tnum;
 
@@ -29,15 +29,15 @@ use crate::{Cond, SwapKind, Width};
 ///
 /// By default it is that of Linux 6.18.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Abstract {
+pub struct AbstractDomain {
     /// The rules of the verifier.
-    pub knowledge: Knowledge,
+    pub knowledge: VerifierRules,
 }
 
-impl Abstract {
+impl AbstractDomain {
     /// The domain of a verifier with these rules.
-    pub const fn new(knowledge: Knowledge) -> Abstract {
-        Abstract { knowledge }
+    pub const fn new(knowledge: VerifierRules) -> AbstractDomain {
+        AbstractDomain { knowledge }
     }
 
     /// The operands of `if a cond b` where the branch is taken, or not; `None` if it cannot go that way.
@@ -56,7 +56,7 @@ impl Abstract {
         }
         // A verifier without joint bounds goes both ways unless the comparison is decided.
         let decided = semantics::cond(&mut self, cond, width, a, b);
-        decided.is_none_or(|truth| truth == taken).then(|| refine::apart(cond, width, taken, a, b))
+        decided.is_none_or(|truth| truth == taken).then(|| refine::refine_pre_6_8(cond, width, taken, a, b))
     }
 
     /// Values in both sets, as the verifier describes them; `None` if there is certainly none.
@@ -100,7 +100,7 @@ fn signed(bits: u32, a: &Scalar) -> (i64, i64) {
     }
 }
 
-impl Domain for Abstract {
+impl Domain for AbstractDomain {
     type V = Scalar;
     type B = Option<bool>;
 

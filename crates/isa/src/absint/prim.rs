@@ -3,11 +3,11 @@
 //! Each of the four intervals and the known bits are computed apart, then synchronised, as the verifier does. An
 //! interval that may wrap is given up.
 
-use super::{Knowledge, Scalar, Tnum};
-use crate::semantics::{Concrete, Domain, Prim};
+use super::{VerifierRules, Scalar, Tnum};
+use crate::semantics::{ConcreteDomain, Domain, Prim};
 
 /// The zero extension of the low `bits` bits.
-pub(super) fn truncate(knowledge: Knowledge, bits: u32, a: &Scalar) -> Scalar {
+pub(super) fn truncate(knowledge: VerifierRules, bits: u32, a: &Scalar) -> Scalar {
     let out = match bits {
         64 => return *a,
         32 => Scalar {
@@ -29,7 +29,7 @@ pub(super) fn truncate(knowledge: Knowledge, bits: u32, a: &Scalar) -> Scalar {
 
 /// Returns true if the verifier computes the operation at all. Of others it knows not even that a 32-bit one
 /// clears the upper half.
-fn is_tracked(knowledge: Knowledge, op: Prim, a: &Scalar, b: &Scalar) -> bool {
+fn is_tracked(knowledge: VerifierRules, op: Prim, a: &Scalar, b: &Scalar) -> bool {
     let constant = |x: &Scalar| x.as_constant().is_some();
     match op {
         Prim::Add | Prim::Sub | Prim::And => true,
@@ -40,9 +40,9 @@ fn is_tracked(knowledge: Knowledge, op: Prim, a: &Scalar, b: &Scalar) -> bool {
     }
 }
 
-pub(super) fn prim(knowledge: Knowledge, op: Prim, bits: u32, a: &Scalar, b: &Scalar) -> Scalar {
+pub(super) fn prim(knowledge: VerifierRules, op: Prim, bits: u32, a: &Scalar, b: &Scalar) -> Scalar {
     if let (Some(a), Some(b)) = (a.as_constant(), b.as_constant()) {
-        return Scalar::constant(Concrete.prim(op, bits, &a, &b));
+        return Scalar::constant(ConcreteDomain.prim(op, bits, &a, &b));
     }
     if !is_tracked(knowledge, op, a, b) {
         return Scalar::UNKNOWN;
@@ -67,7 +67,7 @@ pub(super) fn prim(knowledge: Knowledge, op: Prim, bits: u32, a: &Scalar, b: &Sc
 
 /// An interval of sums or differences: kept if neither end wraps, or both do and the verifier knows what that means.
 fn unless_split<T>(
-    knowledge: Knowledge,
+    knowledge: VerifierRules,
     (min, low): (T, bool),
     (max, high): (T, bool),
     all: (T, T),
@@ -83,7 +83,7 @@ fn unless_wrapped<T>((min, low): (T, bool), (max, high): (T, bool), all: (T, T))
 
 const ALL: Scalar = Scalar::UNKNOWN;
 
-fn add(k: Knowledge, a: &Scalar, b: &Scalar) -> Scalar {
+fn add(k: VerifierRules, a: &Scalar, b: &Scalar) -> Scalar {
     Scalar {
         bits: a.bits.add(b.bits),
         u64: unless_split(k, a.u64.0.overflowing_add(b.u64.0), a.u64.1.overflowing_add(b.u64.1), ALL.u64),
@@ -93,7 +93,7 @@ fn add(k: Knowledge, a: &Scalar, b: &Scalar) -> Scalar {
     }
 }
 
-fn sub(k: Knowledge, a: &Scalar, b: &Scalar) -> Scalar {
+fn sub(k: VerifierRules, a: &Scalar, b: &Scalar) -> Scalar {
     Scalar {
         bits: a.bits.sub(b.bits),
         u64: unless_split(k, a.u64.0.overflowing_sub(b.u64.1), a.u64.1.overflowing_sub(b.u64.0), ALL.u64),

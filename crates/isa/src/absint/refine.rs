@@ -1,13 +1,13 @@
 //! Facts that a branch establishes about its operands.
 
 use super::scalar::meet;
-use super::{Knowledge, Scalar, Tnum};
+use super::{VerifierRules, Scalar, Tnum};
 use crate::{Cond, Width};
 
 /// The operands of `if a cond b` where the branch is taken, or not, by the rules since Linux 6.8; `None` if
 /// it cannot go that way.
 pub(super) fn joint(
-    knowledge: Knowledge,
+    knowledge: VerifierRules,
     cond: Cond,
     width: Width,
     taken: bool,
@@ -58,7 +58,7 @@ fn equal(width: Width, a: &mut Scalar, b: &mut Scalar) -> Option<()> {
 }
 
 /// A value that differs from a constant at the end of its interval moves that end.
-fn differ(knowledge: Knowledge, width: Width, a: &mut Scalar, b: &mut Scalar) -> Option<()> {
+fn differ(knowledge: VerifierRules, width: Width, a: &mut Scalar, b: &mut Scalar) -> Option<()> {
     match (constant(width, a), constant(width, b)) {
         (Some(x), Some(y)) => return (x != y).then_some(()),
         _ if !knowledge.unequal_ends => {}
@@ -149,7 +149,7 @@ fn common(width: Width, some: bool, a: &mut Scalar, b: &Scalar) -> Option<()> {
 
 /// The operands of a comparison that is not decided, where it is true or not, by the rules before Linux 6.8: only of a
 /// comparison with a constant anything is learnt, and of equality at full width.
-pub(super) fn apart(cond: Cond, width: Width, taken: bool, a: &Scalar, b: &Scalar) -> (Scalar, Scalar) {
+pub(super) fn refine_pre_6_8(cond: Cond, width: Width, taken: bool, a: &Scalar, b: &Scalar) -> (Scalar, Scalar) {
     let effective = if taken { Some(cond) } else { cond.negated() };
     match (constant(width, a), constant(width, b)) {
         (_, Some(value)) => (against(effective, width, a, value), *b),
@@ -157,9 +157,9 @@ pub(super) fn apart(cond: Cond, width: Width, taken: bool, a: &Scalar, b: &Scala
         (None, None) if width == Width::W64 && effective == Some(Cond::Eq) => {
             let both = || {
                 let mut both = Scalar { u32: a.u32, s32: a.s32, ..a.meet_all(b)? };
-                let first = both.sync_by(Knowledge::LINUX_5_10)?;
+                let first = both.sync_by(VerifierRules::LINUX_5_10)?;
                 (both.u32, both.s32) = (b.u32, b.s32);
-                Some((first, both.sync_by(Knowledge::LINUX_5_10)?))
+                Some((first, both.sync_by(VerifierRules::LINUX_5_10)?))
             };
             both().unwrap_or((*a, *b))
         }
@@ -211,5 +211,5 @@ fn against(cond: Option<Cond>, width: Width, a: &Scalar, value: u64) -> Scalar {
     } else {
         (out.u64, out.s64) = (all.u64, all.s64);
     }
-    out.sync_by(Knowledge::LINUX_5_10).unwrap_or(*a)
+    out.sync_by(VerifierRules::LINUX_5_10).unwrap_or(*a)
 }

@@ -1,6 +1,6 @@
 //! A set of 64-bit values, as the kernel's verifier describes a scalar register.
 
-use super::{Knowledge, Tnum};
+use super::{VerifierRules, Tnum};
 
 /// Known bits and four intervals: of the whole value, unsigned and signed, and of its low half, unsigned and signed.
 ///
@@ -176,7 +176,7 @@ impl Scalar {
 
     /// Refines every part by the facts of the others, by the rules of a verifier; `None` if that leaves
     /// nothing.
-    pub(super) fn sync_by(self, knowledge: Knowledge) -> Option<Scalar> {
+    pub(super) fn sync_by(self, knowledge: VerifierRules) -> Option<Scalar> {
         if knowledge.joint_bounds { self.sync() } else { self.sync_apart() }
     }
 

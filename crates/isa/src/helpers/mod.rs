@@ -176,64 +176,64 @@ impl RetKind {
 
 /// Effects of a helper beyond memory that its arguments point to. A set of the constants below.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Effects(u16);
+pub struct HelperEffects(u16);
 
-impl Effects {
+impl HelperEffects {
     /// The result depends on the arguments and the memory they point to, or on facts that do not change while the
     /// program runs (the CPU number, the current task).
-    pub const PURE: Effects = Effects(0);
+    pub const PURE: HelperEffects = HelperEffects(0);
     /// The result may differ between two calls with nothing in between: time, randomness.
-    pub const VOLATILE: Effects = Effects(1);
+    pub const VOLATILE: HelperEffects = HelperEffects(1);
     /// Reads contents of maps.
-    pub const READS_MAP: Effects = Effects(2);
+    pub const READS_MAP: HelperEffects = HelperEffects(2);
     /// Changes contents of maps, or the program's map values through pointers given out earlier.
-    pub const WRITES_MAP: Effects = Effects(4);
+    pub const WRITES_MAP: HelperEffects = HelperEffects(4);
     /// Reads the packet, its metadata or the context.
-    pub const READS_PACKET: Effects = Effects(8);
+    pub const READS_PACKET: HelperEffects = HelperEffects(8);
     /// Changes the packet, its metadata or the context.
-    pub const WRITES_PACKET: Effects = Effects(16);
+    pub const WRITES_PACKET: HelperEffects = HelperEffects(16);
     /// All packet pointers are void afterwards (`bpf_helper_changes_pkt_data`).
-    pub const MOVES_PACKET: Effects = Effects(32);
+    pub const MOVES_PACKET: HelperEffects = HelperEffects(32);
     /// Changes something outside the program: redirect target, sockets, events, another program's view.
-    pub const EXTERNAL: Effects = Effects(64);
+    pub const EXTERNAL: HelperEffects = HelperEffects(64);
     /// Calls a function of this program, and so has all effects of that function too.
-    pub const CALLBACK: Effects = Effects(128);
+    pub const CALLBACK: HelperEffects = HelperEffects(128);
     /// The result (or an out-argument) is a reference to be released.
-    pub const ACQUIRES: Effects = Effects(256);
+    pub const ACQUIRES: HelperEffects = HelperEffects(256);
     /// Releases the reference in an argument.
-    pub const RELEASES: Effects = Effects(512);
+    pub const RELEASES: HelperEffects = HelperEffects(512);
     /// Begins or ends a locked region: nothing moves across it.
-    pub const LOCK: Effects = Effects(1024);
+    pub const LOCK: HelperEffects = HelperEffects(1024);
     /// Does not return when it succeeds.
-    pub const TAIL_CALL: Effects = Effects(2048);
+    pub const TAIL_CALL: HelperEffects = HelperEffects(2048);
     /// May be called without saving `r1` to `r5` (`bpf_fastcall`).
-    pub const FASTCALL: Effects = Effects(4096);
+    pub const FASTCALL: HelperEffects = HelperEffects(4096);
 
     /// Both sets together.
-    pub const fn or(self, other: Effects) -> Effects {
-        Effects(self.0 | other.0)
+    pub const fn or(self, other: HelperEffects) -> HelperEffects {
+        HelperEffects(self.0 | other.0)
     }
 
     /// Returns true if all of `other` is in this set.
-    pub const fn contains(self, other: Effects) -> bool {
+    pub const fn contains(self, other: HelperEffects) -> bool {
         self.0 & other.0 == other.0
     }
 
     /// Returns true if some of `other` is in this set.
-    pub const fn intersects(self, other: Effects) -> bool {
+    pub const fn intersects(self, other: HelperEffects) -> bool {
         self.0 & other.0 != 0
     }
 
     /// The effects that forbid removing a call whose result is not used.
-    pub const OBSERVABLE: Effects = Effects::WRITES_MAP
-        .or(Effects::WRITES_PACKET)
-        .or(Effects::MOVES_PACKET)
-        .or(Effects::EXTERNAL)
-        .or(Effects::CALLBACK)
-        .or(Effects::ACQUIRES)
-        .or(Effects::RELEASES)
-        .or(Effects::LOCK)
-        .or(Effects::TAIL_CALL);
+    pub const OBSERVABLE: HelperEffects = HelperEffects::WRITES_MAP
+        .or(HelperEffects::WRITES_PACKET)
+        .or(HelperEffects::MOVES_PACKET)
+        .or(HelperEffects::EXTERNAL)
+        .or(HelperEffects::CALLBACK)
+        .or(HelperEffects::ACQUIRES)
+        .or(HelperEffects::RELEASES)
+        .or(HelperEffects::LOCK)
+        .or(HelperEffects::TAIL_CALL);
 }
 
 /// One helper function.
@@ -246,7 +246,7 @@ pub struct Helper {
     /// The result.
     pub ret: RetKind,
     /// Effects other than through memory arguments.
-    pub effects: Effects,
+    pub effects: HelperEffects,
 }
 
 impl Helper {
@@ -269,7 +269,7 @@ impl Helper {
 
     /// All packet pointers are void after a call.
     pub const fn may_change_packet(&self) -> bool {
-        self.effects.contains(Effects::MOVES_PACKET)
+        self.effects.contains(HelperEffects::MOVES_PACKET)
     }
 
     /// May read memory through an argument.
@@ -307,7 +307,7 @@ impl Helper {
     ///
     /// A lookup in an LRU map refreshes the entry's recency all the same: ask the map's type first.
     pub fn removable(&self) -> bool {
-        !self.effects.intersects(Effects::OBSERVABLE)
+        !self.effects.intersects(HelperEffects::OBSERVABLE)
     }
 }
 

@@ -6,7 +6,7 @@ use super::ArgKind::{
     RingbufRecord, Size, SizeOrZero, Sock, SockOrNull, SpinLock, StackOrNull, Timer,
 };
 use super::RetKind::{self, Int, Void};
-use super::{ArgKind, Effects, Helper};
+use super::{ArgKind, HelperEffects, Helper};
 
 const R: ArgKind = ArgKind::Mem { read: true, write: false, null: false };
 const R_NULL: ArgKind = ArgKind::Mem { read: true, write: false, null: true };
@@ -18,27 +18,27 @@ const INOUT4: ArgKind = ArgKind::Fixed { bytes: 4, read: true, write: true };
 const IN20: ArgKind = ArgKind::Fixed { bytes: 20, read: true, write: false };
 const IN40: ArgKind = ArgKind::Fixed { bytes: 40, read: true, write: false };
 
-const PURE: Effects = Effects::PURE;
-const VOL: Effects = Effects::VOLATILE;
-const GET: Effects = Effects::READS_MAP;
-const PUT: Effects = Effects::READS_MAP.or(Effects::WRITES_MAP);
-const PKT: Effects = Effects::READS_PACKET;
-const PKT_PUT: Effects = PKT.or(Effects::WRITES_PACKET);
+const PURE: HelperEffects = HelperEffects::PURE;
+const VOL: HelperEffects = HelperEffects::VOLATILE;
+const GET: HelperEffects = HelperEffects::READS_MAP;
+const PUT: HelperEffects = HelperEffects::READS_MAP.or(HelperEffects::WRITES_MAP);
+const PKT: HelperEffects = HelperEffects::READS_PACKET;
+const PKT_PUT: HelperEffects = PKT.or(HelperEffects::WRITES_PACKET);
 /// Writes to the packet that also void packet pointers.
-const MOVE: Effects = PKT_PUT.or(Effects::MOVES_PACKET);
+const MOVE: HelperEffects = PKT_PUT.or(HelperEffects::MOVES_PACKET);
 /// Depends on the outside world and changes it.
-const EXT: Effects = VOL.or(Effects::EXTERNAL);
+const EXT: HelperEffects = VOL.or(HelperEffects::EXTERNAL);
 /// The same, and sees the packet.
-const PKT_EXT: Effects = EXT.or(PKT);
+const PKT_EXT: HelperEffects = EXT.or(PKT);
 /// The same, and changes the packet or socket behind the context.
-const CTX_EXT: Effects = EXT.or(PKT_PUT);
+const CTX_EXT: HelperEffects = EXT.or(PKT_PUT);
 /// Runs a function of this program: anything may happen.
-const CALL: Effects = EXT.or(PUT).or(PKT_PUT).or(Effects::CALLBACK);
-const ACQ: Effects = EXT.or(Effects::ACQUIRES);
-const REL: Effects = EXT.or(Effects::RELEASES);
-const MAP_EXT: Effects = EXT.or(PUT);
+const CALL: HelperEffects = EXT.or(PUT).or(PKT_PUT).or(HelperEffects::CALLBACK);
+const ACQ: HelperEffects = EXT.or(HelperEffects::ACQUIRES);
+const REL: HelperEffects = EXT.or(HelperEffects::RELEASES);
+const MAP_EXT: HelperEffects = EXT.or(PUT);
 
-const fn h(name: &'static str, args: &'static [ArgKind], ret: RetKind, effects: Effects) -> Helper {
+const fn h(name: &'static str, args: &'static [ArgKind], ret: RetKind, effects: HelperEffects) -> Helper {
     Helper { name, args, ret, effects }
 }
 
@@ -52,11 +52,11 @@ pub(super) static HELPERS: [Helper; 212] = [
     h("ktime_get_ns", &[], Int, VOL),
     h("trace_printk", &[R, Size, Optional, Optional, Optional], Int, EXT),
     h("get_prandom_u32", &[], Int, VOL),
-    h("get_smp_processor_id", &[], Int, PURE.or(Effects::FASTCALL)),
+    h("get_smp_processor_id", &[], Int, PURE.or(HelperEffects::FASTCALL)),
     h("skb_store_bytes", &[Ctx, Any, R, Size, Any], Int, MOVE),
     h("l3_csum_replace", &[Ctx, Any, Any, Any, Any], Int, MOVE),
     h("l4_csum_replace", &[Ctx, Any, Any, Any, Any], Int, MOVE),
-    h("tail_call", &[Ctx, ConstMap, Any], Void, PKT_EXT.or(PUT).or(Effects::WRITES_PACKET).or(Effects::TAIL_CALL)),
+    h("tail_call", &[Ctx, ConstMap, Any], Void, PKT_EXT.or(PUT).or(HelperEffects::WRITES_PACKET).or(HelperEffects::TAIL_CALL)),
     h("clone_redirect", &[Ctx, Any, Any], Int, MOVE.or(EXT)),
     h("get_current_pid_tgid", &[], Int, PURE),
     h("get_current_uid_gid", &[], Int, PURE),
@@ -137,8 +137,8 @@ pub(super) static HELPERS: [Helper; 212] = [
     h("msg_push_data", &[Ctx, Any, Any, Any], Int, MOVE),
     h("msg_pop_data", &[Ctx, Any, Any, Any], Int, MOVE),
     h("rc_pointer_rel", &[Ctx, Any, Any], Int, CTX_EXT),
-    h("spin_lock", &[SpinLock], Void, PUT.or(Effects::LOCK)),
-    h("spin_unlock", &[SpinLock], Void, PUT.or(Effects::LOCK)),
+    h("spin_lock", &[SpinLock], Void, PUT.or(HelperEffects::LOCK)),
+    h("spin_unlock", &[SpinLock], Void, PUT.or(HelperEffects::LOCK)),
     h("sk_fullsock", &[Sock], RetKind::SockOrNull, VOL),
     h("tcp_sock", &[Sock], RetKind::TcpSockOrNull, VOL),
     h("skb_ecn_set_ce", &[Ctx], Int, PKT_PUT),
@@ -214,7 +214,7 @@ pub(super) static HELPERS: [Helper; 212] = [
     h("btf_find_by_name_kind", &[R, Size, Any, Any], Int, EXT),
     h("sys_close", &[Any], Int, EXT),
     h("timer_init", &[Timer, ConstMap, Any], Int, MAP_EXT),
-    h("timer_set_callback", &[Timer, Func], Int, MAP_EXT.or(Effects::CALLBACK)),
+    h("timer_set_callback", &[Timer, Func], Int, MAP_EXT.or(HelperEffects::CALLBACK)),
     h("timer_start", &[Timer, Any, Any], Int, MAP_EXT),
     h("timer_cancel", &[Timer], Int, MAP_EXT),
     h("get_func_ip", &[Ctx], Int, PKT),

@@ -4,7 +4,7 @@ use super::{Domain, Pred, Prim};
 
 /// Bit vectors as `u64`, with all bits above the width zero.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Concrete;
+pub struct ConcreteDomain;
 
 /// The low `bits` bits set.
 const fn mask(bits: u32) -> u64 {
@@ -16,7 +16,7 @@ const fn signed(bits: u32, a: u64) -> i64 {
     (a << (64 - bits)) as i64 >> (64 - bits)
 }
 
-impl Domain for Concrete {
+impl Domain for ConcreteDomain {
     type V = u64;
     type B = bool;
 
@@ -88,43 +88,43 @@ impl Domain for Concrete {
 
 /// The semantics at plain integers: what constant folding calls.
 pub mod eval {
-    use super::Concrete;
+    use super::ConcreteDomain;
     use crate::{AluOp, Cond, SwapKind, Width};
 
     /// See [`alu`](crate::semantics::alu).
     #[inline]
     pub fn alu(op: AluOp, width: Width, a: u64, b: u64) -> u64 {
-        crate::semantics::alu(&mut Concrete, op, width, &a, &b)
+        crate::semantics::alu(&mut ConcreteDomain, op, width, &a, &b)
     }
 
     /// See [`cond`](crate::semantics::cond).
     #[inline]
     pub fn cond(cond: Cond, width: Width, a: u64, b: u64) -> bool {
-        crate::semantics::cond(&mut Concrete, cond, width, &a, &b)
+        crate::semantics::cond(&mut ConcreteDomain, cond, width, &a, &b)
     }
 
     /// See [`neg`](crate::semantics::neg).
     #[inline]
     pub fn neg(width: Width, a: u64) -> u64 {
-        crate::semantics::neg(&mut Concrete, width, &a)
+        crate::semantics::neg(&mut ConcreteDomain, width, &a)
     }
 
     /// See [`mov`](crate::semantics::mov).
     #[inline]
     pub fn mov(width: Width, a: u64) -> u64 {
-        crate::semantics::mov(&mut Concrete, width, &a)
+        crate::semantics::mov(&mut ConcreteDomain, width, &a)
     }
 
     /// See [`movsx`](crate::semantics::movsx).
     #[inline]
     pub fn movsx(width: Width, bits: u32, a: u64) -> u64 {
-        crate::semantics::movsx(&mut Concrete, width, bits, &a)
+        crate::semantics::movsx(&mut ConcreteDomain, width, bits, &a)
     }
 
     /// See [`swap`](crate::semantics::swap).
     #[inline]
     pub fn swap(kind: SwapKind, bits: u32, a: u64) -> u64 {
-        crate::semantics::swap(&mut Concrete, kind, bits, &a)
+        crate::semantics::swap(&mut ConcreteDomain, kind, bits, &a)
     }
 }
 

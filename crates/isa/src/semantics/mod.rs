@@ -11,7 +11,7 @@
 
 mod concrete;
 
-pub use concrete::{Concrete, eval};
+pub use concrete::{ConcreteDomain, eval};
 
 use crate::{AluOp, AtomicOp, Cond, Size, SwapKind, Width};
 

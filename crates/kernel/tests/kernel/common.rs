@@ -1,6 +1,6 @@
 //! Little programs, slot by slot, so that these tests depend on no assembler.
 
-use millstream_kernel::{Map, MapSpec, MapType, Program, ProgramSpec, ProgramType};
+use millstream_kernel::{KernelMap, MapSpec, MapType, KernelProgram, ProgramSpec, ProgramType};
 use std::os::fd::{AsFd, AsRawFd};
 
 /// One slot.
@@ -20,13 +20,13 @@ pub(crate) fn exit() -> u64 {
 }
 
 /// `rD = map` (two slots).
-pub(crate) fn ld_map(dst: u8, map: &Map) -> [u64; 2] {
+pub(crate) fn ld_map(dst: u8, map: &KernelMap) -> [u64; 2] {
     [slot(0x18, dst, 1, 0, map.as_fd().as_raw_fd()), 0]
 }
 
 /// Loads an XDP program.
-pub(crate) fn xdp(name: &str, insns: &[u64]) -> Program {
-    Program::load(&ProgramSpec {
+pub(crate) fn xdp(name: &str, insns: &[u64]) -> KernelProgram {
+    KernelProgram::load(&ProgramSpec {
         name,
         program_type: ProgramType::XDP,
         insns,
@@ -38,7 +38,7 @@ pub(crate) fn xdp(name: &str, insns: &[u64]) -> Program {
 
 /// An XDP program that adds one to the 8 bytes at element 0 of an array for each packet whose first byte is 0
 /// (which tells ours from the multicasts of an interface that comes up), and gives `verdict`.
-pub(crate) fn counting_xdp(name: &str, counter: &Map, verdict: i32) -> Program {
+pub(crate) fn counting_xdp(name: &str, counter: &KernelMap, verdict: i32) -> KernelProgram {
     let [lo, hi] = ld_map(1, counter);
     xdp(
         name,
@@ -66,7 +66,7 @@ pub(crate) fn counting_xdp(name: &str, counter: &Map, verdict: i32) -> Program {
 }
 
 /// An array of `entries` values of `value_size` bytes.
-pub(crate) fn array(name: &str, value_size: u32, entries: u32, flags: u32) -> Map {
+pub(crate) fn array(name: &str, value_size: u32, entries: u32, flags: u32) -> KernelMap {
     map(MapType::ARRAY, name, 4, value_size, entries, flags)
 }
 
@@ -78,8 +78,8 @@ pub(crate) fn map(
     value_size: u32,
     max_entries: u32,
     flags: u32,
-) -> Map {
-    Map::create(&MapSpec { name, map_type, key_size, value_size, max_entries, flags, ..MapSpec::default() })
+) -> KernelMap {
+    KernelMap::create(&MapSpec { name, map_type, key_size, value_size, max_entries, flags, ..MapSpec::default() })
         .unwrap()
 }
 

@@ -1,7 +1,7 @@
 //! Map operations against the real kernel.
 
 use crate::common::{array, exit, map, mov, since, xdp};
-use millstream_kernel::{Map, MapSpec, MapType, UpdateMode, map_flags, map_ids, possible_cpus, testing};
+use millstream_kernel::{KernelMap, MapSpec, MapType, UpdateMode, map_flags, map_ids, possible_cpus, testing};
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -112,7 +112,7 @@ fn inner_maps_are_put_in_by_descriptor_and_read_by_id() {
         return;
     }
     let template = array("inner", 8, 2, 0);
-    let outer = Map::create(&MapSpec {
+    let outer = KernelMap::create(&MapSpec {
         name: "outer",
         map_type: MapType::ARRAY_OF_MAPS,
         key_size: 4,
@@ -199,8 +199,8 @@ fn maps_are_found_by_id() {
     }
     let m = array("found_by_id", 4, 3, 0);
     assert!(map_ids().unwrap().contains(&m.id()));
-    let again = Map::from_id(m.id()).unwrap();
+    let again = KernelMap::from_id(m.id()).unwrap();
     assert_eq!(again.info(), m.info());
     assert_eq!((again.info().name.as_str(), again.info().max_entries), ("found_by_id", 3));
-    assert_eq!(Map::from_id(u32::MAX).unwrap_err().errno(), Some(libc::ENOENT));
+    assert_eq!(KernelMap::from_id(u32::MAX).unwrap_err().errno(), Some(libc::ENOENT));
 }

@@ -4,7 +4,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use millstream_kernel::{Map, MapSpec, MapType, PlaceError, check_pin, check_place, make_place, testing};
+use millstream_kernel::{KernelMap, MapSpec, MapType, PinDirError, check_pin, check_pin_dir, create_pin_dir, testing};
 
 /// A user that does not exist here.
 const STRANGER: u32 = 54_321;
@@ -52,42 +52,42 @@ fn a_directory_that_a_stranger_made_first_is_refused_and_left_alone() {
     for (name, mode) in [("open", 0o777), ("closed", 0o755), ("sticky", 0o1777)] {
         let theirs = mount.directory(name, STRANGER, mode);
         for place in [theirs.clone(), theirs.join("millstream"), theirs.join("a/b")] {
-            let refused = make_place(&place).unwrap_err();
+            let refused = create_pin_dir(&place).unwrap_err();
             let advice = refused.hint();
             assert!(
-                matches!(&refused, PlaceError::Foreign { path, owner: STRANGER } if *path == theirs),
+                matches!(&refused, PinDirError::Foreign { path, owner: STRANGER } if *path == theirs),
                 "{refused}"
             );
             assert!(advice.contains("mode=0700"), "{advice}");
             assert_eq!(std::fs::read_dir(&theirs).unwrap().count(), 0, "nothing was made there");
         }
-        assert!(matches!(check_place(&theirs), Err(PlaceError::Foreign { .. })));
+        assert!(matches!(check_pin_dir(&theirs), Err(PinDirError::Foreign { .. })));
     }
     // Where the mount belongs to another user, nothing below is ours.
     chown(&mount.0, Some(STRANGER), None).unwrap();
-    assert!(matches!(make_place(&mount.0.join("ours")), Err(PlaceError::Foreign { .. })));
+    assert!(matches!(create_pin_dir(&mount.0.join("ours")), Err(PinDirError::Foreign { .. })));
 }
 
 #[test]
 fn directories_are_made_for_their_owner_alone_and_what_is_ours_is_closed() {
     let Some(mount) = Mount::new("made") else { return };
     let place = mount.0.join("millstream/router/maps");
-    make_place(&place).unwrap();
+    create_pin_dir(&place).unwrap();
     for path in ["millstream", "millstream/router", "millstream/router/maps"] {
         assert_eq!(mode(&mount.0.join(path)), 0o700, "{path}");
     }
     // Made by a version that did not care.
     let ours = mount.directory("ours", 0, 0o777);
-    assert!(matches!(check_place(&ours), Err(PlaceError::Writable { .. })));
-    make_place(&ours).unwrap();
+    assert!(matches!(check_pin_dir(&ours), Err(PinDirError::Writable { .. })));
+    create_pin_dir(&ours).unwrap();
     assert_eq!(mode(&ours), 0o700);
     // A directory in which others may rename entries that they do not own is no way to ours.
     let loose = mount.directory("loose", 0, 0o777);
     assert!(
-        matches!(make_place(&loose.join("pins")), Err(PlaceError::Writable { path, .. }) if path == loose)
+        matches!(create_pin_dir(&loose.join("pins")), Err(PinDirError::Writable { path, .. }) if path == loose)
     );
     std::fs::set_permissions(&mount.0, std::fs::Permissions::from_mode(0o777)).unwrap();
-    let refused = check_place(&place).unwrap_err();
+    let refused = check_pin_dir(&place).unwrap_err();
     assert!(refused.hint().contains("chmod 0700"), "{refused}: {}", refused.hint());
 }
 
@@ -97,8 +97,8 @@ fn links_and_pins_of_strangers_are_not_what_was_pinned() {
     let ours = mount.directory("ours", 0, 0o700);
     symlink(&ours, mount.0.join("link")).unwrap();
     for place in ["link", "link/below"] {
-        let refused = make_place(&mount.0.join(place)).unwrap_err();
-        assert!(matches!(&refused, PlaceError::Kind { path } if path.ends_with("link")), "{refused}");
+        let refused = create_pin_dir(&mount.0.join(place)).unwrap_err();
+        assert!(matches!(&refused, PinDirError::Kind { path } if path.ends_with("link")), "{refused}");
     }
     let spec = MapSpec {
         name: "m",
@@ -108,19 +108,19 @@ fn links_and_pins_of_strangers_are_not_what_was_pinned() {
         max_entries: 1,
         ..MapSpec::default()
     };
-    let map = Map::create(&spec).unwrap();
+    let map = KernelMap::create(&spec).unwrap();
     let pin = ours.join("m");
     map.pin(&pin).unwrap();
     check_pin(&pin).unwrap();
     symlink(&pin, ours.join("other")).unwrap();
-    assert!(matches!(check_pin(&ours.join("other")), Err(PlaceError::Kind { .. })));
+    assert!(matches!(check_pin(&ours.join("other")), Err(PinDirError::Kind { .. })));
     chown(&pin, Some(STRANGER), None).unwrap();
-    assert!(matches!(check_pin(&pin), Err(PlaceError::Foreign { .. })));
+    assert!(matches!(check_pin(&pin), Err(PinDirError::Foreign { .. })));
 }
 
 #[test]
 fn a_place_outside_of_a_bpf_file_system_is_none() {
     let outside = std::env::temp_dir().join("millstream-no-pins");
-    assert!(matches!(make_place(&outside), Err(PlaceError::NotBpf { .. })));
+    assert!(matches!(create_pin_dir(&outside), Err(PinDirError::NotBpf { .. })));
     assert!(!outside.exists());
 }

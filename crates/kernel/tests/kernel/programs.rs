@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{array, counting_xdp, exit, mov, since, slot, xdp};
 use millstream_kernel::{
-    AttachType, Btf, Filter, Hook, Link, LoadError, Namespace, Program, ProgramSpec, ProgramType, TestRun,
+    AttachType, KernelBtf, TcFilter, Hook, Link, LoadError, Namespace, KernelProgram, ProgramSpec, ProgramType, TestRun,
     XdpHolder, XdpMode, add_clsact, create_veth, errno_name, filters, interface, probe, program_ids,
     query_xdp, remove_empty_clsact, replace_xdp_netlink, set_up_pair, testing,
 };
@@ -42,7 +42,7 @@ fn a_rejected_program_says_where_and_why() {
     if !testing::require() {
         return;
     }
-    let LoadError::Rejected(r) = Program::load(&spec(&unchecked())).unwrap_err() else {
+    let LoadError::Rejected(r) = KernelProgram::load(&spec(&unchecked())).unwrap_err() else {
         panic!("refused, not rejected")
     };
     assert_eq!(errno_name(r.errno.0), "EACCES");
@@ -59,10 +59,10 @@ fn a_long_rejection_keeps_its_end() {
     // Far more log than the first buffer holds, then the same mistake.
     let mut insns = vec![mov(3, 1); 5000];
     insns.extend(unchecked());
-    let LoadError::Rejected(r) = Program::load(&spec(&insns)).unwrap_err() else { panic!() };
+    let LoadError::Rejected(r) = KernelProgram::load(&spec(&insns)).unwrap_err() else { panic!() };
     assert_eq!(r.errno.0, libc::EACCES);
     assert_eq!(r.slot(), Some(5001));
-    let (p, log) = Program::load_with_full_log(&spec(&[mov(0, 2), exit()])).unwrap();
+    let (p, log) = KernelProgram::load_with_full_log(&spec(&[mov(0, 2), exit()])).unwrap();
     assert!(log.contains("(b7) r0 = 2"), "{log}");
     assert_eq!(p.stats().unwrap().processed, 2);
 }
@@ -73,9 +73,9 @@ fn an_impossible_attribute_is_refused_without_a_log() {
         return;
     }
     let bad = ProgramSpec { program_type: ProgramType(999), ..spec(&[]) };
-    assert!(matches!(Program::load(&bad), Err(LoadError::Refused(e)) if e.errno() == Some(libc::E2BIG)
+    assert!(matches!(KernelProgram::load(&bad), Err(LoadError::Refused(e)) if e.errno() == Some(libc::E2BIG)
         || e.errno() == Some(libc::EINVAL)));
-    assert!(Btf::load(b"no BTF at all, but long enough for a header").is_err());
+    assert!(KernelBtf::load(b"no BTF at all, but long enough for a header").is_err());
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn filters_are_attached_behind_others_exchanged_and_removed() {
     }
     let program = |name, verdict| {
         let (insns, program_type) = ([mov(0, verdict), exit()], ProgramType::SCHED_CLS);
-        Program::load(&ProgramSpec {
+        KernelProgram::load(&ProgramSpec {
             name,
             program_type,
             insns: &insns,
@@ -209,10 +209,10 @@ fn filters_are_attached_behind_others_exchanged_and_removed() {
             let way = AttachType::TCX_INGRESS;
             let [first, second, other] = ["first", "second", "other"].map(|name| program(name, -1));
             // Without a queueing discipline there is no place for it.
-            assert!(Filter::attach(&first, a, way).is_err());
+            assert!(TcFilter::attach(&first, a, way).is_err());
             assert_eq!((add_clsact(a).unwrap(), add_clsact(a).unwrap()), (true, false));
-            let one = Filter::attach(&first, a, way).unwrap();
-            let two = Filter::attach(&second, a, way).unwrap();
+            let one = TcFilter::attach(&first, a, way).unwrap();
+            let two = TcFilter::attach(&second, a, way).unwrap();
             let there = || filters(a, way).unwrap().iter().map(|f| f.program_id).collect::<Vec<_>>();
             let [first_id, second_id, other_id] = [&first, &second, &other].map(|p| p.id().unwrap());
             assert_eq!(there(), [first_id, second_id], "in the order of their coming");
@@ -227,7 +227,7 @@ fn filters_are_attached_behind_others_exchanged_and_removed() {
             assert_eq!(two.replace(&other, &second).unwrap_err().errno(), Some(libc::ENOENT));
             one.detach().unwrap();
             remove_empty_clsact(a).unwrap();
-            assert!(Filter::attach(&first, a, way).is_err(), "the queueing discipline is gone");
+            assert!(TcFilter::attach(&first, a, way).is_err(), "the queueing discipline is gone");
             remove_empty_clsact(a).unwrap();
         })
         .unwrap();
@@ -235,7 +235,7 @@ fn filters_are_attached_behind_others_exchanged_and_removed() {
 
 /// Attaches to tcx as `BPF_PROG_ATTACH` does: without a link.
 #[allow(unsafe_code)] // the crate itself attaches by links only
-fn attach_without_link(program: &Program, ifindex: u32) {
+fn attach_without_link(program: &KernelProgram, ifindex: u32) {
     const PROG_ATTACH: i32 = 8;
     let fd = program.as_fd().as_raw_fd() as u32;
     let attr = [ifindex, fd, AttachType::TCX_INGRESS.0, 0];
@@ -251,7 +251,7 @@ fn programs_on_tcx_are_adopted_and_given_back() {
     }
     let program = |verdict| {
         let (insns, program_type) = ([mov(0, verdict), exit()], ProgramType::SCHED_CLS);
-        Program::load(&ProgramSpec { program_type, insns: &insns, license: "GPL", ..ProgramSpec::default() })
+        KernelProgram::load(&ProgramSpec { program_type, insns: &insns, license: "GPL", ..ProgramSpec::default() })
             .unwrap()
     };
     Namespace::new()
@@ -331,10 +331,10 @@ fn probes_leave_nothing_behind() {
         probe::fetching_atomics(),
         probe::coarse_clock(),
     ];
-    assert!(!features.iter().any(|f| matches!(f, probe::Outcome::Forbidden(_))), "{features:?}");
+    assert!(!features.iter().any(|f| matches!(f, probe::ProbeOutcome::Forbidden(_))), "{features:?}");
     assert!(interface(u32::MAX >> 1).is_err());
     let left = || {
-        let programs = program_ids().unwrap().into_iter().filter_map(|id| Program::from_id(id).ok());
+        let programs = program_ids().unwrap().into_iter().filter_map(|id| KernelProgram::from_id(id).ok());
         programs.filter(|p| p.name() == "probe").count()
     };
     // Those that other tests probe with at this moment are soon gone, and so are those that the kernel frees later.

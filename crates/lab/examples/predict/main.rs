@@ -9,33 +9,33 @@
 
 use std::process::ExitCode;
 
-use millstream_bpf::cost::{Cost, FunctionCost, Table, Visits, Whole};
+use millstream_bpf::cost::{CodeCost, FunctionCost, CostModel, ExecutionCounts, FlatProgram};
 use millstream_kernel::ProgramType;
 use millstream_lab::environment::{Environment, fit_for_timing};
-use millstream_lab::measure::{MAX_COPIES, Plan, Side, TestRunHarness, check_packets, empty, measure};
+use millstream_lab::measure::{MAX_COPIES, MeasurementPlan, MeasuredSide, TestRunHarness, check_packets, empty, measure};
 use millstream_lab::os;
-use millstream_lab::stretch::{Stretch, stretches, with_functions, with_types};
-use millstream_lab::subject::Subject;
-use millstream_loader::Loader;
+use millstream_lab::code_range::{CodeRange, code_ranges, with_functions, with_types};
+use millstream_lab::subject::ProgramUnderTest;
+use millstream_loader::ObjectLoader;
 use millstream_object::Object;
 use serde::Serialize;
 
-type Error = Box<dyn std::error::Error>;
+type BoxError = Box<dyn std::error::Error>;
 
 #[derive(Serialize)]
-struct Document {
+struct PredictionReport {
     environment: Environment,
     /// Time of a program that returns at once, measured beside them.
     empty_ns: Option<f64>,
     generations: usize,
     disturbed: f64,
-    programs: Vec<Row>,
+    programs: Vec<ProgramTiming>,
     /// Programs that could not be used, and why.
     left_out: Vec<(String, String)>,
 }
 
 #[derive(Serialize)]
-struct Row {
+struct ProgramTiming {
     object: String,
     program: String,
     /// Bytes of the kernel's image.
@@ -46,22 +46,22 @@ struct Row {
     cycles: u64,
     /// The same without what helpers do, which an analyser of machine code cannot see.
     code_cycles: u64,
-    functions: Vec<Function>,
+    functions: Vec<FunctionProfile>,
     on_the_packet: Option<OnThePacket>,
 }
 
 /// A function of a program.
 #[derive(Serialize)]
-struct Function {
+struct FunctionProfile {
     /// For one run of the program, in 1/1024.
     runs: u64,
     /// Thousandths of a cycle for entry and return.
     frame: u64,
-    blocks: Vec<Block>,
+    blocks: Vec<BlockProfile>,
 }
 
 #[derive(Serialize)]
-struct Block {
+struct BlockProfile {
     /// For one run of the program, in 1/1024.
     count: u64,
     /// Thousandths of a cycle for one run of the block.
@@ -101,7 +101,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn predict() -> Result<Document, Error> {
+fn predict() -> Result<PredictionReport, BoxError> {
     let mut seconds = None;
     let mut objects = Vec::new();
     let mut given = std::env::args().skip(1);
@@ -110,7 +110,7 @@ fn predict() -> Result<Document, Error> {
             "--seconds" => seconds = Some(given.next().ok_or("--seconds N")?.parse::<f64>()?),
             "--costs" => {
                 let text = std::fs::read_to_string(given.next().ok_or("--costs FILE")?)?;
-                Table::install(Table::parse(&text)?);
+                CostModel::install(CostModel::parse(&text)?);
             }
             _ => objects.push(argument),
         }
@@ -135,7 +135,7 @@ fn predict() -> Result<Document, Error> {
             }
         }
     }
-    let mut document = Document {
+    let mut document = PredictionReport {
         environment: Environment::now(),
         empty_ns: None,
         generations: 0,
@@ -159,21 +159,21 @@ fn in_full(error: &dyn std::error::Error) -> String {
     text
 }
 
-fn row(path: &str, object: &Object, made: bool, name: &str) -> Result<Row, Error> {
+fn row(path: &str, object: &Object, made: bool, name: &str) -> Result<ProgramTiming, BoxError> {
     let program = object.programs.iter().find(|p| p.name == name).ok_or("no such program")?;
     let mut linked = object.link(program.func)?;
     if made {
         with_functions(&mut linked);
     }
-    let session = Loader::new(object).guess_types()?.prepare()?;
+    let session = ObjectLoader::new(object).guess_types()?.prepare()?;
     let (code, image) =
-        stretches(&session, program.func, &linked)?.ok_or("the kernel shows no machine code")?;
-    let whole = Whole::of_linked(object, &linked)?;
-    let table = Table::current();
-    let Cost { slots, jited, cycles } = whole.cost(table, None);
+        code_ranges(&session, program.func, &linked)?.ok_or("the kernel shows no machine code")?;
+    let whole = FlatProgram::of_linked(object, &linked)?;
+    let table = CostModel::current();
+    let CodeCost { slots, jited, cycles } = whole.cost(table, None);
     let code_cycles = whole.cost(&table.without_calls(), None).cycles;
     let functions = whole.functions(table, None).iter().map(|f| function(&whole, f, &code)).collect();
-    Ok(Row {
+    Ok(ProgramTiming {
         object: path.into(),
         program: name.into(),
         image,
@@ -186,19 +186,19 @@ fn row(path: &str, object: &Object, made: bool, name: &str) -> Result<Row, Error
     })
 }
 
-fn function(whole: &Whole, f: &FunctionCost, code: &[Stretch]) -> Function {
+fn function(whole: &FlatProgram, f: &FunctionCost, code: &[CodeRange]) -> FunctionProfile {
     let blocks = f.blocks.iter().map(|b| {
         let slots = whole.slots_of(b.start, b.end);
         let of = |slot: &u32| code.binary_search_by_key(slot, |s| s.slot).map(|at| &code[at].bytes[..]);
         let bytes = slots.iter().filter_map(|s| of(s).ok()).flatten();
-        Block {
+        BlockProfile {
             count: b.count,
             cycles: b.cycles,
             calls: whole.calls_of(b.start, b.end),
             code: bytes.map(|b| format!("{b:02x}")).collect(),
         }
     });
-    Function { runs: f.runs, frame: f.frame, blocks: blocks.collect() }
+    FunctionProfile { runs: f.runs, frame: f.frame, blocks: blocks.collect() }
 }
 
 /// Ethernet, IPv4 and TCP: 192.0.2.1:1234 to 198.51.100.2:80, SYN, some payload.
@@ -213,7 +213,7 @@ fn packet() -> Vec<u8> {
 }
 
 /// Runs the XDP programs on the packet, and those that can be repeated beside one another.
-fn run(document: &mut Document, opened: &[(String, Object, bool)], seconds: f64) -> Result<(), Error> {
+fn run(document: &mut PredictionReport, opened: &[(String, Object, bool)], seconds: f64) -> Result<(), BoxError> {
     const LOOPBACK: u32 = 1;
     const XDP_PASS: u32 = 2;
     fit_for_timing()?;
@@ -221,13 +221,13 @@ fn run(document: &mut Document, opened: &[(String, Object, bool)], seconds: f64)
     let (mut subjects, mut writes) = (Vec::new(), false);
     for (n, row) in document.programs.iter_mut().enumerate() {
         let Some((_, object, _)) = opened.iter().find(|o| o.0 == row.object) else { continue };
-        let is_xdp = |p: &&millstream_object::Program| {
+        let is_xdp = |p: &&millstream_object::EntryProgram| {
             p.name == row.program && p.kind.program_type.0 == ProgramType::XDP.0
         };
         let Some(program) = object.programs.iter().find(is_xdp) else { continue };
         let label = format!("{}:{}", row.object, row.program);
         let prepared =
-            Subject::prepare(label.clone(), object, Some(&row.program), None).and_then(|subject| {
+            ProgramUnderTest::prepare(label.clone(), object, Some(&row.program), None).and_then(|subject| {
                 let answers = check_packets(&label, &subject.load()?, &packets)?;
                 Ok((subject, answers))
             });
@@ -242,9 +242,9 @@ fn run(document: &mut Document, opened: &[(String, Object, bool)], seconds: f64)
             document.left_out.push((label, "the interpreter does not model it".into()));
             continue;
         };
-        let whole = Whole::of_linked(object, &object.link(program.func)?)?;
-        let visits = Some(Visits { slots: &visits, runs: packets.len() as u64 });
-        let table = Table::current();
+        let whole = FlatProgram::of_linked(object, &object.link(program.func)?)?;
+        let visits = Some(ExecutionCounts { slots: &visits, runs: packets.len() as u64 });
+        let table = CostModel::current();
         let blocks = |f: &FunctionCost| f.blocks.iter().map(|b| (b.count, b.cycles)).collect();
         row.on_the_packet = Some(OnThePacket {
             cycles: whole.cost(table, visits).cycles,
@@ -267,16 +267,16 @@ fn run(document: &mut Document, opened: &[(String, Object, bool)], seconds: f64)
     }
     let cpu = os::allowed_cpus().last().copied().unwrap_or(0);
     let mut harness = TestRunHarness::new(alike, &packets, writes, cpu)?;
-    let mut sides = vec![Side::new("empty", || empty(XDP_PASS, None, alike))];
-    sides.extend(subjects.iter().map(|(_, s)| Side::new(&s.name, || s.load())));
+    let mut sides = vec![MeasuredSide::new("empty", || empty(XDP_PASS, None, alike))];
+    sides.extend(subjects.iter().map(|(_, s)| MeasuredSide::new(&s.name, || s.load())));
     let copies = (MAX_COPIES / sides.len()).clamp(1, 8);
-    let plan = Plan { copies, generation: 1.0, ..Plan::test_run(seconds) };
+    let plan = MeasurementPlan { copies, generation: 1.0, ..MeasurementPlan::test_run(seconds) };
     let measured = measure(&mut harness, &mut sides, &plan)?;
     document.empty_ns = Some(measured.median(0));
     document.generations = measured.generations.len();
     document.disturbed = measured.disturbed_share();
     for (side, (n, _)) in subjects.iter().enumerate() {
-        let mut times = measured.column(side + 1);
+        let mut times = measured.side_times(side + 1);
         let [low, middle, high] = [0.25, 0.5, 0.75].map(|q| millstream_lab::stats::quantile(&mut times, q));
         if let Some(on) = &mut document.programs[*n].on_the_packet {
             (on.ns, on.scatter_ns) = (Some(middle), Some(high - low));

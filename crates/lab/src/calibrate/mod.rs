@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use millstream_isa::asm::assemble;
 use millstream_isa::encode_all;
 use millstream_kernel::{
-    AttachType, LoadError, Map, MapSpec, MapType, Program, ProgramSpec, ProgramType, UpdateMode, map_flags,
+    AttachType, LoadError, KernelMap, MapSpec, MapType, KernelProgram, ProgramSpec, ProgramType, UpdateMode, map_flags,
 };
 
 use millstream_programs::rng::Rng;
@@ -23,9 +23,9 @@ use millstream_programs::rng::Rng;
 use crate::code::value;
 use crate::environment::{Environment, fit_for_timing};
 use crate::error::{Error, Result};
-use crate::measure::{Alike, Measured, Plan, Side, TestRunHarness, measure};
+use crate::measure::{LoadAttributes, MeasurementResult, MeasurementPlan, MeasuredSide, TestRunHarness, measure};
 use crate::stats::quantile;
-use streams::{STREAMS, Stream, What};
+use streams::{STREAMS, InsnStream, MeasuredProperty};
 
 /// Copies of each program in a generation.
 const COPIES: usize = 3;
@@ -38,7 +38,7 @@ const KEY: [u8; 8] = [32, 0, 0, 0, 5, 0, 0, 0];
 
 /// A figure in cycles.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Figure {
+pub struct CycleEstimate {
     /// The median over generations.
     pub cycles: f64,
     /// The distance between the quartiles.
@@ -47,22 +47,22 @@ pub struct Figure {
 
 /// Measurements of one name of the table.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Row {
+pub struct OpTiming {
     /// From operands to result, or a call.
-    pub latency: Option<Figure>,
+    pub latency: Option<CycleEstimate>,
     /// From one to the next, independent one.
-    pub each: Option<Figure>,
+    pub each: Option<CycleEstimate>,
 }
 
 /// A calibrated machine.
 #[derive(Clone, Debug)]
-pub struct Calibration {
+pub struct MachineCalibration {
     /// On what, and when.
     pub environment: Environment,
     /// Nanoseconds of a cycle.
     pub cycle_ns: f64,
     /// The figures, in the order in which they are defined.
-    pub rows: Vec<(String, Row)>,
+    pub rows: Vec<(String, OpTiming)>,
     /// Names that this kernel does not take.
     pub refused: Vec<String>,
     /// Generations; each gave one figure.
@@ -77,11 +77,11 @@ pub struct Calibration {
 ///
 /// # Errors
 /// If the machine does not permit it, or was too busy for a single generation.
-pub fn calibrate(seconds: f64, cpu: usize) -> Result<Calibration> {
+pub fn calibrate(seconds: f64, cpu: usize) -> Result<MachineCalibration> {
     fit_for_timing()?;
-    let maps = Maps::new()?;
+    let maps = CalibrationMaps::new()?;
     let mut refused = Vec::new();
-    let mut streams: Vec<&Stream> = Vec::new();
+    let mut streams: Vec<&InsnStream> = Vec::new();
     for stream in STREAMS {
         match maps.load(Some(stream)) {
             Ok(_) => streams.push(stream),
@@ -90,20 +90,20 @@ pub fn calibrate(seconds: f64, cpu: usize) -> Result<Calibration> {
         }
     }
     let packet = vec![0u8; 64];
-    let alike = Alike { attach: AttachType::XDP, flags: 0 };
+    let alike = LoadAttributes { attach: AttachType::XDP, flags: 0 };
     let mut harness = TestRunHarness::new(alike, &[packet], false, cpu)?;
-    let mut sides = vec![Side::new("setup", || maps.load(None))];
-    sides.extend(streams.iter().map(|&s| Side::new(name(s.what), || maps.load(Some(s)))));
-    let plan = Plan { copies: COPIES, generation: 1.0, ..Plan::test_run(seconds) };
+    let mut sides = vec![MeasuredSide::new("setup", || maps.load(None))];
+    sides.extend(streams.iter().map(|&s| MeasuredSide::new(name(s.what), || maps.load(Some(s)))));
+    let plan = MeasurementPlan { copies: COPIES, generation: 1.0, ..MeasurementPlan::test_run(seconds) };
     let measured = measure(&mut harness, &mut sides, &plan)?;
     drop(sides);
     Ok(calibration(&streams, &measured, refused))
 }
 
-fn calibration(streams: &[&Stream], measured: &Measured, refused: Vec<String>) -> Calibration {
+fn calibration(streams: &[&InsnStream], measured: &MeasurementResult, refused: Vec<String>) -> MachineCalibration {
     // Nanoseconds of one repetition of each stream in each generation.
     let repetition = |g: &Vec<f64>, at: usize| (g[at + 1] - g[0]) / streams[at].repetitions() as f64;
-    let mut rows: Vec<(String, Row)> = Vec::new();
+    let mut rows: Vec<(String, OpTiming)> = Vec::new();
     for (at, stream) in streams.iter().enumerate() {
         let mut cycles: Vec<f64> = measured
             .generations
@@ -114,20 +114,20 @@ fn calibration(streams: &[&Stream], measured: &Measured, refused: Vec<String>) -
             })
             .collect();
         let [low, median, high] = [0.25, 0.5, 0.75].map(|q| quantile(&mut cycles, q));
-        let figure = Some(Figure { cycles: median, spread: high - low });
+        let figure = Some(CycleEstimate { cycles: median, spread: high - low });
         let name = name(stream.what);
         if rows.last().is_none_or(|(last, _)| *last != name) {
-            rows.push((name, Row::default()));
+            rows.push((name, OpTiming::default()));
         }
         if let Some((_, row)) = rows.last_mut() {
             match stream.what {
-                What::Each(_) => row.each = figure,
+                MeasuredProperty::Each(_) => row.each = figure,
                 _ => row.latency = figure,
             }
         }
     }
     let mut cycle: Vec<f64> = measured.generations.iter().map(|g| repetition(g, 0)).collect();
-    Calibration {
+    MachineCalibration {
         environment: Environment::now(),
         cycle_ns: quantile(&mut cycle, 0.5),
         rows,
@@ -139,21 +139,21 @@ fn calibration(streams: &[&Stream], measured: &Measured, refused: Vec<String>) -
 }
 
 /// Cost of the rest of a repetition, in cycles, from earlier measurements.
-fn deducted(stream: &Stream, rows: &[(String, Row)]) -> f64 {
+fn deducted(stream: &InsnStream, rows: &[(String, OpTiming)]) -> f64 {
     let latency = |name: &str| rows.iter().find(|(n, _)| n == name).and_then(|(_, row)| row.latency);
     stream.less.iter().filter_map(|k| latency(k.name())).map(|f| f.cycles).sum()
 }
 
 /// The name in the table.
-fn name(what: What) -> String {
+fn name(what: MeasuredProperty) -> String {
     match what {
-        What::Latency(kind) | What::Each(kind) => kind.name().into(),
-        What::Helper(name) => format!("helper/{name}"),
-        What::Lookup(map_type) => format!("lookup/{map_type}"),
+        MeasuredProperty::Latency(kind) | MeasuredProperty::Each(kind) => kind.name().into(),
+        MeasuredProperty::Helper(name) => format!("helper/{name}"),
+        MeasuredProperty::Lookup(map_type) => format!("lookup/{map_type}"),
     }
 }
 
-impl Calibration {
+impl MachineCalibration {
     /// The table as text, which `millstream_bpf::cost::Table` reads.
     pub fn text(&self) -> String {
         let e = &self.environment;
@@ -186,18 +186,18 @@ impl Calibration {
 }
 
 /// Maps that the programs use.
-struct Maps {
-    value: Map,
-    by_type: BTreeMap<u32, Map>,
+struct CalibrationMaps {
+    value: KernelMap,
+    by_type: BTreeMap<u32, KernelMap>,
 }
 
-impl Maps {
-    fn new() -> Result<Maps> {
+impl CalibrationMaps {
+    fn new() -> Result<CalibrationMaps> {
         // The address of a value can be had only of an array of one element.
         let value = map(MapType::ARRAY, 1, None)?;
         let inner = map(MapType::ARRAY, ENTRIES, None)?;
         let mut by_type = BTreeMap::new();
-        for map_type in STREAMS.iter().filter_map(Stream::map_type) {
+        for map_type in STREAMS.iter().filter_map(InsnStream::map_type) {
             let inner = map_type.is_map_of_maps().then_some(&inner);
             let map = map(map_type, ENTRIES, inner)?;
             let key = &KEY[..map.info().key_size as usize];
@@ -212,14 +212,14 @@ impl Maps {
             }
             by_type.insert(map_type.0, map);
         }
-        Ok(Maps { value, by_type })
+        Ok(CalibrationMaps { value, by_type })
     }
 
-    fn load(&self, stream: Option<&Stream>) -> Result<Program> {
+    fn load(&self, stream: Option<&InsnStream>) -> Result<KernelProgram> {
         const NAME: &str = "ms_calibrate";
-        let map = stream.and_then(Stream::map_type).and_then(|t| self.by_type.get(&t.0));
+        let map = stream.and_then(InsnStream::map_type).and_then(|t| self.by_type.get(&t.0));
         let map = map.map_or(String::new(), |m| format!("map[fd:{}]", m.as_fd().as_raw_fd()));
-        let text = Stream::program(stream, &value(&self.value, 0), &map);
+        let text = InsnStream::program(stream, &value(&self.value, 0), &map);
         let insns = assemble(&text).map_err(|source| Error::Assemble { name: NAME, source })?;
         let slots: Vec<u64> = encode_all(&insns).iter().map(|r| u64::from_ne_bytes(r.to_bytes())).collect();
         let spec = ProgramSpec {
@@ -230,12 +230,12 @@ impl Maps {
             license: "GPL",
             ..ProgramSpec::default()
         };
-        Program::load(&spec).map_err(|source| Error::Load { name: NAME, source })
+        KernelProgram::load(&spec).map_err(|source| Error::Load { name: NAME, source })
     }
 }
 
 /// Routes, so that a lookup walks down a trie.
-fn fill(trie: &Map) -> Result<()> {
+fn fill(trie: &KernelMap) -> Result<()> {
     let mut rng = Rng::new(1);
     for _ in 1..trie.info().max_entries {
         let [a, b, c, ..] = rng.below(1 << 24).to_le_bytes();
@@ -244,9 +244,9 @@ fn fill(trie: &Map) -> Result<()> {
     Ok(())
 }
 
-fn map(map_type: MapType, max_entries: u32, inner: Option<&Map>) -> Result<Map> {
+fn map(map_type: MapType, max_entries: u32, inner: Option<&KernelMap>) -> Result<KernelMap> {
     let trie = map_type == MapType::LPM_TRIE;
-    Ok(Map::create(&MapSpec {
+    Ok(KernelMap::create(&MapSpec {
         name: "ms_calibrate",
         map_type,
         key_size: if trie { 8 } else { 4 },
@@ -261,14 +261,14 @@ fn map(map_type: MapType, max_entries: u32, inner: Option<&Map>) -> Result<Map> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use millstream_bpf::cost::Table;
+    use millstream_bpf::cost::CostModel;
     use millstream_kernel::testing;
 
     #[test]
     fn what_is_written_is_read_as_a_table() {
-        let figure = |cycles| Some(Figure { cycles, spread: 0.01 });
-        let row = |latency, each| Row { latency, each };
-        let calibration = Calibration {
+        let figure = |cycles| Some(CycleEstimate { cycles, spread: 0.01 });
+        let row = |latency, each| OpTiming { latency, each };
+        let calibration = MachineCalibration {
             environment: Environment::now(),
             cycle_ns: 0.3,
             rows: vec![
@@ -282,7 +282,7 @@ mod tests {
             runs: 2,
             disturbed: 0.5,
         };
-        let table = Table::parse(&calibration.text()).unwrap();
+        let table = CostModel::parse(&calibration.text()).unwrap();
         use millstream_bpf::cost::Kind;
         let mul = table.timing(Kind::Mul);
         assert_eq!((mul.latency, mul.each, table.timing(Kind::Branch).each), (4000, 1500, 250));
@@ -297,7 +297,7 @@ mod tests {
         if !testing::require() {
             return;
         }
-        let maps = Maps::new().unwrap();
+        let maps = CalibrationMaps::new().unwrap();
         for stream in STREAMS {
             let loaded = maps.load(Some(stream));
             assert!(loaded.is_ok(), "{:?}: {:?}", stream.what, loaded.err());

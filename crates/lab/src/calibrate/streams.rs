@@ -10,7 +10,7 @@ use millstream_kernel::MapType;
 
 /// Measured property of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum What {
+pub(super) enum MeasuredProperty {
     /// The latency of a kind.
     Latency(Kind),
     /// From one to the next, independent one.
@@ -23,8 +23,8 @@ pub(super) enum What {
 
 /// A program: a text that is repeated.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stream {
-    pub(super) what: What,
+pub(super) struct InsnStream {
+    pub(super) what: MeasuredProperty,
     /// The text of one repetition.
     pub(super) text: &'static str,
     /// Other instructions in a repetition, whose latencies are deducted.
@@ -33,21 +33,21 @@ pub(super) struct Stream {
     pub(super) of: u32,
 }
 
-const fn latency(kind: Kind, text: &'static str) -> Stream {
-    Stream { what: What::Latency(kind), text, less: &[], of: 1 }
+const fn latency(kind: Kind, text: &'static str) -> InsnStream {
+    InsnStream { what: MeasuredProperty::Latency(kind), text, less: &[], of: 1 }
 }
 
-const fn each(kind: Kind, text: &'static str) -> Stream {
-    Stream { what: What::Each(kind), text, less: &[], of: 1 }
+const fn each(kind: Kind, text: &'static str) -> InsnStream {
+    InsnStream { what: MeasuredProperty::Each(kind), text, less: &[], of: 1 }
 }
 
-const fn helper(name: &'static str, text: &'static str) -> Stream {
-    Stream { what: What::Helper(name), text, less: &[], of: 1 }
+const fn helper(name: &'static str, text: &'static str) -> InsnStream {
+    InsnStream { what: MeasuredProperty::Helper(name), text, less: &[], of: 1 }
 }
 
-const fn lookup(map_type: MapType) -> Stream {
+const fn lookup(map_type: MapType) -> InsnStream {
     let text = "r1 = {map}\nr2 = r10\nr2 += -16\ncall map_lookup_elem";
-    Stream { what: What::Lookup(map_type), text, less: &[], of: 1 }
+    InsnStream { what: MeasuredProperty::Lookup(map_type), text, less: &[], of: 1 }
 }
 
 /// Repetitions of most streams, and of calls. While a chain waits, the setup of the next run is done already.
@@ -55,11 +55,11 @@ const fn lookup(map_type: MapType) -> Stream {
 const OFTEN: usize = 768;
 const SELDOM: usize = 96;
 
-impl Stream {
+impl InsnStream {
     /// Number of repetitions of the text.
     pub(super) fn repetitions(&self) -> usize {
         match self.what {
-            What::Helper(_) | What::Lookup(_) | What::Latency(Kind::Frame | Kind::Saved) => SELDOM,
+            MeasuredProperty::Helper(_) | MeasuredProperty::Lookup(_) | MeasuredProperty::Latency(Kind::Frame | Kind::Saved) => SELDOM,
             _ => OFTEN,
         }
     }
@@ -67,14 +67,14 @@ impl Stream {
     /// The map that `{map}` is.
     pub(super) fn map_type(&self) -> Option<MapType> {
         match self.what {
-            What::Lookup(map_type) => Some(map_type),
-            What::Helper("redirect_map") => Some(MapType::DEVMAP),
+            MeasuredProperty::Lookup(map_type) => Some(map_type),
+            MeasuredProperty::Helper("redirect_map") => Some(MapType::DEVMAP),
             _ => self.text.contains("{map}").then_some(MapType::HASH),
         }
     }
 
     /// The program: the setup and the repetitions. Without a stream, the setup alone.
-    pub(super) fn program(stream: Option<&Stream>, value: &str, map: &str) -> String {
+    pub(super) fn program(stream: Option<&InsnStream>, value: &str, map: &str) -> String {
         let mut text = SETUP.replace("{value}", value);
         if let Some(stream) = stream {
             for n in 1..=stream.repetitions() {
@@ -87,8 +87,8 @@ impl Stream {
         }
         text += "out:\nr0 = 2\nexit\n";
         match stream.map(|s| s.what) {
-            Some(What::Latency(Kind::Frame)) => text + "empty:\nr0 = 0\nexit\n",
-            Some(What::Latency(Kind::Saved)) => {
+            Some(MeasuredProperty::Latency(Kind::Frame)) => text + "empty:\nr0 = 0\nexit\n",
+            Some(MeasuredProperty::Latency(Kind::Saved)) => {
                 text + "saving:\nr6 = 0\nr7 = 0\nr8 = 0\nr9 = 0\nr0 = 0\nexit\n"
             }
             _ => text,
@@ -119,7 +119,7 @@ r5 = r7
 ";
 
 /// The unit of time is the first: an exclusive or takes one cycle.
-pub(super) const STREAMS: &[Stream] = &[
+pub(super) const STREAMS: &[InsnStream] = &[
     latency(Kind::Alu, "r1 ^= r8"),
     each(Kind::Alu, "{r} ^= r8"),
     latency(Kind::Shift, "r1 <<= 3"),
@@ -128,11 +128,11 @@ pub(super) const STREAMS: &[Stream] = &[
     each(Kind::ShiftBy, "{r} <<= r8"),
     latency(Kind::Mul, "r1 *= r8"),
     each(Kind::Mul, "{r} *= r8"),
-    Stream { what: What::Latency(Kind::Div32), text: "w1 /= w8\nw1 |= w7", less: &[Kind::Alu], of: 1 },
+    InsnStream { what: MeasuredProperty::Latency(Kind::Div32), text: "w1 /= w8\nw1 |= w7", less: &[Kind::Alu], of: 1 },
     each(Kind::Div32, "{r} = r7\nw{i} /= w8"),
-    Stream { what: What::Latency(Kind::Div64), text: "r1 /= r8\nr1 |= r7", less: &[Kind::Alu], of: 1 },
+    InsnStream { what: MeasuredProperty::Latency(Kind::Div64), text: "r1 /= r8\nr1 |= r7", less: &[Kind::Alu], of: 1 },
     each(Kind::Div64, "{r} = r7\n{r} /= r8"),
-    Stream { what: What::Latency(Kind::Move), text: "r2 = r1\nr1 = r2", less: &[], of: 2 },
+    InsnStream { what: MeasuredProperty::Latency(Kind::Move), text: "r2 = r1\nr1 = r2", less: &[], of: 2 },
     each(Kind::Move, "{r} = r8"),
     each(Kind::Constant, "{r} = {n}"),
     latency(Kind::Swap16, "r1 = be16 r1"),
@@ -141,8 +141,8 @@ pub(super) const STREAMS: &[Stream] = &[
     each(Kind::Swap32, "{r} = be32 {r}"),
     latency(Kind::Swap64, "r1 = be64 r1"),
     each(Kind::Swap64, "{r} = be64 {r}"),
-    Stream {
-        what: What::Latency(Kind::Load),
+    InsnStream {
+        what: MeasuredProperty::Latency(Kind::Load),
         text: "r1 = *(u64 *)(r9 +0)\nr1 &= 0\nr9 += r1",
         less: &[Kind::Alu, Kind::Alu],
         of: 1,
@@ -158,14 +158,14 @@ pub(super) const STREAMS: &[Stream] = &[
     latency(Kind::FetchLoop, "r1 = atomic64_fetch_or((u64 *)(r9 +0), r1)"),
     each(Kind::FetchLoop, "{r} = atomic64_fetch_or((u64 *)(r9 +{k}), {r})"),
     each(Kind::Branch, "if {r} == {n}00001 goto out"),
-    Stream {
-        what: What::Each(Kind::Jump),
+    InsnStream {
+        what: MeasuredProperty::Each(Kind::Jump),
         text: "if r8 != {n}00001 goto after{n}\nr0 = 1\nafter{n}:",
         less: &[],
         of: 1,
     },
     latency(Kind::Frame, "call empty"),
-    Stream { what: What::Latency(Kind::Saved), text: "call saving", less: &[Kind::Frame], of: 4 },
+    InsnStream { what: MeasuredProperty::Latency(Kind::Saved), text: "call saving", less: &[Kind::Frame], of: 4 },
     helper("get_prandom_u32", "call get_prandom_u32"),
     helper("ktime_get_ns", "call ktime_get_ns"),
     helper("ktime_get_boot_ns", "call ktime_get_boot_ns"),

@@ -3,13 +3,13 @@
 //! The trampoline is the program at the rig's test port. Here misses and mispredictions are in play that a test run
 //! of one packet never sees; in turn, differences below a nanosecond are lost in the devices' noise.
 
-use millstream_kernel::{Map, Program};
+use millstream_kernel::{KernelMap, KernelProgram};
 
-use super::trampoline::{Alike, Table};
-use super::{Harness, Timer, Work};
+use super::trampoline::{LoadAttributes, TrampolineTable};
+use super::{TimingHarness, CopyTimer, HarnessWork};
 use crate::error::{Error, Result};
 use crate::os;
-use crate::rig::{Rig, Sender};
+use crate::rig::{TestRig, FrameSender};
 
 /// Frames of a timed run: about a millisecond. In that time the cost of a call (10 µs) is a nanosecond a
 /// frame, the same for all sides, and disturbances mostly fall between runs.
@@ -21,9 +21,9 @@ const LEAST: u32 = 512;
 /// Live frames on a rig that has its traffic.
 #[derive(Debug)]
 pub struct LiveHarness<'a> {
-    rig: &'a Rig,
-    table: Table,
-    trampoline: Option<Program>,
+    rig: &'a TestRig,
+    table: TrampolineTable,
+    trampoline: Option<KernelProgram>,
 }
 
 impl<'a> LiveHarness<'a> {
@@ -31,12 +31,12 @@ impl<'a> LiveHarness<'a> {
     ///
     /// # Errors
     /// If the kernel refuses an operation.
-    pub fn new(rig: &'a Rig, alike: Alike) -> Result<Self> {
-        Ok(LiveHarness { rig, table: Table::new(alike)?, trampoline: None })
+    pub fn new(rig: &'a TestRig, alike: LoadAttributes) -> Result<Self> {
+        Ok(LiveHarness { rig, table: TrampolineTable::new(alike)?, trampoline: None })
     }
 }
 
-impl Harness for LiveHarness<'_> {
+impl TimingHarness for LiveHarness<'_> {
     fn renew(&mut self) -> Result<()> {
         let program = self.table.trampoline(None)?;
         self.rig.attach(&program)?;
@@ -44,15 +44,15 @@ impl Harness for LiveHarness<'_> {
         Ok(())
     }
 
-    fn table(&self) -> &Map {
+    fn table(&self) -> &KernelMap {
         &self.table.programs
     }
 
-    fn time(&self, work: Work<'_>) -> Result<()> {
+    fn time(&self, work: HarnessWork<'_>) -> Result<()> {
         let before = self.rig.counts()?;
         self.rig.enter(|sender| {
-            os::hurry_sender();
-            work(&mut Windows { sender, table: &self.table })
+            os::raise_sender_priority();
+            work(&mut LiveTimer { sender, table: &self.table })
         })??;
         // With a frame lost, runs of different sides would not have done the same work.
         match (self.rig.counts()? - before).lost() {
@@ -62,12 +62,12 @@ impl Harness for LiveHarness<'_> {
     }
 }
 
-struct Windows<'a, 'b> {
-    sender: &'a mut Sender<'b>,
-    table: &'a Table,
+struct LiveTimer<'a, 'b> {
+    sender: &'a mut FrameSender<'b>,
+    table: &'a TrampolineTable,
 }
 
-impl Timer for Windows<'_, '_> {
+impl CopyTimer for LiveTimer<'_, '_> {
     fn select(&mut self, slot: usize) {
         self.table.select(slot);
     }

@@ -15,14 +15,14 @@ mod trampoline;
 
 use std::os::fd::AsFd;
 
-use millstream_kernel::{Map, Program};
+use millstream_kernel::{KernelMap, KernelProgram};
 use millstream_programs::rng::Rng;
 use serde::Serialize;
 
 pub use live::LiveHarness;
-pub(crate) use test_run::uncut;
-pub use test_run::{Answers, TestRunHarness, check_packets};
-pub use trampoline::{Alike, MAX_COPIES, RESTORED, empty};
+pub(crate) use test_run::retry_interrupted;
+pub use test_run::{TestRunResults, TestRunHarness, check_packets};
+pub use trampoline::{LoadAttributes, MAX_COPIES, RESTORED, empty};
 
 use crate::error::{Error, Result};
 use crate::os;
@@ -35,23 +35,23 @@ const DRAWN: f64 = 3.0;
 const DISTURBED: f64 = 1.15;
 
 /// One of the programs that are measured beside one another.
-pub struct Side<'a> {
+pub struct MeasuredSide<'a> {
     /// Its name in reports.
     pub name: String,
     /// Loads one more copy of it.
-    pub load: Box<dyn FnMut() -> Result<Program> + 'a>,
+    pub load: Box<dyn FnMut() -> Result<KernelProgram> + 'a>,
 }
 
-impl<'a> Side<'a> {
+impl<'a> MeasuredSide<'a> {
     /// A side.
-    pub fn new(name: impl Into<String>, load: impl FnMut() -> Result<Program> + 'a) -> Self {
-        Side { name: name.into(), load: Box::new(load) }
+    pub fn new(name: impl Into<String>, load: impl FnMut() -> Result<KernelProgram> + 'a) -> Self {
+        MeasuredSide { name: name.into(), load: Box::new(load) }
     }
 }
 
 /// Duration and resolution of a measurement. Fixed before the run.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub struct Plan {
+pub struct MeasurementPlan {
     /// Length of all, in seconds.
     pub seconds: f64,
     /// Copies of each side.
@@ -64,15 +64,15 @@ pub struct Plan {
     pub seed: u64,
 }
 
-impl Plan {
+impl MeasurementPlan {
     /// For test runs: 8 copies, generations of 0.3 s, 5th percentile.
     pub fn test_run(seconds: f64) -> Self {
-        Plan { seconds, copies: 8, generation: 0.3, quantile: 0.05, seed: seed() }
+        MeasurementPlan { seconds, copies: 8, generation: 0.3, quantile: 0.05, seed: seed() }
     }
 
     /// For the live rig, whose runs are longer and so fewer: 4 copies, generations of 0.5 s, 10th percentile.
     pub fn live(seconds: f64) -> Self {
-        Plan { seconds, copies: 4, generation: 0.5, quantile: 0.1, seed: seed() }
+        MeasurementPlan { seconds, copies: 4, generation: 0.5, quantile: 0.1, seed: seed() }
     }
 }
 
@@ -83,7 +83,7 @@ fn seed() -> u64 {
 
 /// Result of a measurement.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Measured {
+pub struct MeasurementResult {
     /// Per generation, the time of each side in the order given, in nanoseconds per packet.
     pub generations: Vec<Vec<f64>>,
     /// Generations in which frames were lost.
@@ -96,14 +96,14 @@ pub struct Measured {
     pub disturbed: usize,
 }
 
-impl Measured {
+impl MeasurementResult {
     /// Median over generations of a side's time.
     pub fn median(&self, side: usize) -> f64 {
-        crate::stats::quantile(&mut self.column(side), 0.5)
+        crate::stats::quantile(&mut self.side_times(side), 0.5)
     }
 
     /// A side's time in each generation.
-    pub fn column(&self, side: usize) -> Vec<f64> {
+    pub fn side_times(&self, side: usize) -> Vec<f64> {
         self.generations.iter().map(|g| g[side]).collect()
     }
 
@@ -119,7 +119,7 @@ impl Measured {
 }
 
 /// Times one copy after the other, in the right namespace and on the right CPU.
-pub trait Timer {
+pub trait CopyTimer {
     /// Makes the trampoline call this copy.
     fn select(&mut self, slot: usize);
     /// Runs it on this many packets and gives nanoseconds per packet.
@@ -139,29 +139,29 @@ pub trait Timer {
 }
 
 /// Work inside a [`Harness`].
-pub type Work<'w> = &'w mut (dyn FnMut(&mut dyn Timer) -> Result<()> + Send);
+pub type HarnessWork<'w> = &'w mut (dyn FnMut(&mut dyn CopyTimer) -> Result<()> + Send);
 
 /// A trampoline in place, and how to be where it can be timed.
-pub trait Harness {
+pub trait TimingHarness {
     /// Begins a generation: a trampoline newly loaded.
     ///
     /// # Errors
     /// If the kernel refuses an operation.
     fn renew(&mut self) -> Result<()>;
     /// The program array from which the trampoline calls.
-    fn table(&self) -> &Map;
+    fn table(&self) -> &KernelMap;
     /// Does some work with the timer.
     ///
     /// # Errors
     /// Those of the work.
-    fn time(&self, work: Work<'_>) -> Result<()>;
+    fn time(&self, work: HarnessWork<'_>) -> Result<()>;
 }
 
 /// Measures the sides against one another.
 ///
 /// # Errors
 /// If a side cannot be loaded or called, or no generation is complete.
-pub fn measure(harness: &mut dyn Harness, sides: &mut [Side<'_>], plan: &Plan) -> Result<Measured> {
+pub fn measure(harness: &mut dyn TimingHarness, sides: &mut [MeasuredSide<'_>], plan: &MeasurementPlan) -> Result<MeasurementResult> {
     measure_until(harness, sides, plan, 1, &mut |_| true)
 }
 
@@ -172,12 +172,12 @@ pub fn measure(harness: &mut dyn Harness, sides: &mut [Side<'_>], plan: &Plan) -
 /// # Errors
 /// As for [`measure`].
 pub fn measure_until(
-    harness: &mut dyn Harness,
-    sides: &mut [Side<'_>],
-    plan: &Plan,
+    harness: &mut dyn TimingHarness,
+    sides: &mut [MeasuredSide<'_>],
+    plan: &MeasurementPlan,
     most: u32,
-    decided: &mut dyn FnMut(&Measured) -> bool,
-) -> Result<Measured> {
+    decided: &mut dyn FnMut(&MeasurementResult) -> bool,
+) -> Result<MeasurementResult> {
     if sides.len() * plan.copies > MAX_COPIES || plan.copies == 0 {
         let (n, copies) = (sides.len(), plan.copies);
         return Err(Error::Unusable(format!(
@@ -185,7 +185,7 @@ pub fn measure_until(
         )));
     }
     let mut rng = Rng::new(plan.seed);
-    let mut out = Measured::default();
+    let mut out = MeasurementResult::default();
     for _ in 0..most.max(1) {
         let end = os::now_ns() + (plan.seconds * 1e9) as u64;
         while os::now_ns() < end && !os::interrupted() {
@@ -206,18 +206,18 @@ pub fn measure_until(
 /// # Errors
 /// As for [`measure`]; if it is not to go on.
 pub fn measure_windows(
-    harness: &mut dyn Harness,
-    sides: &mut [Side<'_>],
-    plan: &Plan,
+    harness: &mut dyn TimingHarness,
+    sides: &mut [MeasuredSide<'_>],
+    plan: &MeasurementPlan,
     windows: usize,
     goes_on: &(dyn Fn() -> bool + Sync),
-) -> Result<Measured> {
-    let mut out = Measured::default();
+) -> Result<MeasurementResult> {
+    let mut out = MeasurementResult::default();
     generation(harness, sides, plan, (windows, goes_on), &mut Rng::new(plan.seed), &mut out)?;
     complete(out)
 }
 
-fn complete(out: Measured) -> Result<Measured> {
+fn complete(out: MeasurementResult) -> Result<MeasurementResult> {
     match (out.generations.is_empty(), out.lost) {
         (false, _) => Ok(out),
         (true, 0) => Err(Error::NoAnswer("interrupted before every program had run often enough".to_owned())),
@@ -231,12 +231,12 @@ fn complete(out: Measured) -> Result<Measured> {
 
 /// Loads copies, times them for `windows` windows, and takes them away.
 fn generation(
-    harness: &mut dyn Harness,
-    sides: &mut [Side<'_>],
-    plan: &Plan,
+    harness: &mut dyn TimingHarness,
+    sides: &mut [MeasuredSide<'_>],
+    plan: &MeasurementPlan,
     (windows, goes_on): (usize, &(dyn Fn() -> bool + Sync)),
     rng: &mut Rng,
-    out: &mut Measured,
+    out: &mut MeasurementResult,
 ) -> Result<()> {
     harness.renew()?;
     let n = sides.len();
@@ -273,7 +273,7 @@ fn generation(
 
 /// The packets of each side's runs: as many as the harness takes, or fewer on a machine that is too slow for
 /// every copy to get its runs in a generation of this length.
-fn lengths(timer: &mut dyn Timer, sides: usize, copies: usize, length: u64) -> Result<Vec<u32>> {
+fn lengths(timer: &mut dyn CopyTimer, sides: usize, copies: usize, length: u64) -> Result<Vec<u32>> {
     let (mut packets, mut all) = (Vec::with_capacity(sides), 0.0);
     for side in 0..sides {
         timer.select(side);
@@ -293,7 +293,7 @@ fn shortened(packets: Vec<u32>, taken: f64, length: u64, least: u32) -> Vec<u32>
 
 /// Times copies at random for so long, `packets` a run of each side; then those that have too few runs, until none has.
 fn window(
-    timer: &mut dyn Timer,
+    timer: &mut dyn CopyTimer,
     packets: &[u32],
     times: &mut [Vec<f64>],
     length: u64,
@@ -320,7 +320,7 @@ fn window(
 
 /// Loads the copies in random order: where code lands then favours no side. Copy `c` of side `s` is in slot
 /// `c * n + s`.
-fn load_copies(table: &Map, sides: &mut [Side<'_>], copies: usize, rng: &mut Rng) -> Result<Vec<Program>> {
+fn load_copies(table: &KernelMap, sides: &mut [MeasuredSide<'_>], copies: usize, rng: &mut Rng) -> Result<Vec<KernelProgram>> {
     let n = sides.len();
     let mut order: Vec<usize> = (0..n * copies).collect();
     for i in (1..order.len()).rev() {
@@ -338,7 +338,7 @@ fn load_copies(table: &Map, sides: &mut [Side<'_>], copies: usize, rng: &mut Rng
     Ok(held)
 }
 
-fn account(times: &mut [Vec<f64>], sides: usize, plan: &Plan, out: &mut Measured) {
+fn account(times: &mut [Vec<f64>], sides: usize, plan: &MeasurementPlan, out: &mut MeasurementResult) {
     let mut means = vec![0.0; sides];
     let least = times.iter().map(Vec::len).min().unwrap_or(0);
     for (copy, runs) in times.iter_mut().enumerate() {
@@ -363,7 +363,7 @@ mod tests {
         longest: u32,
     }
 
-    impl Timer for Slow {
+    impl CopyTimer for Slow {
         fn select(&mut self, _slot: usize) {}
         fn run(&mut self, packets: u32) -> Result<f64> {
             self.longest = self.longest.max(packets);

@@ -5,10 +5,10 @@
 //! are several packets, the trampoline does. It does so right before the program reads the bytes: loads that straddle
 //! two of its stores pay for that, so programs with 8-byte loads of a packet are better compared on the live rig.
 
-use millstream_kernel::{Link, Map, Namespace, Program, TestOutput, TestRun, XdpMode};
+use millstream_kernel::{Link, KernelMap, Namespace, KernelProgram, TestOutput, TestRun, XdpMode};
 
-use super::trampoline::{Alike, FELL_THROUGH, RESTORED, Restore, Table};
-use super::{Harness, Timer, Work};
+use super::trampoline::{LoadAttributes, FELL_THROUGH, RESTORED, PacketRestorer, TrampolineTable};
+use super::{TimingHarness, CopyTimer, HarnessWork};
 use crate::error::{Error, Result};
 use crate::os;
 
@@ -23,9 +23,9 @@ const WARM: u32 = 100;
 pub struct TestRunHarness {
     // The link goes before its namespace.
     link: Option<Link>,
-    trampoline: Option<Program>,
-    table: Table,
-    restore: Option<Restore>,
+    trampoline: Option<KernelProgram>,
+    table: TrampolineTable,
+    restore: Option<PacketRestorer>,
     packet: Vec<u8>,
     cpu: usize,
     /// Go before all else that the machine does.
@@ -38,7 +38,7 @@ impl TestRunHarness {
     ///
     /// # Errors
     /// If the packets cannot be put back: differing lengths, differences beyond [`RESTORED`].
-    pub fn new(alike: Alike, packets: &[Vec<u8>], restore: bool, cpu: usize) -> Result<Self> {
+    pub fn new(alike: LoadAttributes, packets: &[Vec<u8>], restore: bool, cpu: usize) -> Result<Self> {
         let Some(packet) = packets.first().cloned() else {
             return Err(Error::Unusable("no packet to run on".into()));
         };
@@ -51,12 +51,12 @@ impl TestRunHarness {
                  test run; use the live rig"
             )));
         }
-        let restore = if restore || packets.len() > 1 { Some(Restore::new(packets)?) } else { None };
+        let restore = if restore || packets.len() > 1 { Some(PacketRestorer::new(packets)?) } else { None };
         let namespace = Namespace::new()?;
         Ok(TestRunHarness {
             link: None,
             trampoline: None,
-            table: Table::new(alike)?,
+            table: TrampolineTable::new(alike)?,
             restore,
             packet,
             cpu,
@@ -66,13 +66,13 @@ impl TestRunHarness {
     }
 
     /// Leaves the thread its priority, for machines that have other work to do.
-    pub fn unhurried(mut self) -> Self {
+    pub fn with_default_priority(mut self) -> Self {
         self.hurried = false;
         self
     }
 }
 
-impl Harness for TestRunHarness {
+impl TimingHarness for TestRunHarness {
     fn renew(&mut self) -> Result<()> {
         // Where the trampoline lands differs from generation to generation, too.
         self.link = None;
@@ -82,33 +82,33 @@ impl Harness for TestRunHarness {
         Ok(())
     }
 
-    fn table(&self) -> &Map {
+    fn table(&self) -> &KernelMap {
         &self.table.programs
     }
 
-    fn time(&self, work: Work<'_>) -> Result<()> {
+    fn time(&self, work: HarnessWork<'_>) -> Result<()> {
         let Some(program) = &self.trampoline else {
             return Err(Error::Unusable("no generation was begun".into()));
         };
         self.namespace.enter(|| {
             os::pin_to_cpu(self.cpu).map_err(|e| Error::io(format!("moving to CPU {}", self.cpu), e))?;
             if self.hurried {
-                os::hurry(os::THIS_THREAD);
+                os::raise_priority(os::THIS_THREAD);
             }
             let output = TestOutput::default();
-            work(&mut Runs { program, table: &self.table, packet: &self.packet, output })
+            work(&mut TestRunTimer { program, table: &self.table, packet: &self.packet, output })
         })?
     }
 }
 
-struct Runs<'a> {
-    program: &'a Program,
-    table: &'a Table,
+struct TestRunTimer<'a> {
+    program: &'a KernelProgram,
+    table: &'a TrampolineTable,
     packet: &'a [u8],
     output: TestOutput,
 }
 
-impl Timer for Runs<'_> {
+impl CopyTimer for TestRunTimer<'_> {
     fn select(&mut self, slot: usize) {
         self.table.select(slot);
     }
@@ -120,7 +120,7 @@ impl Timer for Runs<'_> {
             data_room: self.packet.len() + 256,
             ..TestRun::default()
         };
-        uncut(|| {
+        retry_interrupted(|| {
             let start = os::now_ns();
             self.program.test_run_into(&run, &mut self.output)?;
             Ok((os::now_ns() - start) as f64 / f64::from(packets))
@@ -148,7 +148,7 @@ impl Timer for Runs<'_> {
 }
 
 /// Does a run again that a signal cut short (a stop, a resize of the terminal), unless the user wants to end.
-pub(crate) fn uncut<T>(mut run: impl FnMut() -> millstream_kernel::Result<T>) -> Result<T> {
+pub(crate) fn retry_interrupted<T>(mut run: impl FnMut() -> millstream_kernel::Result<T>) -> Result<T> {
     loop {
         match run() {
             Err(e) if e.errno() == Some(libc::EINTR) && !os::interrupted() => {}
@@ -159,7 +159,7 @@ pub(crate) fn uncut<T>(mut run: impl FnMut() -> millstream_kernel::Result<T>) ->
 
 /// Results of a program on packets, as far as they matter for repeating it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answers {
+pub struct TestRunResults {
     /// The verdict for each packet.
     pub verdicts: Vec<u32>,
     /// Each packet afterwards.
@@ -172,10 +172,10 @@ pub struct Answers {
 ///
 /// # Errors
 /// If the program changes a packet's length, or writes beyond what can be put back.
-pub fn check_packets(name: &str, program: &Program, packets: &[Vec<u8>]) -> Result<Answers> {
-    let mut answers = Answers { verdicts: Vec::new(), packets: Vec::new(), writes: false };
+pub fn check_packets(name: &str, program: &KernelProgram, packets: &[Vec<u8>]) -> Result<TestRunResults> {
+    let mut answers = TestRunResults { verdicts: Vec::new(), packets: Vec::new(), writes: false };
     for packet in packets {
-        let out = uncut(|| program.test_run(&TestRun::packet(packet)))?;
+        let out = retry_interrupted(|| program.test_run(&TestRun::packet(packet)))?;
         let restored = packet.len().min(RESTORED) & !1;
         if out.data.len() != packet.len() {
             return Err(Error::Unusable(format!(

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 
-use millstream_kernel::{AttachType, Map, MapSpec, MapType, Mapping, Program, UpdateMode};
+use millstream_kernel::{AttachType, KernelMap, MapSpec, MapType, ArrayMapping, KernelProgram, UpdateMode};
 
 use crate::code::{shared, value, xdp_as};
 use crate::error::Result;
@@ -23,7 +23,7 @@ const POSITION: usize = 8;
 /// Load attributes that all copies share so that they can be called: a program array takes programs that were
 /// loaded alike.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Alike {
+pub struct LoadAttributes {
     /// The attach type that was stated at load.
     pub attach: AttachType,
     /// The flags at load.
@@ -32,14 +32,14 @@ pub struct Alike {
 
 /// Packets from which the trampoline writes the bytes back, one after the other.
 #[derive(Debug)]
-pub(crate) struct Restore {
-    map: Map,
-    _memory: Mapping,
+pub(crate) struct PacketRestorer {
+    map: KernelMap,
+    _memory: ArrayMapping,
     packets: usize,
     len: usize,
 }
 
-impl Restore {
+impl PacketRestorer {
     /// Puts back the first bytes, an even number and at most [`RESTORED`], of packets of one length.
     pub(crate) fn new(packets: &[Vec<u8>]) -> Result<Self> {
         let shortest = packets.iter().map(Vec::len).min().unwrap_or(0);
@@ -49,10 +49,10 @@ impl Restore {
         for (i, packet) in packets.iter().enumerate() {
             memory.write(i * stride, &packet[..len]);
         }
-        Ok(Restore { map, _memory: memory, packets: packets.len(), len })
+        Ok(PacketRestorer { map, _memory: memory, packets: packets.len(), len })
     }
 
-    fn text(&self, state: &Map) -> String {
+    fn text(&self, state: &KernelMap) -> String {
         let stride = self.len.next_multiple_of(8);
         let mut text = format!("r5 = {}\n", value(&self.map, 0));
         if self.packets > 1 {
@@ -88,16 +88,16 @@ impl Restore {
 
 /// The table of copies and the number of the one that is called.
 #[derive(Debug)]
-pub(crate) struct Table {
-    pub(crate) programs: Map,
-    state: Map,
-    memory: Mapping,
-    alike: Alike,
+pub(crate) struct TrampolineTable {
+    pub(crate) programs: KernelMap,
+    state: KernelMap,
+    memory: ArrayMapping,
+    alike: LoadAttributes,
 }
 
-impl Table {
-    pub(crate) fn new(alike: Alike) -> Result<Self> {
-        let programs = Map::create(&MapSpec {
+impl TrampolineTable {
+    pub(crate) fn new(alike: LoadAttributes) -> Result<Self> {
+        let programs = KernelMap::create(&MapSpec {
             name: "ms_copies",
             map_type: MapType::PROG_ARRAY,
             key_size: 4,
@@ -106,7 +106,7 @@ impl Table {
             ..MapSpec::default()
         })?;
         let (state, memory) = shared("ms_slot", 16)?;
-        Ok(Table { programs, state, memory, alike })
+        Ok(TrampolineTable { programs, state, memory, alike })
     }
 
     /// Makes the trampoline call this copy from now on.
@@ -115,7 +115,7 @@ impl Table {
     }
 
     /// Loads a trampoline.
-    pub(crate) fn trampoline(&self, restore: Option<&Restore>) -> Result<Program> {
+    pub(crate) fn trampoline(&self, restore: Option<&PacketRestorer>) -> Result<KernelProgram> {
         let restore = restore.map_or(String::new(), |r| r.text(&self.state));
         let text = format!(
             "r6 = r1
@@ -140,11 +140,11 @@ impl Table {
 ///
 /// # Errors
 /// If the kernel refuses an operation.
-pub fn empty(verdict: u32, port: Option<u32>, alike: Alike) -> Result<Program> {
+pub fn empty(verdict: u32, port: Option<u32>, alike: LoadAttributes) -> Result<KernelProgram> {
     let Some(port) = port.filter(|_| verdict == REDIRECT) else {
         return xdp_as("ms_empty", &format!("r0 = {verdict}\nexit"), alike.attach, alike.flags);
     };
-    let ports = Map::create(&MapSpec {
+    let ports = KernelMap::create(&MapSpec {
         name: "ms_ports",
         map_type: MapType::DEVMAP,
         key_size: 4,

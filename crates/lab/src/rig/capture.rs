@@ -3,10 +3,10 @@
 
 use std::sync::atomic::Ordering;
 
-use millstream_kernel::{Mapping, Program};
+use millstream_kernel::{ArrayMapping, KernelProgram};
 use serde::Serialize;
 
-use super::ports::Sink;
+use super::ports::FrameSink;
 use crate::code::{copy_frame, shared, value, xdp};
 use crate::error::Result;
 
@@ -17,17 +17,17 @@ const BUCKETS: usize = 1 << 16;
 
 /// Keeps the first frames that come back.
 #[derive(Debug)]
-pub(crate) struct Capture {
-    pub(crate) program: Program,
-    state: Mapping,
-    memory: Mapping,
+pub(crate) struct FrameCapture {
+    pub(crate) program: KernelProgram,
+    state: ArrayMapping,
+    memory: ArrayMapping,
     frames: usize,
     stride: usize,
 }
 
-impl Capture {
+impl FrameCapture {
     /// Room for this many frames of up to this many bytes; longer ones are cut to that length.
-    pub(crate) fn new(sink: &Sink, frames: usize, longest: usize) -> Result<Self> {
+    pub(crate) fn new(sink: &FrameSink, frames: usize, longest: usize) -> Result<Self> {
         let longest = longest.next_multiple_of(8);
         let stride = longest + 8;
         let (state_map, state) = shared("ms_capture", 8)?;
@@ -59,7 +59,7 @@ impl Capture {
             value(&memory_map, 0),
             copy_frame("r8", "r2", longest)
         );
-        Ok(Capture { program: xdp("ms_capture", &text)?, state, memory, frames, stride })
+        Ok(FrameCapture { program: xdp("ms_capture", &text)?, state, memory, frames, stride })
     }
 
     /// The frames that were kept.
@@ -79,13 +79,13 @@ impl Capture {
 
 /// Puts the age of each frame that comes back into a histogram.
 #[derive(Debug)]
-pub(crate) struct Stopwatch {
-    pub(crate) program: Program,
-    buckets: Mapping,
+pub(crate) struct LatencyProbe {
+    pub(crate) program: KernelProgram,
+    buckets: ArrayMapping,
 }
 
-impl Stopwatch {
-    pub(crate) fn new(sink: &Sink) -> Result<Self> {
+impl LatencyProbe {
+    pub(crate) fn new(sink: &FrameSink) -> Result<Self> {
         let (map, buckets) = shared("ms_latency", 8 * BUCKETS)?;
         let text = format!(
             "r6 = r1
@@ -115,18 +115,18 @@ impl Stopwatch {
             value(&map, 0),
             last = BUCKETS - 1,
         );
-        Ok(Stopwatch { program: xdp("ms_latency", &text)?, buckets })
+        Ok(LatencyProbe { program: xdp("ms_latency", &text)?, buckets })
     }
 
-    pub(crate) fn latencies(&self) -> Latencies {
+    pub(crate) fn latencies(&self) -> FrameLatencies {
         let count = |i: usize| self.buckets.atomic_u64(8 * i).load(Ordering::Relaxed);
-        Latencies::of(&(0..BUCKETS).map(count).collect::<Vec<_>>())
+        FrameLatencies::of(&(0..BUCKETS).map(count).collect::<Vec<_>>())
     }
 }
 
 /// Percentiles of the time from generator to the frame's return, in nanoseconds, to 16 ns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct Latencies {
+pub struct FrameLatencies {
     /// Frames that came back with a stamp.
     pub frames: u64,
     /// Half of the frames take no longer.
@@ -141,7 +141,7 @@ pub struct Latencies {
     pub p9999: u64,
 }
 
-impl Latencies {
+impl FrameLatencies {
     /// Value of a percentile that lies beyond the histogram, in nanoseconds.
     pub const LONGEST: u64 = (BUCKETS as u64) << BUCKET_SHIFT;
 
@@ -158,8 +158,8 @@ impl Latencies {
             found.map_or(0, |b| (b as u64 + 1) << BUCKET_SHIFT)
         };
         match frames {
-            0 => Latencies::default(),
-            _ => Latencies {
+            0 => FrameLatencies::default(),
+            _ => FrameLatencies {
                 frames,
                 p50: at(0.5),
                 p90: at(0.9),
@@ -173,14 +173,14 @@ impl Latencies {
 
 #[cfg(test)]
 mod tests {
-    use super::Latencies;
+    use super::FrameLatencies;
 
     #[test]
     fn percentiles_of_a_histogram() {
         let mut buckets = vec![0; 100];
         (buckets[0], buckets[1], buckets[99]) = (50, 49, 1);
-        let l = Latencies::of(&buckets);
+        let l = FrameLatencies::of(&buckets);
         assert_eq!((l.frames, l.p50, l.p90, l.p99, l.p999), (100, 16, 32, 32, 1600));
-        assert_eq!(Latencies::of(&[0, 0]), Latencies::default());
+        assert_eq!(FrameLatencies::of(&[0, 0]), FrameLatencies::default());
     }
 }

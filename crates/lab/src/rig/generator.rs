@@ -9,8 +9,8 @@
 
 use std::sync::atomic::Ordering;
 
-use millstream_kernel::{Map, Mapping, Program};
-use millstream_programs::traffic::Flows;
+use millstream_kernel::{KernelMap, ArrayMapping, KernelProgram};
+use millstream_programs::traffic::WeightedFlows;
 
 use crate::code::{copy, copy_frame, shared, value, xdp};
 use crate::error::{Error, Result};
@@ -31,17 +31,17 @@ const STATE: usize = 40;
 
 /// Traffic to be sent: frames, and the order in which they are sent.
 #[derive(Clone, Copy, Debug)]
-pub struct Traffic<'a> {
+pub struct TrafficSequence<'a> {
     /// The frames.
     pub frames: &'a [Vec<u8>],
     /// Indices into `frames`. At its end it starts again.
     pub sequence: &'a [u32],
 }
 
-impl<'a> Traffic<'a> {
+impl<'a> TrafficSequence<'a> {
     /// The frames of a set of flows in this order.
-    pub fn new(flows: &'a Flows, sequence: &'a [u32]) -> Self {
-        Traffic { frames: &flows.packets, sequence }
+    pub fn new(flows: &'a WeightedFlows, sequence: &'a [u32]) -> Self {
+        TrafficSequence { frames: &flows.packets, sequence }
     }
 
     fn check(&self) -> Result<()> {
@@ -61,7 +61,7 @@ impl<'a> Traffic<'a> {
 
 /// Layout of the templates in memory.
 #[derive(Clone, Copy, Debug)]
-struct Layout {
+struct TemplateLayout {
     /// Longest frame.
     longest: usize,
     /// True if all have the same length.
@@ -70,35 +70,35 @@ struct Layout {
     stride: usize,
 }
 
-impl Layout {
+impl TemplateLayout {
     fn of(frames: &[Vec<u8>]) -> Self {
         let longest = frames.iter().map(Vec::len).max().unwrap_or(0);
         let equal = frames.iter().all(|f| f.len() == longest);
         let stride = longest.next_multiple_of(8) + if equal { 0 } else { 8 };
-        Layout { longest, equal, stride }
+        TemplateLayout { longest, equal, stride }
     }
 }
 
 /// A loaded generator with its memory.
 #[derive(Debug)]
-pub(crate) struct Generator {
-    pub(crate) program: Program,
+pub(crate) struct FrameGenerator {
+    pub(crate) program: KernelProgram,
     /// The same at a rate, in bursts; not there where the kernel knows no loops of unknown length (before 6.9).
-    pub(crate) paced: Option<Program>,
-    state: Mapping,
-    sequence: Mapping,
+    pub(crate) paced: Option<KernelProgram>,
+    state: ArrayMapping,
+    sequence: ArrayMapping,
     sequence_len: usize,
     frames: usize,
     /// Input of a test run: all frames start as this.
     pub(crate) base: Vec<u8>,
 }
 
-impl Generator {
+impl FrameGenerator {
     /// A generator that redirects to interface `to`. With `stamps`, each frame carries the time in its
     /// metadata. With `burst`, there is also a paced one, which sends `burst` frames at once.
-    pub(crate) fn new(traffic: &Traffic<'_>, to: u32, stamps: bool, burst: Option<u32>) -> Result<Self> {
+    pub(crate) fn new(traffic: &TrafficSequence<'_>, to: u32, stamps: bool, burst: Option<u32>) -> Result<Self> {
         traffic.check()?;
-        let layout = Layout::of(traffic.frames);
+        let layout = TemplateLayout::of(traffic.frames);
         let (state_map, state) = shared("ms_gen_state", STATE)?;
         let (template_map, templates) = shared("ms_gen_frames", layout.stride * traffic.frames.len())?;
         for (i, frame) in traffic.frames.iter().enumerate() {
@@ -115,9 +115,9 @@ impl Generator {
         let text = |wait: &str| text(&layout, traffic, maps, to, stamps, wait);
         let paced = burst.and_then(|burst| {
             let paced = xdp("ms_generate", &text(&pace(burst)));
-            paced.inspect_err(|e| tracing::debug!("no paced generator: {}", e.in_full())).ok()
+            paced.inspect_err(|e| tracing::debug!("no paced generator: {}", e.error_chain())).ok()
         });
-        Ok(Generator {
+        Ok(FrameGenerator {
             program: xdp("ms_generate", &text(""))?,
             paced,
             state,
@@ -165,16 +165,16 @@ impl Generator {
     }
 }
 
-fn write_sequence(memory: &Mapping, sequence: &[u32]) {
+fn write_sequence(memory: &ArrayMapping, sequence: &[u32]) {
     for (i, &frame) in sequence.iter().enumerate() {
         memory.atomic_u32(4 * i).store(frame, Ordering::Relaxed);
     }
 }
 
 fn text(
-    layout: &Layout,
-    traffic: &Traffic<'_>,
-    maps: [&Map; 3],
+    layout: &TemplateLayout,
+    traffic: &TrafficSequence<'_>,
+    maps: [&KernelMap; 3],
     to: u32,
     stamps: bool,
     wait: &str,

@@ -26,22 +26,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use millstream_kernel::{
-    Link, Namespace, Program, TestOutput, TestRun, XdpMode, create_veth, probe, set_up_pair,
+    Link, Namespace, KernelProgram, TestOutput, TestRun, XdpMode, create_veth, probe, set_up_pair,
 };
 
 use serde::Serialize;
 
-pub use capture::Latencies;
-pub use generator::{MAX_FRAME, MIN_FRAME, Traffic};
-pub use napi::Elsewhere;
+pub use capture::FrameLatencies;
+pub use generator::{MAX_FRAME, MIN_FRAME, TrafficSequence};
+pub use napi::NapiThread;
 pub use ports::{GENERATOR_PORT, SECOND_PORT, TEST_PORT};
 
 use crate::error::{Error, Result};
-use crate::leftovers::{self, Name};
+use crate::stale_resources::{self, NamespaceName};
 use crate::os;
-use capture::{Capture, Stopwatch};
-use generator::Generator;
-use ports::{SECOND_PEER, Sink, device_counts};
+use capture::{FrameCapture, LatencyProbe};
+use generator::FrameGenerator;
+use ports::{SECOND_PEER, FrameSink, device_counts};
 
 const LOOPBACK: u32 = 1;
 /// Frames a call of the generator loop: some milliseconds, within which it notices that it is to stop.
@@ -80,14 +80,14 @@ impl Default for RigConfig {
 
 /// Frames sent, and the time they took.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Sent {
+pub struct SendResult {
     /// Frames.
     pub packets: u64,
     /// Nanoseconds by `CLOCK_MONOTONIC_RAW`.
     pub ns: u64,
 }
 
-impl Sent {
+impl SendResult {
     /// Nanoseconds a frame.
     pub fn ns_per_packet(&self) -> f64 {
         self.ns as f64 / self.packets.max(1) as f64
@@ -96,7 +96,7 @@ impl Sent {
 
 /// Fates of the frames, since the rig was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct Counts {
+pub struct FrameCounts {
     /// Made by the generator.
     pub sent: u64,
     /// Given to the program under test.
@@ -109,18 +109,18 @@ pub struct Counts {
     pub lost_returning: u64,
 }
 
-impl Counts {
+impl FrameCounts {
     /// Frames lost on the way to the program under test or back. Frames that the program drops are not lost.
     pub fn lost(&self) -> u64 {
         self.sent - self.received.min(self.sent) + self.lost_returning
     }
 }
 
-impl std::ops::Sub for Counts {
-    type Output = Counts;
+impl std::ops::Sub for FrameCounts {
+    type Output = FrameCounts;
 
-    fn sub(self, before: Counts) -> Counts {
-        Counts {
+    fn sub(self, before: FrameCounts) -> FrameCounts {
+        FrameCounts {
             sent: self.sent - before.sent,
             received: self.received - before.received,
             returned: self.returned - before.returned,
@@ -132,7 +132,7 @@ impl std::ops::Sub for Counts {
 
 /// Result of [`Rig::capture`].
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Captured {
+pub struct CaptureResult {
     /// Frames sent.
     pub sent: usize,
     /// Frames that came back, in order where one port sent them.
@@ -141,46 +141,46 @@ pub struct Captured {
 
 /// A veth pair with a generator at one end and the program under test at the other.
 #[derive(Debug)]
-pub struct Rig {
+pub struct TestRig {
     config: RigConfig,
     /// Of each lane the CPU.
     cpus: Vec<usize>,
     // Fields are dropped in this order: first links and programs, then the name, last the namespace.
     test_link: Mutex<Option<Link>>,
     sink_links: [Link; 2],
-    sink: Sink,
-    traffic: Mutex<Option<Loaded>>,
+    sink: FrameSink,
+    traffic: Mutex<Option<LoadedTraffic>>,
     /// Frames made by generators that were replaced.
     retired: AtomicU64,
     generator_port: u32,
     test_port: u32,
     second_port: u32,
-    name: Name,
+    name: NamespaceName,
     namespace: Namespace,
 }
 
 #[derive(Debug)]
-struct Loaded {
+struct LoadedTraffic {
     /// One a lane.
-    generators: Vec<Arc<Generator>>,
+    generators: Vec<Arc<FrameGenerator>>,
     /// Of the first.
     link: Link,
 }
 
-impl Loaded {
+impl LoadedTraffic {
     fn generated(&self) -> u64 {
         self.generators.iter().map(|g| g.generated()).sum()
     }
 }
 
-impl Rig {
+impl TestRig {
     /// Makes a rig. Removes the leftovers of a killed one.
     ///
     /// # Errors
     /// `EPERM` without the capabilities (`millstream doctor` says which), or if the kernel refuses an
     /// operation.
     pub fn new(config: RigConfig) -> Result<Self> {
-        for path in leftovers::clean()? {
+        for path in stale_resources::clean()? {
             tracing::info!("removed what a killed laboratory left: {}", path.display());
         }
         if !(1..=256).contains(&config.batch) {
@@ -189,14 +189,14 @@ impl Rig {
                 config.batch
             )));
         }
-        if matches!(probe::live_frames(), probe::Outcome::No(_)) {
+        if matches!(probe::live_frames(), probe::ProbeOutcome::No(_)) {
             return Err(Error::Missing { what: "test runs that send live frames", since: "5.18" });
         }
         let cpus = lanes(&config)?;
         let namespace = Namespace::new()?;
-        let sink = Sink::new()?;
+        let sink = FrameSink::new()?;
         let (name, ports, sink_links) = namespace.enter(|| {
-            let name = Name::new()?;
+            let name = NamespaceName::new()?;
             silence();
             // One queue a lane: one ring, hence packets in order.
             let queues = cpus.len() as u32;
@@ -209,7 +209,7 @@ impl Rig {
             Ok::<_, Error>((name, [a, b, c], links))
         })??;
         let [generator_port, test_port, second_port] = ports;
-        Ok(Rig {
+        Ok(TestRig {
             config,
             cpus,
             test_link: Mutex::new(None),
@@ -260,7 +260,7 @@ impl Rig {
     ///
     /// # Errors
     /// If there is no other CPU or no program, or the kernel refuses an operation.
-    pub fn receive_elsewhere(&self) -> Result<Elsewhere> {
+    pub fn receive_in_thread(&self) -> Result<NapiThread> {
         let other = os::allowed_cpus().into_iter().find(|c| !self.cpus.contains(c));
         let other =
             other.ok_or_else(|| Error::Unusable("receiving on another CPU needs a second one".into()))?;
@@ -270,11 +270,11 @@ impl Rig {
         for &pid in &new {
             os::pin_thread(pid, other).map_err(|e| Error::io(format!("moving thread {pid}"), e))?;
             if self.config.urgent {
-                os::hurry(pid);
+                os::raise_priority(pid);
             }
         }
         match new[..] {
-            [thread] => Ok(Elsewhere { cpu: other, thread }),
+            [thread] => Ok(NapiThread { cpu: other, thread }),
             _ => Err(Error::Unusable(format!(
                 "{} polling threads came up, not one: is a program attached?",
                 new.len()
@@ -291,7 +291,7 @@ impl Rig {
     ///
     /// # Errors
     /// If the kernel refuses the program, for example one that is not XDP.
-    pub fn attach(&self, program: &Program) -> Result<()> {
+    pub fn attach(&self, program: &KernelProgram) -> Result<()> {
         let mut held = lock(&self.test_link);
         match &*held {
             Some(link) => link.replace_any(program)?,
@@ -312,10 +312,10 @@ impl Rig {
     ///
     /// # Errors
     /// If a frame cannot be sent, or the kernel refuses an operation.
-    pub fn load_traffic(&self, traffic: &Traffic<'_>) -> Result<()> {
+    pub fn load_traffic(&self, traffic: &TrafficSequence<'_>) -> Result<()> {
         let paced = self.config.urgent.then_some(self.config.batch);
         let lane = |lane: usize| {
-            let generator = Generator::new(traffic, self.generator_port, self.config.stamps, paced)?;
+            let generator = FrameGenerator::new(traffic, self.generator_port, self.config.stamps, paced)?;
             generator.begin_at(lane * traffic.sequence.len() / self.cpus.len());
             Ok(Arc::new(generator))
         };
@@ -331,14 +331,14 @@ impl Rig {
             None => {
                 let link =
                     self.namespace.enter(|| Link::attach_xdp(program, LOOPBACK, XdpMode::Generic))??;
-                *held = Some(Loaded { generators, link });
+                *held = Some(LoadedTraffic { generators, link });
             }
         }
         Ok(())
     }
 
     /// Attaches another generator where generators are attached.
-    fn put_on_loopback(&self, program: &Program) -> Result<()> {
+    fn put_on_loopback(&self, program: &KernelProgram) -> Result<()> {
         match &*lock(&self.traffic) {
             Some(loaded) => Ok(loaded.link.replace_any(program)?),
             None => Ok(()),
@@ -368,13 +368,13 @@ impl Rig {
     ///
     /// # Errors
     /// If no traffic is loaded, or the kernel refuses an operation.
-    pub fn send(&self, n: u32) -> Result<Sent> {
+    pub fn send(&self, n: u32) -> Result<SendResult> {
         self.until_received(self.enter(|sender| sender.send(n))?)
     }
 
     /// Waits for frames that are under way after a send, so that a detachment afterwards loses none of them.
-    fn until_received(&self, sent: Result<Sent>) -> Result<Sent> {
-        if os::may_be_under_way() {
+    fn until_received(&self, sent: Result<SendResult>) -> Result<SendResult> {
+        if os::may_be_in_flight() {
             self.counts()?;
         }
         sent
@@ -385,11 +385,11 @@ impl Rig {
     ///
     /// # Errors
     /// As for [`Rig::send`].
-    pub fn generator_loop(&self, stop: &AtomicBool, rate: Option<f64>) -> Result<Sent> {
+    pub fn generator_loop(&self, stop: &AtomicBool, rate: Option<f64>) -> Result<SendResult> {
         self.until_received(self.generate(stop, rate))
     }
 
-    fn generate(&self, stop: &AtomicBool, rate: Option<f64>) -> Result<Sent> {
+    fn generate(&self, stop: &AtomicBool, rate: Option<f64>) -> Result<SendResult> {
         if let Some(rate) = rate {
             return self.enter(|sender| sender.send_paced(stop, rate))?;
         }
@@ -399,7 +399,7 @@ impl Rig {
             let mut total = lane(0)()?;
             for other in others {
                 let sent = other.join().map_err(|_| Error::Unusable("a sender came to grief".into()))??;
-                total = Sent { packets: total.packets + sent.packets, ns: total.ns.max(sent.ns) };
+                total = SendResult { packets: total.packets + sent.packets, ns: total.ns.max(sent.ns) };
             }
             Ok(total)
         })
@@ -409,19 +409,19 @@ impl Rig {
     ///
     /// # Errors
     /// If the thread cannot be brought there.
-    pub fn enter<R: Send>(&self, f: impl FnOnce(&mut Sender<'_>) -> R + Send) -> Result<R> {
+    pub fn enter<R: Send>(&self, f: impl FnOnce(&mut FrameSender<'_>) -> R + Send) -> Result<R> {
         self.enter_lane(0, f)
     }
 
-    fn enter_lane<R: Send>(&self, lane: usize, f: impl FnOnce(&mut Sender<'_>) -> R + Send) -> Result<R> {
+    fn enter_lane<R: Send>(&self, lane: usize, f: impl FnOnce(&mut FrameSender<'_>) -> R + Send) -> Result<R> {
         let cpu = self.cpus[lane];
         self.namespace.enter(|| {
             os::pin_to_cpu(cpu).map_err(|e| Error::io(format!("moving to CPU {cpu}"), e))?;
             match self.config.urgent {
-                true => os::hurry_sender(),
+                true => os::raise_sender_priority(),
                 false => os::prepare_sender(),
             }
-            Ok(f(&mut Sender { rig: self, lane, output: TestOutput::default() }))
+            Ok(f(&mut FrameSender { rig: self, lane, output: TestOutput::default() }))
         })?
     }
 
@@ -430,11 +430,11 @@ impl Rig {
     ///
     /// # Errors
     /// As for [`Rig::send`].
-    pub fn capture(&self, n: u32, longest: usize) -> Result<Captured> {
-        let capture = Capture::new(&self.sink, n as usize, longest)?;
+    pub fn capture(&self, n: u32, longest: usize) -> Result<CaptureResult> {
+        let capture = FrameCapture::new(&self.sink, n as usize, longest)?;
         self.rewind()?;
         let sent = self.instead_of_the_sink(&capture.program, || self.send(n))?.packets as usize;
-        Ok(Captured { sent, frames: capture.frames() })
+        Ok(CaptureResult { sent, frames: capture.frames() })
     }
 
     /// Sends `n` frames and says how long those were under way that came back. For a rig with
@@ -442,7 +442,7 @@ impl Rig {
     ///
     /// # Errors
     /// As for [`Rig::send`].
-    pub fn latencies(&self, n: u32) -> Result<Latencies> {
+    pub fn latencies(&self, n: u32) -> Result<FrameLatencies> {
         self.latencies_while(|| self.send(n).map(drop))
     }
 
@@ -450,17 +450,17 @@ impl Rig {
     ///
     /// # Errors
     /// What `f` gives, and as for [`Rig::send`].
-    pub fn latencies_while(&self, f: impl FnOnce() -> Result<()>) -> Result<Latencies> {
+    pub fn latencies_while(&self, f: impl FnOnce() -> Result<()>) -> Result<FrameLatencies> {
         if !self.config.stamps {
             return Err(Error::Unusable("a rig without stamps has no latencies".into()));
         }
-        let watch = Stopwatch::new(&self.sink)?;
+        let watch = LatencyProbe::new(&self.sink)?;
         self.instead_of_the_sink(&watch.program, f)?;
         Ok(watch.latencies())
     }
 
     /// Puts a program into the sink's place for good: frames are no longer counted as returned.
-    pub(crate) fn put_at_far_end(&self, program: &Program) -> Result<()> {
+    pub(crate) fn replace_sink(&self, program: &KernelProgram) -> Result<()> {
         for link in &self.sink_links {
             link.replace_any(program)?;
         }
@@ -468,7 +468,7 @@ impl Rig {
     }
 
     /// Puts a program into the sink's place for as long as `f` takes, and until all frames came back.
-    fn instead_of_the_sink<R>(&self, program: &Program, f: impl FnOnce() -> Result<R>) -> Result<R> {
+    fn instead_of_the_sink<R>(&self, program: &KernelProgram, f: impl FnOnce() -> Result<R>) -> Result<R> {
         for link in &self.sink_links {
             link.replace_any(program)?;
         }
@@ -483,7 +483,7 @@ impl Rig {
     ///
     /// # Errors
     /// If the devices' counters cannot be read.
-    pub fn counts(&self) -> Result<Counts> {
+    pub fn counts(&self) -> Result<FrameCounts> {
         self.namespace.enter(|| {
             let end = os::now_ns() + DRAIN.as_nanos() as u64;
             loop {
@@ -500,11 +500,11 @@ impl Rig {
     }
 
     /// The counters as they stand; for a thread in the namespace.
-    fn counts_now(&self) -> Result<Counts> {
+    fn counts_now(&self) -> Result<FrameCounts> {
         let device = device_counts(TEST_PORT)?;
         let (returned, returned_bytes) = self.sink.counts();
-        let current = lock(&self.traffic).as_ref().map_or(0, Loaded::generated);
-        Ok(Counts {
+        let current = lock(&self.traffic).as_ref().map_or(0, LoadedTraffic::generated);
+        Ok(FrameCounts {
             sent: self.retired.load(Ordering::Relaxed) + current,
             received: device.rx_packets,
             returned,
@@ -513,7 +513,7 @@ impl Rig {
         })
     }
 
-    fn generators(&self) -> Result<Vec<Arc<Generator>>> {
+    fn generators(&self) -> Result<Vec<Arc<FrameGenerator>>> {
         let held = lock(&self.traffic);
         let loaded = held.as_ref().ok_or_else(|| Error::Unusable("no traffic is loaded".into()))?;
         Ok(loaded.generators.clone())
@@ -522,27 +522,27 @@ impl Rig {
 
 /// Sends from a thread in the rig's namespace.
 #[derive(Debug)]
-pub struct Sender<'a> {
-    rig: &'a Rig,
+pub struct FrameSender<'a> {
+    rig: &'a TestRig,
     lane: usize,
     output: TestOutput,
 }
 
-impl Sender<'_> {
+impl FrameSender<'_> {
     /// Sends `n` frames; fewer if a signal cuts it short.
     ///
     /// # Errors
     /// If no traffic is loaded, or the kernel refuses an operation.
-    pub fn send(&mut self, n: u32) -> Result<Sent> {
+    pub fn send(&mut self, n: u32) -> Result<SendResult> {
         let generator = self.generator()?;
         self.send_by(&generator, &generator.program, n)
     }
 
-    fn generator(&self) -> Result<Arc<Generator>> {
+    fn generator(&self) -> Result<Arc<FrameGenerator>> {
         Ok(self.rig.generators()?.swap_remove(self.lane))
     }
 
-    fn send_by(&mut self, generator: &Generator, program: &Program, n: u32) -> Result<Sent> {
+    fn send_by(&mut self, generator: &FrameGenerator, program: &KernelProgram, n: u32) -> Result<SendResult> {
         let run = TestRun {
             data: &generator.base,
             repeat: n,
@@ -556,7 +556,7 @@ impl Sender<'_> {
         let ns = os::now_ns() - start;
         match result {
             Err(e) if e.errno() != Some(libc::EINTR) => Err(e.into()),
-            _ => Ok(Sent { packets: generator.generated() - before, ns }),
+            _ => Ok(SendResult { packets: generator.generated() - before, ns }),
         }
     }
 
@@ -564,12 +564,12 @@ impl Sender<'_> {
     ///
     /// # Errors
     /// If the devices' counters cannot be read.
-    pub fn counts(&self) -> Result<Counts> {
+    pub fn counts(&self) -> Result<FrameCounts> {
         self.rig.counts_now()
     }
 
-    fn send_until(&mut self, stop: &AtomicBool) -> Result<Sent> {
-        let mut total = Sent::default();
+    fn send_until(&mut self, stop: &AtomicBool) -> Result<SendResult> {
+        let mut total = SendResult::default();
         while !stop.load(Ordering::Relaxed) {
             add(&mut total, self.send(CHUNK)?);
         }
@@ -577,7 +577,7 @@ impl Sender<'_> {
     }
 
     /// At a rate: by the paced generator, or in calls that are made when they are due.
-    fn send_paced(&mut self, stop: &AtomicBool, rate: f64) -> Result<Sent> {
+    fn send_paced(&mut self, stop: &AtomicBool, rate: f64) -> Result<SendResult> {
         if !(rate.is_finite() && rate > 0.0) {
             return Err(Error::Unusable(format!("a rate of {rate} frames per second")));
         }
@@ -588,7 +588,7 @@ impl Sender<'_> {
         let bursts = (CALL * rate / f64::from(batch)).clamp(1.0, f64::from(CHUNK / batch)) as u32;
         generator.set_gap((f64::from(batch) / rate * 1e9) as u64);
         self.rig.put_on_loopback(paced)?;
-        let (mut total, start) = (Sent::default(), os::now_ns());
+        let (mut total, start) = (SendResult::default(), os::now_ns());
         let sent = (|| {
             while !stop.load(Ordering::Relaxed) {
                 add(&mut total, self.send_by(&generator, paced, bursts * batch)?);
@@ -602,8 +602,8 @@ impl Sender<'_> {
 
     /// A batch as soon as one is due. Behind its time, it sends on without a pause, so that bursts stay small
     /// where the sender keeps up.
-    fn send_by_clock(&mut self, stop: &AtomicBool, rate: f64) -> Result<Sent> {
-        let (mut total, start) = (Sent::default(), os::now_ns());
+    fn send_by_clock(&mut self, stop: &AtomicBool, rate: f64) -> Result<SendResult> {
+        let (mut total, start) = (SendResult::default(), os::now_ns());
         let batch = f64::from(self.rig.config.batch);
         while !stop.load(Ordering::Relaxed) {
             let due = (os::now_ns() - start) as f64 * rate / 1e9 - total.packets as f64;
@@ -641,7 +641,7 @@ fn lanes(config: &RigConfig) -> Result<Vec<usize>> {
     }
 }
 
-fn add(total: &mut Sent, more: Sent) {
+fn add(total: &mut SendResult, more: SendResult) {
     total.packets += more.packets;
     total.ns += more.ns;
 }

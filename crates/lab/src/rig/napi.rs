@@ -8,17 +8,17 @@ use crate::rig::TEST_PORT;
 
 /// A thread that polls, on a CPU of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Elsewhere {
+pub struct NapiThread {
     /// The CPU.
     pub cpu: usize,
     /// The thread.
     pub thread: u32,
 }
 
-impl Elsewhere {
+impl NapiThread {
     /// Nanoseconds that the thread was ready to run since it began, and other work of the machine ran
     /// instead. 0 where the kernel does not say.
-    pub fn waited(&self) -> u64 {
+    pub fn run_delay(&self) -> u64 {
         let stat = fs::read_to_string(format!("/proc/{}/schedstat", self.thread)).unwrap_or_default();
         stat.split_whitespace().nth(1).and_then(|ns| ns.parse().ok()).unwrap_or(0)
     }

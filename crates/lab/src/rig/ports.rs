@@ -4,7 +4,7 @@
 use std::fs;
 use std::sync::atomic::Ordering;
 
-use millstream_kernel::{Map, Mapping, Program};
+use millstream_kernel::{KernelMap, ArrayMapping, KernelProgram};
 
 use crate::code::{shared, value, xdp};
 use crate::error::{Error, Result};
@@ -21,17 +21,17 @@ pub(crate) const SECOND_PEER: &str = "mslab-d";
 /// Counts and drops the frames that come back. All of them arrive on one CPU, hence one writer: plain
 /// additions are exact.
 #[derive(Debug)]
-pub(crate) struct Sink {
-    pub(crate) program: Program,
-    map: Map,
-    counts: Mapping,
+pub(crate) struct FrameSink {
+    pub(crate) program: KernelProgram,
+    map: KernelMap,
+    counts: ArrayMapping,
 }
 
-impl Sink {
+impl FrameSink {
     pub(crate) fn new() -> Result<Self> {
         let (map, counts) = shared("ms_sink", 16)?;
         let program = xdp("ms_sink", &format!("{}r0 = 1\nexit", counting(&map, "r1")))?;
-        Ok(Sink { program, map, counts })
+        Ok(FrameSink { program, map, counts })
     }
 
     /// Text that counts the frame of the context in this register as the sink does. Uses r2 to r5.
@@ -46,7 +46,7 @@ impl Sink {
     }
 }
 
-fn counting(map: &Map, context: &str) -> String {
+fn counting(map: &KernelMap, context: &str) -> String {
     format!(
         "r2 = {}
         r3 = *(u64 *)(r2 +0)

@@ -18,16 +18,16 @@ use millstream_bpf::lower::{TableForm, expand_tables, table_plan, table_rules, t
 use millstream_ir::{Module, Op, Table, TableDecl};
 use serde::{Deserialize, Serialize};
 
-use crate::emit::{Search, Tree};
-use crate::engine::Error;
-use crate::image::Initial;
-use crate::templates::{Chosen, PINNED, said};
-use cuts::Cuts;
-use tuples::Tuples;
+use crate::emit::{TableSearch, ComparisonTree};
+use crate::engine::NativeError;
+use crate::image::InitialMapEntry;
+use crate::templates::{TableTemplate, PINNED, find_by_name};
+use cuts::CutClassifier;
+use tuples::TupleSpace;
 
 /// Search algorithm of a match table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Classifier {
+pub enum ClassifierTemplate {
     /// Entry by entry.
     Linear,
     /// By a tree of comparisons.
@@ -58,48 +58,48 @@ const MOST_TUPLES: usize = 256;
 const MOST_ROWS: usize = 1 << 20;
 
 /// Implementation of a table.
-enum Choice {
+enum ClassifierImpl {
     InOrder,
-    Tree(Tree),
-    Cuts(Cuts),
-    Tuples(Tuples),
+    Tree(ComparisonTree),
+    Cuts(CutClassifier),
+    Tuples(TupleSpace),
 }
 
 /// Result of expanding match tables.
-pub(crate) struct Expanded {
+pub(crate) struct ExpandedTables {
     /// Initial contents of the maps that were made.
-    pub(crate) initial: Vec<Initial>,
+    pub(crate) initial: Vec<InitialMapEntry>,
     /// The template of each table.
-    pub(crate) templates: Vec<Chosen>,
+    pub(crate) templates: Vec<TableTemplate>,
     /// Numbers of maps that lack most keys: of several tuples, one has the rule that counts.
     pub(crate) absent: Vec<usize>,
     /// Tables that stay in the functions as calls to generated code.
-    pub(crate) matches: Vec<(Table, Search)>,
+    pub(crate) matches: Vec<(Table, TableSearch)>,
 }
 
 /// Replaces all matches of tables, by the pinned templates, by name, or else by those that fit.
-pub(crate) fn expand(module: &mut Module, pinned: &[(String, Classifier)]) -> Result<Expanded, Error> {
+pub(crate) fn expand(module: &mut Module, pinned: &[(String, ClassifierTemplate)]) -> Result<ExpandedTables, NativeError> {
     if let Some((name, _)) = pinned.iter().find(|(name, _)| module.tables.values().all(|t| t.name != *name)) {
         let there: Vec<&str> = module.tables.values().map(|table| table.name.as_str()).collect();
-        return Err(Error::Choose(format!(
+        return Err(NativeError::Choose(format!(
             "there is no classifier {name:?}; there are: {}",
             there.join(", ")
         )));
     }
-    let mut choices: PrimaryMap<Table, Choice> = PrimaryMap::new();
+    let mut choices: PrimaryMap<Table, ClassifierImpl> = PrimaryMap::new();
     let mut templates = Vec::new();
     for table in module.tables.values() {
-        let (choice, template, why) = choice(table, said(pinned, &table.name).copied())?;
+        let (choice, template, why) = choice(table, find_by_name(pinned, &table.name).copied())?;
         choices.push(choice);
         let (table, template) = (table.name.clone(), template.name().to_owned());
-        templates.push(Chosen { table, template, why });
+        templates.push(TableTemplate { table, template, why });
     }
     let (mut initial, before) = (Vec::new(), module.maps.len());
     let Module { tables, maps, funcs, .. } = module;
     for func in funcs.values_mut() {
         expand_tables(func, tables, true, |table| match choices[table] {
-            Choice::InOrder => Some(TableForm::InOrder),
-            Choice::Tree(_) | Choice::Cuts(_) | Choice::Tuples(_) => None,
+            ClassifierImpl::InOrder => Some(TableForm::InOrder),
+            ClassifierImpl::Tree(_) | ClassifierImpl::Cuts(_) | ClassifierImpl::Tuples(_) => None,
         });
         let mut b = 0;
         while b < func.layout.len() {
@@ -109,9 +109,9 @@ pub(crate) fn expand(module: &mut Module, pinned: &[(String, Classifier)]) -> Re
                 let Op::TableMatch { table } = func.insts[inst].op else { continue };
                 let name = &tables[table].name;
                 match &mut choices[table] {
-                    Choice::InOrder | Choice::Tree(_) => {}
-                    Choice::Cuts(cuts) => cuts.declare(name, maps, &mut initial),
-                    Choice::Tuples(tuples) => {
+                    ClassifierImpl::InOrder | ClassifierImpl::Tree(_) => {}
+                    ClassifierImpl::Cuts(cuts) => cuts.declare(name, maps, &mut initial),
+                    ClassifierImpl::Tuples(tuples) => {
                         tuples.declare(name, maps, &mut initial);
                         tuples.search(func, (b, at));
                         // The instructions behind the match are in a block of their own now.
@@ -124,31 +124,31 @@ pub(crate) fn expand(module: &mut Module, pinned: &[(String, Classifier)]) -> Re
     }
     let absent = (before..maps.len()).collect();
     let matches = choices.into_iter().filter_map(|(table, choice)| match choice {
-        Choice::Tree(tree) => Some((table, Search::Tree(tree))),
-        Choice::Cuts(cuts) => Some((table, Search::Cuts(cuts))),
-        Choice::InOrder | Choice::Tuples(_) => None,
+        ClassifierImpl::Tree(tree) => Some((table, TableSearch::Tree(tree))),
+        ClassifierImpl::Cuts(cuts) => Some((table, TableSearch::Cuts(cuts))),
+        ClassifierImpl::InOrder | ClassifierImpl::Tuples(_) => None,
     });
-    Ok(Expanded { initial, templates, absent, matches: matches.collect() })
+    Ok(ExpandedTables { initial, templates, absent, matches: matches.collect() })
 }
 
 /// Chooses the implementation and the template of a table, and gives the reason.
-fn choice(table: &TableDecl, said: Option<Classifier>) -> Result<(Choice, Classifier, String), Error> {
-    let refused = |why: &str| Error::Choose(format!("classifier {:?}: {why}", table.name));
+fn choice(table: &TableDecl, said: Option<ClassifierTemplate>) -> Result<(ClassifierImpl, ClassifierTemplate, String), NativeError> {
+    let refused = |why: &str| NativeError::Choose(format!("classifier {:?}: {why}", table.name));
     let rules = table_rules(table).ok_or_else(|| refused("too many entries"))?;
     let (widths, count) = (table_widths(table), rules.len());
     let tree = || {
         let plan = table_plan(rules.clone(), &widths, TableForm::Tree, count + SPARE);
-        Choice::Tree(Tree { plan, widths: widths.clone() })
+        ClassifierImpl::Tree(ComparisonTree { plan, widths: widths.clone() })
     };
-    let cuts = || Cuts::new(&rules, &widths).ok_or_else(|| refused("too much memory for trees"));
+    let cuts = || CutClassifier::new(&rules, &widths).ok_or_else(|| refused("too much memory for trees"));
     if let Some(said) = said {
         let choice = match said {
-            Classifier::Linear => Choice::InOrder,
-            Classifier::Tree => tree(),
-            Classifier::Cuts => Choice::Cuts(cuts()?),
-            Classifier::Tuples => {
-                let made = Tuples::of(&rules, &widths, MOST_TUPLES, MOST_ROWS);
-                Choice::Tuples(made.ok_or_else(|| {
+            ClassifierTemplate::Linear => ClassifierImpl::InOrder,
+            ClassifierTemplate::Tree => tree(),
+            ClassifierTemplate::Cuts => ClassifierImpl::Cuts(cuts()?),
+            ClassifierTemplate::Tuples => {
+                let made = TupleSpace::of(&rules, &widths, MOST_TUPLES, MOST_ROWS);
+                ClassifierImpl::Tuples(made.ok_or_else(|| {
                     refused(&format!(
                         "its rules have more than {MOST_TUPLES} sets of masks, or ranges \
                          that are too many prefixes"
@@ -159,19 +159,19 @@ fn choice(table: &TableDecl, said: Option<Classifier>) -> Result<(Choice, Classi
         return Ok((choice, said, PINNED.to_owned()));
     }
     if count <= FEWEST {
-        return Ok((Choice::InOrder, Classifier::Linear, format!("{count} rules")));
+        return Ok((ClassifierImpl::InOrder, ClassifierTemplate::Linear, format!("{count} rules")));
     }
     let cuts = cuts()?;
     let heights = cuts.heights();
     if cuts.leaves() <= CROWDED && (count >= MANY || heights == [1]) {
         let heights: Vec<String> = heights.iter().map(u32::to_string).collect();
         let why = format!("{count} rules, in trees of height {}", heights.join(" and "));
-        return Ok((Choice::Cuts(cuts), Classifier::Cuts, why));
+        return Ok((ClassifierImpl::Cuts(cuts), ClassifierTemplate::Cuts, why));
     }
     if count < MANY {
         let (choice, template) = match count {
-            ..=FEW => (Choice::InOrder, Classifier::Linear),
-            _ => (tree(), Classifier::Tree),
+            ..=FEW => (ClassifierImpl::InOrder, ClassifierTemplate::Linear),
+            _ => (tree(), ClassifierTemplate::Tree),
         };
         return Ok((choice, template, format!("{count} rules")));
     }
@@ -179,12 +179,12 @@ fn choice(table: &TableDecl, said: Option<Classifier>) -> Result<(Choice, Classi
     // rules.
     let sets = count.ilog2() as usize - 3;
     let crowded = format!("{count} rules that no trees tell apart");
-    if let Some(tuples) = Tuples::of(&rules, &widths, sets, SPREAD * count) {
+    if let Some(tuples) = TupleSpace::of(&rules, &widths, sets, SPREAD * count) {
         let why = format!("{crowded}, with {} sets of masks", tuples.len());
-        return Ok((Choice::Tuples(tuples), Classifier::Tuples, why));
+        return Ok((ClassifierImpl::Tuples(tuples), ClassifierTemplate::Tuples, why));
     }
     Ok(match count {
-        ..=MOST_CODE => (tree(), Classifier::Tree, crowded),
-        _ => (Choice::Cuts(cuts), Classifier::Cuts, crowded),
+        ..=MOST_CODE => (tree(), ClassifierTemplate::Tree, crowded),
+        _ => (ClassifierImpl::Cuts(cuts), ClassifierTemplate::Cuts, crowded),
     })
 }

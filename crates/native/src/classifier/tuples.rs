@@ -12,18 +12,18 @@ use cranelift_entity::{EntityRef, PrimaryMap};
 use millstream_bpf::lower::{TableRule, TableTest};
 use millstream_interp::MapKind;
 use millstream_ir::{
-    AluOp, Block, BlockCall, Cond, Cursor, Function, Layout, Map, MapDecl, MemFlags, Op, Piece, Prov, Size,
+    AluOp, Block, BlockCall, Cond, FuncCursor, Function, KeyLayout, Map, MapDecl, MemFlags, Op, KeyPiece, Prov, Size,
     Type, Value, Width,
 };
 use rustc_hash::FxHashMap;
 
-use crate::image::{First, Initial};
+use crate::image::{InitialMapValue, InitialMapEntry};
 
 /// `BPF_F_RDONLY_PROG`: programs only read the values.
 const READ_ONLY: u32 = 1 << 7;
 
 /// Rules with the same masks.
-struct Tuple {
+struct RuleTuple {
     masks: Vec<u64>,
     /// The word of the first rule.
     first: u64,
@@ -33,8 +33,8 @@ struct Tuple {
 }
 
 /// All rules of a table, in order of their first rules.
-pub(super) struct Tuples {
-    tuples: Vec<Tuple>,
+pub(super) struct TupleSpace {
+    tuples: Vec<RuleTuple>,
     widths: Vec<u64>,
     /// The word of a rule that matches everything, or all ones.
     otherwise: u64,
@@ -74,7 +74,7 @@ fn alternatives(test: TableTest, width: u64) -> Vec<(u64, u64)> {
     }
 }
 
-impl Tuples {
+impl TupleSpace {
     /// Tuples of rules over words of these widths; `None` if there would be more tuples or rows than the
     /// limits.
     pub(super) fn of(
@@ -82,8 +82,8 @@ impl Tuples {
         widths: &[u64],
         most_tuples: usize,
         most_rows: usize,
-    ) -> Option<Tuples> {
-        let mut found: FxHashMap<Vec<u64>, Tuple> = FxHashMap::default();
+    ) -> Option<TupleSpace> {
+        let mut found: FxHashMap<Vec<u64>, RuleTuple> = FxHashMap::default();
         let (mut count, mut otherwise) = (0, u64::MAX);
         for (place, rule) in rules.iter().enumerate() {
             let word = (place as u64) << 32 | u64::from(rule.result as u32);
@@ -106,7 +106,7 @@ impl Tuples {
                     break;
                 }
                 let new =
-                    || Tuple { masks: masks.clone(), first: word, rows: FxHashMap::default(), map: None };
+                    || RuleTuple { masks: masks.clone(), first: word, rows: FxHashMap::default(), map: None };
                 let tuple = found.entry(masks.clone()).or_insert_with(new);
                 tuple.rows.entry(values).or_insert(word);
             }
@@ -118,9 +118,9 @@ impl Tuples {
                 return None;
             }
         }
-        let mut tuples: Vec<Tuple> = found.into_values().collect();
+        let mut tuples: Vec<RuleTuple> = found.into_values().collect();
         tuples.sort_unstable_by(|a, b| (a.first, &a.masks).cmp(&(b.first, &b.masks)));
-        Some(Tuples { tuples, widths: widths.to_vec(), otherwise })
+        Some(TupleSpace { tuples, widths: widths.to_vec(), otherwise })
     }
 
     /// Number of hash tables.
@@ -133,7 +133,7 @@ impl Tuples {
         &mut self,
         name: &str,
         maps: &mut PrimaryMap<Map, MapDecl>,
-        initial: &mut Vec<Initial>,
+        initial: &mut Vec<InitialMapEntry>,
     ) {
         for (at, tuple) in self.tuples.iter_mut().enumerate().filter(|(_, tuple)| tuple.map.is_none()) {
             let pieces = layout(&tuple.masks, &self.widths);
@@ -157,7 +157,7 @@ impl Tuples {
                     value.to_le_bytes()[..size(*width).bytes() as usize].to_vec()
                 };
                 let key = used.flat_map(bytes).collect();
-                Initial { map: map.index(), key, value: First::Bytes(word.to_le_bytes().to_vec()) }
+                InitialMapEntry { map: map.index(), key, value: InitialMapValue::Bytes(word.to_le_bytes().to_vec()) }
             }));
         }
     }
@@ -166,7 +166,7 @@ impl Tuples {
     pub(super) fn search(&self, func: &mut Function, (b, at): (usize, usize)) {
         let start = func.layout[b];
         let data = func.insts[func.blocks[start].insts[at]].clone();
-        let join = func.cut_at(start, at);
+        let join = func.split_block_at(start, at);
         let mut order = Vec::new();
         let mut block = |func: &mut Function| {
             let block = func.blocks.push(Default::default());
@@ -225,7 +225,7 @@ impl Tuples {
     }
 
     /// The words of a tuple's key.
-    fn key(&self, cursor: &mut Cursor<'_>, words: &[Value], tuple: &Tuple) -> Vec<Value> {
+    fn key(&self, cursor: &mut FuncCursor<'_>, words: &[Value], tuple: &RuleTuple) -> Vec<Value> {
         let used = words.iter().zip(&tuple.masks).zip(&self.widths).filter(|((_, mask), _)| **mask != 0);
         let masked = |((&word, &mask), &width): ((&Value, &u64), &u64)| {
             // A piece of the key has no bits above its bytes.
@@ -240,10 +240,10 @@ impl Tuples {
 }
 
 /// Layout of a key: the words whose masks are not empty.
-fn layout(masks: &[u64], widths: &[u64]) -> Layout {
+fn layout(masks: &[u64], widths: &[u64]) -> KeyLayout {
     let mut offset = 0;
     let piece = |(_, &width): (&u64, &u64)| {
-        let piece = Piece { offset, size: size(width) };
+        let piece = KeyPiece { offset, size: size(width) };
         offset += size(width).bytes() as u16;
         piece
     };

@@ -11,14 +11,14 @@ use std::fmt::Write;
 
 use cranelift_entity::EntityRef;
 
-use super::{BATCH, BATCH_AHEAD, Unit, classes};
-use crate::runtime::packet::Field;
+use super::{BATCH, BATCH_AHEAD, CodegenUnit, batch_sorting};
+use crate::runtime::packet::DescriptorField;
 use crate::runtime::worker;
-use crate::schedule::{Classes, Pattern, Schedule};
+use crate::schedule::{BatchReordering, SchedulePattern, Schedule};
 
 /// Stage of a packet's processing.
 #[derive(Clone, Copy)]
-enum Stage {
+enum BatchStage {
     /// Its headers are fetched.
     Headers,
     /// Lines of its look-ups are fetched.
@@ -27,19 +27,19 @@ enum Stage {
     Run,
 }
 
-impl Stage {
+impl BatchStage {
     /// Name of the stage, as a part of other names.
     fn name(self) -> String {
         match self {
-            Stage::Headers => "head".to_owned(),
-            Stage::Lines(stage) => format!("s{stage}"),
-            Stage::Run => "run".to_owned(),
+            BatchStage::Headers => "head".to_owned(),
+            BatchStage::Lines(stage) => format!("s{stage}"),
+            BatchStage::Run => "run".to_owned(),
         }
     }
 }
 
 /// Text of `ms_batch(worker, packets, count)`, or of `ms_batch_ahead`, which fetches for look-ups.
-pub(super) fn batch(unit: &Unit<'_>, fetches: bool) -> String {
+pub(super) fn batch(unit: &CodegenUnit<'_>, fetches: bool) -> String {
     let symbol = if fetches { BATCH_AHEAD } else { BATCH };
     let (current, tails, linkage) = (worker::CURRENT, worker::TAIL_CALLS, unit.linkage());
     let mut out = format!(
@@ -49,44 +49,44 @@ pub(super) fn batch(unit: &Unit<'_>, fetches: bool) -> String {
   %none = icmp eq i64 %count, 0
 "
     );
-    let sorted = unit.classes() != Classes::One;
+    let sorted = unit.classes() != BatchReordering::One;
     if sorted {
-        classes::sort(&mut out, unit.classes(), &unit.layout);
+        batch_sorting::sort(&mut out, unit.classes(), &unit.layout);
     }
     let lines = if fetches { unit.stages() } else { 0 };
     let (schedule, _) = unit.schedule.fitted(lines, unit.fetched_bytes());
-    let headers = (schedule.headers > 0).then_some(Stage::Headers);
-    let stages: Vec<Stage> =
-        headers.into_iter().chain((1..=lines).map(Stage::Lines)).chain([Stage::Run]).collect();
-    let begin = if sorted { classes::SORTED } else { "0" };
-    let mut code = Loops { out: &mut out, unit, stages: &stages, schedule: &schedule, begin };
+    let headers = (schedule.headers > 0).then_some(BatchStage::Headers);
+    let stages: Vec<BatchStage> =
+        headers.into_iter().chain((1..=lines).map(BatchStage::Lines)).chain([BatchStage::Run]).collect();
+    let begin = if sorted { batch_sorting::SORTED } else { "0" };
+    let mut code = BatchLoopEmitter { out: &mut out, unit, stages: &stages, schedule: &schedule, begin };
     match schedule.pattern {
-        Pattern::Groups => code.grouped(),
-        Pattern::PipelinedGroups => code.pipelined_groups(),
-        Pattern::Packets | Pattern::Fit => code.pipelined(lines),
+        SchedulePattern::Groups => code.grouped(),
+        SchedulePattern::PipelinedGroups => code.pipelined_groups(),
+        SchedulePattern::Packets | SchedulePattern::Fit => code.pipelined(lines),
     }
     out.push_str("done:\n  ret void\n}\n");
     out
 }
 
 /// The loops of a function, while it is written.
-struct Loops<'l> {
+struct BatchLoopEmitter<'l> {
     out: &'l mut String,
-    unit: &'l Unit<'l>,
-    stages: &'l [Stage],
+    unit: &'l CodegenUnit<'l>,
+    stages: &'l [BatchStage],
     schedule: &'l Schedule,
     /// The label in front of the loops.
     begin: &'l str,
 }
 
-impl Loops<'_> {
+impl BatchLoopEmitter<'_> {
     /// Writes a stage for packet number `%{at}`; names in it end with `name`.
-    fn stage(&mut self, stage: Stage, at: &str, name: &str) {
+    fn stage(&mut self, stage: BatchStage, at: &str, name: &str) {
         let size = self.unit.layout.stride();
         let mut at = at.to_owned();
-        if self.begin == classes::SORTED {
+        if self.begin == batch_sorting::SORTED {
             let place = format!("x{name}");
-            classes::sorted(self.out, &at, &place);
+            batch_sorting::sorted(self.out, &at, &place);
             at = place;
         }
         let _ = write!(
@@ -96,7 +96,7 @@ impl Loops<'_> {
 "
         );
         match stage {
-            Stage::Headers => {
+            BatchStage::Headers => {
                 let [data, _] = self.unit.layout.bounds();
                 let _ = write!(
                     self.out,
@@ -108,10 +108,10 @@ impl Loops<'_> {
 "
                 );
             }
-            Stage::Lines(stage) => {
+            BatchStage::Lines(stage) => {
                 let _ = writeln!(self.out, "  %s{name} = call i64 @slice{stage}(ptr %w, ptr %p{name})");
             }
-            Stage::Run => self.run(name),
+            BatchStage::Run => self.run(name),
         }
     }
 
@@ -124,7 +124,7 @@ impl Loops<'_> {
             self.out.push_str("  store i32 0, ptr %tails, align 4\n");
         }
         let _ = writeln!(self.out, "  %r{name} = call i64 @fn{entry}(ptr %w, ptr %p{name})");
-        let Some(verdict) = self.unit.layout.offset(Field::Verdict) else { return };
+        let Some(verdict) = self.unit.layout.offset(DescriptorField::Verdict) else { return };
         let _ = write!(
             self.out,
             "  %v{name} = trunc i64 %r{name} to i32
@@ -135,7 +135,7 @@ impl Loops<'_> {
     }
 
     /// The same for the packet `offset` places behind `%t`, if it is in the batch.
-    fn stage_if(&mut self, stage: Stage, offset: i64, name: &str) {
+    fn stage_if(&mut self, stage: BatchStage, offset: i64, name: &str) {
         let _ = write!(
             self.out,
             "  %a{name} = add i64 %t, {offset}
@@ -167,11 +167,11 @@ next:
         );
         for &stage in self.stages {
             let offset = match stage {
-                Stage::Headers => headers,
-                Stage::Lines(number) => -i64::from(number - 1) * distance,
-                Stage::Run => -reach,
+                BatchStage::Headers => headers,
+                BatchStage::Lines(number) => -i64::from(number - 1) * distance,
+                BatchStage::Run => -reach,
             };
-            if matches!(stage, Stage::Run) && reach == 0 && unroll == 1 {
+            if matches!(stage, BatchStage::Run) && reach == 0 && unroll == 1 {
                 // One iteration for each packet, and nothing else.
                 self.stage(stage, "t", "run");
                 self.out.push_str("  br label %afterrun\nafterrun:\n");
@@ -192,7 +192,7 @@ next:
 
     /// One stage for the packets from `%{from}` to below `%{to}`, at least one; continues at label
     /// `out{name}`.
-    fn span(&mut self, stage: Stage, (from, to): (&str, &str), before: &str) {
+    fn span(&mut self, stage: BatchStage, (from, to): (&str, &str), before: &str) {
         let (name, unroll) = (stage.name(), self.schedule.unroll);
         let mut first = (from.to_owned(), before.to_owned());
         if unroll > 1 {

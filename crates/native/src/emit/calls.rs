@@ -3,11 +3,11 @@
 use std::fmt::Write;
 
 use cranelift_entity::EntityRef;
-use millstream_ir::{Func, InstData, Layout, Map, Op, Prov, Table, Type, Value};
+use millstream_ir::{Func, InstData, KeyLayout, Map, Op, Prov, Table, Type, Value};
 use millstream_isa::semantics;
 
-use super::func::Emitter;
-use super::{EmitError, MapInfo};
+use super::func::FunctionEmitter;
+use super::{EmitError, MapCodegenInfo};
 use crate::runtime::{helpers, worker};
 
 const LOOKUP: i32 = 1;
@@ -18,8 +18,8 @@ const ADJUST_HEAD: i32 = 44;
 const REDIRECT_MAP: i32 = 51;
 const COARSE_CLOCK: i32 = 160;
 
-impl Emitter<'_> {
-    pub(super) fn map(&self, map: Map) -> Result<MapInfo, EmitError> {
+impl FunctionEmitter<'_> {
+    pub(super) fn map(&self, map: Map) -> Result<MapCodegenInfo, EmitError> {
         let decl = &self.unit.module.maps[map];
         self.unit.maps[map].ok_or_else(|| EmitError::Map {
             func: self.func.name.clone(),
@@ -29,7 +29,7 @@ impl Emitter<'_> {
     }
 
     /// Builds a key or value from its pieces, in memory; bytes that no piece covers are zero.
-    fn pieces(&mut self, layout: &Layout, values: &[Value], size: u32) -> String {
+    fn pieces(&mut self, layout: &KeyLayout, values: &[Value], size: u32) -> String {
         let at = self.allocate(size);
         self.code.line(&format!("store [{size} x i8] zeroinitializer, ptr {at}, align 8"));
         for (piece, &value) in layout.iter().zip(values) {

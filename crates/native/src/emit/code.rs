@@ -7,14 +7,14 @@ use millstream_isa::semantics::{Domain, Pred, Prim};
 
 /// A growing basic block sequence. Operands are text: a literal or a name.
 #[derive(Debug, Default)]
-pub(super) struct Code {
+pub(super) struct LlvmTextBuilder {
     pub(super) text: String,
     /// Label of the current block.
     pub(super) label: String,
     next: u32,
 }
 
-impl Code {
+impl LlvmTextBuilder {
     /// Writes an instruction without result.
     pub(super) fn line(&mut self, text: &str) {
         self.text.push_str("  ");
@@ -74,7 +74,7 @@ impl Code {
     }
 }
 
-impl Domain for Code {
+impl Domain for LlvmTextBuilder {
     type V = String;
     type B = String;
 

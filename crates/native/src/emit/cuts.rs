@@ -7,7 +7,7 @@
 
 use std::fmt::Write;
 
-use crate::classifier::cuts::{Compared, Cuts, LANES, Search, WAYS};
+use crate::classifier::cuts::{LeafComparison, CutClassifier, LANES, SearchTree, WAYS};
 
 /// Declarations of the intrinsics that these functions call.
 pub(super) const DECLARATIONS: &str = "declare i32 @llvm.smax.i32(i32, i32)
@@ -21,7 +21,7 @@ declare i32 @llvm.fshr.i32(i32, i32, i32)
 const SIGN: i32 = i32::MIN;
 
 /// Text of the function for table number `n`, whose data lies at `base`.
-pub(super) fn function(n: usize, cuts: &Cuts, base: u64) -> String {
+pub(super) fn function(n: usize, cuts: &CutClassifier, base: u64) -> String {
     let params: Vec<String> = (0..cuts.widths.len()).map(|at| format!("i64 %a{at}")).collect();
     let mut out = format!(
         "define internal i64 @table{n}({}) noinline nounwind willreturn memory(read) {{\n",
@@ -45,7 +45,7 @@ pub(super) fn function(n: usize, cuts: &Cuts, base: u64) -> String {
             bias = if cuts.rotated { 0 } else { SIGN }
         );
     }
-    for &Compared { word, bits, .. } in &cuts.compared {
+    for &LeafComparison { word, bits, .. } in &cuts.compared {
         if bits < 64 {
             let _ = writeln!(out, "  %c{word} = trunc i64 %w{word} to i{bits}");
         } else {
@@ -98,7 +98,7 @@ fn splat(out: &mut String, name: &str, number: &str, bits: usize, lanes: usize) 
 }
 
 /// From tree number `t`'s root to the complement of the offset of a leaf: `%t{t}.{height}`.
-fn descend(out: &mut String, t: usize, tree: &Search, cuts: &Cuts, base: u64) {
+fn descend(out: &mut String, t: usize, tree: &SearchTree, cuts: &CutClassifier, base: u64) {
     let _ = writeln!(out, "  %n{t}.0 = add i32 0, {}", tree.root);
     for level in 0..tree.height {
         let x = format!("{t}.{level}");
@@ -151,7 +151,7 @@ fn descend(out: &mut String, t: usize, tree: &Search, cuts: &Cuts, base: u64) {
 }
 
 /// The first matching rule of tree number `t`'s leaf, `%r{t}`, or of the leaves that follow it.
-fn compare(out: &mut String, t: usize, tree: &Search, cuts: &Cuts, base: u64) {
+fn compare(out: &mut String, t: usize, tree: &SearchTree, cuts: &CutClassifier, base: u64) {
     let reached = format!("%n{t}.{}", tree.height);
     let mut leaf = reached.clone();
     if tree.chained {
@@ -175,7 +175,7 @@ leaf{t}:
 "
     );
     let mut met = String::new();
-    for &Compared { word, bits, offset, masked } in &cuts.compared {
+    for &LeafComparison { word, bits, offset, masked } in &cuts.compared {
         let x = format!("{t}.{word}");
         let vector = format!("<{LANES} x i{bits}>");
         let bytes = LANES * bits / 8;

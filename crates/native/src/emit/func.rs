@@ -5,16 +5,16 @@ use std::fmt::Write;
 
 use cranelift_entity::EntityRef;
 use millstream_ir::{
-    AluOp, AtomicOp, Block, Cfg, Func, Function, Inst, InstData, Op, Prov, Type, Value, Verdict, Width,
+    AluOp, AtomicOp, Block, Cfg, Func, Function, Inst, InstData, Op, Prov, Type, Value, PacketVerdict, Width,
 };
 use millstream_isa::Size;
 use millstream_isa::semantics;
 
-use super::code::Code;
-use super::keys::Seams;
-use super::lines::{self, Place, Scope};
-use super::{EmitError, Unit, maps};
-use crate::runtime::packet::Field;
+use super::code::LlvmTextBuilder;
+use super::keys::StoreBoundaries;
+use super::debug_lines::{self, DebugLocation, DebugScope};
+use super::{EmitError, CodegenUnit, maps};
+use crate::runtime::packet::DescriptorField;
 
 /// Kinds of memory that do not overlap.
 pub(super) const METADATA: &str = "!0 = !{!\"millstream\"}
@@ -31,29 +31,29 @@ pub(super) const METADATA: &str = "!0 = !{!\"millstream\"}
 const MAY_GOTO_BUDGET: u64 = 1 << 23;
 
 /// Arguments of a block from one predecessor: the label of the block that the edge leaves, and the operands.
-type Edge = (String, Vec<String>);
+type PhiIncoming = (String, Vec<String>);
 
 /// A function under construction.
-pub(super) struct Emitter<'a> {
-    pub(super) unit: &'a Unit<'a>,
+pub(super) struct FunctionEmitter<'a> {
+    pub(super) unit: &'a CodegenUnit<'a>,
     pub(super) func: &'a Function,
     /// Its name; and, unless it is a slice, its number.
     symbol: String,
     id: Option<Func>,
     /// Fetching stage, if it is a slice ([`crate::ahead`]).
     pub(super) stage: Option<u32>,
-    pub(super) code: Code,
+    pub(super) code: LlvmTextBuilder,
     /// Allocations, which belong in the function's entry block.
     entry: String,
     allocations: u32,
-    edges: BTreeMap<Block, Vec<Edge>>,
-    pub(super) seams: Seams,
+    edges: BTreeMap<Block, Vec<PhiIncoming>>,
+    pub(super) seams: StoreBoundaries,
 }
 
 /// Writes a function and, if its address is taken, the form that the runtime calls.
-pub(super) fn emit(unit: &Unit<'_>, id: Func) -> Result<String, EmitError> {
+pub(super) fn emit(unit: &CodegenUnit<'_>, id: Func) -> Result<String, EmitError> {
     let func = &unit.module.funcs[id];
-    let mut emitter = Emitter::new(unit, func, format!("fn{}", id.index()));
+    let mut emitter = FunctionEmitter::new(unit, func, format!("fn{}", id.index()));
     emitter.id = Some(id);
     if func.layout.is_empty() {
         return Err(emitter.cannot(&Op::Call { func: id }, "its body is not in this object"));
@@ -62,8 +62,8 @@ pub(super) fn emit(unit: &Unit<'_>, id: Func) -> Result<String, EmitError> {
 }
 
 /// Writes a stage of a slice, `i64 @slice{stage}(ptr worker, ptr packet)`.
-pub(super) fn slice(unit: &Unit<'_>, func: &Function, stage: u32) -> Result<String, EmitError> {
-    let mut emitter = Emitter::new(unit, func, format!("slice{stage}"));
+pub(super) fn slice(unit: &CodegenUnit<'_>, func: &Function, stage: u32) -> Result<String, EmitError> {
+    let mut emitter = FunctionEmitter::new(unit, func, format!("slice{stage}"));
     emitter.stage = Some(stage);
     emitter.function()
 }
@@ -76,24 +76,24 @@ pub(super) fn name(value: Value) -> String {
     format!("%v{}", value.index())
 }
 
-impl<'a> Emitter<'a> {
-    fn new(unit: &'a Unit<'a>, func: &'a Function, symbol: String) -> Emitter<'a> {
-        Emitter {
+impl<'a> FunctionEmitter<'a> {
+    fn new(unit: &'a CodegenUnit<'a>, func: &'a Function, symbol: String) -> FunctionEmitter<'a> {
+        FunctionEmitter {
             unit,
             func,
             symbol,
             id: None,
             stage: None,
-            code: Code::default(),
+            code: LlvmTextBuilder::default(),
             entry: String::new(),
             allocations: 0,
             edges: BTreeMap::new(),
-            seams: Seams::new(func),
+            seams: StoreBoundaries::new(func),
         }
     }
 }
 
-impl Emitter<'_> {
+impl FunctionEmitter<'_> {
     pub(super) fn cannot(&self, op: &Op, why: &'static str) -> EmitError {
         EmitError::Op { func: self.func.name.clone(), op: op.mnemonic().to_owned(), why }
     }
@@ -122,7 +122,7 @@ impl Emitter<'_> {
                 self.inst(inst)?;
                 if self.unit.located {
                     let behind = self.scope().at(Some(self.place_of(inst)));
-                    lines::mark(&mut self.code.text, from, &behind);
+                    debug_lines::mark(&mut self.code.text, from, &behind);
                 }
             }
             bodies.push(std::mem::take(&mut self.code.text));
@@ -142,17 +142,17 @@ impl Emitter<'_> {
         Ok(out)
     }
 
-    fn scope(&self) -> Scope {
+    fn scope(&self) -> DebugScope {
         match (self.stage, self.id) {
-            (Some(stage), _) => Scope::Slice(stage),
-            (None, id) => Scope::Function(id.unwrap_or(self.unit.entry)),
+            (Some(stage), _) => DebugScope::Slice(stage),
+            (None, id) => DebugScope::Function(id.unwrap_or(self.unit.entry)),
         }
     }
 
     /// Source place of an instruction.
-    fn place_of(&self, inst: Inst) -> Place {
+    fn place_of(&self, inst: Inst) -> DebugLocation {
         let id = self.id.unwrap_or(self.unit.entry);
-        Place::of(id, &self.func.insts[inst], self.unit.module.funcs.len(), self.stage.is_some())
+        DebugLocation::of(id, &self.func.insts[inst], self.unit.module.funcs.len(), self.stage.is_some())
     }
 
     /// The block's parameters, as phis of the arguments on each edge.
@@ -199,7 +199,7 @@ impl Emitter<'_> {
             }
         }
         let _ = write!(out, "  %r = call i64 @fn{id}(ptr %w{passed})\n  ret i64 %r\n}}\n");
-        if self.unit.located { lines::in_scope(&out, Scope::Caller(Func::new(id))) } else { out }
+        if self.unit.located { debug_lines::in_scope(&out, DebugScope::Caller(Func::new(id))) } else { out }
     }
 
     /// The value as a 64-bit integer.
@@ -364,12 +364,12 @@ impl Emitter<'_> {
     }
 
     /// A field of the packet's descriptor, loaded from its place.
-    fn field(&mut self, data: &InstData, field: Field) -> Result<(), EmitError> {
+    fn field(&mut self, data: &InstData, field: DescriptorField) -> Result<(), EmitError> {
         let sext = matches!(data.op, Op::Load { sext: true, .. });
         let value = match (self.unit.layout.offset(field), field) {
             (Some(offset), _) => self.load(data, Size::W, offset as i32),
             // Value for programs that are not in a device map.
-            (None, Field::Egress) => "0".to_owned(),
+            (None, DescriptorField::Egress) => "0".to_owned(),
             (None, _) => return Err(self.cannot(&data.op, "its descriptors are to have no such field")),
         };
         let value = semantics::loaded(&mut self.code, Size::W, sext, &value);
@@ -385,7 +385,7 @@ impl Emitter<'_> {
                 return Err(self.cannot(&data.op, "it reads a kernel object"));
             }
             (Some(Type::Ptr(Prov::Ctx)), Op::Load { size, offset, .. }) => {
-                let field = Field::of_context(*offset).filter(|_| *size == Size::W);
+                let field = DescriptorField::of_context(*offset).filter(|_| *size == Size::W);
                 return self.field(
                     data,
                     field.ok_or_else(|| self.cannot(&data.op, "no such field of the context"))?,
@@ -586,12 +586,12 @@ impl Emitter<'_> {
 }
 
 /// The number of a verdict in `enum xdp_action`.
-fn verdict_number(verdict: Verdict) -> u32 {
+fn verdict_number(verdict: PacketVerdict) -> u32 {
     match verdict {
-        Verdict::Aborted => 0,
-        Verdict::Drop => 1,
-        Verdict::Pass => 2,
-        Verdict::Tx => 3,
-        Verdict::Redirect => 4,
+        PacketVerdict::Aborted => 0,
+        PacketVerdict::Drop => 1,
+        PacketVerdict::Pass => 2,
+        PacketVerdict::Tx => 3,
+        PacketVerdict::Redirect => 4,
     }
 }

@@ -7,7 +7,7 @@
 use std::fmt::Write;
 
 use crate::runtime::hash::{HashLayout, MULTIPLIER};
-use crate::runtime::index::{OTHER, Search, WAYS};
+use crate::runtime::index::{OTHER, ProbingScheme, WAYS};
 
 /// Bytes of a cache line.
 const LINE: u64 = 64;
@@ -130,11 +130,11 @@ pub(super) fn ahead(n: usize, key_size: u32, layout: &HashLayout, stage: u32) ->
     let HashLayout { elements, stride, .. } = *layout;
     let (place, bucket) = (layout.template.place(), layout.template.place() * WAYS);
     match layout.template.search() {
-        Search::Open | Search::RobinHood => {
+        ProbingScheme::Open | ProbingScheme::RobinHood => {
             let _ = writeln!(out, "  %home = and i32 %hash, {}", layout.mask);
             address(&mut out, "%home", "ap", layout.index, place.trailing_zeros());
         }
-        Search::Cuckoo => {
+        ProbingScheme::Cuckoo => {
             buckets(&mut out, layout);
             address(&mut out, "%one", "ap", layout.index, bucket.trailing_zeros());
         }
@@ -145,7 +145,7 @@ pub(super) fn ahead(n: usize, key_size: u32, layout: &HashLayout, stage: u32) ->
         return out;
     }
     let mut from = "%ap";
-    if layout.template.search() == Search::Cuckoo {
+    if layout.template.search() == ProbingScheme::Cuckoo {
         let found = matching(&mut out, "ap", tag, layout);
         let _ = write!(
             out,
@@ -170,7 +170,7 @@ pub(super) fn ahead(n: usize, key_size: u32, layout: &HashLayout, stage: u32) ->
         elements = elements.wrapping_sub(stride)
     );
     let mut at = "%there";
-    if layout.template.search() == Search::Cuckoo {
+    if layout.template.search() == ProbingScheme::Cuckoo {
         // A branch would be mispredicted.
         address(&mut out, "%two", "bp", layout.index, bucket.trailing_zeros());
         let _ = writeln!(out, "  %none = icmp eq i8 %map, 0\n  %ep = select i1 %none, ptr %bp, ptr %there");
@@ -264,8 +264,8 @@ fn search(out: &mut String, name: &str, words: usize, layout: &HashLayout) {
     let words: Vec<String> = (0..words).map(|i| format!("%k{i}")).collect();
     let tag = tag(out, &words, layout);
     match layout.template.search() {
-        Search::Open | Search::RobinHood => probes(out, layout, tag, words.len()),
-        Search::Cuckoo => ways(out, layout, tag),
+        ProbingScheme::Open | ProbingScheme::RobinHood => probes(out, layout, tag, words.len()),
+        ProbingScheme::Cuckoo => ways(out, layout, tag),
     }
     let _ = write!(
         out,
@@ -330,7 +330,7 @@ miss:
             );
         }
     }
-    if layout.template.search() == Search::RobinHood {
+    if layout.template.search() == ProbingScheme::RobinHood {
         let mut its = "%eht";
         if layout.template.has_keys() {
             hashed(out, &["%eh".to_owned()], layout, "its");

@@ -17,10 +17,10 @@ const WORD: i64 = 8;
 
 /// Offsets in the stack objects of a function at which stores begin and end.
 #[derive(Debug)]
-pub(super) struct Seams(SecondaryMap<Slot, BTreeSet<i64>>);
+pub(super) struct StoreBoundaries(SecondaryMap<Slot, BTreeSet<i64>>);
 
-impl Seams {
-    pub(super) fn new(func: &Function) -> Seams {
+impl StoreBoundaries {
+    pub(super) fn new(func: &Function) -> StoreBoundaries {
         let mut seams = SecondaryMap::<Slot, BTreeSet<i64>>::new();
         for (_, inst) in func.insts_in_order() {
             let data = &func.insts[inst];
@@ -31,7 +31,7 @@ impl Seams {
                 seams[slot].extend([start, start + i64::from(size.bytes())]);
             }
         }
-        Seams(seams)
+        StoreBoundaries(seams)
     }
 
     /// The pieces of `len` bytes at an address: offset and size (1, 2, 4 or 8) of each, in order, none across
@@ -92,7 +92,7 @@ mod tests {
             at.effect(Op::Store { size, offset, flags: MemFlags::default() }, [key, four], []);
         }
         at.effect(Op::Return {}, [four], []);
-        let seams = Seams::new(&func);
+        let seams = StoreBoundaries::new(&func);
         let pieces = |address, len| seams.pieces(&func, address, len);
         assert_eq!(pieces(key, 20), Some(vec![(0, 4), (4, 2), (6, 1), (7, 1), (8, 8), (16, 4)]));
         assert_eq!(pieces(key, 7), Some(vec![(0, 4), (4, 2), (6, 1)]));

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use super::{MapInfo, hash};
+use super::{MapCodegenInfo, hash};
 use crate::runtime::lpm::lengths::{ByLengthLayout, LIST};
 use crate::runtime::lpm::list::{LANES, ListLayout};
 use crate::runtime::lpm::packed::{COUNTS_AT, RUNS_AT};
@@ -13,7 +13,7 @@ use crate::runtime::lpm::{LpmLayout, NODE};
 const INDEX: u32 = !NODE;
 
 /// `ptr @{name}(ptr worker, ptr key)`. A look-up for fewer bits than an address has goes to the runtime.
-pub(super) fn lookup(name: &str, map: &MapInfo, layout: &LpmLayout) -> String {
+pub(super) fn lookup(name: &str, map: &MapCodegenInfo, layout: &LpmLayout) -> String {
     let LpmLayout { bits, values, stride, .. } = *layout;
     let (address, size, values) = (map.address, map.key_size, values.wrapping_sub(stride));
     let mut out = String::new();

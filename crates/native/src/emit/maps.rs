@@ -11,19 +11,19 @@
 
 use std::fmt::Write;
 
-use crate::runtime::maps::{Inline, Targets};
+use crate::runtime::maps::{InlineLookup, RedirectTargets};
 use crate::runtime::worker;
 
-use super::{MapInfo, hash, lpm};
+use super::{MapCodegenInfo, hash, lpm};
 
 /// The function for look-ups in map number `n`: `ptr @lookup{n}(ptr worker, ptr key)`.
-pub(super) fn lookup(n: usize, map: &MapInfo) -> String {
+pub(super) fn lookup(n: usize, map: &MapCodegenInfo) -> String {
     let name = format!("lookup{n}");
     let template = |name: &str| match map.inline {
-        Some(Inline::Array { base, stride, entries }) => Some(array(name, base, stride, entries)),
-        Some(Inline::Hash(layout)) if map.key_size > 0 => Some(hash::lookup(name, map.key_size, &layout)),
+        Some(InlineLookup::Array { base, stride, entries }) => Some(array(name, base, stride, entries)),
+        Some(InlineLookup::Hash(layout)) if map.key_size > 0 => Some(hash::lookup(name, map.key_size, &layout)),
         // In a trie that is being changed, a walk may go beyond the key; a list has an end.
-        Some(Inline::Lpm(layout)) if !map.guarded || layout.list.is_some() => {
+        Some(InlineLookup::Lpm(layout)) if !map.guarded || layout.list.is_some() => {
             Some(lpm::lookup(name, map, &layout))
         }
         _ => None,
@@ -38,7 +38,7 @@ pub(super) fn lookup(n: usize, map: &MapInfo) -> String {
 }
 
 /// `ptr @lookup{n}` by `ptr @bare{n}`, for several workers.
-fn shared(n: usize, map: &MapInfo) -> String {
+fn shared(n: usize, map: &MapCodegenInfo) -> String {
     let mut out = String::new();
     if map.guarded {
         out.push_str(&called(&format!("called{n}"), map));
@@ -100,11 +100,11 @@ pub(super) fn own_copy(own: u64, from: &str, to: &str) -> String {
 
 /// The functions that fetch the lines of look-ups in map number `n`, stage by stage: `void
 /// @ahead{n}x{stage}(ptr worker, ptr note, ptr key)`. A stage notes its result for the next one.
-pub(super) fn ahead(n: usize, map: &MapInfo, stages: u32) -> String {
+pub(super) fn ahead(n: usize, map: &MapCodegenInfo, stages: u32) -> String {
     let stage = |stage| match map.inline {
-        Some(Inline::Hash(layout)) => hash::ahead(n, map.key_size, &layout, stage),
-        Some(Inline::Lpm(layout)) => lpm::ahead(n, &layout, stage),
-        Some(Inline::Array { base, stride, entries }) => {
+        Some(InlineLookup::Hash(layout)) => hash::ahead(n, map.key_size, &layout, stage),
+        Some(InlineLookup::Lpm(layout)) => lpm::ahead(n, &layout, stage),
+        Some(InlineLookup::Array { base, stride, entries }) => {
             array_ahead(n, map.own, (base, stride, entries), stage)
         }
         None => String::new(),
@@ -113,18 +113,18 @@ pub(super) fn ahead(n: usize, map: &MapInfo, stages: u32) -> String {
 }
 
 /// Number of dependent lines that a look-up reads.
-pub(super) fn stages(map: &MapInfo) -> u32 {
+pub(super) fn stages(map: &MapCodegenInfo) -> u32 {
     match map.inline {
-        Some(Inline::Lpm(layout)) => lpm::stages(&layout),
-        Some(Inline::Array { .. }) => 1,
+        Some(InlineLookup::Lpm(layout)) => lpm::stages(&layout),
+        Some(InlineLookup::Array { .. }) => 1,
         _ => 2,
     }
 }
 
 /// The function for redirects by map number `n`, which stores the target at that offset of the descriptor:
 /// `i64 @redirect{n}(ptr worker, i64 key, i64 flags)`.
-pub(super) fn redirect(n: usize, targets: &Targets, target: usize) -> String {
-    let Targets { base, stride, entries, present } = *targets;
+pub(super) fn redirect(n: usize, targets: &RedirectTargets, target: usize) -> String {
+    let RedirectTargets { base, stride, entries, present } = *targets;
     let current = worker::CURRENT;
     format!(
         "define internal i64 @redirect{n}(ptr %w, i64 %key, i64 %flags) alwaysinline {{
@@ -208,7 +208,7 @@ fn array_ahead(n: usize, own: u64, (base, stride, entries): (u64, u64, u32), sta
     out
 }
 
-fn called(name: &str, map: &MapInfo) -> String {
+fn called(name: &str, map: &MapCodegenInfo) -> String {
     let reads = if map.only_reads { " memory(read) willreturn" } else { "" };
     let (size, address) = (map.key_size.max(1), map.address);
     format!(

@@ -14,13 +14,13 @@
 
 mod batch;
 mod calls;
-mod classes;
+mod batch_sorting;
 mod code;
 mod cuts;
 mod func;
 mod hash;
 mod keys;
-mod lines;
+mod debug_lines;
 mod lpm;
 mod maps;
 mod packets;
@@ -35,16 +35,16 @@ use millstream_bpf::lower::TablePlan;
 use millstream_ir::{Func, Function, Linkage, Map, Module, Op};
 use millstream_isa::helpers::Helper;
 
-use crate::classifier::cuts::Cuts;
+use crate::classifier::cuts::CutClassifier;
 use crate::runtime::helpers;
-use crate::runtime::maps::{Inline, Targets};
-use crate::runtime::packet::{Field, Layout, WORD};
-use crate::schedule::{Classes, Fetched, InForce, Schedule};
+use crate::runtime::maps::{InlineLookup, RedirectTargets};
+use crate::runtime::packet::{DescriptorField, DescriptorLayout, WORD};
+use crate::schedule::{BatchReordering, PrefetchDecision, CompiledSchedule, Schedule};
 
-use lines::{Scope, in_scope};
+use debug_lines::{DebugScope, in_scope};
 
-pub(crate) use lines::Place;
-pub(crate) use table::Table;
+pub(crate) use debug_lines::DebugLocation;
+pub(crate) use table::ProgramExport;
 
 /// Constructs that this back end cannot compile, and their location.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -85,13 +85,13 @@ fn helper_name(id: i32) -> String {
 
 /// Properties of a map that code depends on.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct MapInfo {
+pub(crate) struct MapCodegenInfo {
     /// Address of the runtime's map.
     pub(crate) address: u64,
     /// Address of global data.
     pub(crate) first_value: Option<u64>,
-    pub(crate) inline: Option<Inline>,
-    pub(crate) targets: Option<Targets>,
+    pub(crate) inline: Option<InlineLookup>,
+    pub(crate) targets: Option<RedirectTargets>,
     pub(crate) only_reads: bool,
     /// True if other workers may change the table during a look-up.
     pub(crate) guarded: bool,
@@ -106,21 +106,21 @@ pub(crate) struct MapInfo {
 }
 
 /// A match table as a tree of comparisons, of words of these widths.
-pub(crate) struct Tree {
+pub(crate) struct ComparisonTree {
     pub(crate) plan: TablePlan,
     pub(crate) widths: Vec<u64>,
 }
 
 /// Function that searches a match table.
-pub(crate) enum Search {
-    Tree(Tree),
-    Cuts(Cuts),
+pub(crate) enum TableSearch {
+    Tree(ComparisonTree),
+    Cuts(CutClassifier),
 }
 
 /// Compilation unit.
-pub(crate) struct Unit<'a> {
+pub(crate) struct CodegenUnit<'a> {
     pub(crate) module: &'a Module,
-    pub(crate) maps: &'a SecondaryMap<Map, Option<MapInfo>>,
+    pub(crate) maps: &'a SecondaryMap<Map, Option<MapCodegenInfo>>,
     /// Program that batches run.
     pub(crate) entry: Func,
     /// Programs that tail calls can reach.
@@ -128,7 +128,7 @@ pub(crate) struct Unit<'a> {
     /// Order of packets and stages.
     pub(crate) schedule: &'a Schedule,
     /// Layout of descriptors.
-    pub(crate) layout: Layout,
+    pub(crate) layout: DescriptorLayout,
     /// True if several workers run the code.
     pub(crate) shared: bool,
     /// Ok if packets may run class by class, otherwise the reason why not.
@@ -136,21 +136,21 @@ pub(crate) struct Unit<'a> {
     /// The path to look-ups that are fetched for.
     pub(crate) slice: Option<&'a Function>,
     /// Match tables that are functions, by number.
-    pub(crate) matches: &'a [(millstream_ir::Table, Search)],
+    pub(crate) matches: &'a [(millstream_ir::Table, TableSearch)],
     /// Exported symbol and description, if others link the code.
-    pub(crate) table: Option<&'a Table>,
+    pub(crate) table: Option<&'a ProgramExport>,
     /// True if code has source places ([`lines`]).
     pub(crate) located: bool,
 }
 
-impl Unit<'_> {
+impl CodegenUnit<'_> {
     /// Linkage of the functions that a batch or a tail call enters.
     fn linkage(&self) -> &'static str {
         if self.table.is_some() { "internal " } else { "" }
     }
 
     /// A function with a scope, if code has source places.
-    fn scoped(&self, text: String, scope: Scope) -> String {
+    fn scoped(&self, text: String, scope: DebugScope) -> String {
         if self.located { in_scope(&text, scope) } else { text }
     }
 
@@ -190,34 +190,34 @@ impl Unit<'_> {
     }
 }
 
-impl Unit<'_> {
+impl CodegenUnit<'_> {
     /// The schedule of the loops, and the reason for it.
-    pub(crate) fn in_force(&self) -> InForce {
+    pub(crate) fn in_force(&self) -> CompiledSchedule {
         let stages = if self.slice.is_some() { self.stages() } else { 0 };
         let (schedule, why) = self.schedule.fitted(stages, self.fetched_bytes());
         let all = self.module.maps.keys().filter_map(|map| Some((map, self.maps[map].as_ref()?)));
-        let fetched = |(map, info): (Map, &MapInfo)| {
+        let fetched = |(map, info): (Map, &MapCodegenInfo)| {
             let table = self.module.maps[map].name.clone();
             match self.schedule.fetches(&table, info.lookup_bytes) {
                 (true, _) if self.slice.is_none() => {
                     let why = "no look-up in it is reached without a trace".to_owned();
-                    Fetched { table, fetched: false, why }
+                    PrefetchDecision { table, fetched: false, why }
                 }
-                (fetched, why) => Fetched { table, fetched, why },
+                (fetched, why) => PrefetchDecision { table, fetched, why },
             }
         };
         let tables = all.filter(|(_, info)| info.inline.is_some() && info.lookup_bytes > 0);
         let in_order = match (schedule.classes, self.independent) {
-            (Classes::One, _) | (_, Ok(())) => None,
+            (BatchReordering::One, _) | (_, Ok(())) => None,
             (_, Err(why)) => Some(why.clone()),
         };
         let schedule = Schedule { classes: self.classes(), ..schedule };
-        InForce { schedule, why, in_order, stages, tables: tables.map(fetched).collect() }
+        CompiledSchedule { schedule, why, in_order, stages, tables: tables.map(fetched).collect() }
     }
 
     /// The classes that packets are sorted into.
-    fn classes(&self) -> Classes {
-        if self.independent.is_ok() { self.schedule.classes } else { Classes::One }
+    fn classes(&self) -> BatchReordering {
+        if self.independent.is_ok() { self.schedule.classes } else { BatchReordering::One }
     }
 }
 
@@ -240,7 +240,7 @@ pub(crate) fn program_symbol(func: Func) -> String {
 ///
 /// # Errors
 /// [`EmitError`] for unsupported constructs.
-pub(crate) fn emit(unit: &Unit<'_>) -> Result<String, EmitError> {
+pub(crate) fn emit(unit: &CodegenUnit<'_>) -> Result<String, EmitError> {
     let funcs = reachable(unit.module, unit.entry, unit.others);
     let mut out = String::new();
     out.push_str("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\n");
@@ -260,7 +260,7 @@ pub(crate) fn emit(unit: &Unit<'_>) -> Result<String, EmitError> {
     }
     for (map, info) in unit.module.maps.keys().filter_map(|m| Some((m, unit.maps[m].as_ref()?))) {
         out.push_str(&maps::lookup(map.index(), info));
-        if let (Some(targets), Some(target)) = (&info.targets, unit.layout.offset(Field::Target)) {
+        if let (Some(targets), Some(target)) = (&info.targets, unit.layout.offset(DescriptorField::Target)) {
             out.push_str(&maps::redirect(map.index(), targets, target));
         }
         if info.ahead && unit.slice.is_some() {
@@ -268,15 +268,15 @@ pub(crate) fn emit(unit: &Unit<'_>) -> Result<String, EmitError> {
         }
     }
     out.push_str(&packets::adjust_head(&unit.layout).unwrap_or_default());
-    if unit.matches.iter().any(|(_, search)| matches!(search, Search::Cuts(_))) {
+    if unit.matches.iter().any(|(_, search)| matches!(search, TableSearch::Cuts(_))) {
         out.push_str(cuts::DECLARATIONS);
     }
     for (table, search) in unit.matches {
         match search {
-            Search::Tree(Tree { plan, widths }) => {
+            TableSearch::Tree(ComparisonTree { plan, widths }) => {
                 out.push_str(&tree::function(table.index(), plan, widths));
             }
-            Search::Cuts(cuts) => {
+            TableSearch::Cuts(cuts) => {
                 let data = cuts.map.and_then(|map| unit.maps[map]?.first_value);
                 out.push_str(&cuts::function(table.index(), cuts, data.unwrap_or(0)));
             }
@@ -292,7 +292,7 @@ pub(crate) fn emit(unit: &Unit<'_>) -> Result<String, EmitError> {
             program_symbol(f),
             f.index()
         );
-        out.push_str(&unit.scoped(program, Scope::Caller(f)));
+        out.push_str(&unit.scoped(program, DebugScope::Caller(f)));
     }
     if let Some(slice) = unit.slice {
         for stage in 1..=unit.stages() {
@@ -300,19 +300,19 @@ pub(crate) fn emit(unit: &Unit<'_>) -> Result<String, EmitError> {
         }
     }
     if unit.loops().contains(&BATCH) {
-        out.push_str(&unit.scoped(batch::batch(unit, false), Scope::Loop));
+        out.push_str(&unit.scoped(batch::batch(unit, false), DebugScope::Loop));
     }
     if unit.slice.is_some() {
-        out.push_str(&unit.scoped(batch::batch(unit, true), Scope::LoopAhead));
+        out.push_str(&unit.scoped(batch::batch(unit, true), DebugScope::LoopAhead));
     }
     if let Some(described) = unit.table {
         table::table(&mut out, described, &unit.symbols(), unit.loops().len());
     }
     out.push_str(func::METADATA);
     if unit.located {
-        let functions = funcs.iter().flat_map(|&f| [Scope::Function(f), Scope::Caller(f)]);
-        let slices = (1..=MOST_STAGES).map(Scope::Slice);
-        lines::scopes(&mut out, functions.chain(slices).chain([Scope::Loop, Scope::LoopAhead]));
+        let functions = funcs.iter().flat_map(|&f| [DebugScope::Function(f), DebugScope::Caller(f)]);
+        let slices = (1..=MOST_STAGES).map(DebugScope::Slice);
+        debug_lines::scopes(&mut out, functions.chain(slices).chain([DebugScope::Loop, DebugScope::LoopAhead]));
     }
     Ok(out)
 }

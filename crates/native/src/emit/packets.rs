@@ -1,9 +1,9 @@
 //! Packets as values: bounds, copies, sent packets and waiting ones.
 
-use millstream_ir::{End, InstData, Op, Value};
+use millstream_ir::{QueueEnd, InstData, Op, Value};
 
-use super::func::Emitter;
-use crate::runtime::packet::{ETH_HLEN, Field, Layout, SENT_SIZE, XDP_FRAME};
+use super::func::FunctionEmitter;
+use crate::runtime::packet::{ETH_HLEN, DescriptorField, DescriptorLayout, SENT_SIZE, XDP_FRAME};
 use crate::runtime::worker;
 
 const EINVAL: i32 = libc::EINVAL;
@@ -11,8 +11,8 @@ const EINVAL: i32 = libc::EINVAL;
 /// Text of `i64 @adjust_head(ptr worker, ptr packet, i64 delta)`: `bpf_xdp_adjust_head`, which calls the
 /// runtime only if there is, or might be, metadata to move. `None` if descriptors do not have the room around
 /// packets, since nobody moves them.
-pub(super) fn adjust_head(layout: &Layout) -> Option<String> {
-    let [meta, start, open] = [Field::Meta, Field::Start, Field::Open].map(|field| layout.offset(field));
+pub(super) fn adjust_head(layout: &DescriptorLayout) -> Option<String> {
+    let [meta, start, open] = [DescriptorField::Meta, DescriptorField::Start, DescriptorField::Open].map(|field| layout.offset(field));
     let (meta, start, open, [data, end]) = (meta?, start?, open?, layout.bounds());
     Some(format!(
         "define internal i64 @adjust_head(ptr %w, ptr %p, i64 %delta) alwaysinline {{
@@ -59,7 +59,7 @@ called:
     ))
 }
 
-impl Emitter<'_> {
+impl FunctionEmitter<'_> {
     /// An operation on whole packets; `false` for all others.
     pub(super) fn packet_op(&mut self, data: &InstData) -> bool {
         let result = data.result.expand();
@@ -72,7 +72,7 @@ impl Emitter<'_> {
             }
             Op::Hold { end } => {
                 let (packet, queue) = (self.int(data.args[0]), self.int(data.args[1]));
-                let front = u8::from(end == End::Front).to_string();
+                let front = u8::from(end == QueueEnd::Front).to_string();
                 self.runtime("ms_hold", &[packet, queue, front], &[], &[], result);
             }
             Op::Pull {} => self.pull(data.args[0], result),

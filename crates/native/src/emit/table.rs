@@ -12,7 +12,7 @@ use crate::runtime::helpers;
 
 /// Export of code that others link.
 #[derive(Clone, Debug)]
-pub(crate) struct Table {
+pub(crate) struct ProgramExport {
     /// The public symbol.
     pub(crate) symbol: String,
     /// Description for whoever opens it.
@@ -47,7 +47,7 @@ define internal i64 @{name}(ptr %w, i64 %a, i64 %b, i64 %c, i64 %d, i64 %e) noun
 }
 
 /// The table; the first `loops` of `symbols` are the loops over a batch, the others are programs.
-pub(super) fn table(out: &mut String, table: &Table, symbols: &[String], loops: usize) {
+pub(super) fn table(out: &mut String, table: &ProgramExport, symbols: &[String], loops: usize) {
     let (count, length) = (symbols.len(), table.description.len());
     let functions: Vec<String> = symbols.iter().map(|symbol| format!("ptr @{symbol}")).collect();
     let _ = write!(

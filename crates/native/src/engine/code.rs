@@ -4,55 +4,55 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cranelift_entity::SecondaryMap;
-use millstream_bpf::module::{Lifted, func, makes_tail_calls};
-use millstream_interp::{MapKind, MapSpec};
+use millstream_bpf::module::{LiftedModule, func, makes_tail_calls};
+use millstream_interp::{MapKind, MapConfig};
 use millstream_ir::{Func, Function, Linkage, Module, Op};
 use millstream_object::{LineInfo, Object};
-use millstream_passes::{Pipeline, Session, Target};
+use millstream_passes::{PassPipeline, PassSession, TargetInfo};
 
-use super::{Error, Maps, Options, Texts, Timings};
-use crate::ahead::{self, Use};
-use crate::classes;
-use crate::classifier::{self, Expanded};
-use crate::emit::{MapInfo, Table, Unit, emit, is_program, reachable};
-use crate::fields::Fields;
-use crate::image::{HASHES, Initial, Shape};
-use crate::llvm::{Compiler, ObjectFile};
+use super::{NativeError, EngineMaps, NativeOptions, LlvmIrText, CompileTimings};
+use crate::prefetch::{self, LookupHandling};
+use crate::batch_reordering;
+use crate::classifier::{self, ExpandedTables};
+use crate::emit::{MapCodegenInfo, ProgramExport, CodegenUnit, emit, is_program, reachable};
+use crate::fields::DescriptorFieldSet;
+use crate::image::{HASHES, InitialMapEntry, ImageMapSpec};
+use crate::llvm::{LlvmCompiler, ObjectFile};
 use crate::runtime::helpers;
-use crate::runtime::index::{MOST_KEY, Template};
-use crate::runtime::maps::Map;
-use crate::runtime::packet::Layout;
-use crate::runtime::region::{Lent, Place, Placed};
-use crate::runtime::sharing::{Epochs, Guarded};
-use crate::schedule::{Fetch, InForce, nearest};
-use crate::templates::{Chosen, Known};
+use crate::runtime::index::{MOST_KEY, HashTemplate};
+use crate::runtime::maps::NativeMap;
+use crate::runtime::packet::DescriptorLayout;
+use crate::runtime::region::{ExternalMemory, AddressAllocator, FixedAddressBox};
+use crate::runtime::sharing::{WorkerEpochs, SeqlockMap};
+use crate::schedule::{PrefetchPolicy, CompiledSchedule, nearest};
+use crate::templates::{TableTemplate, TableHints};
 
 /// `BPF_PROG_TYPE_XDP`.
 pub(super) const XDP: u32 = 6;
 
 /// Compiled code that is not yet linked.
-pub(super) struct Made {
-    pub(super) maps: Maps,
-    pub(super) epochs: Arc<Epochs>,
-    pub(super) shapes: Vec<Shape>,
+pub(super) struct CompiledCode {
+    pub(super) maps: EngineMaps,
+    pub(super) epochs: Arc<WorkerEpochs>,
+    pub(super) shapes: Vec<ImageMapSpec>,
     /// Initial contents of the maps that implement match tables.
-    pub(super) initial: Vec<Initial>,
-    pub(super) layout: Layout,
-    pub(super) templates: Vec<Chosen>,
-    pub(super) schedule: InForce,
-    pub(super) compiler: Compiler,
+    pub(super) initial: Vec<InitialMapEntry>,
+    pub(super) layout: DescriptorLayout,
+    pub(super) templates: Vec<TableTemplate>,
+    pub(super) schedule: CompiledSchedule,
+    pub(super) compiler: LlvmCompiler,
     pub(super) object: ObjectFile,
     /// Loops over a batch, then programs that tail calls reach.
     pub(super) symbols: Vec<String>,
     pub(super) loops: usize,
     /// Names of places in the code.
     pub(super) names: Vec<String>,
-    pub(super) timings: Timings,
-    pub(super) texts: Option<Texts>,
+    pub(super) timings: CompileTimings,
+    pub(super) texts: Option<LlvmIrText>,
 }
 
 /// The program with this name, or the only one of type XDP.
-pub(super) fn choose(object: &Object, name: Option<&str>) -> Result<Func, Error> {
+pub(super) fn choose(object: &Object, name: Option<&str>) -> Result<Func, NativeError> {
     let all = || object.programs.iter();
     let xdp: Vec<_> = all().filter(|p| p.kind.program_type.0 == XDP).collect();
     let names = || xdp.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", ");
@@ -63,9 +63,9 @@ pub(super) fn choose(object: &Object, name: Option<&str>) -> Result<Func, Error>
     };
     match (chosen, name) {
         (Some(program), _) => Ok(func(program.func)),
-        _ if xdp.is_empty() => Err(Error::Choose(format!("{:?} has no XDP program", object.name))),
-        (None, Some(name)) => Err(Error::Choose(format!("no XDP program {name:?}; there are: {}", names()))),
-        (None, None) => Err(Error::Choose(format!("several XDP programs, choose one: {}", names()))),
+        _ if xdp.is_empty() => Err(NativeError::Choose(format!("{:?} has no XDP program", object.name))),
+        (None, Some(name)) => Err(NativeError::Choose(format!("no XDP program {name:?}; there are: {}", names()))),
+        (None, None) => Err(NativeError::Choose(format!("several XDP programs, choose one: {}", names()))),
     }
 }
 
@@ -88,61 +88,61 @@ fn reached_by_tail_calls(module: &Module) -> Vec<Func> {
 }
 
 /// Layout of descriptors for a program that is not compiled.
-pub(super) fn layout(mut module: Module, entry: Func, options: &Options) -> Result<Layout, Error> {
+pub(super) fn layout(mut module: Module, entry: Func, options: &NativeOptions) -> Result<DescriptorLayout, NativeError> {
     let expanded = optimize(&mut module, options)?;
-    Ok(Prepared::of(&module, entry, options, &mut Place::Anywhere, &expanded)?.layout)
+    Ok(CodegenInput::of(&module, entry, options, &mut AddressAllocator::Anywhere, &expanded)?.layout)
 }
 
 /// Makes the export of a program from its maps, their initial contents, and its layout.
-pub(super) type Described<'d> = &'d dyn Fn(&[Shape], &[Initial], Layout) -> Table;
+pub(super) type ExportBuilder<'d> = &'d dyn Fn(&[ImageMapSpec], &[InitialMapEntry], DescriptorLayout) -> ProgramExport;
 
 /// Replaces match tables by code or maps, and runs the passes.
-fn optimize(module: &mut Module, options: &Options) -> Result<Expanded, Error> {
+fn optimize(module: &mut Module, options: &NativeOptions) -> Result<ExpandedTables, NativeError> {
     let expanded = classifier::expand(module, &options.classifiers)?;
     if options.passes {
-        let mut session = Session::new(Target::native());
+        let mut session = PassSession::new(TargetInfo::native());
         session.disabled.extend(options.left_out.iter().cloned());
-        Pipeline::default_o2().run(module, &mut session)?;
+        PassPipeline::default_o2().run(module, &mut session)?;
     }
     Ok(expanded)
 }
 
 /// Inputs of code generation, for a module after its passes.
-struct Prepared {
-    maps: Maps,
-    epochs: Arc<Epochs>,
-    shapes: Vec<Shape>,
-    templates: Vec<Chosen>,
+struct CodegenInput {
+    maps: EngineMaps,
+    epochs: Arc<WorkerEpochs>,
+    shapes: Vec<ImageMapSpec>,
+    templates: Vec<TableTemplate>,
     /// Properties of the supported maps.
-    known: SecondaryMap<millstream_ir::Map, Option<MapInfo>>,
+    known: SecondaryMap<millstream_ir::Map, Option<MapCodegenInfo>>,
     /// Programs that tail calls reach.
     others: Vec<Func>,
     /// The path to look-ups that are fetched for.
     slice: Option<Function>,
-    layout: Layout,
+    layout: DescriptorLayout,
 }
 
-impl Prepared {
+impl CodegenInput {
     /// Makes the maps, and lays out descriptors.
     fn of(
         module: &Module,
         entry: Func,
-        options: &Options,
-        place: &mut Place,
-        expanded: &Expanded,
-    ) -> Result<Prepared, Error> {
+        options: &NativeOptions,
+        place: &mut AddressAllocator,
+        expanded: &ExpandedTables,
+    ) -> Result<CodegenInput, NativeError> {
         let (tables, tries) = (&options.tables, &options.tries);
-        let said = Known { tables, tries, prefixes: &options.prefixes, absent: &expanded.absent };
-        let (mut shapes, mut templates): (Vec<Shape>, _) = (Vec::new(), expanded.templates.clone());
+        let said = TableHints { tables, tries, prefixes: &options.prefixes, absent: &expanded.absent };
+        let (mut shapes, mut templates): (Vec<ImageMapSpec>, _) = (Vec::new(), expanded.templates.clone());
         for (at, map) in module.maps.values().enumerate() {
-            let (shape, chosen) = Shape::of(at, map, &said);
+            let (shape, chosen) = ImageMapSpec::of(at, map, &said);
             shapes.push(shape);
             templates.extend(chosen);
         }
         pinned(&shapes, tables, "hash table", &HASHES)?;
         roomy(&shapes)?;
         pinned(&shapes, tries, "trie", &[MapKind::LpmTrie])?;
-        let epochs = Arc::new(Epochs::new(options.workers));
+        let epochs = Arc::new(WorkerEpochs::new(options.workers));
         let mut maps = make_maps(&shapes, options.seed, &epochs, place)?;
         lend(&mut maps, &shapes, &options.lent, options.workers)?;
         let changed = changed(module);
@@ -150,15 +150,15 @@ impl Prepared {
         let mut known = SecondaryMap::new();
         for (at, map) in module.maps.keys().zip(&mut maps) {
             let guarded = options.workers > 1 && changed[at];
-            known[at] = map.as_mut().map(|map| MapInfo { guarded, ..info(map, options) });
+            known[at] = map.as_mut().map(|map| MapCodegenInfo { guarded, ..info(map, options) });
         }
         let others = reached_by_tail_calls(module);
         let slice = way(module, entry, &known);
-        let ahead = known.values().flatten().filter(|info: &&MapInfo| info.ahead).count();
-        let fields = Fields::of(module, others.iter().copied().chain([entry]));
+        let ahead = known.values().flatten().filter(|info: &&MapCodegenInfo| info.ahead).count();
+        let fields = DescriptorFieldSet::of(module, others.iter().copied().chain([entry]));
         let layout = options.descriptors.layout(fields, if slice.is_some() { ahead } else { 0 });
         let layout = layout.copying(options.copies);
-        Ok(Prepared { maps, epochs, shapes, templates, known, others, slice, layout })
+        Ok(CodegenInput { maps, epochs, shapes, templates, known, others, slice, layout })
     }
 }
 
@@ -166,28 +166,28 @@ impl Prepared {
 pub(super) fn make_code(
     mut module: Module,
     entry: Func,
-    options: &Options,
-    place: &mut Place,
-    described: Option<Described<'_>>,
-) -> Result<Made, Error> {
-    let mut timings = Timings::default();
+    options: &NativeOptions,
+    place: &mut AddressAllocator,
+    described: Option<ExportBuilder<'_>>,
+) -> Result<CompiledCode, NativeError> {
+    let mut timings = CompileTimings::default();
     let start = Instant::now();
     let expanded = optimize(&mut module, options)?;
     timings.passes = start.elapsed();
-    let Prepared { maps, epochs, shapes, templates, known, others, slice, layout } =
-        Prepared::of(&module, entry, options, place, &expanded)?;
-    let Expanded { initial, matches, .. } = expanded;
+    let CodegenInput { maps, epochs, shapes, templates, known, others, slice, layout } =
+        CodegenInput::of(&module, entry, options, place, &expanded)?;
+    let ExpandedTables { initial, matches, .. } = expanded;
 
     let start = Instant::now();
     let (slice, shared) = (slice.as_ref(), options.workers > 1 || !options.lent.is_empty());
-    let reads = |map| known[map].as_ref().is_some_and(|info: &MapInfo| info.only_reads);
-    let independent = &classes::independent(&module, reachable(&module, entry, &others), &reads);
+    let reads = |map| known[map].as_ref().is_some_and(|info: &MapCodegenInfo| info.only_reads);
+    let independent = &batch_reordering::independent(&module, reachable(&module, entry, &others), &reads);
     let table = described.map(|described| described(&shapes, &initial, layout));
     let table = table.as_ref();
     // Whoever links code with others has debug information of their own.
     let located = table.is_none();
     let (module, maps_known) = (&module, &known);
-    let unit = Unit {
+    let unit = CodegenUnit {
         module,
         maps: maps_known,
         entry,
@@ -204,17 +204,17 @@ pub(super) fn make_code(
     let text = emit(&unit)?;
     timings.emit = start.elapsed();
 
-    let compiler = Compiler::new(&helpers::symbols(), options.cpu.name())?;
+    let compiler = LlvmCompiler::new(&helpers::symbols(), options.cpu.name())?;
     let start = Instant::now();
     let object = compiler.compile(&text, &options.llvm_passes, options.keep_text)?;
     timings.llvm = start.elapsed();
     timings.bytes = object.bytes.len();
-    let texts = object.text.clone().map(|after| Texts { before: text, after });
+    let texts = object.text.clone().map(|after| LlvmIrText { before: text, after });
 
     let (symbols, loops, schedule) = (unit.symbols(), unit.loops().len(), unit.in_force());
     let functions = module.funcs.values().map(|func| format!("function `{}`", func.name));
     let names = functions.chain(options.places.iter().cloned()).collect();
-    Ok(Made {
+    Ok(CompiledCode {
         maps,
         epochs,
         shapes,
@@ -233,7 +233,7 @@ pub(super) fn make_code(
 }
 
 /// Names of the source places in line records.
-pub(super) fn places(object: &Object, lifted: &Lifted) -> Vec<String> {
+pub(super) fn places(object: &Object, lifted: &LiftedModule) -> Vec<String> {
     let place = |line: &LineInfo| match &object.btf {
         Some(btf) => {
             let file = btf.str(line.file).rsplit('/').next().unwrap_or_default();
@@ -245,12 +245,12 @@ pub(super) fn places(object: &Object, lifted: &Lifted) -> Vec<String> {
 }
 
 /// Checks that all maps whose template is pinned exist, and are of these kinds.
-fn pinned<T>(shapes: &[Shape], tables: &[(String, T)], what: &str, kinds: &[MapKind]) -> Result<(), Error> {
-    let is_one = |shape: &&Shape| MapKind::from_number(shape.kind).is_some_and(|kind| kinds.contains(&kind));
+fn pinned<T>(shapes: &[ImageMapSpec], tables: &[(String, T)], what: &str, kinds: &[MapKind]) -> Result<(), NativeError> {
+    let is_one = |shape: &&ImageMapSpec| MapKind::from_number(shape.kind).is_some_and(|kind| kinds.contains(&kind));
     let there = || shapes.iter().filter(is_one).map(|shape| shape.name.as_str());
     match tables.iter().find(|(name, _)| !there().any(|known| known == name)) {
         None => Ok(()),
-        Some((name, _)) => Err(Error::Choose(format!(
+        Some((name, _)) => Err(NativeError::Choose(format!(
             "there is no {what} {name:?}; there are: {}",
             there().collect::<Vec<_>>().join(", ")
         ))),
@@ -258,11 +258,11 @@ fn pinned<T>(shapes: &[Shape], tables: &[(String, T)], what: &str, kinds: &[MapK
 }
 
 /// Checks that the places of hash tables have room for their keys.
-fn roomy(shapes: &[Shape]) -> Result<(), Error> {
-    let has_none = |shape: &&Shape| shape.template.has_keys() && !Template::fits(shape.key_size);
+fn roomy(shapes: &[ImageMapSpec]) -> Result<(), NativeError> {
+    let has_none = |shape: &&ImageMapSpec| shape.template.has_keys() && !HashTemplate::fits(shape.key_size);
     match shapes.iter().find(has_none) {
         None => Ok(()),
-        Some(Shape { name, key_size, template, .. }) => Err(Error::Choose(format!(
+        Some(ImageMapSpec { name, key_size, template, .. }) => Err(NativeError::Choose(format!(
             "hash table {name:?} has keys of {key_size} bytes, and places of `{}` room for {MOST_KEY} at \
              most; `{}` has hashes in its places, `{}` neither",
             template.name(),
@@ -273,8 +273,8 @@ fn roomy(shapes: &[Shape]) -> Result<(), Error> {
 }
 
 /// Checks that all tables named by a schedule exist, and are of a kind whose look-ups can be fetched for.
-fn named(maps: &mut Maps, options: &Options) -> Result<(), Error> {
-    let Fetch::Tables(names) = &options.schedule.fetch else { return Ok(()) };
+fn named(maps: &mut EngineMaps, options: &NativeOptions) -> Result<(), NativeError> {
+    let PrefetchPolicy::Tables(names) = &options.schedule.fetch else { return Ok(()) };
     let there: Vec<String> = maps
         .iter_mut()
         .flatten()
@@ -285,7 +285,7 @@ fn named(maps: &mut Maps, options: &Options) -> Result<(), Error> {
     let there: Vec<&str> = there.iter().map(String::as_str).collect();
     let Some(unknown) = names.iter().find(|name| !there.contains(&name.as_str())) else { return Ok(()) };
     let near = nearest(unknown, &there).map(|near| format!(" (did you mean {near:?}?)")).unwrap_or_default();
-    Err(Error::Choose(format!(
+    Err(NativeError::Choose(format!(
         "fetch={unknown}: there is no such table whose look-ups can be fetched for{near}; there are: {}",
         there.join(", ")
     )))
@@ -316,23 +316,23 @@ fn changed(module: &Module) -> SecondaryMap<millstream_ir::Map, bool> {
 
 /// Empty maps.
 pub(super) fn make_maps(
-    shapes: &[Shape],
+    shapes: &[ImageMapSpec],
     seed: u64,
-    epochs: &Arc<Epochs>,
-    place: &mut Place,
-) -> Result<Maps, Error> {
+    epochs: &Arc<WorkerEpochs>,
+    place: &mut AddressAllocator,
+) -> Result<EngineMaps, NativeError> {
     let numbered = shapes.iter().zip(1..);
     numbered.map(|(shape, number)| make(shape, seed.wrapping_mul(number), epochs, place)).collect()
 }
 
 /// Replaces the arrays of these names by arrays in shared memory.
-fn lend(maps: &mut Maps, shapes: &[Shape], lent: &[(String, Lent)], workers: u32) -> Result<(), Error> {
+fn lend(maps: &mut EngineMaps, shapes: &[ImageMapSpec], lent: &[(String, ExternalMemory)], workers: u32) -> Result<(), NativeError> {
     pinned(shapes, lent, "array", &[MapKind::Array])?;
     for (name, lent) in lent {
         let named = maps.iter_mut().flatten().map(|map| map.get_mut()).find(|map| map.name() == name);
         let Some(map) = named else { continue };
-        let over = Map::over(name, map.spec(), workers, lent);
-        let short = || Error::Choose(format!("array {name:?} is longer than the memory that it is to have"));
+        let over = NativeMap::over(name, map.spec(), workers, lent);
+        let short = || NativeError::Choose(format!("array {name:?} is longer than the memory that it is to have"));
         *map = over.ok_or_else(short)?;
     }
     Ok(())
@@ -340,45 +340,45 @@ fn lend(maps: &mut Maps, shapes: &[Shape], lent: &[(String, Lent)], workers: u32
 
 /// An empty map; `None` for an unsupported type.
 fn make(
-    shape: &Shape,
+    shape: &ImageMapSpec,
     seed: u64,
-    epochs: &Arc<Epochs>,
-    place: &mut Place,
-) -> Result<Option<Placed<Guarded>>, Error> {
+    epochs: &Arc<WorkerEpochs>,
+    place: &mut AddressAllocator,
+) -> Result<Option<FixedAddressBox<SeqlockMap>>, NativeError> {
     let Some(kind) = MapKind::from_number(shape.kind) else { return Ok(None) };
-    let Shape { key_size, value_size, max_entries, flags, .. } = *shape;
-    let spec = MapSpec { kind, key_size, value_size, max_entries, flags };
+    let ImageMapSpec { key_size, value_size, max_entries, flags, .. } = *shape;
+    let spec = MapConfig { kind, key_size, value_size, max_entries, flags };
     let workers = epochs.workers();
-    let map = Map::new(&shape.name, spec, workers, (seed, shape.template, shape.trie), place).and_then(
+    let map = NativeMap::new(&shape.name, spec, workers, (seed, shape.template, shape.trie), place).and_then(
         |mut map| {
             if workers > 1 {
                 map.share(epochs);
             }
-            Placed::new(Guarded::new(map, workers), place)
+            FixedAddressBox::new(SeqlockMap::new(map, workers), place)
         },
     );
-    map.map(Some).map_err(|source| Error::Memory { map: shape.name.clone(), source })
+    map.map(Some).map_err(|source| NativeError::Memory { map: shape.name.clone(), source })
 }
 
 /// The path to look-ups in maps that are fetched for.
 fn way(
     module: &Module,
     entry: Func,
-    maps: &SecondaryMap<millstream_ir::Map, Option<MapInfo>>,
+    maps: &SecondaryMap<millstream_ir::Map, Option<MapCodegenInfo>>,
 ) -> Option<Function> {
-    ahead::slice(&module.funcs[entry], &|map| match &maps[map] {
-        Some(info) if info.ahead => Use::Fetched,
-        Some(info) if info.only_reads => Use::Made,
-        _ => Use::Left,
+    prefetch::slice(&module.funcs[entry], &|map| match &maps[map] {
+        Some(info) if info.ahead => LookupHandling::Fetched,
+        Some(info) if info.only_reads => LookupHandling::Made,
+        _ => LookupHandling::Left,
     })
 }
 
-fn info(map: &mut Placed<Guarded>, options: &Options) -> MapInfo {
+fn info(map: &mut FixedAddressBox<SeqlockMap>, options: &NativeOptions) -> MapCodegenInfo {
     let address = map.address();
     let map = map.get_mut();
     let inline = map.inline().filter(|_| options.inline_lookups);
     let lookup_bytes = map.lookup_bytes();
-    MapInfo {
+    MapCodegenInfo {
         ahead: inline.is_some()
             && lookup_bytes.is_some_and(|bytes| options.schedule.fetches(map.name(), bytes).0),
         lookup_bytes: lookup_bytes.unwrap_or(0),

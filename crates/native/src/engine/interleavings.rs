@@ -20,13 +20,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use millstream_interp::MapKind;
-use millstream_ir::{Function, Linkage, MapDecl, MemFlags, Op, Piece, Prov, Size, Type};
+use millstream_ir::{Function, Linkage, MapDecl, MemFlags, Op, KeyPiece, Prov, Size, Type};
 
 use super::code::XDP;
 use super::*;
 use crate::runtime::hash::{HashLayout, hash};
-use crate::runtime::index::{OTHER, Search, WAYS};
-use crate::runtime::maps::Inline;
+use crate::runtime::index::{OTHER, ProbingScheme, WAYS};
+use crate::runtime::maps::InlineLookup;
 
 #[path = "../../tests/common/mod.rs"]
 mod common;
@@ -196,7 +196,7 @@ fn stepped(stepper: &mut Stepper, act: impl FnOnce()) {
 
 /// A table that two workers use, and the code of its look-ups.
 struct Table {
-    engine: Engine,
+    engine: NativeEngine,
     code: Range<usize>,
     layout: HashLayout,
     entries: u32,
@@ -207,7 +207,7 @@ fn value_of(key: u32) -> [u8; 8] {
 }
 
 impl Table {
-    fn new(kind: MapKind, template: Template, entries: u32) -> Table {
+    fn new(kind: MapKind, template: HashTemplate, entries: u32) -> Table {
         let (kind, name) = (kind as u32, "table".to_owned());
         let (key_size, value_size, max_entries) = (4, 8, entries);
         let table =
@@ -225,23 +225,23 @@ impl Table {
         other.add_param(entry, Type::Ptr(Prov::Ctx));
         let mut at = other.at_end(entry);
         let one = at.iconst(1);
-        let key = [Piece { offset: 0, size: Size::W }].into_iter().collect();
+        let key = [KeyPiece { offset: 0, size: Size::W }].into_iter().collect();
         let gone = at.value(Op::MapDelete { map, key }, [one], Type::I64);
         at.effect(Op::Return {}, [gone], []);
         module.funcs.push(other);
         let tables = vec![("table".to_owned(), template)];
-        let options = Options { workers: 2, passes: false, tables, ..Options::default() };
-        let image = Engine::build_module(module, func, &options).expect("compiled");
-        let mut engine = Engine::of_image(&image).expect("loaded");
+        let options = NativeOptions { workers: 2, passes: false, tables, ..NativeOptions::default() };
+        let image = NativeEngine::build_module(module, func, &options).expect("compiled");
+        let mut engine = NativeEngine::of_image(&image).expect("loaded");
         let base = engine.program.address() - image.places[0] as usize;
         let code = base..base + image.code().len();
-        let Some(Inline::Hash(layout)) = engine.map("table").expect("there").inline() else {
+        let Some(InlineLookup::Hash(layout)) = engine.map("table").expect("there").inline() else {
             panic!("a hash")
         };
         Table { engine, code, layout, entries }
     }
 
-    fn with<R>(&self, act: impl FnOnce(&mut Map) -> R) -> R {
+    fn with<R>(&self, act: impl FnOnce(&mut NativeMap) -> R) -> R {
         self.engine.maps[0].as_ref().expect("the table").with(act)
     }
 
@@ -251,8 +251,8 @@ impl Table {
 
     fn index(&self) -> Range<usize> {
         let places = match self.layout.template.search() {
-            Search::Open | Search::RobinHood => self.layout.mask + 1,
-            Search::Cuckoo => (self.layout.mask + 1) * WAYS,
+            ProbingScheme::Open | ProbingScheme::RobinHood => self.layout.mask + 1,
+            ProbingScheme::Cuckoo => (self.layout.mask + 1) * WAYS,
         };
         let base = self.layout.index as usize;
         base..base + (self.layout.template.place() * places) as usize
@@ -269,7 +269,7 @@ impl Table {
 
     /// Makes a change after the reader has begun a batch; returns the words before it, and its stores in
     /// order.
-    fn record(&self, change: impl FnOnce(&mut Map)) -> (Words, Words) {
+    fn record(&self, change: impl FnOnce(&mut NativeMap)) -> (Words, Words) {
         let before = self.words();
         let mut stepper = Stepper {
             doing: Doing::Recording,
@@ -316,9 +316,9 @@ impl Table {
     /// Looks a key up in every order of steps; returns the values found, unordered, and the number of
     /// interleavings.
     fn look(&self, key: u32, before: &[(usize, u64)], stores: &[(usize, u64)]) -> (Vec<Option<u64>>, usize) {
-        let mut lane = self.engine.lane(READER);
-        lane.worker.clock = Clock::Fixed(1);
-        let mut batch = Batch::new(1).expect("memory");
+        let mut lane = self.engine.worker_state(READER);
+        lane.worker.clock = ClockSource::Fixed(1);
+        let mut batch = PacketBatch::new(1).expect("memory");
         let mut frame = key.to_le_bytes().to_vec();
         frame.resize(FOUND + 8, 0);
         let (mut found, mut entry) = (Vec::new(), None);
@@ -396,7 +396,7 @@ fn buckets(table: &Table, key: u32) -> [u32; 2] {
 #[test]
 fn entries_that_move_between_buckets_are_found_wherever_they_are() {
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
-    for template in [Template::Cuckoo, Template::CuckooKeys, Template::CuckooSlots] {
+    for template in [HashTemplate::Cuckoo, HashTemplate::CuckooKeys, HashTemplate::CuckooSlots] {
         move_between_buckets(&Table::new(MapKind::Hash, template, 32));
     }
 }
@@ -429,7 +429,7 @@ fn move_between_buckets(table: &Table) {
 #[test]
 fn entries_that_are_removed_are_there_or_not_and_their_neighbours_stay() {
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
-    for template in Template::ALL {
+    for template in HashTemplate::ALL {
         let table = Table::new(MapKind::Hash, template, 24);
         (1..=24).for_each(|key| table.put(key));
         let home = |key: u32| hash(table.layout.seed, &key.to_le_bytes()) & table.layout.mask;
@@ -446,7 +446,7 @@ fn entries_that_are_removed_are_there_or_not_and_their_neighbours_stay() {
 #[test]
 fn entries_that_are_replaced_or_evicted_are_never_seen_half() {
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
-    for template in [Template::Open, Template::OpenKeys, Template::CuckooKeys, Template::RobinHoodSlots] {
+    for template in [HashTemplate::Open, HashTemplate::OpenKeys, HashTemplate::CuckooKeys, HashTemplate::RobinHoodSlots] {
         replaced_or_evicted(&Table::new(MapKind::LruHash, template, 8));
     }
 }

@@ -5,7 +5,7 @@
 //! same order. An [`Image`] consists of the code, the maps' declarations, and their initial contents.
 //! Functions of the runtime are called through slots that loading fills ([`link`]).
 
-mod lines;
+mod line_table;
 mod link;
 pub(crate) mod table;
 
@@ -17,19 +17,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::crash;
 use crate::llvm::ObjectFile;
-use crate::program::Loaded;
+use crate::program::MappedCode;
 use crate::runtime::helpers;
-use crate::runtime::index::Template;
-use crate::runtime::lpm::Trie;
-use crate::runtime::packet::Layout;
-use crate::schedule::InForce;
-use crate::templates::{Chosen, Known};
+use crate::runtime::index::HashTemplate;
+use crate::runtime::lpm::LpmTemplate;
+use crate::runtime::packet::DescriptorLayout;
+use crate::schedule::CompiledSchedule;
+use crate::templates::{TableTemplate, TableHints};
 
-pub(crate) use lines::Lines;
+pub(crate) use line_table::LineTable;
 
 /// Reason why object code cannot be made an image.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unlinkable {
+pub enum ImageLinkError {
     /// Images are made for x86-64 only.
     #[error("programs are compiled ahead of time on x86-64 only")]
     Machine,
@@ -51,7 +51,7 @@ pub enum Unlinkable {
 
 /// Reason why an image cannot run here.
 #[derive(Debug, thiserror::Error)]
-pub enum Unloadable {
+pub enum ImageLoadError {
     /// The processor lacks features that the code needs.
     #[error("the program was built for a processor with {}; build it for another one (`--cpu`)", .0.join(", "))]
     Processor(Vec<String>),
@@ -68,7 +68,7 @@ pub enum Unloadable {
 
 /// A call to a function outside of the code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Import {
+pub(crate) struct ImportedFunction {
     symbol: String,
     /// Offset of the slot for its address.
     at: u64,
@@ -86,7 +86,7 @@ pub(crate) const HASHES: [MapKind; 6] = [
 
 /// A map's declaration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shape {
+pub struct ImageMapSpec {
     /// Its name.
     pub name: String,
     /// `enum bpf_map_type`.
@@ -100,25 +100,25 @@ pub struct Shape {
     /// Flags of `bpf_attr`.
     pub flags: u32,
     /// Template of the index, for a hash table.
-    pub template: Template,
+    pub template: HashTemplate,
     /// Template, for a trie.
-    pub trie: Trie,
+    pub trie: LpmTemplate,
 }
 
-impl Shape {
+impl ImageMapSpec {
     /// The shape of a declaration, by its number; and the chosen template, for a hash table or a trie.
-    pub(crate) fn of(at: usize, map: &MapDecl, known: &Known<'_>) -> (Shape, Option<Chosen>) {
+    pub(crate) fn of(at: usize, map: &MapDecl, known: &TableHints<'_>) -> (ImageMapSpec, Option<TableTemplate>) {
         let (entries, name) = (map.max_entries, &map.name);
         let (template, for_hash) = known.table(at, name, (entries, map.key_size));
         let (trie, for_trie) = known.trie(name, entries);
         let chosen =
-            |template: &str, why| Some(Chosen { table: name.clone(), template: template.to_owned(), why });
+            |template: &str, why| Some(TableTemplate { table: name.clone(), template: template.to_owned(), why });
         let chosen = match MapKind::from_number(map.kind) {
             Some(kind) if HASHES.contains(&kind) => chosen(template.name(), for_hash),
             Some(MapKind::LpmTrie) => chosen(trie.name(), for_trie),
             _ => None,
         };
-        let shape = Shape {
+        let shape = ImageMapSpec {
             template,
             trie,
             name: map.name.clone(),
@@ -134,14 +134,14 @@ impl Shape {
 
 /// An initial entry of a map.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Initial {
+pub(crate) struct InitialMapEntry {
     pub(crate) map: usize,
     pub(crate) key: Vec<u8>,
-    pub(crate) value: First,
+    pub(crate) value: InitialMapValue,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum First {
+pub(crate) enum InitialMapValue {
     Bytes(Vec<u8>),
     /// The address of a map, by number.
     Map(usize),
@@ -151,22 +151,22 @@ pub(crate) enum First {
 
 /// Initial contents that an object declares for its maps; `programs` are those that tail calls reach, in
 /// order.
-pub(crate) fn initial(object: &Object, programs: &[Func]) -> Vec<Initial> {
+pub(crate) fn initial(object: &Object, programs: &[Func]) -> Vec<InitialMapEntry> {
     let mut all = Vec::new();
     for (map, declared) in object.maps.iter().enumerate() {
-        all.extend(declared.data.iter().map(|data| Initial {
+        all.extend(declared.data.iter().map(|data| InitialMapEntry {
             map,
             key: 0u32.to_ne_bytes().to_vec(),
-            value: First::Bytes(data.clone()),
+            value: InitialMapValue::Bytes(data.clone()),
         }));
         for (key, value) in &declared.initial {
             let value = match value {
-                InitialValue::Map(inner) => Some(First::Map(inner.index())),
+                InitialValue::Map(inner) => Some(InitialMapValue::Map(inner.index())),
                 InitialValue::Program(id) => {
-                    programs.iter().position(|f| *f == func(*id)).map(First::Program)
+                    programs.iter().position(|f| *f == func(*id)).map(InitialMapValue::Program)
                 }
             };
-            all.extend(value.map(|value| Initial { map, key: key.to_ne_bytes().to_vec(), value }));
+            all.extend(value.map(|value| InitialMapEntry { map, key: key.to_ne_bytes().to_vec(), value }));
         }
     }
     all
@@ -175,13 +175,13 @@ pub(crate) fn initial(object: &Object, programs: &[Func]) -> Vec<Initial> {
 /// A compiled program with its maps. Everything except the code can be serialized by `serde`; the code is
 /// bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Image {
-    pub(crate) maps: Vec<Shape>,
-    pub(crate) initial: Vec<Initial>,
-    pub(crate) templates: Vec<Chosen>,
+pub struct NativeImage {
+    pub(crate) maps: Vec<ImageMapSpec>,
+    pub(crate) initial: Vec<InitialMapEntry>,
+    pub(crate) templates: Vec<TableTemplate>,
     /// Layout of packets' descriptors.
-    pub(crate) layout: Layout,
-    pub(crate) schedule: InForce,
+    pub(crate) layout: DescriptorLayout,
+    pub(crate) schedule: CompiledSchedule,
     pub(crate) seed: u64,
     /// Number of workers that run it at once.
     pub(crate) workers: u32,
@@ -190,41 +190,41 @@ pub struct Image {
     pub(crate) loops: usize,
     /// Area of the fixed addresses of its maps.
     pub(crate) area: u8,
-    pub(crate) imports: Vec<Import>,
+    pub(crate) imports: Vec<ImportedFunction>,
     /// Processor features that the code needs, as the system names them.
     pub(crate) needs: Vec<String>,
     /// Offset of the machine code, its line table, and the names of source places: for crash reports.
     pub(crate) text: u64,
-    pub(crate) lines: Lines,
+    pub(crate) lines: LineTable,
     pub(crate) names: Vec<String>,
     #[serde(skip)]
     pub(crate) code: Vec<u8>,
 }
 
-impl Image {
+impl NativeImage {
     /// Links object code; the first `loops` of `symbols` are loops over a batch, the others programs.
     pub(crate) fn link(
         object: &ObjectFile,
         symbols: &[String],
         loops: usize,
-        cpu: Cpu,
-    ) -> Result<Image, Unlinkable> {
+        cpu: CodegenCpu,
+    ) -> Result<NativeImage, ImageLinkError> {
         if cfg!(not(target_arch = "x86_64")) {
-            return Err(Unlinkable::Machine);
+            return Err(ImageLinkError::Machine);
         }
-        let link::Linked { code, imports, places, text } = link::link(&object.bytes, symbols)?;
-        let (lines, _) = Lines::of_object(&object.bytes, &symbols[0])?;
-        Ok(Image { places, loops, imports, code, text, lines, ..Image::without_code(cpu) })
+        let link::LinkedBlock { code, imports, places, text } = link::link(&object.bytes, symbols)?;
+        let (lines, _) = LineTable::of_object(&object.bytes, &symbols[0])?;
+        Ok(NativeImage { places, loops, imports, code, text, lines, ..NativeImage::without_code(cpu) })
     }
 
     /// An image without code, which is stored elsewhere.
-    pub(crate) fn without_code(cpu: Cpu) -> Image {
-        Image {
+    pub(crate) fn without_code(cpu: CodegenCpu) -> NativeImage {
+        NativeImage {
             maps: Vec::new(),
             initial: Vec::new(),
             templates: Vec::new(),
-            layout: Layout::WHOLE,
-            schedule: InForce::default(),
+            layout: DescriptorLayout::WHOLE,
+            schedule: CompiledSchedule::default(),
             seed: 0,
             workers: 1,
             places: Vec::new(),
@@ -233,14 +233,14 @@ impl Image {
             imports: Vec::new(),
             needs: cpu.needs(),
             text: 0,
-            lines: Lines::default(),
+            lines: LineTable::default(),
             names: Vec::new(),
             code: Vec::new(),
         }
     }
 
     /// Its maps.
-    pub fn maps(&self) -> &[Shape] {
+    pub fn maps(&self) -> &[ImageMapSpec] {
         &self.maps
     }
 
@@ -251,36 +251,36 @@ impl Image {
 
     /// The image with its machine code, which was stored separately.
     #[must_use]
-    pub fn with_code(self, code: Vec<u8>) -> Image {
-        Image { code, ..self }
+    pub fn with_code(self, code: Vec<u8>) -> NativeImage {
+        NativeImage { code, ..self }
     }
 
     /// Checks that this processor has the features that the code needs.
-    pub(crate) fn fits(&self) -> Result<(), Unloadable> {
+    pub(crate) fn check_cpu_features(&self) -> Result<(), ImageLoadError> {
         let has = flags();
         let missing: Vec<String> = self.needs.iter().filter(|need| !has.contains(need)).cloned().collect();
-        if missing.is_empty() { Ok(()) } else { Err(Unloadable::Processor(missing)) }
+        if missing.is_empty() { Ok(()) } else { Err(ImageLoadError::Processor(missing)) }
     }
 
     /// Source places of the code, if it lies at this address.
-    pub(crate) fn described(&self, start: usize) -> crash::Code {
+    pub(crate) fn debug_info(&self, start: usize) -> crash::CodeDebugInfo {
         let (lines, names) = (self.lines.clone(), self.names.clone());
-        crash::Code { start: start as u64 + self.text, lines, names }
+        crash::CodeDebugInfo { start: start as u64 + self.text, lines, names }
     }
 
     /// Loads the code into this process; returns the addresses of the loops and programs, and the owner of
     /// the mapping.
-    pub(crate) fn load(&self) -> Result<(Vec<usize>, Loaded), Unloadable> {
-        self.fits()?;
+    pub(crate) fn load(&self) -> Result<(Vec<usize>, MappedCode), ImageLoadError> {
+        self.check_cpu_features()?;
         let mut code = self.code.clone();
         for import in &self.imports {
             let address = helpers::address(&import.symbol);
-            let address = address.ok_or_else(|| Unloadable::Import(import.symbol.clone()))?;
+            let address = address.ok_or_else(|| ImageLoadError::Import(import.symbol.clone()))?;
             let slot = code.get_mut(import.at as usize..import.at as usize + 8);
-            slot.ok_or_else(|| Unloadable::Import(import.symbol.clone()))?
+            slot.ok_or_else(|| ImageLoadError::Import(import.symbol.clone()))?
                 .copy_from_slice(&(address as u64).to_le_bytes());
         }
-        let loaded = Loaded::new(&code)?;
+        let loaded = MappedCode::new(&code)?;
         let places = self.places.iter().map(|at| loaded.address() + *at as usize).collect();
         Ok((places, loaded))
     }
@@ -288,7 +288,7 @@ impl Image {
 
 /// Target processor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Cpu {
+pub enum CodegenCpu {
     /// This machine's processor.
     #[default]
     Native,
@@ -315,15 +315,15 @@ const OTHERS: &[&str] = &[
     "sha_ni",
 ];
 
-impl Cpu {
+impl CodegenCpu {
     /// LLVM's name; `None` for this machine's processor.
     pub(crate) fn name(self) -> Option<&'static str> {
         match self {
-            Cpu::Native => None,
-            Cpu::Level(2) => Some("x86-64-v2"),
-            Cpu::Level(3) => Some("x86-64-v3"),
-            Cpu::Level(4) => Some("x86-64-v4"),
-            Cpu::Level(_) => Some("x86-64"),
+            CodegenCpu::Native => None,
+            CodegenCpu::Level(2) => Some("x86-64-v2"),
+            CodegenCpu::Level(3) => Some("x86-64-v3"),
+            CodegenCpu::Level(4) => Some("x86-64-v4"),
+            CodegenCpu::Level(_) => Some("x86-64"),
         }
     }
 
@@ -332,12 +332,12 @@ impl Cpu {
         let has = flags();
         let levels = LEVELS.iter().copied().flatten();
         match self {
-            Cpu::Native => levels
+            CodegenCpu::Native => levels
                 .chain(OTHERS)
                 .filter(|f| has.iter().any(|h| h == *f))
                 .map(|f| (*f).to_owned())
                 .collect(),
-            Cpu::Level(level) => {
+            CodegenCpu::Level(level) => {
                 let some = usize::from(level).saturating_sub(1).min(LEVELS.len());
                 LEVELS[..some].iter().copied().flatten().map(|f| (*f).to_owned()).collect()
             }

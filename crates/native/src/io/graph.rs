@@ -11,15 +11,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::attention::Attention;
-use super::floor::{Floor, NAP, Next};
-use super::meter::Meter;
-use super::supply::{List, Origin, Record, Supply};
-use super::timed::Turns;
-use super::{Account, Crew, Reason, joined};
-use crate::engine::Engine;
-use crate::runtime::packet::{Arrival, Batch, LONGEST_OPEN};
-use crate::runtime::worker::Event;
+use super::idle_sources::IdleSources;
+use super::safepoint::{Safepoint, NAP, NextAction};
+use super::batch_timer::BatchTimer;
+use super::packet_source::{FrameList, PacketStreamSource, PacketRecord, WorkerSource};
+use super::timed::SchedulingPolicy;
+use super::{PacketAccounting, WorkerHooks, DropReason, joined};
+use crate::engine::NativeEngine;
+use crate::runtime::packet::{ArrivalMetadata, PacketBatch, LONGEST_OPEN};
+use crate::runtime::worker::ProgramEvent;
 
 /// Number of copies to reserve for this many packets at once: 16 each, and at least as many as one packet is
 /// likely to become.
@@ -29,7 +29,7 @@ pub(super) fn copies(packets: usize) -> usize {
 
 /// Packets that a source has.
 #[derive(Clone, Copy, Debug)]
-pub struct Feed<'f> {
+pub struct SourceFrames<'f> {
     /// The frames, repeated.
     pub frames: &'f [Vec<u8>],
     /// Number of packets in all.
@@ -38,7 +38,7 @@ pub struct Feed<'f> {
 
 /// Control of a source that is told when to send. Others may change it at any time.
 #[derive(Debug)]
-pub struct Gate {
+pub struct SourceGate {
     /// Number of the first packet that it must not send.
     pub until: AtomicU64,
     /// True if it sends none, and the run waits for it.
@@ -47,62 +47,62 @@ pub struct Gate {
     pub rate: AtomicU64,
 }
 
-impl Default for Gate {
-    fn default() -> Gate {
-        Gate {
+impl Default for SourceGate {
+    fn default() -> SourceGate {
+        SourceGate {
             until: AtomicU64::new(u64::MAX),
             paused: AtomicBool::new(false),
-            rate: AtomicU64::new(Gate::UNSAID),
+            rate: AtomicU64::new(SourceGate::UNSAID),
         }
     }
 }
 
-impl Gate {
+impl SourceGate {
     /// No rate.
     pub const UNSAID: u64 = u64::MAX;
 
     /// Packets per second, if set.
     pub fn rate(&self) -> Option<u64> {
-        Some(self.rate.load(Ordering::Relaxed)).filter(|rate| *rate != Gate::UNSAID)
+        Some(self.rate.load(Ordering::Relaxed)).filter(|rate| *rate != SourceGate::UNSAID)
     }
 }
 
 /// Packets of all sources, and the gates of the sources that are told when to send, by number of the source.
 /// Sources beyond the last gate have none.
 #[derive(Clone, Copy, Debug)]
-pub struct Sources<'f> {
+pub struct GraphSources<'f> {
     /// Packets.
-    pub feeds: &'f [Feed<'f>],
+    pub feeds: &'f [SourceFrames<'f>],
     /// Gates of the sources.
-    pub gates: &'f [Option<Arc<Gate>>],
+    pub gates: &'f [Option<Arc<SourceGate>>],
     /// Streams of the sources that have no frames. Sources beyond the last one have none.
-    pub streams: &'f [Option<&'f dyn Origin>],
+    pub streams: &'f [Option<&'f dyn PacketStreamSource>],
     /// Receiver of reports about sources that have no packets, if any.
-    pub attention: Option<&'f Attention>,
+    pub attention: Option<&'f IdleSources>,
     /// Sources that are pulled by turns; a lane of these is a source. Where time is that of packets, each
     /// group gives one after the other.
-    pub pulls: &'f [Turns],
+    pub pulls: &'f [SchedulingPolicy],
 }
 
-impl<'f> From<&'f [Feed<'f>]> for Sources<'f> {
-    fn from(feeds: &'f [Feed<'f>]) -> Sources<'f> {
-        Sources { feeds, gates: &[], streams: &[], attention: None, pulls: &[] }
+impl<'f> From<&'f [SourceFrames<'f>]> for GraphSources<'f> {
+    fn from(feeds: &'f [SourceFrames<'f>]) -> GraphSources<'f> {
+        GraphSources { feeds, gates: &[], streams: &[], attention: None, pulls: &[] }
     }
 }
 
-impl<'f> From<&'f Vec<Feed<'f>>> for Sources<'f> {
-    fn from(feeds: &'f Vec<Feed<'f>>) -> Sources<'f> {
-        Sources { feeds, gates: &[], streams: &[], attention: None, pulls: &[] }
+impl<'f> From<&'f Vec<SourceFrames<'f>>> for GraphSources<'f> {
+    fn from(feeds: &'f Vec<SourceFrames<'f>>) -> GraphSources<'f> {
+        GraphSources { feeds, gates: &[], streams: &[], attention: None, pulls: &[] }
     }
 }
 
-impl<'f, const N: usize> From<&'f [Feed<'f>; N]> for Sources<'f> {
-    fn from(feeds: &'f [Feed<'f>; N]) -> Sources<'f> {
-        Sources { feeds, gates: &[], streams: &[], attention: None, pulls: &[] }
+impl<'f, const N: usize> From<&'f [SourceFrames<'f>; N]> for GraphSources<'f> {
+    fn from(feeds: &'f [SourceFrames<'f>; N]) -> GraphSources<'f> {
+        GraphSources { feeds, gates: &[], streams: &[], attention: None, pulls: &[] }
     }
 }
 
-impl<'f> Sources<'f> {
+impl<'f> GraphSources<'f> {
     /// Number from which on a source has no packets for now.
     pub(super) fn until(&self, source: usize) -> u64 {
         match self.gates.get(source).and_then(Option::as_deref) {
@@ -114,16 +114,16 @@ impl<'f> Sources<'f> {
 
     /// Packets per second of a source, if its gate sets them.
     pub(super) fn rate(&self, source: usize) -> Option<u64> {
-        self.gates.get(source).and_then(Option::as_deref).and_then(Gate::rate)
+        self.gates.get(source).and_then(Option::as_deref).and_then(SourceGate::rate)
     }
 
     /// Supplies of each of this many workers, one per source.
-    pub(super) fn supplies(&self, workers: u32) -> io::Result<Vec<Vec<Supply<'f>>>> {
-        let mut all: Vec<Vec<Supply<'f>>> = (0..workers.max(1)).map(|_| Vec::new()).collect();
+    pub(super) fn supplies(&self, workers: u32) -> io::Result<Vec<Vec<WorkerSource<'f>>>> {
+        let mut all: Vec<Vec<WorkerSource<'f>>> = (0..workers.max(1)).map(|_| Vec::new()).collect();
         for (at, feed) in self.feeds.iter().enumerate() {
             let stream = self.streams.get(at).copied().flatten();
-            let list = List { frames: feed.frames, order: None };
-            let supplies = Supply::all(list, feed.count, stream, workers)?;
+            let list = FrameList { frames: feed.frames, order: None };
+            let supplies = WorkerSource::all(list, feed.count, stream, workers)?;
             supplies.into_iter().zip(&mut all).for_each(|(supply, of)| of.push(supply));
         }
         Ok(all)
@@ -132,22 +132,22 @@ impl<'f> Sources<'f> {
     /// Returns true if some source waits until somebody lets it send.
     pub(super) fn waiting(&self) -> bool {
         let paused = self.gates.iter().flatten().any(|gate| gate.paused.load(Ordering::Relaxed));
-        paused || self.attention.is_some_and(Attention::holds)
+        paused || self.attention.is_some_and(IdleSources::holds)
     }
 
     /// Reports that a worker has looked for packets of a source: whether one comes, and whether there are
     /// more.
-    pub(super) fn looked(&self, source: usize, worker: u32, comes: bool, more: bool) {
+    pub(super) fn report_poll(&self, source: usize, worker: u32, comes: bool, more: bool) {
         let Some(attention) = self.attention else { return };
         let gate = self.gates.get(source).and_then(Option::as_deref);
         let paused = gate.is_some_and(|gate| gate.paused.load(Ordering::Relaxed));
-        attention.looked(source, worker, comes, more || paused);
+        attention.record_poll(source, worker, comes, more || paused);
     }
 }
 
 /// Port numbers of the sources and of the outputs of a graph.
 #[derive(Clone, Copy, Debug)]
-pub struct Ends<'e> {
+pub struct GraphPortNumbers<'e> {
     /// Ports of the sources.
     pub sources: &'e [usize],
     /// Ports of the outputs.
@@ -156,7 +156,7 @@ pub struct Ends<'e> {
 
 /// A sent packet.
 #[derive(Clone, Copy, Debug)]
-pub struct Departure<'p> {
+pub struct SentPacket<'p> {
     /// Its bytes.
     pub bytes: &'p [u8],
     /// Number of its output, from 0.
@@ -166,12 +166,12 @@ pub struct Departure<'p> {
     /// Number of the packet within its source.
     pub number: u64,
     /// Metadata of that packet at its arrival.
-    pub arrival: Arrival,
+    pub arrival: ArrivalMetadata,
 }
 
 /// Result of a run.
 #[derive(Clone, Debug, Default)]
-pub struct GraphRan {
+pub struct GraphRunStats {
     /// Taken from each source.
     pub received: Vec<u64>,
     /// Received packets too long for a buffer.
@@ -199,12 +199,12 @@ pub struct GraphRan {
 /// # Errors
 /// If the receiver of sent packets fails, or there is no memory for a batch.
 pub fn run_graph<'f>(
-    engine: &mut Engine,
-    feeds: impl Into<Sources<'f>>,
+    engine: &mut NativeEngine,
+    feeds: impl Into<GraphSources<'f>>,
     outputs: usize,
     size: usize,
-    take: impl FnMut(Departure<'_>) -> io::Result<()>,
-) -> io::Result<GraphRan> {
+    take: impl FnMut(SentPacket<'_>) -> io::Result<()>,
+) -> io::Result<GraphRunStats> {
     run_graph_while(engine, feeds, outputs, size, take, |_| true)
 }
 
@@ -214,28 +214,28 @@ pub fn run_graph<'f>(
 /// # Errors
 /// As there.
 pub fn run_graph_while<'f>(
-    engine: &mut Engine,
-    sources: impl Into<Sources<'f>>,
+    engine: &mut NativeEngine,
+    sources: impl Into<GraphSources<'f>>,
     outputs: usize,
     size: usize,
-    mut take: impl FnMut(Departure<'_>) -> io::Result<()>,
-    mut goes_on: impl FnMut(&mut Engine) -> bool,
-) -> io::Result<GraphRan> {
+    mut take: impl FnMut(SentPacket<'_>) -> io::Result<()>,
+    mut goes_on: impl FnMut(&mut NativeEngine) -> bool,
+) -> io::Result<GraphRunStats> {
     let sources = sources.into();
-    let mut hand = Hand::new(sources.supplies(1)?.remove(0), outputs, size)?;
+    let mut hand = GraphWorker::new(sources.supplies(1)?.remove(0), outputs, size)?;
     let start = Instant::now();
     'run: loop {
         let mut any = false;
         for source in 0..sources.feeds.len() {
             let stamp = engine.stamp();
             hand.batch.expect(engine.layout());
-            let run = |batch: &mut Batch| {
+            let run = |batch: &mut PacketBatch| {
                 engine.run_graph(batch);
                 engine.take_events()
             };
             any |= hand.batch(source, &sources, run, &mut take)?;
             engine.done(stamp, hand.numbers.len() as u64);
-            engine.show_graph(&hand.ran);
+            engine.publish_graph_stats(&hand.ran);
             if !goes_on(engine) {
                 break 'run;
             }
@@ -257,17 +257,17 @@ pub fn run_graph_while<'f>(
 /// # Errors
 /// As there, and if a worker cannot begin.
 pub fn run_graph_by<'f>(
-    engine: &mut Engine,
-    sources: impl Into<Sources<'f>>,
+    engine: &mut NativeEngine,
+    sources: impl Into<GraphSources<'f>>,
     outputs: usize,
     size: usize,
-    crew: &Crew<'_>,
-    take: &(impl Fn(Departure<'_>) -> io::Result<()> + Sync),
-    goes_on: Option<impl FnMut(&mut Engine) -> bool>,
-) -> io::Result<GraphRan> {
+    crew: &WorkerHooks<'_>,
+    take: &(impl Fn(SentPacket<'_>) -> io::Result<()> + Sync),
+    goes_on: Option<impl FnMut(&mut NativeEngine) -> bool>,
+) -> io::Result<GraphRunStats> {
     let sources = sources.into();
     let all = sources.supplies(engine.workers())?;
-    let floor = Floor::new(engine);
+    let floor = Safepoint::new(engine);
     let start = Instant::now();
     let done = thread::scope(|scope| {
         let spawned: Vec<_> = all
@@ -276,27 +276,27 @@ pub fn run_graph_by<'f>(
             .map(|(supplies, number)| {
                 let (floor, enter) = (&floor, crew.enter);
                 scope.spawn(move || {
-                    let begin = |engine: &Engine| {
+                    let begin = |engine: &NativeEngine| {
                         enter(number)?;
-                        Ok((Hand::new(supplies, outputs, size)?.of(number), engine.lane(number)))
+                        Ok((GraphWorker::new(supplies, outputs, size)?.of(number), engine.worker_state(number)))
                     };
                     let (hand, _) = floor.work(begin, |engine, (hand, lane)| {
                         let mut any = false;
                         for source in 0..sources.feeds.len() {
                             let stamp = lane.stamp();
                             hand.batch.expect(engine.layout());
-                            let run = |batch: &mut Batch| {
+                            let run = |batch: &mut PacketBatch| {
                                 engine.run_graph_by(lane, batch);
                                 lane.take_events()
                             };
                             any |= hand.batch(source, &sources, run, &mut &*take)?;
                             lane.done(stamp, hand.numbers.len() as u64);
-                            lane.show_graph(&hand.ran);
+                            lane.publish_worker_graph_stats(&hand.ran);
                         }
                         Ok(match sources.waiting() {
-                            _ if any => Next::Batch,
-                            true => Next::Nap,
-                            false => Next::End,
+                            _ if any => NextAction::Batch,
+                            true => NextAction::Nap,
+                            false => NextAction::End,
                         })
                     })?;
                     Ok(hand.ran)
@@ -306,35 +306,35 @@ pub fn run_graph_by<'f>(
         if let Some(goes_on) = goes_on {
             floor.ask(goes_on);
         }
-        spawned.into_iter().map(joined).collect::<io::Result<Vec<GraphRan>>>()
+        spawned.into_iter().map(joined).collect::<io::Result<Vec<GraphRunStats>>>()
     })?;
-    let mut ran = done.into_iter().reduce(GraphRan::and).unwrap_or_default();
+    let mut ran = done.into_iter().reduce(GraphRunStats::and).unwrap_or_default();
     ran.total = start.elapsed();
     Ok(ran)
 }
 
 /// Packets in flight of one worker.
-pub(super) struct Hand<'f> {
-    pub(super) batch: Batch,
+pub(super) struct GraphWorker<'f> {
+    pub(super) batch: PacketBatch,
     worker: u32,
-    supplies: Vec<Supply<'f>>,
+    supplies: Vec<WorkerSource<'f>>,
     /// Numbers of the packets in the batch.
     pub(super) numbers: Vec<u64>,
-    pub(super) meter: Meter,
-    pub(super) ran: GraphRan,
+    pub(super) meter: BatchTimer,
+    pub(super) ran: GraphRunStats,
 }
 
-impl<'f> Hand<'f> {
-    pub(super) fn new(supplies: Vec<Supply<'f>>, outputs: usize, size: usize) -> io::Result<Hand<'f>> {
-        let ran = GraphRan::none(supplies.len(), outputs);
-        let batch = Batch::with_copies(size, copies(size))?;
-        let (numbers, meter) = (Vec::with_capacity(size), Meter::default());
-        Ok(Hand { batch, worker: 0, supplies, numbers, meter, ran })
+impl<'f> GraphWorker<'f> {
+    pub(super) fn new(supplies: Vec<WorkerSource<'f>>, outputs: usize, size: usize) -> io::Result<GraphWorker<'f>> {
+        let ran = GraphRunStats::none(supplies.len(), outputs);
+        let batch = PacketBatch::with_copies(size, copies(size))?;
+        let (numbers, meter) = (Vec::with_capacity(size), BatchTimer::default());
+        Ok(GraphWorker { batch, worker: 0, supplies, numbers, meter, ran })
     }
 
     /// Sets the number of the worker.
-    fn of(self, worker: u32) -> Hand<'f> {
-        Hand { worker, ..self }
+    fn of(self, worker: u32) -> GraphWorker<'f> {
+        GraphWorker { worker, ..self }
     }
 
     /// Takes a batch from a source through the graph, by `run`, which returns the records put into rings.
@@ -342,12 +342,12 @@ impl<'f> Hand<'f> {
     fn batch(
         &mut self,
         source: usize,
-        sources: &Sources<'_>,
-        run: impl FnOnce(&mut Batch) -> Vec<Event>,
-        take: &mut impl FnMut(Departure<'_>) -> io::Result<()>,
+        sources: &GraphSources<'_>,
+        run: impl FnOnce(&mut PacketBatch) -> Vec<ProgramEvent>,
+        take: &mut impl FnMut(SentPacket<'_>) -> io::Result<()>,
     ) -> io::Result<bool> {
         self.fill(source, sources)?;
-        let Hand { batch, ran, numbers, meter, .. } = self;
+        let GraphWorker { batch, ran, numbers, meter, .. } = self;
         let mut events = Vec::new();
         meter.measure(batch.len(), (&mut ran.busy, &mut ran.windows), || events = run(batch));
         ran.events += events.len() as u64;
@@ -357,13 +357,13 @@ impl<'f> Hand<'f> {
             if let Some(count) = ran.sent.get_mut(output) {
                 *count += 1;
             }
-            take(Departure { bytes, output, source, number, arrival: batch.arrival(at) })?;
+            take(SentPacket { bytes, output, source, number, arrival: batch.arrival(at) })?;
         }
         Ok(!numbers.is_empty())
     }
 
     /// Fills the batch from a source; `numbers` are those of the packets in it.
-    pub(super) fn fill(&mut self, source: usize, sources: &Sources<'_>) -> io::Result<()> {
+    pub(super) fn fill(&mut self, source: usize, sources: &GraphSources<'_>) -> io::Result<()> {
         self.batch.clear();
         self.numbers.clear();
         let until = sources.until(source);
@@ -371,22 +371,22 @@ impl<'f> Hand<'f> {
         while self.batch.len() < self.batch.capacity() {
             let Some((record, number)) = supply.peek(until)? else { break };
             match admit(&mut self.batch, record, source as u32 + 1)? {
-                Admitted::Taken => self.numbers.push(number),
-                Admitted::Later => break,
-                Admitted::Unfit => self.ran.unfit += 1,
+                AdmitResult::Taken => self.numbers.push(number),
+                AdmitResult::Later => break,
+                AdmitResult::Unfit => self.ran.unfit += 1,
             }
             self.ran.received[source] += 1;
             supply.advance();
         }
         let full = self.batch.len() == self.batch.capacity();
         let comes = full || supply.peek(until)?.is_some();
-        sources.looked(source, self.worker, comes, false);
+        sources.report_poll(source, self.worker, comes, false);
         Ok(())
     }
 }
 
 /// Outcome of adding a packet to a batch.
-pub(super) enum Admitted {
+pub(super) enum AdmitResult {
     Taken,
     /// It is longer than those before it: an empty batch can take it.
     Later,
@@ -395,25 +395,25 @@ pub(super) enum Admitted {
 }
 
 /// Adds a packet to a batch, which gets larger buffers if the packet needs them.
-pub(super) fn admit(batch: &mut Batch, record: Record<'_>, ingress: u32) -> io::Result<Admitted> {
+pub(super) fn admit(batch: &mut PacketBatch, record: PacketRecord<'_>, ingress: u32) -> io::Result<AdmitResult> {
     let length = record.bytes.len();
     if length > batch.longest() && length <= LONGEST_OPEN {
         if !batch.is_empty() {
-            return Ok(Admitted::Later);
+            return Ok(AdmitResult::Later);
         }
         batch.grow(length)?;
     }
     Ok(match batch.push_arrived(record.bytes, ingress, record.arrival) {
-        true => Admitted::Taken,
-        false => Admitted::Unfit,
+        true => AdmitResult::Taken,
+        false => AdmitResult::Unfit,
     })
 }
 
-impl GraphRan {
+impl GraphRunStats {
     /// The result of a run that ended before any packet of this many sources reached any of this many
     /// outputs.
-    pub fn none(sources: usize, outputs: usize) -> GraphRan {
-        GraphRan { received: vec![0; sources], sent: vec![0; outputs], ..GraphRan::default() }
+    pub fn none(sources: usize, outputs: usize) -> GraphRunStats {
+        GraphRunStats { received: vec![0; sources], sent: vec![0; outputs], ..GraphRunStats::default() }
     }
 
     /// Percentile of the windows, in nanoseconds per packet in the program.
@@ -422,19 +422,19 @@ impl GraphRan {
     }
 
     /// Account of the packets as far as it is known here, without those that the graph dropped itself.
-    pub(crate) fn account(&self) -> Account {
-        let mut account = Account {
+    pub(crate) fn account(&self) -> PacketAccounting {
+        let mut account = PacketAccounting {
             received: self.received.iter().sum(),
             redirected: self.sent.iter().sum(),
-            ..Account::default()
+            ..PacketAccounting::default()
         };
-        account.dropped[Reason::Size as usize] = self.unfit;
-        account.dropped[Reason::NoRoom as usize] = self.no_room;
+        account.dropped[DropReason::Size as usize] = self.unfit;
+        account.dropped[DropReason::NoRoom as usize] = self.no_room;
         account
     }
 
     /// Sum with the result of another worker.
-    pub(super) fn and(mut self, other: GraphRan) -> GraphRan {
+    pub(super) fn and(mut self, other: GraphRunStats) -> GraphRunStats {
         let add = |to: &mut [u64], from: &[u64]| to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
         add(&mut self.received, &other.received);
         add(&mut self.sent, &other.sent);

@@ -7,18 +7,18 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::graph::{Ends, GraphRan, copies};
-use super::meter::Meter;
-use super::{Account, Fate, Ran, Reason, fate};
-use crate::engine::Engine;
-use crate::runtime::packet::Batch;
-use crate::runtime::worker::Event;
+use super::graph::{GraphPortNumbers, GraphRunStats, copies};
+use super::batch_timer::BatchTimer;
+use super::{PacketAccounting, ForwardingDecision, RunStats, DropReason, fate};
+use crate::engine::NativeEngine;
+use crate::runtime::packet::PacketBatch;
+use crate::runtime::worker::ProgramEvent;
 
 /// Receiver of a packet's bytes.
-pub type Take<'t> = &'t mut dyn FnMut(&[u8]);
+pub type PacketCallback<'t> = &'t mut dyn FnMut(&[u8]);
 
 /// An interface.
-pub trait Wire {
+pub trait PacketPort {
     /// Its interface number, as programs see it.
     fn index(&self) -> u32;
 
@@ -26,7 +26,7 @@ pub trait Wire {
     ///
     /// # Errors
     /// If the interface is gone.
-    fn receive(&mut self, most: usize, take: Take<'_>) -> io::Result<usize>;
+    fn receive(&mut self, most: usize, take: PacketCallback<'_>) -> io::Result<usize>;
 
     /// Queues a packet to be sent; `false` if there is no room.
     fn send(&mut self, packet: &[u8]) -> bool;
@@ -57,16 +57,16 @@ const LAST: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// If a wire fails, or there is no memory for a batch.
-pub fn serve<W: Wire>(
-    engine: &mut Engine,
+pub fn serve<W: PacketPort>(
+    engine: &mut NativeEngine,
     wires: &mut [W],
     size: usize,
-    goes_on: &mut dyn FnMut(&Account, &mut Engine) -> bool,
-    events: &mut dyn FnMut(&Event),
-) -> io::Result<Ran> {
-    let mut batch = Batch::new(size)?;
+    goes_on: &mut dyn FnMut(&PacketAccounting, &mut NativeEngine) -> bool,
+    events: &mut dyn FnMut(&ProgramEvent),
+) -> io::Result<RunStats> {
+    let mut batch = PacketBatch::new(size)?;
     let mut from = Vec::with_capacity(size);
-    let (mut ran, mut meter, mut idle) = (Ran::default(), Meter::default(), Idle::default());
+    let (mut ran, mut meter, mut idle) = (RunStats::default(), BatchTimer::default(), PortBackoff::default());
     let start = Instant::now();
     while goes_on(&ran.account, engine) {
         let stamp = engine.stamp();
@@ -76,7 +76,7 @@ pub fn serve<W: Wire>(
             idle.rest(wires)?;
             continue;
         }
-        idle = Idle::default();
+        idle = PortBackoff::default();
         meter.run(engine, &mut batch, &mut ran);
         send(wires, &batch, &from, &mut ran.account)?;
         for event in engine.take_events() {
@@ -84,7 +84,7 @@ pub fn serve<W: Wire>(
             events(&event);
         }
         engine.done(stamp, batch.len() as u64);
-        engine.show(&ran);
+        engine.publish_stats(&ran);
     }
     finish(wires)?;
     ran.total = start.elapsed();
@@ -96,16 +96,16 @@ pub fn serve<W: Wire>(
 ///
 /// # Errors
 /// As for [`serve`].
-pub fn serve_graph<W: Wire>(
-    engine: &mut Engine,
+pub fn serve_graph<W: PacketPort>(
+    engine: &mut NativeEngine,
     wires: &mut [W],
-    ends: &Ends<'_>,
+    ends: &GraphPortNumbers<'_>,
     size: usize,
-    goes_on: &mut dyn FnMut(&GraphRan, &mut Engine) -> bool,
-) -> io::Result<GraphRan> {
-    let mut batch = Batch::with_copies(size, copies(size))?;
-    let mut ran = GraphRan::none(ends.sources.len(), ends.outputs.len());
-    let (mut meter, mut idle, mut in_vain) = (Meter::default(), Idle::default(), 0);
+    goes_on: &mut dyn FnMut(&GraphRunStats, &mut NativeEngine) -> bool,
+) -> io::Result<GraphRunStats> {
+    let mut batch = PacketBatch::with_copies(size, copies(size))?;
+    let mut ran = GraphRunStats::none(ends.sources.len(), ends.outputs.len());
+    let (mut meter, mut idle, mut in_vain) = (BatchTimer::default(), PortBackoff::default(), 0);
     let start = Instant::now();
     for source in (0..ends.sources.len()).cycle() {
         if !goes_on(&ran, engine) {
@@ -126,13 +126,13 @@ pub fn serve_graph<W: Wire>(
             }
             continue;
         }
-        (idle, in_vain) = (Idle::default(), 0);
+        (idle, in_vain) = (PortBackoff::default(), 0);
         let packets = batch.len();
         meter.measure(packets, (&mut ran.busy, &mut ran.windows), || engine.run_graph(&mut batch));
         ran.events += engine.take_events().len() as u64;
         ran.copies += batch.copies() as u64;
         for (bytes, output, _) in batch.sent() {
-            match hand(&mut wires[ends.outputs[output as usize]], bytes)? {
+            match send_with_retry(&mut wires[ends.outputs[output as usize]], bytes)? {
                 true => ran.sent[output as usize] += 1,
                 false => ran.no_room += 1,
             }
@@ -141,7 +141,7 @@ pub fn serve_graph<W: Wire>(
             wire.flush()?;
         }
         engine.done(stamp, packets as u64);
-        engine.show_graph(&ran);
+        engine.publish_graph_stats(&ran);
     }
     finish(wires)?;
     ran.total = start.elapsed();
@@ -150,11 +150,11 @@ pub fn serve_graph<W: Wire>(
 
 /// Number of looks in vain.
 #[derive(Default)]
-struct Idle(u32);
+struct PortBackoff(u32);
 
-impl Idle {
+impl PortBackoff {
     /// Handles a look in vain: continues to send queued packets, and sleeps if nothing has come for long.
-    fn rest<W: Wire>(&mut self, wires: &mut [W]) -> io::Result<()> {
+    fn rest<W: PacketPort>(&mut self, wires: &mut [W]) -> io::Result<()> {
         self.0 = self.0.saturating_add(1);
         for wire in wires.iter_mut() {
             wire.flush()?;
@@ -167,7 +167,7 @@ impl Idle {
 }
 
 /// Gives wires some time to send the last packets.
-pub(super) fn finish<W: Wire>(wires: &mut [W]) -> io::Result<()> {
+pub(super) fn finish<W: PacketPort>(wires: &mut [W]) -> io::Result<()> {
     let end = Instant::now() + LAST;
     for wire in wires {
         while !wire.flush()? && Instant::now() < end {}
@@ -176,7 +176,7 @@ pub(super) fn finish<W: Wire>(wires: &mut [W]) -> io::Result<()> {
 }
 
 /// Gives a packet to a wire, and retries once after flushing it; returns true if the wire takes it.
-pub(super) fn hand<W: Wire>(wire: &mut W, bytes: &[u8]) -> io::Result<bool> {
+pub(super) fn send_with_retry<W: PacketPort>(wire: &mut W, bytes: &[u8]) -> io::Result<bool> {
     if wire.send(bytes) {
         return Ok(true);
     }
@@ -185,11 +185,11 @@ pub(super) fn hand<W: Wire>(wire: &mut W, bytes: &[u8]) -> io::Result<bool> {
 }
 
 /// Fills a batch, each wire its share; `from` gets the wire of each packet.
-fn receive<W: Wire>(
+fn receive<W: PacketPort>(
     wires: &mut [W],
-    batch: &mut Batch,
+    batch: &mut PacketBatch,
     from: &mut Vec<usize>,
-    account: &mut Account,
+    account: &mut PacketAccounting,
 ) -> io::Result<()> {
     batch.clear();
     from.clear();
@@ -201,7 +201,7 @@ fn receive<W: Wire>(
             account.received += 1;
             match batch.push(bytes, index) {
                 true => from.push(at),
-                false => account.dropped(Reason::Size),
+                false => account.dropped(DropReason::Size),
             }
         })?;
     }
@@ -209,25 +209,25 @@ fn receive<W: Wire>(
 }
 
 /// Sends or drops each packet of a batch after its run.
-fn send<W: Wire>(wires: &mut [W], batch: &Batch, from: &[usize], account: &mut Account) -> io::Result<()> {
+fn send<W: PacketPort>(wires: &mut [W], batch: &PacketBatch, from: &[usize], account: &mut PacketAccounting) -> io::Result<()> {
     for (at, &came) in from.iter().enumerate() {
         let (to, count) = match fate(batch, at) {
-            Fate::Back => (came, &mut account.transmitted),
-            Fate::To(index) => match wires.iter().position(|w| w.index() == index) {
+            ForwardingDecision::Back => (came, &mut account.transmitted),
+            ForwardingDecision::To(index) => match wires.iter().position(|w| w.index() == index) {
                 Some(to) => (to, &mut account.redirected),
                 None => {
-                    account.dropped(Reason::NoTarget);
+                    account.dropped(DropReason::NoTarget);
                     continue;
                 }
             },
-            Fate::Dropped(reason) => {
+            ForwardingDecision::Dropped(reason) => {
                 account.dropped(reason);
                 continue;
             }
         };
-        match hand(&mut wires[to], batch.bytes(at))? {
+        match send_with_retry(&mut wires[to], batch.bytes(at))? {
             true => *count += 1,
-            false => account.dropped(Reason::NoRoom),
+            false => account.dropped(DropReason::NoRoom),
         }
     }
     for wire in wires {

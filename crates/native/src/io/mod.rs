@@ -6,21 +6,21 @@
 //!
 //! Invariant: every received packet is sent, or dropped for one reason: [`Account::adds_up`].
 
-pub mod attention;
-pub mod board;
+pub mod idle_sources;
+pub mod worker_stats;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
-pub mod floor;
+pub mod safepoint;
 pub mod graph;
 pub mod live;
-mod meter;
+mod batch_timer;
 pub mod pcap;
 pub mod pipeline;
 pub mod queues;
 pub mod steer;
-pub mod supply;
+pub mod packet_source;
 pub mod timed;
-pub mod wires;
+pub mod packet_ports;
 pub mod xdp;
 
 use std::io;
@@ -28,16 +28,16 @@ use std::sync::Mutex;
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::engine::{Engine, Lane};
-use crate::runtime::packet::{Arrival, Batch};
-use crate::runtime::worker::Event;
-use floor::{Attend, Floor};
-use meter::Meter;
-use supply::{List, Origin, Supply};
+use crate::engine::{NativeEngine, WorkerState};
+use crate::runtime::packet::{ArrivalMetadata, PacketBatch};
+use crate::runtime::worker::ProgramEvent;
+use safepoint::{MainThreadTask, Safepoint};
+use batch_timer::BatchTimer;
+use packet_source::{FrameList, PacketStreamSource, WorkerSource};
 
 /// Reason why a packet was not sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reason {
+pub enum DropReason {
     /// `XDP_ABORTED`: the program met an error.
     Aborted,
     /// `XDP_DROP`.
@@ -54,35 +54,35 @@ pub enum Reason {
     NoRoom,
 }
 
-impl Reason {
+impl DropReason {
     /// All, in order.
-    pub const ALL: [Reason; 7] = [
-        Reason::Aborted,
-        Reason::Drop,
-        Reason::Pass,
-        Reason::NoTarget,
-        Reason::NoVerdict,
-        Reason::Size,
-        Reason::NoRoom,
+    pub const ALL: [DropReason; 7] = [
+        DropReason::Aborted,
+        DropReason::Drop,
+        DropReason::Pass,
+        DropReason::NoTarget,
+        DropReason::NoVerdict,
+        DropReason::Size,
+        DropReason::NoRoom,
     ];
 
     /// Name for reports.
     pub const fn name(self) -> &'static str {
         match self {
-            Reason::Aborted => "aborted",
-            Reason::Drop => "drop",
-            Reason::Pass => "pass",
-            Reason::NoTarget => "no_target",
-            Reason::NoVerdict => "no_verdict",
-            Reason::Size => "size",
-            Reason::NoRoom => "no_room",
+            DropReason::Aborted => "aborted",
+            DropReason::Drop => "drop",
+            DropReason::Pass => "pass",
+            DropReason::NoTarget => "no_target",
+            DropReason::NoVerdict => "no_verdict",
+            DropReason::Size => "size",
+            DropReason::NoRoom => "no_room",
         }
     }
 }
 
 /// Account of the packets' fates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Account {
+pub struct PacketAccounting {
     /// Taken from the source.
     pub received: u64,
     /// Sent back out of the port on which they came.
@@ -90,10 +90,10 @@ pub struct Account {
     /// Sent to another interface.
     pub redirected: u64,
     /// Not sent, by [`Reason`].
-    pub dropped: [u64; Reason::ALL.len()],
+    pub dropped: [u64; DropReason::ALL.len()],
 }
 
-impl Account {
+impl PacketAccounting {
     /// Packets sent, either way.
     pub fn sent(&self) -> u64 {
         self.transmitted + self.redirected
@@ -109,12 +109,12 @@ impl Account {
         self.received == self.sent() + self.all_dropped()
     }
 
-    fn dropped(&mut self, reason: Reason) {
+    fn dropped(&mut self, reason: DropReason) {
         self.dropped[reason as usize] += 1;
     }
 
     /// Sum with the account of other packets.
-    fn and(mut self, other: Account) -> Account {
+    fn and(mut self, other: PacketAccounting) -> PacketAccounting {
         self.received += other.received;
         self.transmitted += other.transmitted;
         self.redirected += other.redirected;
@@ -125,7 +125,7 @@ impl Account {
 
 /// Packets in memory, and the order in which they come.
 #[derive(Clone, Copy, Debug)]
-pub struct Replay<'f> {
+pub struct ReplaySource<'f> {
     /// The frames.
     pub frames: &'f [Vec<u8>],
     /// Indices of frames, repeated.
@@ -133,23 +133,23 @@ pub struct Replay<'f> {
     /// Number of packets in all.
     pub count: u64,
     /// Stream to read them from instead, if they are not in memory.
-    pub stream: Option<&'f dyn Origin>,
+    pub stream: Option<&'f dyn PacketStreamSource>,
 }
 
 /// Receiver of sent packets.
-pub trait Sink {
+pub trait PacketSink {
     /// Takes a packet. `origin` is its number in the source's order and its metadata at arrival, `port` the
     /// outgoing interface.
     ///
     /// # Errors
     /// If it cannot be written.
-    fn send(&mut self, packet: &[u8], origin: (u64, Arrival), port: u32) -> io::Result<()>;
+    fn send(&mut self, packet: &[u8], origin: (u64, ArrivalMetadata), port: u32) -> io::Result<()>;
 
     /// Takes a record that a program put into a ring or trace. By default it is only counted.
     ///
     /// # Errors
     /// If it cannot be written.
-    fn event(&mut self, event: &Event) -> io::Result<()> {
+    fn event(&mut self, event: &ProgramEvent) -> io::Result<()> {
         let _ = event;
         Ok(())
     }
@@ -157,17 +157,17 @@ pub trait Sink {
 
 /// Discards packets; they are only counted.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Nowhere;
+pub struct NullSink;
 
-impl Sink for Nowhere {
-    fn send(&mut self, _: &[u8], _: (u64, Arrival), _: u32) -> io::Result<()> {
+impl PacketSink for NullSink {
+    fn send(&mut self, _: &[u8], _: (u64, ArrivalMetadata), _: u32) -> io::Result<()> {
         Ok(())
     }
 }
 
 /// Parameters of a run.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub struct RunConfig {
     /// Packets that the program gets at once.
     pub batch: usize,
     /// The incoming interface.
@@ -176,9 +176,9 @@ pub struct Plan {
 
 /// Result of a run.
 #[derive(Clone, Debug, Default)]
-pub struct Ran {
+pub struct RunStats {
     /// Account of the packets.
-    pub account: Account,
+    pub account: PacketAccounting,
     /// Records that the program put into rings and traces.
     pub events: u64,
     /// Total time, including copying in and out.
@@ -192,14 +192,14 @@ pub struct Ran {
 /// Number of batches in a window.
 pub const WINDOW: u32 = 16;
 
-impl Ran {
+impl RunStats {
     /// Percentile of the windows, in nanoseconds per packet in the program.
     pub fn percentile(&self, share: f64) -> Option<f64> {
         percentile(&self.windows, share)
     }
 
     /// Sum with the result of another worker.
-    fn and(mut self, other: Ran) -> Ran {
+    fn and(mut self, other: RunStats) -> RunStats {
         self.account = self.account.and(other.account);
         self.events += other.events;
         self.busy += other.busy;
@@ -217,7 +217,7 @@ fn percentile(windows: &[f64], share: f64) -> Option<f64> {
 
 /// Several workers.
 #[derive(Clone, Copy)]
-pub struct Crew<'c> {
+pub struct WorkerHooks<'c> {
     /// Called by each with its number before it begins: to bind it to a processor, for example.
     pub enter: &'c (dyn Fn(u32) -> io::Result<()> + Sync),
 }
@@ -231,14 +231,14 @@ fn joined<T>(worker: ScopedJoinHandle<'_, io::Result<T>>) -> io::Result<T> {
 ///
 /// # Errors
 /// If the sink fails, or there is no memory for a batch.
-pub fn run(engine: &mut Engine, source: &Replay<'_>, sink: &mut dyn Sink, plan: Plan) -> io::Result<Ran> {
-    let mut hand = Hand::new(source.supplies(1)?.remove(0), plan)?;
+pub fn run(engine: &mut NativeEngine, source: &ReplaySource<'_>, sink: &mut dyn PacketSink, plan: RunConfig) -> io::Result<RunStats> {
+    let mut hand = ReplayWorker::new(source.supplies(1)?.remove(0), plan)?;
     let start = Instant::now();
-    engine.with_own_lane(|engine, lane| {
+    engine.with_own_state(|engine, lane| {
         while hand.batch(engine, lane, &mut |step| step(sink))? {}
         Ok::<_, io::Error>(())
     })?;
-    Ok(Ran { total: start.elapsed(), ..hand.ran })
+    Ok(RunStats { total: start.elapsed(), ..hand.ran })
 }
 
 /// As [`run`], by all workers of the engine, each a thread. The sink gets packets of a flow in order.
@@ -247,29 +247,29 @@ pub fn run(engine: &mut Engine, source: &Replay<'_>, sink: &mut dyn Sink, plan: 
 /// # Errors
 /// As there, and if a worker cannot begin.
 pub fn run_by(
-    engine: &mut Engine,
-    source: &Replay<'_>,
-    sink: &mut (dyn Sink + Send),
-    plan: Plan,
-    crew: &Crew<'_>,
-    attend: Option<Attend<'_>>,
-) -> io::Result<Ran> {
+    engine: &mut NativeEngine,
+    source: &ReplaySource<'_>,
+    sink: &mut (dyn PacketSink + Send),
+    plan: RunConfig,
+    crew: &WorkerHooks<'_>,
+    attend: Option<MainThreadTask<'_>>,
+) -> io::Result<RunStats> {
     let sink = Mutex::new(sink);
     let supplies = source.supplies(engine.workers())?;
-    let floor = Floor::new(engine);
+    let floor = Safepoint::new(engine);
     let start = Instant::now();
     let done = thread::scope(|scope| {
         let spawned: Vec<_> = supplies
             .into_iter()
             .zip(0..)
             .map(|(supply, number)| {
-                let (sink, floor) = (&sink, &floor);
+                let (sink, floor) = (&sink, &safepoint);
                 scope.spawn(move || {
-                    let begin = |engine: &Engine| {
+                    let begin = |engine: &NativeEngine| {
                         (crew.enter)(number)?;
-                        Ok((Hand::new(supply, plan)?, engine.lane(number)))
+                        Ok((ReplayWorker::new(packet_source, plan)?, engine.worker_state(number)))
                     };
-                    let (hand, _) = floor.work(begin, |engine, (hand, lane)| {
+                    let (hand, _) = safepoint.work(begin, |engine, (hand, lane)| {
                         hand.batch(engine, lane, &mut |step| {
                             let mut sink =
                                 sink.lock().map_err(|_| io::Error::other("another worker has failed"))?;
@@ -281,47 +281,47 @@ pub fn run_by(
             })
             .collect();
         if let Some(attend) = attend {
-            attend(&floor);
+            attend(&safepoint);
         }
-        spawned.into_iter().map(joined).collect::<io::Result<Vec<Ran>>>()
+        spawned.into_iter().map(joined).collect::<io::Result<Vec<RunStats>>>()
     })?;
-    let mut ran = done.into_iter().reduce(Ran::and).unwrap_or_default();
+    let mut ran = done.into_iter().reduce(RunStats::and).unwrap_or_default();
     ran.total = start.elapsed();
     Ok(ran)
 }
 
 /// Action on the sink.
-type Step<'s> = &'s mut dyn FnMut(&mut dyn Sink) -> io::Result<()>;
+type SinkAction<'s> = &'s mut dyn FnMut(&mut dyn PacketSink) -> io::Result<()>;
 
 /// Packets in flight of one worker.
-struct Hand<'s> {
-    supply: Supply<'s>,
-    plan: Plan,
-    batch: Batch,
+struct ReplayWorker<'s> {
+    supply: WorkerSource<'s>,
+    plan: RunConfig,
+    batch: PacketBatch,
     /// Packets of the batch: numbers, and metadata at arrival.
-    origins: Vec<(u64, Arrival)>,
-    meter: Meter,
-    ran: Ran,
+    origins: Vec<(u64, ArrivalMetadata)>,
+    meter: BatchTimer,
+    ran: RunStats,
 }
 
-impl<'s> Hand<'s> {
-    fn new(supply: Supply<'s>, plan: Plan) -> io::Result<Hand<'s>> {
-        let (batch, origins) = (Batch::new(plan.batch)?, Vec::with_capacity(plan.batch));
-        Ok(Hand { supply, plan, batch, origins, meter: Meter::default(), ran: Ran::default() })
+impl<'s> ReplayWorker<'s> {
+    fn new(supply: WorkerSource<'s>, plan: RunConfig) -> io::Result<ReplayWorker<'s>> {
+        let (batch, origins) = (PacketBatch::new(plan.batch)?, Vec::with_capacity(plan.batch));
+        Ok(ReplayWorker { packet_source, plan, batch, origins, meter: BatchTimer::default(), ran: RunStats::default() })
     }
 
     /// Takes a batch from the first to the last step; returns true if there may be another. `sink` lends the
     /// sink, for a batch.
     fn batch(
         &mut self,
-        engine: &Engine,
-        lane: &mut Lane,
-        sink: &mut dyn FnMut(Step<'_>) -> io::Result<()>,
+        engine: &NativeEngine,
+        lane: &mut WorkerState,
+        sink: &mut dyn FnMut(SinkAction<'_>) -> io::Result<()>,
     ) -> io::Result<bool> {
         let stamp = lane.stamp();
         self.batch.expect(engine.layout());
         let more = self.fill()?;
-        let Hand { plan, batch, origins, meter, ran, .. } = self;
+        let ReplayWorker { plan, batch, origins, meter, ran, .. } = self;
         let packets = batch.len();
         meter.measure(packets, (&mut ran.busy, &mut ran.windows), || engine.run_by(lane, batch));
         let events = lane.take_events();
@@ -331,7 +331,7 @@ impl<'s> Hand<'s> {
             events.iter().try_for_each(|event| sink.event(event))
         })?;
         lane.done(stamp, packets as u64);
-        lane.show(ran);
+        lane.publish_worker_stats(ran);
         Ok(more)
     }
 
@@ -344,7 +344,7 @@ impl<'s> Hand<'s> {
             if self.batch.push(record.bytes, self.plan.ingress) {
                 self.origins.push((number, record.arrival));
             } else {
-                self.ran.account.dropped(Reason::Size);
+                self.ran.account.dropped(DropReason::Size);
             }
             self.ran.account.received += 1;
             self.supply.advance();
@@ -353,54 +353,54 @@ impl<'s> Hand<'s> {
     }
 }
 
-impl<'f> Replay<'f> {
-    fn supplies(&self, workers: u32) -> io::Result<Vec<Supply<'f>>> {
-        let list = List { frames: self.frames, order: Some(self.order) };
-        Supply::all(list, self.count, self.stream, workers)
+impl<'f> ReplaySource<'f> {
+    fn supplies(&self, workers: u32) -> io::Result<Vec<WorkerSource<'f>>> {
+        let list = FrameList { frames: self.frames, order: Some(self.order) };
+        WorkerSource::all(list, self.count, self.stream, workers)
     }
 }
 
 /// Fate of a packet, by the program's verdict.
-enum Fate {
+enum ForwardingDecision {
     /// Out of the incoming port.
     Back,
     /// Out of another interface.
     To(u32),
     /// Not sent.
-    Dropped(Reason),
+    Dropped(DropReason),
 }
 
-fn fate(batch: &Batch, at: usize) -> Fate {
-    Fate::Dropped(match batch.verdict(at) {
-        0 => Reason::Aborted,
-        1 => Reason::Drop,
-        2 => Reason::Pass,
-        3 => return Fate::Back,
-        4 if batch.target(at) != 0 => return Fate::To(batch.target(at)),
-        4 => Reason::NoTarget,
-        _ => Reason::NoVerdict,
+fn fate(batch: &PacketBatch, at: usize) -> ForwardingDecision {
+    ForwardingDecision::Dropped(match batch.verdict(at) {
+        0 => DropReason::Aborted,
+        1 => DropReason::Drop,
+        2 => DropReason::Pass,
+        3 => return ForwardingDecision::Back,
+        4 if batch.target(at) != 0 => return ForwardingDecision::To(batch.target(at)),
+        4 => DropReason::NoTarget,
+        _ => DropReason::NoVerdict,
     })
 }
 
 /// Sends or drops each packet of a batch after its run.
 fn settle(
-    batch: &Batch,
-    origins: &[(u64, Arrival)],
-    plan: Plan,
-    sink: &mut dyn Sink,
-    account: &mut Account,
+    batch: &PacketBatch,
+    origins: &[(u64, ArrivalMetadata)],
+    plan: RunConfig,
+    sink: &mut dyn PacketSink,
+    account: &mut PacketAccounting,
 ) -> io::Result<()> {
     for (at, &origin) in origins.iter().enumerate() {
         let port = match fate(batch, at) {
-            Fate::Back => {
+            ForwardingDecision::Back => {
                 account.transmitted += 1;
                 plan.ingress
             }
-            Fate::To(port) => {
+            ForwardingDecision::To(port) => {
                 account.redirected += 1;
                 port
             }
-            Fate::Dropped(reason) => {
+            ForwardingDecision::Dropped(reason) => {
                 account.dropped(reason);
                 continue;
             }

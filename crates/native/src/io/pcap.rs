@@ -4,8 +4,8 @@
 
 use std::io::{self, Write};
 
-use super::Sink;
-use crate::runtime::packet::{Arrival, LONGEST_OPEN};
+use super::PacketSink;
+use crate::runtime::packet::{ArrivalMetadata, LONGEST_OPEN};
 
 /// Nanosecond resolution, in the machine's byte order.
 const MAGIC: u32 = 0xa1b2_3c4d;
@@ -15,7 +15,7 @@ pub const ETHERNET: u32 = 1;
 
 /// Global properties of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Form {
+pub struct PcapHeader {
     /// Their link type.
     pub link: u32,
     /// Maximum number of bytes kept of each packet.
@@ -24,31 +24,31 @@ pub struct Form {
     pub whole: bool,
 }
 
-impl Default for Form {
+impl Default for PcapHeader {
     /// Frames of Ethernet, in full.
-    fn default() -> Form {
-        Form { link: ETHERNET, most: LONGEST_OPEN, whole: true }
+    fn default() -> PcapHeader {
+        PcapHeader { link: ETHERNET, most: LONGEST_OPEN, whole: true }
     }
 }
 
 /// A capture file that is being written. Each packet gets the arrival time of its original.
-pub struct Writer<W: Write> {
+pub struct PcapWriter<W: Write> {
     out: W,
-    form: Form,
+    form: PcapHeader,
 }
 
-impl<W: Write> Writer<W> {
+impl<W: Write> PcapWriter<W> {
     /// Begins a file.
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn new(mut out: W, form: Form) -> io::Result<Self> {
+    pub fn new(mut out: W, form: PcapHeader) -> io::Result<Self> {
         let mut header = MAGIC.to_ne_bytes().to_vec();
         VERSION.iter().for_each(|v| header.extend(v.to_ne_bytes()));
         let snap = u32::try_from(form.most).unwrap_or(u32::MAX);
         [0, 0, snap, form.link].iter().for_each(|v: &u32| header.extend(v.to_ne_bytes()));
         out.write_all(&header)?;
-        Ok(Writer { out, form })
+        Ok(PcapWriter { out, form })
     }
 
     /// Writes buffered data to the file.
@@ -78,8 +78,8 @@ impl<W: Write> Writer<W> {
     }
 }
 
-impl<W: Write> Sink for Writer<W> {
-    fn send(&mut self, packet: &[u8], (_, arrival): (u64, Arrival), _: u32) -> io::Result<()> {
+impl<W: Write> PacketSink for PcapWriter<W> {
+    fn send(&mut self, packet: &[u8], (_, arrival): (u64, ArrivalMetadata), _: u32) -> io::Result<()> {
         self.write(packet, arrival.time.unwrap_or(0), arrival.cut)
     }
 }

@@ -23,14 +23,14 @@ use std::sync::{Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::floor::{Floor, Next};
-use super::graph::{Departure, Ends, GraphRan, Hand, Sources, copies};
-use super::live::{self, Wire, hand};
-use super::meter::Meter;
-use super::queues::Plan;
-use super::{Crew, joined};
-use crate::engine::{Engine, Lane};
-use crate::runtime::packet::{Batch, Carried, Layout};
+use super::safepoint::{Safepoint, NextAction};
+use super::graph::{SentPacket, GraphPortNumbers, GraphRunStats, GraphWorker, GraphSources, copies};
+use super::live::{self, PacketPort, send_with_retry};
+use super::batch_timer::BatchTimer;
+use super::queues::ServeConfig;
+use super::{WorkerHooks, joined};
+use crate::engine::{NativeEngine, WorkerState};
+use crate::runtime::packet::{PacketBatch, PacketExtent, DescriptorLayout};
 
 /// Bursts that a ring holds. Each comes from one batch.
 const RING: usize = 16;
@@ -43,40 +43,40 @@ const NAP: Duration = Duration::from_micros(50);
 
 /// A packet on its way from stage to stage.
 #[derive(Clone, Copy, Debug)]
-struct Parcel {
+struct InFlightPacket {
     /// Offset of its bytes in the burst.
     at: usize,
-    carried: Carried,
+    carried: PacketExtent,
     source: usize,
     number: u64,
 }
 
 /// Packets that a batch has left in queues.
 #[derive(Debug, Default)]
-struct Burst {
+struct PacketBurst {
     bytes: Vec<u8>,
-    parcels: Vec<Parcel>,
+    parcels: Vec<InFlightPacket>,
 }
 
-impl Burst {
+impl PacketBurst {
     fn clear(&mut self) {
         self.bytes.clear();
         self.parcels.clear();
     }
 
-    fn put(&mut self, (bytes, carried): (&[u8], Carried), source: usize, number: u64) {
-        self.parcels.push(Parcel { at: self.bytes.len(), carried, source, number });
+    fn put(&mut self, (bytes, carried): (&[u8], PacketExtent), source: usize, number: u64) {
+        self.parcels.push(InFlightPacket { at: self.bytes.len(), carried, source, number });
         self.bytes.extend_from_slice(bytes);
     }
 
-    fn get(&self, parcel: &Parcel) -> &[u8] {
+    fn get(&self, parcel: &InFlightPacket) -> &[u8] {
         &self.bytes[parcel.at..parcel.at + parcel.carried.length()]
     }
 }
 
 /// Ring of bursts from one worker to another, in order. One side pushes, one takes; each slot belongs to one
 /// of them at a time, by the two counts, so its lock is never contended.
-struct Ring<T> {
+struct SpscRing<T> {
     slots: Box<[Mutex<T>]>,
     /// Numbers of pushed and of taken bursts.
     pushed: AtomicUsize,
@@ -89,7 +89,7 @@ struct Ring<T> {
 
 /// Result of a look at a ring.
 #[derive(PartialEq, Eq, Debug)]
-enum Look {
+enum RingPoll {
     /// There was room, or an item.
     Done,
     /// Not now.
@@ -98,9 +98,9 @@ enum Look {
     Never,
 }
 
-impl<T: Default> Ring<T> {
-    fn new(slots: usize) -> Ring<T> {
-        Ring {
+impl<T: Default> SpscRing<T> {
+    fn new(slots: usize) -> SpscRing<T> {
+        SpscRing {
             slots: (0..slots).map(|_| Mutex::default()).collect(),
             pushed: AtomicUsize::new(0),
             taken: AtomicUsize::new(0),
@@ -110,25 +110,25 @@ impl<T: Default> Ring<T> {
     }
 
     /// Checks for room, for the side that pushes.
-    fn room(&self) -> Look {
+    fn room(&self) -> RingPoll {
         let free =
             self.pushed.load(Ordering::Relaxed) - self.taken.load(Ordering::Acquire) < self.slots.len();
         match free {
-            _ if self.gone.load(Ordering::Acquire) => Look::Never,
-            true => Look::Done,
-            false => Look::Later,
+            _ if self.gone.load(Ordering::Acquire) => RingPoll::Never,
+            true => RingPoll::Done,
+            false => RingPoll::Later,
         }
     }
 
     /// Checks for an item, for the side that takes. `closed` is read first: everything pushed before that is
     /// seen then.
-    fn filled(&self) -> Look {
+    fn filled(&self) -> RingPoll {
         let closed = self.closed.load(Ordering::Acquire);
         let filled = self.pushed.load(Ordering::Acquire) != self.taken.load(Ordering::Relaxed);
         match (filled, closed) {
-            (true, _) => Look::Done,
-            (false, false) => Look::Later,
-            (false, true) => Look::Never,
+            (true, _) => RingPoll::Done,
+            (false, false) => RingPoll::Later,
+            (false, true) => RingPoll::Never,
         }
     }
 
@@ -141,9 +141,9 @@ impl<T: Default> Ring<T> {
 
     /// Pushes an item, and takes out the one that the other side has left there for reuse; only if the result
     /// is [`Look::Done`].
-    fn push(&self, what: &mut T) -> Look {
+    fn push(&self, what: &mut T) -> RingPoll {
         let look = self.room();
-        if look == Look::Done {
+        if look == RingPoll::Done {
             let at = self.pushed.load(Ordering::Relaxed);
             self.exchange(at, what);
             self.pushed.store(at + 1, Ordering::Release);
@@ -152,9 +152,9 @@ impl<T: Default> Ring<T> {
     }
 
     /// The same for the side that takes.
-    fn take(&self, what: &mut T) -> Look {
+    fn take(&self, what: &mut T) -> RingPoll {
         let look = self.filled();
-        if look == Look::Done {
+        if look == RingPoll::Done {
             let at = self.taken.load(Ordering::Relaxed);
             self.exchange(at, what);
             self.taken.store(at + 1, Ordering::Release);
@@ -164,9 +164,9 @@ impl<T: Default> Ring<T> {
 }
 
 /// One side of a ring: when it is dropped, the other one is told.
-struct Side<'r>(&'r AtomicBool);
+struct RingEndGuard<'r>(&'r AtomicBool);
 
-impl Drop for Side<'_> {
+impl Drop for RingEndGuard<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Release);
     }
@@ -174,9 +174,9 @@ impl Drop for Side<'_> {
 
 /// Number of a worker's looks in vain.
 #[derive(Default)]
-struct Idle(u32);
+struct StageBackoff(u32);
 
-impl Idle {
+impl StageBackoff {
     fn rest(&mut self) {
         self.0 = self.0.saturating_add(1);
         match self.0 {
@@ -188,53 +188,53 @@ impl Idle {
 }
 
 /// Retries until it is done; returns false if that never happens.
-fn until_done(mut attempt: impl FnMut() -> Look) -> bool {
-    let mut idle = Idle::default();
+fn until_done(mut attempt: impl FnMut() -> RingPoll) -> bool {
+    let mut idle = StageBackoff::default();
     loop {
         match attempt() {
-            Look::Done => return true,
-            Look::Never => return false,
-            Look::Later => idle.rest(),
+            RingPoll::Done => return true,
+            RingPoll::Never => return false,
+            RingPoll::Later => idle.rest(),
         }
     }
 }
 
 /// Sources and sinks of packets. All workers use it.
-trait Carry: Sync {
+trait PipelineIo: Sync {
     /// State of the first worker, for this many packets at once.
-    fn hand(&self, size: usize) -> io::Result<Hand<'_>>;
+    fn hand(&self, size: usize) -> io::Result<GraphWorker<'_>>;
 
     /// Fills the batch from a source, and counts received packets.
-    fn fill(&self, hand: &mut Hand<'_>, source: usize) -> io::Result<()>;
+    fn fill(&self, hand: &mut GraphWorker<'_>, source: usize) -> io::Result<()>;
 
     /// Takes a sent packet; `false` if there is no room for it.
-    fn take(&self, packet: Departure<'_>) -> io::Result<bool>;
+    fn take(&self, packet: SentPacket<'_>) -> io::Result<bool>;
 
     /// Sends queued packets, or continues to.
     fn flush(&self) -> io::Result<()>;
 
     /// Next action of the first worker after a round of all sources: `any` if some had packets, `received` in
     /// all.
-    fn next(&self, any: bool, received: u64) -> Next;
+    fn next(&self, any: bool, received: u64) -> NextAction;
 }
 
 /// Packets in memory, and the receiver of sent packets.
-struct Memory<'m, T> {
-    sources: Sources<'m>,
+struct MemoryPipelineIo<'m, T> {
+    sources: GraphSources<'m>,
     outputs: usize,
     take: &'m T,
 }
 
-impl<T: Fn(Departure<'_>) -> io::Result<()> + Sync> Carry for Memory<'_, T> {
-    fn hand(&self, size: usize) -> io::Result<Hand<'_>> {
-        Hand::new(self.sources.supplies(1)?.remove(0), self.outputs, size)
+impl<T: Fn(SentPacket<'_>) -> io::Result<()> + Sync> PipelineIo for MemoryPipelineIo<'_, T> {
+    fn hand(&self, size: usize) -> io::Result<GraphWorker<'_>> {
+        GraphWorker::new(self.sources.supplies(1)?.remove(0), self.outputs, size)
     }
 
-    fn fill(&self, hand: &mut Hand<'_>, source: usize) -> io::Result<()> {
+    fn fill(&self, hand: &mut GraphWorker<'_>, source: usize) -> io::Result<()> {
         hand.fill(source, &self.sources)
     }
 
-    fn take(&self, packet: Departure<'_>) -> io::Result<bool> {
+    fn take(&self, packet: SentPacket<'_>) -> io::Result<bool> {
         (self.take)(packet).map(|()| true)
     }
 
@@ -242,39 +242,39 @@ impl<T: Fn(Departure<'_>) -> io::Result<()> + Sync> Carry for Memory<'_, T> {
         Ok(())
     }
 
-    fn next(&self, any: bool, _: u64) -> Next {
+    fn next(&self, any: bool, _: u64) -> NextAction {
         match self.sources.waiting() {
-            _ if any => Next::Batch,
-            true => Next::Nap,
-            false => Next::End,
+            _ if any => NextAction::Batch,
+            true => NextAction::Nap,
+            false => NextAction::End,
         }
     }
 }
 
 /// Wires of sources and outputs. A wire is locked while a worker receives a batch by it or sends a packet,
 /// and no longer: nobody sleeps with the lock.
-struct Wires<'w, W> {
+struct PortPipelineIo<'w, W> {
     wires: Vec<Mutex<&'w mut W>>,
-    ends: Ends<'w>,
-    plan: &'w Plan<'w>,
+    ends: GraphPortNumbers<'w>,
+    plan: &'w ServeConfig<'w>,
 }
 
-impl<'w, W> Wires<'w, W> {
+impl<'w, W> PortPipelineIo<'w, W> {
     fn wire(&self, at: usize) -> io::Result<MutexGuard<'_, &'w mut W>> {
         self.wires[at].lock().map_err(|_| io::Error::other("another worker has failed"))
     }
 }
 
-impl<W: Wire + Send> Carry for Wires<'_, W> {
-    fn hand(&self, size: usize) -> io::Result<Hand<'_>> {
+impl<W: PacketPort + Send> PipelineIo for PortPipelineIo<'_, W> {
+    fn hand(&self, size: usize) -> io::Result<GraphWorker<'_>> {
         let (sources, outputs) = (self.ends.sources.len(), self.ends.outputs.len());
-        let mut hand = Hand::new(Vec::new(), outputs, size)?;
-        hand.ran = GraphRan::none(sources, outputs);
+        let mut hand = GraphWorker::new(Vec::new(), outputs, size)?;
+        hand.ran = GraphRunStats::none(sources, outputs);
         Ok(hand)
     }
 
-    fn fill(&self, hand: &mut Hand<'_>, source: usize) -> io::Result<()> {
-        let Hand { batch, numbers, ran, .. } = hand;
+    fn fill(&self, hand: &mut GraphWorker<'_>, source: usize) -> io::Result<()> {
+        let GraphWorker { batch, numbers, ran, .. } = hand;
         batch.clear();
         numbers.clear();
         self.wire(self.ends.sources[source])?.receive(batch.capacity(), &mut |bytes| {
@@ -287,15 +287,15 @@ impl<W: Wire + Send> Carry for Wires<'_, W> {
         Ok(())
     }
 
-    fn take(&self, packet: Departure<'_>) -> io::Result<bool> {
-        hand(&mut **self.wire(self.ends.outputs[packet.output])?, packet.bytes)
+    fn take(&self, packet: SentPacket<'_>) -> io::Result<bool> {
+        send_with_retry(&mut **self.wire(self.ends.outputs[packet.output])?, packet.bytes)
     }
 
     fn flush(&self) -> io::Result<()> {
         (0..self.wires.len()).try_for_each(|at| self.wire(at)?.flush().map(|_| ()))
     }
 
-    fn next(&self, _: bool, received: u64) -> Next {
+    fn next(&self, _: bool, received: u64) -> NextAction {
         (received < self.plan.most && (self.plan.goes_on)()).into()
     }
 }
@@ -309,16 +309,16 @@ impl<W: Wire + Send> Carry for Wires<'_, W> {
 /// If the receiver of sent packets fails, there is no memory for a batch, a worker cannot begin, or there is
 /// only one worker.
 pub fn run_graph_pipelined<'f>(
-    engine: &mut Engine,
-    sources: impl Into<Sources<'f>>,
+    engine: &mut NativeEngine,
+    sources: impl Into<GraphSources<'f>>,
     outputs: usize,
     size: usize,
-    crew: &Crew<'_>,
-    take: &(impl Fn(Departure<'_>) -> io::Result<()> + Sync),
-    between: Option<impl FnMut(&mut Engine) -> bool>,
-) -> io::Result<GraphRan> {
+    crew: &WorkerHooks<'_>,
+    take: &(impl Fn(SentPacket<'_>) -> io::Result<()> + Sync),
+    between: Option<impl FnMut(&mut NativeEngine) -> bool>,
+) -> io::Result<GraphRunStats> {
     let sources = sources.into();
-    let memory = Memory { sources, outputs, take };
+    let memory = MemoryPipelineIo { sources, outputs, take };
     run(engine, &memory, (sources.feeds.len(), outputs), (size, crew), between)
 }
 
@@ -328,41 +328,41 @@ pub fn run_graph_pipelined<'f>(
 ///
 /// # Errors
 /// As for [`run_graph_pipelined`], and if a wire fails.
-pub fn serve_graph_pipelined<W: Wire + Send>(
-    engine: &mut Engine,
+pub fn serve_graph_pipelined<W: PacketPort + Send>(
+    engine: &mut NativeEngine,
     wires: &mut [W],
-    ends: &Ends<'_>,
-    (plan, crew): (&Plan<'_>, &Crew<'_>),
-    between: Option<impl FnMut(&mut Engine) -> bool>,
-) -> io::Result<GraphRan> {
+    ends: &GraphPortNumbers<'_>,
+    (plan, crew): (&ServeConfig<'_>, &WorkerHooks<'_>),
+    between: Option<impl FnMut(&mut NativeEngine) -> bool>,
+) -> io::Result<GraphRunStats> {
     let counts = (ends.sources.len(), ends.outputs.len());
-    let carry = Wires { wires: wires.iter_mut().map(Mutex::new).collect(), ends: *ends, plan };
+    let carry = PortPipelineIo { wires: wires.iter_mut().map(Mutex::new).collect(), ends: *ends, plan };
     let ran = run(engine, &carry, counts, (plan.batch, crew), between)?;
     live::finish(wires)?;
     Ok(ran)
 }
 
 fn run(
-    engine: &mut Engine,
-    carry: &impl Carry,
+    engine: &mut NativeEngine,
+    carry: &impl PipelineIo,
     (sources, outputs): (usize, usize),
-    (size, crew): (usize, &Crew<'_>),
-    between: Option<impl FnMut(&mut Engine) -> bool>,
-) -> io::Result<GraphRan> {
+    (size, crew): (usize, &WorkerHooks<'_>),
+    between: Option<impl FnMut(&mut NativeEngine) -> bool>,
+) -> io::Result<GraphRunStats> {
     let stages = engine.workers();
-    let rings: Vec<Ring<Burst>> = (1..stages).map(|_| Ring::new(RING)).collect();
+    let rings: Vec<SpscRing<PacketBurst>> = (1..stages).map(|_| SpscRing::new(RING)).collect();
     let Some(ring) = rings.first() else {
         return Err(io::Error::other("stages are two workers and more: this engine is for one"));
     };
-    let floor = Floor::of_stages(engine);
+    let floor = Safepoint::of_stages(engine);
     let start = Instant::now();
     let done = thread::scope(|scope| {
         let (rings, floor, enter) = (&rings, &floor, crew.enter);
         let first = scope.spawn(move || {
-            let _side = Side(&ring.closed);
-            let begin = |engine: &Engine| {
+            let _side = RingEndGuard(&ring.closed);
+            let begin = |engine: &NativeEngine| {
                 enter(0)?;
-                Ok((carry.hand(size)?, engine.lane(0), Burst::default(), Idle::default()))
+                Ok((carry.hand(size)?, engine.worker_state(0), PacketBurst::default(), StageBackoff::default()))
             };
             let (hand, ..) = floor.work_as(0, begin, |engine, (hand, lane, burst, idle)| {
                 let mut any = false;
@@ -375,15 +375,15 @@ fn run(
                     lane.done(stamp, hand.numbers.len() as u64);
                     if !burst.parcels.is_empty() && !until_done(|| ring.push(burst)) {
                         // A worker behind this one has failed, and reports the error.
-                        return Ok(Next::End);
+                        return Ok(NextAction::End);
                     }
                     burst.clear();
-                    lane.show_graph(&hand.ran);
+                    lane.publish_worker_graph_stats(&hand.ran);
                 }
                 let next = carry.next(any, hand.ran.received.iter().sum());
                 if any {
-                    *idle = Idle::default();
-                } else if matches!(next, Next::Batch) {
+                    *idle = StageBackoff::default();
+                } else if matches!(next, NextAction::Batch) {
                     carry.flush()?;
                     idle.rest();
                 }
@@ -394,19 +394,19 @@ fn run(
         let behind = |(stage, number): (usize, u32)| {
             scope.spawn(move || {
                 let (ring, onward) = (&rings[stage - 1], rings.get(stage));
-                let _sides = (Side(&ring.gone), onward.map(|onward| Side(&onward.closed)));
-                let begin = |engine: &Engine| {
+                let _sides = (RingEndGuard(&ring.gone), onward.map(|onward| RingEndGuard(&onward.closed)));
+                let begin = |engine: &NativeEngine| {
                     enter(number)?;
-                    Behind::new(engine, number, (sources, outputs), size)
+                    DownstreamWorker::new(engine, number, (sources, outputs), size)
                 };
                 let behind = floor.work_as(stage, begin, |engine, behind| {
                     match behind.next(ring, engine.layout())? {
-                        Look::Done => behind.run(engine, carry, onward).map(Next::from),
-                        Look::Later => {
+                        RingPoll::Done => behind.run(engine, carry, onward).map(NextAction::from),
+                        RingPoll::Later => {
                             behind.idle.rest();
-                            Ok(Next::Dry)
+                            Ok(NextAction::Dry)
                         }
-                        Look::Never => Ok(Next::End),
+                        RingPoll::Never => Ok(NextAction::End),
                     }
                 })?;
                 Ok(behind.ran)
@@ -416,9 +416,9 @@ fn run(
         if let Some(between) = between {
             floor.ask(between);
         }
-        spawned.into_iter().map(joined).collect::<io::Result<Vec<GraphRan>>>()
+        spawned.into_iter().map(joined).collect::<io::Result<Vec<GraphRunStats>>>()
     })?;
-    let mut ran = done.into_iter().reduce(GraphRan::and).unwrap_or_default();
+    let mut ran = done.into_iter().reduce(GraphRunStats::and).unwrap_or_default();
     ran.total = start.elapsed();
     Ok(ran)
 }
@@ -426,16 +426,16 @@ fn run(
 /// Takes a batch from a source to the outputs, and to queues: those packets go into the burst. Returns true
 /// if any packet was received.
 fn in_front(
-    engine: &Engine,
-    lane: &mut Lane,
-    hand: &mut Hand<'_>,
-    (source, carry, queue): (usize, &impl Carry, usize),
-    burst: &mut Burst,
+    engine: &NativeEngine,
+    lane: &mut WorkerState,
+    hand: &mut GraphWorker<'_>,
+    (source, carry, queue): (usize, &impl PipelineIo, usize),
+    burst: &mut PacketBurst,
 ) -> io::Result<bool> {
     let before = hand.ran.received[source];
     hand.batch.expect(engine.layout());
     carry.fill(hand, source)?;
-    let Hand { batch, ran, numbers, meter, .. } = hand;
+    let GraphWorker { batch, ran, numbers, meter, .. } = hand;
     if numbers.is_empty() {
         return Ok(ran.received[source] > before);
     }
@@ -454,11 +454,11 @@ fn in_front(
 /// Sends the packets that a batch has sent, except those in queues, which go into the burst. `origin` returns
 /// source and number of the packet received at a place.
 fn settle(
-    batch: &Batch,
-    (ran, queue): (&mut GraphRan, usize),
+    batch: &PacketBatch,
+    (ran, queue): (&mut GraphRunStats, usize),
     origin: &impl Fn(usize) -> (usize, u64),
-    burst: &mut Burst,
-    carry: &impl Carry,
+    burst: &mut PacketBurst,
+    carry: &impl PipelineIo,
 ) -> io::Result<()> {
     for (place, (bytes, output, at)) in batch.sent().enumerate() {
         let (output, (source, number)) = (output as usize, origin(at));
@@ -468,7 +468,7 @@ fn settle(
             }
             continue;
         }
-        match carry.take(Departure { bytes, output, source, number, arrival: batch.arrival(at) })? {
+        match carry.take(SentPacket { bytes, output, source, number, arrival: batch.arrival(at) })? {
             true => ran.sent[output] += 1,
             false => ran.no_room += 1,
         }
@@ -477,51 +477,51 @@ fn settle(
 }
 
 /// State of a worker behind others.
-struct Behind {
-    lane: Lane,
-    batch: Batch,
+struct DownstreamWorker {
+    lane: WorkerState,
+    batch: PacketBatch,
     /// Sources and numbers of the packets in the batch.
     origins: Vec<(usize, u64)>,
     /// The current burst, and the number of its packets that were run.
-    burst: Burst,
+    burst: PacketBurst,
     done: usize,
     /// Packets that the current batch has left in queues, and those of them that wait if there is no stage
     /// behind.
-    left: Burst,
-    again: VecDeque<Burst>,
+    left: PacketBurst,
+    again: VecDeque<PacketBurst>,
     /// Source number for packets from queues, and output number for packets to queues.
     ingress: u32,
     queue: usize,
-    idle: Idle,
-    meter: Meter,
-    ran: GraphRan,
+    idle: StageBackoff,
+    meter: BatchTimer,
+    ran: GraphRunStats,
 }
 
-impl Behind {
+impl DownstreamWorker {
     fn new(
-        engine: &Engine,
+        engine: &NativeEngine,
         number: u32,
         (sources, outputs): (usize, usize),
         size: usize,
-    ) -> io::Result<Behind> {
-        Ok(Behind {
-            lane: engine.lane(number),
-            batch: Batch::with_copies(size, copies(size))?,
+    ) -> io::Result<DownstreamWorker> {
+        Ok(DownstreamWorker {
+            lane: engine.worker_state(number),
+            batch: PacketBatch::with_copies(size, copies(size))?,
             origins: Vec::with_capacity(size),
-            burst: Burst::default(),
+            burst: PacketBurst::default(),
             done: 0,
-            left: Burst::default(),
+            left: PacketBurst::default(),
             again: VecDeque::new(),
             ingress: sources as u32 + 1,
             queue: outputs,
-            idle: Idle::default(),
-            meter: Meter::default(),
-            ran: GraphRan::none(sources, outputs),
+            idle: StageBackoff::default(),
+            meter: BatchTimer::default(),
+            ran: GraphRunStats::none(sources, outputs),
         })
     }
 
     /// Fills a batch with the packets that have waited longest, if any, with descriptors in this layout.
-    fn next(&mut self, ring: &Ring<Burst>, layout: Layout) -> io::Result<Look> {
+    fn next(&mut self, ring: &SpscRing<PacketBurst>, layout: DescriptorLayout) -> io::Result<RingPoll> {
         self.batch.clear();
         self.batch.expect(layout);
         self.origins.clear();
@@ -532,13 +532,13 @@ impl Behind {
                 None => {
                     self.burst.clear();
                     let look = ring.take(&mut self.burst);
-                    if look != Look::Done {
+                    if look != RingPoll::Done {
                         return Ok(look);
                     }
                 }
             }
         }
-        self.idle = Idle::default();
+        self.idle = StageBackoff::default();
         if let Some(first) = self.burst.parcels.get(self.done) {
             // A batch may bring longer packets than those before.
             self.batch.grow_to(first.carried.length())?;
@@ -550,13 +550,13 @@ impl Behind {
             self.origins.push((parcel.source, parcel.number));
         }
         self.done += self.origins.len();
-        Ok(Look::Done)
+        Ok(RingPoll::Done)
     }
 
     /// Takes the batch to the outputs, and to queues: those packets go to the next stage, if there is one.
     /// Returns true to go on.
-    fn run(&mut self, engine: &Engine, carry: &impl Carry, onward: Option<&Ring<Burst>>) -> io::Result<bool> {
-        let Behind { lane, batch, origins, left, again, queue, meter, ran, .. } = self;
+    fn run(&mut self, engine: &NativeEngine, carry: &impl PipelineIo, onward: Option<&SpscRing<PacketBurst>>) -> io::Result<bool> {
+        let DownstreamWorker { lane, batch, origins, left, again, queue, meter, ran, .. } = self;
         let stamp = lane.stamp();
         let mut events = Vec::new();
         meter.measure(batch.len(), (&mut ran.busy, &mut ran.windows), || {
@@ -568,7 +568,7 @@ impl Behind {
         let origin = |at: usize| origins.get(at).copied().unwrap_or_default();
         settle(batch, (ran, *queue), &origin, left, carry)?;
         lane.done(stamp, origins.len() as u64);
-        lane.show_graph(ran);
+        lane.publish_worker_graph_stats(ran);
         match onward {
             _ if left.parcels.is_empty() => {}
             Some(ring) if until_done(|| ring.push(left)) => left.clear(),
@@ -587,7 +587,7 @@ mod tests {
     /// Steps of the side that pushes three numbers and ends, and of the side that takes until there is
     /// nothing more, in one of many orders.
     struct Run {
-        ring: Ring<u32>,
+        ring: SpscRing<u32>,
         pushed: u32,
         /// True between a look and the exchange that follows it.
         looked: [bool; 2],
@@ -600,7 +600,7 @@ mod tests {
 
     impl Run {
         fn new(slots: usize) -> Run {
-            let ring = Ring::new(slots);
+            let ring = SpscRing::new(slots);
             Run {
                 ring,
                 pushed: 0,
@@ -624,9 +624,9 @@ mod tests {
                     return;
                 }
                 match if taker { self.ring.filled() } else { self.ring.room() } {
-                    Look::Done => self.looked[side] = true,
-                    Look::Later => {}
-                    Look::Never => self.ended[side] = true,
+                    RingPoll::Done => self.looked[side] = true,
+                    RingPoll::Later => {}
+                    RingPoll::Never => self.ended[side] = true,
                 }
             } else if !self.swapped[side] {
                 let count = if taker { &self.ring.taken } else { &self.ring.pushed };
@@ -669,10 +669,10 @@ mod tests {
 
     #[test]
     fn two_threads_pass_all_in_order_through_a_ring_of_two() {
-        let ring = Ring::<u64>::new(2);
+        let ring = SpscRing::<u64>::new(2);
         thread::scope(|scope| {
             scope.spawn(|| {
-                let _side = Side(&ring.closed);
+                let _side = RingEndGuard(&ring.closed);
                 for number in 1..=100_000u64 {
                     let mut what = number;
                     assert!(until_done(|| ring.push(&mut what)));
@@ -689,11 +689,11 @@ mod tests {
 
     #[test]
     fn whoever_pushes_ends_when_nobody_takes_any_more() {
-        let ring = Ring::<u64>::new(1);
-        assert_eq!(ring.push(&mut 1), Look::Done);
+        let ring = SpscRing::<u64>::new(1);
+        assert_eq!(ring.push(&mut 1), RingPoll::Done);
         thread::scope(|scope| {
             let pushing = scope.spawn(|| until_done(|| ring.push(&mut 2)));
-            drop(Side(&ring.gone));
+            drop(RingEndGuard(&ring.gone));
             assert!(!pushing.join().expect("no panic"));
         });
     }

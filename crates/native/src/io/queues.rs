@@ -13,17 +13,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::floor::{Attend, Floor};
-use super::graph::{Ends, GraphRan};
-use super::meter::Meter;
-use super::{Account, Crew, Fate, Ran, Reason, fate, joined};
-use crate::engine::{Engine, Lane};
-use crate::runtime::packet::Batch;
-use crate::runtime::worker::Event;
+use super::safepoint::{MainThreadTask, Safepoint};
+use super::graph::{GraphPortNumbers, GraphRunStats};
+use super::batch_timer::BatchTimer;
+use super::{PacketAccounting, WorkerHooks, ForwardingDecision, RunStats, DropReason, fate, joined};
+use crate::engine::{NativeEngine, WorkerState};
+use crate::runtime::packet::PacketBatch;
+use crate::runtime::worker::ProgramEvent;
 
 /// Owner of the buffers that programs work on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Metadata {
+pub enum BufferMode {
     /// The port's: descriptors are written over them.
     #[default]
     InPlace,
@@ -33,11 +33,11 @@ pub enum Metadata {
 
 /// Parameters of serving ports.
 #[derive(Clone, Copy)]
-pub struct Plan<'p> {
+pub struct ServeConfig<'p> {
     /// Maximum number of packets to take at once.
     pub batch: usize,
     /// Overlay or copies.
-    pub metadata: Metadata,
+    pub metadata: BufferMode,
     /// Maximum number of packets to receive; with several workers each may receive up to one batch more.
     pub most: u64,
     /// Returns true to go on; called by all workers after every batch and while nothing comes.
@@ -46,7 +46,7 @@ pub struct Plan<'p> {
 
 /// Packets received by a queue.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Received {
+pub(super) struct ReceiveCounts {
     pub(super) packets: u64,
     /// Packets among them that were not taken into the batch.
     pub(super) unfit: u64,
@@ -54,18 +54,18 @@ pub(super) struct Received {
 
 /// A worker's queues, and its packets in flight. Packets to be sent are put on lists, each of which leaves by
 /// one port: a list for each port or, for a graph, for each output.
-pub(super) trait Carry {
+pub(super) trait PacketDriver {
     /// The meter for its packets.
-    fn meter() -> Meter;
+    fn meter() -> BatchTimer;
 
     /// The port of each queue.
     fn ports(&self) -> Vec<usize>;
 
     /// The batch that was received last.
-    fn batch(&mut self) -> &mut Batch;
+    fn batch(&mut self) -> &mut PacketBatch;
 
     /// Fills the batch with packets received by a queue, as from interface or source `ingress`.
-    fn receive(&mut self, queue: usize, most: usize, ingress: u32) -> io::Result<Received>;
+    fn receive(&mut self, queue: usize, most: usize, ingress: u32) -> io::Result<ReceiveCounts>;
 
     /// Puts packet `at` of the batch, or a copy at these addresses, on a list; it was received by this queue.
     fn forward(&mut self, at: Option<usize>, bounds: Range<u32>, list: usize, queue: usize)
@@ -92,7 +92,7 @@ pub(super) trait Carry {
 }
 
 /// Ports as workers see them.
-pub(super) struct Served<'s, L, E> {
+pub(super) struct PollModeServer<'s, L, E> {
     /// Queues of each worker.
     pub(super) lines: Vec<L>,
     /// Makes the worker's [`Carry`] from its queues, on the worker's thread, with lists that leave by these
@@ -100,33 +100,33 @@ pub(super) struct Served<'s, L, E> {
     pub(super) enter: E,
     /// Interface numbers of ports for XDP programs.
     pub(super) numbers: &'s [u32],
-    pub(super) plan: &'s Plan<'s>,
-    pub(super) crew: &'s Crew<'s>,
+    pub(super) plan: &'s ServeConfig<'s>,
+    pub(super) crew: &'s WorkerHooks<'s>,
 }
 
-impl<L, E, C> Served<'_, L, E>
+impl<L, E, C> PollModeServer<'_, L, E>
 where
     L: Send,
     E: Fn(L, &[usize], bool) -> io::Result<C> + Sync,
-    C: Carry,
+    C: PacketDriver,
 {
     /// Runs an XDP program on received packets, by all workers of the engine. `attend` runs beside them.
-    pub(super) fn run(self, engine: &mut Engine, attend: Option<Attend<'_>>) -> io::Result<Ran> {
-        let Served { lines, enter, numbers, plan, crew } = self;
-        let total = Total { received: AtomicU64::new(0), plan };
+    pub(super) fn run(self, engine: &mut NativeEngine, attend: Option<MainThreadTask<'_>>) -> io::Result<RunStats> {
+        let PollModeServer { lines, enter, numbers, plan, crew } = self;
+        let total = ReceiveBudget { received: AtomicU64::new(0), plan };
         let lists: Vec<usize> = (0..numbers.len()).collect();
         let start = Instant::now();
-        let begin = |line, engine: &Engine, number| {
+        let begin = |line, engine: &NativeEngine, number| {
             let carry = enter(line, &lists, false)?;
             let turn =
-                |(queue, port): (usize, usize)| Turn { queue, port, ingress: numbers[port], source: 0 };
+                |(queue, port): (usize, usize)| PolledQueue { queue, port, ingress: numbers[port], source: 0 };
             let turns = carry.ports().into_iter().enumerate().map(turn).collect();
-            Ok((Round::new(carry, turns), (engine.lane(number), Ran::default())))
+            Ok((QueuePoller::new(carry, turns), (engine.worker_state(number), RunStats::default())))
         };
-        let step = |engine: &Engine, round: &mut Round<C>, (lane, ran): &mut (Lane, Ran)| {
+        let step = |engine: &NativeEngine, round: &mut QueuePoller<C>, (lane, ran): &mut (WorkerState, RunStats)| {
             round.step(&total, |round, turn, most| {
                 let stamp = lane.stamp();
-                let run = |batch: &mut Batch| {
+                let run = |batch: &mut PacketBatch| {
                     engine.run_by(lane, batch);
                     lane.take_events()
                 };
@@ -134,15 +134,15 @@ where
                 let received = round.program(turn, most, numbers, ran, run)?;
                 lane.done(stamp, received);
                 if received > 0 {
-                    lane.show(ran);
+                    lane.publish_worker_stats(ran);
                 }
                 Ok(received)
             })
         };
-        let beside = |floor: &Floor<'_>| attend.into_iter().for_each(|attend| attend(floor));
+        let beside = |floor: &Safepoint<'_>| attend.into_iter().for_each(|attend| attend(floor));
         let done = spread(engine, lines, crew, (begin, step), beside)?;
-        let ran = done.into_iter().map(|(_, ran)| ran).reduce(Ran::and).unwrap_or_default();
-        Ok(Ran { total: start.elapsed(), ..ran })
+        let ran = done.into_iter().map(|(_, ran)| ran).reduce(RunStats::and).unwrap_or_default();
+        Ok(RunStats { total: start.elapsed(), ..ran })
     }
 
     /// Runs a graph on the packets received by the ports of its sources, by all workers of the engine.
@@ -150,10 +150,10 @@ where
     /// two. It may replace the engine by another one.
     pub(super) fn run_graph(
         self,
-        engine: &mut Engine,
-        ends: &Ends<'_>,
-        between: Option<impl FnMut(&mut Engine) -> bool>,
-    ) -> io::Result<GraphRan> {
+        engine: &mut NativeEngine,
+        ends: &GraphPortNumbers<'_>,
+        between: Option<impl FnMut(&mut NativeEngine) -> bool>,
+    ) -> io::Result<GraphRunStats> {
         match engine.workers() {
             1 => self.run_graph_here(engine, ends, between),
             _ => self.run_graph_by(engine, ends, between),
@@ -162,29 +162,29 @@ where
 
     fn run_graph_here(
         self,
-        engine: &mut Engine,
-        ends: &Ends<'_>,
-        mut between: Option<impl FnMut(&mut Engine) -> bool>,
-    ) -> io::Result<GraphRan> {
-        let Served { lines, enter, plan, crew, .. } = self;
+        engine: &mut NativeEngine,
+        ends: &GraphPortNumbers<'_>,
+        mut between: Option<impl FnMut(&mut NativeEngine) -> bool>,
+    ) -> io::Result<GraphRunStats> {
+        let PollModeServer { lines, enter, plan, crew, .. } = self;
         (crew.enter)(0)?;
-        let total = Total { received: AtomicU64::new(0), plan };
-        let mut ran = GraphRan::none(ends.sources.len(), ends.outputs.len());
+        let total = ReceiveBudget { received: AtomicU64::new(0), plan };
+        let mut ran = GraphRunStats::none(ends.sources.len(), ends.outputs.len());
         let Some(line) = lines.into_iter().next() else { return Ok(ran) };
         let start = Instant::now();
-        let mut round = Round::of_graph(enter(line, ends.outputs, true)?, ends);
+        let mut round = QueuePoller::of_graph(enter(line, ends.outputs, true)?, ends);
         loop {
             let on = round.step(&total, |round, turn, most| {
                 let stamp = engine.stamp();
                 round.carry.batch().expect(engine.layout());
-                let run = |batch: &mut Batch| {
+                let run = |batch: &mut PacketBatch| {
                     engine.run_graph(batch);
                     engine.take_events()
                 };
                 let received = round.graph(turn, most, &mut ran, run)?;
                 engine.done(stamp, received);
                 if received > 0 {
-                    engine.show_graph(&ran);
+                    engine.publish_graph_stats(&ran);
                 }
                 Ok(received)
             })?;
@@ -199,22 +199,22 @@ where
 
     fn run_graph_by(
         self,
-        engine: &mut Engine,
-        ends: &Ends<'_>,
-        between: Option<impl FnMut(&mut Engine) -> bool>,
-    ) -> io::Result<GraphRan> {
-        let Served { lines, enter, plan, crew, .. } = self;
-        let total = Total { received: AtomicU64::new(0), plan };
-        let none = || GraphRan::none(ends.sources.len(), ends.outputs.len());
+        engine: &mut NativeEngine,
+        ends: &GraphPortNumbers<'_>,
+        between: Option<impl FnMut(&mut NativeEngine) -> bool>,
+    ) -> io::Result<GraphRunStats> {
+        let PollModeServer { lines, enter, plan, crew, .. } = self;
+        let total = ReceiveBudget { received: AtomicU64::new(0), plan };
+        let none = || GraphRunStats::none(ends.sources.len(), ends.outputs.len());
         let start = Instant::now();
-        let begin = |line, engine: &Engine, number| {
-            let round = Round::of_graph(enter(line, ends.outputs, true)?, ends);
-            Ok((round, (engine.lane(number), none())))
+        let begin = |line, engine: &NativeEngine, number| {
+            let round = QueuePoller::of_graph(enter(line, ends.outputs, true)?, ends);
+            Ok((round, (engine.worker_state(number), none())))
         };
-        let step = |engine: &Engine, round: &mut Round<C>, (lane, ran): &mut (Lane, GraphRan)| {
+        let step = |engine: &NativeEngine, round: &mut QueuePoller<C>, (lane, ran): &mut (WorkerState, GraphRunStats)| {
             round.step(&total, |round, turn, most| {
                 let stamp = lane.stamp();
-                let run = |batch: &mut Batch| {
+                let run = |batch: &mut PacketBatch| {
                     engine.run_graph_by(lane, batch);
                     lane.take_events()
                 };
@@ -222,31 +222,31 @@ where
                 let received = round.graph(turn, most, ran, run)?;
                 lane.done(stamp, received);
                 if received > 0 {
-                    lane.show_graph(ran);
+                    lane.publish_worker_graph_stats(ran);
                 }
                 Ok(received)
             })
         };
-        let beside = |floor: &Floor<'_>| between.into_iter().for_each(|between| floor.ask(between));
+        let beside = |floor: &Safepoint<'_>| between.into_iter().for_each(|between| floor.ask(between));
         let done = spread(engine, lines, crew, (begin, step), beside)?;
-        let ran = done.into_iter().map(|(_, ran)| ran).reduce(GraphRan::and).unwrap_or_else(none);
-        Ok(GraphRan { total: start.elapsed(), ..ran })
+        let ran = done.into_iter().map(|(_, ran)| ran).reduce(GraphRunStats::and).unwrap_or_else(none);
+        Ok(GraphRunStats { total: start.elapsed(), ..ran })
     }
 }
 
 /// Runs each worker in a thread of its own, and returns the state of each: `begin` makes it, `step` takes a
 /// batch from the first to the last step. `beside` runs meanwhile.
-fn spread<L: Send, C: Carry, S: Send>(
-    engine: &mut Engine,
+fn spread<L: Send, C: PacketDriver, S: Send>(
+    engine: &mut NativeEngine,
     lines: Vec<L>,
-    crew: &Crew<'_>,
+    crew: &WorkerHooks<'_>,
     (begin, step): (
-        impl Fn(L, &Engine, u32) -> io::Result<(Round<C>, S)> + Sync,
-        impl Fn(&Engine, &mut Round<C>, &mut S) -> io::Result<bool> + Sync,
+        impl Fn(L, &NativeEngine, u32) -> io::Result<(QueuePoller<C>, S)> + Sync,
+        impl Fn(&NativeEngine, &mut QueuePoller<C>, &mut S) -> io::Result<bool> + Sync,
     ),
-    beside: impl FnOnce(&Floor<'_>),
+    beside: impl FnOnce(&Safepoint<'_>),
 ) -> io::Result<Vec<S>> {
-    let floor = Floor::new(engine);
+    let floor = Safepoint::new(engine);
     thread::scope(|scope| {
         let spawned: Vec<_> = lines
             .into_iter()
@@ -272,12 +272,12 @@ fn spread<L: Send, C: Carry, S: Send>(
 }
 
 /// Packets that all workers have received.
-struct Total<'p> {
+struct ReceiveBudget<'p> {
     received: AtomicU64,
-    plan: &'p Plan<'p>,
+    plan: &'p ServeConfig<'p>,
 }
 
-impl Total<'_> {
+impl ReceiveBudget<'_> {
     /// Number of packets that may be received at once; `None` if it is enough.
     fn most(&self) -> Option<usize> {
         let left = self.plan.most.saturating_sub(self.received.load(Ordering::Relaxed));
@@ -294,7 +294,7 @@ impl Total<'_> {
 
 /// A queue to serve, its port, and the interface and source numbers of its packets.
 #[derive(Clone, Copy)]
-struct Turn {
+struct PolledQueue {
     queue: usize,
     port: usize,
     ingress: u32,
@@ -302,24 +302,24 @@ struct Turn {
 }
 
 /// A worker's queues, by turns.
-struct Round<C> {
+struct QueuePoller<C> {
     carry: C,
-    turns: Vec<Turn>,
+    turns: Vec<PolledQueue>,
     next: usize,
-    meter: Meter,
+    meter: BatchTimer,
 }
 
-impl<C: Carry> Round<C> {
-    fn new(carry: C, turns: Vec<Turn>) -> Round<C> {
-        Round { carry, turns, next: 0, meter: C::meter() }
+impl<C: PacketDriver> QueuePoller<C> {
+    fn new(carry: C, turns: Vec<PolledQueue>) -> QueuePoller<C> {
+        QueuePoller { carry, turns, next: 0, meter: C::meter() }
     }
 
     /// The queues of the ports of sources: other ports are only for sending.
-    fn of_graph(carry: C, ends: &Ends<'_>) -> Round<C> {
+    fn of_graph(carry: C, ends: &GraphPortNumbers<'_>) -> QueuePoller<C> {
         let ports = carry.ports();
         let of = |(source, wanted): (usize, &usize)| {
             let (wanted, queues) = (*wanted, ports.iter().enumerate());
-            queues.filter(move |(_, port)| **port == wanted).map(move |(queue, port)| Turn {
+            queues.filter(move |(_, port)| **port == wanted).map(move |(queue, port)| PolledQueue {
                 queue,
                 port: *port,
                 ingress: source as u32 + 1,
@@ -327,15 +327,15 @@ impl<C: Carry> Round<C> {
             })
         };
         let turns = ends.sources.iter().enumerate().flat_map(of).collect();
-        Round::new(carry, turns)
+        QueuePoller::new(carry, turns)
     }
 
     /// Serves the queue whose turn it is; returns true to go on. `take` takes at most this many packets of a
     /// queue from the first to the last step, and returns their number.
     fn step(
         &mut self,
-        total: &Total<'_>,
-        take: impl FnOnce(&mut Self, Turn, usize) -> io::Result<u64>,
+        total: &ReceiveBudget<'_>,
+        take: impl FnOnce(&mut Self, PolledQueue, usize) -> io::Result<u64>,
     ) -> io::Result<bool> {
         let (Some(most), Some(turn)) = (total.most(), self.turns.get(self.next).copied()) else {
             return Ok(false);
@@ -352,19 +352,19 @@ impl<C: Carry> Round<C> {
     /// returns the number of received packets.
     fn program(
         &mut self,
-        turn: Turn,
+        turn: PolledQueue,
         most: usize,
         numbers: &[u32],
-        ran: &mut Ran,
-        run: impl FnOnce(&mut Batch) -> Vec<Event>,
+        ran: &mut RunStats,
+        run: impl FnOnce(&mut PacketBatch) -> Vec<ProgramEvent>,
     ) -> io::Result<u64> {
-        let Round { carry, meter, .. } = self;
-        let Received { packets, unfit } = carry.receive(turn.queue, most, turn.ingress)?;
+        let QueuePoller { carry, meter, .. } = self;
+        let ReceiveCounts { packets, unfit } = carry.receive(turn.queue, most, turn.ingress)?;
         if packets == 0 {
             return Ok(0);
         }
         ran.account.received += packets;
-        ran.account.dropped[Reason::Size as usize] += unfit;
+        ran.account.dropped[DropReason::Size as usize] += unfit;
         ran.events += measured(carry, meter, (&mut ran.busy, &mut ran.windows), run);
         settle(carry, turn, numbers, &mut ran.account)?;
         Ok(packets)
@@ -373,13 +373,13 @@ impl<C: Carry> Round<C> {
     /// The same for a graph.
     fn graph(
         &mut self,
-        turn: Turn,
+        turn: PolledQueue,
         most: usize,
-        ran: &mut GraphRan,
-        run: impl FnOnce(&mut Batch) -> Vec<Event>,
+        ran: &mut GraphRunStats,
+        run: impl FnOnce(&mut PacketBatch) -> Vec<ProgramEvent>,
     ) -> io::Result<u64> {
-        let Round { carry, meter, .. } = self;
-        let Received { packets, unfit } = carry.receive(turn.queue, most, turn.ingress)?;
+        let QueuePoller { carry, meter, .. } = self;
+        let ReceiveCounts { packets, unfit } = carry.receive(turn.queue, most, turn.ingress)?;
         if packets == 0 {
             return Ok(0);
         }
@@ -398,10 +398,10 @@ impl<C: Carry> Round<C> {
 
 /// Runs the current batch; returns the number of records put into rings.
 fn measured(
-    carry: &mut impl Carry,
-    meter: &mut Meter,
+    carry: &mut impl PacketDriver,
+    meter: &mut BatchTimer,
     times: (&mut Duration, &mut Vec<f64>),
-    run: impl FnOnce(&mut Batch) -> Vec<Event>,
+    run: impl FnOnce(&mut PacketBatch) -> Vec<ProgramEvent>,
 ) -> u64 {
     let (batch, mut events) = (carry.batch(), 0);
     meter.measure(batch.len(), times, || events = run(batch).len());
@@ -409,23 +409,23 @@ fn measured(
 }
 
 /// Handles the packets of a batch by the program's verdicts.
-fn settle(carry: &mut impl Carry, turn: Turn, numbers: &[u32], account: &mut Account) -> io::Result<()> {
+fn settle(carry: &mut impl PacketDriver, turn: PolledQueue, numbers: &[u32], account: &mut PacketAccounting) -> io::Result<()> {
     // Packets that leave by the incoming port without a redirect to it.
     let mut back = 0;
     for at in 0..carry.batch().len() {
         let list = match fate(carry.batch(), at) {
-            Fate::Back => {
+            ForwardingDecision::Back => {
                 back += 1;
                 turn.port
             }
-            Fate::To(index) => match numbers.iter().position(|number| *number == index) {
+            ForwardingDecision::To(index) => match numbers.iter().position(|number| *number == index) {
                 Some(port) => port,
                 None => {
-                    account.dropped(Reason::NoTarget);
+                    account.dropped(DropReason::NoTarget);
                     continue;
                 }
             },
-            Fate::Dropped(reason) => {
+            ForwardingDecision::Dropped(reason) => {
                 account.dropped(reason);
                 continue;
             }
@@ -437,6 +437,6 @@ fn settle(carry: &mut impl Carry, turn: Turn, numbers: &[u32], account: &mut Acc
         let returned = if port == turn.port { sent.min(back) } else { 0 };
         account.transmitted += returned;
         account.redirected += sent - returned;
-        account.dropped[Reason::NoRoom as usize] += left;
+        account.dropped[DropReason::NoRoom as usize] += left;
     })
 }

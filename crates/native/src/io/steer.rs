@@ -38,7 +38,7 @@ pub fn flow_hash(frame: &[u8]) -> u32 {
 }
 
 /// Two ends, and further fields that identify the flow.
-type Ends = (u64, u64, u64);
+type SteeringKey = (u64, u64, u64);
 
 fn number(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
@@ -49,7 +49,7 @@ fn fold(state: u64, word: u64) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
-fn mixed((a, b, more): Ends) -> u32 {
+fn mixed((a, b, more): SteeringKey) -> u32 {
     let mixed = [a.max(b), more].into_iter().fold(fold(MULTIPLIER, a.min(b)), fold);
     (mixed >> 32) as u32
 }
@@ -80,7 +80,7 @@ fn ports(protocol: u8, transport: Option<&[u8]>) -> (u64, u64) {
     }
 }
 
-fn ip(header: &[u8]) -> Option<Ends> {
+fn ip(header: &[u8]) -> Option<SteeringKey> {
     let fixed = header.get(..20)?;
     let length = usize::from(fixed[0] & 15) * 4;
     let first = number(&fixed[6..8]) & 0x1fff == 0;
@@ -89,7 +89,7 @@ fn ip(header: &[u8]) -> Option<Ends> {
 }
 
 /// Ports directly behind the header only: extension headers are not skipped.
-fn ipv6(header: &[u8]) -> Option<Ends> {
+fn ipv6(header: &[u8]) -> Option<SteeringKey> {
     let fixed = header.get(..40)?;
     let (from, to) = ports(fixed[6], header.get(40..));
     let address = |at: usize| fold(number(&fixed[at..at + 8]), number(&fixed[at + 8..at + 16])) >> 16;
@@ -98,7 +98,7 @@ fn ipv6(header: &[u8]) -> Option<Ends> {
 
 /// The part of a repeated list of packets that one worker has.
 #[derive(Debug)]
-pub(super) struct Share {
+pub(super) struct WorkerShare {
     /// Positions in the list, ascending.
     places: Vec<u32>,
     /// Number of packets in the list, and in all.
@@ -109,11 +109,11 @@ pub(super) struct Share {
     base: u64,
 }
 
-impl Share {
+impl WorkerShare {
     /// Share of each worker in a list, of which `count` packets are taken in all.
-    pub(super) fn all<'f>(frames: impl Iterator<Item = &'f [u8]>, count: u64, workers: u32) -> Vec<Share> {
-        let new = |_| Share { places: Vec::new(), length: 0, count, next: 0, base: 0 };
-        let mut shares: Vec<Share> = (0..workers.max(1)).map(new).collect();
+    pub(super) fn all<'f>(frames: impl Iterator<Item = &'f [u8]>, count: u64, workers: u32) -> Vec<WorkerShare> {
+        let new = |_| WorkerShare { places: Vec::new(), length: 0, count, next: 0, base: 0 };
+        let mut shares: Vec<WorkerShare> = (0..workers.max(1)).map(new).collect();
         let mut length = 0;
         for (at, frame) in frames.enumerate() {
             let worker = if workers > 1 { worker_of(frame, workers) } else { 0 };
@@ -190,7 +190,7 @@ mod tests {
     fn shares_are_all_packets_once_in_order() {
         let frames: Vec<Vec<u8>> = (0..50).map(|n| frame((n, 5), (9, 9), 17, 0)).collect();
         for workers in [1, 3] {
-            let mut shares = Share::all(frames.iter().map(Vec::as_slice), 120, workers);
+            let mut shares = WorkerShare::all(frames.iter().map(Vec::as_slice), 120, workers);
             let mut seen = Vec::new();
             for (worker, share) in shares.iter_mut().enumerate() {
                 let mut last = None;
@@ -206,7 +206,7 @@ mod tests {
             assert_eq!(seen, (0..120).collect::<Vec<u64>>());
         }
         assert!(
-            Share::all(std::iter::empty(), 7, 2).iter_mut().all(|share| share.next_below(u64::MAX).is_none())
+            WorkerShare::all(std::iter::empty(), 7, 2).iter_mut().all(|share| share.next_below(u64::MAX).is_none())
         );
     }
 }

@@ -15,59 +15,59 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use millstream_ports::{Error, Frame, Interface, Interfaces, Line, Lines, Lost, Memory, Options};
+use millstream_ports::{PortError, UmemFrame, XdpInterface, XdpInterfaces, XskQueues, XskQueuesConfig, PortDropCounts, FrameMemory, XskOptions};
 
-use super::floor::Attend;
-use super::graph::{Ends, GraphRan, copies};
+use super::safepoint::MainThreadTask;
+use super::graph::{GraphPortNumbers, GraphRunStats, copies};
 use super::live::{NAP, SPINS};
-use super::meter::Meter;
-use super::queues::{Carry, Metadata, Plan, Received, Served};
-use super::{Crew, Ran};
-use crate::engine::Engine;
-use crate::runtime::packet::{Batch, Came, Lying};
-use crate::runtime::region::Region;
+use super::batch_timer::BatchTimer;
+use super::queues::{PacketDriver, BufferMode, ServeConfig, ReceiveCounts, PollModeServer};
+use super::{WorkerHooks, RunStats};
+use crate::engine::NativeEngine;
+use crate::runtime::packet::{PacketBatch, IngressInfo, PacketLocation};
+use crate::runtime::region::MemoryRegion;
 
 /// Time limit for sending the last packets.
 const LAST: Duration = Duration::from_secs(1);
 
 /// Interfaces, with queues for each worker.
-pub struct Ports {
-    interfaces: Interfaces,
+pub struct XdpPorts {
+    interfaces: XdpInterfaces,
     /// Interface numbers.
     numbers: Vec<u32>,
     /// Memory of each line.
-    rooms: Vec<Arc<Region>>,
+    rooms: Vec<Arc<MemoryRegion>>,
     busy: bool,
 }
 
-impl Ports {
+impl XdpPorts {
     /// Opens interfaces of this network namespace, for this many workers with batches of this size.
     ///
     /// # Errors
     /// As for [`Interfaces::open`].
-    pub fn open(names: &[&str], workers: u32, batch: usize, options: &Options) -> Result<Ports, Error> {
+    pub fn open(names: &[&str], workers: u32, batch: usize, options: &XskOptions) -> Result<XdpPorts, PortError> {
         let mut rooms = Vec::new();
         let mut allot = |length| {
-            let room = Region::low(length)?;
+            let room = MemoryRegion::low(length)?;
             room.prefer_large_pages(length);
             let room = Arc::new(room);
             rooms.push(Arc::clone(&room));
-            Ok(room as Arc<dyn Memory>)
+            Ok(room as Arc<dyn FrameMemory>)
         };
-        let interfaces = Interfaces::open(names, Lines { workers, at_hand: batch }, options, &mut allot)?;
+        let interfaces = XdpInterfaces::open(names, XskQueuesConfig { workers, at_hand: batch }, options, &mut allot)?;
         // Those of an abandoned attempt come first.
         let rooms = rooms.split_off(rooms.len() - workers as usize);
-        let numbers = interfaces.all().iter().map(Interface::index).collect();
-        Ok(Ports { interfaces, numbers, rooms, busy: options.busy_poll.is_some() })
+        let numbers = interfaces.all().iter().map(XdpInterface::index).collect();
+        Ok(XdpPorts { interfaces, numbers, rooms, busy: options.busy_poll.is_some() })
     }
 
     /// The interfaces, in the order in which they were named.
-    pub fn interfaces(&self) -> &[Interface] {
+    pub fn interfaces(&self) -> &[XdpInterface] {
         self.interfaces.all()
     }
 
     /// Packets that the kernel has dropped before they were received.
-    pub fn lost(&self) -> Lost {
+    pub fn lost(&self) -> PortDropCounts {
         self.interfaces.lost()
     }
 
@@ -77,11 +77,11 @@ impl Ports {
     /// If an interface is gone, or a worker cannot begin.
     pub fn run(
         &mut self,
-        engine: &mut Engine,
-        plan: &Plan<'_>,
-        crew: &Crew<'_>,
-        attend: Option<Attend<'_>>,
-    ) -> io::Result<Ran> {
+        engine: &mut NativeEngine,
+        plan: &ServeConfig<'_>,
+        crew: &WorkerHooks<'_>,
+        attend: Option<MainThreadTask<'_>>,
+    ) -> io::Result<RunStats> {
         self.served(plan, crew).run(engine, attend)
     }
 
@@ -93,26 +93,26 @@ impl Ports {
     /// As for [`Ports::run`].
     pub fn run_graph(
         &mut self,
-        engine: &mut Engine,
-        ends: &Ends<'_>,
-        plan: &Plan<'_>,
-        crew: &Crew<'_>,
-        between: Option<impl FnMut(&mut Engine) -> bool>,
-    ) -> io::Result<GraphRan> {
+        engine: &mut NativeEngine,
+        ends: &GraphPortNumbers<'_>,
+        plan: &ServeConfig<'_>,
+        crew: &WorkerHooks<'_>,
+        between: Option<impl FnMut(&mut NativeEngine) -> bool>,
+    ) -> io::Result<GraphRunStats> {
         self.served(plan, crew).run_graph(engine, ends, between)
     }
 
     fn served<'s>(
         &'s mut self,
-        plan: &'s Plan<'s>,
-        crew: &'s Crew<'s>,
-    ) -> Served<'s, Room<'s>, impl Fn(Room<'s>, &[usize], bool) -> io::Result<Way<'s>> + Sync> {
+        plan: &'s ServeConfig<'s>,
+        crew: &'s WorkerHooks<'s>,
+    ) -> PollModeServer<'s, WorkerUmem<'s>, impl Fn(WorkerUmem<'s>, &[usize], bool) -> io::Result<XskPacketDriver<'s>> + Sync> {
         let busy = self.busy;
         let (interfaces, lines) = self.interfaces.parts();
         let interfaces = interfaces.len();
         let enter =
-            move |room, lists: &[usize], open| Way::new(room, (interfaces, lists), (open, busy), plan);
-        Served {
+            move |room, lists: &[usize], open| XskPacketDriver::new(room, (interfaces, lists), (open, busy), plan);
+        PollModeServer {
             lines: lines.iter_mut().zip(&self.rooms).collect(),
             enter,
             numbers: &self.numbers,
@@ -123,23 +123,23 @@ impl Ports {
 }
 
 /// A line, and its memory.
-type Room<'w> = (&'w mut Line, &'w Arc<Region>);
+type WorkerUmem<'w> = (&'w mut XskQueues, &'w Arc<MemoryRegion>);
 
 /// A worker's queues, and its packets in flight.
-struct Way<'w> {
-    batch: Batch,
-    line: &'w mut Line,
+struct XskPacketDriver<'w> {
+    batch: PacketBatch,
+    line: &'w mut XskQueues,
     /// Address of the first byte of the line's memory.
     base: u32,
     /// In place: the frames of the packets of the batch, until they are sent.
-    came: Vec<Option<Frame>>,
+    came: Vec<Option<UmemFrame>>,
     /// Locations of the received packets.
-    places: Vec<Lying>,
+    places: Vec<PacketLocation>,
     /// The worker's queues of each interface.
     queues: Vec<Vec<usize>>,
     /// The interface of each list, the number of its packets that were sent, and of those that found no room.
     lists: Vec<(usize, [u64; 2])>,
-    metadata: Metadata,
+    metadata: BufferMode,
     /// True if packets are a graph's.
     open: bool,
     busy: bool,
@@ -147,17 +147,17 @@ struct Way<'w> {
     in_vain: u32,
 }
 
-impl<'w> Way<'w> {
+impl<'w> XskPacketDriver<'w> {
     fn new(
-        (line, room): Room<'w>,
+        (line, room): WorkerUmem<'w>,
         (interfaces, lists): (usize, &[usize]),
         (open, busy): (bool, bool),
-        plan: &Plan<'_>,
-    ) -> io::Result<Way<'w>> {
+        plan: &ServeConfig<'_>,
+    ) -> io::Result<XskPacketDriver<'w>> {
         let copies = if open { self::copies(plan.batch) } else { 0 };
         let batch = match plan.metadata {
-            Metadata::InPlace => Batch::over(room, plan.batch, copies)?,
-            Metadata::Copy => Batch::with_copies(plan.batch, copies)?,
+            BufferMode::InPlace => PacketBatch::over(room, plan.batch, copies)?,
+            BufferMode::Copy => PacketBatch::with_copies(plan.batch, copies)?,
         };
         let queues_of = |at| (0..line.queues()).filter(|&queue| line.queue(queue).0 == at).collect();
         let queues = (0..interfaces).map(queues_of).collect();
@@ -165,7 +165,7 @@ impl<'w> Way<'w> {
         let (came, places) = (Vec::with_capacity(plan.batch), Vec::with_capacity(plan.batch));
         let base = room.address() as u32;
         let metadata = plan.metadata;
-        Ok(Way { batch, line, base, came, places, queues, lists, metadata, open, busy, in_vain: 0 })
+        Ok(XskPacketDriver { batch, line, base, came, places, queues, lists, metadata, open, busy, in_vain: 0 })
     }
 
     /// The worker's queue of an interface for packets received by another queue: always the same for one
@@ -195,44 +195,44 @@ impl<'w> Way<'w> {
     }
 }
 
-impl Carry for Way<'_> {
-    fn meter() -> Meter {
-        Meter::default()
+impl PacketDriver for XskPacketDriver<'_> {
+    fn meter() -> BatchTimer {
+        BatchTimer::default()
     }
 
     fn ports(&self) -> Vec<usize> {
         (0..self.line.queues()).map(|queue| self.line.queue(queue).0).collect()
     }
 
-    fn batch(&mut self) -> &mut Batch {
+    fn batch(&mut self) -> &mut PacketBatch {
         &mut self.batch
     }
 
     #[inline]
-    fn receive(&mut self, at: usize, most: usize, ingress: u32) -> io::Result<Received> {
-        let Way { batch, line, base, came, places, metadata, open, .. } = self;
+    fn receive(&mut self, at: usize, most: usize, ingress: u32) -> io::Result<ReceiveCounts> {
+        let XskPacketDriver { batch, line, base, came, places, metadata, open, .. } = self;
         batch.clear();
         came.clear();
-        let with = Came { ingress, queue: line.queue(at).1, open: *open };
+        let with = IngressInfo { ingress, queue: line.queue(at).1, open: *open };
         let mut unfit = Vec::new();
         let packets = match metadata {
-            Metadata::InPlace => {
+            BufferMode::InPlace => {
                 places.clear();
                 let packets = line.receive(at, most, |frame, place| {
                     let (start, len) = (*base + frame.offset(), place.end.wrapping_sub(place.start));
-                    places.push(Lying { start, data: base.wrapping_add(place.start), len });
+                    places.push(PacketLocation { start, data: base.wrapping_add(place.start), len });
                     came.push(Some(frame));
                 })?;
                 let mut missed = Vec::new();
-                batch.push_lent(places.iter().copied(), with, |at| missed.push(at));
+                batch.push_external(places.iter().copied(), with, |at| missed.push(at));
                 // Positions of packets are those of their frames.
                 unfit.extend(missed.into_iter().rev().filter_map(|at| came.remove(at)));
                 packets
             }
-            Metadata::Copy => {
+            BufferMode::Copy => {
                 let mut places = Vec::with_capacity(most);
                 let packets = line.receive(at, most, |frame, place| places.push((frame, place)))?;
-                let push = if *open { Batch::push_open } else { Batch::push };
+                let push = if *open { PacketBatch::push_open } else { PacketBatch::push };
                 for (frame, Range { start, end }) in places {
                     let first = frame.offset();
                     let bytes = line.bytes(&frame).get((start - first) as usize..(end - first) as usize);
@@ -244,7 +244,7 @@ impl Carry for Way<'_> {
                 packets
             }
         };
-        let received = Received { packets: packets as u64, unfit: unfit.len() as u64 };
+        let received = ReceiveCounts { packets: packets as u64, unfit: unfit.len() as u64 };
         unfit.into_iter().for_each(|frame| line.give_back(frame));
         self.in_vain = if packets > 0 { 0 } else { self.in_vain.saturating_add(1) };
         Ok(received)
@@ -261,7 +261,7 @@ impl Carry for Way<'_> {
     }
 
     fn close(&mut self, mut told: impl FnMut(usize, [u64; 2])) -> io::Result<()> {
-        let Way { line, came, lists, .. } = self;
+        let XskPacketDriver { line, came, lists, .. } = self;
         lists.iter_mut().enumerate().for_each(|(at, (_, counts))| told(at, std::mem::take(counts)));
         came.drain(..).flatten().for_each(|frame| line.give_back(frame));
         (0..line.queues()).try_for_each(|at| line.flush(at))

@@ -11,16 +11,16 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 
-use super::Error;
+use super::LlvmError;
 
 /// A handle of LLVM's: a pointer to an object that only LLVM accesses.
-pub(super) type Ref = *mut c_void;
+pub(super) type LlvmRef = *mut c_void;
 
 /// A symbol with its address, as `LLVMOrcCSymbolMapPair`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct SymbolPair {
-    pub(super) name: Ref,
+    pub(super) name: LlvmRef,
     pub(super) address: u64,
     pub(super) flags: SymbolFlags,
 }
@@ -61,46 +61,46 @@ macro_rules! api {
 }
 
 api! {
-    context_create = "LLVMContextCreate": fn() -> Ref;
-    context_dispose = "LLVMContextDispose": fn(Ref);
-    buffer_copy = "LLVMCreateMemoryBufferWithMemoryRangeCopy": fn(*const c_char, usize, *const c_char) -> Ref;
-    buffer_start = "LLVMGetBufferStart": fn(Ref) -> *const c_char;
-    buffer_size = "LLVMGetBufferSize": fn(Ref) -> usize;
-    buffer_dispose = "LLVMDisposeMemoryBuffer": fn(Ref);
-    parse_ir = "LLVMParseIRInContext": fn(Ref, Ref, *mut Ref, *mut *mut c_char) -> c_int;
+    context_create = "LLVMContextCreate": fn() -> LlvmRef;
+    context_dispose = "LLVMContextDispose": fn(LlvmRef);
+    buffer_copy = "LLVMCreateMemoryBufferWithMemoryRangeCopy": fn(*const c_char, usize, *const c_char) -> LlvmRef;
+    buffer_start = "LLVMGetBufferStart": fn(LlvmRef) -> *const c_char;
+    buffer_size = "LLVMGetBufferSize": fn(LlvmRef) -> usize;
+    buffer_dispose = "LLVMDisposeMemoryBuffer": fn(LlvmRef);
+    parse_ir = "LLVMParseIRInContext": fn(LlvmRef, LlvmRef, *mut LlvmRef, *mut *mut c_char) -> c_int;
     message_dispose = "LLVMDisposeMessage": fn(*mut c_char);
-    verify_module = "LLVMVerifyModule": fn(Ref, c_int, *mut *mut c_char) -> c_int;
-    module_dispose = "LLVMDisposeModule": fn(Ref);
-    print_module = "LLVMPrintModuleToString": fn(Ref) -> *mut c_char;
-    set_triple = "LLVMSetTarget": fn(Ref, *const c_char);
-    set_layout = "LLVMSetModuleDataLayout": fn(Ref, Ref);
+    verify_module = "LLVMVerifyModule": fn(LlvmRef, c_int, *mut *mut c_char) -> c_int;
+    module_dispose = "LLVMDisposeModule": fn(LlvmRef);
+    print_module = "LLVMPrintModuleToString": fn(LlvmRef) -> *mut c_char;
+    set_triple = "LLVMSetTarget": fn(LlvmRef, *const c_char);
+    set_layout = "LLVMSetModuleDataLayout": fn(LlvmRef, LlvmRef);
     default_triple = "LLVMGetDefaultTargetTriple": fn() -> *mut c_char;
-    target_from_triple = "LLVMGetTargetFromTriple": fn(*const c_char, *mut Ref, *mut *mut c_char) -> c_int;
+    target_from_triple = "LLVMGetTargetFromTriple": fn(*const c_char, *mut LlvmRef, *mut *mut c_char) -> c_int;
     host_cpu = "LLVMGetHostCPUName": fn() -> *mut c_char;
     host_features = "LLVMGetHostCPUFeatures": fn() -> *mut c_char;
     machine_create = "LLVMCreateTargetMachine":
-        fn(Ref, *const c_char, *const c_char, *const c_char, c_uint, c_uint, c_uint) -> Ref;
-    machine_dispose = "LLVMDisposeTargetMachine": fn(Ref);
-    machine_layout = "LLVMCreateTargetDataLayout": fn(Ref) -> Ref;
-    layout_dispose = "LLVMDisposeTargetData": fn(Ref);
-    emit = "LLVMTargetMachineEmitToMemoryBuffer": fn(Ref, Ref, c_uint, *mut *mut c_char, *mut Ref) -> c_int;
-    pass_options = "LLVMCreatePassBuilderOptions": fn() -> Ref;
-    pass_options_dispose = "LLVMDisposePassBuilderOptions": fn(Ref);
-    run_passes = "LLVMRunPasses": fn(Ref, *const c_char, Ref, Ref) -> Ref;
-    error_message = "LLVMGetErrorMessage": fn(Ref) -> *mut c_char;
+        fn(LlvmRef, *const c_char, *const c_char, *const c_char, c_uint, c_uint, c_uint) -> LlvmRef;
+    machine_dispose = "LLVMDisposeTargetMachine": fn(LlvmRef);
+    machine_layout = "LLVMCreateTargetDataLayout": fn(LlvmRef) -> LlvmRef;
+    layout_dispose = "LLVMDisposeTargetData": fn(LlvmRef);
+    emit = "LLVMTargetMachineEmitToMemoryBuffer": fn(LlvmRef, LlvmRef, c_uint, *mut *mut c_char, *mut LlvmRef) -> c_int;
+    pass_options = "LLVMCreatePassBuilderOptions": fn() -> LlvmRef;
+    pass_options_dispose = "LLVMDisposePassBuilderOptions": fn(LlvmRef);
+    run_passes = "LLVMRunPasses": fn(LlvmRef, *const c_char, LlvmRef, LlvmRef) -> LlvmRef;
+    error_message = "LLVMGetErrorMessage": fn(LlvmRef) -> *mut c_char;
     error_message_dispose = "LLVMDisposeErrorMessage": fn(*mut c_char);
-    jit_create = "LLVMOrcCreateLLJIT": fn(*mut Ref, Ref) -> Ref;
-    jit_dispose = "LLVMOrcDisposeLLJIT": fn(Ref) -> Ref;
-    jit_dylib = "LLVMOrcLLJITGetMainJITDylib": fn(Ref) -> Ref;
-    jit_intern = "LLVMOrcLLJITMangleAndIntern": fn(Ref, *const c_char) -> Ref;
-    jit_add_object = "LLVMOrcLLJITAddObjectFileWithRT": fn(Ref, Ref, Ref) -> Ref;
-    jit_lookup = "LLVMOrcLLJITLookup": fn(Ref, *mut u64, *const c_char) -> Ref;
-    absolute_symbols = "LLVMOrcAbsoluteSymbols": fn(*mut SymbolPair, usize) -> Ref;
-    dylib_define = "LLVMOrcJITDylibDefine": fn(Ref, Ref) -> Ref;
-    unit_dispose = "LLVMOrcDisposeMaterializationUnit": fn(Ref);
-    tracker_create = "LLVMOrcJITDylibCreateResourceTracker": fn(Ref) -> Ref;
-    tracker_remove = "LLVMOrcResourceTrackerRemove": fn(Ref) -> Ref;
-    tracker_release = "LLVMOrcReleaseResourceTracker": fn(Ref);
+    jit_create = "LLVMOrcCreateLLJIT": fn(*mut LlvmRef, LlvmRef) -> LlvmRef;
+    jit_dispose = "LLVMOrcDisposeLLJIT": fn(LlvmRef) -> LlvmRef;
+    jit_dylib = "LLVMOrcLLJITGetMainJITDylib": fn(LlvmRef) -> LlvmRef;
+    jit_intern = "LLVMOrcLLJITMangleAndIntern": fn(LlvmRef, *const c_char) -> LlvmRef;
+    jit_add_object = "LLVMOrcLLJITAddObjectFileWithRT": fn(LlvmRef, LlvmRef, LlvmRef) -> LlvmRef;
+    jit_lookup = "LLVMOrcLLJITLookup": fn(LlvmRef, *mut u64, *const c_char) -> LlvmRef;
+    absolute_symbols = "LLVMOrcAbsoluteSymbols": fn(*mut SymbolPair, usize) -> LlvmRef;
+    dylib_define = "LLVMOrcJITDylibDefine": fn(LlvmRef, LlvmRef) -> LlvmRef;
+    unit_dispose = "LLVMOrcDisposeMaterializationUnit": fn(LlvmRef);
+    tracker_create = "LLVMOrcJITDylibCreateResourceTracker": fn(LlvmRef) -> LlvmRef;
+    tracker_remove = "LLVMOrcResourceTrackerRemove": fn(LlvmRef) -> LlvmRef;
+    tracker_release = "LLVMOrcReleaseResourceTracker": fn(LlvmRef);
 }
 
 /// Initializers of the four parts of the host's target.
@@ -121,37 +121,37 @@ const INITIALISERS: [&str; 4] = if cfg!(target_arch = "aarch64") {
 };
 
 /// The opened library. It is never closed: LLVM registers destructors for the process's end.
-struct Library(*mut c_void);
+struct LlvmLibrary(*mut c_void);
 
-impl Library {
-    fn open() -> Result<Library, Error> {
+impl LlvmLibrary {
+    fn open() -> Result<LlvmLibrary, LlvmError> {
         let mut why = String::new();
         for name in NAMES {
             let Ok(name) = CString::new(name) else { continue };
             // SAFETY: a C string; the library's initialisers register options and passes, nothing else.
             let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
             if !handle.is_null() {
-                return Ok(Library(handle));
+                return Ok(LlvmLibrary(handle));
             }
             if why.is_empty() {
                 // SAFETY: after a failure dlerror gives a C string that stays until the next call on this thread.
                 why = unsafe { CStr::from_ptr(libc::dlerror()) }.to_string_lossy().into_owned();
             }
         }
-        Err(Error::Library(why))
+        Err(LlvmError::Library(why))
     }
 
-    fn symbol(&self, name: &'static str) -> Result<*mut c_void, Error> {
-        let text = CString::new(name).map_err(|_| Error::Symbol(name))?;
+    fn symbol(&self, name: &'static str) -> Result<*mut c_void, LlvmError> {
+        let text = CString::new(name).map_err(|_| LlvmError::Symbol(name))?;
         // SAFETY: an open handle and a C string.
         let address = unsafe { libc::dlsym(self.0, text.as_ptr()) };
-        if address.is_null() { Err(Error::Symbol(name)) } else { Ok(address) }
+        if address.is_null() { Err(LlvmError::Symbol(name)) } else { Ok(address) }
     }
 }
 
 /// Opens the library and registers the host's target.
-pub(super) fn open() -> Result<Api, Error> {
-    let library = Library::open()?;
+pub(super) fn open() -> Result<Api, LlvmError> {
+    let library = LlvmLibrary::open()?;
     let api = Api::read(&library)?;
     for name in INITIALISERS {
         let address = library.symbol(name)?;

@@ -16,11 +16,11 @@ use std::ptr::{null, null_mut};
 use std::rc::Rc;
 use std::sync::OnceLock;
 
-use api::{Api, Ref, SymbolFlags, SymbolPair};
+use api::{Api, LlvmRef, SymbolFlags, SymbolPair};
 
 /// Errors of LLVM.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum LlvmError {
     /// The shared library is not there.
     #[error("native code needs LLVM 19's shared library (Debian's package libllvm19): {0}")]
     Library(String),
@@ -37,24 +37,24 @@ pub enum Error {
     },
 }
 
-fn api() -> Result<&'static Api, Error> {
-    static API: OnceLock<Result<Api, Error>> = OnceLock::new();
+fn api() -> Result<&'static Api, LlvmError> {
+    static API: OnceLock<Result<Api, LlvmError>> = OnceLock::new();
     API.get_or_init(api::open).as_ref().map_err(Clone::clone)
 }
 
 /// A handle and its dispose function.
-struct Owned {
-    handle: Ref,
-    dispose: unsafe extern "C" fn(Ref),
+struct OwnedHandle {
+    handle: LlvmRef,
+    dispose: unsafe extern "C" fn(LlvmRef),
 }
 
-impl Owned {
-    fn new(handle: Ref, dispose: unsafe extern "C" fn(Ref)) -> Owned {
-        Owned { handle, dispose }
+impl OwnedHandle {
+    fn new(handle: LlvmRef, dispose: unsafe extern "C" fn(LlvmRef)) -> OwnedHandle {
+        OwnedHandle { handle, dispose }
     }
 }
 
-impl Drop for Owned {
+impl Drop for OwnedHandle {
     fn drop(&mut self) {
         // SAFETY: made by the constructor that belongs to `dispose`, and owned here alone.
         unsafe { (self.dispose)(self.handle) };
@@ -84,21 +84,21 @@ pub struct ObjectFile {
 }
 
 /// A compiler for the machine that it runs on, and the JIT that holds its code.
-pub struct Compiler {
+pub struct LlvmCompiler {
     api: &'static Api,
-    machine: Owned,
+    machine: OwnedHandle,
     triple: CString,
-    jit: Rc<Jit>,
+    jit: Rc<LlvmJit>,
 }
 
 /// The JIT that holds the code.
-struct Jit {
+struct LlvmJit {
     api: &'static Api,
-    handle: Ref,
-    dylib: Ref,
+    handle: LlvmRef,
+    dylib: LlvmRef,
 }
 
-impl Drop for Jit {
+impl Drop for LlvmJit {
     fn drop(&mut self) {
         // SAFETY: made by `jit_create`, owned here alone, and no `Code` of it is left, since they share this.
         let error = unsafe { (self.api.jit_dispose)(self.handle) };
@@ -106,13 +106,13 @@ impl Drop for Jit {
     }
 }
 
-impl Compiler {
+impl LlvmCompiler {
     /// A compiler, with `symbols` known to all code: names and addresses of functions of this process. Code
     /// is made for this machine's processor, or for one that LLVM has a name for.
     ///
     /// # Errors
     /// Without LLVM's library.
-    pub fn new(symbols: &[(&str, usize)], cpu: Option<&str>) -> Result<Compiler, Error> {
+    pub fn new(symbols: &[(&str, usize)], cpu: Option<&str>) -> Result<LlvmCompiler, LlvmError> {
         let api = api()?;
         // SAFETY: see `Owned` for handles; strings are C strings that live through the calls.
         unsafe {
@@ -120,14 +120,14 @@ impl Compiler {
             let machine = machine(api, &triple, cpu)?;
             let mut handle = null_mut();
             check(api, "starting its just-in-time linker", (api.jit_create)(&mut handle, null_mut()))?;
-            let jit = Rc::new(Jit { api, handle, dylib: (api.jit_dylib)(handle) });
-            let compiler = Compiler { api, machine, triple, jit };
+            let jit = Rc::new(LlvmJit { api, handle, dylib: (api.jit_dylib)(handle) });
+            let compiler = LlvmCompiler { api, machine, triple, jit };
             compiler.define(symbols)?;
             Ok(compiler)
         }
     }
 
-    fn define(&self, symbols: &[(&str, usize)]) -> Result<(), Error> {
+    fn define(&self, symbols: &[(&str, usize)]) -> Result<(), LlvmError> {
         const EXPORTED_CALLABLE: SymbolFlags = SymbolFlags { generic: 1 | 4, target: 0 };
         let mut pairs = Vec::new();
         for (name, address) in symbols {
@@ -151,14 +151,14 @@ impl Compiler {
     ///
     /// # Errors
     /// The error that LLVM finds in the text.
-    pub fn compile(&self, text: &str, passes: &str, keep_text: bool) -> Result<ObjectFile, Error> {
+    pub fn compile(&self, text: &str, passes: &str, keep_text: bool) -> Result<ObjectFile, LlvmError> {
         let api = self.api;
         let passes = CString::new(passes).map_err(|_| refused("reading pass names", passes))?;
         // SAFETY: see `Owned`; the module is disposed of before its context, since it is declared later.
         unsafe {
-            let context = Owned::new((api.context_create)(), api.context_dispose);
+            let context = OwnedHandle::new((api.context_create)(), api.context_dispose);
             let module = self.parse(&context, text)?;
-            let options = Owned::new((api.pass_options)(), api.pass_options_dispose);
+            let options = OwnedHandle::new((api.pass_options)(), api.pass_options_dispose);
             let error = (api.run_passes)(module.handle, passes.as_ptr(), self.machine.handle, options.handle);
             check(api, "optimizing", error)?;
             let text = keep_text.then(|| message((api.print_module)(module.handle), api.message_dispose));
@@ -167,7 +167,7 @@ impl Compiler {
             if (api.emit)(self.machine.handle, module.handle, OBJECT, &mut why, &mut buffer) != 0 {
                 return Err(refused("emitting code", &message(why, api.message_dispose)));
             }
-            let buffer = Owned::new(buffer, api.buffer_dispose);
+            let buffer = OwnedHandle::new(buffer, api.buffer_dispose);
             let start = (api.buffer_start)(buffer.handle).cast::<u8>();
             let bytes = std::slice::from_raw_parts(start, (api.buffer_size)(buffer.handle)).to_vec();
             Ok(ObjectFile { bytes, text })
@@ -175,7 +175,7 @@ impl Compiler {
     }
 
     /// Parses and verifies a module, and sets this machine as its target.
-    fn parse(&self, context: &Owned, text: &str) -> Result<Owned, Error> {
+    fn parse(&self, context: &OwnedHandle, text: &str) -> Result<OwnedHandle, LlvmError> {
         let api = self.api;
         // SAFETY: the buffer is a copy, with the NUL behind it that the parser wants, and goes to the parser.
         unsafe {
@@ -184,7 +184,7 @@ impl Compiler {
             if (api.parse_ir)(context.handle, buffer, &mut module, &mut why) != 0 {
                 return Err(refused("parsing", &message(why, api.message_dispose)));
             }
-            let module = Owned::new(module, api.module_dispose);
+            let module = OwnedHandle::new(module, api.module_dispose);
             const RETURN_STATUS: i32 = 2;
             let mut why = null_mut();
             let bad = (api.verify_module)(module.handle, RETURN_STATUS, &mut why) != 0;
@@ -193,7 +193,7 @@ impl Compiler {
                 return Err(refused("verifying", &why));
             }
             (api.set_triple)(module.handle, self.triple.as_ptr());
-            let layout = Owned::new((api.machine_layout)(self.machine.handle), api.layout_dispose);
+            let layout = OwnedHandle::new((api.machine_layout)(self.machine.handle), api.layout_dispose);
             (api.set_layout)(module.handle, layout.handle);
             Ok(module)
         }
@@ -203,12 +203,12 @@ impl Compiler {
     ///
     /// # Errors
     /// If a symbol is missing, or one of the object's is already defined.
-    pub fn link(&self, object: &ObjectFile, names: &[&str]) -> Result<(Code, Vec<usize>), Error> {
+    pub fn link(&self, object: &ObjectFile, names: &[&str]) -> Result<(JitCode, Vec<usize>), LlvmError> {
         let api = self.api;
         // SAFETY: the object is a copy that goes to the JIT. On failure `Code` removes what came in.
         unsafe {
             let tracker = (api.tracker_create)(self.jit.dylib);
-            let code = Code { jit: Rc::clone(&self.jit), tracker };
+            let code = JitCode { jit: Rc::clone(&self.jit), tracker };
             let buffer =
                 (api.buffer_copy)(object.bytes.as_ptr().cast(), object.bytes.len(), c"native".as_ptr());
             let error = (api.jit_add_object)(self.jit.handle, tracker, buffer);
@@ -226,12 +226,12 @@ impl Compiler {
 }
 
 /// Machine code in this process. Dropping it frees the memory: addresses in it must not be called any more.
-pub struct Code {
-    jit: Rc<Jit>,
-    tracker: Ref,
+pub struct JitCode {
+    jit: Rc<LlvmJit>,
+    tracker: LlvmRef,
 }
 
-impl Drop for Code {
+impl Drop for JitCode {
     fn drop(&mut self) {
         let api = self.jit.api;
         // SAFETY: the tracker is live, and its JIT, too, since this shares it.
@@ -247,7 +247,7 @@ impl Drop for Code {
 ///
 /// # Safety
 /// `api` is LLVM's.
-unsafe fn machine(api: &Api, triple: &CStr, cpu: Option<&str>) -> Result<Owned, Error> {
+unsafe fn machine(api: &Api, triple: &CStr, cpu: Option<&str>) -> Result<OwnedHandle, LlvmError> {
     const AGGRESSIVE: u32 = 3;
     const POSITION_INDEPENDENT: u32 = 2;
     const SMALL_CODE_MODEL: u32 = 3;
@@ -275,17 +275,17 @@ unsafe fn machine(api: &Api, triple: &CStr, cpu: Option<&str>) -> Result<Owned, 
         );
         match handle.is_null() {
             true => Err(refused("describing this machine", "no target machine")),
-            false => Ok(Owned::new(handle, api.machine_dispose)),
+            false => Ok(OwnedHandle::new(handle, api.machine_dispose)),
         }
     }
 }
 
-fn refused(during: &'static str, message: &str) -> Error {
-    Error::Refused { during, message: message.to_owned() }
+fn refused(during: &'static str, message: &str) -> LlvmError {
+    LlvmError::Refused { during, message: message.to_owned() }
 }
 
 /// Takes an `LLVMErrorRef`, null for success.
-fn check(api: &Api, during: &'static str, error: Ref) -> Result<(), Error> {
+fn check(api: &Api, during: &'static str, error: LlvmRef) -> Result<(), LlvmError> {
     if std::ptr::eq(error, null()) {
         return Ok(());
     }
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn text_becomes_a_function_and_its_mistakes_are_named() {
-        let compiler = Compiler::new(&[("seven", seven as *const () as usize)], None).unwrap();
+        let compiler = LlvmCompiler::new(&[("seven", seven as *const () as usize)], None).unwrap();
         let text = "declare i64 @seven()\ndefine i64 @f(i64 %a) {\n%s = call i64 @seven()\n\
             %r = add i64 %a, %s\nret i64 %r\n}";
         let object = compiler.compile(text, "default<O2>", true).unwrap();

@@ -7,9 +7,9 @@
 
 use std::io;
 
-use super::index::{Index, Keys, Template};
-use super::region::Place;
-use super::values::Values;
+use super::index::{HashTableIndex, SlotKeys, HashTemplate};
+use super::region::AddressAllocator;
+use super::values::ValueStorage;
 
 /// Odd, with about as many ones as zeros: the golden ratio's fraction.
 pub(crate) const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -41,41 +41,41 @@ pub(crate) fn hash(seed: u64, key: &[u8]) -> u32 {
 
 /// Parameters of a table.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Making {
+pub(crate) struct HashTableParams {
     /// True if it evicts when it is full.
     pub(crate) lru: bool,
     /// Seed of its hash.
     pub(crate) seed: u64,
-    pub(crate) template: Template,
+    pub(crate) template: HashTemplate,
     /// Slots in addition to those of the entries.
     pub(crate) spare: u32,
 }
 
 /// A hash table.
 #[derive(Debug)]
-pub(crate) struct Hash {
-    index: Index,
+pub(crate) struct HashTable {
+    index: HashTableIndex,
     key_size: usize,
     /// Offset of the key in an element; `None` if the index has keys and elements need none.
     key: Option<usize>,
-    pub(crate) values: Values,
+    pub(crate) values: ValueStorage,
     len: u32,
     max_entries: u32,
     lru: bool,
     hand: u32,
 }
 
-impl Hash {
+impl HashTable {
     pub(crate) fn new(
         key_size: u32,
         value_size: u32,
         copies: u32,
         max_entries: u32,
-        Making { lru, seed, template, spare }: Making,
-        place: &mut Place,
-    ) -> io::Result<Hash> {
+        HashTableParams { lru, seed, template, spare }: HashTableParams,
+        place: &mut AddressAllocator,
+    ) -> io::Result<HashTable> {
         let key_size = key_size as usize;
-        let index = Index::new(template, seed, max_entries, place)?;
+        let index = HashTableIndex::new(template, seed, max_entries, place)?;
         let (mark, in_index) = (if lru { MARK } else { 0 }, template.has_keys());
         let header = mark + if in_index { 0 } else { key_size.next_multiple_of(8) };
         let key = match (in_index, lru) {
@@ -83,9 +83,9 @@ impl Hash {
             (true, true) => Some(IN_MARK),
             (false, _) => Some(mark),
         };
-        let values = Values::new(header, value_size, copies, max_entries, spare, place)?;
+        let values = ValueStorage::new(header, value_size, copies, max_entries, spare, place)?;
         index.prefer_large_pages();
-        Ok(Hash { index, key_size, key, values, len: 0, max_entries, lru, hand: 0 })
+        Ok(HashTable { index, key_size, key, values, len: 0, max_entries, lru, hand: 0 })
     }
 
     /// Layout for the search in native code.
@@ -113,14 +113,14 @@ impl Hash {
     }
 
     /// The keys of elements.
-    fn elements(&self) -> Elements<'_> {
-        Elements { key: self.key, key_size: self.key_size, values: &self.values }
+    fn elements(&self) -> ElementKeys<'_> {
+        ElementKeys { key: self.key, key_size: self.key_size, values: &self.values }
     }
 
     /// The index, mutably, and the keys of elements.
-    fn parts(&mut self) -> (&mut Index, Elements<'_>) {
-        let Hash { index, key, key_size, values, .. } = self;
-        (index, Elements { key: *key, key_size: *key_size, values })
+    fn parts(&mut self) -> (&mut HashTableIndex, ElementKeys<'_>) {
+        let HashTable { index, key, key_size, values, .. } = self;
+        (index, ElementKeys { key: *key, key_size: *key_size, values })
     }
 
     /// The key of an element, if elements have keys.
@@ -240,19 +240,19 @@ impl Hash {
 }
 
 /// The keys in elements.
-struct Elements<'v> {
+struct ElementKeys<'v> {
     key: Option<usize>,
     key_size: usize,
-    values: &'v Values,
+    values: &'v ValueStorage,
 }
 
-impl<'v> Elements<'v> {
+impl<'v> ElementKeys<'v> {
     fn key_at(&self, slot: u32) -> Option<&'v [u8]> {
         self.key.map(|start| &self.values.head(slot)[start..start + self.key_size])
     }
 }
 
-impl Keys for Elements<'_> {
+impl SlotKeys for ElementKeys<'_> {
     fn of(&self, slot: u32) -> &[u8] {
         self.key_at(slot).unwrap_or_default()
     }
@@ -262,7 +262,7 @@ impl Keys for Elements<'_> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HashLayout {
     pub(crate) index: u64,
-    pub(crate) template: Template,
+    pub(crate) template: HashTemplate,
     /// Mask of places, or of buckets.
     pub(crate) mask: u32,
     pub(crate) seed: u64,

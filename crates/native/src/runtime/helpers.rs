@@ -19,13 +19,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use millstream_interp::MapKind;
 
 use super::csum;
-use super::maps::{E2BIG, EINVAL, ENOENT, Map, is_of_addresses};
-use super::packet::{Field, Packet};
-use super::sharing::Guarded;
-use super::worker::{Clock, Event, Worker};
+use super::maps::{E2BIG, EINVAL, ENOENT, NativeMap, is_of_addresses};
+use super::packet::{DescriptorField, PacketDescriptor};
+use super::sharing::SeqlockMap;
+use super::worker::{ClockSource, ProgramEvent, Worker};
 
 /// A helper in native code.
-pub(crate) type Native = extern "C" fn(*mut Worker, u64, u64, u64, u64, u64) -> u64;
+pub(crate) type HelperFn = extern "C" fn(*mut Worker, u64, u64, u64, u64, u64) -> u64;
 
 const XDP_REDIRECT: u64 = 4;
 const MAX_TAIL_CALLS: u32 = 33;
@@ -33,7 +33,7 @@ const MAX_LOOPS: u64 = 8 << 20;
 const EFAULT: i64 = -(libc::EFAULT as i64);
 
 /// Helpers: number, symbol, function.
-pub(crate) const TABLE: &[(i32, &str, Native)] = &[
+pub(crate) const TABLE: &[(i32, &str, HelperFn)] = &[
     (1, "ms_map_lookup", map_lookup),
     (2, "ms_map_update", map_update),
     (3, "ms_map_delete", map_delete),
@@ -71,7 +71,7 @@ pub(crate) const TABLE: &[(i32, &str, Native)] = &[
 ];
 
 /// Operations on packets that graphs use: symbol, function.
-pub(crate) const INTRINSICS: &[(&str, Native)] =
+pub(crate) const INTRINSICS: &[(&str, HelperFn)] =
     &[("ms_clone", clone_packet), ("ms_hold", hold_packet), ("ms_pull", pull_packet)];
 
 /// Functions of the C library that a compiler calls implicitly.
@@ -102,23 +102,23 @@ fn worker<'a>(worker: *mut Worker) -> &'a mut Worker {
 }
 
 /// Runs a closure with the map behind an argument.
-fn with<R>(address: u64, act: impl FnOnce(&mut Map) -> R) -> R {
+fn with<R>(address: u64, act: impl FnOnce(&mut NativeMap) -> R) -> R {
     // SAFETY: see the module's invariants.
-    unsafe { &*(address as *const Guarded) }.with(act)
+    unsafe { &*(address as *const SeqlockMap) }.with(act)
 }
 
 /// The current packet.
-fn packet<'a>(w: *mut Worker) -> Packet<'a> {
+fn packet<'a>(w: *mut Worker) -> PacketDescriptor<'a> {
     let worker = worker(w);
     descriptor(worker, worker.current)
 }
 
 /// The packet with this descriptor.
-fn descriptor<'a>(worker: &Worker, at: *mut u32) -> Packet<'a> {
+fn descriptor<'a>(worker: &Worker, at: *mut u32) -> PacketDescriptor<'a> {
     let (layout, buffer) = (worker.layout, worker.buffer);
     // SAFETY: see the module's invariants; descriptors are as long as the layout of the program says, by
     // which the batch is laid out (`Batch::conform`).
-    Packet { layout, words: unsafe { from_raw_parts_mut(at, layout.words()) }, buffer }
+    PacketDescriptor { layout, words: unsafe { from_raw_parts_mut(at, layout.words()) }, buffer }
 }
 
 /// Memory behind an argument, for reading.
@@ -143,7 +143,7 @@ fn bytes_mut<'a>(address: u64, len: usize) -> &'a mut [u8] {
 fn call(w: *mut Worker, callback: u64, args: [u64; 5]) -> u64 {
     // SAFETY: the verifier has seen that it is a function of the program, and native code gives addresses of
     // functions of this type.
-    let callback = unsafe { std::mem::transmute::<usize, Native>(callback as usize) };
+    let callback = unsafe { std::mem::transmute::<usize, HelperFn>(callback as usize) };
     let [a, b, c, d, e] = args;
     callback(w, a, b, c, d, e)
 }
@@ -225,7 +225,7 @@ extern "C" fn bpf_loop(w: *mut Worker, count: u64, callback: u64, context: u64, 
 /// The function to continue with, or 0 if the program itself continues.
 extern "C" fn tail_call(w: *mut Worker, _: u64, m: u64, index: u64, _: u64, _: u64) -> u64 {
     let worker = worker(w);
-    let find = |map: &mut Map| match map.spec().kind {
+    let find = |map: &mut NativeMap| match map.spec().kind {
         MapKind::ProgArray => map.lookup(&(index as u32).to_ne_bytes(), 0),
         _ => None,
     };
@@ -257,7 +257,7 @@ extern "C" fn zero(_: *mut Worker, _: u64, _: u64, _: u64, _: u64, _: u64) -> u6
 }
 
 fn now(worker: &Worker, id: libc::clockid_t) -> u64 {
-    if let Clock::Fixed(now) = worker.clock {
+    if let ClockSource::Fixed(now) = worker.clock {
         return now;
     }
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -302,7 +302,7 @@ extern "C" fn cpu(w: *mut Worker, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64
 
 extern "C" fn trace(w: *mut Worker, format: u64, len: u64, _: u64, _: u64, _: u64) -> u64 {
     let text = bytes(format, len as u32 as usize).split(|b| *b == 0).next().unwrap_or_default();
-    worker(w).events.push(Event::Trace(String::from_utf8_lossy(text).into_owned()));
+    worker(w).events.push(ProgramEvent::Trace(String::from_utf8_lossy(text).into_owned()));
     text.len() as u64
 }
 
@@ -310,7 +310,7 @@ extern "C" fn redirect(w: *mut Worker, ifindex: u64, flags: u64, _: u64, _: u64,
     if flags != 0 {
         return 0;
     }
-    packet(w).set(Field::Target, ifindex as u32);
+    packet(w).set(DescriptorField::Target, ifindex as u32);
     XDP_REDIRECT
 }
 
@@ -325,7 +325,7 @@ extern "C" fn redirect_map(w: *mut Worker, m: u64, key: u64, flags: u64, _: u64,
         Some(bytes(value, map.value_size()).first_chunk().map_or(0, |target| u32::from_ne_bytes(*target)))
     });
     let Some(target) = target else { return flags & 3 };
-    packet(w).set(Field::Target, target);
+    packet(w).set(DescriptorField::Target, target);
     XDP_REDIRECT
 }
 
@@ -354,7 +354,7 @@ extern "C" fn adjust_tail(w: *mut Worker, _: u64, delta: u64, _: u64, _: u64, _:
     let Some(end) = packet.tail_moved(delta as i32) else { return errno(EINVAL) };
     let (_, old) = packet.bounds();
     bytes_mut(old.into(), end.saturating_sub(old) as usize).fill(0);
-    packet.set(Field::End, end);
+    packet.set(DescriptorField::End, end);
     0
 }
 
@@ -393,7 +393,7 @@ fn record(w: *mut Worker, m: u64, data: Vec<u8>) {
     let listener = worker(w).listener.clone().filter(|listener| listener.map == map);
     match listener {
         Some(listener) => (listener.take)(&data, arrived(w)),
-        None => worker(w).events.push(Event::Record { map, data }),
+        None => worker(w).events.push(ProgramEvent::Record { map, data }),
     }
 }
 
@@ -401,7 +401,7 @@ fn record(w: *mut Worker, m: u64, data: Vec<u8>) {
 fn arrived(w: *mut Worker) -> u64 {
     let worker = worker(w);
     let at = (worker.current as usize).wrapping_sub(worker.first) / worker.layout.stride();
-    let origin = if at < worker.capacity { at } else { packet(w).get(Field::Origin) as usize };
+    let origin = if at < worker.capacity { at } else { packet(w).get(DescriptorField::Origin) as usize };
     let known = worker.arrivals.get(origin).and_then(|arrival| arrival.time);
     known.unwrap_or_else(|| now(worker, libc::CLOCK_REALTIME))
 }

@@ -33,11 +33,11 @@ use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 
 use super::hash;
-use super::region::{Place, Region};
+use super::region::{AddressAllocator, MemoryRegion};
 
 /// Template of a hash table's index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub enum Template {
+pub enum HashTemplate {
     /// Open addressing with linear probing.
     #[default]
     Open,
@@ -61,7 +61,7 @@ pub enum Template {
 
 /// Search algorithm of an index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Search {
+pub(crate) enum ProbingScheme {
     Open,
     RobinHood,
     Cuckoo,
@@ -72,14 +72,14 @@ pub(crate) const MOST_KEY: u32 = 4;
 
 /// A key, prepared for a search in an index.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sought<'k> {
+pub(crate) struct HashedKey<'k> {
     key: &'k [u8],
     hash: u32,
     tag: u32,
 }
 
 /// The keys of elements, by slot, if elements have keys.
-pub(crate) trait Keys {
+pub(crate) trait SlotKeys {
     /// The key of an entry.
     fn of(&self, slot: u32) -> &[u8];
 }
@@ -97,25 +97,25 @@ const MOST_LOOKED_AT: usize = 4096;
 
 /// An index.
 #[derive(Debug)]
-pub(crate) struct Index {
-    words: Region,
-    template: Template,
+pub(crate) struct HashTableIndex {
+    words: MemoryRegion,
+    template: HashTemplate,
     /// Seed of the hash.
     seed: u64,
     /// Number of places, or of buckets, minus one.
     mask: u32,
 }
 
-impl Template {
+impl HashTemplate {
     /// The template for a table of this many entries, and the reason. Two buckets per key are chosen if they
     /// take no more memory than places in a row: a line of a bucket is compared at once, so that a search has
     /// fewer branches to predict, above all for missing keys (`examples/tables`: 0.4 to 0.9 of the time). If
     /// they take half as much, more keys are in the other bucket: that pays if the index is larger than the
     /// caches. Keys that fit into places are stored there: there is no other key to load and compare, and
     /// elements need no room for it.
-    pub(crate) fn fitting(entries: u32, key_size: u32) -> (Template, String) {
-        let (template, why) = Template::by_size(entries);
-        match Template::fits(key_size) {
+    pub(crate) fn fitting(entries: u32, key_size: u32) -> (HashTemplate, String) {
+        let (template, why) = HashTemplate::by_size(entries);
+        match HashTemplate::fits(key_size) {
             true => (template.with_keys(), format!("{why}; of {key_size} bytes a key is in its place")),
             false => (template, why),
         }
@@ -126,35 +126,35 @@ impl Template {
         (1..=MOST_KEY).contains(&key_size)
     }
 
-    fn by_size(entries: u32) -> (Template, String) {
-        let [open, cuckoo] = [Template::Open, Template::Cuckoo].map(|template| size(template, entries));
+    fn by_size(entries: u32) -> (HashTemplate, String) {
+        let [open, cuckoo] = [HashTemplate::Open, HashTemplate::Cuckoo].map(|template| size(template, entries));
         let used = |words: u64| {
             format!("{entries} entries, at most {}% of the places", 100 * u64::from(entries) / words)
         };
         match (open >= CACHED, cuckoo < open) {
-            (_, false) => (Template::Cuckoo, used(cuckoo)),
-            (true, true) => (Template::Cuckoo, format!("{}, and more than caches hold", used(cuckoo))),
-            (false, true) => (Template::Open, used(open)),
+            (_, false) => (HashTemplate::Cuckoo, used(cuckoo)),
+            (true, true) => (HashTemplate::Cuckoo, format!("{}, and more than caches hold", used(cuckoo))),
+            (false, true) => (HashTemplate::Open, used(open)),
         }
     }
 
     /// Search algorithm of its indices.
-    pub(crate) fn search(self) -> Search {
+    pub(crate) fn search(self) -> ProbingScheme {
         match self {
-            Template::Open | Template::OpenKeys | Template::OpenSlots => Search::Open,
-            Template::RobinHood | Template::RobinHoodKeys | Template::RobinHoodSlots => Search::RobinHood,
-            Template::Cuckoo | Template::CuckooKeys | Template::CuckooSlots => Search::Cuckoo,
+            HashTemplate::Open | HashTemplate::OpenKeys | HashTemplate::OpenSlots => ProbingScheme::Open,
+            HashTemplate::RobinHood | HashTemplate::RobinHoodKeys | HashTemplate::RobinHoodSlots => ProbingScheme::RobinHood,
+            HashTemplate::Cuckoo | HashTemplate::CuckooKeys | HashTemplate::CuckooSlots => ProbingScheme::Cuckoo,
         }
     }
 
     /// Returns true if places have keys instead of hashes.
     pub(crate) fn has_keys(self) -> bool {
-        matches!(self, Template::OpenKeys | Template::RobinHoodKeys | Template::CuckooKeys)
+        matches!(self, HashTemplate::OpenKeys | HashTemplate::RobinHoodKeys | HashTemplate::CuckooKeys)
     }
 
     /// Returns true if places have only slots.
     pub(crate) fn is_bare(self) -> bool {
-        matches!(self, Template::OpenSlots | Template::RobinHoodSlots | Template::CuckooSlots)
+        matches!(self, HashTemplate::OpenSlots | HashTemplate::RobinHoodSlots | HashTemplate::CuckooSlots)
     }
 
     /// Bytes of a place.
@@ -163,54 +163,54 @@ impl Template {
     }
 
     /// The same with hashes in its places.
-    pub(crate) fn with_hashes(self) -> Template {
+    pub(crate) fn with_hashes(self) -> HashTemplate {
         match self.search() {
-            Search::Open => Template::Open,
-            Search::RobinHood => Template::RobinHood,
-            Search::Cuckoo => Template::Cuckoo,
+            ProbingScheme::Open => HashTemplate::Open,
+            ProbingScheme::RobinHood => HashTemplate::RobinHood,
+            ProbingScheme::Cuckoo => HashTemplate::Cuckoo,
         }
     }
 
     /// The same with only slots in its places.
-    pub(crate) fn with_slots(self) -> Template {
+    pub(crate) fn with_slots(self) -> HashTemplate {
         match self.search() {
-            Search::Open => Template::OpenSlots,
-            Search::RobinHood => Template::RobinHoodSlots,
-            Search::Cuckoo => Template::CuckooSlots,
+            ProbingScheme::Open => HashTemplate::OpenSlots,
+            ProbingScheme::RobinHood => HashTemplate::RobinHoodSlots,
+            ProbingScheme::Cuckoo => HashTemplate::CuckooSlots,
         }
     }
 
     /// The same with keys in its places.
-    pub(crate) fn with_keys(self) -> Template {
+    pub(crate) fn with_keys(self) -> HashTemplate {
         match self.search() {
-            Search::Open => Template::OpenKeys,
-            Search::RobinHood => Template::RobinHoodKeys,
-            Search::Cuckoo => Template::CuckooKeys,
+            ProbingScheme::Open => HashTemplate::OpenKeys,
+            ProbingScheme::RobinHood => HashTemplate::RobinHoodKeys,
+            ProbingScheme::Cuckoo => HashTemplate::CuckooKeys,
         }
     }
 }
 
 /// Number of places for this many entries.
-fn size(template: Template, entries: u32) -> u64 {
+fn size(template: HashTemplate, entries: u32) -> u64 {
     let entries = u64::from(entries);
     match template.search() {
-        Search::Open => (entries * 2).next_power_of_two().max(16),
-        Search::RobinHood => (entries + entries.div_ceil(7)).next_power_of_two().max(16),
-        Search::Cuckoo if entries <= 2 * u64::from(WAYS) => 2 * u64::from(WAYS),
+        ProbingScheme::Open => (entries * 2).next_power_of_two().max(16),
+        ProbingScheme::RobinHood => (entries + entries.div_ceil(7)).next_power_of_two().max(16),
+        ProbingScheme::Cuckoo if entries <= 2 * u64::from(WAYS) => 2 * u64::from(WAYS),
         // Few buckets fill unevenly.
-        Search::Cuckoo if entries < 1024 => (entries * 2).next_power_of_two(),
-        Search::Cuckoo => (entries + entries / 4).next_power_of_two(),
+        ProbingScheme::Cuckoo if entries < 1024 => (entries * 2).next_power_of_two(),
+        ProbingScheme::Cuckoo => (entries + entries / 4).next_power_of_two(),
     }
 }
 
-impl Index {
+impl HashTableIndex {
     /// An index for a table of this many entries. `seed` is that of the hash of their keys.
-    pub(crate) fn new(template: Template, seed: u64, entries: u32, place: &mut Place) -> io::Result<Index> {
+    pub(crate) fn new(template: HashTemplate, seed: u64, entries: u32, place: &mut AddressAllocator) -> io::Result<HashTableIndex> {
         let words = size(template, entries);
         let places = u32::try_from(words).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
-        let mask = if template.search() == Search::Cuckoo { places / WAYS } else { places } - 1;
+        let mask = if template.search() == ProbingScheme::Cuckoo { places / WAYS } else { places } - 1;
         let bytes = template.place() as usize * words as usize;
-        Ok(Index { words: Region::new(bytes, place)?, template, seed, mask })
+        Ok(HashTableIndex { words: MemoryRegion::new(bytes, place)?, template, seed, mask })
     }
 
     /// Asks for large pages, if it is at least as large as one.
@@ -228,7 +228,7 @@ impl Index {
         self.words.address()
     }
 
-    pub(crate) fn template(&self) -> Template {
+    pub(crate) fn template(&self) -> HashTemplate {
         self.template
     }
 
@@ -243,8 +243,8 @@ impl Index {
 
     fn places(&self) -> u32 {
         match self.template.search() {
-            Search::Open | Search::RobinHood => self.mask + 1,
-            Search::Cuckoo => (self.mask + 1) * WAYS,
+            ProbingScheme::Open | ProbingScheme::RobinHood => self.mask + 1,
+            ProbingScheme::Cuckoo => (self.mask + 1) * WAYS,
         }
     }
 
@@ -270,7 +270,7 @@ impl Index {
     }
 
     /// Prepares a key, which has as many bytes as all others, for a search.
-    pub(crate) fn sought<'k>(&self, key: &'k [u8]) -> Sought<'k> {
+    pub(crate) fn sought<'k>(&self, key: &'k [u8]) -> HashedKey<'k> {
         let hash = hash::hash(self.seed, key);
         let word = || hash::words(key).next().unwrap_or_default() as u32;
         let tag = match (self.template.has_keys(), self.template.is_bare()) {
@@ -278,11 +278,11 @@ impl Index {
             (false, true) => 0,
             (false, false) => hash,
         };
-        Sought { key, hash, tag }
+        HashedKey { key, hash, tag }
     }
 
     /// The hash of the key in a place that is not empty.
-    fn hash_of(&self, word: u64, keys: &impl Keys) -> u32 {
+    fn hash_of(&self, word: u64, keys: &impl SlotKeys) -> u32 {
         match (self.template.has_keys(), self.template.is_bare()) {
             (true, _) => hash::hash(self.seed, &tag_of(word).to_le_bytes()),
             (false, true) => hash::hash(self.seed, keys.of(slot_of(word))),
@@ -292,8 +292,8 @@ impl Index {
 
     /// Place and slot of a key's entry. Elements are asked for their keys if the tag is equal but is not the
     /// key.
-    pub(crate) fn find(&self, sought: Sought<'_>, keys: &impl Keys) -> Option<(u32, u32)> {
-        let Sought { key, hash, tag } = sought;
+    pub(crate) fn find(&self, sought: HashedKey<'_>, keys: &impl SlotKeys) -> Option<(u32, u32)> {
+        let HashedKey { key, hash, tag } = sought;
         let fits = |place: u32| {
             let word = self.word(place);
             let is_it = word != 0 && tag_of(word) == tag;
@@ -301,12 +301,12 @@ impl Index {
             (is_it && same()).then(|| (place, slot_of(word)))
         };
         match self.template.search() {
-            Search::Open => {
+            ProbingScheme::Open => {
                 let probes = (0..).map(|n| hash.wrapping_add(n) & self.mask);
                 probes.take_while(|&place| self.word(place) != 0).find_map(fits)
             }
-            Search::RobinHood => self.poorer(hash, keys).find_map(fits),
-            Search::Cuckoo => self.buckets(hash).into_iter().flat_map(ways).find_map(fits),
+            ProbingScheme::RobinHood => self.poorer(hash, keys).find_map(fits),
+            ProbingScheme::Cuckoo => self.buckets(hash).into_iter().flat_map(ways).find_map(fits),
         }
     }
 
@@ -316,7 +316,7 @@ impl Index {
     }
 
     /// Places, from the hash's own on, whose entries are at least as far from their own.
-    fn poorer<'i>(&'i self, hash: u32, keys: &'i impl Keys) -> impl Iterator<Item = u32> + 'i {
+    fn poorer<'i>(&'i self, hash: u32, keys: &'i impl SlotKeys) -> impl Iterator<Item = u32> + 'i {
         (0..).map(move |n| (n, hash.wrapping_add(n) & self.mask)).map_while(move |(n, place)| {
             let word = self.word(place);
             (word != 0 && self.distance(self.hash_of(word, keys), place) >= n).then_some(place)
@@ -325,7 +325,7 @@ impl Index {
 
     /// Moves entries that are nearer to their own place than an entry with this hash would be, up to the next
     /// empty place; returns the place that is empty then. Every entry is in some place at every moment.
-    fn step_aside(&mut self, hash: u32, keys: &impl Keys) -> u32 {
+    fn step_aside(&mut self, hash: u32, keys: &impl SlotKeys) -> u32 {
         let first = hash.wrapping_add(self.poorer(hash, keys).count() as u32) & self.mask;
         let mut hole = first;
         while self.word(hole) != 0 {
@@ -351,18 +351,18 @@ impl Index {
     }
 
     /// Inserts a missing entry; `false` if there is no room.
-    pub(crate) fn insert(&mut self, sought: Sought<'_>, slot: u32, keys: &impl Keys) -> bool {
-        let Sought { hash, tag, .. } = sought;
+    pub(crate) fn insert(&mut self, sought: HashedKey<'_>, slot: u32, keys: &impl SlotKeys) -> bool {
+        let HashedKey { hash, tag, .. } = sought;
         let place = match self.template.search() {
-            Search::Open => {
+            ProbingScheme::Open => {
                 let mut place = hash & self.mask;
                 while self.word(place) != 0 {
                     place = (place + 1) & self.mask;
                 }
                 Some(place)
             }
-            Search::RobinHood => Some(self.step_aside(hash, keys)),
-            Search::Cuckoo => self.make_room(hash, keys),
+            ProbingScheme::RobinHood => Some(self.step_aside(hash, keys)),
+            ProbingScheme::Cuckoo => self.make_room(hash, keys),
         };
         if let Some(place) = place {
             self.set_word(place, u64::from(tag) << 32 | u64::from(slot + 1));
@@ -378,7 +378,7 @@ impl Index {
 
     /// An empty place in one of a hash's buckets, in the first one if it has any, so that few searches read
     /// two; or one that is freed by moving entries, found breadth first.
-    fn make_room(&mut self, hash: u32, keys: &impl Keys) -> Option<u32> {
+    fn make_room(&mut self, hash: u32, keys: &impl SlotKeys) -> Option<u32> {
         let empty = |bucket: u32| ways(bucket).filter(|&place| self.word(place) == 0);
         let [a, b] = self.buckets(hash);
         if let Some(place) = empty(a).chain(empty(b)).next() {
@@ -420,9 +420,9 @@ impl Index {
     }
 
     /// Clears a place; without buckets, entries that were pushed beyond it move back.
-    pub(crate) fn remove(&mut self, place: u32, keys: &impl Keys) {
+    pub(crate) fn remove(&mut self, place: u32, keys: &impl SlotKeys) {
         let (mut hole, mut next) = (place, place);
-        while self.template.search() != Search::Cuckoo {
+        while self.template.search() != ProbingScheme::Cuckoo {
             next = (next + 1) & self.mask;
             let word = self.word(next);
             if word == 0 {
@@ -458,19 +458,19 @@ mod tests {
 
     /// An index, and the keys of its elements.
     struct Table {
-        index: Index,
+        index: HashTableIndex,
         keys: Vec<[u8; 4]>,
     }
 
-    impl Keys for Vec<[u8; 4]> {
+    impl SlotKeys for Vec<[u8; 4]> {
         fn of(&self, slot: u32) -> &[u8] {
             &self[slot as usize]
         }
     }
 
     impl Table {
-        fn new(template: Template, entries: u32) -> Table {
-            let index = Index::new(template, 7, entries, &mut Place::Anywhere).unwrap();
+        fn new(template: HashTemplate, entries: u32) -> Table {
+            let index = HashTableIndex::new(template, 7, entries, &mut AddressAllocator::Anywhere).unwrap();
             Table { index, keys: vec![[0; 4]; entries as usize] }
         }
 
@@ -499,7 +499,7 @@ mod tests {
 
     #[test]
     fn as_many_entries_as_declared_find_room_and_are_found() {
-        for template in Template::ALL {
+        for template in HashTemplate::ALL {
             for entries in [1, 16, 17, 100, 1000, 1024, 6553, 100_000] {
                 let mut table = Table::new(template, entries);
                 for slot in 0..entries {
@@ -517,39 +517,39 @@ mod tests {
     #[test]
     fn buckets_are_for_tables_that_they_are_half_full_of_and_for_large_ones() {
         for (entries, expected) in [
-            (1_000, Template::Cuckoo),
-            (65_536, Template::Cuckoo),
-            (7_000, Template::Cuckoo),
-            (10_000, Template::Open),
-            (200_000, Template::Open),
-            (3_200_000, Template::Cuckoo),
-            (12_000_000, Template::Cuckoo),
+            (1_000, HashTemplate::Cuckoo),
+            (65_536, HashTemplate::Cuckoo),
+            (7_000, HashTemplate::Cuckoo),
+            (10_000, HashTemplate::Open),
+            (200_000, HashTemplate::Open),
+            (3_200_000, HashTemplate::Cuckoo),
+            (12_000_000, HashTemplate::Cuckoo),
         ] {
-            let (template, why) = Template::fitting(entries, 16);
+            let (template, why) = HashTemplate::fitting(entries, 16);
             assert_eq!(template, expected, "{why}");
-            assert_eq!(Template::fitting(entries, 4).0, expected.with_keys());
+            assert_eq!(HashTemplate::fitting(entries, 4).0, expected.with_keys());
         }
-        assert_eq!(Template::fitting(10_000, 16).1, "10000 entries, at most 30% of the places");
-        assert_eq!(Template::fitting(10_000, 5).0, Template::Open, "a place has no room for such keys");
+        assert_eq!(HashTemplate::fitting(10_000, 16).1, "10000 entries, at most 30% of the places");
+        assert_eq!(HashTemplate::fitting(10_000, 5).0, HashTemplate::Open, "a place has no room for such keys");
         let why = "10000 entries, at most 30% of the places; of 2 bytes a key is in its place";
-        assert_eq!(Template::fitting(10_000, 2).1, why);
+        assert_eq!(HashTemplate::fitting(10_000, 2).1, why);
     }
 
     #[test]
     fn an_index_of_more_places_than_it_can_number_is_refused() {
         for (template, most) in
-            [(Template::Open, 1 << 30), (Template::RobinHood, 1 << 31), (Template::Cuckoo, 1 << 31)]
+            [(HashTemplate::Open, 1 << 30), (HashTemplate::RobinHood, 1 << 31), (HashTemplate::Cuckoo, 1 << 31)]
         {
-            assert!(Index::new(template, 7, most + 1, &mut Place::Anywhere).is_err(), "{template:?}");
+            assert!(HashTableIndex::new(template, 7, most + 1, &mut AddressAllocator::Anywhere).is_err(), "{template:?}");
         }
-        assert!(Index::new(Template::Open, 7, u32::MAX, &mut Place::Anywhere).is_err());
+        assert!(HashTableIndex::new(HashTemplate::Open, 7, u32::MAX, &mut AddressAllocator::Anywhere).is_err());
     }
 
     #[test]
     fn entries_of_one_hash_fill_two_buckets_and_no_more() {
         let keys: Vec<[u8; 4]> = (0..100u32).map(u32::to_le_bytes).collect();
-        let of = |slot: u32| Sought { key: &keys[slot as usize], hash: 77, tag: 77 };
-        let mut index = Table::new(Template::Cuckoo, 1 << 12).index;
+        let of = |slot: u32| HashedKey { key: &keys[slot as usize], hash: 77, tag: 77 };
+        let mut index = Table::new(HashTemplate::Cuckoo, 1 << 12).index;
         assert!((0..2 * WAYS).all(|slot| index.insert(of(slot), slot, &keys)));
         assert!(!index.insert(of(99), 99, &keys), "nobody can move");
         let (place, _) = index.find(of(5), &keys).expect("it is there");
@@ -559,12 +559,12 @@ mod tests {
 
     #[test]
     fn entries_stay_in_the_order_of_their_own_places_and_searches_end_early() {
-        for template in [Template::RobinHood, Template::RobinHoodKeys, Template::RobinHoodSlots] {
+        for template in [HashTemplate::RobinHood, HashTemplate::RobinHoodKeys, HashTemplate::RobinHoodSlots] {
             in_order(template);
         }
     }
 
-    fn in_order(template: Template) {
+    fn in_order(template: HashTemplate) {
         let entries = 14 << 10;
         let mut table = Table::new(template, entries);
         (0..entries).for_each(|slot| assert!(table.insert(slot + 1, slot)));
@@ -595,7 +595,7 @@ mod tests {
 
     #[test]
     fn what_is_removed_and_added_again_is_what_there_is() {
-        for template in Template::ALL {
+        for template in HashTemplate::ALL {
             let mut table = Table::new(template, 4000);
             (0..4000).for_each(|slot| assert!(table.insert(slot + 1, slot)));
             for slot in 0..4000 {

@@ -25,7 +25,7 @@
 //! If programs only read values, prefixes with equal values share one slot: the few next hops of many routes
 //! stay in the cache.
 
-pub(crate) mod fitting;
+pub(crate) mod template_choice;
 pub(crate) mod lengths;
 pub(crate) mod list;
 pub(crate) mod packed;
@@ -37,15 +37,15 @@ use std::ops::Range;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
-use super::region::{Place, Region};
-use super::values::Values;
+use super::region::{AddressAllocator, MemoryRegion};
+use super::values::ValueStorage;
 use lengths::{ByLength, ByLengthLayout};
-use list::{List, ListLayout};
-use packed::{MOST_NODES, Packed};
+use list::{PrefixList, ListLayout};
+use packed::{MOST_NODES, PackedNodes};
 
 /// A trie with its values.
 #[derive(Debug)]
-pub(crate) struct Lpm {
+pub(crate) struct LpmTable {
     bits: u32,
     /// Bits that the root covers.
     root: u32,
@@ -53,28 +53,28 @@ pub(crate) struct Lpm {
     exact: FxHashMap<Box<[u8]>, u32>,
     /// Number of prefixes of each length.
     lengths: BTreeMap<u32, u32>,
-    nodes: Region,
+    nodes: MemoryRegion,
     /// Length plus one of the prefix at each place.
-    depths: Region,
+    depths: MemoryRegion,
     /// Places in use, and places in all.
     used: usize,
     room: usize,
     /// Packed nodes, if look-ups use them, and the numbers of the nodes that must be packed again.
-    packed: Option<Packed>,
+    packed: Option<PackedNodes>,
     touched: Vec<usize>,
     /// Set if look-ups go by lengths instead of through the trie, which is empty then.
     by_length: Option<ByLength>,
     /// Set if look-ups go through all prefixes instead.
-    list: Option<List>,
+    list: Option<PrefixList>,
     /// Slots of values, if they are shared.
-    shared: Option<Shared>,
-    pub(crate) values: Values,
+    shared: Option<SharedValueSlots>,
+    pub(crate) values: ValueStorage,
     max_entries: u32,
 }
 
 /// Algorithm of look-ups in a trie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub enum Trie {
+pub enum LpmTemplate {
     /// Nodes with a word for each place.
     #[default]
     Multibit,
@@ -88,8 +88,8 @@ pub enum Trie {
 
 /// Parameters of a trie.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Making {
-    pub(crate) template: Trie,
+pub(crate) struct LpmTableParams {
+    pub(crate) template: LpmTemplate,
     /// Seed of the hash table's hash.
     pub(crate) seed: u64,
     /// True if programs do not write values: equal ones share one slot.
@@ -99,7 +99,7 @@ pub(crate) struct Making {
 }
 
 /// Slots of values, and the number of prefixes that use each.
-type Shared = FxHashMap<Box<[u8]>, (u32, u32)>;
+type SharedValueSlots = FxHashMap<Box<[u8]>, (u32, u32)>;
 
 /// Maximum number of places of a trie: addresses, of which only those in use cost memory.
 const MOST_PLACES: usize = 1 << 31;
@@ -150,51 +150,51 @@ fn part(data: &[u8], from: u32, width: u32) -> usize {
     (from / 8..(from + width) / 8).fold(0, |index, at| index << 8 | byte(at))
 }
 
-impl Lpm {
+impl LpmTable {
     /// An empty trie.
     pub(crate) fn new(
         key_size: u32,
         value_size: u32,
         max_entries: u32,
-        Making { template, seed, share, spare }: Making,
-        place: &mut Place,
-    ) -> io::Result<Lpm> {
+        LpmTableParams { template, seed, share, spare }: LpmTableParams,
+        place: &mut AddressAllocator,
+    ) -> io::Result<LpmTable> {
         let bits = key_size.saturating_sub(4) * 8;
         let root = root_bits(bits, max_entries);
         // A prefix adds at most one node per level.
         let levels = (bits / 8).saturating_sub(1) as usize;
         let most = match template {
-            Trie::Multibit => usize::MAX,
-            Trie::Packed => MOST_NODES,
-            Trie::Lengths | Trie::List => 0,
+            LpmTemplate::Multibit => usize::MAX,
+            LpmTemplate::Packed => MOST_NODES,
+            LpmTemplate::Lengths | LpmTemplate::List => 0,
         };
         let below = (max_entries as usize).saturating_mul(levels).min(most);
         let room = below.saturating_mul(256).saturating_add(1 << root).min(MOST_PLACES);
-        let nodes = Region::new(4 * room, place)?;
-        let packed = (template == Trie::Packed).then(|| Packed::new(below, place)).transpose()?;
-        let by_length = (template == Trie::Lengths)
+        let nodes = MemoryRegion::new(4 * room, place)?;
+        let packed = (template == LpmTemplate::Packed).then(|| PackedNodes::new(below, place)).transpose()?;
+        let by_length = (template == LpmTemplate::Lengths)
             .then(|| ByLength::new(key_size, max_entries, seed, place))
             .transpose()?;
-        let list = (template == Trie::List).then(|| List::new(key_size, max_entries, place)).transpose()?;
+        let list = (template == LpmTemplate::List).then(|| PrefixList::new(key_size, max_entries, place)).transpose()?;
         if root == 24 && by_length.is_none() && list.is_none() {
             nodes.prefer_large_pages(4 * room);
-            packed.iter().for_each(Packed::prefer_large_pages);
+            packed.iter().for_each(PackedNodes::prefer_large_pages);
         }
-        Ok(Lpm {
+        Ok(LpmTable {
             bits,
             root,
             exact: FxHashMap::default(),
             lengths: BTreeMap::new(),
             nodes,
-            depths: Region::new(2 * room, place)?,
+            depths: MemoryRegion::new(2 * room, place)?,
             used: 1 << root,
             room,
             packed,
             touched: Vec::new(),
             by_length,
             list,
-            shared: share.then(Shared::default),
-            values: Values::new(0, value_size, 1, max_entries, spare, place)?,
+            shared: share.then(SharedValueSlots::default),
+            values: ValueStorage::new(0, value_size, 1, max_entries, spare, place)?,
             max_entries,
         })
     }
@@ -206,10 +206,10 @@ impl Lpm {
             bits: self.bits,
             root: self.root,
             places: self.room as u64,
-            packed: self.packed.as_ref().map(Packed::address),
+            packed: self.packed.as_ref().map(PackedNodes::address),
             packed_nodes: ((self.room - (1 << self.root)) >> 8) as u64,
             by_length: self.by_length.as_ref().map(ByLength::layout),
-            list: self.list.as_ref().map(List::layout),
+            list: self.list.as_ref().map(PrefixList::layout),
             values: self.values.base(),
             stride: self.values.stride() as u64,
         }
@@ -253,13 +253,13 @@ impl Lpm {
 
     /// The slot of a prefix.
     pub(crate) fn exact(&self, key: &[u8]) -> Option<u32> {
-        self.exact.get(&Lpm::cut(key, length(key))).copied()
+        self.exact.get(&LpmTable::cut(key, length(key))).copied()
     }
 
     /// Length and slot of the longest prefix of the key that is shorter than `bits`.
     fn shorter(&self, key: &[u8], bits: u32) -> Option<(u32, u32)> {
         let lengths = self.lengths.range(..bits).rev();
-        lengths.filter_map(|(&bits, _)| Some((bits, *self.exact.get(&Lpm::cut(key, bits))?))).next()
+        lengths.filter_map(|(&bits, _)| Some((bits, *self.exact.get(&LpmTable::cut(key, bits))?))).next()
     }
 
     /// The slot of the longest matching prefix.
@@ -301,7 +301,7 @@ impl Lpm {
 
     /// Sets the slot of a prefix in all tables of exact prefixes; `false` if there is no room.
     fn set_exact(&mut self, key: &[u8], slot: u32) -> bool {
-        let prefix = Lpm::cut(key, length(key));
+        let prefix = LpmTable::cut(key, length(key));
         let room = self.by_length.as_mut().is_none_or(|table| table.set(&prefix, slot))
             && self.list.as_mut().is_none_or(|list| list.set(&prefix, slot));
         if room {
@@ -314,7 +314,7 @@ impl Lpm {
     fn list_lengths(&mut self) {
         let ones = vec![0xff; 4 + self.bits as usize / 8];
         if let Some(table) = &mut self.by_length {
-            table.set_lengths(self.lengths.keys().rev().copied(), |bits| Lpm::cut(&ones, bits));
+            table.set_lengths(self.lengths.keys().rev().copied(), |bits| LpmTable::cut(&ones, bits));
         }
     }
 
@@ -334,7 +334,7 @@ impl Lpm {
     /// Removes a prefix.
     pub(crate) fn remove(&mut self, key: &[u8]) -> bool {
         let bits = length(key);
-        let prefix = Lpm::cut(key, bits);
+        let prefix = LpmTable::cut(key, bits);
         let Some(slot) = self.exact.remove(&prefix) else { return false };
         if let Some(table) = &mut self.by_length {
             table.remove(&prefix);

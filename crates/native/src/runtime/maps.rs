@@ -10,15 +10,15 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use millstream_interp::{MapKind, MapSpec};
+use millstream_interp::{MapKind, MapConfig};
 use rustc_hash::FxHashSet;
 
-use super::hash::{Hash, HashLayout, Making};
-use super::index::Template;
-use super::lpm::{self, Lpm, LpmLayout, Trie};
-use super::region::{Lent, Place, Region};
-use super::sharing::Epochs;
-use super::values::{Values, spare};
+use super::hash::{HashTable, HashLayout, HashTableParams};
+use super::index::HashTemplate;
+use super::lpm::{self, LpmTable, LpmLayout, LpmTemplate};
+use super::region::{ExternalMemory, AddressAllocator, MemoryRegion};
+use super::sharing::WorkerEpochs;
+use super::values::{ValueStorage, spare};
 
 pub(crate) const ENOENT: i64 = -(libc::ENOENT as i64);
 pub(crate) const E2BIG: i64 = -(libc::E2BIG as i64);
@@ -33,23 +33,23 @@ const RDONLY_PROG: u32 = 1 << 7;
 
 /// A map.
 #[derive(Debug)]
-pub struct Map {
+pub struct NativeMap {
     name: String,
-    spec: MapSpec,
+    spec: MapConfig,
     workers: u32,
-    body: Body,
+    body: MapStorage,
     lent: bool,
 }
 
 #[derive(Debug)]
-enum Body {
+enum MapStorage {
     /// Slot and key are the same number. `present` if entries may be absent.
     Array {
-        values: Values,
-        present: Option<Region>,
+        values: ValueStorage,
+        present: Option<MemoryRegion>,
     },
-    Hash(Hash),
-    Lpm(Box<Lpm>),
+    Hash(HashTable),
+    Lpm(Box<LpmTable>),
     Queue {
         items: VecDeque<Vec<u8>>,
         lifo: bool,
@@ -63,7 +63,7 @@ enum Body {
 
 /// Look-up without a call.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Inline {
+pub(crate) enum InlineLookup {
     /// By index: address of the values, and their distance.
     Array { base: u64, stride: u64, entries: u32 },
     /// By the search of [`super::hash`].
@@ -75,7 +75,7 @@ pub(crate) enum Inline {
 /// `bpf_redirect_map` without a call: an array of interfaces, and for each a byte that is set if it is
 /// present.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Targets {
+pub(crate) struct RedirectTargets {
     pub(crate) base: u64,
     pub(crate) stride: u64,
     pub(crate) entries: u32,
@@ -86,7 +86,7 @@ fn index(key: &[u8]) -> Option<u32> {
     key.first_chunk().map(|key| u32::from_ne_bytes(*key))
 }
 
-impl Map {
+impl NativeMap {
     /// An empty map, with a copy of per-CPU values for each of `workers`. `seed` is that of its hash, whose
     /// index has `template`; `trie` is the algorithm of a trie, `place` the location of its memory.
     ///
@@ -94,58 +94,58 @@ impl Map {
     /// If the system has no memory.
     pub(crate) fn new(
         name: &str,
-        spec: MapSpec,
+        spec: MapConfig,
         workers: u32,
-        (seed, template, trie): (u64, Template, Trie),
-        place: &mut Place,
-    ) -> io::Result<Map> {
+        (seed, template, trie): (u64, HashTemplate, LpmTemplate),
+        place: &mut AddressAllocator,
+    ) -> io::Result<NativeMap> {
         use MapKind as K;
         let copies = if spec.kind.is_percpu() { workers } else { 1 };
         let (key, value, entries) = (spec.key_size, spec.value_size, spec.max_entries);
         // Values of maps of maps and of programs are addresses here.
         let value = if is_of_addresses(spec.kind) { 8 } else { value };
-        let array = |present: bool, place: &mut Place| -> io::Result<Body> {
-            let present = if present { Some(Region::new(entries as usize, place)?) } else { None };
-            Ok(Body::Array { values: Values::new(0, value, copies, entries, 0, place)?, present })
+        let array = |present: bool, place: &mut AddressAllocator| -> io::Result<MapStorage> {
+            let present = if present { Some(MemoryRegion::new(entries as usize, place)?) } else { None };
+            Ok(MapStorage::Array { values: ValueStorage::new(0, value, copies, entries, 0, place)?, present })
         };
         let spare = spare(workers);
-        let hash = |lru, place: &mut Place| {
-            Hash::new(key, value, copies, entries, Making { lru, seed, template, spare }, place)
+        let hash = |lru, place: &mut AddressAllocator| {
+            HashTable::new(key, value, copies, entries, HashTableParams { lru, seed, template, spare }, place)
         };
         let body = match spec.kind {
             K::Array | K::PercpuArray => array(false, place)?,
             K::ProgArray | K::ArrayOfMaps | K::Devmap | K::Cpumap | K::Xskmap => array(true, place)?,
-            K::Hash | K::PercpuHash | K::HashOfMaps | K::DevmapHash => Body::Hash(hash(false, place)?),
-            K::LruHash | K::LruPercpuHash => Body::Hash(hash(true, place)?),
+            K::Hash | K::PercpuHash | K::HashOfMaps | K::DevmapHash => MapStorage::Hash(hash(false, place)?),
+            K::LruHash | K::LruPercpuHash => MapStorage::Hash(hash(true, place)?),
             K::LpmTrie => {
                 let share = spec.flags & RDONLY_PROG != 0;
-                let making = lpm::Making { template: trie, seed, share, spare };
-                Body::Lpm(Box::new(Lpm::new(key, value, entries, making, place)?))
+                let making = lpm::LpmTableParams { template: trie, seed, share, spare };
+                MapStorage::Lpm(Box::new(LpmTable::new(key, value, entries, making, place)?))
             }
-            K::Queue => Body::Queue { items: VecDeque::new(), lifo: false },
-            K::Stack => Body::Queue { items: VecDeque::new(), lifo: true },
-            K::BloomFilter => Body::Bloom(FxHashSet::default()),
-            K::PerfEventArray | K::Ringbuf => Body::Ring { used: 0 },
+            K::Queue => MapStorage::Queue { items: VecDeque::new(), lifo: false },
+            K::Stack => MapStorage::Queue { items: VecDeque::new(), lifo: true },
+            K::BloomFilter => MapStorage::Bloom(FxHashSet::default()),
+            K::PerfEventArray | K::Ringbuf => MapStorage::Ring { used: 0 },
         };
-        Ok(Map { name: name.to_owned(), spec, workers, body, lent: false })
+        Ok(NativeMap { name: name.to_owned(), spec, workers, body, lent: false })
     }
 
     /// An array whose values are in shared memory; `None` if it is not an array, or the memory is too short.
-    pub(crate) fn over(name: &str, spec: MapSpec, workers: u32, lent: &Lent) -> Option<Map> {
+    pub(crate) fn over(name: &str, spec: MapConfig, workers: u32, lent: &ExternalMemory) -> Option<NativeMap> {
         let values = (spec.kind == MapKind::Array)
-            .then(|| Values::over(spec.value_size, spec.max_entries, lent))
+            .then(|| ValueStorage::over(spec.value_size, spec.max_entries, lent))
             .flatten()?;
-        let body = Body::Array { values, present: None };
-        Some(Map { name: name.to_owned(), spec, workers, body, lent: true })
+        let body = MapStorage::Array { values, present: None };
+        Some(NativeMap { name: name.to_owned(), spec, workers, body, lent: true })
     }
 
     /// Returns true if its values are in shared memory.
-    pub fn is_lent(&self) -> bool {
+    pub fn is_external(&self) -> bool {
         self.lent
     }
 
     /// Prepares it for several workers.
-    pub(crate) fn share(&mut self, epochs: &Arc<Epochs>) {
+    pub(crate) fn share(&mut self, epochs: &Arc<WorkerEpochs>) {
         if let Some(values) = self.values_mut() {
             values.share(epochs);
         }
@@ -153,7 +153,7 @@ impl Map {
 
     /// Distance between the values of two workers; 0 if they share one.
     pub(crate) fn own(&self) -> u64 {
-        self.values().map_or(0, Values::own)
+        self.values().map_or(0, ValueStorage::own)
     }
 
     /// Its name.
@@ -162,7 +162,7 @@ impl Map {
     }
 
     /// Its declaration.
-    pub fn spec(&self) -> MapSpec {
+    pub fn spec(&self) -> MapConfig {
         self.spec
     }
 
@@ -172,8 +172,8 @@ impl Map {
     }
 
     /// Returns true if it could hold the contents of another one.
-    pub(crate) fn is_alike(&self, other: &Map) -> bool {
-        let shape = |m: &Map| (m.spec.kind, m.spec.key_size, m.spec.value_size, m.workers);
+    pub(crate) fn is_alike(&self, other: &NativeMap) -> bool {
+        let shape = |m: &NativeMap| (m.spec.kind, m.spec.key_size, m.spec.value_size, m.workers);
         shape(self) == shape(other)
     }
 
@@ -198,23 +198,23 @@ impl Map {
     }
 
     /// Look-up without a call; for maps whose entries are all present, or found by hash.
-    pub(crate) fn inline(&self) -> Option<Inline> {
+    pub(crate) fn inline(&self) -> Option<InlineLookup> {
         match &self.body {
-            Body::Array { values, present: None } => {
+            MapStorage::Array { values, present: None } => {
                 let (base, stride) = (values.base(), values.stride() as u64);
-                Some(Inline::Array { base, stride, entries: self.spec.max_entries })
+                Some(InlineLookup::Array { base, stride, entries: self.spec.max_entries })
             }
-            Body::Hash(hash) if !is_of_addresses(self.spec.kind) => Some(Inline::Hash(hash.layout())),
-            Body::Lpm(lpm) if self.spec.key_size > 4 => Some(Inline::Lpm(lpm.layout())),
+            MapStorage::Hash(hash) if !is_of_addresses(self.spec.kind) => Some(InlineLookup::Hash(hash.layout())),
+            MapStorage::Lpm(lpm) if self.spec.key_size > 4 => Some(InlineLookup::Lpm(lpm.layout())),
             _ => None,
         }
     }
 
     /// Redirect without a call.
-    pub(crate) fn targets(&self) -> Option<Targets> {
+    pub(crate) fn targets(&self) -> Option<RedirectTargets> {
         match &self.body {
-            Body::Array { values, present: Some(present) } if self.spec.kind.is_redirect_target() => {
-                Some(Targets {
+            MapStorage::Array { values, present: Some(present) } if self.spec.kind.is_redirect_target() => {
+                Some(RedirectTargets {
                     base: values.base(),
                     stride: values.stride() as u64,
                     entries: self.spec.max_entries,
@@ -228,9 +228,9 @@ impl Map {
     /// Bytes that look-ups search in when the map is full, if code can fetch them ahead.
     pub(crate) fn lookup_bytes(&self) -> Option<u64> {
         match &self.body {
-            Body::Hash(hash) if self.spec.key_size > 0 && self.inline().is_some() => Some(hash.bytes()),
-            Body::Lpm(lpm) if self.inline().is_some() => lpm.bytes(),
-            Body::Array { values, present: None } => {
+            MapStorage::Hash(hash) if self.spec.key_size > 0 && self.inline().is_some() => Some(hash.bytes()),
+            MapStorage::Lpm(lpm) if self.inline().is_some() => lpm.bytes(),
+            MapStorage::Array { values, present: None } => {
                 Some(values.stride() as u64 * u64::from(self.spec.max_entries))
             }
             _ => None,
@@ -246,32 +246,32 @@ impl Map {
     /// matches a prefix; a control program names the prefix itself.
     fn find(&mut self, key: &[u8], touch: bool) -> Option<u32> {
         match &mut self.body {
-            Body::Array { present, .. } => {
+            MapStorage::Array { present, .. } => {
                 let at = index(key).filter(|at| *at < self.spec.max_entries)?;
                 let here = present.as_ref().is_none_or(|p| p.bytes().get(at as usize) == Some(&1));
                 here.then_some(at)
             }
-            Body::Hash(hash) => hash.find(key, touch),
-            Body::Lpm(lpm) if touch => lpm.longest(key),
-            Body::Lpm(lpm) => lpm.exact(key),
+            MapStorage::Hash(hash) => hash.find(key, touch),
+            MapStorage::Lpm(lpm) if touch => lpm.longest(key),
+            MapStorage::Lpm(lpm) => lpm.exact(key),
             _ => None,
         }
     }
 
-    fn values(&self) -> Option<&Values> {
+    fn values(&self) -> Option<&ValueStorage> {
         match &self.body {
-            Body::Array { values, .. } => Some(values),
-            Body::Hash(hash) => Some(&hash.values),
-            Body::Lpm(lpm) => Some(&lpm.values),
+            MapStorage::Array { values, .. } => Some(values),
+            MapStorage::Hash(hash) => Some(&hash.values),
+            MapStorage::Lpm(lpm) => Some(&lpm.values),
             _ => None,
         }
     }
 
-    fn values_mut(&mut self) -> Option<&mut Values> {
+    fn values_mut(&mut self) -> Option<&mut ValueStorage> {
         match &mut self.body {
-            Body::Array { values, .. } => Some(values),
-            Body::Hash(hash) => Some(&mut hash.values),
-            Body::Lpm(lpm) => Some(&mut lpm.values),
+            MapStorage::Array { values, .. } => Some(values),
+            MapStorage::Hash(hash) => Some(&mut hash.values),
+            MapStorage::Lpm(lpm) => Some(&mut lpm.values),
             _ => None,
         }
     }
@@ -330,8 +330,8 @@ impl Map {
     fn replace(&mut self, key: &[u8], slot: u32, value: &[u8], worker: Option<u32>) -> i64 {
         let in_place = self.spec.kind.is_percpu();
         let slot = match &mut self.body {
-            Body::Hash(hash) if !in_place => hash.renew(key),
-            Body::Lpm(lpm) => lpm.renew(key, value),
+            MapStorage::Hash(hash) if !in_place => hash.renew(key),
+            MapStorage::Lpm(lpm) => lpm.renew(key, value),
             _ => Some(slot),
         };
         self.put(slot, value, worker)
@@ -349,7 +349,7 @@ impl Map {
 
     fn insert(&mut self, key: &[u8], value: &[u8], flags: u64, worker: Option<u32>) -> i64 {
         let slot = match &mut self.body {
-            Body::Array { present, .. } => {
+            MapStorage::Array { present, .. } => {
                 let Some(at) = index(key).filter(|at| *at < self.spec.max_entries) else { return E2BIG };
                 if flags == EXIST {
                     return ENOENT;
@@ -360,8 +360,8 @@ impl Map {
                 Some(at)
             }
             _ if flags == EXIST => return ENOENT,
-            Body::Hash(hash) => hash.insert(key),
-            Body::Lpm(lpm) => match (lpm.accepts(key), lpm.is_full()) {
+            MapStorage::Hash(hash) => hash.insert(key),
+            MapStorage::Lpm(lpm) => match (lpm.accepts(key), lpm.is_full()) {
                 (false, _) => return EINVAL,
                 (_, true) => return ENOSPC,
                 _ => lpm.insert(key, value),
@@ -375,15 +375,15 @@ impl Map {
     pub fn delete(&mut self, key: &[u8]) -> i64 {
         let found = |found| if found { 0 } else { ENOENT };
         match &mut self.body {
-            Body::Array { present: Some(present), .. } => {
+            MapStorage::Array { present: Some(present), .. } => {
                 let at = index(key).filter(|at| *at < self.spec.max_entries);
                 let flag = at.and_then(|at| present.bytes_mut().get_mut(at as usize));
                 flag.map_or(EINVAL, |flag| found(std::mem::take(flag) == 1))
             }
-            Body::Array { present: None, .. } => EINVAL,
-            Body::Hash(hash) => found(hash.remove(key)),
-            Body::Lpm(lpm) if !lpm.accepts(key) => EINVAL,
-            Body::Lpm(lpm) => found(lpm.remove(key)),
+            MapStorage::Array { present: None, .. } => EINVAL,
+            MapStorage::Hash(hash) => found(hash.remove(key)),
+            MapStorage::Lpm(lpm) if !lpm.accepts(key) => EINVAL,
+            MapStorage::Lpm(lpm) => found(lpm.remove(key)),
             _ => EOPNOTSUPP,
         }
     }
@@ -391,12 +391,12 @@ impl Map {
     /// All keys, unordered.
     pub fn keys(&self) -> Vec<Vec<u8>> {
         match &self.body {
-            Body::Array { present, .. } => (0..self.spec.max_entries)
+            MapStorage::Array { present, .. } => (0..self.spec.max_entries)
                 .filter(|at| present.as_ref().is_none_or(|p| p.bytes().get(*at as usize) == Some(&1)))
                 .map(|at| at.to_ne_bytes().to_vec())
                 .collect(),
-            Body::Hash(hash) => hash.keys(),
-            Body::Lpm(lpm) => lpm.keys(),
+            MapStorage::Hash(hash) => hash.keys(),
+            MapStorage::Lpm(lpm) => lpm.keys(),
             _ => Vec::new(),
         }
     }
@@ -404,13 +404,13 @@ impl Map {
     /// Number of entries; for queues, of items.
     pub fn len(&self) -> usize {
         match &self.body {
-            Body::Array { present: None, .. } => self.spec.max_entries as usize,
-            Body::Array { present: Some(present), .. } => present.bytes().iter().filter(|p| **p == 1).count(),
-            Body::Hash(hash) => hash.len() as usize,
-            Body::Lpm(lpm) => lpm.len() as usize,
-            Body::Queue { items, .. } => items.len(),
-            Body::Bloom(set) => set.len(),
-            Body::Ring { .. } => 0,
+            MapStorage::Array { present: None, .. } => self.spec.max_entries as usize,
+            MapStorage::Array { present: Some(present), .. } => present.bytes().iter().filter(|p| **p == 1).count(),
+            MapStorage::Hash(hash) => hash.len() as usize,
+            MapStorage::Lpm(lpm) => lpm.len() as usize,
+            MapStorage::Queue { items, .. } => items.len(),
+            MapStorage::Bloom(set) => set.len(),
+            MapStorage::Ring { .. } => 0,
         }
     }
 
@@ -422,8 +422,8 @@ impl Map {
     /// `bpf_map_push_elem`; returns 0 or the kernel's error.
     pub(crate) fn push(&mut self, value: &[u8], flags: u64) -> i64 {
         match &mut self.body {
-            Body::Queue { .. } if flags & !EXIST != 0 => EINVAL,
-            Body::Queue { items, .. } => {
+            MapStorage::Queue { .. } if flags & !EXIST != 0 => EINVAL,
+            MapStorage::Queue { items, .. } => {
                 if items.len() >= self.spec.max_entries as usize {
                     if flags != EXIST {
                         return E2BIG;
@@ -433,11 +433,11 @@ impl Map {
                 items.push_back(value.to_vec());
                 0
             }
-            Body::Bloom(set) if flags == 0 => {
+            MapStorage::Bloom(set) if flags == 0 => {
                 set.insert(value.to_vec());
                 0
             }
-            Body::Bloom(_) => EINVAL,
+            MapStorage::Bloom(_) => EINVAL,
             _ => EOPNOTSUPP,
         }
     }
@@ -446,8 +446,8 @@ impl Map {
     /// bloom filter, tests whether it contains `out`.
     pub(crate) fn pop(&mut self, out: &mut [u8], remove: bool) -> i64 {
         let (items, lifo) = match &mut self.body {
-            Body::Bloom(set) => return if set.contains(&*out) { 0 } else { ENOENT },
-            Body::Queue { items, lifo } => (items, *lifo),
+            MapStorage::Bloom(set) => return if set.contains(&*out) { 0 } else { ENOENT },
+            MapStorage::Queue { items, lifo } => (items, *lifo),
             _ => return EOPNOTSUPP,
         };
         let item = match (lifo, remove) {
@@ -470,12 +470,12 @@ impl Map {
 
     /// Returns true if it is read between batches, which makes room in it.
     pub(crate) fn is_ring(&self) -> bool {
-        matches!(self.body, Body::Ring { .. })
+        matches!(self.body, MapStorage::Ring { .. })
     }
 
     /// Ends a batch: rings are empty, and a single worker holds no address of a value.
     pub(crate) fn quiesce(&mut self) {
-        if let Body::Ring { used } = &mut self.body {
+        if let MapStorage::Ring { used } = &mut self.body {
             *used = 0;
         }
         if let Some(values) = self.values_mut() {
@@ -486,7 +486,7 @@ impl Map {
     /// Reserves room for a record of a ring buffer; `false` if it is full until the next batch.
     pub(crate) fn reserve(&mut self, len: u64) -> bool {
         const RECORD_HEADER: u64 = 8;
-        let Body::Ring { used } = &mut self.body else { return false };
+        let MapStorage::Ring { used } = &mut self.body else { return false };
         let after = used.saturating_add(len.saturating_add(RECORD_HEADER).next_multiple_of(8));
         let fits = after <= u64::from(self.spec.max_entries);
         if fits {

@@ -8,19 +8,19 @@
 //! Invariant: a batch has the layout of the engine that runs it: each run calls [`Batch::conform`] first.
 
 mod layout;
-mod lent;
+mod zero_copy;
 
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::region::Region;
-use crate::fields::Fields;
+use super::region::MemoryRegion;
+use crate::fields::DescriptorFieldSet;
 pub(crate) use layout::WORD;
-pub use layout::{Descriptors, Field, Layout};
+pub use layout::{LayoutPolicy, DescriptorField, DescriptorLayout};
 #[cfg(feature = "dpdk")]
-pub(crate) use lent::FRONT;
-pub(crate) use lent::Lying;
+pub(crate) use zero_copy::FRONT;
+pub(crate) use zero_copy::PacketLocation;
 
 /// `XDP_PACKET_HEADROOM`.
 pub(crate) const HEADROOM: usize = 256;
@@ -46,7 +46,7 @@ const LINE: usize = 16;
 
 /// Common properties of packets that arrived together.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Came {
+pub(crate) struct IngressInfo {
     /// The interface, or the source of a graph.
     pub(crate) ingress: u32,
     /// Its queue.
@@ -57,7 +57,7 @@ pub(crate) struct Came {
 
 /// Metadata of a packet at its arrival.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Arrival {
+pub struct ArrivalMetadata {
     /// Time at which it was captured or made, in nanoseconds; `None` if unknown.
     pub time: Option<u64>,
     /// Bytes of the packet beyond those that were captured.
@@ -67,7 +67,7 @@ pub struct Arrival {
 /// A packet that a graph has sent, and its output.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sent {
+pub(crate) struct SentDescriptor {
     /// Its descriptor.
     pub(crate) packet: *mut u32,
     pub(crate) output: u64,
@@ -76,14 +76,14 @@ pub(crate) struct Sent {
 /// Location of a packet in its buffer, of which the bytes from the beginning to the packet's end are carried:
 /// those that were stripped from it, and those that code keeps there.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Carried {
+pub(crate) struct PacketExtent {
     /// Bytes from the buffer's beginning to the packet, and to its end.
     data: u32,
     end: u32,
-    arrival: Arrival,
+    arrival: ArrivalMetadata,
 }
 
-impl Carried {
+impl PacketExtent {
     /// Number of carried bytes.
     pub(crate) fn length(&self) -> usize {
         self.end as usize
@@ -107,44 +107,44 @@ impl Carried {
 }
 
 /// Bytes of a [`Sent`].
-pub(crate) const SENT_SIZE: usize = size_of::<Sent>();
+pub(crate) const SENT_SIZE: usize = size_of::<SentDescriptor>();
 
 /// Writes the descriptor of a packet at `place`, in a buffer that begins at `start`. Only accessed fields
 /// exist and are written; those that the code writes itself, and those that are alike for all packets of this
 /// place, were written before.
 #[inline(always)]
-fn come(layout: &Layout, words: &mut [u32], came: Came, start: u32, place: Range<u32>) {
-    layout.set(words, Field::Data, place.start);
-    layout.set(words, Field::End, place.end);
-    layout.set(words, Field::Meta, if came.open { start.wrapping_add(XDP_FRAME) } else { place.start });
-    layout.set(words, Field::Ingress, came.ingress);
-    layout.set(words, Field::Queue, came.queue);
-    layout.set(words, Field::Start, start);
-    layout.set(words, Field::Open, came.open.into());
-    layout.set(words, Field::Target, 0);
+fn come(layout: &DescriptorLayout, words: &mut [u32], came: IngressInfo, start: u32, place: Range<u32>) {
+    layout.set(words, DescriptorField::Data, place.start);
+    layout.set(words, DescriptorField::End, place.end);
+    layout.set(words, DescriptorField::Meta, if came.open { start.wrapping_add(XDP_FRAME) } else { place.start });
+    layout.set(words, DescriptorField::Ingress, came.ingress);
+    layout.set(words, DescriptorField::Queue, came.queue);
+    layout.set(words, DescriptorField::Start, start);
+    layout.set(words, DescriptorField::Open, came.open.into());
+    layout.set(words, DescriptorField::Target, 0);
 }
 
 /// A packet's descriptor. All addresses are of bytes in its buffer.
-pub(crate) struct Packet<'p> {
-    pub(crate) layout: Layout,
+pub(crate) struct PacketDescriptor<'p> {
+    pub(crate) layout: DescriptorLayout,
     pub(crate) words: &'p mut [u32],
     /// Bytes of its buffer.
     pub(crate) buffer: u32,
 }
 
-impl Packet<'_> {
+impl PacketDescriptor<'_> {
     #[inline(always)]
-    pub(crate) fn get(&self, field: Field) -> u32 {
+    pub(crate) fn get(&self, field: DescriptorField) -> u32 {
         self.layout.get(self.words, field)
     }
 
     #[inline(always)]
-    pub(crate) fn set(&mut self, field: Field, value: u32) {
+    pub(crate) fn set(&mut self, field: DescriptorField, value: u32) {
         self.layout.set(self.words, field, value);
     }
 
     fn is_open(&self) -> bool {
-        self.get(Field::Open) != 0
+        self.get(DescriptorField::Open) != 0
     }
 
     /// `bpf_xdp_adjust_head`, without moving the metadata: the new address of the data, or `None` if the
@@ -152,24 +152,24 @@ impl Packet<'_> {
     pub(crate) fn head_moved(&self, delta: i32) -> Option<u32> {
         let (old, end) = self.bounds();
         let data = old.checked_add_signed(delta)?;
-        let first = self.get(Field::Start) + XDP_FRAME + (old - self.meta());
+        let first = self.get(DescriptorField::Start) + XDP_FRAME + (old - self.meta());
         (data >= first && data + ETH_HLEN <= end).then_some(data)
     }
 
     /// Addresses of data and end.
     pub(crate) fn bounds(&self) -> (u32, u32) {
-        (self.get(Field::Data), self.get(Field::End))
+        (self.get(DescriptorField::Data), self.get(DescriptorField::End))
     }
 
     /// Address of the metadata; that of the data if there is none.
     pub(crate) fn meta(&self) -> u32 {
-        self.get(if self.is_open() { Field::Data } else { Field::Meta })
+        self.get(if self.is_open() { DescriptorField::Data } else { DescriptorField::Meta })
     }
 
     pub(crate) fn set_head(&mut self, meta: u32, data: u32) {
-        self.set(Field::Data, data);
+        self.set(DescriptorField::Data, data);
         if !self.is_open() {
-            self.set(Field::Meta, meta);
+            self.set(DescriptorField::Meta, meta);
         }
     }
 
@@ -177,22 +177,22 @@ impl Packet<'_> {
     pub(crate) fn tail_moved(&self, delta: i32) -> Option<u32> {
         let (data, end) = self.bounds();
         let end = end.checked_add_signed(delta)?;
-        (end <= self.get(Field::Start) + self.buffer && end >= data + ETH_HLEN).then_some(end)
+        (end <= self.get(DescriptorField::Start) + self.buffer && end >= data + ETH_HLEN).then_some(end)
     }
 
     /// Becomes a copy of another packet, at the same offset of its own buffer: returns source and destination
     /// of the bytes to copy, and their number. They include those in front of the packet: stripped bytes may
     /// be needed again.
-    pub(crate) fn become_copy(&mut self, other: &Packet<'_>) -> (u32, u32, usize) {
-        let (from, to) = (other.get(Field::Start), self.get(Field::Start));
-        for field in [Field::Data, Field::End, Field::Meta] {
+    pub(crate) fn become_copy(&mut self, other: &PacketDescriptor<'_>) -> (u32, u32, usize) {
+        let (from, to) = (other.get(DescriptorField::Start), self.get(DescriptorField::Start));
+        for field in [DescriptorField::Data, DescriptorField::End, DescriptorField::Meta] {
             self.set(field, other.get(field) - from + to);
         }
-        for field in [Field::Ingress, Field::Queue, Field::Origin, Field::Open] {
+        for field in [DescriptorField::Ingress, DescriptorField::Queue, DescriptorField::Origin, DescriptorField::Open] {
             self.set(field, other.get(field));
         }
-        let (meta, end) = (other.get(Field::Meta), other.get(Field::End));
-        (meta, self.get(Field::Meta), (end - meta) as usize)
+        let (meta, end) = (other.get(DescriptorField::Meta), other.get(DescriptorField::End));
+        (meta, self.get(DescriptorField::Meta), (end - meta) as usize)
     }
 
     /// `bpf_xdp_adjust_meta`; the error is the kernel's.
@@ -200,35 +200,35 @@ impl Packet<'_> {
         if self.is_open() {
             return Err(-ENOTSUPP);
         }
-        let (data, start) = (self.get(Field::Data), self.get(Field::Start));
-        let meta = self.get(Field::Meta).checked_add_signed(delta);
+        let (data, start) = (self.get(DescriptorField::Data), self.get(DescriptorField::Start));
+        let meta = self.get(DescriptorField::Meta).checked_add_signed(delta);
         let meta = meta.filter(|m| *m >= start + XDP_FRAME && *m <= data);
         let meta = meta.ok_or(-i64::from(libc::EINVAL))?;
         let len = data - meta;
         if !len.is_multiple_of(4) || len > 255 {
             return Err(-i64::from(libc::EACCES));
         }
-        self.set(Field::Meta, meta);
+        self.set(DescriptorField::Meta, meta);
         Ok(())
     }
 }
 
 /// The buffers of a batch and their descriptors.
 #[derive(Debug)]
-pub struct Batch {
+pub struct PacketBatch {
     /// Buffers for packets that are copied in, and for copies.
-    buffers: Region,
+    buffers: MemoryRegion,
     /// Bytes of each buffer.
     buffer: usize,
     /// Region of the driver's buffers, if packets are processed there.
-    lent: Option<Arc<Region>>,
+    lent: Option<Arc<MemoryRegion>>,
     /// Descriptors, from the beginning of a cache line on: those of received packets, then those of copies.
     words: Vec<u32>,
     /// Words in front of the first descriptor.
     skipped: usize,
     /// Current layout of descriptors, and the layout for received packets.
-    layout: Layout,
-    expected: Layout,
+    layout: DescriptorLayout,
+    expected: DescriptorLayout,
     /// The interface or source of all packets; 0 if there are several.
     ingress: u32,
     capacity: usize,
@@ -236,29 +236,29 @@ pub struct Batch {
     spares: usize,
     len: usize,
     /// Packets that a graph has sent, in order; room for every possible packet.
-    sent: Vec<Sent>,
+    sent: Vec<SentDescriptor>,
     sent_len: usize,
     copies: usize,
     /// Metadata of the packets, as far as it is known for any.
-    arrivals: Vec<Arrival>,
+    arrivals: Vec<ArrivalMetadata>,
 }
 
-impl Batch {
+impl PacketBatch {
     /// A batch with room for `capacity` packets.
     ///
     /// # Errors
     /// If the system has no memory below 2 GiB.
-    pub fn new(capacity: usize) -> io::Result<Batch> {
-        Batch::with_copies(capacity, 0)
+    pub fn new(capacity: usize) -> io::Result<PacketBatch> {
+        PacketBatch::with_copies(capacity, 0)
     }
 
     /// A batch with room for `capacity` packets of a graph, and for `copies` copies of them.
     ///
     /// # Errors
     /// As for [`Batch::new`].
-    pub fn with_copies(capacity: usize, copies: usize) -> io::Result<Batch> {
-        let buffers = Region::low((capacity + copies) * BUFFER)?;
-        Ok(Batch::of_parts((buffers, BUFFER), None, capacity, copies))
+    pub fn with_copies(capacity: usize, copies: usize) -> io::Result<PacketBatch> {
+        let buffers = MemoryRegion::low((capacity + copies) * BUFFER)?;
+        Ok(PacketBatch::of_parts((buffers, BUFFER), None, capacity, copies))
     }
 
     /// Makes room for longer packets: the batch, which is empty, gets larger buffers, and fewer if these
@@ -278,8 +278,8 @@ impl Batch {
         let of_each = 1 + self.spares.div_ceil(self.capacity.max(1));
         let capacity = self.capacity.min(MOST_BYTES / buffer / of_each).max(1);
         let copies = self.spares.min(capacity * (of_each - 1));
-        let buffers = Region::low((capacity + copies) * buffer)?;
-        let mut grown = Batch::of_parts((buffers, buffer), None, capacity, copies);
+        let buffers = MemoryRegion::low((capacity + copies) * buffer)?;
+        let mut grown = PacketBatch::of_parts((buffers, buffer), None, capacity, copies);
         grown.expect(self.expected);
         *self = grown;
         Ok(())
@@ -306,23 +306,23 @@ impl Batch {
     }
 
     fn of_parts(
-        (buffers, buffer): (Region, usize),
-        lent: Option<Arc<Region>>,
+        (buffers, buffer): (MemoryRegion, usize),
+        lent: Option<Arc<MemoryRegion>>,
         capacity: usize,
         copies: usize,
-    ) -> Batch {
+    ) -> PacketBatch {
         let all = capacity + copies;
         let words = vec![0; all * layout::LONGEST + LINE];
         let skipped = words.as_ptr().align_offset(LINE * WORD).min(LINE);
-        let none = Sent { packet: std::ptr::null_mut(), output: 0 };
-        let mut batch = Batch {
+        let none = SentDescriptor { packet: std::ptr::null_mut(), output: 0 };
+        let mut batch = PacketBatch {
             buffers,
             buffer,
             lent,
             words,
             skipped,
-            layout: Layout::WHOLE,
-            expected: Layout::WHOLE,
+            layout: DescriptorLayout::WHOLE,
+            expected: DescriptorLayout::WHOLE,
             ingress: 0,
             capacity,
             spares: copies,
@@ -332,15 +332,15 @@ impl Batch {
             copies: 0,
             arrivals: Vec::new(),
         };
-        batch.lay_out(Layout::WHOLE);
+        batch.lay_out(DescriptorLayout::WHOLE);
         batch
     }
 
     /// Changes the layout of descriptors; those of packets in the batch keep their fields.
     #[cold]
-    fn lay_out(&mut self, layout: Layout) {
+    fn lay_out(&mut self, layout: DescriptorLayout) {
         let before = std::mem::replace(&mut self.layout, layout);
-        let received = layout.fields().of_these(Fields::RECEIVED);
+        let received = layout.fields().of_these(DescriptorFieldSet::RECEIVED);
         assert!(
             self.len == 0 || before.fields().has(received),
             "packets came for a program that looks at less"
@@ -350,8 +350,8 @@ impl Batch {
         for at in 0..self.capacity + self.spares {
             let start = self.own_start(at).unwrap_or(0);
             let words = self.descriptor_mut(at);
-            layout.set(words, Field::Start, start);
-            layout.set(words, Field::Origin, at as u32);
+            layout.set(words, DescriptorField::Start, start);
+            layout.set(words, DescriptorField::Origin, at as u32);
         }
         for (at, old) in old.chunks_exact(before.words()).enumerate() {
             let words = self.descriptor_mut(at);
@@ -381,7 +381,7 @@ impl Batch {
 
     /// A field of received packet `at`.
     #[inline(always)]
-    fn get(&self, at: usize, field: Field) -> u32 {
+    fn get(&self, at: usize, field: DescriptorField) -> u32 {
         assert!(at < self.len, "packet {at} of {}", self.len);
         self.layout.get(self.descriptor(at), field)
     }
@@ -413,7 +413,7 @@ impl Batch {
 
     /// Sets the layout of the descriptors of packets received from now on: as a program wants it, with only
     /// the fields that it accesses.
-    pub fn expect(&mut self, layout: Layout) {
+    pub fn expect(&mut self, layout: DescriptorLayout) {
         self.expected = layout;
         self.conform(layout);
     }
@@ -423,7 +423,7 @@ impl Batch {
     /// # Panics
     /// If there are packets that were received for a program that accesses fewer fields.
     #[inline]
-    pub(crate) fn conform(&mut self, layout: Layout) {
+    pub(crate) fn conform(&mut self, layout: DescriptorLayout) {
         if self.layout != layout {
             self.lay_out(layout);
         }
@@ -436,19 +436,19 @@ impl Batch {
 
     /// Metadata of packet `at`, or of the original of a copy.
     #[inline]
-    pub fn arrival(&self, at: usize) -> Arrival {
+    pub fn arrival(&self, at: usize) -> ArrivalMetadata {
         self.arrivals.get(at).copied().unwrap_or_default()
     }
 
     /// Metadata of all packets that have any.
-    pub(crate) fn arrivals(&self) -> &[Arrival] {
+    pub(crate) fn arrivals(&self) -> &[ArrivalMetadata] {
         &self.arrivals
     }
 
     /// Sets the metadata of the last pushed packet.
-    fn arrived(&mut self, arrival: Arrival) {
-        if arrival != Arrival::default() && self.len > 0 {
-            self.arrivals.resize(self.len - 1, Arrival::default());
+    fn arrived(&mut self, arrival: ArrivalMetadata) {
+        if arrival != ArrivalMetadata::default() && self.len > 0 {
+            self.arrivals.resize(self.len - 1, ArrivalMetadata::default());
             self.arrivals.push(arrival);
         }
     }
@@ -467,7 +467,7 @@ impl Batch {
     }
 
     /// As [`Batch::push_open`], for a packet with metadata.
-    pub fn push_arrived(&mut self, bytes: &[u8], ingress: u32, arrival: Arrival) -> bool {
+    pub fn push_arrived(&mut self, bytes: &[u8], ingress: u32, arrival: ArrivalMetadata) -> bool {
         let taken = self.push_open(bytes, ingress);
         if taken {
             self.arrived(arrival);
@@ -485,7 +485,7 @@ impl Batch {
         let data = start + HEADROOM as u32;
         let at = from + HEADROOM;
         self.buffers.bytes_mut()[at..at + bytes.len()].copy_from_slice(bytes);
-        let (came, place) = (Came { ingress, queue: 0, open }, data..data + bytes.len() as u32);
+        let (came, place) = (IngressInfo { ingress, queue: 0, open }, data..data + bytes.len() as u32);
         let layout = self.layout;
         come(&layout, self.descriptor_mut(self.len), came, start, place);
         self.ingress = if self.len == 0 || self.ingress == ingress { ingress } else { 0 };
@@ -503,7 +503,7 @@ impl Batch {
     #[inline(always)]
     fn place(&self, at: usize) -> Range<u32> {
         let words = self.descriptor(at);
-        self.layout.get(words, Field::Data)..self.layout.get(words, Field::End)
+        self.layout.get(words, DescriptorField::Data)..self.layout.get(words, DescriptorField::End)
     }
 
     #[inline(always)]
@@ -518,12 +518,12 @@ impl Batch {
 
     /// The program's verdict on packet `at`; 0 for a program that sends packets itself.
     pub fn verdict(&self, at: usize) -> u32 {
-        self.get(at, Field::Verdict)
+        self.get(at, DescriptorField::Verdict)
     }
 
     /// Redirect target of packet `at`: the interface; 0 if the program never sets it.
     pub fn target(&self, at: usize) -> u32 {
-        self.get(at, Field::Target)
+        self.get(at, DescriptorField::Target)
     }
 
     /// The descriptors, for native code.
@@ -533,7 +533,7 @@ impl Batch {
 
     /// For a graph: the descriptors of received packets, those for copies and their number, and the list of
     /// sent packets.
-    pub(crate) fn parts(&mut self) -> (&mut [u32], (&mut [u32], usize), &mut [Sent]) {
+    pub(crate) fn parts(&mut self) -> (&mut [u32], (&mut [u32], usize), &mut [SentDescriptor]) {
         let words = self.layout.words();
         let (all, copies) = self.words[self.skipped..].split_at_mut(self.capacity * words);
         (&mut all[..self.len * words], (copies, self.spares), &mut self.sent)
@@ -550,14 +550,14 @@ impl Batch {
     }
 
     /// Packets that the graph has sent, in order: bytes, output, and the packet's number in the batch.
-    pub fn sent(&self) -> AllSent<'_> {
-        AllSent(self.leaving(self.capacity + self.spares))
+    pub fn sent(&self) -> SentPackets<'_> {
+        SentPackets(self.leaving(self.capacity + self.spares))
     }
 
     /// Sent packets, in order, that have one of the first `most` descriptors.
     #[inline(always)]
-    fn leaving(&self, most: usize) -> Leaving<'_> {
-        Leaving {
+    fn leaving(&self, most: usize) -> SentPacketIter<'_> {
+        SentPacketIter {
             batch: self,
             left: self.sent[..self.sent_len].iter(),
             descriptors: &self.words[self.skipped..][..most * self.layout.words()],
@@ -575,7 +575,7 @@ impl Batch {
     /// Number in the batch of a packet, or of the original of a copy.
     #[inline(always)]
     fn origin(&self, at: usize) -> usize {
-        if at < self.capacity { at } else { self.layout.get(self.descriptor(at), Field::Origin) as usize }
+        if at < self.capacity { at } else { self.layout.get(self.descriptor(at), DescriptorField::Origin) as usize }
     }
 
     /// Index of the descriptor of a sent packet, below the capacity unless it is a copy, and its output.
@@ -588,22 +588,22 @@ impl Batch {
 
     /// Index of the descriptor of a sent packet.
     #[inline(always)]
-    fn number(&self, sent: &Sent) -> usize {
+    fn number(&self, sent: &SentDescriptor) -> usize {
         let first = self.words[self.skipped..].as_ptr() as usize;
         self.layout.number((sent.packet as usize).wrapping_sub(first))
     }
 
     /// All bytes that a sent packet carries to another batch; `None` if it lies in a driver's buffer.
-    pub(crate) fn carried(&self, at: usize) -> Option<(&[u8], Carried)> {
+    pub(crate) fn carried(&self, at: usize) -> Option<(&[u8], PacketExtent)> {
         let (at, _) = self.sent_which(at)?;
         let (start, Range { start: data, end }) = (self.own_start(at)?, self.place(at));
         let arrival = self.arrival(self.origin(at));
-        Some((self.bytes_between(start..end), Carried { data: data - start, end: end - start, arrival }))
+        Some((self.bytes_between(start..end), PacketExtent { data: data - start, end: end - start, arrival }))
     }
 
     /// Takes a packet with all bytes that it carries; `false` if the batch is full, or its buffers are too
     /// short.
-    pub(crate) fn push_carried(&mut self, bytes: &[u8], carried: Carried, ingress: u32) -> bool {
+    pub(crate) fn push_carried(&mut self, bytes: &[u8], carried: PacketExtent, ingress: u32) -> bool {
         if self.len == self.capacity || bytes.len() > self.buffer {
             return false;
         }
@@ -611,7 +611,7 @@ impl Batch {
         let start = self.buffers.address() as u32 + from as u32;
         self.buffers.bytes_mut()[from..from + bytes.len()].copy_from_slice(bytes);
         let (came, place) =
-            (Came { ingress, queue: 0, open: true }, start + carried.data..start + carried.end);
+            (IngressInfo { ingress, queue: 0, open: true }, start + carried.data..start + carried.end);
         let layout = self.layout;
         come(&layout, self.descriptor_mut(self.len), came, start, place);
         self.ingress = if self.len == 0 || self.ingress == ingress { ingress } else { 0 };
@@ -629,20 +629,20 @@ impl Batch {
 /// The descriptors of sent packets, in order: index, output, and addresses of the packet.
 // Not an iterator with a closure: loops over packets would call it.
 #[derive(Debug)]
-struct Leaving<'b> {
-    batch: &'b Batch,
-    left: std::slice::Iter<'b, Sent>,
+struct SentPacketIter<'b> {
+    batch: &'b PacketBatch,
+    left: std::slice::Iter<'b, SentDescriptor>,
     descriptors: &'b [u32],
     /// Offsets in each descriptor of the packet's beginning and end.
     bounds: [usize; 2],
 }
 
-impl Iterator for Leaving<'_> {
+impl Iterator for SentPacketIter<'_> {
     type Item = (usize, u64, Range<u32>);
 
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
-        let Leaving { batch, left, descriptors, bounds: [data, end] } = self;
+        let SentPacketIter { batch, left, descriptors, bounds: [data, end] } = self;
         loop {
             let sent = left.next()?;
             let at = batch.number(sent);
@@ -656,9 +656,9 @@ impl Iterator for Leaving<'_> {
 
 /// Packets of a batch that a graph has sent, in order.
 #[derive(Debug)]
-pub struct AllSent<'b>(Leaving<'b>);
+pub struct SentPackets<'b>(SentPacketIter<'b>);
 
-impl<'b> Iterator for AllSent<'b> {
+impl<'b> Iterator for SentPackets<'b> {
     type Item = (&'b [u8], u64, usize);
 
     #[inline(always)]

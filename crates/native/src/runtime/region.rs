@@ -16,40 +16,40 @@ use std::sync::Arc;
 
 /// Zeroed memory that does not move.
 #[derive(Debug)]
-pub(crate) struct Region {
+pub(crate) struct MemoryRegion {
     base: *mut u8,
     len: usize,
     /// Owner of the memory, unless it is the region's own.
-    lent: Option<Lent>,
+    lent: Option<ExternalMemory>,
 }
 
 /// Shared memory: the values of an array map of the kernel's.
 #[derive(Clone)]
-pub struct Lent(Arc<dyn millstream_ports::Memory>);
+pub struct ExternalMemory(Arc<dyn millstream_ports::FrameMemory>);
 
-impl Lent {
+impl ExternalMemory {
     /// All bytes of the memory.
-    pub fn new(memory: Arc<dyn millstream_ports::Memory>) -> Lent {
-        Lent(memory)
+    pub fn new(memory: Arc<dyn millstream_ports::FrameMemory>) -> ExternalMemory {
+        ExternalMemory(memory)
     }
 }
 
-impl fmt::Debug for Lent {
+impl fmt::Debug for ExternalMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Lent({:#x}, {} bytes)", self.0.address(), self.0.length())
     }
 }
 
 // SAFETY: a mapping is the process's, not a thread's; the module's invariant says who may access it.
-unsafe impl Send for Region {}
+unsafe impl Send for MemoryRegion {}
 // SAFETY: as above; a shared reference permits only reading.
-unsafe impl Sync for Region {}
+unsafe impl Sync for MemoryRegion {}
 
 // SAFETY: the mapping is that long, begins at a page, and lives as long as the region. If its frames are a
 // line's, only the bytes of packets of a batch are accessed, whose frames the worker owns (`Region::part`).
-unsafe impl millstream_ports::Memory for Region {
+unsafe impl millstream_ports::FrameMemory for MemoryRegion {
     fn address(&self) -> u64 {
-        Region::address(self)
+        MemoryRegion::address(self)
     }
 
     fn length(&self) -> usize {
@@ -59,7 +59,7 @@ unsafe impl millstream_ports::Memory for Region {
 
 /// Addresses of regions that code knows.
 #[derive(Debug)]
-pub(crate) enum Place {
+pub(crate) enum AddressAllocator {
     /// Any address: the code is made for the result.
     Anywhere,
     /// Consecutive addresses, so that the same requests give the same addresses in another process.
@@ -69,12 +69,12 @@ pub(crate) enum Place {
     },
 }
 
-impl Place {
+impl AddressAllocator {
     /// Fixed addresses that no system assigns on its own: far above programs and heaps, far below libraries
     /// and stacks. There are [`AREAS`] areas of them, so that programs may have different ones in one
     /// process.
-    pub(crate) fn fixed(area: u8) -> Place {
-        Place::Fixed { next: 0x1000_0000_0000 + u64::from(area % AREAS) * AREA }
+    pub(crate) fn fixed(area: u8) -> AddressAllocator {
+        AddressAllocator::Fixed { next: 0x1000_0000_0000 + u64::from(area % AREAS) * AREA }
     }
 }
 
@@ -85,23 +85,23 @@ const AREA: u64 = 1 << 40;
 /// Fixed regions begin at multiples of this, the size of a large page.
 const STEP: u64 = 2 << 20;
 
-impl Region {
+impl MemoryRegion {
     /// A region at `place`.
     ///
     /// # Errors
     /// If the system has no memory there.
-    pub(crate) fn new(len: usize, place: &mut Place) -> io::Result<Region> {
-        let Place::Fixed { next } = place else { return Region::map(len, 0, 0) };
+    pub(crate) fn new(len: usize, place: &mut AddressAllocator) -> io::Result<MemoryRegion> {
+        let AddressAllocator::Fixed { next } = place else { return MemoryRegion::map(len, 0, 0) };
         let at = *next;
         *next = (at + len as u64 + 1).next_multiple_of(STEP);
-        Region::map(len, libc::MAP_FIXED_NOREPLACE, at)
+        MemoryRegion::map(len, libc::MAP_FIXED_NOREPLACE, at)
     }
 
     /// A region below 2 GiB: its addresses fit in the 32-bit fields of `struct xdp_md`.
     ///
     /// # Errors
     /// If there is no memory so low, or on a processor where that cannot be requested.
-    pub(crate) fn low(len: usize) -> io::Result<Region> {
+    pub(crate) fn low(len: usize) -> io::Result<MemoryRegion> {
         if cfg!(not(target_arch = "x86_64")) {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "no low memory on this processor"));
         }
@@ -109,10 +109,10 @@ impl Region {
         const LOW: libc::c_int = libc::MAP_32BIT;
         #[cfg(not(target_arch = "x86_64"))]
         const LOW: libc::c_int = 0;
-        Region::map(len, LOW, 0)
+        MemoryRegion::map(len, LOW, 0)
     }
 
-    fn map(len: usize, flags: libc::c_int, at: u64) -> io::Result<Region> {
+    fn map(len: usize, flags: libc::c_int, at: u64) -> io::Result<MemoryRegion> {
         let len = len.max(1);
         let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let hint = at as *mut libc::c_void;
@@ -121,7 +121,7 @@ impl Region {
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        let region = Region { base: base.cast(), len, lent: None };
+        let region = MemoryRegion { base: base.cast(), len, lent: None };
         // A kernel that does not know the flag takes the address as a hint.
         match at == 0 || region.address() == at {
             true => Ok(region),
@@ -130,9 +130,9 @@ impl Region {
     }
 
     /// Shared memory, which others write at any time: reads give arbitrary bytes, one after the other.
-    pub(crate) fn of(lent: &Lent) -> Region {
+    pub(crate) fn of(lent: &ExternalMemory) -> MemoryRegion {
         let (base, len) = (lent.0.address() as *mut u8, lent.0.length());
-        Region { base, len, lent: Some(lent.clone()) }
+        MemoryRegion { base, len, lent: Some(lent.clone()) }
     }
 
     /// Address of its first byte.
@@ -216,21 +216,21 @@ impl Region {
 
 /// A value in a region of its own: at a fixed address, which code may know.
 #[derive(Debug)]
-pub(crate) struct Placed<T> {
-    region: Region,
+pub(crate) struct FixedAddressBox<T> {
+    region: MemoryRegion,
     value: PhantomData<T>,
 }
 
-impl<T> Placed<T> {
+impl<T> FixedAddressBox<T> {
     /// Puts a value at `place`.
     ///
     /// # Errors
     /// If the system has no memory there.
-    pub(crate) fn new(value: T, place: &mut Place) -> io::Result<Placed<T>> {
-        let region = Region::new(size_of::<T>(), place)?;
+    pub(crate) fn new(value: T, place: &mut AddressAllocator) -> io::Result<FixedAddressBox<T>> {
+        let region = MemoryRegion::new(size_of::<T>(), place)?;
         // SAFETY: the region is that long, begins at a page, and holds nothing yet.
         unsafe { region.base.cast::<T>().write(value) };
-        Ok(Placed { region, value: PhantomData })
+        Ok(FixedAddressBox { region, value: PhantomData })
     }
 
     /// Address of the value.
@@ -239,7 +239,7 @@ impl<T> Placed<T> {
     }
 }
 
-impl<T> Deref for Placed<T> {
+impl<T> Deref for FixedAddressBox<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -248,21 +248,21 @@ impl<T> Deref for Placed<T> {
     }
 }
 
-impl<T> DerefMut for Placed<T> {
+impl<T> DerefMut for FixedAddressBox<T> {
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: as in `deref`; there is one `&mut` to the region.
         unsafe { &mut *self.region.base.cast::<T>() }
     }
 }
 
-impl<T> Drop for Placed<T> {
+impl<T> Drop for FixedAddressBox<T> {
     fn drop(&mut self) {
         // SAFETY: the value was written by `new`, and is not used any more.
         unsafe { self.region.base.cast::<T>().drop_in_place() };
     }
 }
 
-impl Drop for Region {
+impl Drop for MemoryRegion {
     fn drop(&mut self) {
         if self.lent.is_some() {
             return;
@@ -278,16 +278,16 @@ mod tests {
 
     #[test]
     fn regions_are_zero_stay_and_may_lie_low() {
-        let mut r = Region::new(10 << 30, &mut Place::Anywhere).expect("untouched memory costs nothing");
+        let mut r = MemoryRegion::new(10 << 30, &mut AddressAllocator::Anywhere).expect("untouched memory costs nothing");
         assert_eq!((r.word(1 << 20), r.bytes().len()), (0, 10 << 30));
         r.set_word(5, 7);
         assert_eq!((r.word(5), r.bytes()[40]), (7, 7));
-        let place = || Place::Fixed { next: 0x2000_0000_0000 };
+        let place = || AddressAllocator::Fixed { next: 0x2000_0000_0000 };
         let mut fixed = place();
-        let (a, b) = (Region::new(5, &mut fixed).unwrap(), Placed::new(vec![7], &mut fixed).unwrap());
+        let (a, b) = (MemoryRegion::new(5, &mut fixed).unwrap(), FixedAddressBox::new(vec![7], &mut fixed).unwrap());
         assert_eq!((a.address(), b.address(), b.len()), (0x2000_0000_0000, 0x2000_0020_0000, 1));
-        assert!(Region::new(5, &mut place()).is_err(), "what is taken is not replaced");
-        let low = Region::low(1 << 20).unwrap();
+        assert!(MemoryRegion::new(5, &mut place()).is_err(), "what is taken is not replaced");
+        let low = MemoryRegion::low(1 << 20).unwrap();
         assert!(low.address() + low.len as u64 <= 1 << 31);
     }
 }

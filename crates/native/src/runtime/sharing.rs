@@ -19,7 +19,7 @@ use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::thread::yield_now;
 
-use super::maps::Map;
+use super::maps::NativeMap;
 
 /// Number of attempts to take a lock before the processor is yielded.
 const SPINS: u32 = 100;
@@ -28,24 +28,24 @@ const SPINS: u32 = 100;
 /// is the map's.
 #[repr(C)]
 #[derive(Debug)]
-pub(crate) struct Guarded {
+pub(crate) struct SeqlockMap {
     sequence: AtomicU64,
     /// True if there is only one worker, and so nothing to wait for.
     alone: bool,
     ring: bool,
-    map: UnsafeCell<Map>,
+    map: UnsafeCell<NativeMap>,
 }
 
 // SAFETY: by shared reference a map is reached under the lock only, or by one thread where it is alone.
-unsafe impl Sync for Guarded {}
+unsafe impl Sync for SeqlockMap {}
 
-impl Guarded {
-    pub(crate) fn new(map: Map, workers: u32) -> Guarded {
+impl SeqlockMap {
+    pub(crate) fn new(map: NativeMap, workers: u32) -> SeqlockMap {
         let (alone, ring) = (workers <= 1, map.is_ring());
-        Guarded { sequence: AtomicU64::new(0), alone, ring, map: UnsafeCell::new(map) }
+        SeqlockMap { sequence: AtomicU64::new(0), alone, ring, map: UnsafeCell::new(map) }
     }
 
-    pub(crate) fn get_mut(&mut self) -> &mut Map {
+    pub(crate) fn get_mut(&mut self) -> &mut NativeMap {
         self.map.get_mut()
     }
 
@@ -55,7 +55,7 @@ impl Guarded {
     }
 
     /// Runs a closure with the map; no other worker sees it half done.
-    pub(crate) fn with<R>(&self, act: impl FnOnce(&mut Map) -> R) -> R {
+    pub(crate) fn with<R>(&self, act: impl FnOnce(&mut NativeMap) -> R) -> R {
         if self.alone {
             // SAFETY: one worker, which waits for its helper; see the invariants of `helpers`.
             return act(unsafe { &mut *self.map.get() });
@@ -90,14 +90,14 @@ const IDLE: u64 = u64::MAX;
 
 /// Time at which each worker began its current batch, in steps that are made by entries leaving a table.
 #[derive(Debug)]
-pub(crate) struct Epochs {
+pub(crate) struct WorkerEpochs {
     now: AtomicU64,
     begun: Box<[AtomicU64]>,
 }
 
-impl Epochs {
-    pub(crate) fn new(workers: u32) -> Epochs {
-        Epochs { now: AtomicU64::new(0), begun: (0..workers.max(1)).map(|_| AtomicU64::new(IDLE)).collect() }
+impl WorkerEpochs {
+    pub(crate) fn new(workers: u32) -> WorkerEpochs {
+        WorkerEpochs { now: AtomicU64::new(0), begun: (0..workers.max(1)).map(|_| AtomicU64::new(IDLE)).collect() }
     }
 
     /// Number of workers.
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn what_has_left_is_held_until_all_have_begun_anew() {
-        let epochs = Epochs::new(2);
+        let epochs = WorkerEpochs::new(2);
         epochs.begin(0);
         let left = epochs.leave();
         assert!(left >= epochs.oldest(), "the first worker may hold it");

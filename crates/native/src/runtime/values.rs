@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use super::region::{Lent, Place, Region};
-use super::sharing::Epochs;
+use super::region::{ExternalMemory, AddressAllocator, MemoryRegion};
+use super::sharing::WorkerEpochs;
 
 /// Slots beyond the declared capacity, for values that were removed or replaced in the current batches. If
 /// there are more, the oldest is reused at once, as the kernel's preallocated tables always do.
@@ -43,8 +43,8 @@ fn apart(stride: usize, entries: u32) -> usize {
 
 /// The slots of a map.
 #[derive(Debug)]
-pub(crate) struct Values {
-    region: Region,
+pub(crate) struct ValueStorage {
+    region: MemoryRegion,
     header: usize,
     value_size: usize,
     copies: usize,
@@ -55,10 +55,10 @@ pub(crate) struct Values {
     /// Slots that were left, and the times.
     retired: VecDeque<(u64, u32)>,
     /// With several workers: the times at which these began their batches.
-    epochs: Option<Arc<Epochs>>,
+    epochs: Option<Arc<WorkerEpochs>>,
 }
 
-impl Values {
+impl ValueStorage {
     /// `max_entries` slots, and these spare ones if values are replaced by others.
     pub(crate) fn new(
         header: usize,
@@ -66,20 +66,20 @@ impl Values {
         copies: u32,
         max_entries: u32,
         spare: u32,
-        place: &mut Place,
-    ) -> io::Result<Values> {
+        place: &mut AddressAllocator,
+    ) -> io::Result<ValueStorage> {
         let (value_size, copies) = (value_size as usize, copies.max(1) as usize);
         let stride = header.next_multiple_of(8) + copies * value_size.next_multiple_of(8).max(8);
         let stride = if header > 0 { apart(stride, max_entries) } else { stride };
         let slots = max_entries.saturating_add(spare);
         let len = stride.checked_mul(slots as usize);
         let len = len.ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
-        let region = Region::new(len, place)?;
+        let region = MemoryRegion::new(len, place)?;
         // Slots are taken in order, so that memory is used from the beginning on.
         if stride.saturating_mul(max_entries as usize) >= LARGE {
             region.prefer_large_pages(len);
         }
-        Ok(Values {
+        Ok(ValueStorage {
             region,
             header: header.next_multiple_of(8),
             value_size,
@@ -94,11 +94,11 @@ impl Values {
     }
 
     /// As many slots as there are entries, in shared memory; `None` if that is too short.
-    pub(crate) fn over(value_size: u32, max_entries: u32, lent: &Lent) -> Option<Values> {
-        let (value_size, region) = (value_size as usize, Region::of(lent));
+    pub(crate) fn over(value_size: u32, max_entries: u32, lent: &ExternalMemory) -> Option<ValueStorage> {
+        let (value_size, region) = (value_size as usize, MemoryRegion::of(lent));
         let stride = value_size.next_multiple_of(8).max(8);
         let fits = stride.checked_mul(max_entries as usize).is_some_and(|len| len <= region.len());
-        fits.then_some(Values {
+        fits.then_some(ValueStorage {
             region,
             header: 0,
             value_size,
@@ -113,7 +113,7 @@ impl Values {
     }
 
     /// Prepares it for several workers that hold addresses of values.
-    pub(crate) fn share(&mut self, epochs: &Arc<Epochs>) {
+    pub(crate) fn share(&mut self, epochs: &Arc<WorkerEpochs>) {
         self.epochs = Some(Arc::clone(epochs));
     }
 
@@ -243,16 +243,16 @@ mod tests {
         ] {
             assert_eq!(apart(bytes, entries), expected, "{bytes} bytes, {entries} entries");
         }
-        let values = Values::new(16, 8, 1, large, 0, &mut Place::Anywhere).unwrap();
+        let values = ValueStorage::new(16, 8, 1, large, 0, &mut AddressAllocator::Anywhere).unwrap();
         assert_eq!((values.stride(), values.header(), values.own()), (32, 16, 0));
-        let array = Values::new(0, 24, 1, large, 0, &mut Place::Anywhere).unwrap();
+        let array = ValueStorage::new(0, 24, 1, large, 0, &mut AddressAllocator::Anywhere).unwrap();
         assert_eq!(array.stride(), 24, "of arrays neighbours are read, too");
     }
 
     #[test]
     fn many_slots_are_to_lie_in_large_pages() {
         // Checks the request; the system may not have such pages.
-        let asked = |values: &Values| {
+        let asked = |values: &ValueStorage| {
             let maps = std::fs::read_to_string("/proc/self/smaps").expect("this process's mappings");
             let mut mappings = maps.lines().skip_while(|line| {
                 let ends = line.split_once(' ').and_then(|(range, _)| range.split_once('-'));
@@ -262,15 +262,15 @@ mod tests {
             let flags = mappings.find_map(|line| line.strip_prefix("VmFlags:")).expect("flags");
             flags.split_whitespace().any(|flag| flag == "hg")
         };
-        let slots = |entries| Values::new(0, 64, 1, entries, 0, &mut Place::Anywhere).unwrap();
+        let slots = |entries| ValueStorage::new(0, 64, 1, entries, 0, &mut AddressAllocator::Anywhere).unwrap();
         assert!(asked(&slots(1 << 15)) && !asked(&slots(1 << 14)));
     }
 
     #[test]
     fn what_a_worker_holds_is_not_used_again_while_another_goes_on() {
         let workers = 2;
-        let epochs = Arc::new(Epochs::new(workers));
-        let mut values = Values::new(0, 8, 1, 4, spare(workers), &mut Place::Anywhere).unwrap();
+        let epochs = Arc::new(WorkerEpochs::new(workers));
+        let mut values = ValueStorage::new(0, 8, 1, 4, spare(workers), &mut AddressAllocator::Anywhere).unwrap();
         values.share(&epochs);
         let held = values.take().expect("room");
         epochs.begin(0);

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::packet::{Arrival, BUFFER, Layout, Sent};
+use super::packet::{ArrivalMetadata, BUFFER, DescriptorLayout, SentDescriptor};
 
 /// An effect of a program that outlives the packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum ProgramEvent {
     /// A record of a ring buffer or perf event array.
     Record {
         /// Name of the map.
@@ -24,14 +24,14 @@ pub type TakeRecord = dyn Fn(&[u8], u64) + Send + Sync;
 
 /// Listener for records of a map as a program makes them, in place of [`Event`]s.
 #[derive(Clone)]
-pub struct Listener {
+pub struct RecordListener {
     /// The map's name.
     pub map: String,
     /// Its function.
     pub take: Arc<TakeRecord>,
 }
 
-impl std::fmt::Debug for Listener {
+impl std::fmt::Debug for RecordListener {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Listener").field("map", &self.map).finish_non_exhaustive()
     }
@@ -39,7 +39,7 @@ impl std::fmt::Debug for Listener {
 
 /// The clocks that programs read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Clock {
+pub enum ClockSource {
     /// The system's.
     #[default]
     System,
@@ -60,7 +60,7 @@ pub(crate) struct Worker {
     /// The coarse clock, which is read once per batch: the kernel's advances once per tick, every 4 ms or so.
     pub(crate) coarse: u64,
     /// Packets that a graph sends, and their number; there is room for all packets.
-    pub(crate) sent: *mut Sent,
+    pub(crate) sent: *mut SentDescriptor,
     pub(crate) sent_len: u64,
     /// Number of held packets, in all queues.
     pub(crate) held: u64,
@@ -72,18 +72,18 @@ pub(crate) struct Worker {
     /// Held packets, by queue.
     pub(crate) queues: BTreeMap<u64, VecDeque<*mut u32>>,
     /// Layout of descriptors.
-    pub(crate) layout: Layout,
-    pub(crate) clock: Clock,
+    pub(crate) layout: DescriptorLayout,
+    pub(crate) clock: ClockSource,
     pub(crate) seed: u64,
-    pub(crate) events: Vec<Event>,
+    pub(crate) events: Vec<ProgramEvent>,
     /// Records reserved in ring buffers and not yet submitted, with the address of their map.
     pub(crate) records: Vec<(u64, Box<[u8]>)>,
     /// Bytes of a packet's buffer.
     pub(crate) buffer: u32,
-    pub(crate) listener: Option<Listener>,
+    pub(crate) listener: Option<RecordListener>,
     /// For the listener: metadata of the batch's packets, address of their descriptors, and maximum number of
     /// packets without copies.
-    pub(crate) arrivals: Vec<Arrival>,
+    pub(crate) arrivals: Vec<ArrivalMetadata>,
     pub(crate) first: usize,
     pub(crate) capacity: usize,
 }
@@ -105,7 +105,7 @@ pub(crate) const SENT_LEN: usize = std::mem::offset_of!(Worker, sent_len);
 pub(crate) const HELD: usize = std::mem::offset_of!(Worker, held);
 
 impl Worker {
-    pub(crate) fn new(number: u32, seed: u64, layout: Layout) -> Worker {
+    pub(crate) fn new(number: u32, seed: u64, layout: DescriptorLayout) -> Worker {
         Worker {
             current: std::ptr::null_mut(),
             tail_calls: 0,
@@ -119,7 +119,7 @@ impl Worker {
             ingress: 0,
             queues: BTreeMap::new(),
             layout,
-            clock: Clock::default(),
+            clock: ClockSource::default(),
             seed: seed.max(1),
             events: Vec::new(),
             records: Vec::new(),

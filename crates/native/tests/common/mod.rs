@@ -1,7 +1,7 @@
 //! A program with a look-up, for tests and for figures.
 
 use millstream_ir::{
-    Block, BlockCall, Cond, Cursor, Func, Function, Linkage, MapDecl, MemFlags, Module, Op, Prov, Size, Type,
+    Block, BlockCall, Cond, FuncCursor, Func, Function, Linkage, MapDecl, MemFlags, Module, Op, Prov, Size, Type,
     Value, Width,
 };
 
@@ -13,7 +13,7 @@ const LOOKUP: i32 = 1;
 /// `found` continues, with packet and value's address, and gives the verdict; on a miss the verdict is 1.
 pub(crate) fn look_up(
     table: MapDecl,
-    found: impl FnOnce(&mut Cursor<'_>, Value, Value) -> Value,
+    found: impl FnOnce(&mut FuncCursor<'_>, Value, Value) -> Value,
 ) -> (Module, Func) {
     let mut module = Module::default();
     let map = module.maps.push(table);
@@ -34,14 +34,14 @@ pub(crate) fn look_up(
     (module, func)
 }
 
-fn answer(func: &mut Function, block: Block, verdict: impl FnOnce(&mut Cursor<'_>) -> Value) {
+fn answer(func: &mut Function, block: Block, verdict: impl FnOnce(&mut FuncCursor<'_>) -> Value) {
     let mut at = func.at_end(block);
     let verdict = verdict(&mut at);
     at.effect(Op::Return {}, [verdict], []);
 }
 
 /// The value's first eight bytes.
-pub(crate) fn word(at: &mut Cursor<'_>, value: Value) -> Value {
+pub(crate) fn word(at: &mut FuncCursor<'_>, value: Value) -> Value {
     let load = Op::Load { size: Size::Dw, sext: false, offset: 0, flags: MemFlags::default() };
     at.value(load, [value], Type::Any)
 }

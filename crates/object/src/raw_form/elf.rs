@@ -4,7 +4,7 @@
 use super::{RawMap, defaults};
 use crate::elf::{SHF_EXECINSTR, SHT_PROGBITS, SHT_REL, SHT_STRTAB, SHT_SYMTAB, STB_GLOBAL, STT_FUNC};
 use crate::read::relocs::R_64_64;
-use millstream_isa::Raw;
+use millstream_isa::RawInsn;
 
 const STT_OBJECT: u8 = 1;
 const SHF_WRITE_ALLOC: u64 = 3;
@@ -24,19 +24,19 @@ const SYMBOLS: u16 = 6;
 const DEFINITION: usize = 28;
 
 /// Parts of the object.
-pub(super) struct Parts<'a> {
+pub(super) struct ObjectParts<'a> {
     pub(super) name: &'a str,
     pub(super) section: &'a str,
-    pub(super) insns: &'a [Raw],
+    pub(super) insns: &'a [RawInsn],
     /// Instructions, each with the map that it refers to.
     pub(super) relocs: &'a [(u32, usize)],
     pub(super) maps: &'a [RawMap],
 }
 
 /// Strings, each ended by a zero.
-struct Strings(Vec<u8>);
+struct StringTable(Vec<u8>);
 
-impl Strings {
+impl StringTable {
     fn add(&mut self, text: &str) -> u32 {
         let at = self.0.len() as u32;
         self.0.extend(text.bytes().filter(|b| *b != 0).chain([0]));
@@ -45,7 +45,7 @@ impl Strings {
 }
 
 /// A section's header, but for its place.
-struct Header {
+struct SectionHeader {
     name: u32,
     kind: u32,
     flags: u64,
@@ -57,17 +57,17 @@ struct Header {
 }
 
 /// The object's bytes.
-pub(super) fn image(parts: &Parts<'_>) -> Vec<u8> {
-    let mut strings = Strings(vec![0]);
+pub(super) fn image(parts: &ObjectParts<'_>) -> Vec<u8> {
+    let mut strings = StringTable(vec![0]);
     let symbols = symbols(parts, &mut strings);
     let code = parts.insns.iter().flat_map(|i| i.to_bytes()).collect();
     let plain =
-        |name, kind, flags, data| Header { name, kind, flags, link: 0, info: 0, align: 8, entry: 0, data };
+        |name, kind, flags, data| SectionHeader { name, kind, flags, link: 0, info: 0, align: 8, entry: 0, data };
     let code_name = strings.add(parts.section);
     let maps = plain(strings.add("maps"), SHT_PROGBITS, SHF_WRITE_ALLOC, definitions(parts.maps));
     let license = plain(strings.add("license"), SHT_PROGBITS, SHF_WRITE_ALLOC, b"GPL\0".to_vec());
     let table =
-        |name, kind, info, link, entry, data| Header { link, info, entry, ..plain(name, kind, 0, data) };
+        |name, kind, info, link, entry, data| SectionHeader { link, info, entry, ..plain(name, kind, 0, data) };
     let relocs_name = strings.add(&format!(".rel{}", parts.section));
     let relocs =
         table(relocs_name, SHT_REL, u32::from(CODE), u32::from(SYMBOLS), 16, relocations(parts.relocs));
@@ -85,7 +85,7 @@ pub(super) fn image(parts: &Parts<'_>) -> Vec<u8> {
     file(&sections)
 }
 
-fn symbols(parts: &Parts<'_>, strings: &mut Strings) -> Vec<u8> {
+fn symbols(parts: &ObjectParts<'_>, strings: &mut StringTable) -> Vec<u8> {
     let mut out = vec![0; 24];
     let mut add = |name: &str, kind: u8, section: u16, at: usize, size: usize| {
         out.extend(strings.add(name).to_le_bytes());
@@ -125,7 +125,7 @@ fn relocations(relocs: &[(u32, usize)]) -> Vec<u8> {
     out
 }
 
-fn file(sections: &[Header]) -> Vec<u8> {
+fn file(sections: &[SectionHeader]) -> Vec<u8> {
     const HEADER: usize = 64;
     let mut out = vec![0; HEADER];
     let mut headers = Vec::new();

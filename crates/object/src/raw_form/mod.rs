@@ -24,7 +24,7 @@ mod write;
 use crate::error::ObjectError;
 use crate::model::Object;
 use crate::read::relocs::{CALL, LD_IMM64, PSEUDO_KFUNC_CALL, PSEUDO_MAP_FD};
-use millstream_isa::Raw;
+use millstream_isa::RawInsn;
 use rustc_hash::FxHashMap;
 
 pub use write::RawFiles;
@@ -42,7 +42,7 @@ pub struct RawInput<'a> {
 
 /// Files of an object that was raw.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Origin {
+pub(crate) struct RawSourceFiles {
     maps: Option<Vec<u8>>,
     desc: Option<Vec<u8>>,
     /// The number that instructions have for each map.
@@ -83,7 +83,7 @@ impl Object {
         let section = section.map_or_else(|| section::of(name, input), str::to_owned);
         let relocs = relocations(name, &insns, &maps)?;
         let image =
-            elf::image(&elf::Parts { name, section: &section, insns: &insns, relocs: &relocs, maps: &maps });
+            elf::image(&elf::ObjectParts { name, section: &section, insns: &insns, relocs: &relocs, maps: &maps });
         let mut object = Object::parse(name, &image)?;
         if object.programs.is_empty() {
             let what = "a section of this name holds no programs".to_owned();
@@ -92,19 +92,19 @@ impl Object {
         object.notes.extend(notes);
         let fds = maps.iter().map(|m| m.fd).collect();
         let origin =
-            Origin { maps: files.maps.map(<[u8]>::to_vec), desc: files.desc.map(<[u8]>::to_vec), fds };
+            RawSourceFiles { maps: files.maps.map(<[u8]>::to_vec), desc: files.desc.map(<[u8]>::to_vec), fds };
         object.image.raw = Some(Box::new(origin));
         Ok(object)
     }
 }
 
-fn instructions(name: &str, data: &[u8]) -> Result<Vec<Raw>, ObjectError> {
+fn instructions(name: &str, data: &[u8]) -> Result<Vec<RawInsn>, ObjectError> {
     let bad = |what: &str| ObjectError::BadFunction {
         function: name.to_owned(),
         insn: u32::try_from(data.len() / 8).unwrap_or(u32::MAX),
         what: what.to_owned(),
     };
-    let insns = Raw::slice_from_bytes(data).ok_or_else(|| bad("the file ends inside it"))?;
+    let insns = RawInsn::slice_from_bytes(data).ok_or_else(|| bad("the file ends inside it"))?;
     if insns.is_empty() {
         return Err(bad("the file is empty"));
     }
@@ -112,7 +112,7 @@ fn instructions(name: &str, data: &[u8]) -> Result<Vec<Raw>, ObjectError> {
 }
 
 /// The instructions that refer to maps, each with the number of its map among `maps`.
-fn relocations(name: &str, insns: &[Raw], maps: &[RawMap]) -> Result<Vec<(u32, usize)>, ObjectError> {
+fn relocations(name: &str, insns: &[RawInsn], maps: &[RawMap]) -> Result<Vec<(u32, usize)>, ObjectError> {
     let by_fd: FxHashMap<i32, usize> = maps.iter().enumerate().map(|(n, m)| (m.fd, n)).collect();
     let bad = |at: usize, what: String| {
         let insn = u32::try_from(at).unwrap_or(u32::MAX);

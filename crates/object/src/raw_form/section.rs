@@ -4,7 +4,7 @@
 //! begins behind an underscore is held against the sections that loaders know, those that are such a section
 //! entirely before those that only begin like one, and of these the longest is taken.
 
-use super::text::Input;
+use super::text::ProgramInput;
 use crate::kinds::ProgramType;
 use crate::section::SectionKind;
 
@@ -12,13 +12,13 @@ use crate::section::SectionKind;
 const CILIUM: [&str; 2] = ["from-", "to-"];
 
 /// The name of the section: from the file's name, else from the description, else one that says nothing.
-pub(super) fn of(name: &str, input: Option<Input>) -> String {
+pub(super) fn of(name: &str, input: Option<ProgramInput>) -> String {
     let parts = || name.match_indices('_').map(|(at, _)| &name[at + 1..]);
     let found = parts().chain([name]).find_map(whole).or_else(|| parts().find_map(beginning));
     let described = || match input {
-        Some(Input::Xdp) => Some("xdp".to_owned()),
-        Some(Input::Skb) => Some("tc".to_owned()),
-        Some(Input::Other) | None => None,
+        Some(ProgramInput::Xdp) => Some("xdp".to_owned()),
+        Some(ProgramInput::Skb) => Some("tc".to_owned()),
+        Some(ProgramInput::Other) | None => None,
     };
     let cilium = || parts().find(|p| CILIUM.iter().any(|c| p.starts_with(c))).map(|_| "tc".to_owned());
     found.or_else(described).or_else(cilium).unwrap_or_else(|| "program".to_owned())

@@ -5,7 +5,7 @@ use crate::error::ObjectError;
 use crate::kinds::{AttachType, MapType, ProgramType};
 use crate::model::RelocKind;
 use millstream_isa::asm::assemble;
-use millstream_isa::{Raw, encode_all};
+use millstream_isa::{RawInsn, encode_all};
 use proptest::prelude::*;
 
 const MAPS: &str = "routes { type = 11, key_size = 8, value_size = 4, max_entries = 16, fd = 0 }\n\
@@ -16,7 +16,7 @@ const MAPS: &str = "routes { type = 11, key_size = 8, value_size = 4, max_entrie
 /// The bytes of a program in the kernel's notation.
 fn assembled(source: &str) -> Vec<u8> {
     let insns = assemble(source).expect("it assembles");
-    encode_all(&insns).into_iter().flat_map(Raw::to_bytes).collect()
+    encode_all(&insns).into_iter().flat_map(RawInsn::to_bytes).collect()
 }
 
 /// Looks a key up in the map of number 7.

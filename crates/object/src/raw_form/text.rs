@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 /// Program's first argument according to K2.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Input {
+pub(super) enum ProgramInput {
     /// A constant, or a pointer to something that is no packet.
     Other,
     /// The context of an XDP program.
@@ -26,9 +26,9 @@ fn shown(text: &str) -> String {
 
 /// A file of text, for messages.
 #[derive(Clone, Copy)]
-struct File(&'static str);
+struct TextFile(&'static str);
 
-impl File {
+impl TextFile {
     fn bad(self, line: usize, what: impl Into<String>) -> ObjectError {
         ObjectError::BadText { file: self.0, line, what: what.into() }
     }
@@ -54,7 +54,7 @@ impl File {
 
 /// Reads a file of maps: one a line; blank lines and a missing closing brace do not matter.
 pub(super) fn maps(data: &[u8]) -> Result<Vec<RawMap>, ObjectError> {
-    let file = File(".maps");
+    let file = TextFile(".maps");
     let (mut maps, mut names, mut fds) = (Vec::new(), FxHashSet::default(), FxHashSet::default());
     for (n, text) in file.text(data)?.lines().enumerate().filter(|(_, t)| !t.trim().is_empty()) {
         let line = n + 1;
@@ -70,7 +70,7 @@ pub(super) fn maps(data: &[u8]) -> Result<Vec<RawMap>, ObjectError> {
     Ok(maps)
 }
 
-fn map(file: File, line: usize, text: &str) -> Result<RawMap, ObjectError> {
+fn map(file: TextFile, line: usize, text: &str) -> Result<RawMap, ObjectError> {
     let (name, fields) = text.split_once('{').ok_or_else(|| file.bad(line, "a map is `name { ... }`"))?;
     let name = name.trim();
     if name.is_empty() || name.contains('\0') {
@@ -94,8 +94,8 @@ fn map(file: File, line: usize, text: &str) -> Result<RawMap, ObjectError> {
 }
 
 /// Reads a description: groups of fields in braces, on any number of lines. Unknown fields are noted.
-pub(super) fn description(data: &[u8], notes: &mut Vec<String>) -> Result<Option<Input>, ObjectError> {
-    let file = File(".desc");
+pub(super) fn description(data: &[u8], notes: &mut Vec<String>) -> Result<Option<ProgramInput>, ObjectError> {
+    let file = TextFile(".desc");
     let mut input = None;
     for (n, text) in file.text(data)?.lines().enumerate() {
         let line = n + 1;
@@ -104,9 +104,9 @@ pub(super) fn description(data: &[u8], notes: &mut Vec<String>) -> Result<Option
             match key {
                 "pgm_input_type" => {
                     input = Some(match file.number::<u32>(line, key, value)? {
-                        0 | 1 => Input::Other,
-                        2 => Input::Xdp,
-                        3 => Input::Skb,
+                        0 | 1 => ProgramInput::Other,
+                        2 => ProgramInput::Xdp,
+                        3 => ProgramInput::Skb,
                         n => {
                             return Err(
                                 file.bad(line, format!("there is no `pgm_input_type` {n}, only 0 to 3"))

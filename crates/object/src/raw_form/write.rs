@@ -1,9 +1,9 @@
 //! Writing a program in the raw form: one that was raw with its own text, another with text made for it.
 
-use super::{Origin, RawMap, defaults};
+use super::{RawSourceFiles, RawMap, defaults};
 use crate::error::ObjectError;
 use crate::kinds::ProgramType;
-use crate::model::{LinkedProgram, Map, Object, RelocKind};
+use crate::model::{LinkedProgram, ObjectMap, Object, RelocKind};
 use crate::read::relocs::LD_IMM64;
 use std::fmt::Write as _;
 
@@ -30,7 +30,7 @@ impl Object {
             return Err(ObjectError::Unwritable(what));
         };
         let linked = self.link(program.func)?;
-        let Some(Origin { maps, desc, fds }) = self.image.raw.as_deref() else {
+        let Some(RawSourceFiles { maps, desc, fds }) = self.image.raw.as_deref() else {
             let (maps, fds) = self.raw_maps(&linked)?;
             let insns = instructions(linked, |map| fds.get(map).copied().flatten())?;
             let desc = description(program.kind.program_type).into_bytes();
@@ -74,8 +74,8 @@ impl Object {
 }
 
 /// Returns true if reading its line gives the same map again.
-fn is_default(map: &Map, inner: Option<&Map>) -> bool {
-    let sizes = |s: &crate::model::MapSpec| (s.map_type, s.key_size, s.value_size, s.max_entries, s.flags);
+fn is_default(map: &ObjectMap, inner: Option<&ObjectMap>) -> bool {
+    let sizes = |s: &crate::model::MapDefinition| (s.map_type, s.key_size, s.value_size, s.max_entries, s.flags);
     let same_inner = match (&map.inner, inner) {
         (None, _) => true,
         (Some(spec), Some(inner)) => sizes(spec) == sizes(&inner.spec),

@@ -4,9 +4,9 @@ use crate::elf::STB_WEAK;
 use crate::error::ObjectError;
 use crate::kinds::MapType;
 use crate::model::{
-    Extern, ExternId, ExternKind, Map, MapId, MapOrigin, MapSpec, Object, RelocKind, Variable,
+    Extern, ExternId, ExternKind, ObjectMap, MapId, MapOrigin, MapDefinition, Object, RelocKind, Variable,
 };
-use millstream_btf::{Btf, BtfError, Kind, KindTag, TypeId};
+use millstream_btf::{Btf, BtfError, TypeKind, KindTag, TypeId};
 use rustc_hash::FxHashMap;
 
 const KCONFIG: &str = ".kconfig";
@@ -14,7 +14,7 @@ const KCONFIG: &str = ".kconfig";
 const KCONFIG_FLAGS: u32 = 1 << 7 | 1 << 10;
 
 /// A setting before its place is known.
-struct Setting {
+struct KconfigVariable {
     symbol: usize,
     name: String,
     type_id: TypeId,
@@ -33,12 +33,12 @@ impl Object {
         Ok(())
     }
 
-    fn read_section_externs(&mut self, btf: &Btf, settings: &mut Vec<Setting>) -> Result<(), BtfError> {
+    fn read_section_externs(&mut self, btf: &Btf, settings: &mut Vec<KconfigVariable>) -> Result<(), BtfError> {
         let symbols = self.elf().symbols.iter().enumerate().skip(1);
         let undefined: FxHashMap<String, usize> =
             symbols.filter(|(_, s)| s.is_undefined()).map(|(n, s)| (s.name.clone(), n)).collect();
         for id in btf.ids().filter(|id| btf.tag(*id) == Ok(KindTag::Datasec)) {
-            let (Kind::Datasec(sec), section) = (btf.ty(id)?.kind, btf.name(id)) else { continue };
+            let (TypeKind::Datasec(sec), section) = (btf.ty(id)?.kind, btf.name(id)) else { continue };
             if !matches!(section, ".ksyms" | KCONFIG) {
                 continue;
             }
@@ -47,14 +47,14 @@ impl Object {
                 let Some(&symbol) = undefined.get(&name) else { continue };
                 let weak = self.elf().symbols[symbol].binding() == STB_WEAK;
                 let kind = match btf.ty(var.ty)?.kind {
-                    Kind::Func { .. } => ExternKind::Kfunc { type_id: var.ty },
-                    Kind::Var { ty, .. } if section == KCONFIG => {
+                    TypeKind::Func { .. } => ExternKind::Kfunc { type_id: var.ty },
+                    TypeKind::Var { ty, .. } if section == KCONFIG => {
                         let size =
                             u32::try_from(btf.size_of(ty)?).map_err(|_| BtfError::SizeOverflow(ty.0))?;
-                        settings.push(Setting { symbol, name, type_id: ty, size, align: btf.align_of(ty)? });
+                        settings.push(KconfigVariable { symbol, name, type_id: ty, size, align: btf.align_of(ty)? });
                         continue;
                     }
-                    Kind::Var { ty, .. } => {
+                    TypeKind::Var { ty, .. } => {
                         let typed = !btf.resolve(ty)?.is_void();
                         ExternKind::Ksym { type_id: typed.then_some(ty) }
                     }
@@ -67,7 +67,7 @@ impl Object {
     }
 
     /// Settings are laid out as libbpf does: by falling alignment, then falling size, then name.
-    fn place_settings(&mut self, mut settings: Vec<Setting>) -> Result<(), ObjectError> {
+    fn place_settings(&mut self, mut settings: Vec<KconfigVariable>) -> Result<(), ObjectError> {
         settings.sort_by(|a, b| (b.align, b.size, &a.name).cmp(&(a.align, a.size, &b.name)));
         let map = MapId(self.maps.len() as u32);
         let mut end = 0u64;
@@ -83,18 +83,18 @@ impl Object {
         }
         let value_size = u32::try_from(end).map_err(|_| in_btf(BtfError::SizeOverflow(0)))?;
         let value_type = self.btf.as_ref().and_then(|b| b.find(KindTag::Datasec, KCONFIG));
-        self.maps.push(Map {
+        self.maps.push(ObjectMap {
             name: self.data_map_name(KCONFIG),
             section: KCONFIG.to_owned(),
             origin: MapOrigin::Kconfig,
-            spec: MapSpec {
+            spec: MapDefinition {
                 map_type: MapType::ARRAY,
                 key_size: 4,
                 value_size,
                 max_entries: 1,
                 flags: KCONFIG_FLAGS,
                 value_type,
-                ..MapSpec::default()
+                ..MapDefinition::default()
             },
             inner: None,
             initial: Vec::new(),

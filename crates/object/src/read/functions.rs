@@ -4,10 +4,10 @@
 //! compilers before 2018 whose function symbols have no type, at every global symbol and at the start of the section.
 
 use crate::elf::{STB_GLOBAL, STB_LOCAL, STB_WEAK, STT_FUNC, STT_NOTYPE};
-use crate::model::{CoreRelo, FuncId, Function, GAP, Kept, LineInfo, Linkage, Object};
+use crate::model::{CoreRelo, FuncId, ObjectFunction, GAP, OpaqueReason, LineInfo, Linkage, Object};
 use crate::read::relocs::{CALL, PSEUDO_CALL};
 use millstream_btf::{BtfExt, SectionRecords};
-use millstream_isa::Raw;
+use millstream_isa::RawInsn;
 use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use std::ops::Range;
 const SLOT: u64 = 8;
 
 /// Properties of a function by its symbol.
-struct Start {
+struct FunctionSymbol {
     name: Option<String>,
     linkage: Linkage,
     hidden: bool,
@@ -41,13 +41,13 @@ impl Object {
     fn read_section(&mut self, n: usize) -> Result<(), String> {
         let section = &self.elf().sections[n];
         let odd = || format!("its {} bytes are not a whole number of instructions", section.data.len());
-        let insns = Raw::slice_from_bytes(&section.data).ok_or_else(odd)?;
+        let insns = RawInsn::slice_from_bytes(&section.data).ok_or_else(odd)?;
         let starts = self.function_starts(n, &insns)?;
         self.split(n, &insns, &starts);
         Ok(())
     }
 
-    fn function_starts(&self, n: usize, insns: &[Raw]) -> Result<BTreeMap<u32, Start>, String> {
+    fn function_starts(&self, n: usize, insns: &[RawInsn]) -> Result<BTreeMap<u32, FunctionSymbol>, String> {
         let symbols = || self.elf().symbols.iter().enumerate().filter(|(_, s)| s.section() == Some(n));
         let typed = symbols().any(|(_, s)| s.kind() == STT_FUNC);
         let mut starts = BTreeMap::new();
@@ -67,16 +67,16 @@ impl Object {
             };
             let size = u32::try_from(s.size / SLOT).unwrap_or(u32::MAX);
             let hidden = s.is_hidden() && linkage != Linkage::Static;
-            let start = Start { name: Some(s.name.clone()), linkage, hidden, size };
+            let start = FunctionSymbol { name: Some(s.name.clone()), linkage, hidden, size };
             // Of two symbols for one place, the global one names the function.
             let at = (s.value / SLOT) as u32;
             if global || !starts.contains_key(&at) {
                 starts.insert(at, start);
             }
         }
-        let unnamed = || Start { name: None, linkage: Linkage::Static, hidden: false, size: 0 };
+        let unnamed = || FunctionSymbol { name: None, linkage: Linkage::Static, hidden: false, size: 0 };
         if starts.is_empty() {
-            let start = Start { linkage: Linkage::Global, ..unnamed() };
+            let start = FunctionSymbol { linkage: Linkage::Global, ..unnamed() };
             starts.insert(0, start);
         }
         for at in self.call_targets(n, insns) {
@@ -85,7 +85,7 @@ impl Object {
         Ok(starts)
     }
 
-    fn split(&mut self, section: usize, insns: &[Raw], starts: &BTreeMap<u32, Start>) {
+    fn split(&mut self, section: usize, insns: &[RawInsn], starts: &BTreeMap<u32, FunctionSymbol>) {
         let name = self.elf().sections[section].name.clone();
         let ends = starts.keys().skip(1).copied().chain([insns.len() as u32]);
         let mut covered = 0;
@@ -96,7 +96,7 @@ impl Object {
             let outside = start.linkage == Linkage::Static || start.hidden;
             self.add_function(
                 section,
-                Function {
+                ObjectFunction {
                     name: start.name.clone().unwrap_or_else(|| unnamed(&name, at)),
                     section: name.clone(),
                     start: at,
@@ -117,7 +117,7 @@ impl Object {
     }
 
     /// Instructions between functions are carried along without being understood.
-    fn add_gap(&mut self, section: usize, slots: Range<u32>, insns: &[Raw]) {
+    fn add_gap(&mut self, section: usize, slots: Range<u32>, insns: &[RawInsn]) {
         if slots.is_empty() {
             return;
         }
@@ -126,7 +126,7 @@ impl Object {
             .push(format!("{name}: instructions {} to {} belong to no function", slots.start, slots.end));
         self.add_function(
             section,
-            Function {
+            ObjectFunction {
                 name: unnamed(&name, slots.start),
                 section: name,
                 start: slots.start,
@@ -139,12 +139,12 @@ impl Object {
                 line_info: Vec::new(),
                 core_relos: Vec::new(),
                 removed: false,
-                kept: Some(Kept { reason: GAP.to_owned(), loadable: true }),
+                kept: Some(OpaqueReason { reason: GAP.to_owned(), loadable: true }),
             },
         );
     }
 
-    fn add_function(&mut self, section: usize, function: Function) {
+    fn add_function(&mut self, section: usize, function: ObjectFunction) {
         let id = FuncId(self.functions.len() as u32);
         self.image.function_places.insert((section, u64::from(function.start)), id);
         self.image.function_sections.push(section);
@@ -152,7 +152,7 @@ impl Object {
     }
 
     /// Slots that calls in the section lead to, of the calls that have no relocation.
-    fn call_targets(&self, section: usize, insns: &[Raw]) -> Vec<u32> {
+    fn call_targets(&self, section: usize, insns: &[RawInsn]) -> Vec<u32> {
         let mut relocated = FxHashSet::default();
         for (n, s) in self.elf().sections.iter().enumerate() {
             if s.is_relocations() && s.info as usize == section {
@@ -189,7 +189,7 @@ impl Object {
     }
 
     /// Hands out the records of `.BTF.ext`. Records of places that are in no function are dropped.
-    pub(crate) fn distribute(&mut self, ext: &BtfExt) {
+    pub(crate) fn distribute_ext_records(&mut self, ext: &BtfExt) {
         for (f, insn, info) in self.placed(&ext.func_info, |f| f.insn_off) {
             if insn == 0 {
                 self.functions[f.index()].type_id = Some(info.type_id);

@@ -14,15 +14,15 @@
 use crate::elf::STT_SECTION;
 use crate::error::ObjectError;
 use crate::kinds::MapType;
-use crate::model::{InitialValue, Map, MapId, MapOrigin, MapSpec, Object, Pinning};
+use crate::model::{InitialValue, ObjectMap, MapId, MapOrigin, MapDefinition, Object, Pinning};
 
 /// iproute2's "no place in an outer map".
 const NOWHERE: u32 = u32::MAX;
 
 /// A definition, and its references to other maps.
 #[derive(Default)]
-struct Definition {
-    spec: MapSpec,
+struct LegacyMapDef {
+    spec: MapDefinition,
     iproute2: bool,
     /// Number of the inner map, counted through all sections.
     inner_index: Option<u32>,
@@ -46,7 +46,7 @@ impl Object {
         self.connect(&definitions);
     }
 
-    fn read_legacy_section(&mut self, n: usize, definitions: &mut Vec<(MapId, Definition)>) {
+    fn read_legacy_section(&mut self, n: usize, definitions: &mut Vec<(MapId, LegacyMapDef)>) {
         let section = self.elf().sections[n].clone();
         let mut symbols: Vec<(u64, u64, String)> = Vec::new();
         for s in self.elf().symbols.iter().filter(|s| s.section() == Some(n) && s.kind() != STT_SECTION) {
@@ -71,7 +71,7 @@ impl Object {
                     continue;
                 }
             };
-            let map = Map {
+            let map = ObjectMap {
                 name,
                 section: section.name.clone(),
                 origin: if definition.iproute2 { MapOrigin::Iproute2 } else { MapOrigin::Legacy },
@@ -87,14 +87,14 @@ impl Object {
     }
 
     /// Gives maps of maps their inner maps.
-    fn connect(&mut self, definitions: &[(MapId, Definition)]) {
+    fn connect(&mut self, definitions: &[(MapId, LegacyMapDef)]) {
         for (id, d) in definitions {
             if !d.spec.map_type.is_map_of_maps() {
                 continue;
             }
             let by_index = d.inner_index.and_then(|i| definitions.get(i as usize));
             let by_id = || {
-                let same = |(other, o): &&(MapId, Definition)| other != id && o.id == d.inner_id;
+                let same = |(other, o): &&(MapId, LegacyMapDef)| other != id && o.id == d.inner_id;
                 definitions.iter().filter(|_| d.iproute2 && d.inner_id != 0).find(same)
             };
             let Some((_, inner)) = by_index.or_else(by_id) else { continue };
@@ -108,24 +108,24 @@ impl Object {
     }
 }
 
-fn definition(bytes: &[u8]) -> Result<Definition, String> {
+fn definition(bytes: &[u8]) -> Result<LegacyMapDef, String> {
     let words: Vec<u32> =
         bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
     let word = |n: usize| words.get(n).copied().unwrap_or(0);
     if words.len() < 4 {
         return Err(format!("its definition has {} bytes, the least there is has 16", bytes.len()));
     }
-    let mut d = Definition {
-        spec: MapSpec {
+    let mut d = LegacyMapDef {
+        spec: MapDefinition {
             map_type: MapType(word(0)),
             key_size: word(1),
             value_size: word(2),
             max_entries: word(3),
             flags: word(4),
-            ..MapSpec::default()
+            ..MapDefinition::default()
         },
         inner_place: NOWHERE,
-        ..Definition::default()
+        ..LegacyMapDef::default()
     };
     const NUMA_NODE: u32 = 1 << 2;
     let node = |n: usize| (word(4) & NUMA_NODE != 0).then(|| word(n));

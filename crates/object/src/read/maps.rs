@@ -1,11 +1,11 @@
 //! Maps: those that BTF describes, global data, `struct_ops`, and what maps hold from the start.
 
-use crate::elf::{STT_SECTION, Section};
+use crate::elf::{STT_SECTION, ElfSection};
 use crate::error::ObjectError;
 use crate::kinds::MapType;
-use crate::model::{FuncId, InitialValue, Map, MapId, MapOrigin, MapSpec, Object, Pinning, Variable};
+use crate::model::{FuncId, InitialValue, ObjectMap, MapId, MapOrigin, MapDefinition, Object, Pinning, Variable};
 use crate::read::MAX_NAME;
-use millstream_btf::{Btf, Kind, KindTag, Member, TypeId};
+use millstream_btf::{Btf, TypeKind, KindTag, Member, TypeId};
 
 /// `BPF_F_RDONLY_PROG`.
 const READ_ONLY_TO_PROGRAMS: u32 = 1 << 7;
@@ -15,9 +15,9 @@ const MAPS: &str = ".maps";
 const POINTER: u64 = 8;
 
 /// A map's description, and where in its variable the initial values are.
-pub(crate) struct Described {
-    spec: MapSpec,
-    inner: Option<MapSpec>,
+pub(crate) struct ParsedMapDef {
+    spec: MapDefinition,
+    inner: Option<MapDefinition>,
     values: Option<u64>,
 }
 
@@ -34,7 +34,7 @@ impl Object {
         }
     }
 
-    pub(crate) fn push_map(&mut self, map: Map, section: usize, offset: u64) {
+    pub(crate) fn push_map(&mut self, map: ObjectMap, section: usize, offset: u64) {
         let id = MapId(self.maps.len() as u32);
         if map.origin.is_global() {
             self.image.data_maps.insert(section, id);
@@ -54,7 +54,7 @@ impl Object {
         let symbols = section.map(|n| self.symbols_in(n)).unwrap_or_default();
         let places: Vec<(u64, String)> =
             symbols.into_iter().map(|(at, _, name)| (at, name.to_owned())).collect();
-        let Ok(Kind::Datasec(sec)) = btf.ty(id).map(|t| t.kind) else { return Ok(()) };
+        let Ok(TypeKind::Datasec(sec)) = btf.ty(id).map(|t| t.kind) else { return Ok(()) };
         for var in sec.vars {
             if let Err(e) = self.read_btf_map(&btf, section, &places, var.ty) {
                 self.notes.push(e.to_string());
@@ -74,11 +74,11 @@ impl Object {
         let bad = |what: String| ObjectError::BadMap { map: name.clone(), section: MAPS.into(), what };
         let place = places.iter().find(|(_, symbol)| *symbol == name);
         let elsewhere = self.elf().symbols.iter().skip(1).position(|s| s.is_undefined() && s.name == name);
-        let Ok(Kind::Var { ty, .. }) = btf.ty(var).map(|t| t.kind) else {
+        let Ok(TypeKind::Var { ty, .. }) = btf.ty(var).map(|t| t.kind) else {
             return Err(bad("its type is not that of a variable".into()));
         };
-        let Described { spec, inner, values: _ } = describe(btf, ty, true).map_err(bad)?;
-        let map = |origin| Map {
+        let ParsedMapDef { spec, inner, values: _ } = describe(btf, ty, true).map_err(bad)?;
+        let map = |origin| ObjectMap {
             name: name.clone(),
             section: MAPS.to_owned(),
             origin,
@@ -109,18 +109,18 @@ impl Object {
                 continue;
             };
             let read_only = origin == MapOrigin::Rodata;
-            let map = Map {
+            let map = ObjectMap {
                 name: self.data_map_name(&s.name),
                 section: s.name.clone(),
                 origin,
-                spec: MapSpec {
+                spec: MapDefinition {
                     map_type: MapType::ARRAY,
                     key_size: 4,
                     value_size,
                     max_entries: 1,
                     flags: if read_only { READ_ONLY_TO_PROGRAMS | MMAPABLE } else { MMAPABLE },
                     value_type: self.btf.as_ref().and_then(|b| b.find(KindTag::Datasec, &s.name)),
-                    ..MapSpec::default()
+                    ..MapDefinition::default()
                 },
                 inner: None,
                 initial: Vec::new(),
@@ -166,22 +166,22 @@ impl Object {
             for (at, size, name) in variables {
                 let var = btf.find(KindTag::Var, &name).and_then(|v| btf.ty(v).ok());
                 let value_type = match var.map(|v| v.kind) {
-                    Some(Kind::Var { ty, .. }) => Some(ty),
+                    Some(TypeKind::Var { ty, .. }) => Some(ty),
                     _ => None,
                 };
                 let range = usize::try_from(at).ok().zip(usize::try_from(size).ok());
                 let value = range.and_then(|(a, len)| data.get(a..a.checked_add(len)?));
-                let map = Map {
+                let map = ObjectMap {
                     name,
                     section: section.clone(),
                     origin: MapOrigin::StructOps,
-                    spec: MapSpec {
+                    spec: MapDefinition {
                         map_type: MapType::STRUCT_OPS,
                         key_size: 4,
                         value_size: u32::try_from(size).unwrap_or(u32::MAX),
                         max_entries: 1,
                         value_type,
-                        ..MapSpec::default()
+                        ..MapDefinition::default()
                     },
                     inner: None,
                     initial: Vec::new(),
@@ -229,7 +229,7 @@ impl Object {
             MapOrigin::Btf => {
                 let btf = self.btf.as_ref()?;
                 let id = btf.find(KindTag::Var, &self.maps[map].name)?;
-                let Kind::Var { ty, .. } = btf.ty(id).ok()?.kind else { return None };
+                let TypeKind::Var { ty, .. } = btf.ty(id).ok()?.kind else { return None };
                 let values = describe(btf, ty, true).ok()?.values?;
                 Some((map, u32::try_from(inside.checked_sub(values)? / POINTER).ok()?))
             }
@@ -251,7 +251,7 @@ impl Object {
 }
 
 /// Kind of global data that a section holds, if any.
-fn data_origin(s: &Section) -> Option<MapOrigin> {
+fn data_origin(s: &ElfSection) -> Option<MapOrigin> {
     let is =
         |base: &str| s.name.strip_prefix(base).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
     let origin = match () {
@@ -264,9 +264,9 @@ fn data_origin(s: &Section) -> Option<MapOrigin> {
 }
 
 /// Reads the structure that describes a map. Numbers are the lengths of arrays that members point to.
-fn describe(btf: &Btf, ty: TypeId, outer: bool) -> Result<Described, String> {
+fn describe(btf: &Btf, ty: TypeId, outer: bool) -> Result<ParsedMapDef, String> {
     let def = btf.composite(ty).map_err(|e| e.to_string())?;
-    let mut d = Described { spec: MapSpec::default(), inner: None, values: None };
+    let mut d = ParsedMapDef { spec: MapDefinition::default(), inner: None, values: None };
     let mut sizes = (None, None);
     for m in &def.members {
         let name = btf.str(m.name);
@@ -308,15 +308,15 @@ fn describe(btf: &Btf, ty: TypeId, outer: bool) -> Result<Described, String> {
 /// array's length.
 fn member_number(btf: &Btf, m: &Member) -> Option<u64> {
     let ty = match btf.resolved(m.ty).ok()?.kind {
-        Kind::Ptr(to) => to,
+        TypeKind::Ptr(to) => to,
         _ => m.ty,
     };
     match btf.resolved(ty).ok()?.kind {
-        Kind::Array(a) => match btf.resolved(a.element).ok()?.kind {
-            Kind::Enum(e) => e.values.first().map(|v| v.value),
+        TypeKind::Array(a) => match btf.resolved(a.element).ok()?.kind {
+            TypeKind::Enum(e) => e.values.first().map(|v| v.value),
             _ => Some(u64::from(a.len)),
         },
-        Kind::Enum(e) => e.values.first().map(|v| v.value),
+        TypeKind::Enum(e) => e.values.first().map(|v| v.value),
         _ => None,
     }
 }
@@ -324,7 +324,7 @@ fn member_number(btf: &Btf, m: &Member) -> Option<u64> {
 /// The type that a member points to, and its size.
 fn pointed(btf: &Btf, m: &Member) -> Result<(Option<TypeId>, u32), String> {
     let name = btf.str(m.name);
-    let Ok(Kind::Ptr(to)) = btf.resolved(m.ty).map(|t| t.kind) else {
+    let Ok(TypeKind::Ptr(to)) = btf.resolved(m.ty).map(|t| t.kind) else {
         return Err(format!("its {name} is not a pointer"));
     };
     let size = btf.size_of(to).map_err(|e| format!("its {name}: {e}"))?;
@@ -334,12 +334,12 @@ fn pointed(btf: &Btf, m: &Member) -> Result<(Option<TypeId>, u32), String> {
 
 /// Parameters of the creation of inner maps: `values` is an array of pointers, to structures that describe
 /// maps or to functions.
-fn inner(btf: &Btf, m: &Member) -> Result<Option<MapSpec>, String> {
+fn inner(btf: &Btf, m: &Member) -> Result<Option<MapDefinition>, String> {
     let shape = || "its values are not an array of pointers".to_owned();
-    let Ok(Kind::Array(a)) = btf.resolved(m.ty).map(|t| t.kind) else { return Err(shape()) };
-    let Ok(Kind::Ptr(to)) = btf.resolved(a.element).map(|t| t.kind) else { return Err(shape()) };
+    let Ok(TypeKind::Array(a)) = btf.resolved(m.ty).map(|t| t.kind) else { return Err(shape()) };
+    let Ok(TypeKind::Ptr(to)) = btf.resolved(a.element).map(|t| t.kind) else { return Err(shape()) };
     match btf.resolved(to).map(|t| t.kind) {
-        Ok(Kind::Struct(_)) => Ok(Some(describe(btf, to, false)?.spec)),
+        Ok(TypeKind::Struct(_)) => Ok(Some(describe(btf, to, false)?.spec)),
         _ => Ok(None),
     }
 }

@@ -2,16 +2,16 @@
 
 mod externs;
 mod functions;
-pub(crate) mod kept;
+pub(crate) mod opaque;
 mod legacy_maps;
 mod maps;
 pub(crate) mod relocs;
 
 use crate::elf::{Elf, STT_SECTION};
 use crate::error::ObjectError;
-use crate::image::Image;
+use crate::image::ObjectImage;
 use crate::kinds::ProgramType;
-use crate::model::{FuncId, Kept, Object, Program, RelocKind};
+use crate::model::{FuncId, OpaqueReason, Object, EntryProgram, RelocKind};
 use crate::section::SectionKind;
 use millstream_btf::{Btf, BtfExt};
 use std::collections::BTreeSet;
@@ -47,7 +47,7 @@ impl Object {
             btf,
             notes: Vec::new(),
             frozen,
-            image: Image { elf, ..Image::default() },
+            image: ObjectImage { elf, ..ObjectImage::default() },
         };
         object.read_maps();
         object.read_externs()?;
@@ -55,10 +55,10 @@ impl Object {
         object.read_relocations();
         object.find_programs();
         if let Some(ext) = ext {
-            object.distribute(&ext);
+            object.distribute_ext_records(&ext);
         }
         object.read_initial_values();
-        object.keep_what_is_led_into();
+        object.keep_branch_targets();
         Ok(object)
     }
 
@@ -70,12 +70,12 @@ impl Object {
     /// Has a function written as it was read. The first reason is kept.
     pub(crate) fn keep(&mut self, id: FuncId, reason: impl Into<String>, loadable: bool) {
         let f = &mut self.functions[id.index()];
-        let kept = f.kept.get_or_insert_with(|| Kept { reason: reason.into(), loadable });
+        let kept = f.kept.get_or_insert_with(|| OpaqueReason { reason: reason.into(), loadable });
         kept.loadable &= loadable;
     }
 
     /// Parts of the object that are not understood and left as they are, one sentence each.
-    pub fn left_alone(&self) -> Vec<String> {
+    pub fn opaque_parts(&self) -> Vec<String> {
         let whole = self.frozen.iter().map(|why| format!("the whole object is left as it is: {why}"));
         let sections = self
             .image
@@ -106,7 +106,7 @@ impl Object {
             let typed = SectionKind::parse(&f.section).program_type != ProgramType::UNSPEC;
             f.subprogram = f.is_gap() || !lone && (f.subprogram || !typed && called.contains(&n));
             if !f.subprogram {
-                self.programs.push(Program {
+                self.programs.push(EntryProgram {
                     func: crate::FuncId(n as u32),
                     name: f.name.clone(),
                     section: f.section.clone(),

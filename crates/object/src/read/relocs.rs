@@ -1,9 +1,9 @@
 //! References of instructions: from ELF relocations, and from calls that the assembler resolved.
 
-use crate::elf::{Relocation, STT_SECTION, Symbol};
-use crate::image::Form;
+use crate::elf::{ElfRelocation, STT_SECTION, ElfSymbol};
+use crate::image::SymbolReference;
 use crate::model::{ExternKind, FuncId, Object, Reloc, RelocKind};
-use millstream_isa::Raw;
+use millstream_isa::RawInsn;
 use rustc_hash::FxHashSet;
 
 pub(crate) const LD_IMM64: u8 = 0x18;
@@ -45,7 +45,7 @@ impl Object {
         }
     }
 
-    fn read_relocation(&mut self, section: usize, r: &Relocation) {
+    fn read_relocation(&mut self, section: usize, r: &ElfRelocation) {
         let Some(id) = self.function_around(section, r.offset / 8) else {
             return; // in instructions that belong to no function
         };
@@ -55,7 +55,7 @@ impl Object {
         }
     }
 
-    fn read_reference(&mut self, id: FuncId, r: &Relocation) -> Result<(), String> {
+    fn read_reference(&mut self, id: FuncId, r: &ElfRelocation) -> Result<(), String> {
         if !r.offset.is_multiple_of(8) {
             return Err("no instruction starts there".into());
         }
@@ -74,7 +74,7 @@ impl Object {
                 return Err("the function ends inside ld_imm64".into());
             }
             LD_IMM64 if let Some(map) = self.image.extern_maps.get(&r.symbol) => {
-                Referent::Known(RelocKind::Map(*map))
+                RelocReferent::Known(RelocKind::Map(*map))
             }
             LD_IMM64 | CALL if symbol.is_undefined() => self.extern_of(r.symbol),
             CALL if insn.src == PSEUDO_CALL => self.callee(symbol, addend)?,
@@ -82,46 +82,46 @@ impl Object {
             code => return Err(format!("the instruction there, of opcode {code:#04x}, refers to nothing")),
         };
         let kind = match referent {
-            Referent::Known(kind) => kind,
-            Referent::NewExtern => self.add_unknown_extern(r.symbol),
+            RelocReferent::Known(kind) => kind,
+            RelocReferent::NewExtern => self.add_unknown_extern(r.symbol),
         };
-        self.image.forms.entry(kind).or_insert(Form { symbol: r.symbol, immediate: insn.imm });
+        self.image.forms.entry(kind).or_insert(SymbolReference { symbol: r.symbol, immediate: insn.imm });
         self.put(id, at, kind);
         Ok(())
     }
 
-    fn extern_of(&self, symbol: usize) -> Referent {
+    fn extern_of(&self, symbol: usize) -> RelocReferent {
         match self.image.externs_by_symbol.get(&symbol) {
-            Some(id) => Referent::Known(RelocKind::Extern(*id)),
-            None => Referent::NewExtern,
+            Some(id) => RelocReferent::Known(RelocKind::Extern(*id)),
+            None => RelocReferent::NewExtern,
         }
     }
 
-    fn callee(&self, symbol: &Symbol, addend: i64) -> Result<Referent, String> {
+    fn callee(&self, symbol: &ElfSymbol, addend: i64) -> Result<RelocReferent, String> {
         let section = symbol.section().ok_or("the symbol called is in no section")?;
         let slot = (symbol.value as i64 / 8).wrapping_add(addend).wrapping_add(1);
         let slot = u64::try_from(slot).map_err(|_| "the call leads out of the section")?;
         let found = self.function_at(section, slot).or_else(|| self.function_at(section, symbol.value / 8));
         let name = &symbol.name;
         let func = found.ok_or_else(|| format!("no function starts where the call leads ({name})"))?;
-        Ok(Referent::Known(RelocKind::Call(func)))
+        Ok(RelocReferent::Known(RelocKind::Call(func)))
     }
 
     /// Object whose address the `ld_imm64` of a symbol loads.
-    fn address(&self, symbol: &Symbol, addend: i64) -> Result<Referent, String> {
+    fn address(&self, symbol: &ElfSymbol, addend: i64) -> Result<RelocReferent, String> {
         let name = &symbol.name;
         let section = symbol.section().ok_or_else(|| format!("{name} is in no section"))?;
         let place = (symbol.value as i64).wrapping_add(addend);
         if self.elf().sections[section].is_code() {
             let func = u64::try_from(place).ok().and_then(|p| self.function_at(section, p / 8));
             let func = func.ok_or_else(|| format!("no function starts at {name}{addend:+#x}"))?;
-            return Ok(Referent::Known(RelocKind::FuncAddr(func)));
+            return Ok(RelocReferent::Known(RelocKind::FuncAddr(func)));
         }
         if let Some(&map) = self.image.data_maps.get(&section) {
             let size = self.maps[map.index()].spec.value_size;
             let offset = u32::try_from(place).ok().filter(|o| *o <= size);
             let offset = offset.ok_or_else(|| format!("{name}{addend:+#x} lies outside its section"))?;
-            return Ok(Referent::Known(RelocKind::MapValue { map, offset }));
+            return Ok(RelocReferent::Known(RelocKind::MapValue { map, offset }));
         }
         let at = |place: u64| self.image.maps_by_place.get(&(section, place)).copied();
         // libbpf ignores the addend of an instruction on a map's own symbol.
@@ -131,7 +131,7 @@ impl Object {
             let section = &self.elf().sections[section].name;
             format!("{name} in section {section} is neither a map nor global data")
         })?;
-        Ok(Referent::Known(RelocKind::Map(map)))
+        Ok(RelocReferent::Known(RelocKind::Map(map)))
     }
 
     /// Calls and function addresses of the same section that need no relocation.
@@ -172,7 +172,7 @@ impl Object {
     }
 }
 
-enum Referent {
+enum RelocReferent {
     Known(RelocKind),
     NewExtern,
 }
@@ -194,7 +194,7 @@ pub(crate) fn pseudo(object: &Object, kind: RelocKind, code: u8) -> (u8, u32) {
 }
 
 /// Puts the pseudo register in place and clears the rest.
-pub(crate) fn normalise(insns: &mut [Raw], at: usize, src: u8, offset: u32) {
+pub(crate) fn normalise(insns: &mut [RawInsn], at: usize, src: u8, offset: u32) {
     let insn = &mut insns[at];
     (insn.src, insn.imm) = (src, 0);
     if insn.code == LD_IMM64

@@ -1,14 +1,14 @@
 //! Parts that are not understood go through, and the rest of the object can be changed.
 
 use crate::common::{compile, read};
-use millstream_isa::Raw;
-use millstream_object::{FuncId, Function, MapOrigin, NewFunction, Object, ObjectError, Reloc, RelocKind};
+use millstream_isa::RawInsn;
+use millstream_object::{FuncId, ObjectFunction, MapOrigin, NewFunction, Object, ObjectError, Reloc, RelocKind};
 
-const NOP: Raw = Raw { code: 0x05, dst: 0, src: 0, off: 0, imm: 0 };
+const NOP: RawInsn = RawInsn { code: 0x05, dst: 0, src: 0, off: 0, imm: 0 };
 /// A jump to the address in a register, since Linux 6.19.
 const GOTOX: u8 = 0x0d;
 
-fn named<'a>(o: &'a Object, name: &str) -> (FuncId, &'a Function) {
+fn named<'a>(o: &'a Object, name: &str) -> (FuncId, &'a ObjectFunction) {
     let found =
         o.functions.iter().position(|f| f.name == name).unwrap_or_else(|| panic!("no function {name}"));
     (FuncId(found as u32), &o.functions[found])
@@ -131,7 +131,7 @@ fn types_that_are_not_understood_freeze_the_object() {
     data[start + 24 + 7] = 31;
     let mut o = Object::parse("calls.o", &data).expect("it can be read");
     let why = o.frozen.clone().expect("it is frozen");
-    assert!(o.left_alone().iter().any(|s| s.contains(&why)), "{why}");
+    assert!(o.opaque_parts().iter().any(|s| s.contains(&why)), "{why}");
     assert!(matches!(o.remove_function(FuncId(0)), Err(ObjectError::NotUnderstood { .. })));
     let written = o.write().expect("it can be written");
     for name in ["tc", ".text", ".BTF", ".BTF.ext", ".rel.text"] {

@@ -2,11 +2,11 @@
 
 use crate::common::read;
 use millstream_object::{
-    AttachType, ExternKind, FuncId, InitialValue, Linkage, Map, MapOrigin, MapType, Object, Pinning,
+    AttachType, ExternKind, FuncId, InitialValue, Linkage, ObjectMap, MapOrigin, MapType, Object, Pinning,
     ProgramType, RelocKind,
 };
 
-fn map<'a>(o: &'a Object, name: &str) -> &'a Map {
+fn map<'a>(o: &'a Object, name: &str) -> &'a ObjectMap {
     o.maps.iter().find(|m| m.name == name).unwrap_or_else(|| panic!("no map {name}"))
 }
 

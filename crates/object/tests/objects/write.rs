@@ -2,12 +2,12 @@
 
 use crate::common::{compile, read};
 use crate::{ALL, LIBBPF};
-use millstream_isa::Raw;
+use millstream_isa::RawInsn;
 use millstream_object::{FuncId, LineInfo, NewFunction, Object, Reloc, RelocKind};
 use std::path::Path;
 use std::process::Command;
 
-const NOP: Raw = Raw { code: 0x05, dst: 0, src: 0, off: 0, imm: 0 };
+const NOP: RawInsn = RawInsn { code: 0x05, dst: 0, src: 0, off: 0, imm: 0 };
 
 fn same(a: &Object, b: &Object) {
     assert_eq!(a.functions, b.functions);
@@ -79,7 +79,7 @@ fn functions_that_grow_take_all_references_along() {
         let new = shifted(&o);
         let again = Object::parse(name, &new.write().expect("can be written")).expect("can be read again");
         for (f, g) in new.functions.iter().zip(&again.functions) {
-            let moved = millstream_object::Function { start: g.start, ..f.clone() };
+            let moved = millstream_object::ObjectFunction { start: g.start, ..f.clone() };
             assert_eq!(&moved, g, "{name}");
         }
         assert_eq!(new.maps, again.maps);
@@ -105,10 +105,10 @@ fn removed_functions_are_gone() {
 #[test]
 fn new_contents_are_checked() {
     let Some(mut o) = read("calls", &[]) else { return };
-    let call = Raw { code: 0x85, dst: 0, src: 1, off: 0, imm: 0 };
-    let exit = Raw { code: 0x95, dst: 0, src: 0, off: 0, imm: 0 };
+    let call = RawInsn { code: 0x85, dst: 0, src: 1, off: 0, imm: 0 };
+    let exit = RawInsn { code: 0x95, dst: 0, src: 0, off: 0, imm: 0 };
     let before = o.functions.clone();
-    let bad = |relocs: Vec<Reloc>, insns: Vec<Raw>| NewFunction { insns, relocs, ..NewFunction::default() };
+    let bad = |relocs: Vec<Reloc>, insns: Vec<RawInsn>| NewFunction { insns, relocs, ..NewFunction::default() };
     let call_to = |f: u32| Reloc { insn: 0, kind: RelocKind::Call(FuncId(f)) };
     for new in [
         bad(vec![], vec![]),

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use millstream_interp::bytecode::{Interpreter, Program};
-use millstream_interp::{Context, Machine, MapId, MapKind, MapSpec};
+use millstream_interp::bytecode::{BytecodeInterpreter, DecodedProgram};
+use millstream_interp::{ContextKind, MachineState, MapId, MapKind, MapConfig};
 use millstream_isa::{Callee, Insn, Pseudo, decode_all};
 use millstream_object::{LineInfo, Object, RelocKind};
 use millstream_programs::MapEntry;
@@ -13,7 +13,7 @@ use crate::variant::{walked, with_clock};
 /// A program for the interpreter, and how often its slots have been executed.
 pub(crate) struct Coverage<'a> {
     object: &'a Object,
-    program: Program,
+    program: DecodedProgram,
     /// The first slot of every block that can be reached: the entry leads to it, and the kernel's verifier came by.
     blocks: BTreeSet<usize>,
     visits: Vec<u64>,
@@ -32,17 +32,17 @@ impl<'a> Coverage<'a> {
                 _ => panic!("no data plane has a {reloc:?}"),
             };
         }
-        let mut program = Program::new(&linked.insns).expect("valid");
+        let mut program = DecodedProgram::new(&linked.insns).expect("valid");
         let insns = decode_all(&linked.insns).expect("valid");
         let clock = MapId(object.maps.len() as u32);
         program.link(|slot, _: Pseudo, _| {
             if Some(slot) == clock_at {
-                return Some(Machine::value_address_of(clock, 0));
+                return Some(MachineState::value_address_of(clock, 0));
             }
             let reloc = linked.relocs.iter().find(|r| r.insn as usize == slot)?;
             match reloc.kind {
-                RelocKind::Map(map) => Some(Machine::map_address(MapId(map.0))),
-                RelocKind::MapValue { map, offset } => Some(Machine::value_address_of(MapId(map.0), offset)),
+                RelocKind::Map(map) => Some(MachineState::map_address(MapId(map.0))),
+                RelocKind::MapValue { map, offset } => Some(MachineState::value_address_of(MapId(map.0), offset)),
                 _ => None,
             }
         });
@@ -53,14 +53,14 @@ impl<'a> Coverage<'a> {
     }
 
     /// A machine with the object's maps, filled with these entries, that counts executed instructions.
-    pub(crate) fn machine(&mut self, entries: &[MapEntry]) -> Machine {
-        let mut machine = Machine::new(Context::Xdp);
+    pub(crate) fn machine(&mut self, entries: &[MapEntry]) -> MachineState {
+        let mut machine = MachineState::new(ContextKind::Xdp);
         machine.env.cpus = 1;
         machine.visits = std::mem::take(&mut self.visits);
         for map in &self.object.maps {
             let s = &map.spec;
             let kind = MapKind::from_number(s.map_type.0).expect("a kind that is modelled");
-            let spec = MapSpec {
+            let spec = MapConfig {
                 kind,
                 key_size: s.key_size,
                 value_size: s.value_size,
@@ -69,7 +69,7 @@ impl<'a> Coverage<'a> {
             };
             machine.maps.add(spec, 1).expect("room");
         }
-        let clock = MapSpec { kind: MapKind::Array, key_size: 4, value_size: 8, max_entries: 1, flags: 0 };
+        let clock = MapConfig { kind: MapKind::Array, key_size: 4, value_size: 8, max_entries: 1, flags: 0 };
         machine.maps.add(clock, 1).expect("room");
         for (i, map) in self.object.maps.iter().enumerate() {
             if let Some(data) = &map.data {
@@ -81,27 +81,27 @@ impl<'a> Coverage<'a> {
         machine
     }
 
-    pub(crate) fn apply(&self, machine: &mut Machine, entries: &[MapEntry]) {
+    pub(crate) fn apply(&self, machine: &mut MachineState, entries: &[MapEntry]) {
         for entry in entries {
             let map = self.object.maps.iter().position(|m| m.name == entry.map).expect("the object's map");
             machine.maps.set(MapId(map as u32), &entry.key, &entry.value, 0).expect("written");
         }
     }
 
-    pub(crate) fn set_clock(&self, machine: &mut Machine, now: u64) {
+    pub(crate) fn set_clock(&self, machine: &mut MachineState, now: u64) {
         machine.maps.set(self.clock, &[0; 4], &now.to_ne_bytes(), 0).expect("the clock's only entry");
     }
 
     /// The verdict, and the frame as the program left it.
-    pub(crate) fn run(&self, machine: &mut Machine, frame: &[u8]) -> (u32, Vec<u8>) {
+    pub(crate) fn run(&self, machine: &mut MachineState, frame: &[u8]) -> (u32, Vec<u8>) {
         machine.reset(frame);
         let programs = std::slice::from_ref(&self.program);
-        let verdict = Interpreter::new(programs).run_context(machine, 0).expect("no fault");
+        let verdict = BytecodeInterpreter::new(programs).run_context(machine, 0).expect("no fault");
         (verdict as u32, machine.packet.bytes().to_vec())
     }
 
     /// Takes the counts back from a machine that is done.
-    pub(crate) fn collect(&mut self, machine: Machine) {
+    pub(crate) fn collect(&mut self, machine: MachineState) {
         self.visits = machine.visits;
     }
 

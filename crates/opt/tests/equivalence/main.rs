@@ -14,7 +14,7 @@ mod variant;
 
 use millstream_kernel::{TestOutput, testing};
 use millstream_programs::rng::Rng;
-use millstream_programs::{BALANCER, FIREWALL, NAT, Program, ROUTER, SWITCH};
+use millstream_programs::{BALANCER, FIREWALL, NAT, DataPlaneProgram, ROUTER, SWITCH};
 
 use coverage::Coverage;
 use frames::Seen;
@@ -35,7 +35,7 @@ fn packets() -> usize {
 }
 
 /// Keeps the figures of a run without a difference, where that is asked for.
-fn keep(program: &Program, packets: usize, [reached, blocks]: [usize; 2]) {
+fn keep(program: &DataPlaneProgram, packets: usize, [reached, blocks]: [usize; 2]) {
     let Ok(directory) = std::env::var("MILLSTREAM_RESULTS") else { return };
     let figures = serde_json::json!({
         "schema": 1,
@@ -50,7 +50,7 @@ fn keep(program: &Program, packets: usize, [reached, blocks]: [usize; 2]) {
 }
 
 /// Runs frames on all variants, over several states of the maps.
-fn check(program: &Program, per_state: usize, state: fn(&mut Rng) -> State) {
+fn check(program: &DataPlaneProgram, per_state: usize, state: fn(&mut Rng) -> State) {
     if !testing::require() {
         return;
     }

@@ -1,6 +1,6 @@
 //! The program as native code in userspace, with maps of its own.
 
-use millstream_native::{Batch, Clock, Engine, Options};
+use millstream_native::{PacketBatch, ClockSource, NativeEngine, NativeOptions};
 use millstream_object::Object;
 use millstream_programs::MapEntry;
 
@@ -10,17 +10,17 @@ use crate::variant::{INGRESS, Variant};
 const DEVMAPS: [u32; 2] = [14, 25];
 
 pub(crate) struct Native {
-    engine: Engine,
-    batch: Batch,
+    engine: NativeEngine,
+    batch: PacketBatch,
     cpu: usize,
 }
 
 impl Native {
     /// `cpu` is where the kernel's programs run: their copies of per-CPU values are compared.
     pub(crate) fn load(object: &Object, function: &str, cpu: usize) -> Self {
-        let mut engine = Engine::of_object(object, Some(function), &Options::default()).expect("compiled");
-        engine.set_clock(Clock::Fixed(0));
-        Native { engine, batch: Batch::new(1).expect("memory"), cpu }
+        let mut engine = NativeEngine::of_object(object, Some(function), &NativeOptions::default()).expect("compiled");
+        engine.set_clock(ClockSource::Fixed(0));
+        Native { engine, batch: PacketBatch::new(1).expect("memory"), cpu }
     }
 
     pub(crate) fn apply(&mut self, entries: &[MapEntry]) {
@@ -35,7 +35,7 @@ impl Native {
     }
 
     pub(crate) fn set_clock(&mut self, now: u64) {
-        self.engine.set_clock(Clock::Fixed(now));
+        self.engine.set_clock(ClockSource::Fixed(now));
     }
 
     /// The verdict, and the frame as the program left it.

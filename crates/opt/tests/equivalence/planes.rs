@@ -1,14 +1,14 @@
 //! Random states of the five data planes, frames that concern them, and what their operators do meanwhile.
 
-use millstream_programs::balancer::{self, Real};
-use millstream_programs::firewall::{self, Action, Flavour, Forward, Fragments};
-use millstream_programs::nat::{self, Side, Timeouts};
-use millstream_programs::packet::{Frame, Transport};
+use millstream_programs::balancer::{self, BalancerReal};
+use millstream_programs::firewall::{self, RuleAction, RuleSetKind, AcceptTarget, FragmentHandling};
+use millstream_programs::nat::{self, NatSide, ConnectionTimeouts};
+use millstream_programs::packet::{EthernetFrame, TransportHeader};
 use millstream_programs::rng::Rng;
 use millstream_programs::router::{self, NextHop, Route};
-use millstream_programs::switch::{self, Layout, Mode, Place, Port, Station};
-use millstream_programs::traffic::Locality;
-use millstream_programs::{MapEntry, Prefix};
+use millstream_programs::switch::{self, VlanLayout, VlanMode, FdbDestination, BridgePort, FdbEntry};
+use millstream_programs::traffic::FlowLocality;
+use millstream_programs::{MapEntry, Ipv4Prefix};
 
 use crate::variant::INGRESS;
 
@@ -50,7 +50,7 @@ pub(crate) fn router(rng: &mut Rng) -> State {
             route.next_hop = hops + rng.below(4) as u32;
         }
     }
-    let frames = router::flows(&config, 500, Locality::NONE, rng.next_u64()).packets;
+    let frames = router::flows(&config, 500, FlowLocality::NONE, rng.next_u64()).packets;
     let mut entries = config.entries().expect("fits");
     entries.retain(|e| e.map != router::TX_PORTS || e.key != 9u32.to_ne_bytes());
     let writes = (0..16)
@@ -63,9 +63,9 @@ pub(crate) fn router(rng: &mut Rng) -> State {
 }
 
 pub(crate) fn switch(rng: &mut Rng) -> State {
-    let layout = pick(&[Layout::Access, Layout::Trunk, Layout::Uplink], rng);
+    let layout = pick(&[VlanLayout::Access, VlanLayout::Trunk, VlanLayout::Uplink], rng);
     let mut config = switch::generate(300, &[INGRESS, 2, 3], &[10, 20], layout, rng.next_u64());
-    let frames = switch::flows(&config, INGRESS, 500, Locality::NONE, rng.next_u64()).packets;
+    let frames = switch::flows(&config, INGRESS, 500, FlowLocality::NONE, rng.next_u64()).packets;
     for station in config.stations.iter_mut() {
         station.is_static = rng.below(8) == 0;
         station.seen = rng.below(2_000_000_000_000);
@@ -76,34 +76,34 @@ pub(crate) fn switch(rng: &mut Rng) -> State {
 
 /// One of the switch's ports in another state or mode.
 fn port(rng: &mut Rng) -> MapEntry {
-    use switch::State::{Blocking, Disabled, Forwarding, Learning};
+    use switch::StpState::{Blocking, Disabled, Forwarding, Learning};
     let state = pick(&[Forwarding, Forwarding, Forwarding, Learning, Blocking, Disabled], rng);
-    let trunk = |native| Mode::Trunk { native, vlans: vec![10, 20] };
+    let trunk = |native| VlanMode::Trunk { native, vlans: vec![10, 20] };
     let mode = match rng.below(4) {
-        0 => Mode::Access(10),
+        0 => VlanMode::Access(10),
         1 => trunk(Some(10)),
         2 => trunk(None),
-        _ => Mode::Access(20),
+        _ => VlanMode::Access(20),
     };
     let port = 1 + rng.below(3) as u32;
-    MapEntry::new(switch::PORTS, port.to_ne_bytes(), Port { port, state, mode }.encode())
+    MapEntry::new(switch::PORTS, port.to_ne_bytes(), BridgePort { port, state, mode }.encode())
 }
 
 /// A station that is the switch's own, which no generator makes.
 pub(crate) fn own_station(mac: [u8; 6], vlan: u16) -> MapEntry {
-    Station { mac, vlan, place: Place::Local, is_static: true, seen: 0 }.entry()
+    FdbEntry { mac, vlan, place: FdbDestination::Local, is_static: true, seen: 0 }.entry()
 }
 
 pub(crate) fn nat(rng: &mut Rng) -> State {
     let mut config = nat::generate(INGRESS, 2, 1 + rng.below(3) as u8, rng.next_u64());
     config.timeouts = pick(
-        &[Timeouts::default(), Timeouts { udp: 1, icmp: 1, tcp_transitory: 1, tcp_established: 1 }],
+        &[ConnectionTimeouts::default(), ConnectionTimeouts { udp: 1, icmp: 1, tcp_transitory: 1, tcp_established: 1 }],
         rng,
     );
-    let not_translated = "10.0.0.0/12".parse::<Prefix>().expect("a prefix");
-    config.rules.push(nat::Rule { sources: not_translated, first: 0, count: 0 });
-    let mix = nat::Mix { tcp: 40, udp: 40 };
-    let traffic = nat::traffic(&config, 300, mix, Locality::NONE, rng.next_u64());
+    let not_translated = "10.0.0.0/12".parse::<Ipv4Prefix>().expect("a prefix");
+    config.rules.push(nat::NatRule { sources: not_translated, first: 0, count: 0 });
+    let mix = nat::ProtocolMix { tcp: 40, udp: 40 };
+    let traffic = nat::traffic(&config, 300, mix, FlowLocality::NONE, rng.next_u64());
     if rng.below(2) == 0 {
         // So few ports that they run out.
         config.externals.truncate(1);
@@ -117,7 +117,7 @@ pub(crate) fn nat(rng: &mut Rng) -> State {
     let rivals = (0..300).map(|_| rival(rng)).collect();
     let frames = [traffic.outbound.packets, traffic.inbound.packets, rivals].concat();
     let side = |side: u32| vec![MapEntry::new(nat::PORTS, INGRESS.to_ne_bytes(), side.to_ne_bytes())];
-    let [inside, outside] = [Side::Inside, Side::Outside].map(|s| side(s as u32));
+    let [inside, outside] = [NatSide::Inside, NatSide::Outside].map(|s| side(s as u32));
     let writes = vec![inside.clone(), outside.clone(), inside, outside, side(0)];
     State { entries, frames, writes }
 }
@@ -126,34 +126,34 @@ pub(crate) fn nat(rng: &mut Rng) -> State {
 fn rival(rng: &mut Rng) -> Vec<u8> {
     let src = rng.next_u32() as u16;
     let transport = match rng.below(3) {
-        0 => Transport::Udp { src, dst: 53 },
-        1 => Transport::Tcp { src, dst: 443, flags: pick(&[2, 0x10, 0x11, 4], rng) },
-        _ => Transport::Echo { reply: false, id: src },
+        0 => TransportHeader::Udp { src, dst: 53 },
+        1 => TransportHeader::Tcp { src, dst: 443, flags: pick(&[2, 0x10, 0x11, 4], rng) },
+        _ => TransportHeader::Echo { reply: false, id: src },
     };
     let host = 0x0a10_0000 | rng.below(1 << 12) as u32;
     let server = [198, 51, 100, 1 + rng.below(2) as u8];
-    Frame { src: host.into(), dst: server.into(), transport, ..Frame::default() }.to_bytes()
+    EthernetFrame { src: host.into(), dst: server.into(), transport, ..EthernetFrame::default() }.to_bytes()
 }
 
 pub(crate) fn firewall(rng: &mut Rng) -> State {
-    let flavour = pick(&[Flavour::AccessList, Flavour::Firewall], rng);
+    let flavour = pick(&[RuleSetKind::AccessList, RuleSetKind::Firewall], rng);
     let rules = pick(&[1, 30, 450], rng);
-    let actions = [Action::Drop, Action::Accept, Action::Reject];
+    let actions = [RuleAction::Drop, RuleAction::Accept, RuleAction::Reject];
     let mut config = firewall::generate(flavour, rules, rng.next_u64());
     config.forward = match rng.below(3) {
-        0 => Forward::Stack,
-        1 => Forward::Hairpin,
-        _ => Forward::Ports(if rng.below(2) == 0 { vec![(INGRESS, 2)] } else { vec![(2, 3)] }),
+        0 => AcceptTarget::Stack,
+        1 => AcceptTarget::Hairpin,
+        _ => AcceptTarget::Ports(if rng.below(2) == 0 { vec![(INGRESS, 2)] } else { vec![(2, 3)] }),
     };
-    config.fragments = pick(&[Fragments::Drop, Fragments::Accept, Fragments::Classify], rng);
+    config.fragments = pick(&[FragmentHandling::Drop, FragmentHandling::Accept, FragmentHandling::Classify], rng);
     (config.default, config.non_ipv4) = (pick(&actions, rng), pick(&actions, rng));
-    let frames = firewall::flows(&config, 500, Locality::NONE, rng.next_u64(), |_| true).packets;
+    let frames = firewall::flows(&config, 500, FlowLocality::NONE, rng.next_u64(), |_| true).packets;
     State { entries: config.entries().expect("fits"), frames, writes: Vec::new() }
 }
 
 pub(crate) fn balancer(rng: &mut Rng) -> State {
     let mix =
-        pick(&[balancer::Mix::Web, balancer::Mix::Mixed, balancer::Mix::Mixed, balancer::Mix::Mixed], rng);
+        pick(&[balancer::ServiceMix::Web, balancer::ServiceMix::Mixed, balancer::ServiceMix::Mixed, balancer::ServiceMix::Mixed], rng);
     let mut config = balancer::generate(mix, 8, 6, rng.next_u64());
     config.services[0].port = 0;
     config.services[1].client_affinity = true;
@@ -167,11 +167,11 @@ pub(crate) fn balancer(rng: &mut Rng) -> State {
     for real in config.reals.iter_mut().step_by(5) {
         real.up = false;
     }
-    let frames = balancer::flows(&config, 500, Locality::NONE, rng.next_u64()).packets;
+    let frames = balancer::flows(&config, 500, FlowLocality::NONE, rng.next_u64()).packets;
     let writes = (0..16)
         .map(|_| {
             let at = rng.below(config.reals.len() as u64) as usize;
-            let real = Real { up: rng.below(2) == 0, ..config.reals[at] };
+            let real = BalancerReal { up: rng.below(2) == 0, ..config.reals[at] };
             vec![MapEntry::new(balancer::REALS, (at as u32 + 1).to_ne_bytes(), real.encode())]
         })
         .collect();
@@ -188,7 +188,7 @@ pub(crate) fn balancer(rng: &mut Rng) -> State {
 /// A frame of no flow at all.
 pub(crate) fn stranger(rng: &mut Rng) -> Vec<u8> {
     let mut frame =
-        Frame { src: rng.next_u32().into(), dst: rng.next_u32().into(), ..Frame::default() }.to_bytes();
+        EthernetFrame { src: rng.next_u32().into(), dst: rng.next_u32().into(), ..EthernetFrame::default() }.to_bytes();
     if rng.below(4) == 0 {
         frame.iter_mut().for_each(|byte| *byte = rng.next_u32() as u8);
     }

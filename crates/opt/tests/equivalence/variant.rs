@@ -7,13 +7,13 @@
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, AsRawFd};
 
-use millstream_isa::Raw;
+use millstream_isa::RawInsn;
 use millstream_kernel::{
-    AttachType, Map, MapSpec, MapType, Program, ProgramSpec, ProgramType, TestOutput, TestRun, UpdateMode,
+    AttachType, KernelMap, MapSpec, MapType, KernelProgram, ProgramSpec, ProgramType, TestOutput, TestRun, UpdateMode,
 };
-use millstream_loader::{Loader, Session};
+use millstream_loader::{ObjectLoader, Session};
 use millstream_object::{FuncId, LinkedProgram, MapId, Object};
-use millstream_opt::{Options, Outcome, optimize};
+use millstream_opt::{OptimizeOptions, FunctionOutcome, optimize};
 use millstream_programs::MapEntry;
 
 /// `bpf_ktime_get_coarse_ns`.
@@ -32,13 +32,13 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    pub(crate) fn new(program: &millstream_programs::Program) -> Self {
+    pub(crate) fn new(program: &millstream_programs::DataPlaneProgram) -> Self {
         let original = Object::parse(program.name, program.object).expect("our own object");
         let round_trip = rewritten(&original, program.function, &{
-            Options { fuel: Some(0), keep_longer: true, ..Options::default() }
+            OptimizeOptions { fuel: Some(0), keep_longer: true, ..OptimizeOptions::default() }
         });
         // What all passes make, also where it is predicted to be slower.
-        let all = Options { keep_longer: true, ..Options::default() };
+        let all = OptimizeOptions { keep_longer: true, ..OptimizeOptions::default() };
         let optimized = rewritten(&original, program.function, &all);
         let named = [("original", original), ("round trip", round_trip), ("optimized", optimized)];
         Objects { named, function: program.function }
@@ -46,10 +46,10 @@ impl Objects {
 }
 
 /// The object with new instructions. To compare a program with itself would show nothing, so it must be rewritten.
-fn rewritten(object: &Object, function: &str, options: &Options) -> Object {
+fn rewritten(object: &Object, function: &str, options: &OptimizeOptions) -> Object {
     let done = optimize(object, options).expect("optimized");
     let report = done.functions.iter().find(|f| f.name == function).expect("a report for each function");
-    assert!(matches!(report.outcome, Outcome::Rewritten), "{function}: {:?}", report.outcome);
+    assert!(matches!(report.outcome, FunctionOutcome::Rewritten), "{function}: {:?}", report.outcome);
     done.object
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn with_clock(object: &Object, function: &str) -> (LinkedProgram, Opt
     if !asked {
         return (linked, None);
     }
-    let raw = |code, dst, src| Raw { code, dst, src, off: 0, imm: 0 };
+    let raw = |code, dst, src| RawInsn { code, dst, src, off: 0, imm: 0 };
     linked.insns.extend([
         raw(LD_IMM64, 0, PSEUDO_MAP_VALUE),
         raw(0, 0, 0),
@@ -80,7 +80,7 @@ pub(crate) fn with_clock(object: &Object, function: &str) -> (LinkedProgram, Opt
 }
 
 /// Current time, for programs.
-pub(crate) struct Clock(Map);
+pub(crate) struct Clock(KernelMap);
 
 impl Clock {
     pub(crate) fn new() -> Self {
@@ -92,7 +92,7 @@ impl Clock {
             max_entries: 1,
             ..MapSpec::default()
         };
-        Clock(Map::create(&spec).expect("a map"))
+        Clock(KernelMap::create(&spec).expect("a map"))
     }
 
     pub(crate) fn set(&self, now: u64) {
@@ -104,12 +104,12 @@ impl Clock {
 pub(crate) struct Variant<'a> {
     pub(crate) name: &'static str,
     session: Session<'a>,
-    program: Program,
+    program: KernelProgram,
 }
 
 impl<'a> Variant<'a> {
     pub(crate) fn load(name: &'static str, object: &'a Object, function: &str, clock: &Clock) -> Self {
-        let session = Loader::new(object).prepare().expect("maps");
+        let session = ObjectLoader::new(object).prepare().expect("maps");
         let (func, slots) = final_slots(&session, function, clock);
         let program = session.load_raw(func, &slots).unwrap_or_else(|e| panic!("{name}: {e}"));
         Variant { name, session, program }
@@ -181,7 +181,7 @@ fn final_slots(session: &Session<'_>, function: &str, clock: &Clock) -> (FuncId,
 
 /// The slots that the kernel's verifier walks: no packet can reach the others, for any contents of the maps.
 pub(crate) fn walked(object: &Object, function: &str) -> BTreeSet<usize> {
-    let session = Loader::new(object).prepare().expect("maps");
+    let session = ObjectLoader::new(object).prepare().expect("maps");
     let clock = Clock::new();
     let (_, slots) = final_slots(&session, function, &clock);
     let spec = ProgramSpec {
@@ -191,11 +191,11 @@ pub(crate) fn walked(object: &Object, function: &str) -> BTreeSet<usize> {
         license: &object.license,
         ..ProgramSpec::default()
     };
-    let (_, log) = Program::load_with_full_log(&spec).expect("accepted");
+    let (_, log) = KernelProgram::load_with_full_log(&spec).expect("accepted");
     let walked = log.lines().filter_map(|line| line.split_once(": (")?.0.trim().parse().ok());
     walked.collect()
 }
 
-fn is_devmap(map: &Map) -> bool {
+fn is_devmap(map: &KernelMap) -> bool {
     matches!(map.info().map_type, MapType::DEVMAP | MapType::DEVMAP_HASH)
 }

@@ -3,10 +3,10 @@
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use millstream_kernel::{Map, Program, TestOutput, TestRun, UpdateMode};
+use millstream_kernel::{KernelMap, KernelProgram, TestOutput, TestRun, UpdateMode};
 use millstream_loader::Session;
 use millstream_object::{FuncId, MapId, Object};
-use millstream_opt::{Options, optimize};
+use millstream_opt::{OptimizeOptions, optimize};
 use millstream_programs::rng::Rng;
 
 use super::body::Flavour;
@@ -50,7 +50,7 @@ pub(crate) fn judge(session: &Session<'_>, maps: Maps, generated: &Generated, se
         Ok(programs) => programs,
         Err(why) => return Verdict::Refused(why),
     };
-    let made = catch_unwind(AssertUnwindSafe(|| optimize(&generated.object, &Options::default())));
+    let made = catch_unwind(AssertUnwindSafe(|| optimize(&generated.object, &OptimizeOptions::default())));
     let optimized = match made {
         Ok(Ok(optimized)) => optimized,
         Ok(Err(e)) => return Verdict::Failed(e.to_string()),
@@ -80,7 +80,7 @@ pub(crate) fn judge(session: &Session<'_>, maps: Maps, generated: &Generated, se
     })
 }
 
-fn load(session: &Session<'_>, object: &Object, programs: &[FuncId]) -> Result<Vec<Program>, String> {
+fn load(session: &Session<'_>, object: &Object, programs: &[FuncId]) -> Result<Vec<KernelProgram>, String> {
     let one = |func: &FuncId| {
         let linked = object.link(*func).map_err(|e| e.to_string())?;
         session.load(*func, &linked).map_err(|e| format!("{e:?}"))
@@ -88,7 +88,7 @@ fn load(session: &Session<'_>, object: &Object, programs: &[FuncId]) -> Result<V
     programs.iter().map(one).collect()
 }
 
-fn run(session: &Session<'_>, maps: Maps, flavour: Flavour, programs: &[Program], seed: u64) -> Seen {
+fn run(session: &Session<'_>, maps: Maps, flavour: Flavour, programs: &[KernelProgram], seed: u64) -> Seen {
     let map = |id: MapId| session.map(id).expect("the template's maps are made");
     let mut rng = Rng::new(!seed);
     fill(&mut rng, maps, &map);
@@ -126,7 +126,7 @@ fn run(session: &Session<'_>, maps: Maps, flavour: Flavour, programs: &[Program]
 }
 
 /// The same contents for every version of a program.
-fn fill<'m>(rng: &mut Rng, maps: Maps, map: &impl Fn(MapId) -> &'m Map) {
+fn fill<'m>(rng: &mut Rng, maps: Maps, map: &impl Fn(MapId) -> &'m KernelMap) {
     let value = |rng: &mut Rng| -> Vec<u8> { (0..6).flat_map(|_| rng.next_u64().to_ne_bytes()).collect() };
     for slot in 0u32..4 {
         let bytes = value(rng);

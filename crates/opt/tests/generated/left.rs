@@ -2,7 +2,7 @@
 
 use millstream_isa::{Insn, Operand, Reg, Width};
 use millstream_object::{NewFunction, RelocKind};
-use millstream_opt::{Options, Outcome, optimize};
+use millstream_opt::{OptimizeOptions, FunctionOutcome, optimize};
 
 use super::code::Code;
 use super::template::Template;
@@ -38,13 +38,13 @@ fn what_a_function_that_is_left_calls_is_not_removed() {
     for (func, callee) in [(entry, Some(shared)), (shared, None), (outer, Some(inner)), (inner, None)] {
         object.replace_function(func, function(callee)).expect("it fits");
     }
-    let inlined = Options { inline: Some(true), ..Options::default() };
+    let inlined = OptimizeOptions { inline: Some(true), ..OptimizeOptions::default() };
     let all = optimize(&object, &inlined).expect("it can be optimized");
     let outcomes = [shared, outer, inner].map(|f| &all.functions[f.index()].outcome);
-    assert_eq!(outcomes, [&Outcome::Removed; 3], "the test would not see a difference");
+    assert_eq!(outcomes, [&FunctionOutcome::Removed; 3], "the test would not see a difference");
 
     let leave = [other.0].into_iter().collect();
-    let left = optimize(&object, &Options { leave, ..inlined }).expect("one program is left as it was");
+    let left = optimize(&object, &OptimizeOptions { leave, ..inlined }).expect("one program is left as it was");
     for func in [other, shared, outer, inner] {
         assert_eq!(left.object.functions[func.index()].insns, object.functions[func.index()].insns);
         assert!(!left.object.functions[func.index()].removed);
@@ -54,7 +54,7 @@ fn what_a_function_that_is_left_calls_is_not_removed() {
         left.object.link(program).expect("every program has what it calls");
     }
     let report = &left.functions[outer.index()];
-    assert_eq!((report.before, report.after, &report.outcome), (3, 3, &Outcome::NothingToDo));
+    assert_eq!((report.before, report.after, &report.outcome), (3, 3, &FunctionOutcome::NothingToDo));
 }
 
 #[test]
@@ -73,6 +73,6 @@ fn functions_that_nobody_calls_go_in_any_order() {
     code.exit();
     object.replace_function(caller, code.finish()).expect("it fits");
     let made =
-        optimize(&object, &Options { inline: Some(true), ..Options::default() }).expect("it is optimized");
+        optimize(&object, &OptimizeOptions { inline: Some(true), ..OptimizeOptions::default() }).expect("it is optimized");
     assert!([caller, callback].iter().all(|f| made.object.functions[f.index()].removed));
 }

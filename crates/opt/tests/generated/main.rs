@@ -17,7 +17,7 @@ mod template;
 use std::time::{Duration, Instant};
 
 use millstream_kernel::testing;
-use millstream_loader::Loader;
+use millstream_loader::ObjectLoader;
 
 use judge::{Verdict, judge};
 use program::generate;
@@ -38,7 +38,7 @@ fn what_the_kernel_takes_it_takes_again_and_it_does_the_same() {
 
 fn try_all() {
     let template = Template::new();
-    let session = Loader::new(&template.object).prepare().expect("the template can be prepared");
+    let session = ObjectLoader::new(&template.object).prepare().expect("the template can be prepared");
     let (count, first) =
         (number("MILLSTREAM_GENERATED").unwrap_or(300), number("MILLSTREAM_SEED").unwrap_or(1));
     let end = number("MILLSTREAM_MINUTES").map(|m| Instant::now() + Duration::from_secs(60 * m));

@@ -76,7 +76,7 @@ impl Template {
     }
 }
 
-fn trivial() -> Vec<millstream_isa::Raw> {
+fn trivial() -> Vec<millstream_isa::RawInsn> {
     let zero = Insn::Mov { width: Width::W64, dst: Reg::R0, src: Operand::Imm(0) };
     encode_all(&[zero, Insn::Exit])
 }

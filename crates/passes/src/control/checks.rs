@@ -8,7 +8,7 @@ use cranelift_entity::SecondaryMap;
 use millstream_ir::{AluOp, Block, Cfg, Cond, DomTree, Function, Inst, Op, Prov, Type, Value, Width};
 use rustc_hash::FxHashMap;
 
-use crate::manager::{Ctx, FuncPass};
+use crate::manager::{PassContext, FuncPass};
 use crate::rewrite::{make_jump, swapped};
 
 const NAME: &str = "packet-checks";
@@ -25,14 +25,14 @@ impl FuncPass for PacketChecks {
         "remove packet bounds checks that another one covers"
     }
 
-    fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {
+    fn run(&self, func: &mut Function, cx: &mut PassContext<'_>) -> bool {
         let mut checks = find_checks(func);
         if checks.values().flatten().count() < 2 {
             return false;
         }
         let cfg = Cfg::new(func);
         let dom = DomTree::new(func, &cfg);
-        let mut known = Known::default();
+        let mut known = ProvenBounds::default();
         let mut changed = false;
         let mut work = vec![(func.entry(), None)];
         while let Some((block, leave)) = work.pop() {
@@ -65,7 +65,7 @@ impl FuncPass for PacketChecks {
 
 /// A branch on whether `base + bytes` lies beyond the end of the packet.
 #[derive(Clone, Copy)]
-struct Check {
+struct BoundsCheck {
     term: Inst,
     base: Value,
     end: Value,
@@ -74,7 +74,7 @@ struct Check {
     taken_if_beyond: bool,
 }
 
-fn find_checks(func: &Function) -> SecondaryMap<Block, Option<Check>> {
+fn find_checks(func: &Function) -> SecondaryMap<Block, Option<BoundsCheck>> {
     let mut checks = SecondaryMap::with_default(None);
     for &block in &func.layout {
         checks[block] = func.terminator(block).and_then(|term| as_check(func, term));
@@ -82,7 +82,7 @@ fn find_checks(func: &Function) -> SecondaryMap<Block, Option<Check>> {
     checks
 }
 
-fn as_check(func: &Function, term: Inst) -> Option<Check> {
+fn as_check(func: &Function, term: Inst) -> Option<BoundsCheck> {
     let data = &func.insts[term];
     let Op::Branch { cond, width: Width::W64 } = data.op else { return None };
     let is_end = |v: Value| func.types[v] == Type::Ptr(Prov::PacketEnd);
@@ -103,7 +103,7 @@ fn as_check(func: &Function, term: Inst) -> Option<Check> {
         Cond::Lt => (offset.checked_add(1)?, false),
         _ => return None,
     };
-    Some(Check { term, base, end, bytes, taken_if_beyond })
+    Some(BoundsCheck { term, base, end, bytes, taken_if_beyond })
 }
 
 /// A pointer as base and constant.
@@ -121,25 +121,25 @@ fn split(func: &Function, pointer: Value) -> (Value, i64) {
 
 /// Bytes that are there, and bytes that are more than there are.
 #[derive(Clone, Copy)]
-struct Room {
+struct CheckedBounds {
     least: i64,
     beyond: i64,
 }
 
-const NOTHING: Room = Room { least: i64::MIN, beyond: i64::MAX };
+const NOTHING: CheckedBounds = CheckedBounds { least: i64::MIN, beyond: i64::MAX };
 
 #[derive(Default)]
-struct Known {
-    room: FxHashMap<(Value, Value), Room>,
-    undo: Vec<((Value, Value), Room)>,
+struct ProvenBounds {
+    room: FxHashMap<(Value, Value), CheckedBounds>,
+    undo: Vec<((Value, Value), CheckedBounds)>,
 }
 
-impl Known {
-    fn of(&self, check: &Check) -> Room {
+impl ProvenBounds {
+    fn of(&self, check: &BoundsCheck) -> CheckedBounds {
         self.room.get(&(check.base, check.end)).copied().unwrap_or(NOTHING)
     }
 
-    fn learn(&mut self, check: &Check, first_side: bool) {
+    fn learn(&mut self, check: &BoundsCheck, first_side: bool) {
         let old = self.of(check);
         let mut new = old;
         if first_side == check.taken_if_beyond {
@@ -158,7 +158,7 @@ impl Known {
     }
 
     /// Outcome of the check, if it is known: true if the packet is too short.
-    fn decide(&self, check: &Check) -> Option<bool> {
+    fn decide(&self, check: &BoundsCheck) -> Option<bool> {
         let room = self.of(check);
         if check.bytes <= room.least {
             Some(false)

@@ -8,15 +8,15 @@
 use millstream_ir::{AluOp, Block, Cfg, Function, Inst, Map, Op, Prov, Type, Value, Width};
 use smallvec::SmallVec;
 
-use crate::manager::{Ctx, FuncPass};
-use crate::rewrite::Subst;
+use crate::manager::{PassContext, FuncPass};
+use crate::rewrite::ValueSubst;
 
 const NAME: &str = "hoist";
 
 /// Hoists addresses.
-pub(crate) struct Hoist;
+pub(crate) struct HoistAddresses;
 
-impl FuncPass for Hoist {
+impl FuncPass for HoistAddresses {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -25,9 +25,9 @@ impl FuncPass for Hoist {
         "compute addresses that both sides of a branch need before it"
     }
 
-    fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {
+    fn run(&self, func: &mut Function, cx: &mut PassContext<'_>) -> bool {
         let cfg = Cfg::new(func);
-        let mut subst = Subst::default();
+        let mut subst = ValueSubst::default();
         // From the ends up: a hoisted instruction may go on.
         for &block in cfg.rpo.iter().rev() {
             let Some([first, second]) = sides(func, &cfg, block) else { continue };
@@ -57,7 +57,7 @@ fn sides(func: &Function, cfg: &Cfg, block: Block) -> Option<[Block; 2]> {
 
 /// Address that the same instruction computes on both sides.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Address {
+enum HoistedAddress {
     /// A base and a constant.
     Sum(Value, i64),
     /// A map.
@@ -67,7 +67,7 @@ enum Address {
 }
 
 /// The addresses that a block computes and that may be computed before it.
-fn addresses(func: &Function, block: Block) -> Vec<(Inst, Address)> {
+fn addresses(func: &Function, block: Block) -> Vec<(Inst, HoistedAddress)> {
     let mut called = false;
     let mut found = Vec::new();
     for &inst in &func.blocks[block].insts {
@@ -75,8 +75,8 @@ fn addresses(func: &Function, block: Block) -> Vec<(Inst, Address)> {
         called |= data.op.effects().calls;
         let address = match data.op {
             Op::Alu { op: AluOp::Add, width: Width::W64 } => sum(func, inst),
-            Op::MapAddr { map } if !called => Some(Address::Map(map)),
-            Op::MapValueAddr { map, offset } if !called => Some(Address::Global(map, offset)),
+            Op::MapAddr { map } if !called => Some(HoistedAddress::Map(map)),
+            Op::MapValueAddr { map, offset } if !called => Some(HoistedAddress::Global(map, offset)),
             _ => None,
         };
         found.extend(address.map(|address| (inst, address)));
@@ -84,20 +84,20 @@ fn addresses(func: &Function, block: Block) -> Vec<(Inst, Address)> {
     found
 }
 
-fn sum(func: &Function, inst: Inst) -> Option<Address> {
+fn sum(func: &Function, inst: Inst) -> Option<HoistedAddress> {
     let args = &func.insts[inst].args;
     let (base, constant) = (args[0], func.as_const(args[1])?);
     let movable = matches!(
         func.types[base],
         Type::Ptr(Prov::Packet | Prov::PacketMeta | Prov::Stack | Prov::MapValue(_))
     );
-    movable.then_some(Address::Sum(base, constant))
+    movable.then_some(HoistedAddress::Sum(base, constant))
 }
 
 /// Puts the address before the end of a block, with a constant of its own.
-fn place(func: &mut Function, block: Block, inst: Inst, address: Address) {
+fn place(func: &mut Function, block: Block, inst: Inst, address: HoistedAddress) {
     let mut at = func.blocks[block].insts.len() - 1;
-    if let Address::Sum(base, constant) = address {
+    if let HoistedAddress::Sum(base, constant) = address {
         let constant = func.at(block, at).iconst(constant);
         func.insts[inst].args = SmallVec::from_slice(&[base, constant]);
         at += 1;

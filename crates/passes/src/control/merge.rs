@@ -10,7 +10,7 @@ use millstream_ir::{Block, BlockCall, Cfg, DomTree, Function, Inst, Op, Type, Va
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::manager::{Ctx, FuncPass};
+use crate::manager::{PassContext, FuncPass};
 use crate::scalar::remove_unreachable;
 
 const NAME: &str = "merge-blocks";
@@ -30,7 +30,7 @@ impl FuncPass for MergeBlocks {
         "merge equal blocks, and edges that bring the same constants"
     }
 
-    fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {
+    fn run(&self, func: &mut Function, cx: &mut PassContext<'_>) -> bool {
         let mut changed = false;
         // Blocks that went on to equal blocks may be equal in their turn.
         while merge_equal(func, cx) {
@@ -42,26 +42,26 @@ impl FuncPass for MergeBlocks {
 
 /// An operand as equal blocks have it.
 #[derive(PartialEq, Eq, Hash)]
-enum Operand {
+enum CanonicalOperand {
     Param(usize),
     Local(usize),
     Const(i64),
     Outer(Value),
 }
 
-type Operands = SmallVec<[Operand; 3]>;
-type Targets = SmallVec<[(Block, Operands); 2]>;
+type OperandList = SmallVec<[CanonicalOperand; 3]>;
+type TargetList = SmallVec<[(Block, OperandList); 2]>;
 
 /// Content of a block, in terms that do not depend on its values' numbers.
 #[derive(PartialEq, Eq, Hash)]
-struct Key {
+struct BlockKey {
     params: Vec<Type>,
-    insts: Vec<(Op, Operands, Targets)>,
+    insts: Vec<(Op, OperandList, TargetList)>,
 }
 
-fn merge_equal(func: &mut Function, cx: &mut Ctx<'_>) -> bool {
+fn merge_equal(func: &mut Function, cx: &mut PassContext<'_>) -> bool {
     let escapes = escaping(func);
-    let mut seen: FxHashMap<Key, Block> = FxHashMap::default();
+    let mut seen: FxHashMap<BlockKey, Block> = FxHashMap::default();
     let mut into: SecondaryMap<Block, Option<Block>> = SecondaryMap::new();
     let mut any = false;
     for &block in &func.layout[1..] {
@@ -117,15 +117,15 @@ fn is_comparable(func: &Function, block: Block, escapes: &SecondaryMap<Block, bo
         && !insts.iter().any(|&i| matches!(func.insts[i].op, Op::Undef {}))
 }
 
-fn key(func: &Function, block: Block) -> Key {
+fn key(func: &Function, block: Block) -> BlockKey {
     let data = &func.blocks[block];
     let mut local: FxHashMap<Value, usize> = FxHashMap::default();
     let mut insts = Vec::with_capacity(data.insts.len());
     for &inst in &data.insts {
         let operand = |v: &Value| match (data.params.iter().position(|p| p == v), func.as_const(*v)) {
-            (Some(i), _) => Operand::Param(i),
-            (None, Some(c)) => Operand::Const(c),
-            (None, None) => local.get(v).map_or(Operand::Outer(*v), |&i| Operand::Local(i)),
+            (Some(i), _) => CanonicalOperand::Param(i),
+            (None, Some(c)) => CanonicalOperand::Const(c),
+            (None, None) => local.get(v).map_or(CanonicalOperand::Outer(*v), |&i| CanonicalOperand::Local(i)),
         };
         let inst_data = &func.insts[inst];
         if matches!(inst_data.op, Op::Const { .. }) {
@@ -139,7 +139,7 @@ fn key(func: &Function, block: Block) -> Key {
             local.insert(result, insts.len());
         }
     }
-    Key { params: data.params.iter().map(|&p| func.types[p]).collect(), insts }
+    BlockKey { params: data.params.iter().map(|&p| func.types[p]).collect(), insts }
 }
 
 /// Redirects the edges to merged blocks to the blocks that they were merged into, which make their constants
@@ -183,14 +183,14 @@ fn own_constants(func: &mut Function, block: Block) {
 }
 
 /// Edges to one block with equal arguments.
-struct Group {
+struct EdgeGroup {
     edges: Vec<(Inst, usize)>,
     args: SmallVec<[Value; 4]>,
     // Edges out of branches need a block of their own in any case.
     branches: usize,
 }
 
-fn merge_edges(func: &mut Function, cx: &mut Ctx<'_>) -> bool {
+fn merge_edges(func: &mut Function, cx: &mut PassContext<'_>) -> bool {
     let cfg = Cfg::new(func);
     let dom = DomTree::new(func, &cfg);
     let mut changed = false;
@@ -210,19 +210,19 @@ fn merge_edges(func: &mut Function, cx: &mut Ctx<'_>) -> bool {
     changed
 }
 
-fn groups(func: &Function, cfg: &Cfg, block: Block) -> Vec<Group> {
+fn groups(func: &Function, cfg: &Cfg, block: Block) -> Vec<EdgeGroup> {
     let mut preds = cfg.preds[block].clone();
     preds.sort_unstable();
     preds.dedup();
-    let mut index: FxHashMap<Vec<Operand>, usize> = FxHashMap::default();
-    let mut groups: Vec<Group> = Vec::new();
+    let mut index: FxHashMap<Vec<CanonicalOperand>, usize> = FxHashMap::default();
+    let mut groups: Vec<EdgeGroup> = Vec::new();
     for pred in preds {
         let Some(term) = func.terminator(pred) else { continue };
         let is_branch = func.insts[term].targets.len() > 1;
         for (i, target) in func.insts[term].targets.iter().enumerate().filter(|(_, t)| t.block == block) {
-            let operand = |v: &Value| func.as_const(*v).map_or(Operand::Outer(*v), Operand::Const);
+            let operand = |v: &Value| func.as_const(*v).map_or(CanonicalOperand::Outer(*v), CanonicalOperand::Const);
             let at = *index.entry(target.args.iter().map(operand).collect()).or_insert_with(|| {
-                groups.push(Group { edges: Vec::new(), args: target.args.clone(), branches: 0 });
+                groups.push(EdgeGroup { edges: Vec::new(), args: target.args.clone(), branches: 0 });
                 groups.len() - 1
             });
             groups[at].edges.push((term, i));
@@ -233,14 +233,14 @@ fn groups(func: &Function, cfg: &Cfg, block: Block) -> Vec<Group> {
 }
 
 /// Returns true if the moves of constants that are saved outweigh the block that is added.
-fn pays(func: &Function, group: &Group) -> bool {
+fn pays(func: &Function, group: &EdgeGroup) -> bool {
     let constants = group.args.iter().filter(|&&v| func.as_const(v).is_some()).count();
     let jumps = group.edges.len() - group.branches;
     let before = group.branches * (constants + 1) + jumps * constants;
     constants > 0 && group.edges.len() > 1 && before > constants + 1
 }
 
-fn join_edges(func: &mut Function, block: Block, group: &Group) {
+fn join_edges(func: &mut Function, block: Block, group: &EdgeGroup) {
     let new = func.add_block();
     let target = BlockCall { block, args: group.args.clone() };
     func.at_end(new).effect(Op::Jump {}, [], [target]);

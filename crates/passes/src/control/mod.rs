@@ -1,11 +1,11 @@
 //! Passes over the control-flow graph.
 
 mod checks;
-mod convert;
+mod if_convert;
 mod hoist;
 mod merge;
 mod simplify_cfg;
-mod thread;
+mod jump_threading;
 
 use crate::manager::Pass;
 
@@ -13,8 +13,8 @@ use crate::manager::Pass;
 pub(crate) const PASSES: &[Pass] = &[
     Pass::Func(&checks::PacketChecks),
     Pass::Func(&simplify_cfg::SimplifyCfg),
-    Pass::Func(&thread::JumpThreading),
+    Pass::Func(&jump_threading::JumpThreading),
     Pass::Func(&merge::MergeBlocks),
-    Pass::Func(&convert::IfConvert),
-    Pass::Func(&hoist::Hoist),
+    Pass::Func(&if_convert::IfConvert),
+    Pass::Func(&hoist::HoistAddresses),
 ];

@@ -5,8 +5,8 @@ use cranelift_entity::SecondaryMap;
 use millstream_ir::{Block, BlockCall, Function, Inst, Op, Value};
 
 use crate::fold::eval_op;
-use crate::manager::{Ctx, FuncPass};
-use crate::rewrite::{Subst, edge_counts, make_jump};
+use crate::manager::{PassContext, FuncPass};
+use crate::rewrite::{ValueSubst, edge_counts, make_jump};
 use crate::scalar::remove_unreachable;
 
 const NAME: &str = "simplify-cfg";
@@ -23,7 +23,7 @@ impl FuncPass for SimplifyCfg {
         "merge blocks, follow jumps to jumps, decide constant branches"
     }
 
-    fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {
+    fn run(&self, func: &mut Function, cx: &mut PassContext<'_>) -> bool {
         let mut changed = decide_branches(func, cx);
         changed |= remove_unreachable(func);
         changed |= forward_empty_blocks(func, cx);
@@ -34,7 +34,7 @@ impl FuncPass for SimplifyCfg {
 }
 
 /// Turns branches that can only go one way into jumps.
-fn decide_branches(func: &mut Function, cx: &mut Ctx<'_>) -> bool {
+fn decide_branches(func: &mut Function, cx: &mut PassContext<'_>) -> bool {
     let mut changed = false;
     for i in 0..func.layout.len() {
         let Some(term) = func.terminator(func.layout[i]) else { continue };
@@ -61,7 +61,7 @@ fn decided(func: &Function, term: Inst) -> Option<usize> {
 }
 
 /// Sends edges to blocks that hold only a jump on to where these lead.
-fn forward_empty_blocks(func: &mut Function, cx: &mut Ctx<'_>) -> bool {
+fn forward_empty_blocks(func: &mut Function, cx: &mut PassContext<'_>) -> bool {
     let uses = func.use_counts();
     let empty = empty_blocks(func, &uses);
     let mut changed = false;
@@ -116,9 +116,9 @@ fn follow(func: &Function, empty: &SecondaryMap<Block, bool>, from: &BlockCall) 
 }
 
 /// Appends a block to its only predecessor, where that one only jumps to it.
-fn merge_chains(func: &mut Function, cx: &mut Ctx<'_>) -> bool {
+fn merge_chains(func: &mut Function, cx: &mut PassContext<'_>) -> bool {
     let edges = edge_counts(func);
-    let mut subst = Subst::default();
+    let mut subst = ValueSubst::default();
     let mut gone: SecondaryMap<Block, bool> = SecondaryMap::new();
     let mut changed = false;
     for i in 0..func.layout.len() {

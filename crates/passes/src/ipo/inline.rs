@@ -14,7 +14,7 @@ use millstream_ir::{
 };
 use smallvec::SmallVec;
 
-use crate::manager::{ModulePass, Session};
+use crate::manager::{ModulePass, PassSession};
 use crate::memory::refine_types;
 
 const NAME: &str = "inline";
@@ -31,9 +31,9 @@ const LOOKUP: i32 = 1;
 const TAIL_CALL: i32 = 12;
 
 /// The pass.
-pub(crate) struct Inline;
+pub(crate) struct InlineCalls;
 
-impl ModulePass for Inline {
+impl ModulePass for InlineCalls {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -42,7 +42,7 @@ impl ModulePass for Inline {
         "replace calls of small or single-caller static functions by their bodies"
     }
 
-    fn run(&self, module: &mut Module, session: &mut Session) -> bool {
+    fn run(&self, module: &mut Module, session: &mut PassSession) -> bool {
         inline(module, session, NAME, is_small)
     }
 }
@@ -60,7 +60,7 @@ impl ModulePass for InlineLookups {
         "replace the few calls of static functions that look something up by their bodies"
     }
 
-    fn run(&self, module: &mut Module, session: &mut Session) -> bool {
+    fn run(&self, module: &mut Module, session: &mut PassSession) -> bool {
         inline(module, session, self.name(), looks_up)
     }
 }
@@ -68,7 +68,7 @@ impl ModulePass for InlineLookups {
 /// Puts the functions that are worth it in the place of their calls.
 fn inline(
     module: &mut Module,
-    session: &mut Session,
+    session: &mut PassSession,
     name: &'static str,
     is_worth: fn(&Function, usize) -> bool,
 ) -> bool {
@@ -221,7 +221,7 @@ fn below(module: &Module, func: Func, depth: u32) -> u32 {
 }
 
 /// Entities of the callee in the caller.
-struct Copier {
+struct CalleeCloner {
     blocks: SecondaryMap<Block, Option<Block>>,
     values: SecondaryMap<Value, Option<Value>>,
     slots: SecondaryMap<Slot, Option<Slot>>,
@@ -246,7 +246,7 @@ fn splice(func: &mut Function, block: Block, at: usize, body: &Function) {
         func.defs[result] = ValueDef::Param(after, 0);
         func.blocks[after].params.push(result);
     }
-    let mut copier = Copier {
+    let mut copier = CalleeCloner {
         blocks: SecondaryMap::new(),
         values: SecondaryMap::new(),
         slots: SecondaryMap::new(),
@@ -268,7 +268,7 @@ fn splice(func: &mut Function, block: Block, at: usize, body: &Function) {
 pub fn splice_last(func: &mut Function, block: Block, at: usize, args: &[Value], body: &Function) {
     let loc = func.blocks[block].insts.get(at).map(|inst| func.insts[*inst].loc);
     func.blocks[block].insts.truncate(at);
-    let mut copier = Copier {
+    let mut copier = CalleeCloner {
         blocks: SecondaryMap::new(),
         values: SecondaryMap::new(),
         slots: SecondaryMap::new(),
@@ -290,11 +290,11 @@ pub fn splice_last(func: &mut Function, block: Block, at: usize, args: &[Value],
 }
 
 /// Returns true if a function can be put into another by [`splice_last`].
-pub fn fits_last(func: &Function) -> bool {
+pub fn can_splice_last(func: &Function) -> bool {
     !func.layout.is_empty() && func.slots.values().all(|s| s.fixed.is_none() || s.size == 0)
 }
 
-impl Copier {
+impl CalleeCloner {
     /// Copies all blocks; gives the copy of the entry.
     fn copy(&mut self, func: &mut Function, body: &Function) -> Block {
         for (slot, data) in &body.slots {

@@ -5,7 +5,7 @@ use millstream_ir::{AluOp, Function, Inst, Map, Op, Size, Slot, Value, ValueDef,
 
 /// Base that an address is counted from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Root {
+pub(crate) enum AddressRoot {
     /// A stack object.
     Slot(Slot),
     /// The single value of a map of global data.
@@ -16,37 +16,37 @@ pub(crate) enum Root {
 
 /// A root and a displacement in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Addr {
+pub(crate) struct RootedAddress {
     /// The root.
-    pub(crate) root: Root,
+    pub(crate) root: AddressRoot,
     /// Bytes from the root.
     pub(crate) offset: i64,
 }
 
-impl Addr {
+impl RootedAddress {
     /// The address `delta` bytes further on.
-    pub(crate) fn plus(self, delta: i64) -> Addr {
-        Addr { offset: self.offset.wrapping_add(delta), ..self }
+    pub(crate) fn plus(self, delta: i64) -> RootedAddress {
+        RootedAddress { offset: self.offset.wrapping_add(delta), ..self }
     }
 
     /// The slot, if the root is one.
     pub(crate) fn slot(self) -> Option<Slot> {
         match self.root {
-            Root::Slot(slot) => Some(slot),
+            AddressRoot::Slot(slot) => Some(slot),
             _ => None,
         }
     }
 }
 
 /// Resolved addresses of all values of a function.
-pub(crate) struct Addresses {
-    known: SecondaryMap<Value, Option<Addr>>,
+pub(crate) struct ResolvedAddresses {
+    known: SecondaryMap<Value, Option<RootedAddress>>,
 }
 
-impl Addresses {
+impl ResolvedAddresses {
     /// Resolves every result of the function.
-    pub(crate) fn new(func: &Function) -> Addresses {
-        let mut this = Addresses { known: SecondaryMap::with_capacity(func.defs.len()) };
+    pub(crate) fn new(func: &Function) -> ResolvedAddresses {
+        let mut this = ResolvedAddresses { known: SecondaryMap::with_capacity(func.defs.len()) };
         for (_, inst) in func.insts_in_order() {
             if let Some(value) = func.result(inst) {
                 this.resolve(func, value);
@@ -56,12 +56,12 @@ impl Addresses {
     }
 
     /// The address that a value is. A value that is no sum is its own root.
-    pub(crate) fn of(&self, value: Value) -> Addr {
-        self.known[value].unwrap_or(Addr { root: Root::Value(value), offset: 0 })
+    pub(crate) fn of(&self, value: Value) -> RootedAddress {
+        self.known[value].unwrap_or(RootedAddress { root: AddressRoot::Value(value), offset: 0 })
     }
 
     /// The address that a load, store or atomic accesses.
-    pub(crate) fn accessed(&self, func: &Function, inst: Inst) -> Option<(Addr, Size)> {
+    pub(crate) fn accessed(&self, func: &Function, inst: Inst) -> Option<(RootedAddress, Size)> {
         let (offset, size) = mem_operand(&func.insts[inst].op)?;
         Some((self.of(func.insts[inst].args[0]).plus(i64::from(offset)), size))
     }
@@ -74,8 +74,8 @@ impl Addresses {
                 break known;
             }
             match step(func, at) {
-                Step::Base(root, offset) => break Addr { root, offset },
-                Step::Sum(base, delta) => {
+                AddressStep::Base(root, offset) => break RootedAddress { root, offset },
+                AddressStep::Sum(base, delta) => {
                     chain.push((at, delta));
                     at = base;
                 }
@@ -103,28 +103,28 @@ pub(crate) fn mem_operand(op: &Op) -> Option<(i32, Size)> {
     }
 }
 
-enum Step {
-    Base(Root, i64),
+enum AddressStep {
+    Base(AddressRoot, i64),
     Sum(Value, i64),
 }
 
-fn step(func: &Function, value: Value) -> Step {
-    let ValueDef::Inst(inst) = func.defs[value] else { return Step::Base(Root::Value(value), 0) };
+fn step(func: &Function, value: Value) -> AddressStep {
+    let ValueDef::Inst(inst) = func.defs[value] else { return AddressStep::Base(AddressRoot::Value(value), 0) };
     let data = &func.insts[inst];
     match data.op {
-        Op::StackAddr { slot, offset } => Step::Base(Root::Slot(slot), i64::from(offset)),
-        Op::MapValueAddr { map, offset } => Step::Base(Root::Global(map), i64::from(offset)),
+        Op::StackAddr { slot, offset } => AddressStep::Base(AddressRoot::Slot(slot), i64::from(offset)),
+        Op::MapValueAddr { map, offset } => AddressStep::Base(AddressRoot::Global(map), i64::from(offset)),
         Op::Alu { op: AluOp::Add, width: Width::W64 } => {
             match (func.as_const(data.args[0]), func.as_const(data.args[1])) {
-                (_, Some(c)) => Step::Sum(data.args[0], c),
-                (Some(c), _) => Step::Sum(data.args[1], c),
-                _ => Step::Base(Root::Value(value), 0),
+                (_, Some(c)) => AddressStep::Sum(data.args[0], c),
+                (Some(c), _) => AddressStep::Sum(data.args[1], c),
+                _ => AddressStep::Base(AddressRoot::Value(value), 0),
             }
         }
         Op::Alu { op: AluOp::Sub, width: Width::W64 } => match func.as_const(data.args[1]) {
-            Some(c) => Step::Sum(data.args[0], c.wrapping_neg()),
-            None => Step::Base(Root::Value(value), 0),
+            Some(c) => AddressStep::Sum(data.args[0], c.wrapping_neg()),
+            None => AddressStep::Base(AddressRoot::Value(value), 0),
         },
-        _ => Step::Base(Root::Value(value), 0),
+        _ => AddressStep::Base(AddressRoot::Value(value), 0),
     }
 }

@@ -10,21 +10,21 @@
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{AluOp, Function, GlobalData, Inst, Map, Op, Prov, Size, Slot, Type, Value, Width};
-use millstream_isa::helpers::{ArgKind, Effects as HelperEffects, Helper};
+use millstream_isa::helpers::{ArgKind, HelperEffects as HelperEffects, Helper};
 use rustc_hash::FxHashMap;
 
-use super::address::{Addr, Addresses, Root};
+use super::address::{RootedAddress, ResolvedAddresses, AddressRoot};
 use crate::manager::ModuleInfo;
 
 /// A number below [`Classes::LIMIT`].
-pub(crate) type Class = u32;
+pub(crate) type AliasClass = u32;
 
 /// A set of classes, one bit each.
 pub(crate) type ClassSet = u64;
 
 /// Stack objects that an address may point into.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Pointee {
+pub(crate) enum StackPointee {
     /// None that this function owns, or only through memory that escaped.
     #[default]
     Elsewhere,
@@ -37,13 +37,13 @@ pub(crate) enum Pointee {
 const ROUNDS: u32 = 64;
 
 /// Alias classes of a function.
-pub(crate) struct Classes {
+pub(crate) struct AliasClasses {
     /// Resolved addresses.
-    pub(crate) addresses: Addresses,
-    pointee: SecondaryMap<Value, Pointee>,
+    pub(crate) addresses: ResolvedAddresses,
+    pointee: SecondaryMap<Value, StackPointee>,
     escaped: SecondaryMap<Slot, bool>,
-    slot_class: SecondaryMap<Slot, Class>,
-    map_class: FxHashMap<Map, Class>,
+    slot_class: SecondaryMap<Slot, AliasClass>,
+    map_class: FxHashMap<Map, AliasClass>,
     all_slots: ClassSet,
     private: ClassSet,
     constant: ClassSet,
@@ -53,18 +53,18 @@ pub(crate) struct Classes {
 
 /// A memory access through an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Access {
+pub(crate) struct MemoryAccess {
     /// Address; the displacement included.
-    pub(crate) addr: Addr,
+    pub(crate) addr: RootedAddress,
     /// Bytes.
     pub(crate) size: Size,
     /// The class that the bytes belong to.
-    pub(crate) class: Class,
+    pub(crate) class: AliasClass,
 }
 
-impl Access {
+impl MemoryAccess {
     /// Reports whether this and another access of the same root share a byte; `None` if the roots differ.
-    pub(crate) fn overlaps(&self, other: &Access) -> Option<bool> {
+    pub(crate) fn overlaps(&self, other: &MemoryAccess) -> Option<bool> {
         (self.addr.root == other.addr.root).then(|| {
             let (a, b) = (self.addr.offset, other.addr.offset);
             a < b + i64::from(other.size.bytes()) && b < a + i64::from(self.size.bytes())
@@ -72,7 +72,7 @@ impl Access {
     }
 
     /// Returns true if all bytes of `other`, which has the same root, are among those of this one.
-    pub(crate) fn covers(&self, other: &Access) -> bool {
+    pub(crate) fn covers(&self, other: &MemoryAccess) -> bool {
         self.addr.root == other.addr.root
             && self.addr.offset <= other.addr.offset
             && other.addr.offset + i64::from(other.size.bytes())
@@ -80,22 +80,22 @@ impl Access {
     }
 }
 
-impl Classes {
+impl AliasClasses {
     /// The most classes; what comes later shares [`Classes::OTHER`].
     pub(crate) const LIMIT: u32 = 64;
     /// Changes at every call: no memory, but the moment after which values live in scarcer registers.
-    pub(crate) const CALLS: Class = 0;
+    pub(crate) const CALLS: AliasClass = 0;
     /// Unknown memory.
-    pub(crate) const OTHER: Class = 1;
+    pub(crate) const OTHER: AliasClass = 1;
     /// The packet and its metadata.
-    pub(crate) const PACKET: Class = 2;
+    pub(crate) const PACKET: AliasClass = 2;
     /// The context.
-    pub(crate) const CTX: Class = 3;
+    pub(crate) const CTX: AliasClass = 3;
 
     /// Classifies the memory of a function.
-    pub(crate) fn new(func: &Function, info: &ModuleInfo<'_>) -> Classes {
-        let mut this = Classes {
-            addresses: Addresses::new(func),
+    pub(crate) fn new(func: &Function, info: &ModuleInfo<'_>) -> AliasClasses {
+        let mut this = AliasClasses {
+            addresses: ResolvedAddresses::new(func),
             pointee: SecondaryMap::with_capacity(func.defs.len()),
             escaped: SecondaryMap::new(),
             slot_class: SecondaryMap::with_default(Self::OTHER),
@@ -118,7 +118,7 @@ impl Classes {
     }
 
     /// Stack objects that a value may point into.
-    pub(crate) fn pointee(&self, value: Value) -> Pointee {
+    pub(crate) fn pointee(&self, value: Value) -> StackPointee {
         self.pointee[value]
     }
 
@@ -138,7 +138,7 @@ impl Classes {
             }
         }
         // Differences of addresses that feed each other may never settle.
-        func.defs.keys().for_each(|v| self.pointee[v] = Pointee::Any);
+        func.defs.keys().for_each(|v| self.pointee[v] = StackPointee::Any);
     }
 
     fn follow_inst(&mut self, func: &Function, inst: Inst) -> bool {
@@ -146,17 +146,17 @@ impl Classes {
         let mut changed = false;
         if let Some(result) = data.result.expand() {
             let new = match data.op {
-                Op::StackAddr { slot, .. } => Pointee::One(slot),
+                Op::StackAddr { slot, .. } => StackPointee::One(slot),
                 Op::Alu { op: AluOp::Add, width: Width::W64 } => {
                     join(self.pointee[data.args[0]], self.pointee[data.args[1]])
                 }
                 // The difference of two addresses is a number.
                 Op::Alu { op: AluOp::Sub, width: Width::W64 } => match self.pointee[data.args[1]] {
-                    Pointee::Elsewhere => self.pointee[data.args[0]],
-                    _ => Pointee::Elsewhere,
+                    StackPointee::Elsewhere => self.pointee[data.args[0]],
+                    _ => StackPointee::Elsewhere,
                 },
                 Op::Select {} => join(self.pointee[data.args[1]], self.pointee[data.args[2]]),
-                _ => Pointee::Elsewhere,
+                _ => StackPointee::Elsewhere,
             };
             changed |= new != self.pointee[result];
             self.pointee[result] = new;
@@ -175,9 +175,9 @@ impl Classes {
         for (_, inst) in func.insts_in_order() {
             let data = &func.insts[inst];
             for (index, &arg) in data.args.iter().enumerate() {
-                if self.pointee[arg] != Pointee::Elsewhere && !keeps_private(&data.op, index) {
+                if self.pointee[arg] != StackPointee::Elsewhere && !keeps_private(&data.op, index) {
                     match self.pointee[arg] {
-                        Pointee::One(slot) => self.escaped[slot] = true,
+                        StackPointee::One(slot) => self.escaped[slot] = true,
                         _ => func.slots.keys().for_each(|s| self.escaped[s] = true),
                     }
                 }
@@ -223,11 +223,11 @@ impl Classes {
     }
 
     /// The class of the memory that an address points to.
-    pub(crate) fn of_pointer(&self, func: &Function, value: Value) -> Class {
+    pub(crate) fn of_pointer(&self, func: &Function, value: Value) -> AliasClass {
         match self.pointee[value] {
-            Pointee::One(slot) => return self.slot_class[slot],
-            Pointee::Any => return Self::OTHER,
-            Pointee::Elsewhere => {}
+            StackPointee::One(slot) => return self.slot_class[slot],
+            StackPointee::Any => return Self::OTHER,
+            StackPointee::Elsewhere => {}
         }
         let by_type = match func.types[value] {
             Type::Ptr(Prov::Packet | Prov::PacketMeta) => return Self::PACKET,
@@ -236,14 +236,14 @@ impl Classes {
             _ => None,
         };
         let map = match (by_type, self.addresses.of(value).root) {
-            (_, Root::Global(map)) | (Some(map), _) => map,
+            (_, AddressRoot::Global(map)) | (Some(map), _) => map,
             _ => return Self::OTHER,
         };
         self.map_class.get(&map).copied().unwrap_or(Self::OTHER)
     }
 
     /// The access of a plain load or store; `None` for other operations and for accesses that must stay as they are.
-    pub(crate) fn plain_access(&self, func: &Function, inst: Inst) -> Option<Access> {
+    pub(crate) fn plain_access(&self, func: &Function, inst: Inst) -> Option<MemoryAccess> {
         let data = &func.insts[inst];
         let plain = match data.op {
             Op::Load { flags, .. } | Op::Store { flags, .. } => !flags.volatile && flags.core.is_none(),
@@ -253,18 +253,18 @@ impl Classes {
     }
 
     /// The access of any memory operation.
-    pub(crate) fn access(&self, func: &Function, inst: Inst) -> Option<Access> {
+    pub(crate) fn access(&self, func: &Function, inst: Inst) -> Option<MemoryAccess> {
         let (addr, size) = self.addresses.accessed(func, inst)?;
-        Some(Access { addr, size, class: self.of_pointer(func, func.insts[inst].args[0]) })
+        Some(MemoryAccess { addr, size, class: self.of_pointer(func, func.insts[inst].args[0]) })
     }
 
     /// Returns true if two accesses may share a byte.
-    pub(crate) fn may_alias(&self, a: &Access, b: &Access) -> bool {
+    pub(crate) fn may_alias(&self, a: &MemoryAccess, b: &MemoryAccess) -> bool {
         if let Some(overlap) = a.overlaps(b) {
             return overlap;
         }
-        let reach = |x: &Access| match x.addr.root {
-            Root::Value(root) if x.class == Self::OTHER => self.written_with(x.class, root),
+        let reach = |x: &MemoryAccess| match x.addr.root {
+            AddressRoot::Value(root) if x.class == Self::OTHER => self.written_with(x.class, root),
             _ if x.class == Self::OTHER => self.shared(),
             _ => 1 << x.class,
         };
@@ -272,10 +272,10 @@ impl Classes {
     }
 
     /// Classes that a write of this one may change; `value` is the address.
-    fn written_with(&self, class: Class, value: Value) -> ClassSet {
+    fn written_with(&self, class: AliasClass, value: Value) -> ClassSet {
         let all = self.everything();
         let set = match class {
-            Self::OTHER if self.pointee[value] == Pointee::Any => all | self.all_slots,
+            Self::OTHER if self.pointee[value] == StackPointee::Any => all | self.all_slots,
             Self::OTHER => all & !self.private | self.all_slots & (1 << Self::OTHER),
             _ if (1 << class) & self.private != 0 => 1 << class,
             _ => 1 << class | 1 << Self::OTHER,
@@ -340,11 +340,11 @@ impl Classes {
     }
 }
 
-fn join(a: Pointee, b: Pointee) -> Pointee {
+fn join(a: StackPointee, b: StackPointee) -> StackPointee {
     match (a, b) {
-        (Pointee::Elsewhere, x) | (x, Pointee::Elsewhere) => x,
-        (Pointee::One(x), Pointee::One(y)) if x == y => a,
-        _ => Pointee::Any,
+        (StackPointee::Elsewhere, x) | (x, StackPointee::Elsewhere) => x,
+        (StackPointee::One(x), StackPointee::One(y)) if x == y => a,
+        _ => StackPointee::Any,
     }
 }
 

@@ -9,10 +9,10 @@ use millstream_ir::{
     AluOp, AtomicOp, Cfg, DomTree, Function, Inst, Op, Prov, Size, Type, Value, ValueDef, Width,
 };
 
-use super::address::Root;
-use super::alias::{Access, Classes};
-use super::versions::{Version, Versions};
-use crate::manager::{Ctx, FuncPass};
+use super::address::AddressRoot;
+use super::alias::{MemoryAccess, AliasClasses};
+use super::memory_ssa::{MemoryVersion, MemorySsa};
+use crate::manager::{PassContext, FuncPass};
 
 const NAME: &str = "atomic-adds";
 /// `BPF_MAP_TYPE_PERCPU_HASH`, `BPF_MAP_TYPE_PERCPU_ARRAY` and `BPF_MAP_TYPE_LRU_PERCPU_HASH`.
@@ -30,7 +30,7 @@ impl FuncPass for AtomicAdds {
         "add in place to values of maps, where slots count more than time"
     }
 
-    fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {
+    fn run(&self, func: &mut Function, cx: &mut PassContext<'_>) -> bool {
         if !cx.target().slots_first {
             return false;
         }
@@ -50,13 +50,13 @@ impl FuncPass for AtomicAdds {
 
 /// Stores of the former contents of their place plus something: the store, the operation in its place, and
 /// the addend.
-fn find(func: &Function, cx: &Ctx<'_>) -> Vec<(Inst, Op, Value)> {
+fn find(func: &Function, cx: &PassContext<'_>) -> Vec<(Inst, Op, Value)> {
     let cfg = Cfg::new(func);
     let dom = DomTree::new(func, &cfg);
-    let classes = Classes::new(func, &cx.info);
-    let mut versions = Versions::new(func, &cfg, &dom, &classes, &cx.info);
-    let mut stores: SecondaryMap<Inst, Option<Access>> = SecondaryMap::with_capacity(func.insts.len());
-    let mut read: SecondaryMap<Inst, Option<(Access, Version)>> = SecondaryMap::new();
+    let classes = AliasClasses::new(func, &cx.info);
+    let mut versions = MemorySsa::new(func, &cfg, &dom, &classes, &cx.info);
+    let mut stores: SecondaryMap<Inst, Option<MemoryAccess>> = SecondaryMap::with_capacity(func.insts.len());
+    let mut read: SecondaryMap<Inst, Option<(MemoryAccess, MemoryVersion)>> = SecondaryMap::new();
     let uses = func.use_counts();
     let mut sums = Vec::new();
     for &block in &cfg.rpo {
@@ -84,8 +84,8 @@ fn find(func: &Function, cx: &Ctx<'_>) -> Vec<(Inst, Op, Value)> {
 
 /// Returns true if an access is to a value that each CPU has for itself, aligned as atomic operations must
 /// be.
-fn is_own(func: &Function, access: &Access, cx: &Ctx<'_>) -> bool {
-    let Root::Value(root) = access.addr.root else { return false };
+fn is_own(func: &Function, access: &MemoryAccess, cx: &PassContext<'_>) -> bool {
+    let AddressRoot::Value(root) = access.addr.root else { return false };
     let Type::Ptr(Prov::MapValue(map) | Prov::MapValueOrNull(map)) = func.types[root] else { return false };
     let looked_up = match func.defs[root] {
         ValueDef::Inst(inst) => matches!(func.insts[inst].op, Op::Helper { .. }),

@@ -8,7 +8,7 @@ const DEPTH: u32 = 6;
 const DOMINATORS: u32 = 64;
 
 /// Least and greatest value, signed, of a 64-bit word.
-pub(crate) type Bounds = (i64, i64);
+pub(crate) type SignedRange = (i64, i64);
 
 /// Bounds of `value` at the start of `block`; `None` where nothing is known.
 pub(crate) fn bounds(
@@ -17,14 +17,14 @@ pub(crate) fn bounds(
     dom: &DomTree,
     value: Value,
     block: Block,
-) -> Option<Bounds> {
+) -> Option<SignedRange> {
     let own = intrinsic(func, value, DEPTH);
     let met = dominating(func, cfg, dom, value, block);
     let through = through_op(func, value, &mut |v| bounds_shallow(func, cfg, dom, v, block));
     [own, met, through].into_iter().flatten().reduce(|a, b| (a.0.max(b.0), a.1.min(b.1)))
 }
 
-fn bounds_shallow(func: &Function, cfg: &Cfg, dom: &DomTree, value: Value, block: Block) -> Option<Bounds> {
+fn bounds_shallow(func: &Function, cfg: &Cfg, dom: &DomTree, value: Value, block: Block) -> Option<SignedRange> {
     let own = intrinsic(func, value, DEPTH);
     let met = dominating(func, cfg, dom, value, block);
     let inner = through_op(func, value, &mut |v| {
@@ -33,11 +33,11 @@ fn bounds_shallow(func: &Function, cfg: &Cfg, dom: &DomTree, value: Value, block
     [own, met, inner].into_iter().flatten().reduce(meet)
 }
 
-fn meet(a: Bounds, b: Bounds) -> Bounds {
+fn meet(a: SignedRange, b: SignedRange) -> SignedRange {
     (a.0.max(b.0), a.1.min(b.1))
 }
 
-fn intrinsic(func: &Function, value: Value, depth: u32) -> Option<Bounds> {
+fn intrinsic(func: &Function, value: Value, depth: u32) -> Option<SignedRange> {
     let by_type = func.types[value].int_bits().filter(|&b| b < 64).map(|b| (0, (1i64 << b) - 1));
     if depth == 0 {
         return by_type;
@@ -47,7 +47,7 @@ fn intrinsic(func: &Function, value: Value, depth: u32) -> Option<Bounds> {
 }
 
 /// Bounds that follow from those of the operands.
-fn through_op(func: &Function, value: Value, of: &mut dyn FnMut(Value) -> Option<Bounds>) -> Option<Bounds> {
+fn through_op(func: &Function, value: Value, of: &mut dyn FnMut(Value) -> Option<SignedRange>) -> Option<SignedRange> {
     let inst = func.def_inst(value)?;
     let data = &func.insts[inst];
     match data.op {
@@ -76,7 +76,7 @@ fn through_op(func: &Function, value: Value, of: &mut dyn FnMut(Value) -> Option
     }
 }
 
-fn fits32(bounds: Option<Bounds>) -> bool {
+fn fits32(bounds: Option<SignedRange>) -> bool {
     bounds.is_some_and(|b| b.0 >= 0 && b.1 <= i64::from(u32::MAX))
 }
 
@@ -84,8 +84,8 @@ fn alu_bounds(
     op: AluOp,
     (x, y): (Value, Value),
     func: &Function,
-    of: &mut dyn FnMut(Value) -> Option<Bounds>,
-) -> Option<Bounds> {
+    of: &mut dyn FnMut(Value) -> Option<SignedRange>,
+) -> Option<SignedRange> {
     let constant = func.as_const(y);
     match op {
         AluOp::And => {
@@ -124,8 +124,8 @@ fn alu_bounds(
 }
 
 /// Bounds that hold because a branch above compared the value with a constant.
-fn dominating(func: &Function, cfg: &Cfg, dom: &DomTree, value: Value, block: Block) -> Option<Bounds> {
-    let mut met: Option<Bounds> = None;
+fn dominating(func: &Function, cfg: &Cfg, dom: &DomTree, value: Value, block: Block) -> Option<SignedRange> {
+    let mut met: Option<SignedRange> = None;
     let mut at = block;
     for _ in 0..DOMINATORS {
         if let [pred] = cfg.preds[at][..]
@@ -141,7 +141,7 @@ fn dominating(func: &Function, cfg: &Cfg, dom: &DomTree, value: Value, block: Bl
     met
 }
 
-fn edge(func: &Function, pred: Block, to: Block, value: Value) -> Option<Bounds> {
+fn edge(func: &Function, pred: Block, to: Block, value: Value) -> Option<SignedRange> {
     let term = func.terminator(pred)?;
     let data = &func.insts[term];
     let Op::Branch { cond, width } = data.op else { return None };

@@ -8,10 +8,10 @@ use cranelift_entity::SecondaryMap;
 use millstream_ir::{Block, Cfg, Function, Inst, Op, Slot, Value};
 use millstream_isa::helpers::Helper;
 
-use super::address::Addr;
-use super::alias::{Access, Classes, Pointee};
+use super::address::RootedAddress;
+use super::alias::{MemoryAccess, AliasClasses, StackPointee};
 use super::footprint::helper_span;
-use crate::manager::{Ctx, FuncPass};
+use crate::manager::{PassContext, FuncPass};
 
 const NAME: &str = "dse";
 
@@ -27,8 +27,8 @@ impl FuncPass for Dse {
         "remove stores that nothing reads"
     }
 
-    fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {
-        let classes = Classes::new(func, &cx.info);
+    fn run(&self, func: &mut Function, cx: &mut PassContext<'_>) -> bool {
+        let classes = AliasClasses::new(func, &cx.info);
         let stack = dead_stack_stores(func, &classes, cx);
         let packet = overwritten_packet_stores(func, &classes, cx);
         stack | packet
@@ -37,11 +37,11 @@ impl FuncPass for Dse {
 
 /// One bit a byte.
 #[derive(Clone, PartialEq, Eq, Default)]
-struct Bits(Vec<u64>);
+struct ByteSet(Vec<u64>);
 
-impl Bits {
-    fn empty(bytes: usize) -> Bits {
-        Bits(vec![0; bytes.div_ceil(64)])
+impl ByteSet {
+    fn empty(bytes: usize) -> ByteSet {
+        ByteSet(vec![0; bytes.div_ceil(64)])
     }
 
     fn set(&mut self, range: std::ops::Range<usize>) {
@@ -57,7 +57,7 @@ impl Bits {
     }
 
     /// Adds all of `other`; `true` if that was news.
-    fn unite(&mut self, other: &Bits) -> bool {
+    fn unite(&mut self, other: &ByteSet) -> bool {
         let mut changed = false;
         for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
             changed |= *mine | theirs != *mine;
@@ -69,21 +69,21 @@ impl Bits {
 
 /// Effect of an instruction on the liveness of stack bytes, looking backwards.
 #[derive(Clone)]
-enum Step {
+enum LivenessEffect {
     Write(std::ops::Range<usize>),
     Read(std::ops::Range<usize>),
 }
 
-struct Frame<'a> {
-    classes: &'a Classes,
+struct StackByteMap<'a> {
+    classes: &'a AliasClasses,
     // First bit of each private object.
     base: SecondaryMap<Slot, Option<usize>>,
     bytes: usize,
 }
 
-impl<'a> Frame<'a> {
-    fn new(func: &Function, classes: &'a Classes) -> Frame<'a> {
-        let mut frame = Frame { classes, base: SecondaryMap::new(), bytes: 0 };
+impl<'a> StackByteMap<'a> {
+    fn new(func: &Function, classes: &'a AliasClasses) -> StackByteMap<'a> {
+        let mut frame = StackByteMap { classes, base: SecondaryMap::new(), bytes: 0 };
         for slot in func.slots.keys().filter(|&s| func.slots[s].size > 0 && !classes.is_escaped(s)) {
             frame.base[slot] = Some(frame.bytes);
             frame.bytes += func.slots[slot].size as usize;
@@ -99,28 +99,28 @@ impl<'a> Frame<'a> {
         base + lo..base + hi.max(lo)
     }
 
-    fn access_range(&self, func: &Function, access: &Access) -> Option<std::ops::Range<usize>> {
+    fn access_range(&self, func: &Function, access: &MemoryAccess) -> Option<std::ops::Range<usize>> {
         let slot = access.addr.slot()?;
         let end = access.addr.offset.saturating_add(i64::from(access.size.bytes()));
         Some(self.range(func, slot, access.addr.offset, end))
     }
 
     /// Everything that an address may point to.
-    fn read_all(&self, func: &Function, value: Value, out: &mut Vec<Step>) {
+    fn read_all(&self, func: &Function, value: Value, out: &mut Vec<LivenessEffect>) {
         match self.classes.pointee(value) {
-            Pointee::Elsewhere => {}
-            Pointee::One(slot) => out.push(Step::Read(self.range(func, slot, 0, i64::MAX))),
-            Pointee::Any => out.push(Step::Read(0..self.bytes)),
+            StackPointee::Elsewhere => {}
+            StackPointee::One(slot) => out.push(LivenessEffect::Read(self.range(func, slot, 0, i64::MAX))),
+            StackPointee::Any => out.push(LivenessEffect::Read(0..self.bytes)),
         }
     }
 
     /// Bytes that an instruction reads and writes, last first.
-    fn steps(&self, func: &Function, inst: Inst, cx: &Ctx<'_>, out: &mut Vec<Step>) {
+    fn steps(&self, func: &Function, inst: Inst, cx: &PassContext<'_>, out: &mut Vec<LivenessEffect>) {
         let data = &func.insts[inst];
         match data.op {
             Op::Store { .. } => {
                 let access = self.classes.plain_access(func, inst);
-                out.extend(access.and_then(|a| self.access_range(func, &a)).map(Step::Write));
+                out.extend(access.and_then(|a| self.access_range(func, &a)).map(LivenessEffect::Write));
             }
             Op::Load { .. }
             | Op::Atomic { .. }
@@ -129,7 +129,7 @@ impl<'a> Frame<'a> {
             | Op::LoadAcquire { .. } => {
                 let access = self.classes.access(func, inst);
                 match access.and_then(|a| self.access_range(func, &a)) {
-                    Some(range) => out.push(Step::Read(range)),
+                    Some(range) => out.push(LivenessEffect::Read(range)),
                     None => self.read_all(func, data.args[0], out),
                 }
             }
@@ -145,8 +145,8 @@ impl<'a> Frame<'a> {
         inst: Inst,
         id: i32,
         index: usize,
-        addr: Addr,
-        cx: &Ctx<'_>,
+        addr: RootedAddress,
+        cx: &PassContext<'_>,
     ) -> Option<std::ops::Range<usize>> {
         let slot = addr.slot().filter(|_| Helper::get(id).is_some_and(Helper::fills_memory))?;
         // Without a constant size nothing is sure.
@@ -155,21 +155,21 @@ impl<'a> Frame<'a> {
         Some(self.range(func, slot, addr.offset.saturating_add(span.lo), addr.offset.saturating_add(span.hi)))
     }
 
-    fn helper_accesses(&self, func: &Function, inst: Inst, id: i32, cx: &Ctx<'_>, out: &mut Vec<Step>) {
+    fn helper_accesses(&self, func: &Function, inst: Inst, id: i32, cx: &PassContext<'_>, out: &mut Vec<LivenessEffect>) {
         let row = Helper::get(id).map_or(&[][..], |h| h.args);
         let only_writes =
             |index: usize| row.get(index).is_some_and(|k| k.writes_memory() && !k.reads_memory());
         let args = || func.insts[inst].args.iter().map(|&a| self.classes.addresses.of(a)).enumerate();
         // It reads before it writes.
         for (index, addr) in args().filter(|&(i, _)| only_writes(i)) {
-            out.extend(self.filled(func, inst, id, index, addr, cx).map(Step::Write));
+            out.extend(self.filled(func, inst, id, index, addr, cx).map(LivenessEffect::Write));
         }
         for (index, addr) in args().filter(|&(i, _)| !only_writes(i)) {
             match addr.slot() {
                 Some(slot) => {
                     let span = helper_span(cx.info.maps, func, inst, id, index);
                     let (lo, hi) = (addr.offset.saturating_add(span.lo), addr.offset.saturating_add(span.hi));
-                    out.push(Step::Read(self.range(func, slot, lo, hi)));
+                    out.push(LivenessEffect::Read(self.range(func, slot, lo, hi)));
                 }
                 None => self.read_all(func, func.insts[inst].args[index], out),
             }
@@ -177,8 +177,8 @@ impl<'a> Frame<'a> {
     }
 }
 
-fn dead_stack_stores(func: &mut Function, classes: &Classes, cx: &mut Ctx<'_>) -> bool {
-    let frame = Frame::new(func, classes);
+fn dead_stack_stores(func: &mut Function, classes: &AliasClasses, cx: &mut PassContext<'_>) -> bool {
+    let frame = StackByteMap::new(func, classes);
     if frame.bytes == 0 {
         return false;
     }
@@ -194,7 +194,7 @@ fn dead_stack_stores(func: &mut Function, classes: &Classes, cx: &mut Ctx<'_>) -
             frame.steps(func, inst, cx, &mut steps);
             let stores = matches!(func.insts[inst].op, Op::Store { .. });
             let unread =
-                |step: &Step| matches!(step, Step::Write(r) if !r.is_empty() && !live.any(r.clone()));
+                |step: &LivenessEffect| matches!(step, LivenessEffect::Write(r) if !r.is_empty() && !live.any(r.clone()));
             let dead = stores && matches!(&steps[..], [step] if unread(step));
             if dead && cx.fuel(NAME) {
                 changed = true;
@@ -209,25 +209,25 @@ fn dead_stack_stores(func: &mut Function, classes: &Classes, cx: &mut Ctx<'_>) -
     changed
 }
 
-fn apply(live: &mut Bits, steps: &[Step]) {
+fn apply(live: &mut ByteSet, steps: &[LivenessEffect]) {
     for step in steps {
         match step {
-            Step::Write(range) => live.clear(range.clone()),
-            Step::Read(range) => live.set(range.clone()),
+            LivenessEffect::Write(range) => live.clear(range.clone()),
+            LivenessEffect::Read(range) => live.set(range.clone()),
         }
     }
 }
 
-fn liveness(func: &Function, cfg: &Cfg, frame: &Frame<'_>, cx: &Ctx<'_>) -> SecondaryMap<Block, Bits> {
-    let mut steps: SecondaryMap<Block, Vec<Step>> = SecondaryMap::new();
+fn liveness(func: &Function, cfg: &Cfg, frame: &StackByteMap<'_>, cx: &PassContext<'_>) -> SecondaryMap<Block, ByteSet> {
+    let mut steps: SecondaryMap<Block, Vec<LivenessEffect>> = SecondaryMap::new();
     for &block in &cfg.rpo {
         for &inst in func.blocks[block].insts.iter().rev() {
             frame.steps(func, inst, cx, &mut steps[block]);
         }
     }
-    let empty = Bits::empty(frame.bytes);
-    let mut live_in: SecondaryMap<Block, Bits> = SecondaryMap::with_default(empty.clone());
-    let mut live_out: SecondaryMap<Block, Bits> = SecondaryMap::with_default(empty);
+    let empty = ByteSet::empty(frame.bytes);
+    let mut live_in: SecondaryMap<Block, ByteSet> = SecondaryMap::with_default(empty.clone());
+    let mut live_out: SecondaryMap<Block, ByteSet> = SecondaryMap::with_default(empty);
     let mut changed = true;
     while changed {
         changed = false;
@@ -245,16 +245,16 @@ fn liveness(func: &Function, cfg: &Cfg, frame: &Frame<'_>, cx: &Ctx<'_>) -> Seco
 }
 
 /// Removes packet stores that a later store in the same block overwrites, with no read and no call in between.
-fn overwritten_packet_stores(func: &mut Function, classes: &Classes, cx: &mut Ctx<'_>) -> bool {
+fn overwritten_packet_stores(func: &mut Function, classes: &AliasClasses, cx: &mut PassContext<'_>) -> bool {
     let mut changed = false;
     for i in 0..func.layout.len() {
         let block = func.layout[i];
-        let mut later: Vec<Access> = Vec::new();
+        let mut later: Vec<MemoryAccess> = Vec::new();
         let mut kept = Vec::with_capacity(func.blocks[block].insts.len());
         for &inst in func.blocks[block].insts.iter().rev() {
             let access = classes.plain_access(func, inst);
             match (&func.insts[inst].op, access) {
-                (Op::Store { .. }, Some(access)) if access.class == Classes::PACKET => {
+                (Op::Store { .. }, Some(access)) if access.class == AliasClasses::PACKET => {
                     if later.iter().any(|l| l.covers(&access)) && cx.fuel(NAME) {
                         changed = true;
                         continue;
@@ -262,7 +262,7 @@ fn overwritten_packet_stores(func: &mut Function, classes: &Classes, cx: &mut Ct
                     later.push(access);
                 }
                 (Op::Store { .. }, _) => {}
-                (Op::Load { .. }, Some(a)) if a.class != Classes::PACKET && a.class != Classes::OTHER => {}
+                (Op::Load { .. }, Some(a)) if a.class != AliasClasses::PACKET && a.class != AliasClasses::OTHER => {}
                 (op, _) if op.effects().is_pure() => {}
                 _ => later.clear(),
             }

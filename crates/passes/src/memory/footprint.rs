@@ -12,7 +12,7 @@ use millstream_isa::helpers::{ArgKind, Helper};
 use rustc_hash::FxHashMap;
 
 use super::address::mem_operand;
-use super::bounds::{Bounds, bounds};
+use super::bounds::{SignedRange, bounds};
 
 const FAR: i64 = 1 << 40;
 
@@ -23,24 +23,24 @@ fn has_relocated_displacement(op: &Op) -> bool {
 
 /// A range of bytes, empty where `lo >= hi`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Span {
+pub(crate) struct ByteSpan {
     /// First byte.
     pub(crate) lo: i64,
     /// One past the last.
     pub(crate) hi: i64,
 }
 
-impl Span {
+impl ByteSpan {
     /// No byte.
-    pub(crate) const EMPTY: Span = Span { lo: FAR, hi: -FAR };
+    pub(crate) const EMPTY: ByteSpan = ByteSpan { lo: FAR, hi: -FAR };
     /// All bytes.
-    pub(crate) const ALL: Span = Span { lo: -FAR, hi: FAR };
+    pub(crate) const ALL: ByteSpan = ByteSpan { lo: -FAR, hi: FAR };
     /// Everything from the address on.
-    pub(crate) const UPWARD: Span = Span { lo: 0, hi: FAR };
+    pub(crate) const UPWARD: ByteSpan = ByteSpan { lo: 0, hi: FAR };
 
     /// The bytes `[lo, hi)`.
-    pub(crate) const fn new(lo: i64, hi: i64) -> Span {
-        Span { lo, hi }
+    pub(crate) const fn new(lo: i64, hi: i64) -> ByteSpan {
+        ByteSpan { lo, hi }
     }
 
     /// Returns true if there is no byte in it.
@@ -49,18 +49,18 @@ impl Span {
     }
 
     /// The least range that holds both.
-    pub(crate) fn hull(self, other: Span) -> Span {
+    pub(crate) fn hull(self, other: ByteSpan) -> ByteSpan {
         if self.is_empty() {
             return other;
         }
         if other.is_empty() {
             return self;
         }
-        Span { lo: self.lo.min(other.lo), hi: self.hi.max(other.hi) }
+        ByteSpan { lo: self.lo.min(other.lo), hi: self.hi.max(other.hi) }
     }
 
     /// Moved by an amount between the two bounds.
-    pub(crate) fn shifted(self, (lo, hi): Bounds) -> Span {
+    pub(crate) fn shifted(self, (lo, hi): SignedRange) -> ByteSpan {
         if self.is_empty() {
             return self;
         }
@@ -68,7 +68,7 @@ impl Span {
         // A bound at the limit stays there.
         let lo = if self.lo == -FAR { -FAR } else { limit(self.lo.saturating_add(lo)) };
         let hi = if self.hi == FAR { FAR } else { limit(self.hi.saturating_add(hi)) };
-        Span { lo, hi }
+        ByteSpan { lo, hi }
     }
 
     /// Returns true if it has no lower bound.
@@ -79,18 +79,18 @@ impl Span {
 
 /// Effect of one use of an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Use {
+pub(crate) enum AddressUse {
     /// Accesses these bytes.
-    Touch(Span),
+    Touch(ByteSpan),
     /// Makes another address, further on by an amount between the bounds.
-    Derive(Value, Bounds),
+    Derive(Value, SignedRange),
 }
 
 /// Footprints of the parameters of all functions.
-pub(crate) type ParamSpans = SecondaryMap<Func, Vec<Span>>;
+pub(crate) type ParamSpans = SecondaryMap<Func, Vec<ByteSpan>>;
 
 /// Everything that decides the effect of a use.
-pub(crate) struct Uses<'a> {
+pub(crate) struct FootprintAnalysis<'a> {
     pub(crate) module: &'a Module,
     pub(crate) func: &'a Function,
     pub(crate) callees: &'a ParamSpans,
@@ -101,17 +101,17 @@ pub(crate) struct Uses<'a> {
     blocks: SecondaryMap<Inst, Option<Block>>,
 }
 
-impl<'a> Uses<'a> {
+impl<'a> FootprintAnalysis<'a> {
     /// Follows addresses through the function: those of its own objects, and its parameters if `params`.
     pub(crate) fn new(
         module: &'a Module,
         func: &'a Function,
         callees: &'a ParamSpans,
         params: bool,
-    ) -> Uses<'a> {
+    ) -> FootprintAnalysis<'a> {
         let cfg = Cfg::new(func);
         let dom = DomTree::new(func, &cfg);
-        let mut uses = Uses {
+        let mut uses = FootprintAnalysis {
             module,
             func,
             callees,
@@ -171,7 +171,7 @@ impl<'a> Uses<'a> {
     }
 
     /// Effect of the use of a tracked value as argument `index` of an instruction.
-    pub(crate) fn argument(&self, inst: Inst, index: usize) -> Use {
+    pub(crate) fn argument(&self, inst: Inst, index: usize) -> AddressUse {
         let data = &self.func.insts[inst];
         let other = |i: usize| data.args[i];
         match &data.op {
@@ -181,35 +181,35 @@ impl<'a> Uses<'a> {
                 // The loader changes a relocated displacement: it may lie anywhere, even behind what the types of
                 // the object's own BTF would have there.
                 let is_known = index == 0 && !has_relocated_displacement(op);
-                Use::Touch(if is_known { Span::new(at, at + i64::from(size.bytes())) } else { Span::ALL })
+                AddressUse::Touch(if is_known { ByteSpan::new(at, at + i64::from(size.bytes())) } else { ByteSpan::ALL })
             }
             Op::Alu { op: op @ (AluOp::Add | AluOp::Sub), width: Width::W64 } => {
                 self.sum(inst, *op, index, other(1 - index))
             }
             Op::Select {} if index > 0 => match data.result.expand() {
-                Some(result) => Use::Derive(result, (0, 0)),
-                None => Use::Touch(Span::EMPTY),
+                Some(result) => AddressUse::Derive(result, (0, 0)),
+                None => AddressUse::Touch(ByteSpan::EMPTY),
             },
             Op::Branch { .. } | Op::Cmp { .. } => {
                 let both = self.tracked[other(1 - index)];
-                Use::Touch(if both { Span::ALL } else { Span::EMPTY })
+                AddressUse::Touch(if both { ByteSpan::ALL } else { ByteSpan::EMPTY })
             }
-            Op::Helper { id } => Use::Touch(match self.callback_span(inst, *id, index) {
+            Op::Helper { id } => AddressUse::Touch(match self.callback_span(inst, *id, index) {
                 Some(span) => span,
                 None => helper_span(&self.module.maps, self.func, inst, *id, index),
             }),
-            Op::Call { func } => Use::Touch(self.callees[*func].get(index).copied().unwrap_or(Span::ALL)),
-            Op::Kfunc { ext } => Use::Touch(match &self.module.externs[*ext] {
+            Op::Call { func } => AddressUse::Touch(self.callees[*func].get(index).copied().unwrap_or(ByteSpan::ALL)),
+            Op::Kfunc { ext } => AddressUse::Touch(match &self.module.externs[*ext] {
                 decl if decl.kind == ExternKind::Kfunc => kfunc_span(&decl.name, index),
                 // A function of another object, which may be verified with what surrounds its arguments.
-                _ => Span::ALL,
+                _ => ByteSpan::ALL,
             }),
-            _ => Use::Touch(Span::ALL),
+            _ => AddressUse::Touch(ByteSpan::ALL),
         }
     }
 
     /// The footprint of memory that a helper hands to a callback: that of the callback's parameter.
-    fn callback_span(&self, inst: Inst, id: i32, index: usize) -> Option<Span> {
+    fn callback_span(&self, inst: Inst, id: i32, index: usize) -> Option<ByteSpan> {
         let helper = Helper::get(id)?;
         if helper.args.get(index) != Some(&ArgKind::StackOrNull) {
             return None;
@@ -226,26 +226,26 @@ impl<'a> Uses<'a> {
             _ => None,
         })?;
         // A callback without that parameter does not look at the memory.
-        Some(self.callees[callback].get(param).copied().unwrap_or(Span::EMPTY))
+        Some(self.callees[callback].get(param).copied().unwrap_or(ByteSpan::EMPTY))
     }
 
-    fn sum(&self, inst: Inst, op: AluOp, index: usize, other: Value) -> Use {
-        let Some(result) = self.func.result(inst) else { return Use::Touch(Span::EMPTY) };
+    fn sum(&self, inst: Inst, op: AluOp, index: usize, other: Value) -> AddressUse {
+        let Some(result) = self.func.result(inst) else { return AddressUse::Touch(ByteSpan::EMPTY) };
         let subtracted = op == AluOp::Sub && index == 1;
         if self.tracked[other] || subtracted {
-            return Use::Touch(Span::ALL);
+            return AddressUse::Touch(ByteSpan::ALL);
         }
         let block = self.blocks[inst];
         let known = block.and_then(|b| bounds(self.func, &self.cfg, &self.dom, other, b));
         let (lo, hi) = known.unwrap_or((-FAR, FAR));
         match op {
-            AluOp::Sub => Use::Derive(result, (hi.saturating_neg(), lo.saturating_neg())),
-            _ => Use::Derive(result, (lo, hi)),
+            AluOp::Sub => AddressUse::Derive(result, (hi.saturating_neg(), lo.saturating_neg())),
+            _ => AddressUse::Derive(result, (lo, hi)),
         }
     }
 
     /// Calls `f` on each use of a tracked value that control can reach: the value and the effect of the use.
-    pub(crate) fn each(&self, mut f: impl FnMut(Value, Use)) {
+    pub(crate) fn each(&self, mut f: impl FnMut(Value, AddressUse)) {
         for &block in &self.cfg.rpo {
             for &inst in &self.func.blocks[block].insts {
                 let data = &self.func.insts[inst];
@@ -257,7 +257,7 @@ impl<'a> Uses<'a> {
                 for target in &data.targets {
                     for (i, &arg) in target.args.iter().enumerate() {
                         if self.tracked[arg] {
-                            f(arg, Use::Derive(self.func.blocks[target.block].params[i], (0, 0)));
+                            f(arg, AddressUse::Derive(self.func.blocks[target.block].params[i], (0, 0)));
                         }
                     }
                 }
@@ -266,12 +266,12 @@ impl<'a> Uses<'a> {
     }
 
     /// Footprints of all tracked values, over everything that is derived from them.
-    pub(crate) fn spans(&self) -> SecondaryMap<Value, Span> {
-        let mut spans: SecondaryMap<Value, Span> = SecondaryMap::with_default(Span::EMPTY);
-        let mut sources: FxHashMap<Value, Vec<(Value, Bounds)>> = FxHashMap::default();
+    pub(crate) fn spans(&self) -> SecondaryMap<Value, ByteSpan> {
+        let mut spans: SecondaryMap<Value, ByteSpan> = SecondaryMap::with_default(ByteSpan::EMPTY);
+        let mut sources: FxHashMap<Value, Vec<(Value, SignedRange)>> = FxHashMap::default();
         self.each(|value, what| match what {
-            Use::Touch(span) => spans[value] = spans[value].hull(span),
-            Use::Derive(to, by) => sources.entry(to).or_default().push((value, by)),
+            AddressUse::Touch(span) => spans[value] = spans[value].hull(span),
+            AddressUse::Derive(to, by) => sources.entry(to).or_default().push((value, by)),
         });
         let mut work: Vec<Value> = sources.keys().copied().collect();
         work.sort_unstable();
@@ -293,8 +293,8 @@ impl<'a> Uses<'a> {
 
 const WIDEN_AFTER: u32 = 16;
 
-fn widen(old: Span, new: Span) -> Span {
-    Span { lo: if new.lo < old.lo { -FAR } else { new.lo }, hi: if new.hi > old.hi { FAR } else { new.hi } }
+fn widen(old: ByteSpan, new: ByteSpan) -> ByteSpan {
+    ByteSpan { lo: if new.lo < old.lo { -FAR } else { new.lo }, hi: if new.hi > old.hi { FAR } else { new.hi } }
 }
 
 /// Computes the footprints of the parameters of every function.
@@ -304,7 +304,7 @@ pub(crate) fn param_spans(module: &Module) -> ParamSpans {
         if !func.layout.is_empty() {
             let params = func.blocks[func.entry()].params.len();
             // The kernel checks a call of a global function against its prototype alone.
-            let start = if func.linkage.is_local() { Span::EMPTY } else { Span::UPWARD };
+            let start = if func.linkage.is_local() { ByteSpan::EMPTY } else { ByteSpan::UPWARD };
             all[id] = vec![start; params];
         }
     }
@@ -315,10 +315,10 @@ pub(crate) fn param_spans(module: &Module) -> ParamSpans {
             if !func.linkage.is_local() || func.layout.is_empty() {
                 continue;
             }
-            let spans = Uses::new(module, func, &all, true).spans();
-            let new: Vec<Span> = func.blocks[func.entry()].params.iter().map(|&p| spans[p]).collect();
+            let spans = FootprintAnalysis::new(module, func, &all, true).spans();
+            let new: Vec<ByteSpan> = func.blocks[func.entry()].params.iter().map(|&p| spans[p]).collect();
             if new != all[id] {
-                all[id] = if round > 8 { vec![Span::ALL; new.len()] } else { new };
+                all[id] = if round > 8 { vec![ByteSpan::ALL; new.len()] } else { new };
                 changed = true;
             }
         }
@@ -336,23 +336,23 @@ pub(crate) fn helper_span(
     inst: Inst,
     id: i32,
     index: usize,
-) -> Span {
-    let Some(kind) = Helper::get(id).and_then(|h| h.args.get(index)) else { return Span::ALL };
+) -> ByteSpan {
+    let Some(kind) = Helper::get(id).and_then(|h| h.args.get(index)) else { return ByteSpan::ALL };
     let args = &func.insts[inst].args;
     let map = || called_map(func, inst).and_then(|m| maps.get(m));
-    let sized = |bytes: Option<u32>| bytes.map_or(Span::UPWARD, |b| Span::new(0, i64::from(b)));
+    let sized = |bytes: Option<u32>| bytes.map_or(ByteSpan::UPWARD, |b| ByteSpan::new(0, i64::from(b)));
     match *kind {
         ArgKind::MapKey => sized(map().map(|m| m.key_size)),
         ArgKind::MapValue | ArgKind::MapValueOrNull | ArgKind::MapValueOut => {
             sized(map().map(|m| m.value_size))
         }
         ArgKind::Mem { .. } => match args.get(index + 1).and_then(|&s| func.as_const(s)) {
-            Some(n) if (0..=FAR).contains(&n) => Span::new(0, n),
-            _ => Span::UPWARD,
+            Some(n) if (0..=FAR).contains(&n) => ByteSpan::new(0, n),
+            _ => ByteSpan::UPWARD,
         },
-        ArgKind::Fixed { bytes, .. } => Span::new(0, i64::from(bytes)),
-        ArgKind::Dynptr | ArgKind::DynptrOut => Span::new(0, 16),
-        _ => Span::ALL,
+        ArgKind::Fixed { bytes, .. } => ByteSpan::new(0, i64::from(bytes)),
+        ArgKind::Dynptr | ArgKind::DynptrOut => ByteSpan::new(0, 16),
+        _ => ByteSpan::ALL,
     }
 }
 
@@ -373,13 +373,13 @@ pub(crate) fn map_of(func: &Function, value: Value) -> Option<Map> {
 }
 
 /// Sizes of objects that kernel functions keep on the stack, by the functions' names.
-fn kfunc_span(name: &str, index: usize) -> Span {
+fn kfunc_span(name: &str, index: usize) -> ByteSpan {
     if index != 0 {
-        return Span::UPWARD;
+        return ByteSpan::UPWARD;
     }
     let name = name.split("___").next().unwrap_or(name);
     match name {
-        "bpf_iter_num_new" | "bpf_iter_num_next" | "bpf_iter_num_destroy" => Span::new(0, 8),
-        _ => Span::UPWARD,
+        "bpf_iter_num_new" | "bpf_iter_num_next" | "bpf_iter_num_destroy" => ByteSpan::new(0, 8),
+        _ => ByteSpan::UPWARD,
     }
 }

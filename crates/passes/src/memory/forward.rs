@@ -9,18 +9,18 @@ use cranelift_entity::SecondaryMap;
 use millstream_ir::{AluOp, Block, Cfg, DomTree, Function, Inst, Op, Size, Type, Value, Width};
 use rustc_hash::FxHashMap;
 
-use super::address::Root;
-use super::alias::{Access, Classes};
-use super::versions::{Available, Version, Versions};
-use crate::manager::{Ctx, FuncPass};
-use crate::rewrite::{Subst, fits};
+use super::address::AddressRoot;
+use super::alias::{MemoryAccess, AliasClasses};
+use super::memory_ssa::{AvailableValue, MemoryVersion, MemorySsa};
+use crate::manager::{PassContext, FuncPass};
+use crate::rewrite::{ValueSubst, fits};
 
 const NAME: &str = "forward";
 
 /// The pass.
-pub(crate) struct Forward;
+pub(crate) struct StoreForwarding;
 
-impl FuncPass for Forward {
+impl FuncPass for StoreForwarding {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -29,19 +29,19 @@ impl FuncPass for Forward {
         "replace loads by values that were stored or loaded before, and drop stores of what is there"
     }
 
-    fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {
+    fn run(&self, func: &mut Function, cx: &mut PassContext<'_>) -> bool {
         let cfg = Cfg::new(func);
         let dom = DomTree::new(func, &cfg);
-        let classes = Classes::new(func, &cx.info);
-        let versions = Versions::new(func, &cfg, &dom, &classes, &cx.info);
-        let mut state = State {
+        let classes = AliasClasses::new(func, &cx.info);
+        let versions = MemorySsa::new(func, &cfg, &dom, &classes, &cx.info);
+        let mut state = ForwardingState {
             classes,
             versions,
             dom,
             stores: SecondaryMap::with_capacity(func.insts.len()),
             calls_at: SecondaryMap::with_capacity(func.insts.len()),
             known: FxHashMap::default(),
-            subst: Subst::default(),
+            subst: ValueSubst::default(),
             changed: false,
         };
         for &block in &cfg.rpo {
@@ -54,29 +54,29 @@ impl FuncPass for Forward {
 
 /// Bytes at a version of their class, with the version of calls: the key of a known value.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Key {
-    root: Root,
+struct VersionedLocation {
+    root: AddressRoot,
     offset: i64,
     size: Size,
     sext: bool,
-    version: Version,
-    calls: Version,
+    version: MemoryVersion,
+    calls: MemoryVersion,
 }
 
-struct State {
-    classes: Classes,
-    versions: Versions,
+struct ForwardingState {
+    classes: AliasClasses,
+    versions: MemorySsa,
     dom: DomTree,
-    stores: SecondaryMap<Inst, Option<Access>>,
+    stores: SecondaryMap<Inst, Option<MemoryAccess>>,
     // The version of calls at each store.
-    calls_at: SecondaryMap<Inst, Version>,
-    known: FxHashMap<Key, Available>,
-    subst: Subst,
+    calls_at: SecondaryMap<Inst, MemoryVersion>,
+    known: FxHashMap<VersionedLocation, AvailableValue>,
+    subst: ValueSubst,
     changed: bool,
 }
 
-impl State {
-    fn block(&mut self, func: &mut Function, block: Block, cx: &mut Ctx<'_>) {
+impl ForwardingState {
+    fn block(&mut self, func: &mut Function, block: Block, cx: &mut PassContext<'_>) {
         let mut now = self.versions.enter(block, &self.dom, &self.classes);
         let insts = std::mem::take(&mut func.blocks[block].insts);
         for inst in insts {
@@ -96,7 +96,7 @@ impl State {
             if plain_store {
                 // A store that must stay as it is may have another displacement in the end.
                 self.stores[inst] = access;
-                self.calls_at[inst] = now[Classes::CALLS as usize];
+                self.calls_at[inst] = now[AliasClasses::CALLS as usize];
             }
             self.versions.step(&mut now, set, inst, plain_store);
         }
@@ -104,21 +104,21 @@ impl State {
     }
 
     /// The access with its root replaced by the value forwarded for it.
-    fn current(&self, access: Access) -> Access {
+    fn current(&self, access: MemoryAccess) -> MemoryAccess {
         match access.addr.root {
-            Root::Value(root) => {
+            AddressRoot::Value(root) => {
                 let now = self.classes.addresses.of(self.subst.resolve(root));
-                Access { addr: now.plus(access.addr.offset), ..access }
+                MemoryAccess { addr: now.plus(access.addr.offset), ..access }
             }
             _ => access,
         }
     }
 
-    fn key(&self, access: Access, sext: bool, now: &[Version]) -> Key {
+    fn key(&self, access: MemoryAccess, sext: bool, now: &[MemoryVersion]) -> VersionedLocation {
         let found = self.versions.find(&access, now[access.class as usize], &self.stores);
         let (root, offset, size) = (access.addr.root, access.addr.offset, access.size);
-        let calls = now[Classes::CALLS as usize];
-        Key { root, offset, size, sext, version: found.version, calls }
+        let calls = now[AliasClasses::CALLS as usize];
+        VersionedLocation { root, offset, size, sext, version: found.version, calls }
     }
 
     /// Forwards a value to the load; returns true if the load has been replaced.
@@ -127,9 +127,9 @@ impl State {
         func: &mut Function,
         block: Block,
         inst: Inst,
-        access: Access,
-        now: &[Version],
-        cx: &mut Ctx<'_>,
+        access: MemoryAccess,
+        now: &[MemoryVersion],
+        cx: &mut PassContext<'_>,
     ) -> bool {
         let Op::Load { sext, .. } = func.insts[inst].op else { return false };
         let Some(result) = func.result(inst) else { return false };
@@ -145,10 +145,10 @@ impl State {
         }
         if let Some(value) = self.stored_value(func, block, inst, access, now, cx) {
             self.subst.insert(result, value);
-            self.known.insert(key, Available { value, block });
+            self.known.insert(key, AvailableValue { value, block });
             return true;
         }
-        self.known.insert(key, Available { value: result, block });
+        self.known.insert(key, AvailableValue { value: result, block });
         false
     }
 
@@ -158,11 +158,11 @@ impl State {
         func: &mut Function,
         block: Block,
         inst: Inst,
-        access: Access,
-        now: &[Version],
-        cx: &mut Ctx<'_>,
+        access: MemoryAccess,
+        now: &[MemoryVersion],
+        cx: &mut PassContext<'_>,
     ) -> Option<Value> {
-        if access.class == Classes::CTX {
+        if access.class == AliasClasses::CTX {
             return None;
         }
         let found = self.versions.find(&access, now[access.class as usize], &self.stores);
@@ -181,7 +181,7 @@ impl State {
                 .fuel(NAME)
                 .then(|| insert(func, block, inst, Op::Const { value: part }, &[], Type::I64));
         }
-        if shift != 0 || self.calls_at[store] != now[Classes::CALLS as usize] {
+        if shift != 0 || self.calls_at[store] != now[AliasClasses::CALLS as usize] {
             return None;
         }
         let (op, ty) = match (size, sext) {
@@ -210,12 +210,12 @@ impl State {
         func: &Function,
         block: Block,
         inst: Inst,
-        access: Access,
-        now: &[Version],
-        cx: &mut Ctx<'_>,
+        access: MemoryAccess,
+        now: &[MemoryVersion],
+        cx: &mut PassContext<'_>,
     ) -> bool {
         // Values of maps are left alone: another CPU may have written in between.
-        if access.class != Classes::PACKET && !matches!(access.addr.root, Root::Slot(_)) {
+        if access.class != AliasClasses::PACKET && !matches!(access.addr.root, AddressRoot::Slot(_)) {
             return false;
         }
         let value = self.subst.resolve(func.insts[inst].args[1]);

@@ -8,13 +8,13 @@
 //! go as dead stores if nothing else reads them.
 
 use cranelift_entity::SecondaryMap;
-use millstream_ir::{Block, Cfg, DomTree, Function, Inst, Layout, Map, Op, Piece, Size, Slot, Type, Value};
+use millstream_ir::{Block, Cfg, DomTree, Function, Inst, KeyLayout, Map, Op, KeyPiece, Size, Slot, Type, Value};
 use millstream_isa::helpers::Helper;
 use rustc_hash::FxHashMap;
 
-use super::alias::{Access, Classes, Pointee};
-use super::ssa::{self, Variable};
-use crate::manager::{Ctx, FuncPass};
+use super::alias::{MemoryAccess, AliasClasses, StackPointee};
+use super::ssa::{self, SsaVariable};
+use crate::manager::{PassContext, FuncPass};
 
 const NAME: &str = "promote-keys";
 const LOOKUP: i32 = 1;
@@ -33,18 +33,18 @@ impl FuncPass for PromoteKeys {
         "give map operations their keys as values where these were built on the stack"
     }
 
-    fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {
+    fn run(&self, func: &mut Function, cx: &mut PassContext<'_>) -> bool {
         let cfg = Cfg::new(func);
         if !cx.target().little_endian || !cfg.preds[func.entry()].is_empty() {
             return false;
         }
-        let classes = Classes::new(func, &cx.info);
-        let stores = Stores::find(func, &classes);
+        let classes = AliasClasses::new(func, &cx.info);
+        let stores = KeyStores::find(func, &classes);
         let mut variables = Vec::new();
         let mut calls = FxHashMap::default();
         for &block in &cfg.rpo {
             for &inst in &func.blocks[block].insts {
-                let Some(call) = Call::of(func, &classes, &stores, inst, &mut variables, cx) else {
+                let Some(call) = PromotedCall::of(func, &classes, &stores, inst, &mut variables, cx) else {
                     continue;
                 };
                 if cx.fuel(NAME) {
@@ -56,22 +56,22 @@ impl FuncPass for PromoteKeys {
             return false;
         }
         let dom = DomTree::new(func, &cfg);
-        Rewrite { stores, variables, calls }.run(func, &cfg, &dom);
+        KeyPromotion { stores, variables, calls }.run(func, &cfg, &dom);
         true
     }
 }
 
 /// Plain stores into objects that nothing else writes.
-struct Stores {
-    at: FxHashMap<Inst, Access>,
-    by_slot: SecondaryMap<Slot, Vec<(Access, Option<i64>)>>,
+struct KeyStores {
+    at: FxHashMap<Inst, MemoryAccess>,
+    by_slot: SecondaryMap<Slot, Vec<(MemoryAccess, Option<i64>)>>,
     foreign: SecondaryMap<Slot, bool>,
 }
 
-impl Stores {
-    fn find(func: &Function, classes: &Classes) -> Stores {
+impl KeyStores {
+    fn find(func: &Function, classes: &AliasClasses) -> KeyStores {
         let mut found =
-            Stores { at: FxHashMap::default(), by_slot: SecondaryMap::new(), foreign: SecondaryMap::new() };
+            KeyStores { at: FxHashMap::default(), by_slot: SecondaryMap::new(), foreign: SecondaryMap::new() };
         for slot in func.slots.keys() {
             found.foreign[slot] = classes.is_escaped(slot);
         }
@@ -105,18 +105,18 @@ impl Stores {
     }
 
     /// Something that is no plain store writes through this address.
-    fn writes(&mut self, func: &Function, classes: &Classes, address: Value) {
+    fn writes(&mut self, func: &Function, classes: &AliasClasses, address: Value) {
         match classes.pointee(address) {
-            Pointee::Elsewhere => {}
-            Pointee::One(slot) => self.foreign[slot] = true,
-            Pointee::Any => func.slots.keys().for_each(|s| self.foreign[s] = true),
+            StackPointee::Elsewhere => {}
+            StackPointee::One(slot) => self.foreign[slot] = true,
+            StackPointee::Any => func.slots.keys().for_each(|s| self.foreign[s] = true),
         }
     }
 
     /// The pieces that make the bytes `[lo, lo + bytes)` of an object, ascending.
     fn pieces(&self, slot: Slot, lo: i64, bytes: u32) -> Option<Vec<(i64, Size)>> {
         let hi = lo + i64::from(bytes);
-        let end = |a: &Access| a.addr.offset + i64::from(a.size.bytes());
+        let end = |a: &MemoryAccess| a.addr.offset + i64::from(a.size.bytes());
         let mine = || self.by_slot[slot].iter().filter(|(a, _)| a.addr.offset < hi && lo < end(a));
         let mut pieces: Vec<(i64, Size)> = Vec::new();
         for (access, _) in mine().filter(|(_, constant)| constant.is_none()) {
@@ -176,29 +176,29 @@ impl Stores {
 
 /// A piece of an object as a variable.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Var {
+struct KeyVariable {
     slot: Slot,
     lo: i64,
     size: Size,
 }
 
 /// A call to be rewritten.
-struct Call {
+struct PromotedCall {
     op: Op,
     /// Variables of key and value pieces, in order.
     pieces: Vec<u32>,
     flags: Option<Value>,
 }
 
-impl Call {
+impl PromotedCall {
     fn of(
         func: &Function,
-        classes: &Classes,
-        stores: &Stores,
+        classes: &AliasClasses,
+        stores: &KeyStores,
         inst: Inst,
-        variables: &mut Vec<Var>,
-        cx: &Ctx<'_>,
-    ) -> Option<Call> {
+        variables: &mut Vec<KeyVariable>,
+        cx: &PassContext<'_>,
+    ) -> Option<PromotedCall> {
         let data = &func.insts[inst];
         let Op::Helper { id: id @ (LOOKUP | UPDATE | DELETE) } = data.op else { return None };
         let Some(Op::MapAddr { map }) = func.def_op(*data.args.first()?) else { return None };
@@ -209,8 +209,8 @@ impl Call {
             let pieces = stores.pieces(slot, addr.offset, bytes)?;
             let layout = pieces
                 .iter()
-                .map(|&(at, size)| Some(Piece { offset: u16::try_from(at - addr.offset).ok()?, size }));
-            Some((slot, layout.collect::<Option<Layout>>()?, pieces))
+                .map(|&(at, size)| Some(KeyPiece { offset: u16::try_from(at - addr.offset).ok()?, size }));
+            Some((slot, layout.collect::<Option<KeyLayout>>()?, pieces))
         };
         let key = layout(1, decl.key_size)?;
         let value = if id == UPDATE { Some(layout(2, decl.value_size)?) } else { None };
@@ -218,13 +218,13 @@ impl Call {
         let op = operation(id, *map, &key.1, value.as_ref().map(|v| &v.1));
         let mut pieces = Vec::new();
         for (slot, _, list) in [Some(key), value].into_iter().flatten() {
-            pieces.extend(list.into_iter().map(|(lo, size)| number(variables, Var { slot, lo, size })));
+            pieces.extend(list.into_iter().map(|(lo, size)| number(variables, KeyVariable { slot, lo, size })));
         }
-        Some(Call { op, pieces, flags })
+        Some(PromotedCall { op, pieces, flags })
     }
 }
 
-fn operation(id: i32, map: Map, key: &Layout, value: Option<&Layout>) -> Op {
+fn operation(id: i32, map: Map, key: &KeyLayout, value: Option<&KeyLayout>) -> Op {
     let key = key.clone();
     match (id, value) {
         (UPDATE, Some(value)) => Op::MapUpdate { map, key, value: value.clone() },
@@ -233,7 +233,7 @@ fn operation(id: i32, map: Map, key: &Layout, value: Option<&Layout>) -> Op {
     }
 }
 
-fn number(variables: &mut Vec<Var>, var: Var) -> u32 {
+fn number(variables: &mut Vec<KeyVariable>, var: KeyVariable) -> u32 {
     let found = variables.iter().position(|v| *v == var);
     found.unwrap_or_else(|| {
         variables.push(var);
@@ -241,13 +241,13 @@ fn number(variables: &mut Vec<Var>, var: Var) -> u32 {
     }) as u32
 }
 
-struct Rewrite {
-    stores: Stores,
-    variables: Vec<Var>,
-    calls: FxHashMap<Inst, Call>,
+struct KeyPromotion {
+    stores: KeyStores,
+    variables: Vec<KeyVariable>,
+    calls: FxHashMap<Inst, PromotedCall>,
 }
 
-impl Rewrite {
+impl KeyPromotion {
     fn run(self, func: &mut Function, cfg: &Cfg, dom: &DomTree) {
         let joins = ssa::place(func, cfg, dom, &self.places(func, cfg));
         let mut out: SecondaryMap<Block, Vec<Option<Value>>> = SecondaryMap::new();
@@ -262,11 +262,11 @@ impl Rewrite {
             self.block(func, block, &mut now);
             out[block] = now;
         }
-        ssa::connect(func, cfg, &joins, &out);
+        ssa::add_phi_args(func, cfg, &joins, &out);
     }
 
-    fn places(&self, func: &Function, cfg: &Cfg) -> Vec<Variable> {
-        let mut places = vec![Variable::default(); self.variables.len()];
+    fn places(&self, func: &Function, cfg: &Cfg) -> Vec<SsaVariable> {
+        let mut places = vec![SsaVariable::default(); self.variables.len()];
         for &block in &cfg.rpo {
             for &inst in &func.blocks[block].insts {
                 if let Some(access) = self.stores.at.get(&inst) {
@@ -288,11 +288,11 @@ impl Rewrite {
     }
 
     /// Variables that a store writes.
-    fn written(&self, access: &Access) -> impl Iterator<Item = usize> + '_ {
+    fn written(&self, access: &MemoryAccess) -> impl Iterator<Item = usize> + '_ {
         let (slot, lo) = (access.addr.slot(), access.addr.offset);
         let hi = lo + i64::from(access.size.bytes());
         let inside =
-            move |v: &Var| Some(v.slot) == slot && lo <= v.lo && v.lo + i64::from(v.size.bytes()) <= hi;
+            move |v: &KeyVariable| Some(v.slot) == slot && lo <= v.lo && v.lo + i64::from(v.size.bytes()) <= hi;
         self.variables.iter().enumerate().filter(move |(_, v)| inside(v)).map(|(i, _)| i)
     }
 
@@ -320,7 +320,7 @@ impl Rewrite {
     }
 
     /// The value that a store writes to a variable.
-    fn part(&self, func: &mut Function, block: Block, inst: Inst, access: &Access, var: &Var) -> Value {
+    fn part(&self, func: &mut Function, block: Block, inst: Inst, access: &MemoryAccess, var: &KeyVariable) -> Value {
         let value = func.insts[inst].args[1];
         match func.as_const(value) {
             Some(c) if access.size != var.size => {

@@ -5,12 +5,12 @@
 //! there.
 
 use millstream_ir::{
-    Block, Cfg, Cursor, DomTree, Function, Inst, Layout, Map, MemFlags, Op, Prov, Slot, SlotData, Type, Value,
+    Block, Cfg, FuncCursor, DomTree, Function, Inst, KeyLayout, Map, MemFlags, Op, Prov, Slot, SlotData, Type, Value,
 };
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::manager::{Ctx, FuncPass};
+use crate::manager::{PassContext, FuncPass};
 
 const NAME: &str = "lower-keys";
 /// Bytes of stack objects up to which keys get objects of their own.
@@ -32,7 +32,7 @@ impl FuncPass for LowerKeys {
         true
     }
 
-    fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {
+    fn run(&self, func: &mut Function, cx: &mut PassContext<'_>) -> bool {
         let is_map_op = |i: Inst| {
             let op = &func.insts[i].op;
             matches!(op, Op::MapLookup { .. } | Op::MapUpdate { .. } | Op::MapDelete { .. })
@@ -43,7 +43,7 @@ impl FuncPass for LowerKeys {
         let cfg = Cfg::new(func);
         let dom = DomTree::new(func, &cfg);
         let used = func.slots.values().map(|s| s.size.next_multiple_of(8)).sum();
-        let mut state = State { dom, objects: FxHashMap::default(), scratch: FxHashMap::default(), used };
+        let mut state = KeyLowering { dom, objects: FxHashMap::default(), scratch: FxHashMap::default(), used };
         let mut changed = false;
         for &block in &cfg.rpo {
             changed |= state.block(func, block, cx);
@@ -54,30 +54,30 @@ impl FuncPass for LowerKeys {
 
 /// A constant by its number, so that equal keys are found equal; another value as itself.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Word {
+enum ContentWord {
     Constant(i64),
     Value(Value),
 }
 
 /// Contents of an object.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Contents {
+struct ObjectContents {
     bytes: u32,
-    layout: Layout,
-    words: SmallVec<[Word; 4]>,
+    layout: KeyLayout,
+    words: SmallVec<[ContentWord; 4]>,
 }
 
-struct State {
+struct KeyLowering {
     dom: DomTree,
     /// Objects of one content each, with the blocks that store it.
-    objects: FxHashMap<Contents, (Slot, Vec<Block>)>,
+    objects: FxHashMap<ObjectContents, (Slot, Vec<Block>)>,
     /// Objects by size that any content goes to.
     scratch: FxHashMap<(u32, bool), Slot>,
     used: u32,
 }
 
-impl State {
-    fn block(&mut self, func: &mut Function, block: Block, cx: &mut Ctx<'_>) -> bool {
+impl KeyLowering {
+    fn block(&mut self, func: &mut Function, block: Block, cx: &mut PassContext<'_>) -> bool {
         let mut changed = false;
         let mut at = 0;
         while at < func.blocks[block].insts.len() {
@@ -106,9 +106,9 @@ impl State {
         (block, at): (Block, usize),
         id: i32,
         map: Map,
-        key: Layout,
-        value: Option<Layout>,
-        cx: &Ctx<'_>,
+        key: KeyLayout,
+        value: Option<KeyLayout>,
+        cx: &PassContext<'_>,
     ) -> usize {
         let inst = func.blocks[block].insts[at];
         let args = func.insts[inst].args.clone();
@@ -133,14 +133,14 @@ impl State {
     /// The address of an object that holds these pieces, stored now unless a store above is in effect.
     fn object(
         &mut self,
-        at: &mut Cursor<'_>,
+        at: &mut FuncCursor<'_>,
         bytes: u32,
-        layout: Layout,
+        layout: KeyLayout,
         values: &[Value],
         is_value: bool,
     ) -> Value {
-        let words = values.iter().map(|&v| at.func.as_const(v).map_or(Word::Value(v), Word::Constant));
-        let contents = Contents { bytes, layout: layout.clone(), words: words.collect() };
+        let words = values.iter().map(|&v| at.func.as_const(v).map_or(ContentWord::Value(v), ContentWord::Constant));
+        let contents = ObjectContents { bytes, layout: layout.clone(), words: words.collect() };
         let room = self.used + bytes.next_multiple_of(8) <= ROOM;
         let (slot, stored) = match self.objects.get_mut(&contents) {
             Some((slot, blocks)) => {

@@ -7,10 +7,10 @@
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{AluOp, Block, Function, Inst, Op, Size, SwapKind, Type, Value, Width};
 
-use super::alias::{Access, Classes};
-use super::wide::{is_aligned, is_plain_memory, may_write};
-use crate::manager::{Ctx, FuncPass};
-use crate::rewrite::Subst;
+use super::alias::{MemoryAccess, AliasClasses};
+use super::access_widening::{is_aligned, is_plain_memory, may_write};
+use crate::manager::{PassContext, FuncPass};
+use crate::rewrite::ValueSubst;
 
 const NAME: &str = "merge-loads";
 
@@ -26,7 +26,7 @@ impl FuncPass for MergeLoads {
         "turn words assembled from narrow loads into wide loads"
     }
 
-    fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {
+    fn run(&self, func: &mut Function, cx: &mut PassContext<'_>) -> bool {
         if !cx.target().little_endian {
             return false;
         }
@@ -34,16 +34,16 @@ impl FuncPass for MergeLoads {
         if roots.is_empty() {
             return false;
         }
-        let classes = Classes::new(func, &cx.info);
+        let classes = AliasClasses::new(func, &cx.info);
         let mut place: SecondaryMap<Inst, Option<Block>> = SecondaryMap::with_capacity(func.insts.len());
         for (block, inst) in func.insts_in_order() {
             place[inst] = Some(block);
         }
         let target = cx.target();
         let byte_order = !target.keep_verifier_facts || target.kernels.all(|g| g.knowledge().byte_order);
-        let mut subst = Subst::default();
+        let mut subst = ValueSubst::default();
         for value in roots {
-            let Some(word) = Word::of(func, &classes, value, cx) else { continue };
+            let Some(word) = LoadedWord::of(func, &classes, value, cx) else { continue };
             if word.is_stable(func, &classes, &place) && cx.fuel(NAME) {
                 let new = word.load(func, &place, byte_order);
                 subst.insert(value, new);
@@ -70,30 +70,30 @@ fn roots(func: &Function) -> Vec<Value> {
 
 /// One byte of a word.
 #[derive(Clone, Copy)]
-struct Byte {
+struct LoadedByte {
     load: Inst,
     /// Index of the byte in the load.
     index: u32,
 }
 
 /// A word and the bytes that make it, least significant first.
-struct Word {
-    bytes: Vec<Byte>,
+struct LoadedWord {
+    bytes: Vec<LoadedByte>,
     /// Bits below the lowest byte.
     shift: u32,
     reversed: bool,
-    access: Access,
+    access: MemoryAccess,
 }
 
 const MOST_LEAVES: u32 = 8;
 
-struct Collector<'a> {
+struct ByteCollector<'a> {
     func: &'a Function,
-    bytes: [Option<Byte>; 8],
+    bytes: [Option<LoadedByte>; 8],
     leaves: u32,
 }
 
-impl Collector<'_> {
+impl ByteCollector<'_> {
     /// Follows a value that is shifted left by `shift` and cut above `limit` bits. `None` if it is no
     /// assembled word.
     fn collect(&mut self, value: Value, shift: u32, limit: u32) -> Option<()> {
@@ -123,7 +123,7 @@ impl Collector<'_> {
         fits.then_some(())?;
         for index in 0..size.bytes() {
             let place = &mut self.bytes[(shift / 8 + index) as usize];
-            if place.replace(Byte { load, index }).is_some() {
+            if place.replace(LoadedByte { load, index }).is_some() {
                 return None;
             }
         }
@@ -138,18 +138,18 @@ fn width_bits(width: Width) -> u32 {
     }
 }
 
-impl Word {
-    fn of(func: &Function, classes: &Classes, value: Value, cx: &Ctx<'_>) -> Option<Word> {
-        let mut collector = Collector { func, bytes: [None; 8], leaves: 0 };
+impl LoadedWord {
+    fn of(func: &Function, classes: &AliasClasses, value: Value, cx: &PassContext<'_>) -> Option<LoadedWord> {
+        let mut collector = ByteCollector { func, bytes: [None; 8], leaves: 0 };
         collector.collect(value, 0, 64)?;
         let low = collector.bytes.iter().position(Option::is_some)?;
-        let bytes: Vec<Byte> = collector.bytes[low..].iter().map_while(|b| *b).collect();
+        let bytes: Vec<LoadedByte> = collector.bytes[low..].iter().map_while(|b| *b).collect();
         let found = collector.bytes.iter().flatten().count();
         let size = Size::from_bytes(bytes.len() as u32).filter(|_| found == bytes.len())?;
         if collector.leaves < 2 {
             return None;
         }
-        let at = |b: &Byte| classes.plain_access(func, b.load).map(|a| a.addr.plus(i64::from(b.index)));
+        let at = |b: &LoadedByte| classes.plain_access(func, b.load).map(|a| a.addr.plus(i64::from(b.index)));
         let first = at(&bytes[0])?;
         let follow =
             |step: i64| bytes.iter().enumerate().all(|(i, b)| at(b) == Some(first.plus(step * i as i64)));
@@ -160,10 +160,10 @@ impl Word {
         };
         let lowest = if reversed { bytes.last()? } else { &bytes[0] };
         let narrow = classes.plain_access(func, lowest.load)?;
-        let access = Access { size, ..narrow };
+        let access = MemoryAccess { size, ..narrow };
         let plain = is_plain_memory(func, classes, func.insts[lowest.load].args[0], cx);
         (plain && is_aligned(func, &access, size.bytes(), cx)).then_some(())?;
-        Some(Word { bytes, shift: 8 * low as u32, reversed, access })
+        Some(LoadedWord { bytes, shift: 8 * low as u32, reversed, access })
     }
 
     /// Returns true if all narrow loads stand in one block and nothing writes the bytes between the first and
@@ -171,7 +171,7 @@ impl Word {
     fn is_stable(
         &self,
         func: &Function,
-        classes: &Classes,
+        classes: &AliasClasses,
         place: &SecondaryMap<Inst, Option<Block>>,
     ) -> bool {
         let Some(block) = place[self.bytes[0].load] else { return false };

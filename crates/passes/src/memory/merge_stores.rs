@@ -11,11 +11,11 @@ use cranelift_entity::SecondaryMap;
 use millstream_ir::{AluOp, Block, Function, Inst, Op, Prov, Size, Slot, SwapKind, Type, Value, Width};
 use millstream_isa::helpers::{ArgKind, Helper};
 
-use super::address::Root;
-use super::alias::{Access, Classes};
+use super::address::AddressRoot;
+use super::alias::{MemoryAccess, AliasClasses};
 use super::footprint::helper_span;
-use super::wide::{is_aligned, is_plain_memory, is_scratch, may_touch, may_write};
-use crate::manager::{Ctx, FuncPass};
+use super::access_widening::{is_aligned, is_plain_memory, is_scratch, may_touch, may_write};
+use crate::manager::{PassContext, FuncPass};
 
 const NAME: &str = "merge-stores";
 /// Greatest distance between stores, in instructions.
@@ -33,12 +33,12 @@ impl FuncPass for MergeStores {
         "merge adjacent narrow stores, and the loads that feed them, into wide ones"
     }
 
-    fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {
+    fn run(&self, func: &mut Function, cx: &mut PassContext<'_>) -> bool {
         if !cx.target().little_endian {
             return false;
         }
-        let classes = Classes::new(func, &cx.info);
-        let mut pass = Pass { keys: keys(func, &classes, cx), uses: func.use_counts(), classes };
+        let classes = AliasClasses::new(func, &cx.info);
+        let mut pass = StoreMerger { keys: keys(func, &classes, cx), uses: func.use_counts(), classes };
         let mut changed = false;
         for i in 0..func.layout.len() {
             let block = func.layout[i];
@@ -51,7 +51,7 @@ impl FuncPass for MergeStores {
 }
 
 /// Byte ranges of stack objects that helpers read as keys.
-fn keys(func: &Function, classes: &Classes, cx: &Ctx<'_>) -> SecondaryMap<Slot, Vec<(i64, i64)>> {
+fn keys(func: &Function, classes: &AliasClasses, cx: &PassContext<'_>) -> SecondaryMap<Slot, Vec<(i64, i64)>> {
     let mut keys: SecondaryMap<Slot, Vec<(i64, i64)>> = SecondaryMap::new();
     for (_, inst) in func.insts_in_order() {
         let Op::Helper { id } = func.insts[inst].op else { continue };
@@ -69,30 +69,30 @@ fn keys(func: &Function, classes: &Classes, cx: &Ctx<'_>) -> SecondaryMap<Slot, 
 
 /// A store in a block.
 #[derive(Clone, Copy)]
-struct Part {
+struct StoreCandidate {
     /// Position in the block.
     at: usize,
     inst: Inst,
-    access: Access,
+    access: MemoryAccess,
     value: Value,
 }
 
 /// Value that the merged store writes.
-enum Merged {
+enum MergedValue {
     Constant(i64),
     Word { value: Value, reversed: bool },
     Copy { loads: Vec<(usize, Inst)>, lowest: Inst },
 }
 
-struct Pass {
-    classes: Classes,
+struct StoreMerger {
+    classes: AliasClasses,
     keys: SecondaryMap<Slot, Vec<(i64, i64)>>,
     uses: SecondaryMap<Value, u32>,
 }
 
-impl Pass {
+impl StoreMerger {
     /// Merges one group of stores of the block; `false` when there is none left.
-    fn block(&mut self, func: &mut Function, block: Block, cx: &mut Ctx<'_>) -> bool {
+    fn block(&mut self, func: &mut Function, block: Block, cx: &mut PassContext<'_>) -> bool {
         let parts = self.parts(func, block, cx);
         let mut start = 0;
         while start < parts.len() {
@@ -110,7 +110,7 @@ impl Pass {
     }
 
     /// Narrow stores of plain memory, by root, offset and position.
-    fn parts(&self, func: &Function, block: Block, cx: &Ctx<'_>) -> Vec<Part> {
+    fn parts(&self, func: &Function, block: Block, cx: &PassContext<'_>) -> Vec<StoreCandidate> {
         let mut parts = Vec::new();
         for (at, &inst) in func.blocks[block].insts.iter().enumerate() {
             let data = &func.insts[inst];
@@ -120,14 +120,14 @@ impl Pass {
             let Some(access) = self.classes.plain_access(func, inst) else { continue };
             let plain = is_plain_memory(func, &self.classes, data.args[0], cx) || is_scratch(func, &access);
             if access.size != Size::Dw && plain {
-                parts.push(Part { at, inst, access, value: data.args[1] });
+                parts.push(StoreCandidate { at, inst, access, value: data.args[1] });
             }
         }
-        let key = |p: &Part| {
+        let key = |p: &StoreCandidate| {
             let (kind, number) = match p.access.addr.root {
-                Root::Slot(s) => (0, s.as_u32()),
-                Root::Global(m) => (1, m.as_u32()),
-                Root::Value(v) => (2, v.as_u32()),
+                AddressRoot::Slot(s) => (0, s.as_u32()),
+                AddressRoot::Global(m) => (1, m.as_u32()),
+                AddressRoot::Value(v) => (2, v.as_u32()),
             };
             (kind, number, p.access.addr.offset, p.at)
         };
@@ -135,11 +135,11 @@ impl Pass {
         parts
     }
 
-    fn merge_one(&mut self, func: &mut Function, block: Block, parts: &[Part], cx: &mut Ctx<'_>) -> bool {
+    fn merge_one(&mut self, func: &mut Function, block: Block, parts: &[StoreCandidate], cx: &mut PassContext<'_>) -> bool {
         for first in 0..parts.len() {
             for size in [Size::Dw, Size::W, Size::H] {
                 let Some(group) = tile(&parts[first..], size) else { continue };
-                let access = Access { size, ..group[0].access };
+                let access = MemoryAccess { size, ..group[0].access };
                 if !self.is_allowed(func, &access, cx) || !self.is_undisturbed(func, block, &group) {
                     continue;
                 }
@@ -153,8 +153,8 @@ impl Pass {
         false
     }
 
-    fn is_allowed(&self, func: &Function, access: &Access, cx: &Ctx<'_>) -> bool {
-        let in_context = matches!(access.addr.root, Root::Value(v) if func.types[v] == Type::Ptr(Prov::Ctx));
+    fn is_allowed(&self, func: &Function, access: &MemoryAccess, cx: &PassContext<'_>) -> bool {
+        let in_context = matches!(access.addr.root, AddressRoot::Value(v) if func.types[v] == Type::Ptr(Prov::Ctx));
         if in_context && !is_scratch(func, access) {
             return false;
         }
@@ -167,11 +167,11 @@ impl Pass {
 
     /// Returns true if each store may move down to the last one: nothing on its way reads or writes its
     /// bytes.
-    fn is_undisturbed(&self, func: &Function, block: Block, group: &[Part]) -> bool {
+    fn is_undisturbed(&self, func: &Function, block: Block, group: &[StoreCandidate]) -> bool {
         let (first, last) = range(group.iter().map(|p| p.at));
         let insts = &func.blocks[block].insts;
         let mine = |inst: Inst| group.iter().any(|p| p.inst == inst);
-        let moves = |part: &Part| {
+        let moves = |part: &StoreCandidate| {
             insts[part.at..last].iter().all(|&i| mine(i) || !may_touch(func, &self.classes, i, &part.access))
         };
         last - first <= WINDOW && group.iter().all(moves)
@@ -181,10 +181,10 @@ impl Pass {
         &self,
         func: &Function,
         block: Block,
-        group: &[Part],
-        access: &Access,
-        cx: &Ctx<'_>,
-    ) -> Option<Merged> {
+        group: &[StoreCandidate],
+        access: &MemoryAccess,
+        cx: &PassContext<'_>,
+    ) -> Option<MergedValue> {
         constant(func, group, access)
             .or_else(|| word(func, group, access))
             .or_else(|| self.copy(func, block, group, access, cx))
@@ -195,10 +195,10 @@ impl Pass {
         &self,
         func: &Function,
         block: Block,
-        group: &[Part],
-        access: &Access,
-        cx: &Ctx<'_>,
-    ) -> Option<Merged> {
+        group: &[StoreCandidate],
+        access: &MemoryAccess,
+        cx: &PassContext<'_>,
+    ) -> Option<MergedValue> {
         let lowest = func.def_inst(group[0].value)?;
         let from = self.classes.plain_access(func, lowest)?;
         let mut loads = Vec::new();
@@ -213,7 +213,7 @@ impl Pass {
             let at = func.blocks[block].insts.iter().position(|&i| i == load)?;
             loads.push((at, load));
         }
-        let source = Access { size: access.size, ..from };
+        let source = MemoryAccess { size: access.size, ..from };
         let plain = is_plain_memory(func, &self.classes, func.insts[lowest].args[0], cx);
         let (first, last) = range(loads.iter().map(|l| l.0));
         let insts = &func.blocks[block].insts;
@@ -224,10 +224,10 @@ impl Pass {
         };
         let quiet = last - first <= WINDOW && loads.iter().all(moves);
         (plain && quiet && is_aligned(func, &source, source.size.bytes(), cx))
-            .then_some(Merged::Copy { loads, lowest })
+            .then_some(MergedValue::Copy { loads, lowest })
     }
 
-    fn apply(&mut self, func: &mut Function, block: Block, group: &[Part], access: &Access, merged: Merged) {
+    fn apply(&mut self, func: &mut Function, block: Block, group: &[StoreCandidate], access: &MemoryAccess, merged: MergedValue) {
         let lowest = func.insts[group[0].inst].clone();
         let Op::Store { offset, flags, .. } = lowest.op else { return };
         let (_, last) = range(group.iter().map(|p| p.at));
@@ -235,7 +235,7 @@ impl Pass {
         // The wide load goes before the place of the store and moves it.
         let mut place = last + 1;
         let mut stored = None;
-        if let Merged::Copy { loads: narrow, lowest } = &merged {
+        if let MergedValue::Copy { loads: narrow, lowest } = &merged {
             let value = self.wide_load(func, block, narrow, *lowest, access.size);
             loads.extend(narrow.iter().map(|l| l.1));
             stored = Some(value);
@@ -244,13 +244,13 @@ impl Pass {
         let mut at = func.at(block, place);
         at.loc = lowest.loc;
         let value = match (merged, stored) {
-            (_, Some(value)) | (Merged::Word { value, reversed: false }, _) => value,
-            (Merged::Word { value, .. }, _) => {
+            (_, Some(value)) | (MergedValue::Word { value, reversed: false }, _) => value,
+            (MergedValue::Word { value, .. }, _) => {
                 let bits = access.size.bits();
                 at.value(Op::Swap { kind: SwapKind::ToBe, bits: bits as u8 }, [value], Type::int(bits))
             }
-            (Merged::Constant(value), _) => at.iconst(value),
-            (Merged::Copy { .. }, None) => return,
+            (MergedValue::Constant(value), _) => at.iconst(value),
+            (MergedValue::Copy { .. }, None) => return,
         };
         at.effect(Op::Store { size: access.size, offset, flags }, [lowest.args[0], value], []);
         let gone = |inst: &Inst| group.iter().any(|p| p.inst == *inst) || loads.contains(inst);
@@ -282,10 +282,10 @@ fn range(positions: impl Iterator<Item = usize> + Clone) -> (usize, usize) {
 }
 
 /// The stores, from the first of `parts` on, that together write `size` bytes, each byte once.
-fn tile(parts: &[Part], size: Size) -> Option<Vec<Part>> {
+fn tile(parts: &[StoreCandidate], size: Size) -> Option<Vec<StoreCandidate>> {
     let start = parts[0].access.addr.offset;
     let end = start + i64::from(size.bytes());
-    let mut group: Vec<Part> = Vec::new();
+    let mut group: Vec<StoreCandidate> = Vec::new();
     let mut next = start;
     for part in parts {
         let offset = part.access.addr.offset;
@@ -301,7 +301,7 @@ fn tile(parts: &[Part], size: Size) -> Option<Vec<Part>> {
     (next == end && group.len() > 1).then_some(group)
 }
 
-fn constant(func: &Function, group: &[Part], access: &Access) -> Option<Merged> {
+fn constant(func: &Function, group: &[StoreCandidate], access: &MemoryAccess) -> Option<MergedValue> {
     let mut bits = 0u64;
     for part in group {
         let value = func.as_const(part.value)? as u64;
@@ -313,24 +313,24 @@ fn constant(func: &Function, group: &[Part], access: &Access) -> Option<Merged> 
         Size::Dw => bits as i64,
         size => ((bits << (64 - size.bits())) as i64) >> (64 - size.bits()),
     };
-    (value == i64::from(value as i32)).then_some(Merged::Constant(value))
+    (value == i64::from(value as i32)).then_some(MergedValue::Constant(value))
 }
 
 /// Recognises the parts of one word: in memory order, or reversed where all parts are bytes.
-fn word(func: &Function, group: &[Part], access: &Access) -> Option<Merged> {
+fn word(func: &Function, group: &[StoreCandidate], access: &MemoryAccess) -> Option<MergedValue> {
     let whole = access.size.bits();
-    let bits = |p: &Part| p.access.size.bits();
-    let distance = |p: &Part| 8 * (p.access.addr.offset - access.addr.offset) as u32;
+    let bits = |p: &StoreCandidate| p.access.size.bits();
+    let distance = |p: &StoreCandidate| 8 * (p.access.addr.offset - access.addr.offset) as u32;
     let (lowest, highest) = (group.first()?, group.last()?);
     let base = source(func, lowest.value, bits(lowest));
     if group.iter().all(|p| is_part(func, p.value, base, distance(p), bits(p), whole)) {
-        return Some(Merged::Word { value: base, reversed: false });
+        return Some(MergedValue::Word { value: base, reversed: false });
     }
     let base = source(func, highest.value, bits(highest));
     let bytes = group.iter().all(|p| p.access.size == Size::B);
     let reversed =
         bytes && group.iter().all(|p| is_part(func, p.value, base, whole - 8 - distance(p), 8, whole));
-    reversed.then_some(Merged::Word { value: base, reversed: true })
+    reversed.then_some(MergedValue::Word { value: base, reversed: true })
 }
 
 /// The value without masks that keep its low `bits`.

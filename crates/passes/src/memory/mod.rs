@@ -7,7 +7,7 @@ mod address;
 mod alias;
 mod atomics;
 mod bounds;
-mod cursors;
+mod packet_cursors;
 mod dse;
 mod footprint;
 mod forward;
@@ -21,8 +21,8 @@ mod spills;
 mod split;
 pub(crate) mod ssa;
 mod types;
-mod versions;
-mod wide;
+mod memory_ssa;
+mod access_widening;
 
 pub(crate) use types::refine_types;
 
@@ -33,9 +33,9 @@ pub(crate) const PASSES: &[Pass] = &[
     Pass::Module(&spills::PromoteSpills),
     Pass::Module(&split::SplitStack),
     Pass::Func(&promote::Mem2Reg),
-    Pass::Func(&types::Types),
-    Pass::Func(&cursors::Cursors),
-    Pass::Func(&forward::Forward),
+    Pass::Func(&types::RefineTypes),
+    Pass::Func(&packet_cursors::PacketCursors),
+    Pass::Func(&forward::StoreForwarding),
     Pass::Func(&nullness::ArrayLookups),
     Pass::Func(&atomics::AtomicAdds),
     Pass::Func(&dse::Dse),

@@ -17,13 +17,13 @@ use millstream_ir::{
     AluOp, Block, BlockCall, Cfg, Cond, DomTree, Function, Inst, Op, Prov, Size, Slot, Type, Value, ValueDef,
     Width,
 };
-use millstream_isa::generation::Generation;
+use millstream_isa::generation::VerifierGeneration;
 use millstream_isa::helpers::Helper;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::alias::{Access, Classes};
-use super::versions::Versions;
-use crate::manager::{Ctx, FuncPass};
+use super::alias::{MemoryAccess, AliasClasses};
+use super::memory_ssa::MemorySsa;
+use crate::manager::{PassContext, FuncPass};
 use crate::rewrite::make_jump;
 use crate::scalar::{propagated_facts, remove_unreachable};
 
@@ -47,7 +47,7 @@ impl FuncPass for ArrayLookups {
         "drop what is done where an array has no entry but always has one"
     }
 
-    fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {
+    fn run(&self, func: &mut Function, cx: &mut PassContext<'_>) -> bool {
         let cfg = Cfg::new(func);
         let dom = DomTree::new(func, &cfg);
         let found = find(func, &cfg, &dom, cx);
@@ -55,10 +55,10 @@ impl FuncPass for ArrayLookups {
             return false;
         }
         let target = cx.target();
-        let unwritten = !target.keep_verifier_facts || target.kernels.all(Generation::reads_unwritten_stack);
+        let unwritten = !target.keep_verifier_facts || target.kernels.all(VerifierGeneration::reads_unwritten_stack);
         let mut changed = false;
         for &block in &cfg.rpo {
-            let Some(test) = Test::of(func, block) else { continue };
+            let Some(test) = NullCheck::of(func, block) else { continue };
             let Some(&evident) = found.get(&test.value) else { continue };
             if evident {
                 if cx.fuel(NAME) {
@@ -66,7 +66,7 @@ impl FuncPass for ArrayLookups {
                     make_jump(func, test.term, target);
                     changed = true;
                 }
-            } else if let Some(landing) = Landing::find(func, &cfg, &dom, block, &test, unwritten)
+            } else if let Some(landing) = NullTarget::find(func, &cfg, &dom, block, &test, unwritten)
                 && cx.fuel(NAME)
             {
                 landing.apply(func, block, &test);
@@ -81,21 +81,21 @@ impl FuncPass for ArrayLookups {
 }
 
 /// Results of lookups that always find something, and whether the verifier knows.
-fn find(func: &Function, cfg: &Cfg, dom: &DomTree, cx: &Ctx<'_>) -> FxHashMap<Value, bool> {
+fn find(func: &Function, cfg: &Cfg, dom: &DomTree, cx: &PassContext<'_>) -> FxHashMap<Value, bool> {
     let mut found = FxHashMap::default();
     if !func.insts_in_order().any(|(_, i)| entries(func, i, cx).is_some()) {
         return found;
     }
     let facts = propagated_facts(cx.target().domain(), func);
-    let classes = Classes::new(func, &cx.info);
-    let mut versions = Versions::new(func, cfg, dom, &classes, &cx.info);
-    let mut stores: SecondaryMap<Inst, Option<Access>> = SecondaryMap::with_capacity(func.insts.len());
+    let classes = AliasClasses::new(func, &cx.info);
+    let mut versions = MemorySsa::new(func, cfg, dom, &classes, &cx.info);
+    let mut stores: SecondaryMap<Inst, Option<MemoryAccess>> = SecondaryMap::with_capacity(func.insts.len());
     for &block in &cfg.rpo {
         let mut now = versions.enter(block, dom, &classes);
         for &inst in &func.blocks[block].insts {
             if let Some((result, entries)) = entries(func, inst, cx) {
                 let key = func.insts[inst].args[1];
-                let access = Access {
+                let access = MemoryAccess {
                     addr: classes.addresses.of(key),
                     size: Size::W,
                     class: classes.of_pointer(func, key),
@@ -123,7 +123,7 @@ fn find(func: &Function, cfg: &Cfg, dom: &DomTree, cx: &Ctx<'_>) -> FxHashMap<Va
 }
 
 /// The result of a lookup in an array, and how many entries that is known to have.
-fn entries(func: &Function, inst: Inst, cx: &Ctx<'_>) -> Option<(Value, u64)> {
+fn entries(func: &Function, inst: Inst, cx: &PassContext<'_>) -> Option<(Value, u64)> {
     let data = &func.insts[inst];
     let Op::Helper { id: LOOKUP } = data.op else { return None };
     let Some(Op::MapAddr { map }) = func.def_op(*data.args.first()?) else { return None };
@@ -135,7 +135,7 @@ fn entries(func: &Function, inst: Inst, cx: &Ctx<'_>) -> Option<(Value, u64)> {
 
 /// Returns true if an access is to the start of eight bytes of the stack, so that the verifier keeps a number
 /// that is stored there.
-fn is_aligned(func: &Function, access: &Access) -> bool {
+fn is_aligned(func: &Function, access: &MemoryAccess) -> bool {
     access.addr.slot().is_some_and(|slot| {
         // Objects without a fixed place are aligned to eight bytes.
         let base = func.slots[slot].fixed.unwrap_or(0);
@@ -157,15 +157,15 @@ fn is_constant(func: &Function, cfg: &Cfg, value: Value, depth: u32, seen: &dyn 
 }
 
 /// A branch on whether a value is null.
-struct Test {
+struct NullCheck {
     term: Inst,
     value: Value,
     /// Which side is taken if it is.
     null: usize,
 }
 
-impl Test {
-    fn of(func: &Function, block: Block) -> Option<Test> {
+impl NullCheck {
+    fn of(func: &Function, block: Block) -> Option<NullCheck> {
         let term = func.terminator(block)?;
         let data = &func.insts[term];
         let null = match data.op {
@@ -174,26 +174,26 @@ impl Test {
             _ => return None,
         };
         let zero = func.as_const(data.args[1]) == Some(0);
-        (zero && data.targets[0] != data.targets[1]).then_some(Test { term, value: data.args[0], null })
+        (zero && data.targets[0] != data.targets[1]).then_some(NullCheck { term, value: data.args[0], null })
     }
 }
 
 /// New destination of the null side of a test.
-enum Landing {
+enum NullTarget {
     /// To a block that both sides reach, with these arguments.
-    Join(Block, Vec<Passed>),
+    Join(Block, Vec<BlockArg>),
     /// Out, with this constant.
     Return(i64),
 }
 
 /// An argument for a block.
 #[derive(Clone, Copy)]
-enum Passed {
+enum BlockArg {
     Value(Value),
     Constant(i64),
 }
 
-impl Landing {
+impl NullTarget {
     /// Finds a landing for a test. `unwritten` says whether the verifier lets the stack be read on a way on
     /// which nobody wrote it. If not, a null side that writes to the stack goes to no place where that may be
     /// read.
@@ -202,9 +202,9 @@ impl Landing {
         cfg: &Cfg,
         dom: &DomTree,
         block: Block,
-        test: &Test,
+        test: &NullCheck,
         unwritten: bool,
-    ) -> Option<Landing> {
+    ) -> Option<NullTarget> {
         let [null, there] = [test.null, 1 - test.null].map(|side| func.insts[test.term].targets[side].block);
         let (behind_null, behind) = (reachable(func, null), reachable(func, there));
         let joins = cfg.rpo.iter().copied().filter(|&j| {
@@ -214,11 +214,11 @@ impl Landing {
             reached && (unwritten || !loses_stack(func, null, j))
         });
         for join in joins {
-            let view = View { func, cfg, dom, block, null, join };
-            let args: Option<Vec<Passed>> =
+            let view = NullBranch { func, cfg, dom, block, null, join };
+            let args: Option<Vec<BlockArg>> =
                 (0..func.blocks[join].params.len()).map(|n| view.argument(n)).collect();
             if let Some(args) = args {
-                return (!is_there(func, test, join, &args)).then_some(Landing::Join(join, args));
+                return (!is_there(func, test, join, &args)).then_some(NullTarget::Join(join, args));
             }
         }
         let ends = |within: &SecondaryMap<Block, bool>| -> Vec<Option<i64>> {
@@ -229,23 +229,23 @@ impl Landing {
         let constant = with.iter().chain(&without).copied().flatten().next()?;
         let insts = &func.blocks[null].insts;
         let short = insts.len() <= 2 && insts.last().and_then(|&t| returned(func, t)) == Some(Some(constant));
-        (!short && without.iter().all(Option::is_some)).then_some(Landing::Return(constant))
+        (!short && without.iter().all(Option::is_some)).then_some(NullTarget::Return(constant))
     }
 
-    fn apply(self, func: &mut Function, block: Block, test: &Test) {
+    fn apply(self, func: &mut Function, block: Block, test: &NullCheck) {
         let loc = func.insts[test.term].loc;
         let target = match self {
-            Landing::Join(join, args) => {
+            NullTarget::Join(join, args) => {
                 let before = func.blocks[block].insts.len() - 1;
                 let mut cursor = func.at(block, before);
                 cursor.loc = loc;
                 let args = args.into_iter().map(|arg| match arg {
-                    Passed::Value(value) => value,
-                    Passed::Constant(c) => cursor.iconst(c),
+                    BlockArg::Value(value) => value,
+                    BlockArg::Constant(c) => cursor.iconst(c),
                 });
                 BlockCall::with(join, args.collect::<Vec<_>>())
             }
-            Landing::Return(constant) => {
+            NullTarget::Return(constant) => {
                 let end = func.add_block();
                 let mut cursor = func.at_end(end);
                 cursor.loc = loc;
@@ -260,13 +260,13 @@ impl Landing {
 
 /// Objects of the stack that instructions access.
 #[derive(Default)]
-struct Touched {
+struct AccessedSlots {
     slots: FxHashSet<Slot>,
     /// Any object may be among them.
     any: bool,
 }
 
-impl Touched {
+impl AccessedSlots {
     fn add(&mut self, func: &Function, address: Value) {
         let mut address = address;
         while let Some(inst) = func.def_inst(address) {
@@ -283,7 +283,7 @@ impl Touched {
         self.any |= matches!(func.types[address], Type::Ptr(Prov::Stack) | Type::Any);
     }
 
-    fn meets(&self, other: &Touched) -> bool {
+    fn meets(&self, other: &AccessedSlots) -> bool {
         let (some, others) = (self.any || !self.slots.is_empty(), other.any || !other.slots.is_empty());
         (self.any && others) || (other.any && some) || !self.slots.is_disjoint(&other.slots)
     }
@@ -292,7 +292,7 @@ impl Touched {
 /// Returns true if bytes of the stack that may be written on the way from one block to another may be read
 /// behind that.
 fn loses_stack(func: &Function, from: Block, to: Block) -> bool {
-    let (mut written, mut read) = (Touched::default(), Touched::default());
+    let (mut written, mut read) = (AccessedSlots::default(), AccessedSlots::default());
     for block in behind(func, from, Some(to)) {
         for &inst in &func.blocks[block].insts {
             let data = &func.insts[inst];
@@ -334,11 +334,11 @@ fn behind(func: &Function, from: Block, but: Option<Block>) -> Vec<Block> {
 }
 
 /// Returns true if the null side goes there already.
-fn is_there(func: &Function, test: &Test, join: Block, args: &[Passed]) -> bool {
+fn is_there(func: &Function, test: &NullCheck, join: Block, args: &[BlockArg]) -> bool {
     let now = &func.insts[test.term].targets[test.null];
-    let same = |(arg, &value): (&Passed, &Value)| match *arg {
-        Passed::Value(v) => v == value,
-        Passed::Constant(c) => func.as_const(value) == Some(c),
+    let same = |(arg, &value): (&BlockArg, &Value)| match *arg {
+        BlockArg::Value(v) => v == value,
+        BlockArg::Constant(c) => func.as_const(value) == Some(c),
     };
     now.block == join && args.iter().zip(&now.args).all(same)
 }
@@ -352,7 +352,7 @@ fn returned(func: &Function, term: Inst) -> Option<Option<i64>> {
 }
 
 /// A test at the end of a block, its null side, and a join of both sides.
-struct View<'a> {
+struct NullBranch<'a> {
     func: &'a Function,
     cfg: &'a Cfg,
     dom: &'a DomTree,
@@ -361,21 +361,21 @@ struct View<'a> {
     join: Block,
 }
 
-impl View<'_> {
+impl NullBranch<'_> {
     /// The value that the null side may pass for a parameter of the join: for a number, a constant that the
     /// other side passes; else the value that the null side has passed, if that is known at the test.
-    fn argument(&self, n: usize) -> Option<Passed> {
+    fn argument(&self, n: usize) -> Option<BlockArg> {
         let (mut own, mut other) = (None, None);
         let mut number = true;
         for &pred in &self.cfg.preds[self.join] {
             for target in self.func.targets(pred).iter().filter(|t| t.block == self.join) {
                 let arg = target.args[n];
                 number &= self.func.types[arg].is_int();
-                let constant = self.func.as_const(arg).map(Passed::Constant);
+                let constant = self.func.as_const(arg).map(BlockArg::Constant);
                 let mine =
                     pred == self.block && self.null == self.join || self.dom.dominates(self.null, pred);
                 if mine {
-                    let known = self.is_known(arg).then_some(Passed::Value(arg));
+                    let known = self.is_known(arg).then_some(BlockArg::Value(arg));
                     own = own.or(constant).or(known);
                 } else {
                     other = other.or(constant);

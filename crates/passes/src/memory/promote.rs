@@ -11,10 +11,10 @@ use cranelift_entity::packed_option::PackedOption;
 use millstream_ir::{AluOp, Block, Cfg, DomTree, Function, Inst, Op, Size, Slot, Type, Value, Width};
 use rustc_hash::FxHashMap;
 
-use super::address::Addresses;
-use super::ssa::{self, Variable};
+use super::address::ResolvedAddresses;
+use super::ssa::{self, SsaVariable};
 use super::types::refine_types;
-use crate::manager::{Ctx, FuncPass};
+use crate::manager::{PassContext, FuncPass};
 
 const NAME: &str = "mem2reg";
 
@@ -30,18 +30,18 @@ impl FuncPass for Mem2Reg {
         "promote stack memory that only loads and stores access to values"
     }
 
-    fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {
+    fn run(&self, func: &mut Function, cx: &mut PassContext<'_>) -> bool {
         let cfg = Cfg::new(func);
         if func.slots.values().all(|s| s.size == 0) || !cfg.preds[func.entry()].is_empty() {
             return false;
         }
-        let mut pieces = Pieces::find(func, cx.target().little_endian);
+        let mut pieces = SlotSlices::find(func, cx.target().little_endian);
         pieces.list.retain(|_| cx.fuel(NAME));
         if pieces.list.is_empty() {
             return false;
         }
         let dom = DomTree::new(func, &cfg);
-        Promotion::new(func, pieces).run(func, &cfg, &dom);
+        SlotPromotion::new(func, pieces).run(func, &cfg, &dom);
         refine_types(func, &cfg);
         true
     }
@@ -49,7 +49,7 @@ impl FuncPass for Mem2Reg {
 
 /// A load or store of a known range of a slot.
 #[derive(Clone, Copy)]
-struct Access {
+struct SlotAccess {
     slot: Slot,
     lo: i64,
     size: Size,
@@ -58,7 +58,7 @@ struct Access {
     is_store: bool,
 }
 
-impl Access {
+impl SlotAccess {
     fn hi(&self) -> i64 {
         self.lo + i64::from(self.size.bytes())
     }
@@ -66,45 +66,45 @@ impl Access {
 
 /// A range of bytes that becomes a variable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Piece {
+pub(super) struct SlotSlice {
     pub(super) slot: Slot,
     pub(super) lo: i64,
     pub(super) size: Size,
 }
 
-impl Piece {
+impl SlotSlice {
     pub(super) fn hi(&self) -> i64 {
         self.lo + i64::from(self.size.bytes())
     }
 }
 
-pub(super) struct Pieces {
-    list: Vec<Piece>,
-    accesses: FxHashMap<Inst, Access>,
+pub(super) struct SlotSlices {
+    list: Vec<SlotSlice>,
+    accesses: FxHashMap<Inst, SlotAccess>,
 }
 
-impl Pieces {
+impl SlotSlices {
     /// These pieces, if every plain access with a known address accesses each of them as a whole or not at
     /// all.
-    pub(super) fn of(func: &Function, list: Vec<Piece>) -> Pieces {
-        let addresses = Addresses::new(func);
+    pub(super) fn of(func: &Function, list: Vec<SlotSlice>) -> SlotSlices {
+        let addresses = ResolvedAddresses::new(func);
         let mut accesses = FxHashMap::default();
         for (_, inst) in func.insts_in_order() {
             if let Some((addr, size)) = addresses.accessed(func, inst)
                 && let Some(slot) = addr.slot()
-                && list.contains(&Piece { slot, lo: addr.offset, size })
+                && list.contains(&SlotSlice { slot, lo: addr.offset, size })
             {
                 let is_store = matches!(func.insts[inst].op, Op::Store { .. });
-                accesses.insert(inst, Access { slot, lo: addr.offset, size, constant: None, is_store });
+                accesses.insert(inst, SlotAccess { slot, lo: addr.offset, size, constant: None, is_store });
             }
         }
-        Pieces { list, accesses }
+        SlotSlices { list, accesses }
     }
 
-    fn find(func: &Function, little_endian: bool) -> Pieces {
-        let addresses = Addresses::new(func);
+    fn find(func: &Function, little_endian: bool) -> SlotSlices {
+        let addresses = ResolvedAddresses::new(func);
         let accesses = accesses(func, &addresses);
-        let mut by_slot: SecondaryMap<Slot, Vec<Access>> = SecondaryMap::new();
+        let mut by_slot: SecondaryMap<Slot, Vec<SlotAccess>> = SecondaryMap::new();
         for (_, inst) in func.insts_in_order() {
             if let Some(access) = accesses.get(&inst) {
                 by_slot[access.slot].push(*access);
@@ -114,12 +114,12 @@ impl Pieces {
         for slot in func.slots.keys() {
             list.extend(pieces_of(&by_slot[slot], little_endian));
         }
-        Pieces { list, accesses }
+        SlotSlices { list, accesses }
     }
 }
 
 /// Plain accesses of slots whose address goes nowhere else.
-fn accesses(func: &Function, addresses: &Addresses) -> FxHashMap<Inst, Access> {
+fn accesses(func: &Function, addresses: &ResolvedAddresses) -> FxHashMap<Inst, SlotAccess> {
     let mut found = FxHashMap::default();
     let mut escapes: SecondaryMap<Slot, bool> = SecondaryMap::new();
     for (_, inst) in func.insts_in_order() {
@@ -133,7 +133,7 @@ fn accesses(func: &Function, addresses: &Addresses) -> FxHashMap<Inst, Access> {
         {
             let is_store = matches!(data.op, Op::Store { .. });
             let constant = data.args.get(1).and_then(|&v| func.as_const(v));
-            found.insert(inst, Access { slot, lo: addr.offset, size, constant, is_store });
+            found.insert(inst, SlotAccess { slot, lo: addr.offset, size, constant, is_store });
         }
         let result_is_address = data.result.expand().is_some_and(|r| addresses.of(r).slot().is_some());
         let skip = usize::from(found.contains_key(&inst));
@@ -153,8 +153,8 @@ fn accesses(func: &Function, addresses: &Addresses) -> FxHashMap<Inst, Access> {
 }
 
 /// The pieces of one slot that can be promoted.
-fn pieces_of(accesses: &[Access], little_endian: bool) -> Vec<Piece> {
-    let mut sorted: Vec<&Access> = accesses.iter().filter(|a| a.constant.is_none()).collect();
+fn pieces_of(accesses: &[SlotAccess], little_endian: bool) -> Vec<SlotSlice> {
+    let mut sorted: Vec<&SlotAccess> = accesses.iter().filter(|a| a.constant.is_none()).collect();
     sorted.sort_unstable_by_key(|a| (a.lo, std::cmp::Reverse(a.hi())));
     let mut pieces = Vec::new();
     let mut rest = &sorted[..];
@@ -172,7 +172,7 @@ fn pieces_of(accesses: &[Access], little_endian: bool) -> Vec<Piece> {
         }
     }
     // A constant may cover whole pieces, not parts of them.
-    let constants: Vec<&Access> = accesses.iter().filter(|a| a.constant.is_some()).collect();
+    let constants: Vec<&SlotAccess> = accesses.iter().filter(|a| a.constant.is_some()).collect();
     pieces.retain(|p| {
         constants.iter().all(|c| {
             let apart = c.hi() <= p.lo || p.hi() <= c.lo;
@@ -183,38 +183,38 @@ fn pieces_of(accesses: &[Access], little_endian: bool) -> Vec<Piece> {
 }
 
 /// The piece that a group of overlapping accesses agrees on.
-fn agreed(group: &[&Access], hi: i64, little_endian: bool) -> Option<Piece> {
+fn agreed(group: &[&SlotAccess], hi: i64, little_endian: bool) -> Option<SlotSlice> {
     let whole = group[0];
     if whole.hi() != hi {
         return None;
     }
-    let fits = |a: &&Access| {
+    let fits = |a: &&SlotAccess| {
         let same = a.lo == whole.lo && a.size == whole.size;
         // The low part is a mask, the high part a shift: no more than the load was.
         let part = a.lo == whole.lo || a.hi() == hi;
         same || (!a.is_store && part && little_endian)
     };
-    group.iter().all(fits).then_some(Piece { slot: whole.slot, lo: whole.lo, size: whole.size })
+    group.iter().all(fits).then_some(SlotSlice { slot: whole.slot, lo: whole.lo, size: whole.size })
 }
 
-pub(super) struct Promotion {
-    pieces: Vec<Piece>,
+pub(super) struct SlotPromotion {
+    pieces: Vec<SlotSlice>,
     by_slot: SecondaryMap<Slot, Vec<u32>>,
-    accesses: FxHashMap<Inst, Access>,
+    accesses: FxHashMap<Inst, SlotAccess>,
     subst: SecondaryMap<Value, PackedOption<Value>>,
 }
 
-impl Promotion {
-    pub(super) fn new(func: &Function, pieces: Pieces) -> Promotion {
+impl SlotPromotion {
+    pub(super) fn new(func: &Function, pieces: SlotSlices) -> SlotPromotion {
         let mut by_slot: SecondaryMap<Slot, Vec<u32>> = SecondaryMap::with_capacity(func.slots.len());
         for (i, piece) in pieces.list.iter().enumerate() {
             by_slot[piece.slot].push(i as u32);
         }
-        Promotion { pieces: pieces.list, by_slot, accesses: pieces.accesses, subst: SecondaryMap::new() }
+        SlotPromotion { pieces: pieces.list, by_slot, accesses: pieces.accesses, subst: SecondaryMap::new() }
     }
 
     /// Numbers of the variables that an access overlaps.
-    fn touched(&self, access: &Access) -> impl Iterator<Item = u32> + '_ {
+    fn touched(&self, access: &SlotAccess) -> impl Iterator<Item = u32> + '_ {
         let (slot, lo, hi) = (access.slot, access.lo, access.hi());
         self.by_slot[slot].iter().copied().filter(move |&v| {
             let piece = &self.pieces[v as usize];
@@ -237,12 +237,12 @@ impl Promotion {
             self.rename(func, block, &mut now);
             out[block] = now;
         }
-        ssa::connect(func, cfg, &joins, &out);
+        ssa::add_phi_args(func, cfg, &joins, &out);
         func.substitute(&self.subst);
     }
 
-    fn variables(&self, func: &Function, cfg: &Cfg) -> Vec<Variable> {
-        let mut variables = vec![Variable::default(); self.pieces.len()];
+    fn variables(&self, func: &Function, cfg: &Cfg) -> Vec<SsaVariable> {
+        let mut variables = vec![SsaVariable::default(); self.pieces.len()];
         for &block in &cfg.rpo {
             for &inst in &func.blocks[block].insts {
                 let Some(access) = self.accesses.get(&inst) else { continue };
@@ -283,7 +283,7 @@ impl Promotion {
         func: &mut Function,
         block: Block,
         inst: Inst,
-        access: &Access,
+        access: &SlotAccess,
         touched: &[u32],
         now: &mut [Option<Value>],
     ) {
@@ -305,7 +305,7 @@ impl Promotion {
     }
 
     /// Returns true if a store may go: no load from the bytes that stay in memory reads it.
-    fn covers(&self, access: &Access, touched: &[u32]) -> bool {
+    fn covers(&self, access: &SlotAccess, touched: &[u32]) -> bool {
         let mine: i64 = touched.iter().map(|&v| i64::from(self.pieces[v as usize].size.bytes())).sum();
         mine == i64::from(access.size.bytes())
     }
@@ -327,7 +327,7 @@ impl Promotion {
         func: &mut Function,
         block: Block,
         inst: Inst,
-        access: &Access,
+        access: &SlotAccess,
         variable: u32,
         now: &[Option<Value>],
     ) {

@@ -7,11 +7,11 @@
 
 use millstream_ir::{Cfg, DomTree, Func, Function, Module, Op, Size};
 
-use super::address::Addresses;
-use super::footprint::{ParamSpans, Use, Uses, param_spans};
-use super::promote::{Piece, Pieces, Promotion};
+use super::address::ResolvedAddresses;
+use super::footprint::{ParamSpans, AddressUse, FootprintAnalysis, param_spans};
+use super::promote::{SlotSlice, SlotSlices, SlotPromotion};
 use super::types::refine_types;
-use crate::manager::{ModulePass, Session};
+use crate::manager::{ModulePass, PassSession};
 
 const NAME: &str = "promote-spills";
 
@@ -27,7 +27,7 @@ impl ModulePass for PromoteSpills {
         "promote spilled addresses of the stack to values"
     }
 
-    fn run(&self, module: &mut Module, session: &mut Session) -> bool {
+    fn run(&self, module: &mut Module, session: &mut PassSession) -> bool {
         if module.funcs.values().all(|f| f.slots.is_empty()) {
             return false;
         }
@@ -58,15 +58,15 @@ fn promoted(module: &Module, func: &Function, spans: &ParamSpans) -> Option<Func
     }
     let mut trial = func.clone();
     let dom = DomTree::new(&trial, &cfg);
-    Promotion::new(&trial, Pieces::of(func, pieces.clone())).run(&mut trial, &cfg, &dom);
+    SlotPromotion::new(&trial, SlotSlices::of(func, pieces.clone())).run(&mut trial, &cfg, &dom);
     refine_types(&mut trial, &cfg);
     untouched(module, &trial, spans, &pieces).then_some(trial)
 }
 
 /// Words that stack addresses are stored to, and that all accesses with known addresses access as words.
-fn spills(func: &Function) -> Vec<Piece> {
-    let addresses = Addresses::new(func);
-    let mut pieces: Vec<Piece> = Vec::new();
+fn spills(func: &Function) -> Vec<SlotSlice> {
+    let addresses = ResolvedAddresses::new(func);
+    let mut pieces: Vec<SlotSlice> = Vec::new();
     for (_, inst) in func.insts_in_order() {
         let data = &func.insts[inst];
         if let Op::Store { size: Size::Dw, .. } = data.op
@@ -74,7 +74,7 @@ fn spills(func: &Function) -> Vec<Piece> {
             && let Some((addr, size)) = addresses.accessed(func, inst)
             && let Some(slot) = addr.slot()
         {
-            let piece = Piece { slot, lo: addr.offset, size };
+            let piece = SlotSlice { slot, lo: addr.offset, size };
             if !pieces.contains(&piece) {
                 pieces.push(piece);
             }
@@ -96,18 +96,18 @@ fn spills(func: &Function) -> Vec<Piece> {
 }
 
 /// Returns true if no use of an address can reach the pieces.
-fn untouched(module: &Module, func: &Function, params: &ParamSpans, pieces: &[Piece]) -> bool {
-    let uses = Uses::new(module, func, params, false);
+fn untouched(module: &Module, func: &Function, params: &ParamSpans, pieces: &[SlotSlice]) -> bool {
+    let uses = FootprintAnalysis::new(module, func, params, false);
     let spans = uses.spans();
-    let addresses = Addresses::new(func);
+    let addresses = ResolvedAddresses::new(func);
     let reaches = |value, what| {
         let addr = addresses.of(value);
         let Some(slot) = addr.slot() else { return false };
         let span = match what {
-            Use::Touch(span) => span,
+            AddressUse::Touch(span) => span,
             // Uses of an address that is known as exactly are looked at by themselves.
-            Use::Derive(to, _) if addresses.of(to).slot().is_some() => return false,
-            Use::Derive(to, by) => spans[to].shifted(by),
+            AddressUse::Derive(to, _) if addresses.of(to).slot().is_some() => return false,
+            AddressUse::Derive(to, by) => spans[to].shifted(by),
         };
         let (lo, hi) = (addr.offset.saturating_add(span.lo), addr.offset.saturating_add(span.hi));
         !span.is_empty() && pieces.iter().any(|p| p.slot == slot && lo < p.hi() && p.lo < hi)
@@ -117,7 +117,7 @@ fn untouched(module: &Module, func: &Function, params: &ParamSpans, pieces: &[Pi
         let argument = |(i, &arg)| reaches(arg, uses.argument(inst, i));
         let passed = data.targets.iter().any(|target| {
             let params = &func.blocks[target.block].params;
-            target.args.iter().zip(params).any(|(&arg, &p)| reaches(arg, Use::Derive(p, (0, 0))))
+            target.args.iter().zip(params).any(|(&arg, &p)| reaches(arg, AddressUse::Derive(p, (0, 0))))
         });
         data.args.iter().enumerate().any(argument) || passed
     })

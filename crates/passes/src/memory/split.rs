@@ -11,9 +11,9 @@ use cranelift_entity::SecondaryMap;
 use millstream_ir::{Func, Function, Inst, Module, Op, Prov, Slot, SlotData, Type, Value};
 use rustc_hash::FxHashMap;
 
-use super::address::{Addr, Addresses, mem_operand};
-use super::footprint::{ParamSpans, Use, Uses, param_spans};
-use crate::manager::{ModulePass, Session};
+use super::address::{RootedAddress, ResolvedAddresses, mem_operand};
+use super::footprint::{ParamSpans, AddressUse, FootprintAnalysis, param_spans};
+use crate::manager::{ModulePass, PassSession};
 
 const NAME: &str = "split-stack";
 
@@ -29,7 +29,7 @@ impl ModulePass for SplitStack {
         "partition the stack frame into independent objects"
     }
 
-    fn run(&self, module: &mut Module, session: &mut Session) -> bool {
+    fn run(&self, module: &mut Module, session: &mut PassSession) -> bool {
         if module.funcs.values().all(|f| f.slots.is_empty()) {
             return false;
         }
@@ -54,7 +54,7 @@ impl ModulePass for SplitStack {
 }
 
 /// New places of the bytes of an object.
-struct Plan {
+struct SplitPlan {
     slot: Slot,
     // Group of each byte, by index in `groups`; `NONE` where no access goes.
     group_of: Vec<u16>,
@@ -62,37 +62,37 @@ struct Plan {
     // First byte of the old object that each group's object covers.
     starts: Vec<i64>,
     // The byte by which each use of an address finds its group.
-    anchors: FxHashMap<Place, i64>,
+    anchors: FxHashMap<OperandPosition, i64>,
 }
 
 const NONE: u16 = u16::MAX;
 
 /// An operand: an argument, or an argument of a branch target.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Place {
+enum OperandPosition {
     Arg(Inst, u32),
     Target(Inst, u32, u32),
 }
 
 /// Bytes that one use accesses together.
-struct Touch {
+struct AccessExtent {
     slot: Slot,
     lo: i64,
     hi: i64,
     align: u32,
 }
 
-fn plan(module: &Module, func: &Function, params: &ParamSpans) -> Vec<Plan> {
-    let uses = Uses::new(module, func, params, false);
+fn plan(module: &Module, func: &Function, params: &ParamSpans) -> Vec<SplitPlan> {
+    let uses = FootprintAnalysis::new(module, func, params, false);
     let spans = uses.spans();
-    let addresses = Addresses::new(func);
+    let addresses = ResolvedAddresses::new(func);
     let mut touches = Vec::new();
-    let mut anchors: SecondaryMap<Slot, FxHashMap<Place, i64>> = SecondaryMap::new();
+    let mut anchors: SecondaryMap<Slot, FxHashMap<OperandPosition, i64>> = SecondaryMap::new();
     let mut whole: SecondaryMap<Slot, bool> = SecondaryMap::new();
     for_each_exact_use(&uses, &addresses, |place, addr, slot, what| {
         let span = match what {
-            Use::Touch(span) => span,
-            Use::Derive(to, by) => spans[to].shifted(by),
+            AddressUse::Touch(span) => span,
+            AddressUse::Derive(to, by) => spans[to].shifted(by),
         };
         let size = i64::from(func.slots[slot].size);
         if span.open_below() {
@@ -109,7 +109,7 @@ fn plan(module: &Module, func: &Function, params: &ParamSpans) -> Vec<Plan> {
             whole[slot] = true;
             return;
         }
-        touches.push(Touch { slot, lo, hi, align: alignment(func, place) });
+        touches.push(AccessExtent { slot, lo, hi, align: alignment(func, place) });
         anchors[slot].insert(place, lo);
     });
     let candidates = func.slots.keys().filter(|&s| !whole[s] && func.slots[s].size > 0);
@@ -117,7 +117,7 @@ fn plan(module: &Module, func: &Function, params: &ParamSpans) -> Vec<Plan> {
 }
 
 /// Calls `f` on each use of a value that is a known byte of a stack object, unless the use only makes another such.
-fn for_each_exact_use(uses: &Uses<'_>, addresses: &Addresses, mut f: impl FnMut(Place, Addr, Slot, Use)) {
+fn for_each_exact_use(uses: &FootprintAnalysis<'_>, addresses: &ResolvedAddresses, mut f: impl FnMut(OperandPosition, RootedAddress, Slot, AddressUse)) {
     let func = uses.func;
     for (_, inst) in func.insts_in_order() {
         let data = &func.insts[inst];
@@ -125,36 +125,36 @@ fn for_each_exact_use(uses: &Uses<'_>, addresses: &Addresses, mut f: impl FnMut(
             let addr = addresses.of(arg);
             let Some(slot) = addr.slot() else { continue };
             let what = uses.argument(inst, i);
-            if matches!(what, Use::Derive(to, _) if addresses.of(to).slot().is_some()) {
+            if matches!(what, AddressUse::Derive(to, _) if addresses.of(to).slot().is_some()) {
                 continue;
             }
-            f(Place::Arg(inst, i as u32), addr, slot, what);
+            f(OperandPosition::Arg(inst, i as u32), addr, slot, what);
         }
         for (t, target) in data.targets.iter().enumerate() {
             for (i, &arg) in target.args.iter().enumerate() {
                 let addr = addresses.of(arg);
                 let Some(slot) = addr.slot() else { continue };
                 let param = func.blocks[target.block].params[i];
-                f(Place::Target(inst, t as u32, i as u32), addr, slot, Use::Derive(param, (0, 0)));
+                f(OperandPosition::Target(inst, t as u32, i as u32), addr, slot, AddressUse::Derive(param, (0, 0)));
             }
         }
     }
 }
 
 /// Alignment that a use needs of the byte it accesses, as far as the offset decides it.
-fn alignment(func: &Function, place: Place) -> u32 {
+fn alignment(func: &Function, place: OperandPosition) -> u32 {
     match place {
         // Helpers take buffers at any alignment.
-        Place::Arg(inst, _) if matches!(func.insts[inst].op, Op::Helper { .. }) => 1,
-        Place::Arg(inst, 0) => mem_operand(&func.insts[inst].op).map_or(8, |(_, size)| size.bytes()),
+        OperandPosition::Arg(inst, _) if matches!(func.insts[inst].op, Op::Helper { .. }) => 1,
+        OperandPosition::Arg(inst, 0) => mem_operand(&func.insts[inst].op).map_or(8, |(_, size)| size.bytes()),
         _ => 8,
     }
 }
 
 /// Unites bytes that are accessed together.
-fn group(func: &Function, slot: Slot, touches: &[Touch], anchors: FxHashMap<Place, i64>) -> Option<Plan> {
+fn group(func: &Function, slot: Slot, touches: &[AccessExtent], anchors: FxHashMap<OperandPosition, i64>) -> Option<SplitPlan> {
     let old = &func.slots[slot];
-    let mut mine: Vec<&Touch> = touches.iter().filter(|t| t.slot == slot).collect();
+    let mut mine: Vec<&AccessExtent> = touches.iter().filter(|t| t.slot == slot).collect();
     mine.sort_unstable_by_key(|t| t.lo);
     let mut merged: Vec<(i64, i64, u32)> = Vec::new();
     for touch in mine {
@@ -184,22 +184,22 @@ fn group(func: &Function, slot: Slot, touches: &[Touch], anchors: FxHashMap<Plac
         groups.push(SlotData { size: (hi - start) as u32, align, fixed: None });
         starts.push(start);
     }
-    Some(Plan { slot, group_of, groups, starts, anchors })
+    Some(SplitPlan { slot, group_of, groups, starts, anchors })
 }
 
-fn apply(func: &mut Function, plan: &Plan) {
-    let addresses = Addresses::new(func);
+fn apply(func: &mut Function, plan: &SplitPlan) {
+    let addresses = ResolvedAddresses::new(func);
     let slots: Vec<Slot> = plan.groups.iter().map(|g| func.slots.push(g.clone())).collect();
     let mut made: FxHashMap<(Slot, i64), Value> = FxHashMap::default();
     let mut new = Vec::new();
-    let mut places: Vec<(Place, i64)> = plan.anchors.iter().map(|(&p, &a)| (p, a)).collect();
+    let mut places: Vec<(OperandPosition, i64)> = plan.anchors.iter().map(|(&p, &a)| (p, a)).collect();
     places.sort_unstable_by_key(|&(p, _)| order(p));
     for (place, anchor) in places {
         let group = usize::from(plan.group_of[anchor as usize]);
         let slot = slots[group];
         let offset = addresses.of(operand(func, place)).offset - plan.starts[group];
         let base = match place {
-            Place::Arg(inst, 0) => fold_displacement(func, inst, offset),
+            OperandPosition::Arg(inst, 0) => fold_displacement(func, inst, offset),
             _ => offset,
         };
         let value = *made.entry((slot, base)).or_insert_with(|| {
@@ -215,10 +215,10 @@ fn apply(func: &mut Function, plan: &Plan) {
     sweep(func, plan.slot, &addresses);
 }
 
-fn order(place: Place) -> (Inst, u32, u32) {
+fn order(place: OperandPosition) -> (Inst, u32, u32) {
     match place {
-        Place::Arg(inst, i) => (inst, 0, i),
-        Place::Target(inst, t, i) => (inst, t + 1, i),
+        OperandPosition::Arg(inst, i) => (inst, 0, i),
+        OperandPosition::Target(inst, t, i) => (inst, t + 1, i),
     }
 }
 
@@ -251,22 +251,22 @@ fn set_displacement(op: &mut Op, to: i32) {
     }
 }
 
-fn operand(func: &Function, place: Place) -> Value {
+fn operand(func: &Function, place: OperandPosition) -> Value {
     match place {
-        Place::Arg(inst, i) => func.insts[inst].args[i as usize],
-        Place::Target(inst, t, i) => func.insts[inst].targets[t as usize].args[i as usize],
+        OperandPosition::Arg(inst, i) => func.insts[inst].args[i as usize],
+        OperandPosition::Target(inst, t, i) => func.insts[inst].targets[t as usize].args[i as usize],
     }
 }
 
-fn set_operand(func: &mut Function, place: Place, value: Value) {
+fn set_operand(func: &mut Function, place: OperandPosition, value: Value) {
     match place {
-        Place::Arg(inst, i) => func.insts[inst].args[i as usize] = value,
-        Place::Target(inst, t, i) => func.insts[inst].targets[t as usize].args[i as usize] = value,
+        OperandPosition::Arg(inst, i) => func.insts[inst].args[i as usize] = value,
+        OperandPosition::Target(inst, t, i) => func.insts[inst].targets[t as usize].args[i as usize] = value,
     }
 }
 
 /// Removes the addresses of an object that nothing uses any more, and gives the object no bytes.
-fn sweep(func: &mut Function, slot: Slot, addresses: &Addresses) {
+fn sweep(func: &mut Function, slot: Slot, addresses: &ResolvedAddresses) {
     for i in 0..func.layout.len() {
         let block = func.layout[i];
         let mut insts = std::mem::take(&mut func.blocks[block].insts);

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 /// Definitions and uses of a variable.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Variable {
+pub(crate) struct SsaVariable {
     /// Blocks that write it.
     pub(crate) defs: Vec<Block>,
     /// Blocks that read it before they write it.
@@ -15,7 +15,7 @@ pub(crate) struct Variable {
 }
 
 /// The variables for which a block has parameters, in the order of the parameters appended.
-pub(crate) type Joins = SecondaryMap<Block, Vec<(u32, Value)>>;
+pub(crate) type PhiPlacement = SecondaryMap<Block, Vec<(u32, Value)>>;
 
 /// Dominance frontiers of all reachable blocks.
 pub(crate) fn frontiers(cfg: &Cfg, dom: &DomTree) -> SecondaryMap<Block, SmallVec<[Block; 2]>> {
@@ -40,9 +40,9 @@ pub(crate) fn frontiers(cfg: &Cfg, dom: &DomTree) -> SecondaryMap<Block, SmallVe
 /// Appends block parameters where values of the variables meet.
 ///
 /// The entry must have no predecessor: its parameters are the function's.
-pub(crate) fn place(func: &mut Function, cfg: &Cfg, dom: &DomTree, variables: &[Variable]) -> Joins {
+pub(crate) fn place(func: &mut Function, cfg: &Cfg, dom: &DomTree, variables: &[SsaVariable]) -> PhiPlacement {
     let frontiers = frontiers(cfg, dom);
-    let mut joins = Joins::new();
+    let mut joins = PhiPlacement::new();
     // Marks carry the number of the variable, so that nothing is cleared in between.
     let mut live: SecondaryMap<Block, u32> = SecondaryMap::with_default(u32::MAX);
     let mut placed: SecondaryMap<Block, u32> = SecondaryMap::with_default(u32::MAX);
@@ -74,10 +74,10 @@ pub(crate) fn place(func: &mut Function, cfg: &Cfg, dom: &DomTree, variables: &[
 
 /// Gives the new parameters their arguments. `out` are the variables' values at the end of each block; where there
 /// is none the value is undefined.
-pub(crate) fn connect(
+pub(crate) fn add_phi_args(
     func: &mut Function,
     cfg: &Cfg,
-    joins: &Joins,
+    joins: &PhiPlacement,
     out: &SecondaryMap<Block, Vec<Option<Value>>>,
 ) {
     let mut undef = None;
@@ -115,7 +115,7 @@ pub(crate) fn undefined(func: &mut Function) -> Value {
 }
 
 /// Types the new parameters by what reaches them; an undefined word takes any type.
-fn type_params(func: &mut Function, cfg: &Cfg, joins: &Joins) {
+fn type_params(func: &mut Function, cfg: &Cfg, joins: &PhiPlacement) {
     let mut open: SecondaryMap<Value, bool> = SecondaryMap::new();
     for &block in &cfg.rpo {
         joins[block].iter().for_each(|&(_, param)| open[param] = true);

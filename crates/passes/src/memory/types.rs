@@ -8,14 +8,14 @@ use cranelift_entity::SecondaryMap;
 use millstream_bpf::ctx::field;
 use millstream_ir::{AluOp, Block, Cfg, Function, Inst, Linkage, Op, Prov, Size, Type, Value, Width};
 
-use crate::manager::{Ctx, FuncPass};
+use crate::manager::{PassContext, FuncPass};
 
 const NAME: &str = "types";
 
 /// The pass.
-pub(crate) struct Types;
+pub(crate) struct RefineTypes;
 
-impl FuncPass for Types {
+impl FuncPass for RefineTypes {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -24,7 +24,7 @@ impl FuncPass for Types {
         "find the types of values from what they are made of"
     }
 
-    fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {
+    fn run(&self, func: &mut Function, cx: &mut PassContext<'_>) -> bool {
         let cfg = Cfg::new(func);
         let found = infer(func, &cfg);
         if found.is_empty() || !cx.fuel(NAME) {
@@ -49,7 +49,7 @@ fn retype(func: &mut Function, found: Vec<(Value, Type)>) {
 
 /// Better types for values that are [`Type::Any`].
 fn infer(func: &Function, cfg: &Cfg) -> Vec<(Value, Type)> {
-    let mut state = Inference { func, known: SecondaryMap::with_capacity(func.defs.len()), open: Vec::new() };
+    let mut state = TypeInference { func, known: SecondaryMap::with_capacity(func.defs.len()), open: Vec::new() };
     state.start(cfg);
     if state.open.is_empty() {
         return Vec::new();
@@ -59,7 +59,7 @@ fn infer(func: &Function, cfg: &Cfg) -> Vec<(Value, Type)> {
     state.open.iter().filter_map(better).collect()
 }
 
-struct Inference<'a> {
+struct TypeInference<'a> {
     func: &'a Function,
     // `None`: no definition has been seen yet.
     known: SecondaryMap<Value, Option<Type>>,
@@ -67,7 +67,7 @@ struct Inference<'a> {
     open: Vec<Value>,
 }
 
-impl Inference<'_> {
+impl TypeInference<'_> {
     fn start(&mut self, cfg: &Cfg) {
         for &block in &cfg.rpo {
             for &param in &self.func.blocks[block].params {

@@ -7,7 +7,7 @@
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{AtomicOp, Block, Cfg, Function, Inst, Op, Value, ValueDef};
 
-use crate::manager::{Ctx, FuncPass};
+use crate::manager::{PassContext, FuncPass};
 use crate::rewrite::keep_params;
 
 const NAME: &str = "dce";
@@ -28,7 +28,7 @@ impl FuncPass for Dce {
         true
     }
 
-    fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {
+    fn run(&self, func: &mut Function, cx: &mut PassContext<'_>) -> bool {
         let mut changed = remove_unreachable(func);
         let mut live = Liveness::compute(func, cx);
         if live.ask_fuel(func, cx) {
@@ -59,7 +59,7 @@ struct Liveness {
 }
 
 impl Liveness {
-    fn compute(func: &Function, cx: &Ctx<'_>) -> Liveness {
+    fn compute(func: &Function, cx: &PassContext<'_>) -> Liveness {
         let branches = branches_to(func);
         let mut live =
             Liveness { value: SecondaryMap::new(), inst: SecondaryMap::new(), work: Vec::new(), branches };
@@ -86,7 +86,7 @@ impl Liveness {
 
     /// Asks for each dead thing; one that is refused lives on, and with it all that it needs. `true` if any
     /// is left to remove.
-    fn ask_fuel(&mut self, func: &Function, cx: &mut Ctx<'_>) -> bool {
+    fn ask_fuel(&mut self, func: &Function, cx: &mut PassContext<'_>) -> bool {
         let mut any = false;
         for &block in &func.layout {
             for &param in &func.blocks[block].params {
@@ -132,7 +132,7 @@ impl Liveness {
     }
 }
 
-fn is_root(func: &Function, inst: Inst, cx: &Ctx<'_>) -> bool {
+fn is_root(func: &Function, inst: Inst, cx: &PassContext<'_>) -> bool {
     match &func.insts[inst].op {
         Op::Load { flags, .. } if flags.volatile => true,
         _ => !cx.effects(func, inst).is_removable() || func.insts[inst].op.is_terminator(),
@@ -160,7 +160,7 @@ fn remove_insts(func: &mut Function, live: &Liveness) {
 }
 
 /// Turns an atomic whose fetched value is dropped into the cheaper form without fetch.
-fn drop_unused_fetches(func: &mut Function, cx: &mut Ctx<'_>) -> bool {
+fn drop_unused_fetches(func: &mut Function, cx: &mut PassContext<'_>) -> bool {
     let uses = func.use_counts();
     let insts: Vec<Inst> = func.insts_in_order().map(|(_, inst)| inst).collect();
     let mut changed = false;

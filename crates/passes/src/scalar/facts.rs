@@ -1,12 +1,12 @@
 //! Transfer functions of the verifier's own domain, [`millstream_isa::absint`]: facts about values.
 
 use millstream_ir::{Function, Inst, Op, Type, Value, Width};
-use millstream_isa::absint::{Abstract, Scalar};
+use millstream_isa::absint::{AbstractDomain, Scalar};
 use millstream_isa::semantics;
 
 /// Facts about the result of an instruction, given those about its operands.
 pub(crate) fn transfer(
-    mut domain: Abstract,
+    mut domain: AbstractDomain,
     func: &Function,
     inst: Inst,
     fact: impl Fn(Value) -> Scalar,
@@ -34,7 +34,7 @@ pub(crate) fn transfer(
 }
 
 /// Facts about a value, with what its type says.
-pub(crate) fn of_type(domain: Abstract, value: Scalar, ty: Type) -> Scalar {
+pub(crate) fn of_type(domain: AbstractDomain, value: Scalar, ty: Type) -> Scalar {
     match ty.int_bits() {
         Some(bits) if bits < 64 => {
             let by_type = Scalar::of_width(bits);
@@ -50,7 +50,7 @@ pub(crate) fn of_type(domain: Abstract, value: Scalar, ty: Type) -> Scalar {
 
 /// Outcome of a branch, if the facts decide it.
 pub(crate) fn decide(
-    mut domain: Abstract,
+    mut domain: AbstractDomain,
     func: &Function,
     term: Inst,
     fact: impl Fn(Value) -> Scalar,
@@ -61,7 +61,7 @@ pub(crate) fn decide(
 }
 
 /// Facts about the operands of a branch on one of its sides.
-pub(crate) enum Side {
+pub(crate) enum EdgeFacts {
     /// That side is never taken.
     Never,
     /// It teaches nothing.
@@ -72,17 +72,17 @@ pub(crate) enum Side {
 
 /// Facts that one side of a terminator establishes.
 pub(crate) fn on_side(
-    domain: Abstract,
+    domain: AbstractDomain,
     func: &Function,
     term: Inst,
     side: usize,
     fact: impl Fn(Value) -> Scalar,
-) -> Side {
+) -> EdgeFacts {
     let data = &func.insts[term];
-    let Op::Branch { cond, width } = data.op else { return Side::Same };
+    let Op::Branch { cond, width } = data.op else { return EdgeFacts::Same };
     let (a, b) = (data.args[0], data.args[1]);
     match domain.refine(cond, width, side == 0, &fact(a), &fact(b)) {
-        Some((fa, fb)) => Side::Known([(a, fa), (b, fb)]),
-        None => Side::Never,
+        Some((fa, fb)) => EdgeFacts::Known([(a, fa), (b, fb)]),
+        None => EdgeFacts::Never,
     }
 }

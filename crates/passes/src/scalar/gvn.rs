@@ -5,12 +5,12 @@
 //! access.
 
 use millstream_ir::{AluOp, Block, Cfg, DomTree, Function, Inst, Op, Prov, Type, Value};
-use millstream_isa::helpers::{Effects as HelperEffects, Helper};
+use millstream_isa::helpers::{HelperEffects as HelperEffects, Helper};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::manager::{Ctx, FuncPass};
-use crate::rewrite::{Subst, fits, swapped};
+use crate::manager::{PassContext, FuncPass};
+use crate::rewrite::{ValueSubst, fits, swapped};
 
 const NAME: &str = "gvn";
 
@@ -26,13 +26,13 @@ impl FuncPass for Gvn {
         "merge computations of the same value"
     }
 
-    fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {
+    fn run(&self, func: &mut Function, cx: &mut PassContext<'_>) -> bool {
         let cfg = Cfg::new(func);
         let dom = DomTree::new(func, &cfg);
-        let mut numbering = Numbering {
+        let mut numbering = ValueNumbering {
             constants: FxHashMap::default(),
             seen: FxHashMap::default(),
-            subst: Subst::default(),
+            subst: ValueSubst::default(),
             dom: &dom,
         };
         let mut work = vec![func.entry()];
@@ -46,23 +46,23 @@ impl FuncPass for Gvn {
 
 /// An operation with its operands in normal order.
 #[derive(PartialEq, Eq, Hash)]
-struct Key {
+struct ExpressionKey {
     op: Op,
     args: SmallVec<[Value; 3]>,
 }
 
-struct Numbering<'a> {
+struct ValueNumbering<'a> {
     // One value stands for all constants of the same number in keys. The constants themselves stay apart: each is
     // made where its user wants it, and a merged one would occupy a register from the first to the last use.
     constants: FxHashMap<i64, Value>,
     // In preorder of the dominator tree one entry a key is enough: it dominates, or its subtree is done.
-    seen: FxHashMap<Key, (Value, Block)>,
-    subst: Subst,
+    seen: FxHashMap<ExpressionKey, (Value, Block)>,
+    subst: ValueSubst,
     dom: &'a DomTree,
 }
 
-impl Numbering<'_> {
-    fn block(&mut self, func: &Function, block: Block, cx: &mut Ctx<'_>) {
+impl ValueNumbering<'_> {
+    fn block(&mut self, func: &Function, block: Block, cx: &mut PassContext<'_>) {
         for &inst in &func.blocks[block].insts {
             let Some(value) = func.result(inst) else { continue };
             if !is_repeatable(func, inst) {
@@ -90,7 +90,7 @@ impl Numbering<'_> {
         }
     }
 
-    fn key(&mut self, func: &Function, inst: Inst) -> Key {
+    fn key(&mut self, func: &Function, inst: Inst) -> ExpressionKey {
         let data = &func.insts[inst];
         let mut op = data.op.clone();
         let mut args: SmallVec<[Value; 3]> = data.args.iter().map(|&v| self.operand(func, v)).collect();
@@ -104,7 +104,7 @@ impl Numbering<'_> {
             }
             _ => {}
         }
-        Key { op, args }
+        ExpressionKey { op, args }
     }
 }
 

@@ -13,4 +13,4 @@ use crate::manager::Pass;
 
 /// The passes of this module.
 pub(crate) const PASSES: &[Pass] =
-    &[Pass::Func(&dce::Dce), Pass::Func(&gvn::Gvn), Pass::Func(&params::Params), Pass::Func(&sccp::Sccp)];
+    &[Pass::Func(&dce::Dce), Pass::Func(&gvn::Gvn), Pass::Func(&params::RedundantParams), Pass::Func(&sccp::Sccp)];

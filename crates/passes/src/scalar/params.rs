@@ -7,15 +7,15 @@ use cranelift_entity::SecondaryMap;
 use millstream_ir::{Block, Cfg, Function, Inst, Value};
 use rustc_hash::FxHashMap;
 
-use crate::manager::{Ctx, FuncPass};
-use crate::rewrite::{Subst, fits, keep_params};
+use crate::manager::{PassContext, FuncPass};
+use crate::rewrite::{ValueSubst, fits, keep_params};
 
 const NAME: &str = "params";
 
 /// Removes redundant block parameters.
-pub(crate) struct Params;
+pub(crate) struct RedundantParams;
 
-impl FuncPass for Params {
+impl FuncPass for RedundantParams {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -24,7 +24,7 @@ impl FuncPass for Params {
         "replace block parameters that always receive the same value"
     }
 
-    fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {
+    fn run(&self, func: &mut Function, cx: &mut PassContext<'_>) -> bool {
         let mut any = false;
         // Each round may make further parameters redundant; chains are short.
         while round(func, cx) {
@@ -34,7 +34,7 @@ impl FuncPass for Params {
     }
 }
 
-fn round(func: &mut Function, cx: &mut Ctx<'_>) -> bool {
+fn round(func: &mut Function, cx: &mut PassContext<'_>) -> bool {
     let cfg = Cfg::new(func);
     let mut incoming: SecondaryMap<Block, Vec<(Inst, usize)>> = SecondaryMap::new();
     for &block in &cfg.rpo {
@@ -43,7 +43,7 @@ fn round(func: &mut Function, cx: &mut Ctx<'_>) -> bool {
             incoming[target.block].push((term, i));
         }
     }
-    let mut subst = Subst::default();
+    let mut subst = ValueSubst::default();
     let mut dead: SecondaryMap<Value, bool> = SecondaryMap::new();
     for &block in &cfg.rpo[1..] {
         let mut seen: FxHashMap<Vec<Value>, Value> = FxHashMap::default();

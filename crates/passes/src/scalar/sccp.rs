@@ -13,13 +13,13 @@
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{AluOp, Block, BlockCall, Cfg, DomTree, Function, Inst, Op, Type, Value, Width};
-use millstream_isa::absint::{Abstract, Scalar};
+use millstream_isa::absint::{AbstractDomain, Scalar};
 use smallvec::SmallVec;
 
 use super::dce::remove_unreachable;
-use super::facts::{Side, decide, of_type, on_side, transfer};
-use crate::manager::{Ctx, FuncPass};
-use crate::rewrite::{Subst, make_jump};
+use super::facts::{EdgeFacts, decide, of_type, on_side, transfer};
+use crate::manager::{PassContext, FuncPass};
+use crate::rewrite::{ValueSubst, make_jump};
 
 const NAME: &str = "sccp";
 
@@ -38,11 +38,11 @@ impl FuncPass for Sccp {
         "propagate constants, known bits and ranges through branches"
     }
 
-    fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {
+    fn run(&self, func: &mut Function, cx: &mut PassContext<'_>) -> bool {
         let cfg = Cfg::new(func);
         let domain = cx.target().domain();
-        let mut walk = Walk {
-            facts: Propagation::run(domain, func),
+        let mut walk = SccpRewriter {
+            facts: SparsePropagation::run(domain, func),
             domain,
             dom: DomTree::new(func, &cfg),
             learned: SecondaryMap::new(),
@@ -50,11 +50,11 @@ impl FuncPass for Sccp {
             never: SecondaryMap::new(),
             here: func.entry(),
             cx,
-            subst: Subst::default(),
+            subst: ValueSubst::default(),
             changed: false,
         };
         walk.function(func, &cfg);
-        let Walk { subst, changed, .. } = walk;
+        let SccpRewriter { subst, changed, .. } = walk;
         let changed = subst.apply(func) | changed;
         changed && {
             remove_unreachable(func);
@@ -64,13 +64,13 @@ impl FuncPass for Sccp {
 }
 
 /// Facts about each value that hold wherever it is used; `None` if no path defines it.
-pub(crate) fn propagated_facts(domain: Abstract, func: &Function) -> SecondaryMap<Value, Option<Scalar>> {
-    Propagation::run(domain, func).fact
+pub(crate) fn propagated_facts(domain: AbstractDomain, func: &Function) -> SecondaryMap<Value, Option<Scalar>> {
+    SparsePropagation::run(domain, func).fact
 }
 
 /// The facts of the sparse algorithm.
-struct Propagation {
-    domain: Abstract,
+struct SparsePropagation {
+    domain: AbstractDomain,
     // `None`: no path that defines it has been found yet.
     fact: SecondaryMap<Value, Option<Scalar>>,
     reached: SecondaryMap<Block, bool>,
@@ -82,8 +82,8 @@ struct Propagation {
     values: Vec<Value>,
 }
 
-impl Propagation {
-    fn run(domain: Abstract, func: &Function) -> Propagation {
+impl SparsePropagation {
+    fn run(domain: AbstractDomain, func: &Function) -> SparsePropagation {
         let mut users: SecondaryMap<Value, Vec<(Block, Inst)>> = SecondaryMap::with_capacity(func.defs.len());
         for (block, inst) in func.insts_in_order() {
             func.for_each_use(inst, |v| {
@@ -92,7 +92,7 @@ impl Propagation {
                 }
             });
         }
-        let mut state = Propagation {
+        let mut state = SparsePropagation {
             domain,
             fact: SecondaryMap::with_capacity(func.defs.len()),
             reached: SecondaryMap::new(),
@@ -177,9 +177,9 @@ impl Propagation {
                 continue;
             }
             let refined = match on_side(self.domain, func, term, side, |v| self.known(v)) {
-                Side::Never => continue,
-                Side::Same => None,
-                Side::Known(facts) => Some(facts),
+                EdgeFacts::Never => continue,
+                EdgeFacts::Same => None,
+                EdgeFacts::Known(facts) => Some(facts),
             };
             self.taken[block][side] = true;
             let target = &func.insts[term].targets[side];
@@ -198,9 +198,9 @@ impl Propagation {
 const CHAIN: usize = 32;
 
 /// The walk over the blocks.
-struct Walk<'a, 'm> {
-    domain: Abstract,
-    facts: Propagation,
+struct SccpRewriter<'a, 'm> {
+    domain: AbstractDomain,
+    facts: SparsePropagation,
     dom: DomTree,
     // Facts about a value from a block on, the blocks in reverse postorder.
     learned: SecondaryMap<Value, Vec<(Block, Scalar)>>,
@@ -209,19 +209,19 @@ struct Walk<'a, 'm> {
     // Blocks to which no edge is taken.
     never: SecondaryMap<Block, bool>,
     here: Block,
-    cx: &'a mut Ctx<'m>,
-    subst: Subst,
+    cx: &'a mut PassContext<'m>,
+    subst: ValueSubst,
     changed: bool,
 }
 
 /// An edge that may be taken.
-struct Edge {
+struct ExecutableEdge {
     from: Block,
     args: SmallVec<[Value; 4]>,
     taught: Option<[(Value, Scalar); 2]>,
 }
 
-impl Walk<'_, '_> {
+impl SccpRewriter<'_, '_> {
     fn function(&mut self, func: &mut Function, cfg: &Cfg) {
         for &block in &cfg.rpo {
             self.here = block;
@@ -285,7 +285,7 @@ impl Walk<'_, '_> {
     }
 
     /// The edges from earlier blocks that may be taken.
-    fn edges(&self, func: &Function, cfg: &Cfg, block: Block) -> Vec<Edge> {
+    fn edges(&self, func: &Function, cfg: &Cfg, block: Block) -> Vec<ExecutableEdge> {
         let mut froms: SmallVec<[Block; 4]> = SmallVec::new();
         for &p in &cfg.preds[block] {
             if !froms.contains(&p) && cfg.rpo_index[p] < cfg.rpo_index[block] && !self.never[p] {
@@ -302,18 +302,18 @@ impl Walk<'_, '_> {
                     continue;
                 }
                 let taught = match on_side(self.domain, func, term, side, |v| self.known_at(v, from)) {
-                    Side::Never => continue,
-                    Side::Same => None,
-                    Side::Known(facts) => Some(facts),
+                    EdgeFacts::Never => continue,
+                    EdgeFacts::Same => None,
+                    EdgeFacts::Known(facts) => Some(facts),
                 };
-                edges.push(Edge { from, args: SmallVec::from_slice(&target.args), taught });
+                edges.push(ExecutableEdge { from, args: SmallVec::from_slice(&target.args), taught });
             }
         }
         edges
     }
 
     /// Values about which facts were learnt on the way to an edge, below the dominator of its target.
-    fn lessons_above(&self, edge: &Edge, to: Block) -> Vec<Value> {
+    fn lessons_above(&self, edge: &ExecutableEdge, to: Block) -> Vec<Value> {
         let mut values: Vec<Value> = edge.taught.into_iter().flatten().map(|t| t.0).collect();
         let mut at = Some(edge.from);
         for _ in 0..CHAIN {
@@ -327,8 +327,8 @@ impl Walk<'_, '_> {
     }
 
     /// The union of the facts on all edges about the value that comes along each.
-    fn joined(&self, edges: &[Edge], value: impl Fn(&Edge) -> Value) -> Option<Scalar> {
-        let on = |edge: &Edge| {
+    fn joined(&self, edges: &[ExecutableEdge], value: impl Fn(&ExecutableEdge) -> Value) -> Option<Scalar> {
+        let on = |edge: &ExecutableEdge| {
             let value = value(edge);
             let taught = edge.taught.into_iter().flatten().find(|t| t.0 == value);
             taught.map_or_else(|| self.known_at(value, edge.from), |t| t.1)

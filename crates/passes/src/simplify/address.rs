@@ -5,9 +5,9 @@
 
 use millstream_ir::{AluOp, Inst, Op, Prov, Size, Type, Value, Width};
 
-use super::{NAME, Simplifier, is_plain_pointer};
+use super::{NAME, InstSimplifier, is_plain_pointer};
 
-impl Simplifier<'_, '_> {
+impl InstSimplifier<'_, '_> {
     /// One step towards base and displacement.
     pub(super) fn fold_address(&mut self, inst: Inst) -> bool {
         self.fold_displacement(inst) || self.fold_sum(inst) || self.strip_stored(inst)

@@ -8,14 +8,14 @@
 
 use millstream_ir::{AluOp, Function, Inst, Op, Type, Value, Width};
 
-use crate::manager::{Ctx, FuncPass};
+use crate::manager::{PassContext, FuncPass};
 
 const NAME: &str = "divide";
 
 /// Replaces divisions by constants.
-pub(crate) struct Divide;
+pub(crate) struct DivideByConst;
 
-impl FuncPass for Divide {
+impl FuncPass for DivideByConst {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -24,7 +24,7 @@ impl FuncPass for Divide {
         "multiply and shift instead of dividing by a constant"
     }
 
-    fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {
+    fn run(&self, func: &mut Function, cx: &mut PassContext<'_>) -> bool {
         let mut changed = false;
         for i in 0..func.layout.len() {
             let block = func.layout[i];
@@ -45,7 +45,7 @@ impl FuncPass for Divide {
 }
 
 /// Plan of one division.
-struct Plan {
+struct MagicDivision {
     inst: Inst,
     dividend: Value,
     // Only the low half of the dividend counts and its high half may not be zero.
@@ -56,7 +56,7 @@ struct Plan {
     remainder: bool,
 }
 
-fn plan(func: &Function, cx: &Ctx<'_>, inst: Inst) -> Option<Plan> {
+fn plan(func: &Function, cx: &PassContext<'_>, inst: Inst) -> Option<MagicDivision> {
     let data = &func.insts[inst];
     let Op::Alu { op, width } = data.op else { return None };
     let remainder = match op {
@@ -77,7 +77,7 @@ fn plan(func: &Function, cx: &Ctx<'_>, inst: Inst) -> Option<Plan> {
     let extend = known > bits;
     let quotient = costs.mul + 1 + u32::from(extend) + cx.target().const_cost(factor as i64);
     let cost = if remainder { quotient + costs.mul + 1 } else { quotient };
-    (cost < costs.div).then_some(Plan { inst, dividend, extend, divisor, factor, shift, remainder })
+    (cost < costs.div).then_some(MagicDivision { inst, dividend, extend, divisor, factor, shift, remainder })
 }
 
 /// Factor and shift that divide every value of `bits` bits by `divisor`, the smallest there are.
@@ -93,7 +93,7 @@ fn reciprocal(divisor: u64, bits: u32) -> Option<(u64, u32)> {
     })
 }
 
-fn expand(func: &mut Function, block: millstream_ir::Block, at: usize, plan: &Plan) {
+fn expand(func: &mut Function, block: millstream_ir::Block, at: usize, plan: &MagicDivision) {
     let mut cursor = func.at(block, at);
     cursor.loc = cursor.func.insts[plan.inst].loc;
     let wide = |op| Op::Alu { op, width: Width::W64 };

@@ -6,34 +6,34 @@
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{Function, Op, Value, Width};
-use millstream_isa::absint::{Abstract, Scalar};
+use millstream_isa::absint::{AbstractDomain, Scalar};
 use millstream_isa::semantics::{self, Domain};
 use smallvec::SmallVec;
 
-use crate::rewrite::Subst;
+use crate::rewrite::ValueSubst;
 
 /// Number of definitions that are followed.
 const DEPTH: u32 = 6;
 
 /// Facts found so far, as one verifier knows them.
-pub(crate) struct Facts {
-    domain: Abstract,
+pub(crate) struct VerifierFacts {
+    domain: AbstractDomain,
     known: SecondaryMap<Value, Option<Scalar>>,
 }
 
-impl Facts {
+impl VerifierFacts {
     /// No facts yet, of a verifier with this domain.
-    pub(crate) fn new(domain: Abstract) -> Facts {
-        Facts { domain, known: SecondaryMap::new() }
+    pub(crate) fn new(domain: AbstractDomain) -> VerifierFacts {
+        VerifierFacts { domain, known: SecondaryMap::new() }
     }
 
     /// The domain of the verifier.
-    pub(crate) fn domain(&self) -> Abstract {
+    pub(crate) fn domain(&self) -> AbstractDomain {
         self.domain
     }
 
     /// Facts about an integer; a value that may be a pointer has none.
-    pub(crate) fn of(&mut self, func: &Function, subst: &Subst, value: Value) -> Scalar {
+    pub(crate) fn of(&mut self, func: &Function, subst: &ValueSubst, value: Value) -> Scalar {
         self.follow(func, subst, value, DEPTH)
     }
 
@@ -42,7 +42,7 @@ impl Facts {
         self.known[value] = None;
     }
 
-    fn follow(&mut self, func: &Function, subst: &Subst, value: Value, depth: u32) -> Scalar {
+    fn follow(&mut self, func: &Function, subst: &ValueSubst, value: Value, depth: u32) -> Scalar {
         let value = subst.resolve(value);
         if let Some(known) = self.known[value] {
             return known;
@@ -76,7 +76,7 @@ impl Facts {
 }
 
 /// Facts about the result of an operation, from the facts about its operands.
-pub(crate) fn evaluate(mut domain: Abstract, op: &Op, args: &[Scalar]) -> Option<Scalar> {
+pub(crate) fn evaluate(mut domain: AbstractDomain, op: &Op, args: &[Scalar]) -> Option<Scalar> {
     let d = &mut domain;
     Some(match (op, args) {
         (Op::Const { value }, _) => Scalar::constant(*value as u64),
@@ -96,7 +96,7 @@ pub(crate) fn evaluate(mut domain: Abstract, op: &Op, args: &[Scalar]) -> Option
 }
 
 /// Returns true if `new` implies every fact of `old`.
-pub(crate) fn as_telling(new: &Scalar, old: &Scalar) -> bool {
+pub(crate) fn implies_facts(new: &Scalar, old: &Scalar) -> bool {
     let ((a, b), (c, d)) = (new.unsigned(), old.unsigned());
     let ((e, f), (g, h)) = (new.signed(), old.signed());
     let (new, old) = (new.bits(), old.bits());

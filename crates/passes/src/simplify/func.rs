@@ -190,7 +190,7 @@ fn log2<D: Domain>(d: &mut D, a: &D::V) -> D::V {
 
 #[cfg(test)]
 mod tests {
-    use millstream_isa::semantics::Concrete;
+    use millstream_isa::semantics::ConcreteDomain;
 
     use super::Func;
 
@@ -219,7 +219,7 @@ mod tests {
             (Func::Ne, [4, 4], 0),
         ];
         for (func, args, expected) in cases {
-            assert_eq!(func.apply(&mut Concrete, &args), expected, "{func:?} of {args:x?}");
+            assert_eq!(func.apply(&mut ConcreteDomain, &args), expected, "{func:?} of {args:x?}");
         }
     }
 }

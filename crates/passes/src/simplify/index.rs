@@ -7,8 +7,8 @@
 
 use millstream_ir::{Cond, Function, Inst, Op, Value};
 
-use super::rule::{CondPat, Head, Pattern, Rule};
-use crate::rewrite::{Subst, negated, swapped};
+use super::rule::{CondPat, PatternOp, RulePattern, RewriteRule};
+use crate::rewrite::{ValueSubst, negated, swapped};
 
 /// Kinds of operands: operations by name, constants, and everything else.
 const NEG: usize = 13;
@@ -42,32 +42,32 @@ fn by_bytes(bits: u8, least: u8) -> usize {
 }
 
 /// The kinds of an operation in a rule.
-fn heads(head: Head) -> std::ops::Range<usize> {
+fn heads(head: PatternOp) -> std::ops::Range<usize> {
     let at = match head {
-        Head::Alu(op, _) => op as usize,
-        Head::Neg(_) => NEG,
-        Head::Zext => ZEXT,
-        Head::Sext(bits, _) => SEXT + by_bytes(bits, 1),
-        Head::Swap(_, bits) => SWAP + by_bytes(bits, 2),
-        Head::Select => SELECT,
-        Head::Cmp(CondPat::Fixed(cond), _) => CMP + cond as usize,
-        Head::Cmp(CondPat::Bound, _) => return CMP..CONST,
+        PatternOp::Alu(op, _) => op as usize,
+        PatternOp::Neg(_) => NEG,
+        PatternOp::Zext => ZEXT,
+        PatternOp::Sext(bits, _) => SEXT + by_bytes(bits, 1),
+        PatternOp::Swap(_, bits) => SWAP + by_bytes(bits, 2),
+        PatternOp::Select => SELECT,
+        PatternOp::Cmp(CondPat::Fixed(cond), _) => CMP + cond as usize,
+        PatternOp::Cmp(CondPat::Bound, _) => return CMP..CONST,
     };
     at..at + 1
 }
 
 /// The kinds of values that a pattern can match.
-fn kinds(pattern: Option<&Pattern>) -> std::ops::Range<usize> {
+fn kinds(pattern: Option<&RulePattern>) -> std::ops::Range<usize> {
     match pattern {
-        Some(Pattern::Value(_)) | None => 0..KINDS,
-        Some(Pattern::Const(_) | Pattern::Number(_)) => CONST..OTHER,
-        Some(Pattern::Node { head, .. }) => heads(*head),
+        Some(RulePattern::Value(_)) | None => 0..KINDS,
+        Some(RulePattern::Const(_) | RulePattern::Number(_)) => CONST..OTHER,
+        Some(RulePattern::Node { head, .. }) => heads(*head),
     }
 }
 
 /// A rule, and how its root is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct RuleIndexEntry {
     /// The rule, by position.
     pub(crate) rule: u16,
     /// With the operands of the root exchanged.
@@ -78,38 +78,38 @@ pub(crate) struct Entry {
 
 /// The entries of one operation at the root.
 #[derive(Clone, Debug, Default)]
-struct Bucket {
-    entries: Vec<Entry>,
+struct RuleBucket {
+    entries: Vec<RuleIndexEntry>,
     /// By position of the operand and its kind, the entries that accept it.
     accept: [Vec<Vec<u64>>; 2],
 }
 
 /// Rules, by the instructions that they match.
 #[derive(Clone, Debug)]
-pub(crate) struct Index {
-    buckets: Vec<Bucket>,
+pub(crate) struct RuleIndex {
+    buckets: Vec<RuleBucket>,
 }
 
-impl Index {
+impl RuleIndex {
     /// The index of these rules.
-    pub(crate) fn new(rules: &[Rule]) -> Index {
-        let mut buckets = vec![Bucket::default(); CONST];
+    pub(crate) fn new(rules: &[RewriteRule]) -> RuleIndex {
+        let mut buckets = vec![RuleBucket::default(); CONST];
         for (at, rule) in rules.iter().enumerate() {
-            let Pattern::Node { head, args, .. } = &rule.pattern else { continue };
+            let RulePattern::Node { head, args, .. } = &rule.pattern else { continue };
             for (root, exchanged, opposite) in readings(*head, args) {
-                buckets[root].add(Entry { rule: at as u16, exchanged, opposite }, args);
+                buckets[root].add(RuleIndexEntry { rule: at as u16, exchanged, opposite }, args);
             }
         }
-        Index { buckets }
+        RuleIndex { buckets }
     }
 
     /// The entries that can apply at an instruction, in order.
     pub(crate) fn candidates<'i>(
         &'i self,
         func: &Function,
-        subst: &Subst,
+        subst: &ValueSubst,
         inst: Inst,
-    ) -> impl Iterator<Item = Entry> + use<'i> {
+    ) -> impl Iterator<Item = RuleIndexEntry> + use<'i> {
         let data = &func.insts[inst];
         let root = kind(&data.op);
         let kind_of = |value: Option<&Value>| {
@@ -122,8 +122,8 @@ impl Index {
     }
 }
 
-impl Bucket {
-    fn add(&mut self, entry: Entry, args: &[Pattern]) {
+impl RuleBucket {
+    fn add(&mut self, entry: RuleIndexEntry, args: &[RulePattern]) {
         let at = self.entries.len();
         self.entries.push(entry);
         let order = if entry.exchanged { [1, 0] } else { [0, 1] };
@@ -138,7 +138,7 @@ impl Bucket {
         }
     }
 
-    fn both(&self, kinds: [usize; 2]) -> impl Iterator<Item = Entry> + '_ {
+    fn both(&self, kinds: [usize; 2]) -> impl Iterator<Item = RuleIndexEntry> + '_ {
         let [a, b] = [0, 1].map(|i| self.accept[i].get(kinds[i]).map_or(&[][..], Vec::as_slice));
         a.iter().zip(b).enumerate().flat_map(move |(word, (a, b))| {
             let mut left = a & b;
@@ -152,9 +152,9 @@ impl Bucket {
 }
 
 /// The ways to read a root: its kind, with operands exchanged or not, as itself or its opposite.
-fn readings(head: Head, args: &[Pattern]) -> Vec<(usize, bool, bool)> {
-    let plain = |head: Head| heads(head).map(|root| (root, false, false));
-    let Head::Cmp(CondPat::Fixed(cond), _) = head else {
+fn readings(head: PatternOp, args: &[RulePattern]) -> Vec<(usize, bool, bool)> {
+    let plain = |head: PatternOp| heads(head).map(|root| (root, false, false));
+    let PatternOp::Cmp(CondPat::Fixed(cond), _) = head else {
         let mut out: Vec<_> = plain(head).collect();
         if head.commutes() && differ(args) {
             out.extend(heads(head).map(|root| (root, true, false)));
@@ -178,6 +178,6 @@ fn readings(head: Head, args: &[Pattern]) -> Vec<(usize, bool, bool)> {
 }
 
 /// Returns true if exchanged operands can make a difference.
-fn differ(args: &[Pattern]) -> bool {
-    !matches!(args, [Pattern::Value(_), Pattern::Value(_)])
+fn differ(args: &[RulePattern]) -> bool {
+    !matches!(args, [RulePattern::Value(_), RulePattern::Value(_)])
 }

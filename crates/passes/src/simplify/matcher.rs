@@ -3,17 +3,17 @@
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{Cond, Function, Inst, Op, Type, Value, Width};
 use millstream_isa::absint::Scalar;
-use millstream_isa::semantics::Concrete;
+use millstream_isa::semantics::ConcreteDomain;
 
-use super::facts::Facts;
-use super::index::Entry;
-use super::rule::{CondPat, Expr, Head, NAMES, Pattern, Rule, Test, WidthPat};
-use crate::rewrite::Subst;
-use crate::target::Target;
+use super::facts::VerifierFacts;
+use super::index::RuleIndexEntry;
+use super::rule::{CondPat, ConstExpr, PatternOp, NAMES, RulePattern, RewriteRule, RuleCondition, WidthPat};
+use crate::rewrite::ValueSubst;
+use crate::target::TargetInfo;
 
 /// Values, constants, widths and conditions bound to the names of a rule.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Bindings {
+pub(crate) struct RuleBindings {
     pub(crate) values: [Option<Value>; NAMES],
     pub(crate) consts: [Option<u64>; NAMES],
     pub(crate) widths: [Option<Width>; 2],
@@ -22,7 +22,7 @@ pub(crate) struct Bindings {
     pub(crate) freed: u32,
 }
 
-impl Bindings {
+impl RuleBindings {
     /// The width that a pattern stands for; a rule binds all widths that it uses.
     pub(crate) fn width(&self, pat: WidthPat) -> Width {
         match pat {
@@ -40,15 +40,15 @@ impl Bindings {
     }
 
     /// The value of an expression.
-    pub(crate) fn eval(&self, expr: &Expr) -> u64 {
+    pub(crate) fn eval(&self, expr: &ConstExpr) -> u64 {
         match expr {
-            Expr::Const(i) => self.consts[*i].unwrap_or(0),
-            Expr::Number(n) => *n as u64,
-            Expr::Apply(func, args) => {
+            ConstExpr::Const(i) => self.consts[*i].unwrap_or(0),
+            ConstExpr::Number(n) => *n as u64,
+            ConstExpr::Apply(func, args) => {
                 let args: smallvec::SmallVec<[u64; 4]> = args.iter().map(|a| self.eval(a)).collect();
-                func.apply(&mut Concrete, &args)
+                func.apply(&mut ConcreteDomain, &args)
             }
-            Expr::Bits(i) => u64::from(self.width(WidthPat::Var(*i)).bits()),
+            ConstExpr::Bits(i) => u64::from(self.width(WidthPat::Var(*i)).bits()),
         }
     }
 
@@ -66,14 +66,14 @@ impl Bindings {
         }
     }
 
-    fn bind_head(&mut self, head: Head, op: &Op) -> bool {
+    fn bind_head(&mut self, head: PatternOp, op: &Op) -> bool {
         match (head, op) {
-            (Head::Alu(op, w), Op::Alu { op: found, width }) => op == *found && self.bind_width(w, *width),
-            (Head::Neg(w), Op::Neg { width }) => self.bind_width(w, *width),
-            (Head::Zext, Op::Zext {}) | (Head::Select, Op::Select {}) => true,
-            (Head::Sext(n, w), Op::Sext { bits, width }) => n == *bits && self.bind_width(w, *width),
-            (Head::Swap(k, n), Op::Swap { kind, bits }) => k == *kind && n == *bits,
-            (Head::Cmp(c, w), Op::Cmp { cond, width } | Op::Branch { cond, width }) => {
+            (PatternOp::Alu(op, w), Op::Alu { op: found, width }) => op == *found && self.bind_width(w, *width),
+            (PatternOp::Neg(w), Op::Neg { width }) => self.bind_width(w, *width),
+            (PatternOp::Zext, Op::Zext {}) | (PatternOp::Select, Op::Select {}) => true,
+            (PatternOp::Sext(n, w), Op::Sext { bits, width }) => n == *bits && self.bind_width(w, *width),
+            (PatternOp::Swap(k, n), Op::Swap { kind, bits }) => k == *kind && n == *bits,
+            (PatternOp::Cmp(c, w), Op::Cmp { cond, width } | Op::Branch { cond, width }) => {
                 self.bind_cond(c, *cond) && self.bind_width(w, *width)
             }
             _ => false,
@@ -90,22 +90,22 @@ pub(crate) fn at_width(value: u64, width: Width) -> u64 {
 }
 
 /// The function as a rule sees it.
-pub(crate) struct View<'a> {
+pub(crate) struct MatchContext<'a> {
     pub(crate) func: &'a Function,
-    pub(crate) subst: &'a Subst,
+    pub(crate) subst: &'a ValueSubst,
     pub(crate) uses: &'a SecondaryMap<Value, u32>,
-    pub(crate) target: &'a Target,
-    pub(crate) facts: &'a mut Facts,
+    pub(crate) target: &'a TargetInfo,
+    pub(crate) facts: &'a mut VerifierFacts,
 }
 
-impl View<'_> {
+impl MatchContext<'_> {
     /// Bindings of the rule at `inst`, if it applies there, read as the entry says.
-    pub(crate) fn apply(&mut self, rule: &Rule, entry: Entry, inst: Inst) -> Option<Bindings> {
-        let Pattern::Node { head, args, .. } = &rule.pattern else { return None };
+    pub(crate) fn apply(&mut self, rule: &RewriteRule, entry: RuleIndexEntry, inst: Inst) -> Option<RuleBindings> {
+        let RulePattern::Node { head, args, .. } = &rule.pattern else { return None };
         let data = &self.func.insts[inst];
-        let mut env = Bindings::default();
+        let mut env = RuleBindings::default();
         let same = match (head, &data.op) {
-            (Head::Cmp(CondPat::Fixed(_), w), Op::Cmp { width, .. } | Op::Branch { width, .. }) => {
+            (PatternOp::Cmp(CondPat::Fixed(_), w), Op::Cmp { width, .. } | Op::Branch { width, .. }) => {
                 // The index has seen to the condition.
                 env.bind_width(*w, *width)
             }
@@ -126,12 +126,12 @@ impl View<'_> {
     /// Matches an operation; `free` says whether all that use it go.
     fn node(
         &self,
-        head: Head,
-        args: &[Pattern],
+        head: PatternOp,
+        args: &[RulePattern],
         inst: Inst,
         free: bool,
-        mut env: Bindings,
-    ) -> Option<Bindings> {
+        mut env: RuleBindings,
+    ) -> Option<RuleBindings> {
         let data = &self.func.insts[inst];
         if !env.bind_head(head, &data.op) {
             return None;
@@ -150,36 +150,36 @@ impl View<'_> {
 
     fn args(
         &self,
-        patterns: &[Pattern],
+        patterns: &[RulePattern],
         operands: &[Value],
         width: Width,
         free: bool,
-        env: Bindings,
-    ) -> Option<Bindings> {
+        env: RuleBindings,
+    ) -> Option<RuleBindings> {
         let mut pairs = patterns.iter().zip(operands);
         pairs.try_fold(env, |env, (pattern, &value)| self.value(pattern, value, width, free, env))
     }
 
     fn value(
         &self,
-        pattern: &Pattern,
+        pattern: &RulePattern,
         value: Value,
         width: Width,
         free: bool,
-        mut env: Bindings,
-    ) -> Option<Bindings> {
+        mut env: RuleBindings,
+    ) -> Option<RuleBindings> {
         let value = self.subst.resolve(value);
         match pattern {
-            Pattern::Value(i) => (*env.values[*i].get_or_insert(value) == value).then_some(env),
-            Pattern::Const(i) => {
+            RulePattern::Value(i) => (*env.values[*i].get_or_insert(value) == value).then_some(env),
+            RulePattern::Const(i) => {
                 let found = at_width(self.func.as_const(value)? as u64, width);
                 (*env.consts[*i].get_or_insert(found) == found).then_some(env)
             }
-            Pattern::Number(n) => {
+            RulePattern::Number(n) => {
                 let found = at_width(self.func.as_const(value)? as u64, width);
                 (found == at_width(*n as u64, width)).then_some(env)
             }
-            Pattern::Node { head, once, args } => {
+            RulePattern::Node { head, once, args } => {
                 if *once && self.uses[value] > 1 {
                     return None;
                 }
@@ -189,34 +189,34 @@ impl View<'_> {
         }
     }
 
-    fn test(&mut self, test: &Test, env: &Bindings) -> bool {
+    fn test(&mut self, test: &RuleCondition, env: &RuleBindings) -> bool {
         let ty = |i: usize| env.values[i].map_or(Type::Any, |v| self.func.types[v]);
         match test {
-            Test::Bits(i, bits) => ty(*i).int_bits().is_some_and(|n| u64::from(n) <= env.eval(bits)),
-            Test::Int(i) => ty(*i).is_int(),
-            Test::Zeros(i, mask) => self.fact(*i, env).is_some_and(|s| s.bits().max() & env.eval(mask) == 0),
-            Test::Ones(i, mask) => {
+            RuleCondition::Bits(i, bits) => ty(*i).int_bits().is_some_and(|n| u64::from(n) <= env.eval(bits)),
+            RuleCondition::Int(i) => ty(*i).is_int(),
+            RuleCondition::Zeros(i, mask) => self.fact(*i, env).is_some_and(|s| s.bits().max() & env.eval(mask) == 0),
+            RuleCondition::Ones(i, mask) => {
                 let mask = env.eval(mask);
                 self.fact(*i, env).is_some_and(|s| s.bits().value() & mask == mask)
             }
-            Test::AtMost(i, most) => self.fact(*i, env).is_some_and(|s| s.unsigned().1 <= env.eval(most)),
-            Test::AtLeast(i, least) => self.fact(*i, env).is_some_and(|s| s.unsigned().0 >= env.eval(least)),
-            Test::Disjoint(i, k) => match (self.fact(*i, env), self.fact(*k, env)) {
+            RuleCondition::AtMost(i, most) => self.fact(*i, env).is_some_and(|s| s.unsigned().1 <= env.eval(most)),
+            RuleCondition::AtLeast(i, least) => self.fact(*i, env).is_some_and(|s| s.unsigned().0 >= env.eval(least)),
+            RuleCondition::Disjoint(i, k) => match (self.fact(*i, env), self.fact(*k, env)) {
                 (Some(a), Some(b)) => a.bits().max() & b.bits().max() == 0,
                 _ => false,
             },
-            Test::NoWrap(i, k) => match (self.fact(*i, env), self.fact(*k, env)) {
+            RuleCondition::NoWrap(i, k) => match (self.fact(*i, env), self.fact(*k, env)) {
                 (Some(a), Some(b)) => a.unsigned().1.checked_add(b.unsigned().1).is_some(),
                 _ => false,
             },
-            Test::Holds(expr) => env.eval(expr) != 0,
-            Test::V4 => self.target.has_v4(),
-            Test::Jmp32 => self.target.has_jmp32(),
+            RuleCondition::Holds(expr) => env.eval(expr) != 0,
+            RuleCondition::V4 => self.target.has_v4(),
+            RuleCondition::Jmp32 => self.target.has_jmp32(),
         }
     }
 
     /// Facts about a bound integer.
-    fn fact(&mut self, i: usize, env: &Bindings) -> Option<Scalar> {
+    fn fact(&mut self, i: usize, env: &RuleBindings) -> Option<Scalar> {
         let value = env.values[i]?;
         self.func.types[value].is_int().then(|| self.facts.of(self.func, self.subst, value))
     }

@@ -13,26 +13,26 @@ mod parse;
 mod rule;
 mod set;
 mod store;
-mod worth;
+mod profitability;
 
 use cranelift_entity::SecondaryMap;
 use millstream_ir::{AluOp, Block, Cfg, Function, Inst, Op, Prov, Type, Value, Width};
-use millstream_isa::absint::Abstract;
+use millstream_isa::absint::AbstractDomain;
 use smallvec::SmallVec;
 
 use crate::fold::eval_op;
-use crate::manager::{Ctx, FuncPass, Pass};
-use crate::rewrite::{Subst, fits, make_jump, negated, swapped};
-use crate::widths::knows_width;
-use facts::Facts;
-use matcher::{Bindings, View};
+use crate::manager::{PassContext, FuncPass, Pass};
+use crate::rewrite::{ValueSubst, fits, make_jump, negated, swapped};
+use crate::widths::verifier_knows_width;
+use facts::VerifierFacts;
+use matcher::{RuleBindings, MatchContext};
 
 pub use func::Func;
 pub use millstream_bpf::store::StoreError;
 pub use parse::{parse, parse_rule};
-pub use rule::{Build, CondPat, Expr, Head, NAMES, Pattern, Rule, Test, WidthPat};
+pub use rule::{RuleReplacement, CondPat, ConstExpr, PatternOp, NAMES, RulePattern, RewriteRule, RuleCondition, WidthPat};
 pub use set::RuleSet;
-pub use store::{Entry, Origin, Store};
+pub use store::{StoredRule, RuleOrigin, RuleStore};
 
 const NAME: &str = "simplify";
 
@@ -40,7 +40,7 @@ const NAME: &str = "simplify";
 const MOST_STEPS: usize = 16;
 
 /// The passes of this module.
-pub(crate) const PASSES: &[Pass] = &[Pass::Func(&Simplify), Pass::Func(&divide::Divide)];
+pub(crate) const PASSES: &[Pass] = &[Pass::Func(&Simplify), Pass::Func(&divide::DivideByConst)];
 
 /// Algebraic simplification.
 pub(crate) struct Simplify;
@@ -54,16 +54,16 @@ impl FuncPass for Simplify {
         "fold constants and apply the algebraic rules"
     }
 
-    fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {
+    fn run(&self, func: &mut Function, cx: &mut PassContext<'_>) -> bool {
         let uses = func.use_counts();
         let order = Cfg::new(func).rpo;
         let rules = cx.session.rules.clone().unwrap_or_else(RuleSet::shipped);
-        let verifiers = cx.target().kernels.knowledge().map(|k| Facts::new(Abstract::new(k))).collect();
-        let mut state = Simplifier {
+        let verifiers = cx.target().kernels.knowledge().map(|k| VerifierFacts::new(AbstractDomain::new(k))).collect();
+        let mut state = InstSimplifier {
             func,
             cx,
             rules: &rules,
-            subst: Subst::default(),
+            subst: ValueSubst::default(),
             uses,
             facts: verifiers,
             out: Vec::new(),
@@ -72,33 +72,33 @@ impl FuncPass for Simplify {
         for block in order {
             state.block(block);
         }
-        let Simplifier { func, subst, changed, .. } = state;
+        let InstSimplifier { func, subst, changed, .. } = state;
         subst.apply(func) | changed
     }
 }
 
 /// Outcome of one step on an instruction.
 #[derive(PartialEq, Eq)]
-enum Step {
+enum SimplifyOutcome {
     Done,
     Again,
     Gone,
 }
 
-struct Simplifier<'a, 'm> {
+struct InstSimplifier<'a, 'm> {
     func: &'a mut Function,
-    cx: &'a mut Ctx<'m>,
+    cx: &'a mut PassContext<'m>,
     rules: &'a RuleSet,
-    subst: Subst,
+    subst: ValueSubst,
     uses: SecondaryMap<Value, u32>,
     // Facts of each verifier that will see the code, the one that knows least first.
-    facts: SmallVec<[Facts; 3]>,
+    facts: SmallVec<[VerifierFacts; 3]>,
     // The instructions of the block at hand, as far as they are final.
     out: Vec<Inst>,
     changed: bool,
 }
 
-impl Simplifier<'_, '_> {
+impl InstSimplifier<'_, '_> {
     fn block(&mut self, block: Block) {
         let insts = std::mem::take(&mut self.func.blocks[block].insts);
         for inst in insts {
@@ -117,45 +117,45 @@ impl Simplifier<'_, '_> {
         }
         for _ in 0..MOST_STEPS {
             match self.step(inst) {
-                Step::Done => return true,
-                Step::Gone => {
+                SimplifyOutcome::Done => return true,
+                SimplifyOutcome::Gone => {
                     self.changed = true;
                     return false;
                 }
-                Step::Again => self.changed = true,
+                SimplifyOutcome::Again => self.changed = true,
             }
         }
         true
     }
 
-    fn step(&mut self, inst: Inst) -> Step {
+    fn step(&mut self, inst: Inst) -> SimplifyOutcome {
         if self.fold(inst) || self.normalize(inst) || self.fold_address(inst) {
-            return Step::Again;
+            return SimplifyOutcome::Again;
         }
         for entry in self.rules.index.candidates(self.func, &self.subst, inst) {
             let rule = &self.rules.rules()[usize::from(entry.rule)];
             let Some(env) = self.view().apply(rule, entry, inst) else { continue };
             // The rules that are shipped were looked through for the domain of the newest verifiers.
             let suits = match rule.learnt {
-                true => self.worthwhile(inst, rule, &env),
-                false => !self.cx.target().faces_older_verifiers() || self.hides_nothing(inst, rule, &env),
+                true => self.is_profitable(inst, rule, &env),
+                false => !self.cx.target().targets_older_verifiers() || self.preserves_verifier_facts(inst, rule, &env),
             };
             if !suits {
                 continue;
             }
             match self.rewrite(inst, &rule.build, &env, entry.opposite) {
-                Step::Done => {}
+                SimplifyOutcome::Done => {}
                 step => {
                     self.cx.session.count(usize::from(entry.rule));
                     return step;
                 }
             }
         }
-        Step::Done
+        SimplifyOutcome::Done
     }
 
-    fn view(&mut self) -> View<'_> {
-        View {
+    fn view(&mut self) -> MatchContext<'_> {
+        MatchContext {
             func: self.func,
             subst: &self.subst,
             uses: &self.uses,
@@ -215,44 +215,44 @@ impl Simplifier<'_, '_> {
         }
     }
 
-    fn rewrite(&mut self, inst: Inst, build: &Build, env: &Bindings, opposite: bool) -> Step {
+    fn rewrite(&mut self, inst: Inst, build: &RuleReplacement, env: &RuleBindings, opposite: bool) -> SimplifyOutcome {
         match build {
             // The opposite of a value that happens to be a truth value is no operation.
-            Build::Value(_) if opposite => Step::Done,
-            Build::Const(expr) if opposite => self.decide(inst, env.eval(expr) == 0),
-            Build::Value(i) => self.rewrite_to_value(inst, env.values[*i]),
-            Build::Const(expr) => {
+            RuleReplacement::Value(_) if opposite => SimplifyOutcome::Done,
+            RuleReplacement::Const(expr) if opposite => self.decide(inst, env.eval(expr) == 0),
+            RuleReplacement::Value(i) => self.rewrite_to_value(inst, env.values[*i]),
+            RuleReplacement::Const(expr) => {
                 if self.func.result(inst).is_none() || !self.cx.fuel(NAME) {
-                    return Step::Done;
+                    return SimplifyOutcome::Done;
                 }
                 let value = env.eval(expr);
                 self.become_const(inst, value);
-                Step::Again
+                SimplifyOutcome::Again
             }
-            Build::Truth(truth) => self.decide(inst, *truth != opposite),
-            Build::Node(head, args) => self.rewrite_to_node(inst, *head, args, env, opposite),
-            Build::Not(inner) => match &**inner {
-                Build::Node(head, args) => self.rewrite_to_node(inst, *head, args, env, !opposite),
-                _ => Step::Done,
+            RuleReplacement::Truth(truth) => self.decide(inst, *truth != opposite),
+            RuleReplacement::Node(head, args) => self.rewrite_to_node(inst, *head, args, env, opposite),
+            RuleReplacement::Not(inner) => match &**inner {
+                RuleReplacement::Node(head, args) => self.rewrite_to_node(inst, *head, args, env, !opposite),
+                _ => SimplifyOutcome::Done,
             },
         }
     }
 
-    fn rewrite_to_value(&mut self, inst: Inst, to: Option<Value>) -> Step {
-        let (Some(from), Some(to)) = (self.func.result(inst), to) else { return Step::Done };
+    fn rewrite_to_value(&mut self, inst: Inst, to: Option<Value>) -> SimplifyOutcome {
+        let (Some(from), Some(to)) = (self.func.result(inst), to) else { return SimplifyOutcome::Done };
         if !fits(self.func.types[to], self.func.types[from]) || !self.cx.fuel(NAME) {
-            return Step::Done;
+            return SimplifyOutcome::Done;
         }
         self.set_args(inst, &[]);
         self.uses[to] += self.uses[from];
         self.subst.insert(from, to);
-        Step::Gone
+        SimplifyOutcome::Gone
     }
 
     /// Puts a known truth value in place of a comparison.
-    fn decide(&mut self, inst: Inst, truth: bool) -> Step {
+    fn decide(&mut self, inst: Inst, truth: bool) -> SimplifyOutcome {
         if !self.cx.fuel(NAME) {
-            return Step::Done;
+            return SimplifyOutcome::Done;
         }
         if self.func.result(inst).is_some() {
             self.become_const(inst, u64::from(truth));
@@ -261,13 +261,13 @@ impl Simplifier<'_, '_> {
             self.set_args(inst, &[]);
             make_jump(self.func, inst, target);
         }
-        Step::Again
+        SimplifyOutcome::Again
     }
 
-    fn rewrite_to_node(&mut self, inst: Inst, head: Head, args: &[Build], env: &Bindings, not: bool) -> Step {
-        let Some((op, exchange)) = self.root_op(inst, head, env, not) else { return Step::Done };
+    fn rewrite_to_node(&mut self, inst: Inst, head: PatternOp, args: &[RuleReplacement], env: &RuleBindings, not: bool) -> SimplifyOutcome {
+        let Some((op, exchange)) = self.root_op(inst, head, env, not) else { return SimplifyOutcome::Done };
         if !self.affordable(head, args, env) || !self.cx.fuel(NAME) {
-            return Step::Done;
+            return SimplifyOutcome::Done;
         }
         let args: SmallVec<[Value; 3]> = args.iter().map(|a| self.build(inst, head, a, env)).collect();
         self.set_args(inst, &args);
@@ -281,12 +281,12 @@ impl Simplifier<'_, '_> {
             self.func.types[result] = narrower(self.func.types[result], inferred);
             self.facts.iter_mut().for_each(|facts| facts.forget(result));
         }
-        Step::Again
+        SimplifyOutcome::Again
     }
 
     /// The operation that replaces the one at `inst`, and whether a branch must exchange its sides.
-    fn root_op(&self, inst: Inst, head: Head, env: &Bindings, not: bool) -> Option<(Op, bool)> {
-        let Head::Cmp(cond, width) = head else {
+    fn root_op(&self, inst: Inst, head: PatternOp, env: &RuleBindings, not: bool) -> Option<(Op, bool)> {
+        let PatternOp::Cmp(cond, width) = head else {
             let has_result = self.func.result(inst).is_some();
             return (has_result && !not).then(|| (op_of(head, env), false));
         };
@@ -299,28 +299,28 @@ impl Simplifier<'_, '_> {
     }
 
     /// Returns true if each constant among the operands is an immediate.
-    fn affordable(&self, head: Head, args: &[Build], env: &Bindings) -> bool {
+    fn affordable(&self, head: PatternOp, args: &[RuleReplacement], env: &RuleBindings) -> bool {
         let width = env.width(head.width());
         args.iter().all(|arg| match arg {
-            Build::Const(expr) => {
+            RuleReplacement::Const(expr) => {
                 width == Width::W32 || self.cx.target().const_cost(env.eval(expr) as i64) == 0
             }
-            Build::Node(head, args) => self.affordable(*head, args, env),
+            RuleReplacement::Node(head, args) => self.affordable(*head, args, env),
             _ => true,
         })
     }
 
-    fn build(&mut self, at: Inst, parent: Head, build: &Build, env: &Bindings) -> Value {
+    fn build(&mut self, at: Inst, parent: PatternOp, build: &RuleReplacement, env: &RuleBindings) -> Value {
         match build {
-            Build::Value(i) => env.values[*i].expect("the parser checks that names are bound"),
-            Build::Const(expr) => {
+            RuleReplacement::Value(i) => env.values[*i].expect("the parser checks that names are bound"),
+            RuleReplacement::Const(expr) => {
                 let value = env.eval(expr) as i64;
                 let narrow = env.width(parent.width()) == Width::W32;
                 self.constant(at, if narrow { i64::from(value as i32) } else { value })
             }
-            Build::Truth(truth) => self.constant(at, i64::from(*truth)),
-            Build::Not(inner) => self.build(at, parent, inner, env),
-            Build::Node(head, args) => {
+            RuleReplacement::Truth(truth) => self.constant(at, i64::from(*truth)),
+            RuleReplacement::Not(inner) => self.build(at, parent, inner, env),
+            RuleReplacement::Node(head, args) => {
                 let args: SmallVec<[Value; 3]> = args.iter().map(|a| self.build(at, *head, a, env)).collect();
                 let op = op_of(*head, env);
                 let ty = self.infer(&op, &args);
@@ -364,7 +364,7 @@ impl Simplifier<'_, '_> {
     fn infer(&self, op: &Op, args: &[Value]) -> Type {
         let constant = args.get(1).and_then(|&v| self.func.as_const(v)).map(|c| c as u64);
         match (op, constant) {
-            _ if !knows_width(self.cx.target().domain().knowledge, op, constant.is_some()) => Type::I64,
+            _ if !verifier_knows_width(self.cx.target().domain().knowledge, op, constant.is_some()) => Type::I64,
             (Op::Alu { op: AluOp::And, .. }, Some(c)) if c >> 32 == 0 => {
                 Type::int(c.checked_ilog2().map_or(1, |n| n + 1))
             }
@@ -382,7 +382,7 @@ impl Simplifier<'_, '_> {
     }
 }
 
-fn op_of(head: Head, env: &Bindings) -> Op {
+fn op_of(head: PatternOp, env: &RuleBindings) -> Op {
     head.op(|w| env.width(w), |c| env.cond(c))
 }
 

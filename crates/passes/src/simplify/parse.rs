@@ -3,7 +3,7 @@
 use millstream_ir::{AluOp, Attr, Cond, SwapKind, Width};
 
 use super::func::Func;
-use super::rule::{Build, CondPat, Expr, Head, NAMES, Pattern, Rule, Test, WidthPat};
+use super::rule::{RuleReplacement, CondPat, ConstExpr, PatternOp, NAMES, RulePattern, RewriteRule, RuleCondition, WidthPat};
 
 /// Deepest nesting.
 const DEEPEST: usize = 12;
@@ -12,14 +12,14 @@ const DEEPEST: usize = 12;
 ///
 /// # Errors
 /// A sentence with file and line.
-pub fn parse(file: &str, text: &str) -> Result<Vec<Rule>, String> {
+pub fn parse(file: &str, text: &str) -> Result<Vec<RewriteRule>, String> {
     let mut rules = Vec::new();
     for (number, line) in text.lines().enumerate() {
         let line = line.split(';').next().unwrap_or_default().trim();
         if !line.is_empty() {
             let name = format!("{file}:{}", number + 1);
             let rule = parse_rule(line).map_err(|message| format!("{name}: {message}"))?;
-            rules.push(Rule { name, ..rule });
+            rules.push(RewriteRule { name, ..rule });
         }
     }
     Ok(rules)
@@ -29,10 +29,10 @@ pub fn parse(file: &str, text: &str) -> Result<Vec<Rule>, String> {
 ///
 /// # Errors
 /// A sentence.
-pub fn parse_rule(line: &str) -> Result<Rule, String> {
-    let mut parser = Parser { tokens: tokens(line), ..Parser::default() };
+pub fn parse_rule(line: &str) -> Result<RewriteRule, String> {
+    let mut parser = RuleParser { tokens: tokens(line), ..RuleParser::default() };
     let pattern = parser.pattern()?;
-    let Pattern::Node { .. } = pattern else { return Err("the left side is no operation".into()) };
+    let RulePattern::Node { .. } = pattern else { return Err("the left side is no operation".into()) };
     parser.expect("=>")?;
     let build = parser.build()?;
     let mut tests = Vec::new();
@@ -44,7 +44,7 @@ pub fn parse_rule(line: &str) -> Result<Rule, String> {
     if let Some(token) = parser.tokens.get(parser.at) {
         return Err(format!("`{token}` after the rule"));
     }
-    Ok(Rule { name: String::new(), pattern, build, tests, learnt: false })
+    Ok(RewriteRule { name: String::new(), pattern, build, tests, learnt: false })
 }
 
 /// Words and marks. What separates them is a byte each, so that cuts are between characters.
@@ -70,7 +70,7 @@ fn tokens(line: &str) -> Vec<&str> {
 }
 
 #[derive(Default)]
-struct Parser<'t> {
+struct RuleParser<'t> {
     tokens: Vec<&'t str>,
     at: usize,
     depth: usize,
@@ -80,7 +80,7 @@ struct Parser<'t> {
     cond: bool,
 }
 
-impl<'t> Parser<'t> {
+impl<'t> RuleParser<'t> {
     fn next(&mut self) -> Result<&'t str, String> {
         let token = self.tokens.get(self.at).copied().ok_or("the rule ends early")?;
         self.at += 1;
@@ -107,7 +107,7 @@ impl<'t> Parser<'t> {
         Ok(out)
     }
 
-    fn pattern(&mut self) -> Result<Pattern, String> {
+    fn pattern(&mut self) -> Result<RulePattern, String> {
         let once = self.eat("!");
         if self.eat("(") {
             let word = self.next()?;
@@ -118,58 +118,58 @@ impl<'t> Parser<'t> {
                 args.push(self.deeper(Self::pattern)?);
             }
             counted(word, head.arity(), args.len())?;
-            return Ok(Pattern::Node { head, once, args });
+            return Ok(RulePattern::Node { head, once, args });
         }
         let token = self.next()?;
         if let Some(number) = parse_number(token) {
-            return Ok(Pattern::Number(number));
+            return Ok(RulePattern::Number(number));
         }
         Ok(match token.strip_prefix('#') {
-            Some(name) => Pattern::Const(index_of(&mut self.consts, name)?),
-            None => Pattern::Value(index_of(&mut self.values, token)?),
+            Some(name) => RulePattern::Const(index_of(&mut self.consts, name)?),
+            None => RulePattern::Value(index_of(&mut self.values, token)?),
         })
     }
 
-    fn bind(&mut self, head: Head) {
+    fn bind(&mut self, head: PatternOp) {
         if let Some(WidthPat::Var(i)) = head.widths() {
             self.widths[i] = true;
         }
-        self.cond |= matches!(head, Head::Cmp(CondPat::Bound, _));
+        self.cond |= matches!(head, PatternOp::Cmp(CondPat::Bound, _));
     }
 
-    fn is_bound(&self, head: Head) -> bool {
+    fn is_bound(&self, head: PatternOp) -> bool {
         let width = !matches!(head.widths(), Some(WidthPat::Var(i)) if !self.widths[i]);
-        width && (self.cond || !matches!(head, Head::Cmp(CondPat::Bound, _)))
+        width && (self.cond || !matches!(head, PatternOp::Cmp(CondPat::Bound, _)))
     }
 
-    fn build(&mut self) -> Result<Build, String> {
+    fn build(&mut self) -> Result<RuleReplacement, String> {
         if self.eat("(") {
             return self.deeper(Self::build_node);
         }
         if self.eat("{") {
-            return Ok(Build::Const(self.expr("}")?));
+            return Ok(RuleReplacement::Const(self.expr("}")?));
         }
         let token = self.next()?;
         match token {
-            "true" => return Ok(Build::Truth(true)),
-            "false" => return Ok(Build::Truth(false)),
+            "true" => return Ok(RuleReplacement::Truth(true)),
+            "false" => return Ok(RuleReplacement::Truth(false)),
             _ => {}
         }
         if let Some(number) = parse_number(token) {
-            return Ok(Build::Const(Expr::Number(number)));
+            return Ok(RuleReplacement::Const(ConstExpr::Number(number)));
         }
-        Ok(Build::Value(self.value(token)?))
+        Ok(RuleReplacement::Value(self.value(token)?))
     }
 
-    fn build_node(&mut self) -> Result<Build, String> {
+    fn build_node(&mut self) -> Result<RuleReplacement, String> {
         let word = self.next()?;
         if word == "not" {
             let inner = self.build()?;
             self.expect(")")?;
-            if !matches!(inner, Build::Node(Head::Cmp(..), _)) {
+            if !matches!(inner, RuleReplacement::Node(PatternOp::Cmp(..), _)) {
                 return Err("`not` is of comparisons".into());
             }
-            return Ok(Build::Not(Box::new(inner)));
+            return Ok(RuleReplacement::Not(Box::new(inner)));
         }
         let head = parse_head(word)?;
         if !self.is_bound(head) {
@@ -178,13 +178,13 @@ impl<'t> Parser<'t> {
         let mut args = Vec::new();
         while !self.eat(")") {
             let arg = self.build()?;
-            if matches!(arg, Build::Not(_)) {
+            if matches!(arg, RuleReplacement::Not(_)) {
                 return Err("`not` stands at the root only".into());
             }
             args.push(arg);
         }
         counted(word, head.arity(), args.len())?;
-        Ok(Build::Node(head, args))
+        Ok(RuleReplacement::Node(head, args))
     }
 
     fn value(&self, name: &str) -> Result<usize, String> {
@@ -197,7 +197,7 @@ impl<'t> Parser<'t> {
     }
 
     /// A function application up to `close`, or a single constant.
-    fn expr(&mut self, close: &str) -> Result<Expr, String> {
+    fn expr(&mut self, close: &str) -> Result<ConstExpr, String> {
         let word = self.next()?;
         let Some(func) = Func::parse(word) else {
             let atom = self.atom(word)?;
@@ -209,10 +209,10 @@ impl<'t> Parser<'t> {
             args.push(self.operand()?);
         }
         counted(word, func.arity(), args.len())?;
-        Ok(Expr::Apply(func, args))
+        Ok(ConstExpr::Apply(func, args))
     }
 
-    fn operand(&mut self) -> Result<Expr, String> {
+    fn operand(&mut self) -> Result<ConstExpr, String> {
         if self.eat("(") {
             return self.deeper(|parser| parser.expr(")"));
         }
@@ -220,38 +220,38 @@ impl<'t> Parser<'t> {
         self.atom(word)
     }
 
-    fn atom(&self, word: &str) -> Result<Expr, String> {
+    fn atom(&self, word: &str) -> Result<ConstExpr, String> {
         if let Some(number) = parse_number(word) {
-            return Ok(Expr::Number(number));
+            return Ok(ConstExpr::Number(number));
         }
         if let Some(at) = self.consts.iter().position(|c| *c == word) {
-            return Ok(Expr::Const(at));
+            return Ok(ConstExpr::Const(at));
         }
         match word {
-            "w" if self.widths[0] => Ok(Expr::Bits(0)),
-            "v" if self.widths[1] => Ok(Expr::Bits(1)),
+            "w" if self.widths[0] => Ok(ConstExpr::Bits(0)),
+            "v" if self.widths[1] => Ok(ConstExpr::Bits(1)),
             _ => Err(format!("`{word}` is no bound constant")),
         }
     }
 
-    fn test(&mut self) -> Result<Test, String> {
+    fn test(&mut self) -> Result<RuleCondition, String> {
         self.expect("(")?;
         let word = self.tokens.get(self.at).copied().unwrap_or_default();
         self.at += 1;
         let test = match word {
-            "bits" => Test::Bits(self.next_value()?, self.operand()?),
-            "int" => Test::Int(self.next_value()?),
-            "zeros" => Test::Zeros(self.next_value()?, self.operand()?),
-            "ones" => Test::Ones(self.next_value()?, self.operand()?),
-            "atmost" => Test::AtMost(self.next_value()?, self.operand()?),
-            "atleast" => Test::AtLeast(self.next_value()?, self.operand()?),
-            "disjoint" => Test::Disjoint(self.next_value()?, self.next_value()?),
-            "nowrap" => Test::NoWrap(self.next_value()?, self.next_value()?),
-            "v4" => Test::V4,
-            "jmp32" => Test::Jmp32,
+            "bits" => RuleCondition::Bits(self.next_value()?, self.operand()?),
+            "int" => RuleCondition::Int(self.next_value()?),
+            "zeros" => RuleCondition::Zeros(self.next_value()?, self.operand()?),
+            "ones" => RuleCondition::Ones(self.next_value()?, self.operand()?),
+            "atmost" => RuleCondition::AtMost(self.next_value()?, self.operand()?),
+            "atleast" => RuleCondition::AtLeast(self.next_value()?, self.operand()?),
+            "disjoint" => RuleCondition::Disjoint(self.next_value()?, self.next_value()?),
+            "nowrap" => RuleCondition::NoWrap(self.next_value()?, self.next_value()?),
+            "v4" => RuleCondition::V4,
+            "jmp32" => RuleCondition::Jmp32,
             _ => {
                 self.at -= 1;
-                return Ok(Test::Holds(self.expr(")")?));
+                return Ok(RuleCondition::Holds(self.expr(")")?));
             }
         };
         self.expect(")")?;
@@ -281,7 +281,7 @@ fn parse_number(token: &str) -> Option<i64> {
     }
 }
 
-fn parse_head(token: &str) -> Result<Head, String> {
+fn parse_head(token: &str) -> Result<PatternOp, String> {
     let (name, width) = match token.split_once('.') {
         Some((name, width)) => (name, Some(parse_width(width)?)),
         None => (token, None),
@@ -289,27 +289,27 @@ fn parse_head(token: &str) -> Result<Head, String> {
     let wide = || width.ok_or_else(|| format!("`{token}` lacks a width"));
     let bits = |digits: &str| digits.parse().map_err(|_| format!("`{token}` lacks its bits"));
     if name == "?c" {
-        return Ok(Head::Cmp(CondPat::Bound, wide()?));
+        return Ok(PatternOp::Cmp(CondPat::Bound, wide()?));
     }
     for (prefix, kind) in [("be", SwapKind::ToBe), ("le", SwapKind::ToLe), ("bswap", SwapKind::Swap)] {
         if let Some(Ok(bits @ (16 | 32 | 64))) = name.strip_prefix(prefix).map(str::parse) {
-            return Ok(Head::Swap(kind, bits));
+            return Ok(PatternOp::Swap(kind, bits));
         }
     }
     if let Some(digits) = name.strip_prefix("sext") {
         return match bits(digits)? {
-            bits @ (8 | 16 | 32) => Ok(Head::Sext(bits, wide()?)),
+            bits @ (8 | 16 | 32) => Ok(PatternOp::Sext(bits, wide()?)),
             _ => Err(format!("`{token}` extends no such width")),
         };
     }
     match name {
-        "zext" => Ok(Head::Zext),
-        "select" => Ok(Head::Select),
-        "neg" => Ok(Head::Neg(wide()?)),
+        "zext" => Ok(PatternOp::Zext),
+        "select" => Ok(PatternOp::Select),
+        "neg" => Ok(PatternOp::Neg(wide()?)),
         _ => match AluOp::parse(name) {
-            Ok(op) => Ok(Head::Alu(op, wide()?)),
+            Ok(op) => Ok(PatternOp::Alu(op, wide()?)),
             Err(_) => match Cond::parse(name) {
-                Ok(cond) => Ok(Head::Cmp(CondPat::Fixed(cond), wide()?)),
+                Ok(cond) => Ok(PatternOp::Cmp(CondPat::Fixed(cond), wide()?)),
                 Err(_) => Err(format!("`{token}` is no operation")),
             },
         },

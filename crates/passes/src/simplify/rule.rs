@@ -44,7 +44,7 @@ pub enum CondPat {
 
 /// The operation at a node.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Head {
+pub enum PatternOp {
     /// Two-operand arithmetic.
     Alu(AluOp, WidthPat),
     /// Negation.
@@ -61,11 +61,11 @@ pub enum Head {
     Select,
 }
 
-impl Head {
+impl PatternOp {
     /// The width at which constants among its operands are read.
     pub fn width(self) -> WidthPat {
         match self {
-            Head::Alu(_, w) | Head::Neg(w) | Head::Cmp(_, w) => w,
+            PatternOp::Alu(_, w) | PatternOp::Neg(w) | PatternOp::Cmp(_, w) => w,
             _ => WidthPat::Fixed(Width::W64),
         }
     }
@@ -73,19 +73,19 @@ impl Head {
     /// Number of operands.
     pub fn arity(self) -> usize {
         match self {
-            Head::Alu(..) | Head::Cmp(..) => 2,
-            Head::Neg(_) | Head::Zext | Head::Sext(..) | Head::Swap(..) => 1,
-            Head::Select => 3,
+            PatternOp::Alu(..) | PatternOp::Cmp(..) => 2,
+            PatternOp::Neg(_) | PatternOp::Zext | PatternOp::Sext(..) | PatternOp::Swap(..) => 1,
+            PatternOp::Select => 3,
         }
     }
 
     /// Returns true if its two operands may be exchanged.
     pub fn commutes(self) -> bool {
         match self {
-            Head::Alu(op, _) => {
+            PatternOp::Alu(op, _) => {
                 matches!(op, AluOp::Add | AluOp::Mul | AluOp::And | AluOp::Or | AluOp::Xor)
             }
-            Head::Cmp(CondPat::Fixed(cond), _) => matches!(cond, Cond::Eq | Cond::Ne | Cond::Set),
+            PatternOp::Cmp(CondPat::Fixed(cond), _) => matches!(cond, Cond::Eq | Cond::Ne | Cond::Set),
             _ => false,
         }
     }
@@ -93,20 +93,20 @@ impl Head {
     /// The operation, by what its width and its condition stand for.
     pub fn op(self, width: impl Fn(WidthPat) -> Width, cond: impl Fn(CondPat) -> Cond) -> Op {
         match self {
-            Head::Alu(op, w) => Op::Alu { op, width: width(w) },
-            Head::Neg(w) => Op::Neg { width: width(w) },
-            Head::Zext => Op::Zext {},
-            Head::Sext(bits, w) => Op::Sext { bits, width: width(w) },
-            Head::Swap(kind, bits) => Op::Swap { kind, bits },
-            Head::Cmp(c, w) => Op::Cmp { cond: cond(c), width: width(w) },
-            Head::Select => Op::Select {},
+            PatternOp::Alu(op, w) => Op::Alu { op, width: width(w) },
+            PatternOp::Neg(w) => Op::Neg { width: width(w) },
+            PatternOp::Zext => Op::Zext {},
+            PatternOp::Sext(bits, w) => Op::Sext { bits, width: width(w) },
+            PatternOp::Swap(kind, bits) => Op::Swap { kind, bits },
+            PatternOp::Cmp(c, w) => Op::Cmp { cond: cond(c), width: width(w) },
+            PatternOp::Select => Op::Select {},
         }
     }
 
     /// The widths that it names.
     pub(super) fn widths(self) -> Option<WidthPat> {
         match self {
-            Head::Alu(_, w) | Head::Neg(w) | Head::Cmp(_, w) | Head::Sext(_, w) => Some(w),
+            PatternOp::Alu(_, w) | PatternOp::Neg(w) | PatternOp::Cmp(_, w) | PatternOp::Sext(_, w) => Some(w),
             _ => None,
         }
     }
@@ -114,7 +114,7 @@ impl Head {
 
 /// Pattern that a rule matches.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Pattern {
+pub enum RulePattern {
     /// The value of this number.
     Value(usize),
     /// The constant of this number.
@@ -124,17 +124,17 @@ pub enum Pattern {
     /// An operation.
     Node {
         /// Which.
-        head: Head,
+        head: PatternOp,
         /// True if nobody else may use it.
         once: bool,
         /// Its operands.
-        args: Vec<Pattern>,
+        args: Vec<RulePattern>,
     },
 }
 
 /// A constant computed from bound ones.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Expr {
+pub enum ConstExpr {
     /// The constant of this number.
     Const(usize),
     /// This constant.
@@ -142,45 +142,45 @@ pub enum Expr {
     /// The number of bits of the width of this number.
     Bits(usize),
     /// A function of others.
-    Apply(Func, Vec<Expr>),
+    Apply(Func, Vec<ConstExpr>),
 }
 
 /// Replacement that a rule builds.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Build {
+pub enum RuleReplacement {
     /// The value of this number.
     Value(usize),
     /// A constant.
-    Const(Expr),
+    Const(ConstExpr),
     /// An operation.
-    Node(Head, Vec<Build>),
+    Node(PatternOp, Vec<RuleReplacement>),
     /// The opposite of a comparison.
-    Not(Box<Build>),
+    Not(Box<RuleReplacement>),
     /// A known truth value.
     Truth(bool),
 }
 
 /// Further condition of a rule.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Test {
+pub enum RuleCondition {
     /// The value's type is an integer of at most so many bits.
-    Bits(usize, Expr),
+    Bits(usize, ConstExpr),
     /// The value's type is an integer.
     Int(usize),
     /// These bits of the integer are known to be zero.
-    Zeros(usize, Expr),
+    Zeros(usize, ConstExpr),
     /// These bits of the integer are known to be one.
-    Ones(usize, Expr),
+    Ones(usize, ConstExpr),
     /// The integer is known to be at most this, unsigned.
-    AtMost(usize, Expr),
+    AtMost(usize, ConstExpr),
     /// The integer is known to be at least this, unsigned.
-    AtLeast(usize, Expr),
+    AtLeast(usize, ConstExpr),
     /// Two integers are known to have no bit in common.
     Disjoint(usize, usize),
     /// The sum of two integers is known not to wrap at 64 bits.
     NoWrap(usize, usize),
     /// The expression is not zero.
-    Holds(Expr),
+    Holds(ConstExpr),
     /// The target has `movsx` and unconditional byte swap.
     V4,
     /// The target has 32-bit compare-and-branch.
@@ -189,15 +189,15 @@ pub enum Test {
 
 /// One rewrite. Names of values and constants are `x`, `y`, `z`, `u` and `a`, `b`, `c`, `d` when it is printed.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Rule {
+pub struct RewriteRule {
     /// Source of the rule, for messages.
     pub name: String,
     /// Pattern that it matches: a [`Pattern::Node`].
-    pub pattern: Pattern,
+    pub pattern: RulePattern,
     /// Replacement for the matched term.
-    pub build: Build,
+    pub build: RuleReplacement,
     /// When.
-    pub tests: Vec<Test>,
+    pub tests: Vec<RuleCondition>,
     /// True if it is one of a store, and so applied only where the instructions that go cost more than those
     /// that come, and the verifier knows as much of the new value as it did of the old one.
     pub learnt: bool,
@@ -208,15 +208,15 @@ const VALUES: [&str; NAMES] = ["x", "y", "z", "u"];
 /// Names of constants when a rule is printed.
 const CONSTS: [&str; NAMES] = ["a", "b", "c", "d"];
 
-impl Test {
+impl RuleCondition {
     /// The value whose bits or size it speaks of, for tests of one value.
     pub fn of_value(&self) -> Option<usize> {
         match self {
-            Test::Bits(i, _)
-            | Test::Zeros(i, _)
-            | Test::Ones(i, _)
-            | Test::AtMost(i, _)
-            | Test::AtLeast(i, _) => Some(*i),
+            RuleCondition::Bits(i, _)
+            | RuleCondition::Zeros(i, _)
+            | RuleCondition::Ones(i, _)
+            | RuleCondition::AtMost(i, _)
+            | RuleCondition::AtLeast(i, _) => Some(*i),
             _ => None,
         }
     }
@@ -233,19 +233,19 @@ impl fmt::Display for WidthPat {
     }
 }
 
-impl fmt::Display for Head {
+impl fmt::Display for PatternOp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Head::Alu(op, w) => write!(f, "{}.{w}", op.print()),
-            Head::Neg(w) => write!(f, "neg.{w}"),
-            Head::Zext => f.write_str("zext"),
-            Head::Sext(bits, w) => write!(f, "sext{bits}.{w}"),
-            Head::Swap(SwapKind::ToBe, bits) => write!(f, "be{bits}"),
-            Head::Swap(SwapKind::ToLe, bits) => write!(f, "le{bits}"),
-            Head::Swap(SwapKind::Swap, bits) => write!(f, "bswap{bits}"),
-            Head::Cmp(CondPat::Fixed(cond), w) => write!(f, "{}.{w}", cond.print()),
-            Head::Cmp(CondPat::Bound, w) => write!(f, "?c.{w}"),
-            Head::Select => f.write_str("select"),
+            PatternOp::Alu(op, w) => write!(f, "{}.{w}", op.print()),
+            PatternOp::Neg(w) => write!(f, "neg.{w}"),
+            PatternOp::Zext => f.write_str("zext"),
+            PatternOp::Sext(bits, w) => write!(f, "sext{bits}.{w}"),
+            PatternOp::Swap(SwapKind::ToBe, bits) => write!(f, "be{bits}"),
+            PatternOp::Swap(SwapKind::ToLe, bits) => write!(f, "le{bits}"),
+            PatternOp::Swap(SwapKind::Swap, bits) => write!(f, "bswap{bits}"),
+            PatternOp::Cmp(CondPat::Fixed(cond), w) => write!(f, "{}.{w}", cond.print()),
+            PatternOp::Cmp(CondPat::Bound, w) => write!(f, "?c.{w}"),
+            PatternOp::Select => f.write_str("select"),
         }
     }
 }
@@ -255,13 +255,13 @@ fn number(f: &mut fmt::Formatter<'_>, n: i64) -> fmt::Result {
     if (-64..=255).contains(&n) { write!(f, "{n}") } else { write!(f, "{n:#x}") }
 }
 
-impl fmt::Display for Expr {
+impl fmt::Display for ConstExpr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Expr::Const(i) => f.write_str(CONSTS[*i]),
-            Expr::Number(n) => number(f, *n),
-            Expr::Bits(i) => f.write_str(if *i == 0 { "w" } else { "v" }),
-            Expr::Apply(func, args) => {
+            ConstExpr::Const(i) => f.write_str(CONSTS[*i]),
+            ConstExpr::Number(n) => number(f, *n),
+            ConstExpr::Bits(i) => f.write_str(if *i == 0 { "w" } else { "v" }),
+            ConstExpr::Apply(func, args) => {
                 write!(f, "({}", func.name())?;
                 args.iter().try_for_each(|a| write!(f, " {a}"))?;
                 f.write_str(")")
@@ -270,13 +270,13 @@ impl fmt::Display for Expr {
     }
 }
 
-impl fmt::Display for Pattern {
+impl fmt::Display for RulePattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Pattern::Value(i) => f.write_str(VALUES[*i]),
-            Pattern::Const(i) => write!(f, "#{}", CONSTS[*i]),
-            Pattern::Number(n) => number(f, *n),
-            Pattern::Node { head, once, args } => {
+            RulePattern::Value(i) => f.write_str(VALUES[*i]),
+            RulePattern::Const(i) => write!(f, "#{}", CONSTS[*i]),
+            RulePattern::Number(n) => number(f, *n),
+            RulePattern::Node { head, once, args } => {
                 write!(f, "{}({head}", if *once { "!" } else { "" })?;
                 args.iter().try_for_each(|a| write!(f, " {a}"))?;
                 f.write_str(")")
@@ -285,48 +285,48 @@ impl fmt::Display for Pattern {
     }
 }
 
-impl fmt::Display for Build {
+impl fmt::Display for RuleReplacement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Build::Value(i) => f.write_str(VALUES[*i]),
-            Build::Const(Expr::Number(n)) => number(f, *n),
-            Build::Const(Expr::Apply(func, args)) => {
+            RuleReplacement::Value(i) => f.write_str(VALUES[*i]),
+            RuleReplacement::Const(ConstExpr::Number(n)) => number(f, *n),
+            RuleReplacement::Const(ConstExpr::Apply(func, args)) => {
                 write!(f, "{{{}", func.name())?;
                 args.iter().try_for_each(|a| write!(f, " {a}"))?;
                 f.write_str("}")
             }
-            Build::Const(atom) => write!(f, "{{{atom}}}"),
-            Build::Node(head, args) => {
+            RuleReplacement::Const(atom) => write!(f, "{{{atom}}}"),
+            RuleReplacement::Node(head, args) => {
                 write!(f, "({head}")?;
                 args.iter().try_for_each(|a| write!(f, " {a}"))?;
                 f.write_str(")")
             }
-            Build::Not(inner) => write!(f, "(not {inner})"),
-            Build::Truth(truth) => write!(f, "{truth}"),
+            RuleReplacement::Not(inner) => write!(f, "(not {inner})"),
+            RuleReplacement::Truth(truth) => write!(f, "{truth}"),
         }
     }
 }
 
-impl fmt::Display for Test {
+impl fmt::Display for RuleCondition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Test::Bits(x, e) => write!(f, "(bits {} {e})", VALUES[*x]),
-            Test::Int(x) => write!(f, "(int {})", VALUES[*x]),
-            Test::Zeros(x, e) => write!(f, "(zeros {} {e})", VALUES[*x]),
-            Test::Ones(x, e) => write!(f, "(ones {} {e})", VALUES[*x]),
-            Test::AtMost(x, e) => write!(f, "(atmost {} {e})", VALUES[*x]),
-            Test::AtLeast(x, e) => write!(f, "(atleast {} {e})", VALUES[*x]),
-            Test::Disjoint(x, y) => write!(f, "(disjoint {} {})", VALUES[*x], VALUES[*y]),
-            Test::NoWrap(x, y) => write!(f, "(nowrap {} {})", VALUES[*x], VALUES[*y]),
-            Test::Holds(e @ Expr::Apply(..)) => write!(f, "{e}"),
-            Test::Holds(atom) => write!(f, "({atom})"),
-            Test::V4 => f.write_str("(v4)"),
-            Test::Jmp32 => f.write_str("(jmp32)"),
+            RuleCondition::Bits(x, e) => write!(f, "(bits {} {e})", VALUES[*x]),
+            RuleCondition::Int(x) => write!(f, "(int {})", VALUES[*x]),
+            RuleCondition::Zeros(x, e) => write!(f, "(zeros {} {e})", VALUES[*x]),
+            RuleCondition::Ones(x, e) => write!(f, "(ones {} {e})", VALUES[*x]),
+            RuleCondition::AtMost(x, e) => write!(f, "(atmost {} {e})", VALUES[*x]),
+            RuleCondition::AtLeast(x, e) => write!(f, "(atleast {} {e})", VALUES[*x]),
+            RuleCondition::Disjoint(x, y) => write!(f, "(disjoint {} {})", VALUES[*x], VALUES[*y]),
+            RuleCondition::NoWrap(x, y) => write!(f, "(nowrap {} {})", VALUES[*x], VALUES[*y]),
+            RuleCondition::Holds(e @ ConstExpr::Apply(..)) => write!(f, "{e}"),
+            RuleCondition::Holds(atom) => write!(f, "({atom})"),
+            RuleCondition::V4 => f.write_str("(v4)"),
+            RuleCondition::Jmp32 => f.write_str("(jmp32)"),
         }
     }
 }
 
-impl fmt::Display for Rule {
+impl fmt::Display for RewriteRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} => {}", self.pattern, self.build)?;
         for (i, test) in self.tests.iter().enumerate() {

@@ -2,16 +2,16 @@
 
 use std::sync::{Arc, LazyLock};
 
-use super::index::Index;
+use super::index::RuleIndex;
 use super::parse::parse;
-use super::rule::Rule;
-use super::store::Store;
+use super::rule::RewriteRule;
+use super::store::RuleStore;
 
 /// Rules with their index, in the order in which they are tried.
 #[derive(Clone, Debug)]
 pub struct RuleSet {
-    rules: Vec<Rule>,
-    pub(super) index: Index,
+    rules: Vec<RewriteRule>,
+    pub(super) index: RuleIndex,
 }
 
 /// The rules written by hand. The files are compiled in and a test reads them, so errors cannot occur.
@@ -25,13 +25,13 @@ const FILES: [(&str, &str); 5] = [
 
 impl RuleSet {
     /// The set of these rules. Those beyond 65,536 are left out.
-    pub fn new(mut rules: Vec<Rule>) -> RuleSet {
+    pub fn new(mut rules: Vec<RewriteRule>) -> RuleSet {
         rules.truncate(1 << 16);
-        RuleSet { index: Index::new(&rules), rules }
+        RuleSet { index: RuleIndex::new(&rules), rules }
     }
 
     /// The rules written by hand.
-    pub fn written() -> Vec<Rule> {
+    pub fn written() -> Vec<RewriteRule> {
         let read = |(name, text): &(&str, &str)| parse(name, text).expect("the rule files are well formed");
         FILES.iter().flat_map(read).collect()
     }
@@ -47,13 +47,13 @@ impl RuleSet {
     }
 
     /// The store that comes with this version. It is compiled in, and a test proves its rules.
-    pub fn shipped_store() -> Store {
-        let store = Store::parse("learned.rules", include_str!("learned.rules"));
+    pub fn shipped_store() -> RuleStore {
+        let store = RuleStore::parse("learned.rules", include_str!("learned.rules"));
         store.expect("the store is well formed")
     }
 
     /// The rules in order.
-    pub fn rules(&self) -> &[Rule] {
+    pub fn rules(&self) -> &[RewriteRule] {
         &self.rules
     }
 }

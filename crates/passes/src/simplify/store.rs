@@ -12,39 +12,39 @@
 
 use std::fmt;
 
-use millstream_bpf::store::{Seal, StoreError};
+use millstream_bpf::store::{StoreFormat, StoreError};
 
 use super::parse::parse_rule;
-use super::rule::Rule;
+use super::rule::RewriteRule;
 
 /// Stores of rules of terms.
-const TERMS: Seal = Seal { title: "; millstream rules, format ", format: 1 };
+const TERMS: StoreFormat = StoreFormat { title: "; millstream rules, format ", format: 1 };
 
 /// Origin of a rule.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Origin {
+pub enum RuleOrigin {
     /// Its left side was one of an enumeration.
     Enumerated,
     /// Its left side stood in a program.
     Harvested,
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for RuleOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Origin::Enumerated => "enumerated",
-            Origin::Harvested => "harvested",
+            RuleOrigin::Enumerated => "enumerated",
+            RuleOrigin::Harvested => "harvested",
         })
     }
 }
 
 /// A rule of a store.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Entry {
+pub struct StoredRule {
     /// The rule.
-    pub rule: Rule,
+    pub rule: RewriteRule,
     /// Origin of the rule.
-    pub origin: Origin,
+    pub origin: RuleOrigin,
     /// Prover: a solver with its version, or `form` for the normal form of terms.
     pub prover: String,
     /// Time of the proof, in seconds.
@@ -55,18 +55,18 @@ pub struct Entry {
 
 /// A store.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Store {
+pub struct RuleStore {
     /// The instruction set that costs were compared for.
     pub isa: String,
     /// The day on which it was made, as year-month-day.
     pub made: String,
     /// Its rules, in the order in which they are tried.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<StoredRule>,
 }
 
-impl Store {
+impl RuleStore {
     /// Returns true if a text says that it is such a store.
-    pub fn is_one(text: &str) -> bool {
+    pub fn is_store_text(text: &str) -> bool {
         text.starts_with(TERMS.title)
     }
 
@@ -74,33 +74,33 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn parse(name: &str, text: &str) -> Result<Store, StoreError> {
-        let (title, rest) = TERMS.opened(name, text)?;
-        Store::read(name, title, rest, 3)
+    pub fn parse(name: &str, text: &str) -> Result<RuleStore, StoreError> {
+        let (title, rest) = TERMS.read_verified(name, text)?;
+        RuleStore::read(name, title, rest, 3)
     }
 
     /// Reads a store whatever its checksum says, to prove it and write it anew.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn parse_unsealed(name: &str, text: &str) -> Result<Store, StoreError> {
-        let (title, body) = TERMS.titled(name, text)?;
-        Store::read(name, title, body, 2)
+    pub fn parse_unverified(name: &str, text: &str) -> Result<RuleStore, StoreError> {
+        let (title, body) = TERMS.read_unverified(name, text)?;
+        RuleStore::read(name, title, body, 2)
     }
 
-    fn read(name: &str, title: &str, text: &str, first: usize) -> Result<Store, StoreError> {
+    fn read(name: &str, title: &str, text: &str, first: usize) -> Result<RuleStore, StoreError> {
         let field = |prefix: &str| {
             let field = title.split(',').find_map(|f| f.trim().strip_prefix(prefix));
             field.unwrap_or_default().trim().to_owned()
         };
-        let mut store = Store { isa: field("for "), made: field("made "), entries: Vec::new() };
+        let mut store = RuleStore { isa: field("for "), made: field("made "), entries: Vec::new() };
         for (at, line) in text.lines().enumerate() {
             let (rule, about) = line.split_once(';').unwrap_or((line, ""));
             if !rule.trim().is_empty() {
                 let line = first + at;
                 let fail = |message| StoreError::Rule { name: name.into(), line, message };
                 let rule = parse_rule(rule).map_err(fail)?;
-                let rule = Rule { name: format!("{name}:{line}"), learnt: true, ..rule };
+                let rule = RewriteRule { name: format!("{name}:{line}"), learnt: true, ..rule };
                 store.entries.push(entry(rule, about));
             }
         }
@@ -118,60 +118,60 @@ impl Store {
                 e.rule, e.origin, e.prover, e.seconds, e.fires
             );
         }
-        TERMS.sealed(&format!(", for {}, made {}", self.isa, self.made), &body)
+        TERMS.with_checksum(&format!(", for {}, made {}", self.isa, self.made), &body)
     }
 
     /// Its rules, in order.
-    pub fn rules(&self) -> Vec<Rule> {
+    pub fn rules(&self) -> Vec<RewriteRule> {
         self.entries.iter().map(|e| e.rule.clone()).collect()
     }
 }
 
 /// Parses the fields behind a rule; a missing field counts as nothing.
-fn entry(rule: Rule, about: &str) -> Entry {
+fn entry(rule: RewriteRule, about: &str) -> StoredRule {
     let fields: Vec<&str> = about.split(',').map(str::trim).collect();
     let proof = fields.iter().find_map(|f| f.strip_prefix("proven by ")).unwrap_or_default();
     let (prover, seconds) = proof.rsplit_once(" in ").unwrap_or((proof, ""));
     let seconds = seconds.trim_end_matches('s').trim().parse().unwrap_or(0.0);
     let fires = fields.iter().find_map(|f| f.strip_prefix("fires ")?.parse().ok()).unwrap_or(0);
-    let origin = if fields.contains(&"harvested") { Origin::Harvested } else { Origin::Enumerated };
-    Entry { rule, origin, prover: prover.to_owned(), seconds, fires }
+    let origin = if fields.contains(&"harvested") { RuleOrigin::Harvested } else { RuleOrigin::Enumerated };
+    StoredRule { rule, origin, prover: prover.to_owned(), seconds, fires }
 }
 
 #[cfg(test)]
 mod tests {
     use millstream_bpf::store::StoreError;
 
-    use super::{Entry, Origin, Store};
+    use super::{StoredRule, RuleOrigin, RuleStore};
     use crate::simplify::parse::parse_rule;
 
-    fn store() -> Store {
-        let rule = |line: usize, text: &str| crate::rules::Rule {
+    fn store() -> RuleStore {
+        let rule = |line: usize, text: &str| crate::rules::RewriteRule {
             name: format!("s:{line}"),
             learnt: true,
             ..parse_rule(text).unwrap()
         };
-        let entry = |line, text, origin, fires| Entry {
+        let entry = |line, text, origin, fires| StoredRule {
             rule: rule(line, text),
             origin,
             prover: "z3 5.4".into(),
             seconds: 0.25,
             fires,
         };
-        Store {
+        RuleStore {
             isa: "bpf v4".into(),
             made: "2026-11-21".into(),
             entries: vec![
                 entry(
                     3,
                     "(sub.w (or.w x y) (and.w x y)) => (xor.w x y)   if (int x) (int y)",
-                    Origin::Enumerated,
+                    RuleOrigin::Enumerated,
                     3,
                 ),
                 entry(
                     4,
                     "(and.64 (lshr.64 x #a) #b) => (lshr.64 x {a})   if (lt a 64) (zeros x b)",
-                    Origin::Harvested,
+                    RuleOrigin::Harvested,
                     0,
                 ),
             ],
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_store_is_read_as_it_was_written() {
-        assert_eq!(Store::parse("s", &store().text()).unwrap(), store());
+        assert_eq!(RuleStore::parse("s", &store().text()).unwrap(), store());
     }
 
     #[test]
@@ -191,11 +191,11 @@ mod tests {
             text[..text.len() - 30].to_owned(),
             text.replace("fires 3", "fires 4"),
         ] {
-            let error = Store::parse("s", &damaged).unwrap_err();
+            let error = RuleStore::parse("s", &damaged).unwrap_err();
             assert!(matches!(error, StoreError::Checksum { .. }), "{error}");
         }
         assert_eq!(
-            Store::parse_unsealed("s", &text.replace("fires 3", "fires 4")).unwrap().entries[0].fires,
+            RuleStore::parse_unverified("s", &text.replace("fires 3", "fires 4")).unwrap().entries[0].fires,
             4
         );
     }
@@ -203,9 +203,9 @@ mod tests {
     #[test]
     fn what_is_no_store_or_of_another_format_is_refused() {
         let text = store().text();
-        let version = Store::parse("s", &text.replace("format 1", "format 2")).unwrap_err();
+        let version = RuleStore::parse("s", &text.replace("format 1", "format 2")).unwrap_err();
         assert!(matches!(version, StoreError::Version { .. }), "{version}");
-        assert!(matches!(Store::parse("s", "").unwrap_err(), StoreError::Header { .. }));
-        assert!(matches!(Store::parse("s", "\u{7f}ELF").unwrap_err(), StoreError::Header { .. }));
+        assert!(matches!(RuleStore::parse("s", "").unwrap_err(), StoreError::Header { .. }));
+        assert!(matches!(RuleStore::parse("s", "\u{7f}ELF").unwrap_err(), StoreError::Header { .. }));
     }
 }

@@ -1,31 +1,31 @@
 //! Every rule is tried on many operands: both sides must compute the same, and the right side must not cost more.
 
-use millstream_ir::random::Random;
+use millstream_ir::random::SeededRng;
 use millstream_ir::{AluOp, Cond, Op, Width};
 
-use super::matcher::{Bindings, at_width};
-use super::rule::{Build, Head, NAMES, Pattern, Rule, Test, WidthPat};
+use super::matcher::{RuleBindings, at_width};
+use super::rule::{RuleReplacement, PatternOp, NAMES, RulePattern, RewriteRule, RuleCondition, WidthPat};
 use super::{RuleSet, op_of};
 use crate::fold::eval_op;
 use crate::rewrite::negated;
 
 struct Sample {
-    env: Bindings,
+    env: RuleBindings,
     words: [u64; NAMES],
 }
 
-fn sample(rule: &Rule, random: &mut Random) -> Sample {
+fn sample(rule: &RewriteRule, random: &mut SeededRng) -> Sample {
     let mut width = || if random.below(2) == 0 { Width::W32 } else { Width::W64 };
-    let mut env = Bindings { widths: [Some(width()), Some(width())], ..Bindings::default() };
+    let mut env = RuleBindings { widths: [Some(width()), Some(width())], ..RuleBindings::default() };
     env.cond = Some(Cond::ALL[random.below(11) as usize]);
     for slot in &mut env.consts {
-        *slot = Some(random.corner());
+        *slot = Some(random.boundary_biased_word());
     }
     bind_consts(&rule.pattern, WidthPat::Fixed(Width::W64), &mut env);
-    let mut words = [0; NAMES].map(|_| random.corner());
+    let mut words = [0; NAMES].map(|_| random.boundary_biased_word());
     // Values that a rule compares by identity are drawn equal; types bound the rest.
     for test in &rule.tests {
-        if let Test::Bits(i, bits) = test {
+        if let RuleCondition::Bits(i, bits) = test {
             let bits = env.eval(bits);
             words[*i] &= if bits >= 64 { u64::MAX } else { (1 << bits) - 1 };
         }
@@ -34,43 +34,43 @@ fn sample(rule: &Rule, random: &mut Random) -> Sample {
 }
 
 /// A constant is seen at the width of the operation that it is an operand of.
-fn bind_consts(pattern: &Pattern, width: WidthPat, env: &mut Bindings) {
+fn bind_consts(pattern: &RulePattern, width: WidthPat, env: &mut RuleBindings) {
     match pattern {
-        Pattern::Const(i) => {
+        RulePattern::Const(i) => {
             let width = env.width(width);
             env.consts[*i] = env.consts[*i].map(|c| at_width(c, width));
         }
-        Pattern::Node { head, args, .. } => args.iter().for_each(|a| bind_consts(a, head.width(), env)),
+        RulePattern::Node { head, args, .. } => args.iter().for_each(|a| bind_consts(a, head.width(), env)),
         _ => {}
     }
 }
 
-fn holds(rule: &Rule, env: &Bindings) -> bool {
+fn holds(rule: &RewriteRule, env: &RuleBindings) -> bool {
     rule.tests.iter().all(|test| match test {
-        Test::Holds(expr) => env.eval(expr) != 0,
+        RuleCondition::Holds(expr) => env.eval(expr) != 0,
         _ => true,
     })
 }
 
-fn eval_pattern(pattern: &Pattern, s: &Sample) -> u64 {
+fn eval_pattern(pattern: &RulePattern, s: &Sample) -> u64 {
     match pattern {
-        Pattern::Value(i) => s.words[*i],
-        Pattern::Const(i) => s.env.consts[*i].expect("every constant is drawn"),
-        Pattern::Number(n) => *n as u64,
-        Pattern::Node { head, args, .. } => {
+        RulePattern::Value(i) => s.words[*i],
+        RulePattern::Const(i) => s.env.consts[*i].expect("every constant is drawn"),
+        RulePattern::Number(n) => *n as u64,
+        RulePattern::Node { head, args, .. } => {
             let args: Vec<u64> = args.iter().map(|a| eval_pattern(a, s)).collect();
             eval_op(&op_of(*head, &s.env), &args).expect("rules are over arithmetic")
         }
     }
 }
 
-fn eval_build(build: &Build, s: &Sample) -> u64 {
+fn eval_build(build: &RuleReplacement, s: &Sample) -> u64 {
     match build {
-        Build::Value(i) => s.words[*i],
-        Build::Const(expr) => s.env.eval(expr),
-        Build::Truth(truth) => u64::from(*truth),
-        Build::Not(inner) => 1 - eval_build(inner, s),
-        Build::Node(head, args) => {
+        RuleReplacement::Value(i) => s.words[*i],
+        RuleReplacement::Const(expr) => s.env.eval(expr),
+        RuleReplacement::Truth(truth) => u64::from(*truth),
+        RuleReplacement::Not(inner) => 1 - eval_build(inner, s),
+        RuleReplacement::Node(head, args) => {
             let args: Vec<u64> = args.iter().map(|a| eval_build(a, s)).collect();
             eval_op(&op_of(*head, &s.env), &args).expect("rules are over arithmetic")
         }
@@ -78,9 +78,9 @@ fn eval_build(build: &Build, s: &Sample) -> u64 {
 }
 
 /// A truth value on the left of a rule is 0 or 1, as `select` demands.
-fn normalize_truths(pattern: &Pattern, s: &mut Sample) {
-    if let Pattern::Node { head, args, .. } = pattern {
-        if let (Head::Select, Some(Pattern::Value(i))) = (head, args.first()) {
+fn normalize_truths(pattern: &RulePattern, s: &mut Sample) {
+    if let RulePattern::Node { head, args, .. } = pattern {
+        if let (PatternOp::Select, Some(RulePattern::Value(i))) = (head, args.first()) {
             s.words[*i] &= 1;
         }
         args.iter().for_each(|a| normalize_truths(a, s));
@@ -89,7 +89,7 @@ fn normalize_truths(pattern: &Pattern, s: &mut Sample) {
 
 #[test]
 fn both_sides_of_every_rule_compute_the_same() {
-    let mut random = Random::new(1);
+    let mut random = SeededRng::new(1);
     let mut wrong = Vec::new();
     for rule in RuleSet::written() {
         let mut tried = 0;
@@ -128,9 +128,9 @@ fn op_cost(op: &Op) -> u32 {
 }
 
 /// Cost of what goes when the rule fires: its root and all that has no other use.
-fn freed(pattern: &Pattern, env: &Bindings, root: bool) -> u32 {
+fn freed(pattern: &RulePattern, env: &RuleBindings, root: bool) -> u32 {
     match pattern {
-        Pattern::Node { head, once, args } => {
+        RulePattern::Node { head, once, args } => {
             let own = if root || *once { op_cost(&op_of(*head, env)) } else { 0 };
             own + args.iter().map(|a| freed(a, env, false)).sum::<u32>()
         }
@@ -138,19 +138,19 @@ fn freed(pattern: &Pattern, env: &Bindings, root: bool) -> u32 {
     }
 }
 
-fn built(build: &Build, env: &Bindings) -> u32 {
+fn built(build: &RuleReplacement, env: &RuleBindings) -> u32 {
     match build {
-        Build::Node(head, args) => {
+        RuleReplacement::Node(head, args) => {
             op_cost(&op_of(*head, env)) + args.iter().map(|a| built(a, env)).sum::<u32>()
         }
-        Build::Not(inner) => built(inner, env),
+        RuleReplacement::Not(inner) => built(inner, env),
         _ => 0,
     }
 }
 
 #[test]
 fn no_rule_makes_code_dearer() {
-    let env = Bindings::default();
+    let env = RuleBindings::default();
     let mut dearer = Vec::new();
     for rule in RuleSet::written() {
         let (before, after) = (freed(&rule.pattern, &env, true), built(&rule.build, &env));
@@ -163,11 +163,11 @@ fn no_rule_makes_code_dearer() {
 
 #[test]
 fn opposite_conditions_are_opposite() {
-    let mut random = Random::new(7);
+    let mut random = SeededRng::new(7);
     for cond in Cond::ALL {
         let Some(not) = negated(cond) else { continue };
         for _ in 0..200 {
-            let (a, b, width) = (random.corner(), random.corner(), Width::W64);
+            let (a, b, width) = (random.boundary_biased_word(), random.boundary_biased_word(), Width::W64);
             let values = [cond, not].map(|cond| eval_op(&Op::Cmp { cond, width }, &[a, b]));
             assert_eq!(values[0].map(|v| 1 - v), values[1], "{cond:?} {a:x} {b:x}");
         }

@@ -3,7 +3,7 @@
 use millstream_bpf::lower::{TableForm, expand_tables};
 use millstream_ir::Function;
 
-use crate::manager::{Ctx, FuncPass, Pass};
+use crate::manager::{PassContext, FuncPass, Pass};
 
 const NAME: &str = "lower-tables";
 
@@ -23,7 +23,7 @@ impl FuncPass for LowerTables {
         "replace matches of tables by trees of comparisons"
     }
 
-    fn run(&self, func: &mut Function, cx: &mut Ctx<'_>) -> bool {
+    fn run(&self, func: &mut Function, cx: &mut PassContext<'_>) -> bool {
         // Native code has templates for tables and chooses one before the passes.
         if !cx.target().keep_verifier_facts {
             return false;

@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use super::*;
 use crate::MapEntry;
 
-impl Config {
+impl BalancerConfig {
     /// Everything to write into the maps, in an order that never shows a ring before its reals, nor a service before
     /// its ring.
-    pub fn entries(&self) -> Result<Vec<MapEntry>, Error> {
+    pub fn entries(&self) -> Result<Vec<MapEntry>, BalancerError> {
         self.check()?;
         let mut entries = vec![MapEntry::new(SETTINGS, 0u32.to_ne_bytes(), self.settings())];
         for (index, real) in (1u32..).zip(&self.reals) {
@@ -43,19 +43,19 @@ impl Config {
         value
     }
 
-    fn check(&self) -> Result<(), Error> {
+    fn check(&self) -> Result<(), BalancerError> {
         for (what, count, limit) in [
             ("services", self.services.len(), MAX_SERVICES),
             ("reals", self.reals.len(), MAX_REALS),
             ("QUIC servers", self.quic_servers.len(), MAX_QUIC_SERVERS),
         ] {
             if count > limit {
-                return Err(Error::TooMany { what, count, limit });
+                return Err(BalancerError::TooMany { what, count, limit });
             }
         }
         let count = self.reals.len();
         let exists = |what: String, real: u32| {
-            if (real as usize) < count { Ok(()) } else { Err(Error::NoSuchReal { what, real, count }) }
+            if (real as usize) < count { Ok(()) } else { Err(BalancerError::NoSuchReal { what, real, count }) }
         };
         for service in &self.services {
             for &(real, _) in &service.reals {
@@ -66,7 +66,7 @@ impl Config {
             exists(format!("QUIC server {}", server.id), server.real)?;
             let octets = self.quic_id_length.get(usize::from(server.config)).copied().unwrap_or(0);
             if octets == 0 || octets > 4 || u64::from(server.id) >> (8 * octets) != 0 {
-                return Err(Error::QuicId { config: server.config, id: server.id, octets });
+                return Err(BalancerError::QuicId { config: server.config, id: server.id, octets });
             }
         }
         Ok(())
@@ -90,7 +90,7 @@ fn address_words(address: IpAddr) -> Vec<u8> {
     words
 }
 
-impl Real {
+impl BalancerReal {
     /// As it stands in the map: `struct real`.
     pub fn encode(&self) -> Vec<u8> {
         let flag = |bit: u32, set: bool| if set { bit } else { 0 };
@@ -111,7 +111,7 @@ impl Real {
     }
 }
 
-impl Connection {
+impl BalancerConnection {
     /// Reads an entry of [`FLOWS4`] or [`FLOWS6`]; `None` if it is none.
     pub fn decode(key: &[u8], value: &[u8]) -> Option<Self> {
         let width = match key.len() {
@@ -137,7 +137,7 @@ impl Connection {
     }
 }
 
-impl Service {
+impl BalancerService {
     /// As it stands in [`VIPS4`] or [`VIPS6`], with the number of its ring.
     pub fn entry(&self, id: u32) -> MapEntry {
         let flag = |bit: u32, set: bool| if set { bit } else { 0 };
@@ -154,12 +154,12 @@ impl Service {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Mix, generate};
+    use super::super::{ServiceMix, generate};
     use super::*;
 
     #[test]
     fn ten_services_of_a_hundred_reals_fill_ten_rings() {
-        let entries = generate(Mix::Web, 10, 100, 1).entries().unwrap();
+        let entries = generate(ServiceMix::Web, 10, 100, 1).entries().unwrap();
         let of = |map| entries.iter().filter(|e| e.map == map).count();
         assert_eq!((of(RINGS), of(REALS), of(VIPS4), of(VIPS6)), (655_370, 1000, 10, 0));
         assert!(entries.iter().filter(|e| e.map == RINGS).all(|e| e.value != [0; 4]));
@@ -171,30 +171,30 @@ mod tests {
         let mut key = vec![10, 0, 0, 1, 192, 0, 2, 1];
         key.extend([0x12, 0x34, 0x01, 0xbb, 6, 0, 0, 0]);
         let value = [0u64.to_ne_bytes(), 7u64.to_le_bytes()].concat();
-        let expected = Connection {
+        let expected = BalancerConnection {
             client: ([10, 0, 0, 1].into(), 0x1234),
             service: ([192, 0, 2, 1].into(), 443),
             protocol: 6,
             real: u32::from_ne_bytes(value[8..12].try_into().unwrap()),
         };
-        assert_eq!(Connection::decode(&key, &value), Some(expected));
-        assert_eq!(Connection::decode(&key[1..], &value), None);
-        for real in generate(Mix::Mixed, 4, 5, 1).reals {
-            assert_eq!(Real::decode(&real.encode()), Some(real));
+        assert_eq!(BalancerConnection::decode(&key, &value), Some(expected));
+        assert_eq!(BalancerConnection::decode(&key[1..], &value), None);
+        for real in generate(ServiceMix::Mixed, 4, 5, 1).reals {
+            assert_eq!(BalancerReal::decode(&real.encode()), Some(real));
         }
     }
 
     #[test]
     fn what_does_not_fit_is_refused() {
-        let mut config = generate(Mix::Mixed, 4, 5, 1);
+        let mut config = generate(ServiceMix::Mixed, 4, 5, 1);
         assert!(config.entries().is_ok());
         config.services[1].reals.push((99, 1));
-        assert!(matches!(config.entries(), Err(Error::NoSuchReal { real: 99, count: 20, .. })));
+        assert!(matches!(config.entries(), Err(BalancerError::NoSuchReal { real: 99, count: 20, .. })));
         config.services[1].reals.pop();
         config.quic_servers.push(QuicServer { config: QUIC_CONFIG, id: 1 << 16, real: 0 });
-        assert!(matches!(config.entries(), Err(Error::QuicId { octets: 2, .. })));
+        assert!(matches!(config.entries(), Err(BalancerError::QuicId { octets: 2, .. })));
         config.quic_servers.clear();
         config.services = vec![config.services[0].clone(); 65];
-        assert!(matches!(config.entries(), Err(Error::TooMany { what: "services", .. })));
+        assert!(matches!(config.entries(), Err(BalancerError::TooMany { what: "services", .. })));
     }
 }

@@ -2,14 +2,14 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{Config, QuicServer, Real, Service, wire};
-use crate::packet::{FiveTuple, Frame, TCP, UDP};
+use super::{BalancerConfig, QuicServer, BalancerReal, BalancerService, wire};
+use crate::packet::{FiveTuple, EthernetFrame, TCP, UDP};
 use crate::rng::Rng;
-use crate::traffic::{Flows, Locality};
+use crate::traffic::{WeightedFlows, FlowLocality};
 
 /// Mix of the services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Mix {
+pub enum ServiceMix {
     /// HTTP over IPv4, reals behind IPIP: the configuration that published measurements use.
     Web,
     /// In turn: HTTP over IPv4, HTTP over IPv6, QUIC over IPv4, QUIC over IPv6; reals of both families, behind IPIP
@@ -21,18 +21,18 @@ pub enum Mix {
 pub const QUIC_CONFIG: u8 = 2;
 
 /// `services` services with `reals` reals each, no real in two of them.
-pub fn generate(mix: Mix, services: usize, reals: usize, seed: u64) -> Config {
+pub fn generate(mix: ServiceMix, services: usize, reals: usize, seed: u64) -> BalancerConfig {
     let mut rng = Rng::new(seed);
-    let mut config = Config::default();
+    let mut config = BalancerConfig::default();
     config.quic_id_length[usize::from(QUIC_CONFIG)] = 2;
     for number in 0..services {
-        let (ipv6, quic) = if mix == Mix::Web { (false, false) } else { (number % 2 == 1, number % 4 >= 2) };
+        let (ipv6, quic) = if mix == ServiceMix::Web { (false, false) } else { (number % 2 == 1, number % 4 >= 2) };
         let first = config.reals.len() as u32;
         for real in 0..reals {
-            let v6 = mix == Mix::Mixed && real % 2 == 1;
-            config.reals.push(Real {
+            let v6 = mix == ServiceMix::Mixed && real % 2 == 1;
+            config.reals.push(BalancerReal {
                 address: random_address(v6, [10, 1], &mut rng),
-                gue: mix == Mix::Mixed && real % 4 >= 2,
+                gue: mix == ServiceMix::Mixed && real % 4 >= 2,
                 up: true,
             });
             if quic {
@@ -40,7 +40,7 @@ pub fn generate(mix: Mix, services: usize, reals: usize, seed: u64) -> Config {
                 config.quic_servers.push(QuicServer { config: QUIC_CONFIG, id: index + 1, real: index });
             }
         }
-        config.services.push(Service {
+        config.services.push(BalancerService {
             address: random_address(ipv6, [198, 18], &mut rng),
             port: if quic { 443 } else { 80 },
             protocol: if quic { UDP } else { TCP },
@@ -68,7 +68,7 @@ fn random_address(ipv6: bool, [a, b]: [u8; 2], rng: &mut Rng) -> IpAddr {
 
 /// `count` flows of clients from everywhere, each to a service drawn evenly: TCP segments with ACK alone, as most
 /// packets of a connection are, or QUIC packets of a server drawn evenly.
-pub fn flows(config: &Config, count: usize, locality: Locality, seed: u64) -> Flows {
+pub fn flows(config: &BalancerConfig, count: usize, locality: FlowLocality, seed: u64) -> WeightedFlows {
     let mut rng = Rng::new(seed);
     let count = if config.services.is_empty() { 0 } else { count };
     let packets = (0..count)
@@ -77,17 +77,17 @@ pub fn flows(config: &Config, count: usize, locality: Locality, seed: u64) -> Fl
             random_packet(config, service, &mut rng)
         })
         .collect();
-    Flows::new(packets, locality, rng.next_u64())
+    WeightedFlows::new(packets, locality, rng.next_u64())
 }
 
-fn random_packet(config: &Config, service: &Service, rng: &mut Rng) -> Vec<u8> {
+fn random_packet(config: &BalancerConfig, service: &BalancerService, rng: &mut Rng) -> Vec<u8> {
     let src_port = 1024 + rng.below(64_512) as u16;
     let payload = if service.quic { quic_payload(config, service, rng) } else { Vec::new() };
     match service.address {
         IpAddr::V4(dst) => {
             let src = Ipv4Addr::from(0x0b00_0000 + rng.below(0x5000_0000) as u32);
             let tuple = FiveTuple { src, dst, src_port, dst_port: service.port, protocol: service.protocol };
-            let mut bytes = Frame { length: 64.max(42 + payload.len()), ..tuple.frame() }.to_bytes();
+            let mut bytes = EthernetFrame { length: 64.max(42 + payload.len()), ..tuple.frame() }.to_bytes();
             if service.protocol == UDP {
                 wire::fill_udp4(&mut bytes, &payload);
             }
@@ -103,7 +103,7 @@ fn random_packet(config: &Config, service: &Service, rng: &mut Rng) -> Vec<u8> {
 }
 
 /// A packet with a short header, whose connection id names one of the service's servers.
-fn quic_payload(config: &Config, service: &Service, rng: &mut Rng) -> Vec<u8> {
+fn quic_payload(config: &BalancerConfig, service: &BalancerService, rng: &mut Rng) -> Vec<u8> {
     let real = service.reals.get(rng.below(service.reals.len() as u64) as usize).map_or(0, |&(real, _)| real);
     let server = config.quic_servers.iter().find(|server| server.real == real);
     let octets = config.quic_id_length[usize::from(QUIC_CONFIG)];
@@ -119,20 +119,20 @@ fn quic_payload(config: &Config, service: &Service, rng: &mut Rng) -> Vec<u8> {
 mod tests {
     use std::collections::HashSet;
 
-    use super::super::{Model, Outcome};
+    use super::super::{BalancerModel, BalancerOutcome};
     use super::*;
 
     #[test]
     fn every_flow_is_balanced_and_every_real_is_used() {
-        for mix in [Mix::Web, Mix::Mixed] {
+        for mix in [ServiceMix::Web, ServiceMix::Mixed] {
             let config = generate(mix, 10, 100, 1);
-            let flows = flows(&config, 10_000, Locality::NONE, 2);
-            let mut model = Model::new(&config);
+            let flows = flows(&config, 10_000, FlowLocality::NONE, 2);
+            let mut model = BalancerModel::new(&config);
             let reals: HashSet<u32> = flows
                 .packets
                 .iter()
                 .map(|packet| match model.process(packet, 0) {
-                    Outcome::Forward { real, .. } => real,
+                    BalancerOutcome::Forward { real, .. } => real,
                     other => panic!("{other:?}"),
                 })
                 .collect();

@@ -9,13 +9,13 @@ mod ring;
 mod wire;
 
 pub use encode::ring_entries;
-pub use generate::{Mix, QUIC_CONFIG, flows, generate};
-pub use model::{Model, Outcome};
+pub use generate::{ServiceMix, QUIC_CONFIG, flows, generate};
+pub use model::{BalancerModel, BalancerOutcome};
 pub use ring::ring;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::packet::Mac;
+use crate::packet::MacAddress;
 
 /// Policies.
 pub const SETTINGS: &str = "settings";
@@ -53,7 +53,7 @@ pub const RING_SIZE: u32 = 65_537;
 
 /// A real server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Real {
+pub struct BalancerReal {
     /// Destination of encapsulated packets; its family is that of the outer header.
     pub address: IpAddr,
     /// Encapsulated in UDP (GUE), else in IP.
@@ -64,7 +64,7 @@ pub struct Real {
 
 /// A connection that the data plane remembers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Connection {
+pub struct BalancerConnection {
     /// The client's address and port; port 0 stands for all of them, where the service keeps a client to one real.
     pub client: (IpAddr, u16),
     /// The service's; port 0 as in the service.
@@ -77,7 +77,7 @@ pub struct Connection {
 
 /// A virtual service.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Service {
+pub struct BalancerService {
     /// Its address.
     pub address: IpAddr,
     /// Its port; 0 for all that have no service of their own.
@@ -107,17 +107,17 @@ pub struct QuicServer {
 
 /// Everything that the balancer is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Config {
+pub struct BalancerConfig {
     /// The services.
-    pub services: Vec<Service>,
+    pub services: Vec<BalancerService>,
     /// The real servers. In the maps, the first has index 1.
-    pub reals: Vec<Real>,
+    pub reals: Vec<BalancerReal>,
     /// Servers of QUIC connection ids.
     pub quic_servers: Vec<QuicServer>,
     /// Octets, 1 to 4, of a server's id for each configuration; 0 for those not in use.
     pub quic_id_length: [u8; 8],
     /// Next hop of encapsulated frames.
-    pub gateway: Mac,
+    pub gateway: MacAddress,
     /// UDP port of GUE.
     pub gue_port: u16,
     /// Outer source address of IPv4.
@@ -138,7 +138,7 @@ pub struct Config {
     pub icmp_limit: u32,
 }
 
-impl Default for Config {
+impl Default for BalancerConfig {
     fn default() -> Self {
         Self {
             services: Vec::new(),
@@ -161,7 +161,7 @@ impl Default for Config {
 
 /// A configuration that the maps cannot hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum BalancerError {
     /// More entries than a map holds.
     #[error("{count} {what} are more than the balancer's {limit}")]
     TooMany {
@@ -198,7 +198,7 @@ pub enum Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 #[allow(missing_docs, reason = "the names are those of `enum reason` in balancer.h, which explains them")]
-pub enum Reason {
+pub enum BalancerEvent {
     Malformed,
     Fragment,
     NoReal,
@@ -217,7 +217,7 @@ pub enum Reason {
     IcmpError,
 }
 
-impl Reason {
+impl BalancerEvent {
     /// All of them, in the order of their keys.
     pub const ALL: [Self; 16] = [
         Self::Malformed,

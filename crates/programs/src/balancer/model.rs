@@ -6,15 +6,15 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{Config, RING_SIZE, Service, hash_client, ring, ring_slot, wire};
-use crate::packet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ICMP, Mac, TCP, UDP};
+use super::{BalancerConfig, RING_SIZE, BalancerService, hash_client, ring, ring_slot, wire};
+use crate::packet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ICMP, MacAddress, TCP, UDP};
 
 const SYN: u8 = 2;
 const RST: u8 = 4;
 
 /// Result for a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum BalancerOutcome {
     /// It leaves, encapsulated.
     Forward {
         /// Index into [`Config::reals`].
@@ -32,7 +32,7 @@ pub enum Outcome {
 
 /// A packet of a connection, as the client sends it.
 #[derive(Clone, Debug)]
-struct Packet<'a> {
+struct ClientPacket<'a> {
     client: IpAddr,
     vip: IpAddr,
     client_port: u16,
@@ -49,19 +49,19 @@ struct Packet<'a> {
 }
 
 /// Key of the connection table.
-type Flow = (IpAddr, u16, IpAddr, u16, u8);
+type ConnectionKey = (IpAddr, u16, IpAddr, u16, u8);
 
 /// A model of the balancer with one configuration, and its connection table.
 #[derive(Clone, Debug)]
-pub struct Model<'a> {
-    config: &'a Config,
+pub struct BalancerModel<'a> {
+    config: &'a BalancerConfig,
     rings: Vec<Vec<u32>>,
     /// Real, and when last seen.
-    table: HashMap<Flow, (u32, u64)>,
+    table: HashMap<ConnectionKey, (u32, u64)>,
 }
 
 /// A network header, read.
-struct Network<'a> {
+struct NetworkHeader<'a> {
     src: IpAddr,
     dst: IpAddr,
     tos: u8,
@@ -71,24 +71,24 @@ struct Network<'a> {
     transport: &'a [u8],
 }
 
-impl<'a> Model<'a> {
+impl<'a> BalancerModel<'a> {
     /// The model of this configuration; the table is empty.
-    pub fn new(config: &'a Config) -> Self {
+    pub fn new(config: &'a BalancerConfig) -> Self {
         let rings = config.services.iter().map(|service| ring(&config.reals, &service.reals)).collect();
         Self { config, rings, table: HashMap::new() }
     }
 
     /// Returns the result for the frame at a time in nanoseconds. Remembers new connections.
-    pub fn process(&mut self, frame: &[u8], now: u64) -> Outcome {
-        let Some(ether_type) = be16(frame, 12) else { return Outcome::Drop };
+    pub fn process(&mut self, frame: &[u8], now: u64) -> BalancerOutcome {
+        let Some(ether_type) = be16(frame, 12) else { return BalancerOutcome::Drop };
         let network = match ether_type {
             ETHERTYPE_IPV4 => parse_ipv4(&frame[14..]),
             ETHERTYPE_IPV6 => parse_ipv6(&frame[14..]),
-            _ => return Outcome::Stack,
+            _ => return BalancerOutcome::Stack,
         };
-        let Some(network) = network else { return Outcome::Drop };
+        let Some(network) = network else { return BalancerOutcome::Drop };
         if network.fragment {
-            return if self.config.fragments_to_stack { Outcome::Stack } else { Outcome::Drop };
+            return if self.config.fragments_to_stack { BalancerOutcome::Stack } else { BalancerOutcome::Drop };
         }
         let icmp = if network.src.is_ipv6() { wire::ICMPV6 } else { ICMP };
         let packet = if network.protocol == icmp {
@@ -99,20 +99,20 @@ impl<'a> Model<'a> {
         } else if [TCP, UDP].contains(&network.protocol) {
             match parse_transport(&network) {
                 Some(packet) => packet,
-                None => return Outcome::Drop,
+                None => return BalancerOutcome::Drop,
             }
         } else {
-            return Outcome::Stack;
+            return BalancerOutcome::Stack;
         };
         self.balance(packet, frame, now)
     }
 
-    fn balance(&mut self, mut packet: Packet<'_>, frame: &[u8], now: u64) -> Outcome {
+    fn balance(&mut self, mut packet: ClientPacket<'_>, frame: &[u8], now: u64) -> BalancerOutcome {
         let hash = hash_client(packet.client, packet.client_port);
-        let Some((id, service)) = self.service(&packet) else { return Outcome::Stack };
+        let Some((id, service)) = self.service(&packet) else { return BalancerOutcome::Stack };
         packet.vip_port = service.port;
-        let Some(real) = self.select(&packet, id, service, hash, now) else { return Outcome::Drop };
-        let own: Mac = frame[..6].try_into().unwrap_or_default();
+        let Some(real) = self.select(&packet, id, service, hash, now) else { return BalancerOutcome::Drop };
+        let own: MacAddress = frame[..6].try_into().unwrap_or_default();
         let inner = usize::from(packet.ip_length());
         let server = self.config.reals[real as usize];
         let overhead = if server.address.is_ipv6() { 40 } else { 20 } + if server.gue { 8 } else { 0 };
@@ -122,11 +122,11 @@ impl<'a> Model<'a> {
         let mut out = wire::eth(self.config.gateway, own, server.address.is_ipv6());
         out.extend(self.outer_headers(&packet, real, hash, inner));
         out.extend(&frame[14..]);
-        Outcome::Forward { real, frame: out }
+        BalancerOutcome::Forward { real, frame: out }
     }
 
     /// The service that the packet is for: by its port, else the one for all ports.
-    fn service(&self, packet: &Packet<'_>) -> Option<(usize, &'a Service)> {
+    fn service(&self, packet: &ClientPacket<'_>) -> Option<(usize, &'a BalancerService)> {
         let find = |port| {
             self.config
                 .services
@@ -144,9 +144,9 @@ impl<'a> Model<'a> {
     /// Index of the real that gets the packet.
     fn select(
         &mut self,
-        packet: &Packet<'_>,
+        packet: &ClientPacket<'_>,
         id: usize,
-        service: &Service,
+        service: &BalancerService,
         hash: u32,
         now: u64,
     ) -> Option<u32> {
@@ -172,7 +172,7 @@ impl<'a> Model<'a> {
     }
 
     /// The real that the connection table has for the flow. A packet of UDP keeps it there, unless it is quoted.
-    fn find_connection(&mut self, flow: &Flow, quoted: bool, now: u64) -> Option<u32> {
+    fn find_connection(&mut self, flow: &ConnectionKey, quoted: bool, now: u64) -> Option<u32> {
         let (real, last_seen) = self.table.get_mut(flow)?;
         if flow.4 == UDP && !quoted {
             if now - *last_seen > self.config.udp_idle_ns {
@@ -210,26 +210,26 @@ impl<'a> Model<'a> {
     }
 
     /// Answers a ping, or gives the packet that an error quotes, turned around.
-    fn icmp<'f>(&self, network: &Network<'f>, frame: &[u8]) -> Result<Packet<'f>, Outcome> {
+    fn icmp<'f>(&self, network: &NetworkHeader<'f>, frame: &[u8]) -> Result<ClientPacket<'f>, BalancerOutcome> {
         let message = network.transport;
         if message.len() < 8 {
-            return Err(Outcome::Drop);
+            return Err(BalancerOutcome::Drop);
         }
         let ipv6 = network.src.is_ipv6();
         let known = self.config.services.iter().any(|service| service.address == network.dst);
         if message[0] == (if ipv6 { 128 } else { 8 }) && message[1] == 0 && known {
-            return Err(Outcome::Answer(echo_reply(frame, network)));
+            return Err(BalancerOutcome::Answer(echo_reply(frame, network)));
         }
         let error = if ipv6 { (1..=4).contains(&message[0]) } else { [3, 11, 12].contains(&message[0]) };
         if !error {
-            return Err(Outcome::Stack);
+            return Err(BalancerOutcome::Stack);
         }
         let quoted = read_quote(&message[8..], ipv6)?;
         if quoted.0.0 != network.dst {
-            return Err(Outcome::Stack);
+            return Err(BalancerOutcome::Stack);
         }
         let ((vip, vip_port), (client, client_port), protocol) = quoted;
-        Ok(Packet {
+        Ok(ClientPacket {
             client,
             vip,
             client_port,
@@ -243,7 +243,7 @@ impl<'a> Model<'a> {
         })
     }
 
-    fn outer_headers(&self, packet: &Packet<'_>, real: u32, hash: u32, inner: usize) -> Vec<u8> {
+    fn outer_headers(&self, packet: &ClientPacket<'_>, real: u32, hash: u32, inner: usize) -> Vec<u8> {
         let server = self.config.reals[real as usize];
         let inner_protocol = if packet.client.is_ipv6() { 41 } else { 4 };
         let protocol = if server.gue { UDP } else { inner_protocol };
@@ -271,28 +271,28 @@ impl<'a> Model<'a> {
     }
 
     /// An ICMP error to the client, if it may be told.
-    fn too_big(&self, packet: &Packet<'_>, frame: &[u8], mtu: u32) -> Outcome {
-        let [to, from]: [Mac; 2] = [&frame[6..12], &frame[..6]].map(|mac| mac.try_into().unwrap_or_default());
+    fn too_big(&self, packet: &ClientPacket<'_>, frame: &[u8], mtu: u32) -> BalancerOutcome {
+        let [to, from]: [MacAddress; 2] = [&frame[6..12], &frame[..6]].map(|mac| mac.try_into().unwrap_or_default());
         let hosts = ip_addresses(packet.ip);
         let dont_fragment = packet.ip[6] & 0x40 != 0;
         match hosts {
-            _ if packet.quoted || self.config.icmp_limit == 0 => Outcome::Drop,
+            _ if packet.quoted || self.config.icmp_limit == 0 => BalancerOutcome::Drop,
             (IpAddr::V4(client), IpAddr::V4(vip)) if dont_fragment => {
                 let message = wire::icmp((vip.into(), client.into()), [3, 4], mtu & 0xffff, &packet.ip[..68]);
                 let header = wire::ipv4_header(0, 20 + message.len(), ICMP, vip, client);
-                Outcome::Answer([wire::eth(to, from, false), header, message].concat())
+                BalancerOutcome::Answer([wire::eth(to, from, false), header, message].concat())
             }
             (IpAddr::V6(client), IpAddr::V6(vip)) => {
                 let message = wire::icmp((vip.into(), client.into()), [2, 0], mtu, &packet.ip[..232]);
                 let header = wire::ipv6_header(0, message.len(), wire::ICMPV6, vip, client);
-                Outcome::Answer([wire::eth(to, from, true), header, message].concat())
+                BalancerOutcome::Answer([wire::eth(to, from, true), header, message].concat())
             }
-            _ => Outcome::Drop,
+            _ => BalancerOutcome::Drop,
         }
     }
 }
 
-impl Packet<'_> {
+impl ClientPacket<'_> {
     fn ip_length(&self) -> u16 {
         self.ip.len() as u16
     }
@@ -303,14 +303,14 @@ fn ip_addresses(ip: &[u8]) -> (IpAddr, IpAddr) {
     if ip[0] >> 4 == 4 { (v4(ip, 12), v4(ip, 16)) } else { (v6(ip, 8), v6(ip, 24)) }
 }
 
-fn parse_ipv4(bytes: &[u8]) -> Option<Network<'_>> {
+fn parse_ipv4(bytes: &[u8]) -> Option<NetworkHeader<'_>> {
     bytes.get(19)?;
     let header = usize::from(bytes[0] & 15) * 4;
     let ip = bytes.get(..usize::from(be16(bytes, 2)?))?;
     if bytes[0] >> 4 != 4 || header < 20 || ip.len() < header {
         return None;
     }
-    Some(Network {
+    Some(NetworkHeader {
         src: v4(ip, 12),
         dst: v4(ip, 16),
         tos: ip[1],
@@ -321,7 +321,7 @@ fn parse_ipv4(bytes: &[u8]) -> Option<Network<'_>> {
     })
 }
 
-fn parse_ipv6(bytes: &[u8]) -> Option<Network<'_>> {
+fn parse_ipv6(bytes: &[u8]) -> Option<NetworkHeader<'_>> {
     bytes.get(39)?;
     let ip = bytes.get(..40 + usize::from(be16(bytes, 4)?))?;
     if bytes[0] >> 4 != 6 {
@@ -337,7 +337,7 @@ fn parse_ipv6(bytes: &[u8]) -> Option<Network<'_>> {
         next = extension[0];
         at += 8 * (usize::from(extension[1]) + 1);
     }
-    Some(Network {
+    Some(NetworkHeader {
         src: v6(ip, 8),
         dst: v6(ip, 24),
         tos: (be16(ip, 0)? >> 4) as u8,
@@ -348,10 +348,10 @@ fn parse_ipv6(bytes: &[u8]) -> Option<Network<'_>> {
     })
 }
 
-fn parse_transport<'f>(network: &Network<'f>) -> Option<Packet<'f>> {
+fn parse_transport<'f>(network: &NetworkHeader<'f>) -> Option<ClientPacket<'f>> {
     let tcp = network.protocol == TCP;
     let header = network.transport.get(..if tcp { 20 } else { 8 })?;
-    Some(Packet {
+    Some(ClientPacket {
         client: network.src,
         vip: network.dst,
         client_port: be16(header, 0)?,
@@ -366,31 +366,31 @@ fn parse_transport<'f>(network: &Network<'f>) -> Option<Packet<'f>> {
 }
 
 /// One end of a connection.
-type End = (IpAddr, u16);
+type FlowEndpoint = (IpAddr, u16);
 
 /// Sender, receiver and protocol of a quoted packet.
-fn read_quote(quote: &[u8], ipv6: bool) -> Result<(End, End, u8), Outcome> {
+fn read_quote(quote: &[u8], ipv6: bool) -> Result<(FlowEndpoint, FlowEndpoint, u8), BalancerOutcome> {
     let (src, dst, protocol, ports, offset) = if ipv6 {
-        let ports = quote.get(40..44).ok_or(Outcome::Drop)?;
+        let ports = quote.get(40..44).ok_or(BalancerOutcome::Drop)?;
         (v6(quote, 8), v6(quote, 24), quote[6], ports, 0)
     } else {
-        quote.get(19).ok_or(Outcome::Drop)?;
+        quote.get(19).ok_or(BalancerOutcome::Drop)?;
         let header = usize::from(quote[0] & 15) * 4;
         if quote[0] >> 4 != 4 || header < 20 {
-            return Err(Outcome::Drop);
+            return Err(BalancerOutcome::Drop);
         }
-        let ports = quote.get(header..header + 4).ok_or(Outcome::Drop)?;
+        let ports = quote.get(header..header + 4).ok_or(BalancerOutcome::Drop)?;
         (v4(quote, 12), v4(quote, 16), quote[9], ports, be16(quote, 6).unwrap_or(0) & 0x1fff)
     };
     if ![TCP, UDP].contains(&protocol) || offset != 0 {
-        return Err(Outcome::Stack);
+        return Err(BalancerOutcome::Stack);
     }
     let port = |at: usize| u16::from_be_bytes([ports[at], ports[at + 1]]);
     Ok(((src, port(0)), (dst, port(2)), protocol))
 }
 
 /// The frame with its ends exchanged, a fresh time to live and the message's type turned into a reply's.
-fn echo_reply(frame: &[u8], network: &Network<'_>) -> Vec<u8> {
+fn echo_reply(frame: &[u8], network: &NetworkHeader<'_>) -> Vec<u8> {
     let mut reply = frame.to_vec();
     reply[..6].copy_from_slice(&frame[6..12]);
     reply[6..12].copy_from_slice(&frame[..6]);

@@ -6,11 +6,11 @@
 
 use std::net::IpAddr;
 
-use super::{RING_SIZE, Real};
+use super::{RING_SIZE, BalancerReal};
 use crate::rng::{FNV_OFFSET, Rng, fnv1a};
 
 /// A real's order of preference: `start + n * step`, modulo the prime size of the ring.
-struct Preference {
+struct MaglevPermutation {
     next: u32,
     step: u32,
     /// The real's index in the maps.
@@ -22,9 +22,9 @@ struct Preference {
 
 /// The ring of a service with these reals: for each entry an index into [`super::REALS`], or 0 everywhere if no real
 /// has a weight.
-pub fn ring(reals: &[Real], members: &[(u32, u32)]) -> Vec<u32> {
+pub fn ring(reals: &[BalancerReal], members: &[(u32, u32)]) -> Vec<u32> {
     let mut ring = vec![0; RING_SIZE as usize];
-    let mut preferences: Vec<Preference> = members
+    let mut preferences: Vec<MaglevPermutation> = members
         .iter()
         .filter(|&&(_, weight)| weight > 0)
         .filter_map(|&(index, weight)| {
@@ -49,7 +49,7 @@ pub fn ring(reals: &[Real], members: &[(u32, u32)]) -> Vec<u32> {
     }
 }
 
-impl Preference {
+impl MaglevPermutation {
     /// Takes the next entry that is free; there must be one.
     fn claim(&mut self, ring: &mut [u32]) {
         while ring[self.next as usize] != 0 {
@@ -65,7 +65,7 @@ impl Preference {
 }
 
 /// The preference follows from the address alone, so that all balancers build the same ring.
-fn preference(address: IpAddr, index: u32, weight: u32) -> Preference {
+fn preference(address: IpAddr, index: u32, weight: u32) -> MaglevPermutation {
     let hash = match address {
         IpAddr::V4(address) => fnv1a(FNV_OFFSET, &address.octets()),
         IpAddr::V6(address) => fnv1a(FNV_OFFSET, &address.octets()),
@@ -73,7 +73,7 @@ fn preference(address: IpAddr, index: u32, weight: u32) -> Preference {
     let mut rng = Rng::new(hash);
     let next = rng.below(RING_SIZE.into()) as u32;
     let step = 1 + rng.below(u64::from(RING_SIZE) - 1) as u32;
-    Preference { next, step, index, weight, credit: 0 }
+    MaglevPermutation { next, step, index, weight, credit: 0 }
 }
 
 #[cfg(test)]
@@ -82,9 +82,9 @@ mod tests {
 
     use super::*;
 
-    fn reals(count: u32) -> Vec<Real> {
+    fn reals(count: u32) -> Vec<BalancerReal> {
         (0..count)
-            .map(|n| Real { address: Ipv4Addr::from(0x0a00_0001 + n).into(), gue: false, up: true })
+            .map(|n| BalancerReal { address: Ipv4Addr::from(0x0a00_0001 + n).into(), gue: false, up: true })
             .collect()
     }
 

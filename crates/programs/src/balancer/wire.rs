@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::packet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, Frame, Mac, TCP, UDP, checksum};
+use crate::packet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, EthernetFrame, MacAddress, TCP, UDP, checksum};
 
 /// IP protocol number of ICMPv6.
 pub(super) const ICMPV6: u8 = 58;
@@ -30,7 +30,7 @@ pub(super) fn ipv6_header(tos: u8, length: usize, next: u8, src: Ipv6Addr, dst: 
 }
 
 /// An Ethernet header.
-pub(super) fn eth(dst: Mac, src: Mac, ipv6: bool) -> Vec<u8> {
+pub(super) fn eth(dst: MacAddress, src: MacAddress, ipv6: bool) -> Vec<u8> {
     let ether_type = if ipv6 { ETHERTYPE_IPV6 } else { ETHERTYPE_IPV4 };
     [&dst[..], &src, &ether_type.to_be_bytes()].concat()
 }
@@ -66,7 +66,7 @@ pub(super) fn transport6(
 
 /// A frame with an IPv6 packet, between the hosts that [`Frame::default`] has.
 pub(super) fn ipv6_frame(src: Ipv6Addr, dst: Ipv6Addr, next: u8, payload: &[u8]) -> Vec<u8> {
-    let hosts = Frame::default();
+    let hosts = EthernetFrame::default();
     let mut frame = eth(hosts.dst_mac, hosts.src_mac, true);
     frame.extend(ipv6_header(0, payload.len(), next, src, dst));
     frame.extend(payload);

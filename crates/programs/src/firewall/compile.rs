@@ -6,10 +6,10 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::{
-    DPORT_CLASSES, DPORT_SETS, DST_PREFIXES, DST_SETS, Error, MAX_PORT_CLASSES, MAX_RULES, PROTO_SETS,
-    PortRange, Rule, SPORT_CLASSES, SPORT_SETS, SRC_PREFIXES, SRC_SETS, at_most,
+    DPORT_CLASSES, DPORT_SETS, DST_PREFIXES, DST_SETS, FirewallError, MAX_PORT_CLASSES, MAX_RULES, PROTO_SETS,
+    PortRange, FirewallRule, SPORT_CLASSES, SPORT_SETS, SRC_PREFIXES, SRC_SETS, at_most,
 };
-use crate::{MapEntry, Prefix};
+use crate::{MapEntry, Ipv4Prefix};
 
 const WORDS: usize = MAX_RULES / 64;
 const SUMMARY_WORDS: usize = WORDS / 64;
@@ -22,7 +22,7 @@ struct RuleSet {
 
 impl RuleSet {
     /// The rules for which the predicate holds.
-    fn of(rules: &[Rule], admits: impl Fn(&Rule) -> bool) -> Self {
+    fn of(rules: &[FirewallRule], admits: impl Fn(&FirewallRule) -> bool) -> Self {
         let mut words = vec![0u64; WORDS];
         for (index, _) in rules.iter().enumerate().filter(|(_, rule)| admits(rule)) {
             words[index / 64] |= 1 << (index % 64);
@@ -41,7 +41,7 @@ impl RuleSet {
 }
 
 /// Entries of all maps that classification reads.
-pub(super) fn tables(rules: &[Rule]) -> Result<Vec<MapEntry>, Error> {
+pub(super) fn tables(rules: &[FirewallRule]) -> Result<Vec<MapEntry>, FirewallError> {
     let mut entries = Vec::new();
     addresses(rules, |rule| rule.src, SRC_PREFIXES, SRC_SETS, &mut entries);
     addresses(rules, |rule| rule.dst, DST_PREFIXES, DST_SETS, &mut entries);
@@ -68,16 +68,16 @@ fn set_entry(map: &'static str, class: u32, set: &RuleSet) -> MapEntry {
 /// Each distinct prefix is a class. Its set holds the rules with prefixes that contain it. Class 0 is for
 /// addresses in no prefix.
 fn addresses(
-    rules: &[Rule],
-    field: impl Fn(&Rule) -> Prefix,
+    rules: &[FirewallRule],
+    field: impl Fn(&FirewallRule) -> Ipv4Prefix,
     prefix_map: &'static str,
     set_map: &'static str,
     entries: &mut Vec<MapEntry>,
 ) {
-    let distinct: BTreeSet<Prefix> = rules.iter().map(&field).collect();
+    let distinct: BTreeSet<Ipv4Prefix> = rules.iter().map(&field).collect();
     entries.push(set_entry(set_map, 0, &RuleSet::of(rules, |_| false)));
     for (class, prefix) in (1u32..).zip(distinct) {
-        let covers = |outer: Prefix| outer.length() <= prefix.length() && outer.contains(prefix.address());
+        let covers = |outer: Ipv4Prefix| outer.length() <= prefix.length() && outer.contains(prefix.address());
         entries.push(set_entry(set_map, class, &RuleSet::of(rules, |rule| covers(field(rule)))));
         let mut key = u32::from(prefix.length()).to_ne_bytes().to_vec();
         key.extend(prefix.address().octets());
@@ -89,12 +89,12 @@ fn addresses(
 /// that only rules for every port admit.
 fn ports(
     what: &'static str,
-    rules: &[Rule],
-    field: impl Fn(&Rule) -> PortRange,
+    rules: &[FirewallRule],
+    field: impl Fn(&FirewallRule) -> PortRange,
     class_map: &'static str,
     set_map: &'static str,
     entries: &mut Vec<MapEntry>,
-) -> Result<(), Error> {
+) -> Result<(), FirewallError> {
     let mut sets = vec![RuleSet::of(rules, |rule| field(rule) == PortRange::ANY)];
     let mut classes: HashMap<RuleSet, u32> = HashMap::from([(sets[0].clone(), 0)]);
     // Only where a range starts or has ended does the set change.
@@ -122,7 +122,7 @@ fn ports(
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Flavour, generate};
+    use super::super::{RuleSetKind, generate};
     use super::*;
 
     fn word(bytes: &[u8]) -> u32 {
@@ -134,7 +134,7 @@ mod tests {
         entries.iter().filter(|e| e.map == map).map(|e| (word(&e.key), e.value.as_slice())).collect()
     }
 
-    fn assert_set(value: &[u8], rules: &[Rule], admits: impl Fn(&Rule) -> bool) {
+    fn assert_set(value: &[u8], rules: &[FirewallRule], admits: impl Fn(&FirewallRule) -> bool) {
         let words: Vec<u64> =
             value.chunks(8).map(|chunk| u64::from_ne_bytes(chunk.try_into().unwrap())).collect();
         let (summary, words) = words.split_at(SUMMARY_WORDS);
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn every_port_has_the_set_of_the_rules_that_admit_it() {
-        let rules = generate(Flavour::Firewall, 450, 3).rules;
+        let rules = generate(RuleSetKind::Firewall, 450, 3).rules;
         let entries = tables(&rules).unwrap();
         let (classes, sets) = (values(&entries, DPORT_CLASSES), values(&entries, DPORT_SETS));
         assert_eq!(classes.len(), 65536);
@@ -161,13 +161,13 @@ mod tests {
 
     #[test]
     fn every_prefix_has_the_set_of_the_rules_that_contain_it() {
-        let rules = generate(Flavour::AccessList, 450, 3).rules;
+        let rules = generate(RuleSetKind::AccessList, 450, 3).rules;
         let entries = tables(&rules).unwrap();
         let sets = values(&entries, SRC_SETS);
         let mut seen = 0;
         for entry in entries.iter().filter(|e| e.map == SRC_PREFIXES) {
             let address: [u8; 4] = entry.key[4..].try_into().unwrap();
-            let prefix = Prefix::new(address.into(), word(&entry.key) as u8);
+            let prefix = Ipv4Prefix::new(address.into(), word(&entry.key) as u8);
             // The last address of the prefix may be in longer ones; their rules do not count here.
             assert_set(sets[&word(&entry.value)], &rules, |rule| {
                 rule.src.length() <= prefix.length() && rule.src.contains(prefix.nth(u32::MAX))

@@ -9,9 +9,9 @@ mod generate;
 mod model;
 mod rule;
 
-pub use generate::{Flavour, flows, generate};
-pub use model::{Model, Outcome, Verdict};
-pub use rule::{Action, PortRange, Rule, RuleError};
+pub use generate::{RuleSetKind, flows, generate};
+pub use model::{FirewallModel, FirewallOutcome, FirewallXdpVerdict};
+pub use rule::{RuleAction, PortRange, FirewallRule, RuleError};
 
 use crate::MapEntry;
 
@@ -55,7 +55,7 @@ pub const MAX_PORTS: usize = 64;
 
 /// Destination of accepted packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Forward {
+pub enum AcceptTarget {
     /// Up the stack: a host's firewall.
     #[default]
     Stack,
@@ -67,7 +67,7 @@ pub enum Forward {
 
 /// Treatment of fragments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Fragments {
+pub enum FragmentHandling {
     /// All are dropped.
     #[default]
     Drop,
@@ -79,22 +79,22 @@ pub enum Fragments {
 
 /// Everything that the firewall is told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Config {
+pub struct FirewallConfig {
     /// The rules; of those that match, the first counts.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<FirewallRule>,
     /// For packets that no rule matches.
-    pub default: Action,
+    pub default: RuleAction,
     /// For accepted packets.
-    pub forward: Forward,
+    pub forward: AcceptTarget,
     /// For IPv4 fragments.
-    pub fragments: Fragments,
+    pub fragments: FragmentHandling,
     /// For frames that are neither IPv4 nor ARP; ARP always goes to the stack.
-    pub non_ipv4: Action,
+    pub non_ipv4: RuleAction,
 }
 
 /// A configuration that the maps cannot hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum FirewallError {
     /// More entries than a map holds.
     #[error("{count} {what} are more than the firewall's {limit}")]
     TooMany {
@@ -115,16 +115,16 @@ pub enum Error {
     },
 }
 
-impl Config {
+impl FirewallConfig {
     /// Everything to write into the maps of a freshly loaded object.
-    pub fn entries(&self) -> Result<Vec<MapEntry>, Error> {
+    pub fn entries(&self) -> Result<Vec<MapEntry>, FirewallError> {
         at_most("rules", self.rules.len(), MAX_RULES)?;
         let mut entries = compile::tables(&self.rules)?;
         for (index, rule) in self.rules.iter().enumerate() {
             entries.push(action_entry(index as u32, rule.action));
         }
         entries.push(action_entry(DEFAULT_RULE, self.default));
-        if let Forward::Ports(pairs) = &self.forward {
+        if let AcceptTarget::Ports(pairs) = &self.forward {
             at_most("pairs of ports", pairs.len(), MAX_PORTS)?;
             for (from, to) in pairs {
                 entries.push(MapEntry::new(EGRESS, from.to_ne_bytes(), to.to_ne_bytes()));
@@ -137,41 +137,41 @@ impl Config {
     /// `struct fw_settings`.
     fn settings(&self) -> Vec<u8> {
         let forward = match self.forward {
-            Forward::Stack => 0u32,
-            Forward::Hairpin => 1,
-            Forward::Ports(_) => 2,
+            AcceptTarget::Stack => 0u32,
+            AcceptTarget::Hairpin => 1,
+            AcceptTarget::Ports(_) => 2,
         };
         let fragments = match self.fragments {
-            Fragments::Drop => 0u32,
-            Fragments::Accept => 1,
-            Fragments::Classify => 2,
+            FragmentHandling::Drop => 0u32,
+            FragmentHandling::Accept => 1,
+            FragmentHandling::Classify => 2,
         };
         [forward, fragments, self.non_ipv4.code(), 0].iter().flat_map(|word| word.to_ne_bytes()).collect()
     }
 
     /// Reads rules from a text, one a line in the form of [`Rule`]; empty lines and those that start with `#` are
     /// left out. Everything but the rules stays as it is.
-    pub fn read_rules(&mut self, text: &str) -> Result<(), Error> {
+    pub fn read_rules(&mut self, text: &str) -> Result<(), FirewallError> {
         let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim()));
         self.rules = lines
             .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
-            .map(|(line, text)| text.parse().map_err(|error| Error::Line { line, error }))
+            .map(|(line, text)| text.parse().map_err(|error| FirewallError::Line { line, error }))
             .collect::<Result<_, _>>()?;
         at_most("rules", self.rules.len(), MAX_RULES)
     }
 }
 
-fn at_most(what: &'static str, count: usize, limit: usize) -> Result<(), Error> {
-    if count > limit { Err(Error::TooMany { what, count, limit }) } else { Ok(()) }
+fn at_most(what: &'static str, count: usize, limit: usize) -> Result<(), FirewallError> {
+    if count > limit { Err(FirewallError::TooMany { what, count, limit }) } else { Ok(()) }
 }
 
-fn action_entry(index: u32, action: Action) -> MapEntry {
+fn action_entry(index: u32, action: RuleAction) -> MapEntry {
     MapEntry::new(RULES, index.to_ne_bytes(), action.code().to_ne_bytes())
 }
 
 /// Counters of one CPU: `struct fw_stats`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
+pub struct FirewallStats {
     /// All frames.
     pub received: u64,
     /// Those accepted, by a rule or a policy.
@@ -188,7 +188,7 @@ pub struct Stats {
     pub not_ipv4: u64,
 }
 
-impl Stats {
+impl FirewallStats {
     /// From one CPU's value of [`STATS`]; `None` if it is too short.
     pub fn decode(value: &[u8]) -> Option<Self> {
         let word = |n: usize| -> Option<u64> {
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn reads_rules_and_says_where_they_are_wrong() {
-        let mut config = Config::default();
+        let mut config = FirewallConfig::default();
         config.read_rules("# comment\n\naccept tcp 10.0.0.0/8 any 0.0.0.0/0 80-443\n").unwrap();
         assert_eq!(config.rules.len(), 1);
         let error = config.read_rules("drop any 0.0.0.0/0 any 0.0.0.0/0 any\nallow\n").unwrap_err();
@@ -221,14 +221,14 @@ mod tests {
 
     #[test]
     fn too_many_rules_are_refused() {
-        let rule: Rule = "drop any 0.0.0.0/0 any 0.0.0.0/0 any".parse().unwrap();
-        let config = Config { rules: vec![rule; MAX_RULES + 1], ..Config::default() };
-        assert!(matches!(config.entries(), Err(Error::TooMany { count: 8193, .. })));
+        let rule: FirewallRule = "drop any 0.0.0.0/0 any 0.0.0.0/0 any".parse().unwrap();
+        let config = FirewallConfig { rules: vec![rule; MAX_RULES + 1], ..FirewallConfig::default() };
+        assert!(matches!(config.entries(), Err(FirewallError::TooMany { count: 8193, .. })));
     }
 
     #[test]
     fn settings_stand_as_in_the_header() {
-        let config = Config { forward: Forward::Hairpin, non_ipv4: Action::Reject, ..Config::default() };
+        let config = FirewallConfig { forward: AcceptTarget::Hairpin, non_ipv4: RuleAction::Reject, ..FirewallConfig::default() };
         assert_eq!(config.settings(), [1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
     }
 }

@@ -3,7 +3,7 @@
 
 use std::net::Ipv4Addr;
 
-use super::{Action, Config, DEFAULT_RULE, Forward, Fragments};
+use super::{RuleAction, FirewallConfig, DEFAULT_RULE, AcceptTarget, FragmentHandling};
 use crate::packet::{ETHERTYPE_IPV4, ETHERTYPE_VLAN, FiveTuple, TCP, UDP};
 
 const ETHERTYPE_ARP: u16 = 0x0806;
@@ -14,7 +14,7 @@ const UDP_LITE: u8 = 136;
 
 /// Next step of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum FirewallXdpVerdict {
     /// Nothing: the packet is gone.
     Drop,
     /// Its stack has the packet.
@@ -27,83 +27,83 @@ pub enum Verdict {
 
 /// Result for a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct FirewallOutcome {
     /// Verdict of the program.
-    pub verdict: Verdict,
+    pub verdict: FirewallXdpVerdict,
     /// The rule, or [`DEFAULT_RULE`], that decided; `None` if the frame never came to the rules.
     pub rule: Option<u32>,
     /// Action of the rule or of a policy; `None` for ARP.
-    pub action: Option<Action>,
+    pub action: Option<RuleAction>,
 }
 
 /// Result of parsing.
-enum Parsed {
+enum ParsedFrame {
     Arp,
     NotIpv4,
     Malformed,
-    Policy(Action),
+    Policy(RuleAction),
     Packet(FiveTuple, bool),
 }
 
 /// A model of the firewall with one configuration.
 #[derive(Clone, Debug)]
-pub struct Model<'a> {
-    config: &'a Config,
+pub struct FirewallModel<'a> {
+    config: &'a FirewallConfig,
 }
 
-impl<'a> Model<'a> {
+impl<'a> FirewallModel<'a> {
     /// The model of this configuration.
-    pub fn new(config: &'a Config) -> Self {
+    pub fn new(config: &'a FirewallConfig) -> Self {
         Self { config }
     }
 
     /// Returns the result for the frame.
-    pub fn process(&self, frame: &[u8]) -> Outcome {
+    pub fn process(&self, frame: &[u8]) -> FirewallOutcome {
         let (rule, action) = match self.parse(frame) {
-            Parsed::Arp => return Outcome { verdict: Verdict::Pass, rule: None, action: None },
-            Parsed::NotIpv4 => (None, self.config.non_ipv4),
-            Parsed::Malformed => (None, Action::Drop),
-            Parsed::Policy(action) => (None, action),
-            Parsed::Packet(tuple, has_ports) => {
+            ParsedFrame::Arp => return FirewallOutcome { verdict: FirewallXdpVerdict::Pass, rule: None, action: None },
+            ParsedFrame::NotIpv4 => (None, self.config.non_ipv4),
+            ParsedFrame::Malformed => (None, RuleAction::Drop),
+            ParsedFrame::Policy(action) => (None, action),
+            ParsedFrame::Packet(tuple, has_ports) => {
                 let (rule, action) = self.first_match(&tuple, has_ports);
                 (Some(rule), action)
             }
         };
         let verdict = match (action, &self.config.forward) {
-            (Action::Drop, _) => Verdict::Drop,
-            (Action::Reject, _) | (Action::Accept, Forward::Stack) => Verdict::Pass,
-            (Action::Accept, Forward::Hairpin) => Verdict::Transmit,
-            (Action::Accept, Forward::Ports(_)) => Verdict::Redirect,
+            (RuleAction::Drop, _) => FirewallXdpVerdict::Drop,
+            (RuleAction::Reject, _) | (RuleAction::Accept, AcceptTarget::Stack) => FirewallXdpVerdict::Pass,
+            (RuleAction::Accept, AcceptTarget::Hairpin) => FirewallXdpVerdict::Transmit,
+            (RuleAction::Accept, AcceptTarget::Ports(_)) => FirewallXdpVerdict::Redirect,
         };
-        Outcome { verdict, rule, action: Some(action) }
+        FirewallOutcome { verdict, rule, action: Some(action) }
     }
 
     /// The first rule that matches, and its action.
-    pub fn first_match(&self, tuple: &FiveTuple, has_ports: bool) -> (u32, Action) {
+    pub fn first_match(&self, tuple: &FiveTuple, has_ports: bool) -> (u32, RuleAction) {
         let found = self.config.rules.iter().enumerate().find(|(_, rule)| rule.matches(tuple, has_ports));
         found.map_or((DEFAULT_RULE, self.config.default), |(index, rule)| (index as u32, rule.action))
     }
 
-    fn parse(&self, frame: &[u8]) -> Parsed {
-        let Some(mut ether_type) = be16(frame, 12) else { return Parsed::Malformed };
+    fn parse(&self, frame: &[u8]) -> ParsedFrame {
+        let Some(mut ether_type) = be16(frame, 12) else { return ParsedFrame::Malformed };
         let mut at = 14;
         for _ in 0..2 {
             if ![ETHERTYPE_VLAN, ETHERTYPE_SERVICE_VLAN].contains(&ether_type) {
                 break;
             }
-            let Some(inner) = be16(frame, at + 2) else { return Parsed::Malformed };
+            let Some(inner) = be16(frame, at + 2) else { return ParsedFrame::Malformed };
             ether_type = inner;
             at += 4;
         }
         match ether_type {
-            ETHERTYPE_IPV4 => self.parse_ipv4(&frame[at..]).unwrap_or(Parsed::Malformed),
-            ETHERTYPE_ARP => Parsed::Arp,
-            _ => Parsed::NotIpv4,
+            ETHERTYPE_IPV4 => self.parse_ipv4(&frame[at..]).unwrap_or(ParsedFrame::Malformed),
+            ETHERTYPE_ARP => ParsedFrame::Arp,
+            _ => ParsedFrame::NotIpv4,
         }
     }
 
     /// `None` if the packet is malformed.
-    fn parse_ipv4(&self, packet: &[u8]) -> Option<Parsed> {
+    fn parse_ipv4(&self, packet: &[u8]) -> Option<ParsedFrame> {
         packet.get(19)?;
         let header = usize::from(packet[0] & 15) * 4;
         let packet = packet.get(..usize::from(be16(packet, 2)?))?;
@@ -116,11 +116,11 @@ impl<'a> Model<'a> {
         let (more, offset) = (be16(packet, 6)? & 0x2000 != 0, be16(packet, 6)? & 0x1fff);
         if more || offset != 0 {
             match self.config.fragments {
-                Fragments::Drop => return Some(Parsed::Policy(Action::Drop)),
+                FragmentHandling::Drop => return Some(ParsedFrame::Policy(RuleAction::Drop)),
                 _ if offset == 1 && protocol == TCP => return None,
-                Fragments::Accept if offset != 0 => return Some(Parsed::Policy(Action::Accept)),
-                Fragments::Classify if offset != 0 => return Some(Parsed::Packet(tuple, false)),
-                Fragments::Accept | Fragments::Classify => {}
+                FragmentHandling::Accept if offset != 0 => return Some(ParsedFrame::Policy(RuleAction::Accept)),
+                FragmentHandling::Classify if offset != 0 => return Some(ParsedFrame::Packet(tuple, false)),
+                FragmentHandling::Accept | FragmentHandling::Classify => {}
             }
         }
         let has_ports = [TCP, UDP, SCTP, DCCP, UDP_LITE].contains(&protocol);
@@ -128,7 +128,7 @@ impl<'a> Model<'a> {
             tuple.src_port = be16(packet, header)?;
             tuple.dst_port = be16(packet, header + 2)?;
         }
-        Some(Parsed::Packet(tuple, has_ports))
+        Some(ParsedFrame::Packet(tuple, has_ports))
     }
 }
 

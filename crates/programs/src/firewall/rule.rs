@@ -4,11 +4,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::packet::{FiveTuple, ICMP, TCP, UDP};
-use crate::{Prefix, PrefixError};
+use crate::{Ipv4Prefix, PrefixError};
 
 /// Treatment of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Action {
+pub enum RuleAction {
     /// Nothing is said.
     #[default]
     Drop,
@@ -18,7 +18,7 @@ pub enum Action {
     Reject,
 }
 
-impl Action {
+impl RuleAction {
     /// `enum fw_action`.
     pub(super) fn code(self) -> u32 {
         match self {
@@ -61,11 +61,11 @@ impl PortRange {
 /// A rule. Its text is `ACTION PROTOCOL SOURCE PORTS DESTINATION PORTS`, for instance
 /// `accept tcp 10.0.0.0/8 any 192.0.2.0/24 80-443`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Rule {
+pub struct FirewallRule {
     /// Source addresses.
-    pub src: Prefix,
+    pub src: Ipv4Prefix,
     /// Destination addresses.
-    pub dst: Prefix,
+    pub dst: Ipv4Prefix,
     /// Source ports.
     pub src_ports: PortRange,
     /// Destination ports.
@@ -73,10 +73,10 @@ pub struct Rule {
     /// IP protocol number; `None` for every protocol.
     pub protocol: Option<u8>,
     /// Treatment of packets that match.
-    pub action: Action,
+    pub action: RuleAction,
 }
 
-impl Rule {
+impl FirewallRule {
     /// True if the rule admits a packet with these headers; without ports, only one that admits every port does.
     pub fn matches(&self, packet: &FiveTuple, has_ports: bool) -> bool {
         let port = |range: PortRange, port| {
@@ -110,7 +110,7 @@ pub enum RuleError {
     Ports(String),
 }
 
-impl FromStr for Rule {
+impl FromStr for FirewallRule {
     type Err = RuleError;
 
     fn from_str(text: &str) -> Result<Self, RuleError> {
@@ -131,9 +131,9 @@ impl FromStr for Rule {
                 number => Some(number.parse().map_err(|_| RuleError::Protocol(number.to_owned()))?),
             },
             action: match action {
-                "accept" => Action::Accept,
-                "drop" => Action::Drop,
-                "reject" => Action::Reject,
+                "accept" => RuleAction::Accept,
+                "drop" => RuleAction::Drop,
+                "reject" => RuleAction::Reject,
                 other => return Err(RuleError::Action(other.to_owned())),
             },
         })
@@ -165,12 +165,12 @@ impl fmt::Display for PortRange {
     }
 }
 
-impl fmt::Display for Rule {
+impl fmt::Display for FirewallRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.action {
-            Action::Accept => "accept ",
-            Action::Drop => "drop ",
-            Action::Reject => "reject ",
+            RuleAction::Accept => "accept ",
+            RuleAction::Drop => "drop ",
+            RuleAction::Reject => "reject ",
         })?;
         match self.protocol {
             None => f.write_str("any")?,
@@ -194,7 +194,7 @@ mod tests {
             "drop any 0.0.0.0/0 53 0.0.0.0/0 any",
             "reject 132 198.51.100.7/32 1024-65535 0.0.0.0/0 65535",
         ] {
-            assert_eq!(text.parse::<Rule>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<FirewallRule>().unwrap().to_string(), text);
         }
     }
 
@@ -208,7 +208,7 @@ mod tests {
             ("accept tcp 10.0.0.0/8 9-7 0.0.0.0/0 any", "`9-7`"),
             ("accept tcp 10.0.0.0/8 any 0.0.0.0/0 65536", "`65536`"),
         ] {
-            let error = text.parse::<Rule>().unwrap_err().to_string();
+            let error = text.parse::<FirewallRule>().unwrap_err().to_string();
             assert!(error.contains(named), "{text}: {error}");
         }
     }

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
-use super::{CONNECTIONS, Timeouts};
+use super::{CONNECTIONS, ConnectionTimeouts};
 use crate::MapEntry;
-use crate::packet::{FiveTuple, ICMP, Mac, TCP};
+use crate::packet::{FiveTuple, ICMP, MacAddress, TCP};
 
 /// FIN of [`Connection::tcp`].
 const FIN: u16 = 1;
@@ -17,7 +17,7 @@ const ACK: u16 = 16;
 /// Which way a packet goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum Direction {
+pub enum FlowDirection {
     /// From inside.
     Outbound = 0,
     /// From outside.
@@ -26,16 +26,16 @@ pub enum Direction {
 
 /// The key: a packet as it arrives. An ICMP query's identifier is our side's port, the other port is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Flow {
+pub struct NatFlow {
     /// Addresses, ports and protocol.
     pub tuple: FiveTuple,
     /// Which way it goes.
-    pub direction: Direction,
+    pub direction: FlowDirection,
 }
 
 /// The value: the translation of packets of the flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Connection {
+pub struct NatTranslation {
     /// The new address: of the source outbound, of the destination inbound.
     pub address: Ipv4Addr,
     /// The new port beside it.
@@ -51,12 +51,12 @@ pub struct Connection {
     /// The egress interface.
     pub out: u32,
     /// Inbound: destination and source of the frame to the host inside.
-    pub macs: [Mac; 2],
+    pub macs: [MacAddress; 2],
     /// When a packet was last seen this way, `CLOCK_MONOTONIC` in ns.
     pub seen: u64,
 }
 
-impl Flow {
+impl NatFlow {
     /// As it stands in the map: `struct flow`.
     pub fn encode(&self) -> Vec<u8> {
         let t = &self.tuple;
@@ -80,24 +80,24 @@ impl Flow {
                 protocol: *key.get(12)?,
             },
             direction: match key.get(13)? {
-                0 => Direction::Outbound,
-                1 => Direction::Inbound,
+                0 => FlowDirection::Outbound,
+                1 => FlowDirection::Inbound,
                 _ => return None,
             },
         })
     }
 
     /// The other direction of the connection whose value for this flow is `connection`.
-    pub fn opposite(&self, connection: &Connection) -> Self {
+    pub fn opposite(&self, connection: &NatTranslation) -> Self {
         let t = &self.tuple;
         let ours = (connection.address, connection.port);
         let (theirs, direction) = match self.direction {
-            Direction::Outbound => ((t.dst, t.dst_port), Direction::Inbound),
-            Direction::Inbound => ((t.src, t.src_port), Direction::Outbound),
+            FlowDirection::Outbound => ((t.dst, t.dst_port), FlowDirection::Inbound),
+            FlowDirection::Inbound => ((t.src, t.src_port), FlowDirection::Outbound),
         };
         let (src, dst) = match direction {
-            Direction::Inbound => (theirs, ours),
-            Direction::Outbound => (ours, theirs),
+            FlowDirection::Inbound => (theirs, ours),
+            FlowDirection::Outbound => (ours, theirs),
         };
         let protocol = t.protocol;
         Self {
@@ -107,7 +107,7 @@ impl Flow {
     }
 }
 
-impl Connection {
+impl NatTranslation {
     /// As it stands in the map: `struct connection`.
     pub fn encode(&self) -> Vec<u8> {
         let mut value = self.address.octets().to_vec();
@@ -142,7 +142,7 @@ impl Connection {
 
 /// A connection as an operator sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Mapping {
+pub struct NatMapping {
     /// Its packets from inside, before translation. For ICMP queries the source port is the identifier.
     pub inside: FiveTuple,
     /// The external address.
@@ -156,14 +156,14 @@ pub struct Mapping {
     /// The interface inside.
     pub inside_port: u32,
     /// Destination and source of frames to the host inside.
-    pub macs: [Mac; 2],
+    pub macs: [MacAddress; 2],
 }
 
-impl Mapping {
+impl NatMapping {
     /// The two directions: outbound, then inbound.
-    pub fn directions(&self, seen: u64) -> [(Flow, Connection); 2] {
+    pub fn directions(&self, seen: u64) -> [(NatFlow, NatTranslation); 2] {
         let t = &self.inside;
-        let outbound = Connection {
+        let outbound = NatTranslation {
             address: self.address,
             port: self.port,
             tcp: if t.protocol == TCP { ACK } else { 0 },
@@ -174,7 +174,7 @@ impl Mapping {
             macs: [[0; 6]; 2],
             seen,
         };
-        let inbound = Connection {
+        let inbound = NatTranslation {
             address: t.src,
             port: t.src_port,
             ip_delta: fold(u64::from(address_delta(self.address, t.src)) + u64::from(ONE_HOP)),
@@ -183,7 +183,7 @@ impl Mapping {
             macs: self.macs,
             ..outbound
         };
-        let flow = Flow { tuple: self.inside, direction: Direction::Outbound };
+        let flow = NatFlow { tuple: self.inside, direction: FlowDirection::Outbound };
         [(flow, outbound), (flow.opposite(&outbound), inbound)]
     }
 
@@ -221,8 +221,8 @@ fn fold(mut sum: u64) -> u16 {
 
 /// The keys to remove at `now` (`CLOCK_MONOTONIC`, ns): both directions of each connection that has been idle for
 /// longer than its limit. A direction whose other half is gone goes by its own time.
-pub fn idle(table: &HashMap<Flow, Connection>, timeouts: &Timeouts, now: u64) -> Vec<Flow> {
-    let mut keys: Vec<Flow> = table
+pub fn idle(table: &HashMap<NatFlow, NatTranslation>, timeouts: &ConnectionTimeouts, now: u64) -> Vec<NatFlow> {
+    let mut keys: Vec<NatFlow> = table
         .iter()
         .filter(|(flow, half)| {
             let other = table.get(&flow.opposite(half));
@@ -236,7 +236,7 @@ pub fn idle(table: &HashMap<Flow, Connection>, timeouts: &Timeouts, now: u64) ->
 }
 
 /// Longest idle time of the connection.
-fn limit(protocol: u8, half: &Connection, other: Option<&Connection>, timeouts: &Timeouts) -> u64 {
+fn limit(protocol: u8, half: &NatTranslation, other: Option<&NatTranslation>, timeouts: &ConnectionTimeouts) -> u64 {
     let other = other.map_or(0, |o| o.tcp);
     let (both, either) = (half.tcp & other, half.tcp | other);
     match protocol {
@@ -252,8 +252,8 @@ mod tests {
     use super::*;
     use crate::packet::UDP;
 
-    fn mapping(protocol: u8) -> Mapping {
-        Mapping {
+    fn mapping(protocol: u8) -> NatMapping {
+        NatMapping {
             inside: FiveTuple {
                 src: Ipv4Addr::new(10, 0, 0, 1),
                 dst: Ipv4Addr::new(198, 51, 100, 7),
@@ -274,8 +274,8 @@ mod tests {
     fn keys_and_values_survive_the_map() {
         for (flow, connection) in mapping(TCP).directions(77) {
             assert_eq!((flow.encode().len(), connection.encode().len()), (16, 40));
-            assert_eq!(Flow::decode(&flow.encode()), Some(flow));
-            assert_eq!(Connection::decode(&connection.encode()), Some(connection));
+            assert_eq!(NatFlow::decode(&flow.encode()), Some(flow));
+            assert_eq!(NatTranslation::decode(&connection.encode()), Some(connection));
         }
     }
 
@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn connections_end_by_their_own_limits() {
-        let t = Timeouts::default();
+        let t = ConnectionTimeouts::default();
         let gone_after = |protocol, flags: [u16; 2], wait: u64| {
             let mut halves = mapping(protocol).directions(1_000);
             halves[0].1.tcp = flags[0];
@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn a_packet_one_way_keeps_both_halves() {
-        let t = Timeouts::default();
+        let t = ConnectionTimeouts::default();
         let mut halves = mapping(UDP).directions(0);
         halves[1].1.seen = t.udp;
         assert_eq!(idle(&halves.into_iter().collect(), &t, t.udp + 1), []);

@@ -3,22 +3,22 @@
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
 
-use super::{Config, External, Mapping, Rule, Side, Timeouts};
-use crate::packet::{FiveTuple, Frame, ICMP, Mac, TCP, Transport, UDP};
+use super::{NatConfig, NatExternalAddress, NatMapping, NatRule, NatSide, ConnectionTimeouts};
+use crate::packet::{FiveTuple, EthernetFrame, ICMP, MacAddress, TCP, TransportHeader, UDP};
 use crate::rng::Rng;
-use crate::traffic::{Flows, Locality};
-use crate::{MapEntry, Prefix};
+use crate::traffic::{WeightedFlows, FlowLocality};
+use crate::{MapEntry, Ipv4Prefix};
 
 /// Connections of each protocol, of a hundred; the rest are ICMP queries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mix {
+pub struct ProtocolMix {
     /// TCP.
     pub tcp: u8,
     /// UDP.
     pub udp: u8,
 }
 
-impl Default for Mix {
+impl Default for ProtocolMix {
     /// An access network's: most is TCP, a good part QUIC and DNS.
     fn default() -> Self {
         Self { tcp: 70, udp: 28 }
@@ -26,12 +26,12 @@ impl Default for Mix {
 }
 
 /// The router inside, from which the first packets come, and our address towards it.
-const INSIDE_MACS: [Mac; 2] = [[2, 2, 0, 0, 0, 1], [2, 1, 0, 0, 0, 1]];
+const INSIDE_MACS: [MacAddress; 2] = [[2, 2, 0, 0, 0, 1], [2, 1, 0, 0, 0, 1]];
 
 /// A NAT between two interfaces, for the sources 10.0.0.0/8, with `externals` addresses from 203.0.113.0 on
 /// (at most 256), each with the ports from 1024 up.
-pub fn generate(inside: u32, outside: u32, externals: u8, seed: u64) -> Config {
-    let external = |n: u8| External {
+pub fn generate(inside: u32, outside: u32, externals: u8, seed: u64) -> NatConfig {
+    let external = |n: u8| NatExternalAddress {
         address: Ipv4Addr::new(203, 0, 113, n),
         port_min: 1024,
         port_max: 65535,
@@ -39,29 +39,29 @@ pub fn generate(inside: u32, outside: u32, externals: u8, seed: u64) -> Config {
         dst_mac: [2, 2, 0, 0, 0, 2],
         src_mac: [2, 1, 0, 0, 0, 2],
     };
-    let sources = Prefix::new(Ipv4Addr::new(10, 0, 0, 0), 8);
-    Config {
-        ports: vec![(inside, Side::Inside), (outside, Side::Outside)],
-        rules: vec![Rule { sources, first: 0, count: u32::from(externals) }],
+    let sources = Ipv4Prefix::new(Ipv4Addr::new(10, 0, 0, 0), 8);
+    NatConfig {
+        ports: vec![(inside, NatSide::Inside), (outside, NatSide::Outside)],
+        rules: vec![NatRule { sources, first: 0, count: u32::from(externals) }],
         externals: (0..externals).map(external).collect(),
         exempt: vec![sources],
-        timeouts: Timeouts::default(),
+        timeouts: ConnectionTimeouts::default(),
         secret: Rng::new(seed).next_u64(),
     }
 }
 
 /// Connections and their packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Traffic {
+pub struct NatTraffic {
     /// One connection per flow; not in the table until its entries are written there.
-    pub mappings: Vec<Mapping>,
+    pub mappings: Vec<NatMapping>,
     /// Their packets from inside.
-    pub outbound: Flows,
+    pub outbound: WeightedFlows,
     /// Their packets from outside.
-    pub inbound: Flows,
+    pub inbound: WeightedFlows,
 }
 
-impl Traffic {
+impl NatTraffic {
     /// The entries of all connections, last seen at `seen` (`CLOCK_MONOTONIC`, ns).
     pub fn entries(&self, seen: u64) -> Vec<MapEntry> {
         self.mappings.iter().flat_map(|m| m.entries(seen)).collect()
@@ -72,7 +72,7 @@ impl Traffic {
 ///
 /// Ports outside are handed out one after the other per external address. There are fewer connections where the
 /// configuration has no room for more.
-pub fn traffic(config: &Config, count: usize, mix: Mix, locality: Locality, seed: u64) -> Traffic {
+pub fn traffic(config: &NatConfig, count: usize, mix: ProtocolMix, locality: FlowLocality, seed: u64) -> NatTraffic {
     let mut rng = Rng::new(seed);
     let side = |side| config.ports.iter().find(|(_, s)| *s == side).map_or(0, |&(port, _)| port);
     let mut seen = HashSet::new();
@@ -86,31 +86,31 @@ pub fn traffic(config: &Config, count: usize, mix: Mix, locality: Locality, seed
         let n = mappings.len();
         let index = n % config.externals.len();
         let Some((external, port)) = free_port(config, index, n / config.externals.len()) else { break };
-        mappings.push(Mapping {
+        mappings.push(NatMapping {
             inside,
             address: external.address,
             port,
             external: index as u32,
             outside_port: external.port,
-            inside_port: side(Side::Inside),
+            inside_port: side(NatSide::Inside),
             macs: INSIDE_MACS,
         });
     }
     let weights_seed = rng.next_u64();
-    let flows = |frame: fn(&Mapping) -> Frame| {
-        Flows::new(mappings.iter().map(|m| frame(m).to_bytes()).collect(), locality, weights_seed)
+    let flows = |frame: fn(&NatMapping) -> EthernetFrame| {
+        WeightedFlows::new(mappings.iter().map(|m| frame(m).to_bytes()).collect(), locality, weights_seed)
     };
-    Traffic { outbound: flows(outbound_frame), inbound: flows(inbound_frame), mappings }
+    NatTraffic { outbound: flows(outbound_frame), inbound: flows(inbound_frame), mappings }
 }
 
 /// The `n`-th port of an external address.
-fn free_port(config: &Config, index: usize, n: usize) -> Option<(&External, u16)> {
+fn free_port(config: &NatConfig, index: usize, n: usize) -> Option<(&NatExternalAddress, u16)> {
     let external = config.externals.get(index)?;
     let port = u16::try_from(usize::from(external.port_min) + n).ok()?;
     (port <= external.port_max).then_some((external, port))
 }
 
-fn random_connection(mix: Mix, rng: &mut Rng) -> FiveTuple {
+fn random_connection(mix: ProtocolMix, rng: &mut Rng) -> FiveTuple {
     let at = rng.below(100) as u8;
     let protocol = match at {
         _ if at < mix.tcp => TCP,
@@ -128,19 +128,19 @@ fn random_connection(mix: Mix, rng: &mut Rng) -> FiveTuple {
     }
 }
 
-fn outbound_frame(mapping: &Mapping) -> Frame {
+fn outbound_frame(mapping: &NatMapping) -> EthernetFrame {
     let [host, us] = mapping.macs;
-    Frame { dst_mac: us, src_mac: host, ..mapping.inside.frame() }
+    EthernetFrame { dst_mac: us, src_mac: host, ..mapping.inside.frame() }
 }
 
-fn inbound_frame(mapping: &Mapping) -> Frame {
+fn inbound_frame(mapping: &NatMapping) -> EthernetFrame {
     let t = &mapping.inside;
     let transport = match t.protocol {
-        TCP => Transport::Tcp { src: t.dst_port, dst: mapping.port, flags: 0x10 },
-        UDP => Transport::Udp { src: t.dst_port, dst: mapping.port },
-        _ => Transport::Echo { reply: true, id: mapping.port },
+        TCP => TransportHeader::Tcp { src: t.dst_port, dst: mapping.port, flags: 0x10 },
+        UDP => TransportHeader::Udp { src: t.dst_port, dst: mapping.port },
+        _ => TransportHeader::Echo { reply: true, id: mapping.port },
     };
-    Frame { src: t.dst, dst: mapping.address, transport, ..Frame::default() }
+    EthernetFrame { src: t.dst, dst: mapping.address, transport, ..EthernetFrame::default() }
 }
 
 #[cfg(test)]
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn connections_are_distinct_both_ways_and_mixed_as_asked() {
         let config = generate(3, 4, 2, 1);
-        let traffic = traffic(&config, 50_000, Mix::default(), Locality::HIGH, 2);
+        let traffic = traffic(&config, 50_000, ProtocolMix::default(), FlowLocality::HIGH, 2);
         assert_eq!(traffic.mappings.len(), 50_000);
         let keys: HashSet<_> = traffic.entries(0).into_iter().map(|e| e.key).collect();
         assert_eq!(keys.len(), 100_000);
@@ -164,6 +164,6 @@ mod tests {
     fn no_more_connections_than_ports() {
         let mut config = generate(3, 4, 1, 1);
         config.externals[0].port_max = 1033;
-        assert_eq!(traffic(&config, 100, Mix::default(), Locality::NONE, 2).mappings.len(), 10);
+        assert_eq!(traffic(&config, 100, ProtocolMix::default(), FlowLocality::NONE, 2).mappings.len(), 10);
     }
 }

@@ -5,14 +5,14 @@
 mod connection;
 mod generate;
 
-pub use connection::{Connection, Direction, Flow, Mapping, idle};
-pub use generate::{Mix, Traffic, generate, traffic};
+pub use connection::{NatTranslation, FlowDirection, NatFlow, NatMapping, idle};
+pub use generate::{ProtocolMix, NatTraffic, generate, traffic};
 
 use std::net::Ipv4Addr;
 
-use crate::packet::Mac;
+use crate::packet::MacAddress;
 use crate::router::{devmap_entry, route_key};
-use crate::{MapEntry, Prefix};
+use crate::{MapEntry, Ipv4Prefix};
 
 /// Per interface: its side.
 pub const PORTS: &str = "ports";
@@ -42,7 +42,7 @@ pub const MAX_PORTS: u32 = 4096;
 /// Which side an interface is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
-pub enum Side {
+pub enum NatSide {
     /// Private addresses.
     Inside = 1,
     /// The rest of the world.
@@ -51,7 +51,7 @@ pub enum Side {
 
 /// An address of ours outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct External {
+pub struct NatExternalAddress {
     /// The address.
     pub address: Ipv4Addr,
     /// The lowest transport port to hand out; not 0.
@@ -61,16 +61,16 @@ pub struct External {
     /// The egress interface's index.
     pub port: u32,
     /// The next router's link-layer address.
-    pub dst_mac: Mac,
+    pub dst_mac: MacAddress,
     /// Our own on that link.
-    pub src_mac: Mac,
+    pub src_mac: MacAddress,
 }
 
 /// Sources and the external addresses that they get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Rule {
+pub struct NatRule {
     /// The sources.
-    pub sources: Prefix,
+    pub sources: Ipv4Prefix,
     /// Index of the first external address.
     pub first: u32,
     /// Number of external addresses for these sources, from the first on. 0 means that they are not
@@ -80,7 +80,7 @@ pub struct Rule {
 
 /// Time in ns without a packet after which a connection is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Timeouts {
+pub struct ConnectionTimeouts {
     /// TCP, once both sides have acknowledged.
     pub tcp_established: u64,
     /// TCP, before that and after the end.
@@ -91,7 +91,7 @@ pub struct Timeouts {
     pub icmp: u64,
 }
 
-impl Default for Timeouts {
+impl Default for ConnectionTimeouts {
     /// Values that the RFCs ask for: 5382 REQ-5 (2 h 4 min, 4 min), 4787 REQ-5 (5 min), 5508 REQ-2 (60 s).
     fn default() -> Self {
         const SECOND: u64 = 1_000_000_000;
@@ -104,7 +104,7 @@ impl Default for Timeouts {
     }
 }
 
-impl Timeouts {
+impl ConnectionTimeouts {
     /// From the value of [`SETTINGS`]; `None` if it is too short.
     pub fn decode(value: &[u8]) -> Option<Self> {
         let word = |i: usize| Some(u64::from_ne_bytes(value.get(8 * i..8 * i + 8)?.try_into().ok()?));
@@ -114,24 +114,24 @@ impl Timeouts {
 
 /// Everything that the NAT is told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Config {
+pub struct NatConfig {
     /// Interfaces, each once.
-    pub ports: Vec<(u32, Side)>,
+    pub ports: Vec<(u32, NatSide)>,
     /// Sources that are translated.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<NatRule>,
     /// To what.
-    pub externals: Vec<External>,
+    pub externals: Vec<NatExternalAddress>,
     /// Destinations that are not translated to: the networks inside. External addresses are added by themselves.
-    pub exempt: Vec<Prefix>,
+    pub exempt: Vec<Ipv4Prefix>,
     /// Time limits.
-    pub timeouts: Timeouts,
+    pub timeouts: ConnectionTimeouts,
     /// Makes the choice of ports unpredictable; from the system's entropy in service, fixed in tests.
     pub secret: u64,
 }
 
 /// A configuration that the maps cannot hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum NatError {
     /// A port beyond the maps, or 0.
     #[error("{0} is not the index of an interface below {MAX_PORTS}")]
     BadPort(u32),
@@ -149,7 +149,7 @@ pub enum Error {
     #[error("the rule for {sources} names external addresses {first} to {last}, of {count}")]
     NoSuchExternal {
         /// The rule's sources.
-        sources: Prefix,
+        sources: Ipv4Prefix,
         /// Its first address.
         first: u32,
         /// Its last.
@@ -162,7 +162,7 @@ pub enum Error {
     TooManyExternals(usize),
 }
 
-impl External {
+impl NatExternalAddress {
     /// As it stands in the map: `struct external`.
     pub fn encode(&self) -> Vec<u8> {
         let mut value = self.address.octets().to_vec();
@@ -175,10 +175,10 @@ impl External {
     }
 }
 
-impl Config {
+impl NatConfig {
     /// Everything to write into the maps; interfaces become active last. Entries of [`TX_PORTS`] name interfaces,
     /// which must exist where they are written.
-    pub fn entries(&self) -> Result<Vec<MapEntry>, Error> {
+    pub fn entries(&self) -> Result<Vec<MapEntry>, NatError> {
         self.check()?;
         let index = |i: usize| (i as u32).to_ne_bytes();
         let mut entries = vec![MapEntry::new(SETTINGS, index(0), self.settings())];
@@ -186,7 +186,7 @@ impl Config {
         for (i, external) in self.externals.iter().enumerate() {
             entries.push(MapEntry::new(EXTERNALS, index(i), external.encode()));
         }
-        let own = self.externals.iter().map(|e| Prefix::new(e.address, 32));
+        let own = self.externals.iter().map(|e| Ipv4Prefix::new(e.address, 32));
         entries.extend(
             self.exempt.iter().copied().chain(own).map(|p| MapEntry::new(EXEMPT, route_key(p), index(1))),
         );
@@ -205,22 +205,22 @@ impl Config {
         [t.tcp_established, t.tcp_transitory, t.udp, t.icmp, self.secret].map(u64::to_ne_bytes).concat()
     }
 
-    fn check(&self) -> Result<(), Error> {
+    fn check(&self) -> Result<(), NatError> {
         let mut ports = self.ports.iter().map(|&(port, _)| port).chain(self.externals.iter().map(|e| e.port));
         if let Some(port) = ports.find(|&port| port == 0 || port >= MAX_PORTS) {
-            return Err(Error::BadPort(port));
+            return Err(NatError::BadPort(port));
         }
         let count = self.externals.len();
         if count > MAX_EXTERNALS {
-            return Err(Error::TooManyExternals(count));
+            return Err(NatError::TooManyExternals(count));
         }
         if let Some(e) = self.externals.iter().find(|e| e.port_min == 0 || e.port_min > e.port_max) {
-            return Err(Error::BadRange { address: e.address, min: e.port_min, max: e.port_max });
+            return Err(NatError::BadRange { address: e.address, min: e.port_min, max: e.port_max });
         }
-        let end = |r: &Rule| u64::from(r.first) + u64::from(r.count);
+        let end = |r: &NatRule| u64::from(r.first) + u64::from(r.count);
         match self.rules.iter().find(|r| r.count > 0 && end(r) > count as u64) {
             Some(r) => {
-                Err(Error::NoSuchExternal { sources: r.sources, first: r.first, last: end(r) - 1, count })
+                Err(NatError::NoSuchExternal { sources: r.sources, first: r.first, last: end(r) - 1, count })
             }
             None => Ok(()),
         }
@@ -230,7 +230,7 @@ impl Config {
 /// Events that the NAT counts; the discriminant is the key in [`EVENTS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
-pub enum Event {
+pub enum NatEvent {
     /// Dropped: wrong version, or a header length below 20.
     BadHeader,
     /// Dropped: shorter than its headers, or longer than its frame.
@@ -269,7 +269,7 @@ pub enum Event {
     IcmpError,
 }
 
-impl Event {
+impl NatEvent {
     /// All of them, in the order of their keys.
     pub const ALL: [Self; 18] = [
         Self::BadHeader,
@@ -297,8 +297,8 @@ impl Event {
 mod tests {
     use super::*;
 
-    fn config() -> Config {
-        let external = External {
+    fn config() -> NatConfig {
+        let external = NatExternalAddress {
             address: Ipv4Addr::new(203, 0, 113, 1),
             port_min: 1024,
             port_max: 65535,
@@ -306,12 +306,12 @@ mod tests {
             dst_mac: [3; 6],
             src_mac: [4; 6],
         };
-        Config {
-            ports: vec![(3, Side::Inside), (4, Side::Outside)],
-            rules: vec![Rule { sources: "10.0.0.0/8".parse().unwrap(), first: 0, count: 1 }],
+        NatConfig {
+            ports: vec![(3, NatSide::Inside), (4, NatSide::Outside)],
+            rules: vec![NatRule { sources: "10.0.0.0/8".parse().unwrap(), first: 0, count: 1 }],
             externals: vec![external],
             exempt: vec!["10.0.0.0/8".parse().unwrap()],
-            timeouts: Timeouts::default(),
+            timeouts: ConnectionTimeouts::default(),
             secret: 9,
         }
     }
@@ -334,7 +334,7 @@ mod tests {
                 (PORTS, 4, 4),
             ]
         );
-        assert_eq!(Timeouts::decode(&entries[0].value), Some(Timeouts::default()));
+        assert_eq!(ConnectionTimeouts::decode(&entries[0].value), Some(ConnectionTimeouts::default()));
         assert_eq!(entries[3].value[..4], [203, 0, 113, 1]);
         assert_eq!(entries[3].value[8..12], 4u32.to_ne_bytes());
         assert_eq!(
@@ -348,12 +348,12 @@ mod tests {
     fn what_cannot_work_is_refused() {
         let mut c = config();
         c.rules[0].count = 2;
-        assert!(matches!(c.entries(), Err(Error::NoSuchExternal { last: 1, count: 1, .. })));
+        assert!(matches!(c.entries(), Err(NatError::NoSuchExternal { last: 1, count: 1, .. })));
         let mut c = config();
         c.externals[0].port_min = 0;
-        assert!(matches!(c.entries(), Err(Error::BadRange { min: 0, .. })));
+        assert!(matches!(c.entries(), Err(NatError::BadRange { min: 0, .. })));
         let mut c = config();
-        c.ports.push((0, Side::Inside));
-        assert_eq!(c.entries(), Err(Error::BadPort(0)));
+        c.ports.push((0, NatSide::Inside));
+        assert_eq!(c.entries(), Err(NatError::BadPort(0)));
     }
 }

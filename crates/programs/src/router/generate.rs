@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
 
-use super::{Config, Model, NextHop, Outcome, Route};
+use super::{RouterConfig, RouterModel, NextHop, RouterOutcome, Route};
 use crate::packet::{FiveTuple, TCP, UDP};
 use crate::rng::Rng;
-use crate::traffic::{Flows, Locality};
-use crate::{Prefix, packet::Mac};
+use crate::traffic::{WeightedFlows, FlowLocality};
+use crate::{Ipv4Prefix, packet::MacAddress};
 
 /// Numbers of prefixes by length in a backbone router of a campus, of 1,613: the shape of a real table of the
 /// size that we generate (Stanford's `boza`; the default route apart).
@@ -40,7 +40,7 @@ const NESTED_PERCENT: u64 = 60;
 
 /// A locally administered link-layer address: ours on a port, or a neighbour's, distinguished by their last
 /// bytes.
-fn mac(kind: u8, port: u32, n: u8) -> Mac {
+fn mac(kind: u8, port: u32, n: u8) -> MacAddress {
     let [_, _, a, b] = port.to_be_bytes();
     [2, kind, 0, a, b, n]
 }
@@ -61,23 +61,23 @@ pub fn next_hops(ports: &[u32], hops_per_port: u8) -> Vec<NextHop> {
 /// A table of `routes` distinct prefixes, the default route among them, over `hops_per_port` next hops on each port.
 ///
 /// The same arguments give the same table.
-pub fn generate(routes: usize, ports: &[u32], hops_per_port: u8, seed: u64) -> Config {
+pub fn generate(routes: usize, ports: &[u32], hops_per_port: u8, seed: u64) -> RouterConfig {
     let next_hops = next_hops(ports, hops_per_port);
     let mut rng = Rng::new(seed);
     let mut seen = HashSet::new();
     let mut table: Vec<Route> = Vec::with_capacity(routes);
-    let mut next = Prefix::new(Ipv4Addr::UNSPECIFIED, 0);
+    let mut next = Ipv4Prefix::new(Ipv4Addr::UNSPECIFIED, 0);
     while table.len() < routes && !next_hops.is_empty() {
         if seen.insert(next) {
             table.push(Route { prefix: next, next_hop: rng.below(next_hops.len() as u64) as u32 });
         }
         next = random_prefix(&table, &mut rng);
     }
-    Config { next_hops, routes: table }
+    RouterConfig { next_hops, routes: table }
 }
 
 /// A prefix of unicast space, often inside one of the table.
-fn random_prefix(table: &[Route], rng: &mut Rng) -> Prefix {
+fn random_prefix(table: &[Route], rng: &mut Rng) -> Ipv4Prefix {
     loop {
         let len = rng.weighted(&LENGTHS).copied().unwrap_or(24);
         let mut address = Ipv4Addr::from(rng.next_u32());
@@ -87,7 +87,7 @@ fn random_prefix(table: &[Route], rng: &mut Rng) -> Prefix {
                 address = outer.nth(rng.next_u32());
             }
         }
-        let prefix = Prefix::new(address, len);
+        let prefix = Ipv4Prefix::new(address, len);
         if is_unicast(prefix.nth(0)) && is_unicast(prefix.nth(u32::MAX)) {
             return prefix;
         }
@@ -104,26 +104,26 @@ fn is_unicast(address: Ipv4Addr) -> bool {
 /// As ClassBench draws headers from filters: a route is drawn evenly, then an address inside it. Where a
 /// longer prefix covers the address and does not forward, another address is drawn; a table that forwards
 /// nothing has no flows.
-pub fn flows(config: &Config, count: usize, locality: Locality, seed: u64) -> Flows {
+pub fn flows(config: &RouterConfig, count: usize, locality: FlowLocality, seed: u64) -> WeightedFlows {
     let mut rng = Rng::new(seed);
-    let model = Model::new(config);
+    let model = RouterModel::new(config);
     let mut packets = Vec::with_capacity(count);
     let mut failures = 0;
     while packets.len() < count && failures < 1000 && !config.routes.is_empty() {
         let route = config.routes[rng.below(config.routes.len() as u64) as usize];
         let frame = random_flow(route.prefix, &mut rng).frame().to_bytes();
-        if matches!(model.process(&frame), Outcome::Forward { .. }) {
+        if matches!(model.process(&frame), RouterOutcome::Forward { .. }) {
             packets.push(frame);
             failures = 0;
         } else {
             failures += 1;
         }
     }
-    Flows::new(packets, locality, rng.next_u64())
+    WeightedFlows::new(packets, locality, rng.next_u64())
 }
 
 /// A flow to somewhere in the prefix, from anywhere.
-fn random_flow(prefix: Prefix, rng: &mut Rng) -> FiveTuple {
+fn random_flow(prefix: Ipv4Prefix, rng: &mut Rng) -> FiveTuple {
     let src = loop {
         let src = Ipv4Addr::from(rng.next_u32());
         if is_unicast(src) {
@@ -147,7 +147,7 @@ mod tests {
     fn tables_have_the_size_and_shape_asked() {
         for size in [20, 500, 2592] {
             let config = generate(size, &[3, 4], 8, 1);
-            let prefixes: HashSet<Prefix> = config.routes.iter().map(|r| r.prefix).collect();
+            let prefixes: HashSet<Ipv4Prefix> = config.routes.iter().map(|r| r.prefix).collect();
             assert_eq!(prefixes.len(), size);
             assert!(config.entries().is_ok());
         }
@@ -162,9 +162,9 @@ mod tests {
     #[test]
     fn every_flow_is_forwarded_and_most_routes_are_hit() {
         let config = generate(500, &[3], 16, 1);
-        let flows = flows(&config, 10_000, Locality::NONE, 2);
+        let flows = flows(&config, 10_000, FlowLocality::NONE, 2);
         assert_eq!(flows.packets.len(), 10_000);
-        let model = Model::new(&config);
+        let model = RouterModel::new(&config);
         let hit: HashSet<_> = flows.packets.iter().filter_map(|p| model.route_of(p)).collect();
         assert!(hit.len() > 450, "{} of 500 routes are hit", hit.len());
         assert!(flows.packets.iter().all(|p| p.len() == 64));
@@ -172,10 +172,10 @@ mod tests {
 
     #[test]
     fn a_table_that_forwards_nothing_has_no_flows() {
-        let config = Config {
+        let config = RouterConfig {
             next_hops: vec![NextHop::Stack],
             routes: vec![Route { prefix: "10.0.0.0/8".parse().unwrap(), next_hop: 0 }],
         };
-        assert!(flows(&config, 10, Locality::NONE, 1).packets.is_empty());
+        assert!(flows(&config, 10, FlowLocality::NONE, 1).packets.is_empty());
     }
 }

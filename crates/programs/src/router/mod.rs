@@ -6,10 +6,10 @@ mod generate;
 mod model;
 
 pub use generate::{flows, generate, next_hops};
-pub use model::{Model, Outcome};
+pub use model::{RouterModel, RouterOutcome};
 
-use crate::packet::Mac;
-use crate::{MapEntry, Prefix};
+use crate::packet::MacAddress;
+use crate::{MapEntry, Ipv4Prefix};
 
 /// The longest-prefix-match map.
 pub const ROUTES: &str = "routes";
@@ -38,9 +38,9 @@ pub enum NextHop {
     /// Another router or a host on a link.
     Forward {
         /// Its link-layer address.
-        dst_mac: Mac,
+        dst_mac: MacAddress,
         /// Our own on that link.
-        src_mac: Mac,
+        src_mac: MacAddress,
         /// The egress interface's index; where it is the ingress interface's, the packet turns around there.
         port: u32,
         /// Longest IP packet that the link takes.
@@ -52,14 +52,14 @@ pub enum NextHop {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
     /// Destinations.
-    pub prefix: Prefix,
+    pub prefix: Ipv4Prefix,
     /// Index into [`Config::next_hops`].
     pub next_hop: u32,
 }
 
 /// Everything that the router is told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Config {
+pub struct RouterConfig {
     /// Possible destinations of packets.
     pub next_hops: Vec<NextHop>,
     /// Which way they take. Of two routes with one prefix the later counts.
@@ -68,12 +68,12 @@ pub struct Config {
 
 /// A configuration that the maps cannot hold, or a file that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum RouterError {
     /// A route names a next hop that is not there.
     #[error("route {prefix} names next hop {next_hop}, of {count}")]
     NoSuchNextHop {
         /// The route.
-        prefix: Prefix,
+        prefix: Ipv4Prefix,
         /// Next hop that it names.
         next_hop: u32,
         /// Number of next hops.
@@ -149,22 +149,22 @@ impl Route {
         let length = u32::from_ne_bytes(word(key)?);
         let address = word(key.get(4..)?)?;
         let length = u8::try_from(length).ok().filter(|l| *l <= 32)?;
-        Some(Self { prefix: Prefix::new(address.into(), length), next_hop: u32::from_ne_bytes(word(value)?) })
+        Some(Self { prefix: Ipv4Prefix::new(address.into(), length), next_hop: u32::from_ne_bytes(word(value)?) })
     }
 }
 
 /// The key of a prefix in [`ROUTES`].
-pub fn route_key(prefix: Prefix) -> Vec<u8> {
+pub fn route_key(prefix: Ipv4Prefix) -> Vec<u8> {
     let mut key = u32::from(prefix.length()).to_ne_bytes().to_vec();
     key.extend(prefix.address().octets());
     key
 }
 
-impl Config {
+impl RouterConfig {
     /// Everything to write into the maps, in an order that never shows a route before its next hop.
     ///
     /// Entries of [`TX_PORTS`] name interfaces, which must exist where they are written.
-    pub fn entries(&self) -> Result<Vec<MapEntry>, Error> {
+    pub fn entries(&self) -> Result<Vec<MapEntry>, RouterError> {
         self.check()?;
         let mut entries = Vec::with_capacity(self.next_hops.len() + self.routes.len());
         for port in self.ports() {
@@ -192,20 +192,20 @@ impl Config {
         ports
     }
 
-    fn check(&self) -> Result<(), Error> {
+    fn check(&self) -> Result<(), RouterError> {
         for (what, count, limit) in
             [("routes", self.routes.len(), MAX_ROUTES), ("next hops", self.next_hops.len(), MAX_NEXT_HOPS)]
         {
             if count > limit {
-                return Err(Error::TooMany { what, count, limit });
+                return Err(RouterError::TooMany { what, count, limit });
             }
         }
         if let Some(&port) = self.ports().last().filter(|&&port| port >= MAX_PORTS) {
-            return Err(Error::PortTooLarge(port));
+            return Err(RouterError::PortTooLarge(port));
         }
         let count = self.next_hops.len();
         match self.routes.iter().find(|route| route.next_hop as usize >= count) {
-            Some(&Route { prefix, next_hop }) => Err(Error::NoSuchNextHop { prefix, next_hop, count }),
+            Some(&Route { prefix, next_hop }) => Err(RouterError::NoSuchNextHop { prefix, next_hop, count }),
             None => Ok(()),
         }
     }
@@ -215,13 +215,13 @@ impl Config {
     /// The words after the prefix on a line are the name of its next hop: lines with the same words share
     /// one, `attached` and `receive` mean the stack, `drop` a blackhole. IPv6 prefixes, empty lines and a
     /// line that starts with `Prefix` or `#` are left out.
-    pub fn from_prefixes(text: &str, hops: &[NextHop]) -> Result<Self, Error> {
+    pub fn from_prefixes(text: &str, hops: &[NextHop]) -> Result<Self, RouterError> {
         let mut config = Self { next_hops: hops.to_vec(), routes: Vec::new() };
         let mut names: Vec<&str> = Vec::new();
         for (number, line) in text.lines().enumerate() {
             let mut columns = line.split_whitespace();
             let Some(prefix) = columns.next().filter(|p| is_ipv4_line(p)) else { continue };
-            let prefix = prefix.parse().map_err(|error| Error::Line { line: number + 1, error })?;
+            let prefix = prefix.parse().map_err(|error| RouterError::Line { line: number + 1, error })?;
             let next_hop = match columns.next() {
                 Some("attached" | "receive") => config.index_of(NextHop::Stack),
                 Some("drop") => config.index_of(NextHop::Drop),
@@ -285,7 +285,7 @@ impl PortCounters {
 /// Why a packet was not forwarded; the discriminant is the key in [`REASONS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
-pub enum Reason {
+pub enum RouterEvent {
     /// Dropped: wrong version, or a header length below 20.
     BadHeader,
     /// Dropped: the total length is below the header's or beyond the frame's.
@@ -314,7 +314,7 @@ pub enum Reason {
     TooBig,
 }
 
-impl Reason {
+impl RouterEvent {
     /// All of them, in the order of their keys.
     pub const ALL: [Self; 13] = [
         Self::BadHeader,
@@ -342,7 +342,7 @@ mod tests {
     #[test]
     fn entries_are_laid_out_as_the_header_says() {
         let route = Route { prefix: "192.0.2.0/24".parse().unwrap(), next_hop: 0 };
-        let config = Config { next_hops: vec![HOP, NextHop::Drop], routes: vec![route] };
+        let config = RouterConfig { next_hops: vec![HOP, NextHop::Drop], routes: vec![route] };
         let entries = config.entries().unwrap();
         let bytes = |a: &[&[u8]]| a.concat();
         let [one, two] = [1u16, 2].map(u16::to_ne_bytes);
@@ -367,7 +367,7 @@ mod tests {
         let text = "Prefix Next Hop Interface\n0.0.0.0/0 172.20.4.1 Te2/1\n10.0.0.0/8 172.20.4.9 Te2/2\n\
                     10.1.0.0/16 172.20.4.1 Te2/1\n10.2.0.1/32 receive\n0.0.0.0/8 drop\n2001:db8::/32\n\n10.3.0.0/24";
         let other = NextHop::Forward { dst_mac: [3; 6], src_mac: [2; 6], port: 8, mtu: 1500 };
-        let config = Config::from_prefixes(text, &[HOP, other]).unwrap();
+        let config = RouterConfig::from_prefixes(text, &[HOP, other]).unwrap();
         assert_eq!(config.next_hops, [HOP, other, NextHop::Stack, NextHop::Drop]);
         let hops: Vec<u32> = config.routes.iter().map(|r| r.next_hop).collect();
         assert_eq!(hops, [0, 1, 0, 2, 3, 1]);
@@ -390,11 +390,11 @@ mod tests {
 
     #[test]
     fn errors_name_the_place() {
-        let bad = Config::from_prefixes("10.0.0.0/8\n10.0.0.0/99", &[HOP]);
-        assert!(matches!(bad, Err(Error::Line { line: 2, .. })), "{bad:?}");
-        assert!(matches!(Config::from_prefixes("10.0.0.0/8", &[]), Err(Error::NoSuchNextHop { .. })));
+        let bad = RouterConfig::from_prefixes("10.0.0.0/8\n10.0.0.0/99", &[HOP]);
+        assert!(matches!(bad, Err(RouterError::Line { line: 2, .. })), "{bad:?}");
+        assert!(matches!(RouterConfig::from_prefixes("10.0.0.0/8", &[]), Err(RouterError::NoSuchNextHop { .. })));
         let far = NextHop::Forward { dst_mac: [0; 6], src_mac: [0; 6], port: 4096, mtu: 1500 };
-        let config = Config { next_hops: vec![far], routes: vec![] };
-        assert_eq!(config.entries(), Err(Error::PortTooLarge(4096)));
+        let config = RouterConfig { next_hops: vec![far], routes: vec![] };
+        assert_eq!(config.entries(), Err(RouterError::PortTooLarge(4096)));
     }
 }

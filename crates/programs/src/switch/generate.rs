@@ -2,14 +2,14 @@
 
 use std::collections::HashSet;
 
-use super::{Config, Mode, Place, Port, State, Station};
-use crate::packet::{FiveTuple, Frame, Mac, UDP};
+use super::{SwitchConfig, VlanMode, FdbDestination, BridgePort, StpState, FdbEntry};
+use crate::packet::{FiveTuple, EthernetFrame, MacAddress, UDP};
 use crate::rng::Rng;
-use crate::traffic::{Flows, Locality};
+use crate::traffic::{WeightedFlows, FlowLocality};
 
 /// VLAN configuration of the ports of a generated switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
+pub enum VlanLayout {
     /// One VLAN, no tags.
     Access,
     /// All VLANs with tags on all ports: nothing is pushed or popped.
@@ -21,11 +21,11 @@ pub enum Layout {
 /// A switch with these ports, all forwarding, and `stations` stations on them; `vlans` is at least one VLAN.
 ///
 /// The same arguments give the same switch.
-pub fn generate(stations: usize, ports: &[u32], vlans: &[u16], layout: Layout, seed: u64) -> Config {
-    let ports: Vec<Port> = ports
+pub fn generate(stations: usize, ports: &[u32], vlans: &[u16], layout: VlanLayout, seed: u64) -> SwitchConfig {
+    let ports: Vec<BridgePort> = ports
         .iter()
         .enumerate()
-        .map(|(i, &port)| Port { port, state: State::Forwarding, mode: mode(i, vlans, layout) })
+        .map(|(i, &port)| BridgePort { port, state: StpState::Forwarding, mode: mode(i, vlans, layout) })
         .collect();
     let mut rng = Rng::new(seed);
     let mut seen = HashSet::new();
@@ -36,24 +36,24 @@ pub fn generate(stations: usize, ports: &[u32], vlans: &[u16], layout: Layout, s
         let vlan = of_port[rng.below(of_port.len() as u64) as usize];
         let mac = random_mac(&mut rng);
         if seen.insert((mac, vlan)) {
-            all.push(Station { mac, vlan, place: Place::Port(port.port), is_static: false, seen: 0 });
+            all.push(FdbEntry { mac, vlan, place: FdbDestination::Port(port.port), is_static: false, seen: 0 });
         }
     }
-    Config { ports, stations: all }
+    SwitchConfig { ports, stations: all }
 }
 
-fn mode(index: usize, vlans: &[u16], layout: Layout) -> Mode {
-    let trunk = Mode::Trunk { native: None, vlans: vlans.to_vec() };
+fn mode(index: usize, vlans: &[u16], layout: VlanLayout) -> VlanMode {
+    let trunk = VlanMode::Trunk { native: None, vlans: vlans.to_vec() };
     match (layout, vlans) {
-        (_, []) | (Layout::Trunk, _) => trunk,
-        (Layout::Uplink, _) if index == 0 => trunk,
-        (Layout::Access, [first, ..]) => Mode::Access(*first),
-        (Layout::Uplink, _) => Mode::Access(vlans[(index - 1) % vlans.len()]),
+        (_, []) | (VlanLayout::Trunk, _) => trunk,
+        (VlanLayout::Uplink, _) if index == 0 => trunk,
+        (VlanLayout::Access, [first, ..]) => VlanMode::Access(*first),
+        (VlanLayout::Uplink, _) => VlanMode::Access(vlans[(index - 1) % vlans.len()]),
     }
 }
 
 /// Vendors' addresses: a few prefixes of three bytes, anything behind them.
-fn random_mac(rng: &mut Rng) -> Mac {
+fn random_mac(rng: &mut Rng) -> MacAddress {
     const VENDORS: [[u8; 3]; 4] =
         [[0x00, 0x1b, 0x21], [0x3c, 0xfd, 0xfe], [0x52, 0x54, 0x00], [0x00, 0x50, 0x56]];
     let [a, b, c] = VENDORS[rng.below(4) as usize];
@@ -64,11 +64,11 @@ fn random_mac(rng: &mut Rng) -> Mac {
 /// `count` flows from stations at the interface `ingress` to stations of their VLANs at others, 64 bytes each.
 ///
 /// Destinations are drawn evenly from the table. A switch without such a pair has no flows.
-pub fn flows(config: &Config, ingress: u32, count: usize, locality: Locality, seed: u64) -> Flows {
+pub fn flows(config: &SwitchConfig, ingress: u32, count: usize, locality: FlowLocality, seed: u64) -> WeightedFlows {
     let mut rng = Rng::new(seed);
-    let (here, there): (Vec<&Station>, Vec<&Station>) =
-        config.stations.iter().partition(|s| s.place == Place::Port(ingress));
-    let native = config.ports.iter().find(|p| p.port == ingress).and_then(Port::native);
+    let (here, there): (Vec<&FdbEntry>, Vec<&FdbEntry>) =
+        config.stations.iter().partition(|s| s.place == FdbDestination::Port(ingress));
+    let native = config.ports.iter().find(|p| p.port == ingress).and_then(BridgePort::native);
     let pairs_exist = here.iter().any(|a| there.iter().any(|b| a.vlan == b.vlan));
     let mut packets = Vec::with_capacity(count);
     while pairs_exist && packets.len() < count {
@@ -85,36 +85,36 @@ pub fn flows(config: &Config, ingress: u32, count: usize, locality: Locality, se
             protocol: UDP,
         };
         let vlan = (native != Some(from.vlan)).then_some(from.vlan);
-        packets.push(Frame { dst_mac: to.mac, src_mac: from.mac, vlan, ..flow.frame() }.to_bytes());
+        packets.push(EthernetFrame { dst_mac: to.mac, src_mac: from.mac, vlan, ..flow.frame() }.to_bytes());
     }
-    Flows::new(packets, locality, rng.next_u64())
+    WeightedFlows::new(packets, locality, rng.next_u64())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::switch::{Model, Outcome};
+    use crate::switch::{SwitchModel, SwitchOutcome};
 
     #[test]
     fn every_generated_flow_is_forwarded_to_another_port() {
-        for layout in [Layout::Access, Layout::Trunk, Layout::Uplink] {
+        for layout in [VlanLayout::Access, VlanLayout::Trunk, VlanLayout::Uplink] {
             let config = generate(4096, &[3, 4, 5], &[10, 20], layout, 1);
             assert_eq!(config.stations.len(), 4096);
             assert!(config.entries().is_ok());
-            let mut model = Model::new(&config);
-            let flows = flows(&config, 3, 1000, Locality::HIGH, 2);
+            let mut model = SwitchModel::new(&config);
+            let flows = flows(&config, 3, 1000, FlowLocality::HIGH, 2);
             assert_eq!(flows.packets.len(), 1000);
             for frame in &flows.packets {
                 assert_eq!(frame.len(), 64);
                 let outcome = model.process(3, frame);
-                assert!(matches!(outcome, Outcome::Forward { port: 4 | 5, .. }), "{layout:?}: {outcome:?}");
+                assert!(matches!(outcome, SwitchOutcome::Forward { port: 4 | 5, .. }), "{layout:?}: {outcome:?}");
             }
         }
     }
 
     #[test]
     fn a_switch_with_one_port_has_no_flows() {
-        let config = generate(10, &[3], &[1], Layout::Access, 1);
-        assert!(flows(&config, 3, 10, Locality::NONE, 1).packets.is_empty());
+        let config = generate(10, &[3], &[1], VlanLayout::Access, 1);
+        assert!(flows(&config, 3, 10, FlowLocality::NONE, 1).packets.is_empty());
     }
 }

@@ -5,11 +5,11 @@
 mod generate;
 mod model;
 
-pub use generate::{Layout, flows, generate};
-pub use model::{Model, Outcome};
+pub use generate::{VlanLayout, flows, generate};
+pub use model::{SwitchModel, SwitchOutcome};
 
 use crate::MapEntry;
-use crate::packet::{ETHERTYPE_VLAN, Mac};
+use crate::packet::{ETHERTYPE_VLAN, MacAddress};
 use crate::router::devmap_entry;
 
 /// Per interface: state, mode and VLANs.
@@ -34,7 +34,7 @@ pub const DEFAULT_AGE: u64 = 300_000_000_000;
 /// A spanning-tree state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
-pub enum State {
+pub enum StpState {
     /// Not a port of the switch.
     Disabled = 0,
     /// Frames are dropped, except those of the control plane.
@@ -47,7 +47,7 @@ pub enum State {
 
 /// Way of distinguishing VLANs on a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum VlanMode {
     /// One VLAN, no tags.
     Access(u16),
     /// Tags; untagged frames are of the native VLAN, if there is one.
@@ -61,18 +61,18 @@ pub enum Mode {
 
 /// A port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Port {
+pub struct BridgePort {
     /// The interface's index.
     pub port: u32,
     /// Its spanning-tree state.
-    pub state: State,
+    pub state: StpState,
     /// Its VLANs.
-    pub mode: Mode,
+    pub mode: VlanMode,
 }
 
 /// Place of a station.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum FdbDestination {
     /// Behind this interface.
     Port(u32),
     /// It is this machine.
@@ -81,13 +81,13 @@ pub enum Place {
 
 /// A station in a VLAN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Station {
+pub struct FdbEntry {
     /// Its address.
-    pub mac: Mac,
+    pub mac: MacAddress,
     /// The VLAN.
     pub vlan: u16,
     /// Destination of frames for it.
-    pub place: Place,
+    pub place: FdbDestination,
     /// Set by the operator: not moved by learning, not aged.
     pub is_static: bool,
     /// When it was last seen, `CLOCK_MONOTONIC` in ns.
@@ -96,16 +96,16 @@ pub struct Station {
 
 /// Everything that the switch is told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Config {
+pub struct SwitchConfig {
     /// Its ports.
-    pub ports: Vec<Port>,
+    pub ports: Vec<BridgePort>,
     /// Stations known from the start.
-    pub stations: Vec<Station>,
+    pub stations: Vec<FdbEntry>,
 }
 
 /// A configuration that the maps cannot hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum SwitchError {
     /// A port beyond the maps, or 0.
     #[error("{0} is not the index of an interface below {MAX_PORTS}")]
     BadPort(u32),
@@ -114,26 +114,26 @@ pub enum Error {
     BadVlan(u16),
     /// A group address.
     #[error("{0:02x?} is a group address, not a station's")]
-    GroupAddress(Mac),
+    GroupAddress(MacAddress),
     /// More stations than the map holds.
     #[error("{0} stations are more than the switch's {MAX_STATIONS}")]
     TooManyStations(usize),
 }
 
-impl Port {
+impl BridgePort {
     /// The VLAN of untagged frames.
     pub fn native(&self) -> Option<u16> {
         match self.mode {
-            Mode::Access(vlan) => Some(vlan),
-            Mode::Trunk { native, .. } => native,
+            VlanMode::Access(vlan) => Some(vlan),
+            VlanMode::Trunk { native, .. } => native,
         }
     }
 
     /// The VLANs that may pass.
     pub fn vlans(&self) -> &[u16] {
         match &self.mode {
-            Mode::Access(vlan) => std::slice::from_ref(vlan),
-            Mode::Trunk { vlans, .. } => vlans,
+            VlanMode::Access(vlan) => std::slice::from_ref(vlan),
+            VlanMode::Trunk { vlans, .. } => vlans,
         }
     }
 
@@ -141,9 +141,9 @@ impl Port {
     pub fn decode(key: &[u8], value: &[u8]) -> Option<Self> {
         let word = |at: usize| Some(u16::from_ne_bytes(value.get(at..at + 2)?.try_into().ok()?));
         let state = match word(0)? {
-            1 => State::Blocking,
-            2 => State::Learning,
-            3 => State::Forwarding,
+            1 => StpState::Blocking,
+            2 => StpState::Learning,
+            3 => StpState::Forwarding,
             _ => return None,
         };
         let pvid = Some(word(4)?).filter(|&vlan| vlan != 0);
@@ -151,15 +151,15 @@ impl Port {
         let members: Vec<u64> = members.map(u64::from_ne_bytes).collect();
         let vlans = (1..4095u16).filter(|vlan| members[usize::from(*vlan) / 64] >> (vlan % 64) & 1 == 1);
         let mode = match word(2)? {
-            0 => Mode::Access(pvid?),
-            _ => Mode::Trunk { native: pvid, vlans: vlans.collect() },
+            0 => VlanMode::Access(pvid?),
+            _ => VlanMode::Trunk { native: pvid, vlans: vlans.collect() },
         };
         Some(Self { port: u32::from_ne_bytes(key.try_into().ok()?), state, mode })
     }
 
     /// As it stands in the map: `struct switch_port`.
     pub fn encode(&self) -> Vec<u8> {
-        let mode = u16::from(matches!(self.mode, Mode::Trunk { .. }));
+        let mode = u16::from(matches!(self.mode, VlanMode::Trunk { .. }));
         let words = [self.state as u16, mode, self.native().unwrap_or(0), 0];
         let mut members = [0u64; 64];
         for &vlan in self.vlans() {
@@ -171,16 +171,16 @@ impl Port {
 }
 
 /// The key of a station in [`STATIONS`].
-pub fn station_key(mac: Mac, vlan: u16) -> Vec<u8> {
+pub fn station_key(mac: MacAddress, vlan: u16) -> Vec<u8> {
     [&mac[..], &vlan.to_ne_bytes()].concat()
 }
 
-impl Station {
+impl FdbEntry {
     /// As it stands in the map.
     pub fn entry(&self) -> MapEntry {
         let port = match self.place {
-            Place::Port(port) => port,
-            Place::Local => 0,
+            FdbDestination::Port(port) => port,
+            FdbDestination::Local => 0,
         };
         let mut value = port.to_ne_bytes().to_vec();
         value.extend(u32::from(self.is_static).to_ne_bytes());
@@ -195,8 +195,8 @@ impl Station {
             mac: key.get(..6)?.try_into().ok()?,
             vlan: u16::from_ne_bytes(key.get(6..8)?.try_into().ok()?),
             place: match word(0)? {
-                0 => Place::Local,
-                port => Place::Port(port),
+                0 => FdbDestination::Local,
+                port => FdbDestination::Port(port),
             },
             is_static: word(4)? & 1 != 0,
             seen: u64::from_ne_bytes(value.get(8..16)?.try_into().ok()?),
@@ -209,52 +209,52 @@ impl Station {
     }
 }
 
-impl Config {
+impl SwitchConfig {
     /// Everything to write into the maps. Entries of [`TX_PORTS`] name interfaces, which must exist where they are
     /// written.
-    pub fn entries(&self) -> Result<Vec<MapEntry>, Error> {
+    pub fn entries(&self) -> Result<Vec<MapEntry>, SwitchError> {
         self.check()?;
         let mut entries = Vec::new();
         for port in &self.ports {
             entries.push(devmap_entry(TX_PORTS, port.port));
         }
         // A port that is open before the stations are known floods what it could forward; the other order is quiet.
-        entries.extend(self.stations.iter().map(Station::entry));
+        entries.extend(self.stations.iter().map(FdbEntry::entry));
         for port in &self.ports {
             entries.push(MapEntry::new(PORTS, port.port.to_ne_bytes(), port.encode()));
         }
         Ok(entries)
     }
 
-    fn check(&self) -> Result<(), Error> {
+    fn check(&self) -> Result<(), SwitchError> {
         let places = self.stations.iter().filter_map(|s| match s.place {
-            Place::Port(port) => Some(port),
-            Place::Local => None,
+            FdbDestination::Port(port) => Some(port),
+            FdbDestination::Local => None,
         });
         let mut ports = self.ports.iter().map(|p| p.port).chain(places);
         if let Some(port) = ports.find(|&port| port == 0 || port >= MAX_PORTS) {
-            return Err(Error::BadPort(port));
+            return Err(SwitchError::BadPort(port));
         }
-        let natives = self.ports.iter().filter_map(Port::native);
+        let natives = self.ports.iter().filter_map(BridgePort::native);
         let mut vlans = self.ports.iter().flat_map(|p| p.vlans()).copied().chain(natives);
         let of_stations = self.stations.iter().map(|s| s.vlan);
         if let Some(vlan) = vlans.by_ref().chain(of_stations).find(|vlan| !(1..=4094).contains(vlan)) {
-            return Err(Error::BadVlan(vlan));
+            return Err(SwitchError::BadVlan(vlan));
         }
         if let Some(station) = self.stations.iter().find(|s| s.mac[0] & 1 == 1) {
-            return Err(Error::GroupAddress(station.mac));
+            return Err(SwitchError::GroupAddress(station.mac));
         }
         match self.stations.len() {
-            n if n > MAX_STATIONS => Err(Error::TooManyStations(n)),
+            n if n > MAX_STATIONS => Err(SwitchError::TooManyStations(n)),
             _ => Ok(()),
         }
     }
 
     /// Destination and VLAN of a frame that the data plane gave to the stack; `None` if it must not be
     /// flooded for any destination: not admitted, or for this machine's control plane alone.
-    pub fn destination(&self, ingress: u32, frame: &[u8]) -> Option<(Mac, u16)> {
-        let from = self.ports.iter().find(|p| p.port == ingress && p.state == State::Forwarding)?;
-        let to: Mac = frame.get(..6)?.try_into().ok()?;
+    pub fn destination(&self, ingress: u32, frame: &[u8]) -> Option<(MacAddress, u16)> {
+        let from = self.ports.iter().find(|p| p.port == ingress && p.state == StpState::Forwarding)?;
+        let to: MacAddress = frame.get(..6)?.try_into().ok()?;
         // 01-80-C2-00-00-00 to -0F, which no bridge forwards (IEEE 802.1Q, table 8-1).
         let is_link_local = to[..5] == [0x01, 0x80, 0xc2, 0, 0] && to[5] < 16;
         let vlan = admitted_vlan(from, frame)?;
@@ -268,7 +268,7 @@ impl Config {
         let Some(vlan) = admitted_vlan(from, frame) else { return Vec::new() };
         self.ports
             .iter()
-            .filter(|p| p.port != ingress && p.state == State::Forwarding && p.vlans().contains(&vlan))
+            .filter(|p| p.port != ingress && p.state == StpState::Forwarding && p.vlans().contains(&vlan))
             .map(|p| (p.port, retag(frame, vlan, p.native() != Some(vlan))))
             .collect()
     }
@@ -282,11 +282,11 @@ fn tag(frame: &[u8]) -> Option<u16> {
 }
 
 /// The VLAN to which a frame belongs at this port; `None` if it may not enter.
-fn admitted_vlan(port: &Port, frame: &[u8]) -> Option<u16> {
+fn admitted_vlan(port: &BridgePort, frame: &[u8]) -> Option<u16> {
     let tag = tag(frame).map(|tci| tci & 0xfff).filter(|&vlan| vlan != 0);
     let vlan = match (tag, &port.mode) {
-        (Some(_), Mode::Access(_)) => return None,
-        (Some(vlan), Mode::Trunk { .. }) => vlan,
+        (Some(_), VlanMode::Access(_)) => return None,
+        (Some(vlan), VlanMode::Trunk { .. }) => vlan,
         (None, _) => port.native()?,
     };
     port.vlans().contains(&vlan).then_some(vlan)
@@ -308,7 +308,7 @@ fn retag(frame: &[u8], vlan: u16, tagged: bool) -> Vec<u8> {
 /// Events that the switch counts; the discriminant is the key in [`EVENTS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
-pub enum Event {
+pub enum SwitchEvent {
     /// Dropped: shorter than its headers.
     Runt,
     /// Dropped: the port's spanning-tree state.
@@ -339,7 +339,7 @@ pub enum Event {
     Moved,
 }
 
-impl Event {
+impl SwitchEvent {
     /// All of them, in the order of their keys.
     pub const ALL: [Self; 14] = [
         Self::Runt,
@@ -362,51 +362,51 @@ impl Event {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::Frame;
+    use crate::packet::EthernetFrame;
 
-    fn port(port: u32, mode: Mode) -> Port {
-        Port { port, state: State::Forwarding, mode }
+    fn port(port: u32, mode: VlanMode) -> BridgePort {
+        BridgePort { port, state: StpState::Forwarding, mode }
     }
 
     #[test]
     fn ports_and_stations_are_laid_out_as_the_header_says() {
-        let value = port(3, Mode::Trunk { native: Some(2), vlans: vec![2, 64, 4094] }).encode();
+        let value = port(3, VlanMode::Trunk { native: Some(2), vlans: vec![2, 64, 4094] }).encode();
         assert_eq!(value.len(), 8 + 512);
         assert_eq!(value[..8], [3u16, 1, 2, 0].map(u16::to_ne_bytes).concat());
         let word = |i: usize| u64::from_ne_bytes(value[8 + 8 * i..16 + 8 * i].try_into().unwrap());
         assert_eq!((word(0), word(1), word(63)), (4, 1, 1 << 62));
-        let trunk = port(3, Mode::Trunk { native: Some(2), vlans: vec![2, 64, 4094] });
-        assert_eq!(Port::decode(&3u32.to_ne_bytes(), &value), Some(trunk));
-        let access = Port { state: State::Blocking, ..port(4, Mode::Access(7)) };
-        assert_eq!(Port::decode(&4u32.to_ne_bytes(), &access.encode()), Some(access));
-        assert_eq!(Port::decode(&5u32.to_ne_bytes(), &[0; 520]), None, "no port");
+        let trunk = port(3, VlanMode::Trunk { native: Some(2), vlans: vec![2, 64, 4094] });
+        assert_eq!(BridgePort::decode(&3u32.to_ne_bytes(), &value), Some(trunk));
+        let access = BridgePort { state: StpState::Blocking, ..port(4, VlanMode::Access(7)) };
+        assert_eq!(BridgePort::decode(&4u32.to_ne_bytes(), &access.encode()), Some(access));
+        assert_eq!(BridgePort::decode(&5u32.to_ne_bytes(), &[0; 520]), None, "no port");
         let station =
-            Station { mac: [2, 0, 0, 0, 0, 9], vlan: 5, place: Place::Port(3), is_static: true, seen: 77 };
+            FdbEntry { mac: [2, 0, 0, 0, 0, 9], vlan: 5, place: FdbDestination::Port(3), is_static: true, seen: 77 };
         let entry = station.entry();
         assert_eq!((entry.key.len(), entry.value.len()), (8, 16));
-        assert_eq!(Station::decode(&entry.key, &entry.value), Some(station));
+        assert_eq!(FdbEntry::decode(&entry.key, &entry.value), Some(station));
     }
 
     #[test]
     fn flooding_reaches_the_vlan_with_the_right_tags() {
-        let config = Config {
+        let config = SwitchConfig {
             ports: vec![
-                port(1, Mode::Access(10)),
-                port(2, Mode::Access(10)),
-                port(3, Mode::Access(20)),
-                port(4, Mode::Trunk { native: Some(10), vlans: vec![10, 20] }),
-                port(5, Mode::Trunk { native: None, vlans: vec![10] }),
-                Port { port: 6, state: State::Blocking, mode: Mode::Access(10) },
+                port(1, VlanMode::Access(10)),
+                port(2, VlanMode::Access(10)),
+                port(3, VlanMode::Access(20)),
+                port(4, VlanMode::Trunk { native: Some(10), vlans: vec![10, 20] }),
+                port(5, VlanMode::Trunk { native: None, vlans: vec![10] }),
+                BridgePort { port: 6, state: StpState::Blocking, mode: VlanMode::Access(10) },
             ],
             stations: vec![],
         };
-        let plain = Frame::default().to_bytes();
-        let tagged = Frame { vlan: Some(10), length: 68, ..Frame::default() }.to_bytes();
+        let plain = EthernetFrame::default().to_bytes();
+        let tagged = EthernetFrame { vlan: Some(10), length: 68, ..EthernetFrame::default() }.to_bytes();
         assert_eq!(config.flood(1, &plain), [(2, plain.clone()), (4, plain.clone()), (5, tagged.clone())]);
         assert_eq!(config.flood(5, &tagged), [(1, plain.clone()), (2, plain.clone()), (4, plain.clone())]);
         assert_eq!(config.flood(1, &tagged), [], "an access port takes no tags");
         assert_eq!(config.flood(5, &plain), [], "a trunk without a native VLAN takes nothing else");
-        let to: Mac = plain[..6].try_into().unwrap();
+        let to: MacAddress = plain[..6].try_into().unwrap();
         assert_eq!(
             (config.destination(1, &plain), config.destination(5, &tagged)),
             (Some((to, 10)), Some((to, 10)))
@@ -418,20 +418,20 @@ mod tests {
 
     #[test]
     fn only_learned_stations_age() {
-        let learned = Station { mac: [2; 6], vlan: 1, place: Place::Port(1), is_static: false, seen: 1_000 };
+        let learned = FdbEntry { mac: [2; 6], vlan: 1, place: FdbDestination::Port(1), is_static: false, seen: 1_000 };
         assert!(!learned.is_aged(1_000 + DEFAULT_AGE, DEFAULT_AGE));
         assert!(learned.is_aged(1_001 + DEFAULT_AGE, DEFAULT_AGE));
-        assert!(!Station { is_static: true, ..learned }.is_aged(u64::MAX, DEFAULT_AGE));
+        assert!(!FdbEntry { is_static: true, ..learned }.is_aged(u64::MAX, DEFAULT_AGE));
     }
 
     #[test]
     fn what_the_maps_cannot_hold_is_refused() {
-        let of = |p| Config { ports: vec![p], stations: vec![] }.entries();
-        assert_eq!(of(port(0, Mode::Access(1))), Err(Error::BadPort(0)));
-        assert_eq!(of(port(1, Mode::Access(4095))), Err(Error::BadVlan(4095)));
-        assert_eq!(of(port(1, Mode::Trunk { native: None, vlans: vec![0] })), Err(Error::BadVlan(0)));
-        let group = Station { mac: [1; 6], vlan: 1, place: Place::Local, is_static: false, seen: 0 };
-        let config = Config { ports: vec![], stations: vec![group] };
-        assert_eq!(config.entries(), Err(Error::GroupAddress([1; 6])));
+        let of = |p| SwitchConfig { ports: vec![p], stations: vec![] }.entries();
+        assert_eq!(of(port(0, VlanMode::Access(1))), Err(SwitchError::BadPort(0)));
+        assert_eq!(of(port(1, VlanMode::Access(4095))), Err(SwitchError::BadVlan(4095)));
+        assert_eq!(of(port(1, VlanMode::Trunk { native: None, vlans: vec![0] })), Err(SwitchError::BadVlan(0)));
+        let group = FdbEntry { mac: [1; 6], vlan: 1, place: FdbDestination::Local, is_static: false, seen: 0 };
+        let config = SwitchConfig { ports: vec![], stations: vec![group] };
+        assert_eq!(config.entries(), Err(SwitchError::GroupAddress([1; 6])));
     }
 }

@@ -3,12 +3,12 @@
 
 use std::collections::HashMap;
 
-use super::{Config, Event, Place, State, admitted_vlan, retag, tag};
-use crate::packet::Mac;
+use super::{SwitchConfig, SwitchEvent, FdbDestination, StpState, admitted_vlan, retag, tag};
+use crate::packet::MacAddress;
 
 /// Result for a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum SwitchOutcome {
     /// It leaves by one port.
     Forward {
         /// The egress interface.
@@ -17,82 +17,82 @@ pub enum Outcome {
         frame: Vec<u8>,
     },
     /// The kernel's stack gets it as it came, to keep or to flood.
-    Stack(Event),
+    Stack(SwitchEvent),
     /// It is dropped.
-    Drop(Event),
+    Drop(SwitchEvent),
 }
 
 /// A switch with a memory.
 #[derive(Clone, Debug)]
-pub struct Model {
-    config: Config,
-    stations: HashMap<(Mac, u16), (Place, bool)>,
+pub struct SwitchModel {
+    config: SwitchConfig,
+    stations: HashMap<(MacAddress, u16), (FdbDestination, bool)>,
 }
 
-impl Model {
+impl SwitchModel {
     /// The switch with this configuration.
-    pub fn new(config: &Config) -> Self {
+    pub fn new(config: &SwitchConfig) -> Self {
         let stations = config.stations.iter().map(|s| ((s.mac, s.vlan), (s.place, s.is_static))).collect();
         Self { config: config.clone(), stations }
     }
 
     /// Place of a station in the switch's tables.
-    pub fn place_of(&self, mac: Mac, vlan: u16) -> Option<Place> {
+    pub fn place_of(&self, mac: MacAddress, vlan: u16) -> Option<FdbDestination> {
         self.stations.get(&(mac, vlan)).map(|&(place, _)| place)
     }
 
     /// Returns the result for a frame that comes in at this interface, and learns from it.
-    pub fn process(&mut self, ingress: u32, frame: &[u8]) -> Outcome {
+    pub fn process(&mut self, ingress: u32, frame: &[u8]) -> SwitchOutcome {
         self.decide(ingress, frame).unwrap_or_else(|outcome| outcome)
     }
 
-    fn decide(&mut self, ingress: u32, frame: &[u8]) -> Result<Outcome, Outcome> {
-        use Outcome::{Drop, Stack};
-        let usable = |p: &&super::Port| p.state != State::Disabled;
+    fn decide(&mut self, ingress: u32, frame: &[u8]) -> Result<SwitchOutcome, SwitchOutcome> {
+        use SwitchOutcome::{Drop, Stack};
+        let usable = |p: &&super::BridgePort| p.state != StpState::Disabled;
         let port = self.config.ports.iter().find(|p| p.port == ingress).filter(usable);
-        let port = port.ok_or(Stack(Event::NoPort))?;
+        let port = port.ok_or(Stack(SwitchEvent::NoPort))?;
         let macs = frame.get(..14).and_then(|f| f[..12].split_first_chunk::<6>());
-        let (&dst, src) = macs.ok_or(Drop(Event::Runt))?;
-        let src: Mac = src.try_into().map_err(|_| Drop(Event::Runt))?;
+        let (&dst, src) = macs.ok_or(Drop(SwitchEvent::Runt))?;
+        let src: MacAddress = src.try_into().map_err(|_| Drop(SwitchEvent::Runt))?;
         if dst[..5] == [0x01, 0x80, 0xc2, 0, 0] && dst[5] < 16 {
-            return Err(Stack(Event::LinkLocal));
+            return Err(Stack(SwitchEvent::LinkLocal));
         }
-        if port.state == State::Blocking {
-            return Err(Drop(Event::Blocked));
+        if port.state == StpState::Blocking {
+            return Err(Drop(SwitchEvent::Blocked));
         }
         if frame[12..14] == [0x81, 0] && tag(frame).is_none() {
-            return Err(Drop(Event::Runt));
+            return Err(Drop(SwitchEvent::Runt));
         }
-        let vlan = admitted_vlan(port, frame).ok_or(Drop(Event::NotAdmitted))?;
+        let vlan = admitted_vlan(port, frame).ok_or(Drop(SwitchEvent::NotAdmitted))?;
         let state = port.state;
         self.learn(src, vlan, ingress)?;
-        if state != State::Forwarding {
-            return Err(Drop(Event::Blocked));
+        if state != StpState::Forwarding {
+            return Err(Drop(SwitchEvent::Blocked));
         }
         if dst[0] & 1 == 1 {
-            return Err(Stack(Event::FloodGroup));
+            return Err(Stack(SwitchEvent::FloodGroup));
         }
         let egress = match self.place_of(dst, vlan) {
-            None => return Err(Stack(Event::FloodUnknown)),
-            Some(Place::Local) => return Err(Stack(Event::Local)),
-            Some(Place::Port(egress)) if egress == ingress => return Err(Drop(Event::SamePort)),
-            Some(Place::Port(egress)) => egress,
+            None => return Err(Stack(SwitchEvent::FloodUnknown)),
+            Some(FdbDestination::Local) => return Err(Stack(SwitchEvent::Local)),
+            Some(FdbDestination::Port(egress)) if egress == ingress => return Err(Drop(SwitchEvent::SamePort)),
+            Some(FdbDestination::Port(egress)) => egress,
         };
-        let open = |p: &&super::Port| p.state == State::Forwarding && p.vlans().contains(&vlan);
+        let open = |p: &&super::BridgePort| p.state == StpState::Forwarding && p.vlans().contains(&vlan);
         let egress = self.config.ports.iter().find(|p| p.port == egress).filter(open);
-        let egress = egress.ok_or(Drop(Event::EgressFiltered))?;
-        Ok(Outcome::Forward { port: egress.port, frame: retag(frame, vlan, egress.native() != Some(vlan)) })
+        let egress = egress.ok_or(Drop(SwitchEvent::EgressFiltered))?;
+        Ok(SwitchOutcome::Forward { port: egress.port, frame: retag(frame, vlan, egress.native() != Some(vlan)) })
     }
 
-    fn learn(&mut self, src: Mac, vlan: u16, ingress: u32) -> Result<(), Outcome> {
+    fn learn(&mut self, src: MacAddress, vlan: u16, ingress: u32) -> Result<(), SwitchOutcome> {
         if src[0] & 1 == 1 {
-            return Err(Outcome::Drop(Event::BadSource));
+            return Err(SwitchOutcome::Drop(SwitchEvent::BadSource));
         }
         match self.stations.get(&(src, vlan)) {
-            Some(&(place, true)) if place != Place::Port(ingress) => Err(Outcome::Drop(Event::StaticMoved)),
+            Some(&(place, true)) if place != FdbDestination::Port(ingress) => Err(SwitchOutcome::Drop(SwitchEvent::StaticMoved)),
             Some((_, true)) => Ok(()),
             _ => {
-                self.stations.insert((src, vlan), (Place::Port(ingress), false));
+                self.stations.insert((src, vlan), (FdbDestination::Port(ingress), false));
                 Ok(())
             }
         }

@@ -8,26 +8,26 @@ use crate::rig::{Rig, Verdict};
 use millstream_kernel::UpdateMode;
 use millstream_programs::BALANCER;
 use millstream_programs::balancer::{
-    Config, Mix, Model, Outcome, Real, Reason, Service, flows, generate, ring_entries,
+    BalancerConfig, ServiceMix, BalancerModel, BalancerOutcome, BalancerReal, BalancerEvent, BalancerService, flows, generate, ring_entries,
 };
-use millstream_programs::packet::{FiveTuple, Frame, TCP, Transport, UDP};
+use millstream_programs::packet::{FiveTuple, EthernetFrame, TCP, TransportHeader, UDP};
 use millstream_programs::rng::Rng;
-use millstream_programs::traffic::Locality;
+use millstream_programs::traffic::FlowLocality;
 
 /// Runs all frames in their order, and compares each verdict and the frame that leaves.
-fn compare(config: &Config, frames: &[Vec<u8>]) {
+fn compare(config: &BalancerConfig, frames: &[Vec<u8>]) {
     let Some(rig) = Rig::new(&BALANCER, &config.entries().unwrap()) else { return };
-    let mut model = Model::new(config);
+    let mut model = BalancerModel::new(config);
     let mut forwarded = vec![[0u64; 2]; config.reals.len()];
     for frame in frames {
         let outcome = model.process(frame, 0);
         let expected = match &outcome {
-            Outcome::Forward { frame, .. } | Outcome::Answer(frame) => (Verdict::Tx, frame.clone()),
-            Outcome::Stack => (Verdict::Pass, frame.clone()),
-            Outcome::Drop => (Verdict::Drop, frame.clone()),
+            BalancerOutcome::Forward { frame, .. } | BalancerOutcome::Answer(frame) => (Verdict::Tx, frame.clone()),
+            BalancerOutcome::Stack => (Verdict::Pass, frame.clone()),
+            BalancerOutcome::Drop => (Verdict::Drop, frame.clone()),
         };
         assert!(rig.run(frame) == expected, "{:02x?}, not {outcome:02x?}, for {frame:02x?}", rig.run(frame));
-        if let Outcome::Forward { real, .. } = outcome {
+        if let BalancerOutcome::Forward { real, .. } = outcome {
             let at = if frame[12] == 8 { 16 } else { 18 };
             let length = u64::from(u16::from_be_bytes([frame[at], frame[at + 1]]));
             forwarded[real as usize][0] += 1;
@@ -40,8 +40,8 @@ fn compare(config: &Config, frames: &[Vec<u8>]) {
 }
 
 /// Services of every kind; some reals are down. The model has no limits.
-fn every_kind() -> Config {
-    let mut config = Config { icmp_limit: u32::MAX, ..generate(Mix::Mixed, 8, 20, 3) };
+fn every_kind() -> BalancerConfig {
+    let mut config = BalancerConfig { icmp_limit: u32::MAX, ..generate(ServiceMix::Mixed, 8, 20, 3) };
     config.services[0].port = 0;
     config.services[1].client_affinity = true;
     config.services[4].stateless = true;
@@ -54,10 +54,10 @@ fn every_kind() -> Config {
 }
 
 /// Traffic, each frame followed by variants of itself.
-fn frames(config: &Config, count: usize, seed: u64) -> Vec<Vec<u8>> {
+fn frames(config: &BalancerConfig, count: usize, seed: u64) -> Vec<Vec<u8>> {
     let mut rng = Rng::new(seed);
     let mut all = Vec::new();
-    for frame in flows(config, count, Locality::NONE, seed).packets {
+    for frame in flows(config, count, FlowLocality::NONE, seed).packets {
         all.push(frame.clone());
         for _ in 0..4 {
             all.push(disturb(frame.clone(), &mut rng));
@@ -143,7 +143,7 @@ fn ip_message(frame: &[u8], ipv6: bool, message: Vec<u8>) -> Vec<u8> {
 
 #[test]
 fn web_traffic_to_a_thousand_reals_is_balanced_as_the_rings_say() {
-    let config = Config { icmp_limit: u32::MAX, ..generate(Mix::Web, 10, 100, 1) };
+    let config = BalancerConfig { icmp_limit: u32::MAX, ..generate(ServiceMix::Web, 10, 100, 1) };
     compare(&config, &frames(&config, 4_000, 2));
 }
 
@@ -151,14 +151,14 @@ fn web_traffic_to_a_thousand_reals_is_balanced_as_the_rings_say() {
 fn services_of_every_kind_under_every_disturbance() {
     let config = every_kind();
     compare(&config, &frames(&config, 8_000, 4));
-    compare(&Config { fragments_to_stack: true, ..config.clone() }, &frames(&config, 500, 5));
-    compare(&Config { icmp_limit: 0, max_length: 1400, ..config.clone() }, &frames(&config, 500, 6));
+    compare(&BalancerConfig { fragments_to_stack: true, ..config.clone() }, &frames(&config, 500, 5));
+    compare(&BalancerConfig { icmp_limit: 0, max_length: 1400, ..config.clone() }, &frames(&config, 500, 6));
 }
 
 /// A service with two reals, and a data plane whose ring points to the first alone.
-fn two_reals(protocol: u8) -> (Config, Vec<u8>) {
-    let real = |last| Real { address: IpAddr::from([10, 1, 0, last]), gue: false, up: true };
-    let service = Service {
+fn two_reals(protocol: u8) -> (BalancerConfig, Vec<u8>) {
+    let real = |last| BalancerReal { address: IpAddr::from([10, 1, 0, last]), gue: false, up: true };
+    let service = BalancerService {
         address: IpAddr::from([198, 18, 0, 1]),
         port: 80,
         protocol,
@@ -167,7 +167,7 @@ fn two_reals(protocol: u8) -> (Config, Vec<u8>) {
         quic: false,
         reals: vec![(0, 1)],
     };
-    let config = Config { services: vec![service], reals: vec![real(1), real(2)], ..Config::default() };
+    let config = BalancerConfig { services: vec![service], reals: vec![real(1), real(2)], ..BalancerConfig::default() };
     let flow = FiveTuple {
         src: [192, 0, 2, 1].into(),
         dst: [198, 18, 0, 1].into(),
@@ -200,12 +200,12 @@ fn connections_stay_where_they_are_when_the_ring_changes_and_new_ones_follow_it(
     syn[47] = 2;
     assert_eq!(real_of(&rig, &syn), 2, "a SYN starts a connection");
     assert_eq!(real_of(&rig, &ack), 2, "which is remembered in the old one's place");
-    let down = Real { up: false, ..config.reals[1] }.encode();
+    let down = BalancerReal { up: false, ..config.reals[1] }.encode();
     rig.map("reals").update(&2u32.to_ne_bytes(), &down, UpdateMode::Any).unwrap();
     point_ring_to(&rig, 1);
     assert_eq!(real_of(&rig, &ack), 1, "the real that it was sent to is down");
-    assert_eq!(rig.sums("reasons", Reason::Syn as u32), [1]);
-    assert_eq!(rig.sums("reasons", Reason::TableMiss as u32), [2]);
+    assert_eq!(rig.sums("reasons", BalancerEvent::Syn as u32), [1]);
+    assert_eq!(rig.sums("reasons", BalancerEvent::TableMiss as u32), [2]);
     assert_eq!(rig.sums("vip_counters", 0), [5, 5 * 50]);
 }
 
@@ -237,11 +237,11 @@ fn a_flood_of_new_connections_is_balanced_but_not_remembered() {
     config.new_flow_limit = 10;
     let Some(rig) = Rig::new(&BALANCER, &config.entries().unwrap()) else { return };
     for port in 1..=1000 {
-        let transport = Transport::Tcp { src: port, dst: 80, flags: 2 };
-        let frame = Frame { dst: [198, 18, 0, 1].into(), transport, ..Frame::default() }.to_bytes();
+        let transport = TransportHeader::Tcp { src: port, dst: 80, flags: 2 };
+        let frame = EthernetFrame { dst: [198, 18, 0, 1].into(), transport, ..EthernetFrame::default() }.to_bytes();
         assert_eq!(real_of(&rig, &frame), 1);
     }
-    let forgotten = rig.sums("reasons", Reason::NotRemembered as u32)[0];
+    let forgotten = rig.sums("reasons", BalancerEvent::NotRemembered as u32)[0];
     // Ten per second and CPU; the thousand take less than some seconds.
     assert!((800..=990).contains(&forgotten), "{forgotten} of 1,000 not remembered");
 }

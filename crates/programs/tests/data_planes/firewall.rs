@@ -5,27 +5,27 @@ use std::collections::HashMap;
 use crate::rig::{Rig, Verdict};
 use millstream_programs::FIREWALL;
 use millstream_programs::firewall::{
-    self, Action, Config, DEFAULT_RULE, Flavour, Forward, Fragments, Model, Stats, flows, generate,
+    self, RuleAction, FirewallConfig, DEFAULT_RULE, RuleSetKind, AcceptTarget, FragmentHandling, FirewallModel, FirewallStats, flows, generate,
 };
-use millstream_programs::packet::{Frame, Transport};
+use millstream_programs::packet::{EthernetFrame, TransportHeader};
 use millstream_programs::rng::Rng;
-use millstream_programs::traffic::Locality;
+use millstream_programs::traffic::FlowLocality;
 
-fn expected(verdict: firewall::Verdict) -> Verdict {
+fn expected(verdict: firewall::FirewallXdpVerdict) -> Verdict {
     match verdict {
-        firewall::Verdict::Drop => Verdict::Drop,
-        firewall::Verdict::Pass => Verdict::Pass,
-        firewall::Verdict::Transmit => Verdict::Tx,
-        firewall::Verdict::Redirect => Verdict::Redirect,
+        firewall::FirewallXdpVerdict::Drop => Verdict::Drop,
+        firewall::FirewallXdpVerdict::Pass => Verdict::Pass,
+        firewall::FirewallXdpVerdict::Transmit => Verdict::Tx,
+        firewall::FirewallXdpVerdict::Redirect => Verdict::Redirect,
     }
 }
 
 /// Runs all frames, and compares each verdict, and in the end the counters of all rules.
-fn compare(config: &Config, frames: &[Vec<u8>]) {
+fn compare(config: &FirewallConfig, frames: &[Vec<u8>]) {
     let Some(rig) = Rig::new(&FIREWALL, &config.entries().unwrap()) else { return };
-    let model = Model::new(config);
+    let model = FirewallModel::new(config);
     let mut counted: HashMap<u32, [u64; 2]> = HashMap::new();
-    let mut actions: HashMap<Option<Action>, u64> = HashMap::new();
+    let mut actions: HashMap<Option<RuleAction>, u64> = HashMap::new();
     for frame in frames {
         let outcome = model.process(frame);
         let (verdict, after) = rig.run(frame);
@@ -43,18 +43,18 @@ fn compare(config: &Config, frames: &[Vec<u8>]) {
         assert_eq!(rig.sums("counters", rule), counted, "counters of rule {rule}");
     }
     let words: Vec<u8> = rig.sums("stats", 0).iter().flat_map(|word| word.to_ne_bytes()).collect();
-    let stats = Stats::decode(&words).unwrap();
+    let stats = FirewallStats::decode(&words).unwrap();
     let count = |action| actions.get(&action).copied().unwrap_or(0);
     assert_eq!(stats.received, frames.len() as u64);
-    assert_eq!(stats.accepted, count(Some(Action::Accept)));
-    assert_eq!(stats.dropped, count(Some(Action::Drop)));
-    assert_eq!(stats.rejected, count(Some(Action::Reject)));
+    assert_eq!(stats.accepted, count(Some(RuleAction::Accept)));
+    assert_eq!(stats.dropped, count(Some(RuleAction::Drop)));
+    assert_eq!(stats.rejected, count(Some(RuleAction::Reject)));
 }
 
 /// Traffic of the rules, and the same with one thing wrong or unusual in each frame.
-fn frames(config: &Config, count: usize, seed: u64) -> Vec<Vec<u8>> {
+fn frames(config: &FirewallConfig, count: usize, seed: u64) -> Vec<Vec<u8>> {
     let mut rng = Rng::new(seed);
-    let mut frames = flows(config, count, Locality::NONE, seed, |_| true).packets;
+    let mut frames = flows(config, count, FlowLocality::NONE, seed, |_| true).packets;
     let strange: Vec<Vec<u8>> = frames.iter().map(|frame| disturb(frame.clone(), &mut rng)).collect();
     frames.extend(strange);
     frames
@@ -89,11 +89,11 @@ fn tag(frame: &mut Vec<u8>, ether_types: &[u16]) {
 #[test]
 fn access_lists_and_firewalls_of_all_sizes_filter_as_the_rules_say() {
     for (flavour, count, packets) in [
-        (Flavour::AccessList, 450, 20_000),
-        (Flavour::Firewall, 450, 20_000),
-        (Flavour::AccessList, 4500, 5_000),
-        (Flavour::Firewall, 4500, 5_000),
-        (Flavour::Firewall, 8192, 2_000),
+        (RuleSetKind::AccessList, 450, 20_000),
+        (RuleSetKind::Firewall, 450, 20_000),
+        (RuleSetKind::AccessList, 4500, 5_000),
+        (RuleSetKind::Firewall, 4500, 5_000),
+        (RuleSetKind::Firewall, 8192, 2_000),
     ] {
         let config = generate(flavour, count, 1);
         compare(&config, &frames(&config, packets, 2));
@@ -102,10 +102,10 @@ fn access_lists_and_firewalls_of_all_sizes_filter_as_the_rules_say() {
 
 #[test]
 fn every_policy_does_what_it_says() {
-    let mut config = generate(Flavour::Firewall, 64, 5);
-    for forward in [Forward::Stack, Forward::Hairpin, Forward::Ports(vec![(1, 1)])] {
-        for fragments in [Fragments::Drop, Fragments::Accept, Fragments::Classify] {
-            for policy in [Action::Drop, Action::Accept, Action::Reject] {
+    let mut config = generate(RuleSetKind::Firewall, 64, 5);
+    for forward in [AcceptTarget::Stack, AcceptTarget::Hairpin, AcceptTarget::Ports(vec![(1, 1)])] {
+        for fragments in [FragmentHandling::Drop, FragmentHandling::Accept, FragmentHandling::Classify] {
+            for policy in [RuleAction::Drop, RuleAction::Accept, RuleAction::Reject] {
                 (config.forward, config.fragments) = (forward.clone(), fragments);
                 (config.default, config.non_ipv4) = (policy, policy);
                 compare(&config, &frames(&config, 300, 6));
@@ -116,13 +116,13 @@ fn every_policy_does_what_it_says() {
 
 #[test]
 fn without_rules_the_default_counts() {
-    let config = Config { default: Action::Accept, ..Config::default() };
-    compare(&config, &[Frame::default().to_bytes()]);
+    let config = FirewallConfig { default: RuleAction::Accept, ..FirewallConfig::default() };
+    compare(&config, &[EthernetFrame::default().to_bytes()]);
 }
 
 #[test]
 fn corner_cases() {
-    let mut config = Config { default: Action::Reject, fragments: Fragments::Classify, ..Config::default() };
+    let mut config = FirewallConfig { default: RuleAction::Reject, fragments: FragmentHandling::Classify, ..FirewallConfig::default() };
     config
         .read_rules(
             "accept tcp 10.0.0.0/8 0-0 192.0.2.1/32 65535\n\
@@ -132,15 +132,15 @@ fn corner_cases() {
              drop any 10.1.2.3/32 any 0.0.0.0/0 any\n",
         )
         .unwrap();
-    let tcp = Frame {
+    let tcp = EthernetFrame {
         src: [10, 1, 2, 3].into(),
         dst: [192, 0, 2, 1].into(),
-        transport: Transport::Tcp { src: 0, dst: 65535, flags: 2 },
-        ..Frame::default()
+        transport: TransportHeader::Tcp { src: 0, dst: 65535, flags: 2 },
+        ..EthernetFrame::default()
     };
-    let raw = |protocol, bytes: &[u8]| Transport::Raw { protocol, bytes: bytes.to_vec() };
-    let udp = |src, dst| Transport::Udp { src, dst };
-    let with = |transport| Frame { transport, ..tcp.clone() }.to_bytes();
+    let raw = |protocol, bytes: &[u8]| TransportHeader::Raw { protocol, bytes: bytes.to_vec() };
+    let udp = |src, dst| TransportHeader::Udp { src, dst };
+    let with = |transport| EthernetFrame { transport, ..tcp.clone() }.to_bytes();
     let mut arp = tcp.to_bytes();
     arp[12..14].copy_from_slice(&[8, 6]);
     let mut ipv6 = tcp.to_bytes();
@@ -149,12 +149,12 @@ fn corner_cases() {
         &config,
         &[
             tcp.to_bytes(),
-            Frame { options: vec![1; 40], length: 120, ..tcp.clone() }.to_bytes(),
-            Frame { fragment: 0x2000, ..tcp.clone() }.to_bytes(),
-            Frame { fragment: 0x0010, ..tcp.clone() }.to_bytes(),
+            EthernetFrame { options: vec![1; 40], length: 120, ..tcp.clone() }.to_bytes(),
+            EthernetFrame { fragment: 0x2000, ..tcp.clone() }.to_bytes(),
+            EthernetFrame { fragment: 0x0010, ..tcp.clone() }.to_bytes(),
             with(udp(1, 0)),
             with(udp(1, 1)),
-            with(Transport::Echo { reply: true, id: 0 }),
+            with(TransportHeader::Echo { reply: true, id: 0 }),
             with(raw(132, &[0, 1, 0, 2])),
             with(raw(132, &[0, 1, 0])),
             with(raw(6, &[])),

@@ -2,10 +2,10 @@
 //! objects match their descriptions.
 
 use millstream_object::Object;
-use millstream_programs::traffic::Locality;
-use millstream_programs::{MapEntry, NAT, Program, ROUTER, SWITCH, nat, router, switch};
+use millstream_programs::traffic::FlowLocality;
+use millstream_programs::{MapEntry, NAT, DataPlaneProgram, ROUTER, SWITCH, nat, router, switch};
 
-fn check(program: &Program, entries: &[MapEntry]) {
+fn check(program: &DataPlaneProgram, entries: &[MapEntry]) {
     let object = Object::parse(program.name, program.object).unwrap();
     assert!(
         object.programs.iter().any(|p| p.name == program.function),
@@ -42,26 +42,26 @@ fn router_entries_fit_its_maps() {
 fn switch_entries_fit_its_maps() {
     check(
         &SWITCH,
-        &switch::generate(4096, &[1, 2, 3], &[10, 20], switch::Layout::Uplink, 1).entries().unwrap(),
+        &switch::generate(4096, &[1, 2, 3], &[10, 20], switch::VlanLayout::Uplink, 1).entries().unwrap(),
     );
 }
 
 #[test]
 fn nat_entries_fit_its_maps() {
     let config = nat::generate(1, 2, 4, 1);
-    let traffic = nat::traffic(&config, 50_000, nat::Mix::default(), Locality::HIGH, 1);
+    let traffic = nat::traffic(&config, 50_000, nat::ProtocolMix::default(), FlowLocality::HIGH, 1);
     check(&NAT, &[config.entries().unwrap(), traffic.entries(0)].concat());
 }
 
 #[test]
 fn counters_and_reasons_are_as_many_as_the_control_tools_know() {
-    let entries_of = |program: &Program, name: &str| {
+    let entries_of = |program: &DataPlaneProgram, name: &str| {
         let object = Object::parse(program.name, program.object).unwrap();
         object.maps.iter().find(|m| m.name == name).map(|m| m.spec.max_entries)
     };
-    assert_eq!(entries_of(&ROUTER, router::REASONS), Some(router::Reason::ALL.len() as u32));
-    assert_eq!(entries_of(&SWITCH, switch::EVENTS), Some(switch::Event::Moved as u32 + 1));
-    assert_eq!(entries_of(&NAT, nat::EVENTS), Some(nat::Event::IcmpError as u32 + 1));
+    assert_eq!(entries_of(&ROUTER, router::REASONS), Some(router::RouterEvent::ALL.len() as u32));
+    assert_eq!(entries_of(&SWITCH, switch::EVENTS), Some(switch::SwitchEvent::Moved as u32 + 1));
+    assert_eq!(entries_of(&NAT, nat::EVENTS), Some(nat::NatEvent::IcmpError as u32 + 1));
     assert_eq!(entries_of(&ROUTER, router::NEXT_HOPS), Some(router::MAX_NEXT_HOPS as u32));
     assert_eq!(entries_of(&ROUTER, router::ROUTES), Some(router::MAX_ROUTES as u32));
     assert_eq!(entries_of(&SWITCH, switch::STATIONS), Some(switch::MAX_STATIONS as u32));

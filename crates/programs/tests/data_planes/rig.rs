@@ -5,8 +5,8 @@
 
 use std::collections::HashMap;
 
-use millstream_kernel::{Program, TestRun, testing};
-use millstream_loader::{Loader, Session};
+use millstream_kernel::{KernelProgram, TestRun, testing};
+use millstream_loader::{ObjectLoader, Session};
 use millstream_object::Object;
 use millstream_programs::MapEntry;
 
@@ -26,18 +26,18 @@ pub(crate) enum Verdict {
 /// A loaded data plane.
 pub(crate) struct Rig {
     session: Session<'static>,
-    program: Program,
+    program: KernelProgram,
 }
 
 impl Rig {
     /// Loads the program and writes the entries; `None`, with the reason printed, where BPF is not permitted.
-    pub(crate) fn new(data_plane: &millstream_programs::Program, entries: &[MapEntry]) -> Option<Self> {
+    pub(crate) fn new(data_plane: &millstream_programs::DataPlaneProgram, entries: &[MapEntry]) -> Option<Self> {
         if !testing::require() {
             return None;
         }
         let object: &'static Object =
             Box::leak(Box::new(Object::parse(data_plane.name, data_plane.object).expect("our own object")));
-        let session = Loader::new(object).prepare().expect("maps");
+        let session = ObjectLoader::new(object).prepare().expect("maps");
         let func = object.programs.iter().find(|p| p.name == data_plane.function).expect("its program").func;
         let linked = object.link(func).expect("it links");
         let program = session.load(func, &linked).expect("the verifier accepts it");
@@ -64,7 +64,7 @@ impl Rig {
     }
 
     /// The map of this name.
-    pub(crate) fn map(&self, name: &str) -> &millstream_kernel::Map {
+    pub(crate) fn map(&self, name: &str) -> &millstream_kernel::KernelMap {
         self.session.map_by_name(name).unwrap_or_else(|| panic!("no map {name}"))
     }
 

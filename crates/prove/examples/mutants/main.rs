@@ -19,9 +19,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use judge::{Change, Plan, Tally, judge};
-use millstream_loader::{Loader, Session};
+use millstream_loader::{ObjectLoader, Session};
 use millstream_object::{FuncId, Object};
-use millstream_prove::{Limits, Solver, Verdict, prove};
+use millstream_prove::{ProofLimits, Solver, ProofVerdict, prove};
 
 /// Packets tried on a mutant that is said to be equivalent.
 const TRIES: usize = 4000;
@@ -68,7 +68,7 @@ fn read(files: &[&str]) -> Vec<Object> {
 }
 
 /// A program, its object's number, and the object in the kernel.
-struct Subject<'a> {
+struct CorpusProgram<'a> {
     number: usize,
     object: &'a Object,
     func: FuncId,
@@ -80,13 +80,13 @@ fn list(count: usize, objects: &[Object]) -> ExitCode {
     let (mut programs, mut left_out, mut made, mut rejected) = (0, 0, 0, 0);
     for (number, object) in objects.iter().enumerate() {
         // The maps of one object at a time.
-        let session = Loader::new(object).guess_types().and_then(Loader::prepare);
+        let session = ObjectLoader::new(object).guess_types().and_then(ObjectLoader::prepare);
         let Ok(session) = session else {
             left_out += object.programs.len();
             continue;
         };
         for p in &object.programs {
-            let subject = Subject { number, object, func: p.func, session: &session };
+            let subject = CorpusProgram { number, object, func: p.func, session: &session };
             let long = object.functions[p.func.index()].insns.len() >= SHORTEST;
             if !long || !accepted(&subject, object) || !is_modelled(object, p.func) {
                 left_out += 1;
@@ -102,7 +102,7 @@ fn list(count: usize, objects: &[Object]) -> ExitCode {
 }
 
 /// Makes `count` mutants of a program; also returns the number of mutants that the kernel has rejected.
-fn mutants(subject: &Subject<'_>, count: usize) -> (usize, usize) {
+fn mutants(subject: &CorpusProgram<'_>, count: usize) -> (usize, usize) {
     let (mut made, mut rejected, mut in_vain) = (0, 0, 0);
     let mut seen = HashSet::new();
     for number in 0.. {
@@ -128,15 +128,15 @@ fn mutants(subject: &Subject<'_>, count: usize) -> (usize, usize) {
 }
 
 /// Returns true if the kernel accepts this form of a program.
-fn accepted(subject: &Subject<'_>, object: &Object) -> bool {
+fn accepted(subject: &CorpusProgram<'_>, object: &Object) -> bool {
     object.link(subject.func).is_ok_and(|linked| subject.session.load(subject.func, &linked).is_ok())
 }
 
 /// Returns true if a program is modelled, so that its mutants can be judged: it is proven equivalent to
 /// itself.
 fn is_modelled(object: &Object, func: FuncId) -> bool {
-    let limits = Limits { time: Duration::from_secs(1), terms: 200_000, ..Limits::default() };
-    prove((object, func), (object, func), None, &limits).verdict == Verdict::Equivalent
+    let limits = ProofLimits { time: Duration::from_secs(1), terms: 200_000, ..ProofLimits::default() };
+    prove((object, func), (object, func), None, &limits).verdict == ProofVerdict::Equivalent
 }
 
 /// Judges all of a list, with as many threads as there are processors.
@@ -152,8 +152,8 @@ fn judge_all(list: &str, seconds: u64, minutes: u64, objects: &[Object]) -> Exit
     let mut mutants: Vec<[u64; 4]> = text.lines().filter_map(numbers).collect();
     mutants.sort_unstable_by_key(|[.., seed]| *seed);
     let end = start + Duration::from_secs(60 * minutes);
-    let solver = Solver::found();
-    let limits = Limits { time: Duration::from_secs(seconds), terms: 300_000, ..Limits::default() };
+    let solver = Solver::discover();
+    let limits = ProofLimits { time: Duration::from_secs(seconds), terms: 300_000, ..ProofLimits::default() };
     let plan = Plan { solver: solver.as_ref(), limits, tries: TRIES };
     let (next, all) = (AtomicUsize::new(0), Mutex::new(Tally::default()));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);

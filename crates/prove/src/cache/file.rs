@@ -15,8 +15,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::fs::OFlags;
 
 use super::key::is_private;
-use super::line::{Keys, Line, Signer};
-use super::{Found, Key, Standing, StoreKey};
+use super::record::{SigningKeys, CacheRecord, RecordSigner};
+use super::{CacheHit, QueryDigest, TrustLevel, StoreKey};
 
 /// Name of the file.
 const NAME: &str = "proofs.txt";
@@ -24,25 +24,25 @@ const NAME: &str = "proofs.txt";
 const LARGEST: u64 = 64 << 20;
 
 /// The file, open for adding.
-pub(super) struct File {
+pub(super) struct CacheFile {
     file: std::fs::File,
     key: Option<StoreKey>,
     /// The user's own answers that were in the file when it was opened.
-    had: FxHashSet<Key>,
+    had: FxHashSet<QueryDigest>,
     failed: bool,
 }
 
 /// File and content of a folder.
-pub(super) struct Opened {
-    pub(super) file: File,
-    pub(super) known: FxHashMap<Key, Found>,
+pub(super) struct LoadedCache {
+    pub(super) file: CacheFile,
+    pub(super) known: FxHashMap<QueryDigest, CacheHit>,
     /// Lines that are damaged.
     pub(super) damaged: u64,
 }
 
-impl File {
+impl CacheFile {
     /// Opens the file of a folder; creates both if need be.
-    pub(super) fn open(directory: &Path, keys: &Keys) -> io::Result<Opened> {
+    pub(super) fn open(directory: &Path, keys: &SigningKeys) -> io::Result<LoadedCache> {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         let path = directory.join(NAME);
         let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC).bits() as i32;
@@ -65,21 +65,21 @@ impl File {
         let (bytes, cut) = newest(&mut file, about.len())?;
         let (mut known, mut had, mut damaged) = (FxHashMap::default(), FxHashSet::default(), 0);
         for line in bytes.split(|b| *b == b'\n').filter(|l| !l.is_empty()) {
-            let Some(line) = std::str::from_utf8(line).ok().and_then(|l| Line::parse(l, keys)) else {
+            let Some(line) = std::str::from_utf8(line).ok().and_then(|l| CacheRecord::parse(l, keys)) else {
                 damaged += 1;
                 continue;
             };
             let standing = match line.signer {
-                Signer::User if private => Standing::Own,
-                Signer::Team if keys.trust => Standing::Trusted,
-                _ => Standing::Hint,
+                RecordSigner::User if private => TrustLevel::Own,
+                RecordSigner::Team if keys.trust => TrustLevel::Trusted,
+                _ => TrustLevel::Hint,
             };
-            if standing == Standing::Own {
+            if standing == TrustLevel::Own {
                 had.insert(line.key);
             } else if had.contains(&line.key) {
                 continue;
             }
-            known.insert(line.key, Found { entry: line.entry, standing });
+            known.insert(line.key, CacheHit { entry: line.entry, standing });
         }
         if damaged > 0 {
             let shown = path.display();
@@ -94,17 +94,17 @@ impl File {
             file.write_all(b"\n")?;
         }
         let key = keys.user.clone();
-        Ok(Opened { file: File { file, key, had, failed: false }, known, damaged })
+        Ok(LoadedCache { file: CacheFile { file, key, had, failed: false }, known, damaged })
     }
 
     /// Returns true if this answer was the user's own and in the file when it was opened.
-    pub(super) fn had(&self, key: &Key) -> bool {
+    pub(super) fn had(&self, key: &QueryDigest) -> bool {
         self.had.contains(key)
     }
 
     /// Appends an answer of this process.
-    pub(super) fn append(&mut self, key: &Key, entry: &super::Entry) {
-        let Some(line) = Line::text(key, entry, self.key.as_ref()) else { return };
+    pub(super) fn append(&mut self, key: &QueryDigest, entry: &super::CachedAnswer) {
+        let Some(line) = CacheRecord::text(key, entry, self.key.as_ref()) else { return };
         let written = self.file.write_all(format!("{line}\n").as_bytes());
         if let Err(e) = written
             && !std::mem::replace(&mut self.failed, true)

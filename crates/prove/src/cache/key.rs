@@ -13,7 +13,7 @@ use rustix::fs::OFlags;
 use rustix::process::geteuid;
 use sha2::{Digest as _, Sha256};
 
-use super::Key;
+use super::QueryDigest;
 
 /// Name of the file of a user's own key.
 const NAME: &str = "answers.key";
@@ -98,14 +98,14 @@ impl StoreKey {
             path: PathBuf::from("$HOME"),
             source: io::Error::new(io::ErrorKind::NotFound, "it is not set"),
         };
-        StoreKey::kept_in(&base.ok_or_else(absent)?.join("millstream"))
+        StoreKey::load_or_create(&base.ok_or_else(absent)?.join("millstream"))
     }
 
     /// The key of a folder of this user's, made at first use.
     ///
     /// # Errors
     /// If others may write to the folder, or the key cannot be made or read.
-    pub fn kept_in(folder: &Path) -> Result<StoreKey, StoreKeyError> {
+    pub fn load_or_create(folder: &Path) -> Result<StoreKey, StoreKeyError> {
         let path = folder.join(NAME);
         let failed = |source| StoreKeyError::Io { path: path.clone(), source };
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
@@ -125,7 +125,7 @@ impl StoreKey {
 
     /// Returns true if a tag is the text's, in a time that does not depend on the tag.
     pub(super) fn signed(&self, tag: &str, text: &str) -> bool {
-        let Ok(Key(bytes)) = tag.parse() else { return false };
+        let Ok(QueryDigest(bytes)) = tag.parse() else { return false };
         self.mac(text).verify_slice(&bytes).is_ok()
     }
 
@@ -150,7 +150,7 @@ fn make(folder: &Path, path: &Path) -> io::Result<()> {
     std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     // Made with mode 0600 by the crate.
     let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    writeln!(file, "{}", Key(bytes))?;
+    writeln!(file, "{}", QueryDigest(bytes))?;
     match file.persist_noclobber(path) {
         Err(e) if e.error.kind() != io::ErrorKind::AlreadyExists => Err(e.error),
         _ => Ok(()),

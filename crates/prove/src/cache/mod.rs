@@ -12,7 +12,7 @@
 
 mod file;
 mod key;
-mod line;
+mod record;
 mod redis;
 
 use std::fmt;
@@ -22,11 +22,11 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use file::{File, Opened};
+use file::{CacheFile, LoadedCache};
 pub use key::{StoreKey, StoreKeyError};
-use line::{Keys, Line, Signer};
-use redis::Redis;
-pub use redis::Shared;
+use record::{SigningKeys, CacheRecord, RecordSigner};
+use redis::RedisClient;
+pub use redis::RedisValue;
 
 /// Most answers that one process remembers; beyond that it starts afresh.
 const MOST: usize = 1 << 20;
@@ -36,24 +36,24 @@ const WORTH_KEEPING: Duration = Duration::from_millis(2);
 
 /// The canonical form of a question.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Key(pub [u8; 32]);
+pub struct QueryDigest(pub [u8; 32]);
 
-impl fmt::Display for Key {
+impl fmt::Display for QueryDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.0.iter().map(|b| format!("{b:02x}")).collect::<String>())
     }
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for QueryDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-impl std::str::FromStr for Key {
+impl std::str::FromStr for QueryDigest {
     type Err = ();
 
-    fn from_str(s: &str) -> Result<Key, ()> {
+    fn from_str(s: &str) -> Result<QueryDigest, ()> {
         let mut out = [0; 32];
         if s.len() != 64 || !s.is_ascii() {
             return Err(());
@@ -61,13 +61,13 @@ impl std::str::FromStr for Key {
         for (at, byte) in out.iter_mut().enumerate() {
             *byte = u8::from_str_radix(&s[2 * at..2 * at + 2], 16).map_err(|_| ())?;
         }
-        Ok(Key(out))
+        Ok(QueryDigest(out))
     }
 }
 
 /// Result of a claim.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Said {
+pub enum CachedVerdict {
     /// It always holds.
     Valid,
     /// It can fail: for these values of terms, which are given by their places in the canonical form.
@@ -76,9 +76,9 @@ pub enum Said {
 
 /// An answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Entry {
+pub struct CachedAnswer {
     /// The answer.
-    pub said: Said,
+    pub said: CachedVerdict,
     /// Solver that gave it: name and version.
     pub solver: String,
     /// Time that it took.
@@ -87,7 +87,7 @@ pub struct Entry {
 
 /// Trust in an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Standing {
+pub enum TrustLevel {
     /// This process, or another one of this user's, asked a solver.
     Own,
     /// Somebody with the team's key asked a solver, and the team's store is trusted.
@@ -98,11 +98,11 @@ pub enum Standing {
 
 /// An answer that was found.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Found {
+pub struct CacheHit {
     /// The answer.
-    pub entry: Entry,
+    pub entry: CachedAnswer,
     /// Trust in it.
-    pub standing: Standing,
+    pub standing: TrustLevel,
 }
 
 /// Look-ups of the cache, and the places of the answers found.
@@ -126,39 +126,39 @@ pub struct CacheStats {
 
 /// Answers, shared by its clones.
 #[derive(Clone)]
-pub struct Cache(Arc<Mutex<Inner>>);
+pub struct ProofCache(Arc<Mutex<CacheState>>);
 
-struct Inner {
-    known: FxHashMap<Key, Found>,
-    keys: Keys,
-    file: Option<File>,
-    redis: Option<Redis>,
+struct CacheState {
+    known: FxHashMap<QueryDigest, CacheHit>,
+    keys: SigningKeys,
+    file: Option<CacheFile>,
+    redis: Option<RedisClient>,
     stats: CacheStats,
 }
 
-impl fmt::Debug for Cache {
+impl fmt::Debug for ProofCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cache").field("stats", &self.stats()).finish_non_exhaustive()
     }
 }
 
-impl Cache {
+impl ProofCache {
     /// For this process only.
-    pub fn in_memory() -> Cache {
-        let inner = Inner {
+    pub fn in_memory() -> ProofCache {
+        let inner = CacheState {
             known: FxHashMap::default(),
-            keys: Keys::default(),
+            keys: SigningKeys::default(),
             file: None,
             redis: None,
             stats: CacheStats::default(),
         };
-        Cache(Arc::new(Mutex::new(inner)))
+        ProofCache(Arc::new(Mutex::new(inner)))
     }
 
     /// Adds a team's key, with which answers on the server are signed. If `trust`, answers signed with it by
     /// others replace proofs. Must be called before stores are added.
     #[must_use]
-    pub fn signed_by_team(self, key: StoreKey, trust: bool) -> Cache {
+    pub fn signed_by_team(self, key: StoreKey, trust: bool) -> ProofCache {
         let mut inner = self.lock();
         (inner.keys.team, inner.keys.trust) = (Some(key), trust);
         drop(inner);
@@ -170,10 +170,10 @@ impl Cache {
     ///
     /// # Errors
     /// If it can be neither read nor made.
-    pub fn in_directory(self, directory: &Path, key: Option<StoreKey>) -> std::io::Result<Cache> {
+    pub fn in_directory(self, directory: &Path, key: Option<StoreKey>) -> std::io::Result<ProofCache> {
         let mut inner = self.lock();
         inner.keys.user = key;
-        let Opened { file, known, damaged } = File::open(directory, &inner.keys)?;
+        let LoadedCache { file, known, damaged } = CacheFile::open(directory, &inner.keys)?;
         inner.file = Some(file);
         inner.known = known;
         inner.stats.damaged = damaged;
@@ -193,8 +193,8 @@ impl Cache {
     ///
     /// # Errors
     /// If it is no such address.
-    pub fn on_redis(self, url: &str) -> Result<Cache, RedisError> {
-        self.lock().redis = Some(Redis::new(url)?);
+    pub fn on_redis(self, url: &str) -> Result<ProofCache, RedisError> {
+        self.lock().redis = Some(RedisClient::new(url)?);
         Ok(self)
     }
 
@@ -204,22 +204,22 @@ impl Cache {
     /// # Errors
     /// If it is no address of a Redis server.
     pub fn is_private_address(url: &str) -> Result<bool, RedisError> {
-        Ok(Redis::new(url)?.is_private())
+        Ok(RedisClient::new(url)?.is_private())
     }
 
     /// The answer to a question, if there is one, and the trust in it.
-    pub fn get(&self, key: &Key) -> Option<Found> {
+    pub fn get(&self, key: &QueryDigest) -> Option<CacheHit> {
         let mut inner = self.lock();
         inner.stats.asked += 1;
         let known = inner.known.get(key).cloned();
-        if let Some(found) = known.as_ref().filter(|f| f.standing != Standing::Hint || inner.redis.is_none())
+        if let Some(found) = known.as_ref().filter(|f| f.standing != TrustLevel::Hint || inner.redis.is_none())
         {
             let from_file = inner.file.as_ref().is_some_and(|f| f.had(key));
             inner.count(found.standing, if from_file { |s| &mut s.file } else { |s| &mut s.memory });
             return known;
         }
         let text = inner.redis.as_mut().and_then(|r| r.get(key));
-        let line = text.as_ref().and_then(|t| Line::parse(t, &inner.keys)).filter(|l| l.key == *key);
+        let line = text.as_ref().and_then(|t| CacheRecord::parse(t, &inner.keys)).filter(|l| l.key == *key);
         let Some(line) = line else {
             if text.is_some() {
                 tracing::warn!("the answer to {key} on the Redis server is damaged; it is ignored");
@@ -228,9 +228,9 @@ impl Cache {
             inner.stats.hints += u64::from(known.is_some());
             return known;
         };
-        let trusted = line.signer == Signer::Team && inner.keys.trust;
-        let standing = if trusted { Standing::Trusted } else { Standing::Hint };
-        let found = Found { entry: line.entry, standing };
+        let trusted = line.signer == RecordSigner::Team && inner.keys.trust;
+        let standing = if trusted { TrustLevel::Trusted } else { TrustLevel::Hint };
+        let found = CacheHit { entry: line.entry, standing };
         inner.count(standing, |s| &mut s.redis);
         if trusted {
             inner.remember(*key, found.clone());
@@ -239,18 +239,18 @@ impl Cache {
     }
 
     /// Remembers an answer that a solver gave to this process.
-    pub fn put(&self, key: Key, entry: Entry) {
+    pub fn put(&self, key: QueryDigest, entry: CachedAnswer) {
         let mut inner = self.lock();
         if entry.time >= WORTH_KEEPING {
             if let Some(file) = &mut inner.file {
                 file.append(&key, &entry);
             }
-            let line = Line::text(&key, &entry, inner.keys.team.as_ref());
+            let line = CacheRecord::text(&key, &entry, inner.keys.team.as_ref());
             if let (Some(redis), Some(line)) = (&mut inner.redis, line) {
                 redis.set(&key, &line);
             }
         }
-        inner.remember(key, Found { entry, standing: Standing::Own });
+        inner.remember(key, CacheHit { entry, standing: TrustLevel::Own });
     }
 
     /// Statistics of all look-ups so far.
@@ -258,24 +258,24 @@ impl Cache {
         self.lock().stats
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, CacheState> {
         // Insertions are single operations, so a panic elsewhere leaves the cache consistent.
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
-impl Inner {
+impl CacheState {
     /// Counts an answer that was found: as a hint, or for the store that had it.
-    fn count(&mut self, standing: Standing, place: fn(&mut CacheStats) -> &mut u64) {
-        if standing == Standing::Hint {
+    fn count(&mut self, standing: TrustLevel, place: fn(&mut CacheStats) -> &mut u64) {
+        if standing == TrustLevel::Hint {
             self.stats.hints += 1;
             return;
         }
         *place(&mut self.stats) += 1;
-        self.stats.trusted += u64::from(standing == Standing::Trusted);
+        self.stats.trusted += u64::from(standing == TrustLevel::Trusted);
     }
 
-    fn remember(&mut self, key: Key, found: Found) {
+    fn remember(&mut self, key: QueryDigest, found: CacheHit) {
         if self.known.len() >= MOST {
             self.known.clear();
         }

@@ -17,7 +17,7 @@ use redis::{Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, Parser
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use super::{Key, RedisError};
+use super::{QueryDigest, RedisError};
 
 /// Time limit of a whole exchange.
 const PATIENCE: Duration = Duration::from_millis(1000);
@@ -31,18 +31,18 @@ const LONGEST: usize = 4 << 20;
 const AROUND: usize = 1 << 20;
 
 /// A server.
-pub(super) struct Redis {
+pub(super) struct RedisClient {
     place: ConnectionInfo,
     /// [`None`] before the first question.
-    connection: Option<Connection>,
+    connection: Option<RedisConnection>,
     slow: Duration,
     away: bool,
 }
 
-impl Redis {
+impl RedisClient {
     /// # Errors
     /// If this is not the address of one.
-    pub(super) fn new(url: &str) -> Result<Redis, RedisError> {
+    pub(super) fn new(url: &str) -> Result<RedisClient, RedisError> {
         let wrong = || RedisError(without_secret(url));
         let scheme = url.starts_with("redis://") || url.starts_with("rediss://");
         // Whatever follows these would be ignored.
@@ -56,7 +56,7 @@ impl Redis {
         if !secret || !network || settings.db() < 0 {
             return Err(wrong());
         }
-        Ok(Redis { place, connection: None, slow: Duration::ZERO, away: false })
+        Ok(RedisClient { place, connection: None, slow: Duration::ZERO, away: false })
     }
 
     /// Returns true if nobody on the way can read or change the traffic: it uses TLS, or the server is on
@@ -72,12 +72,12 @@ impl Redis {
     }
 
     /// The answer to a question.
-    pub(super) fn get(&mut self, key: &Key) -> Option<String> {
+    pub(super) fn get(&mut self, key: &QueryDigest) -> Option<String> {
         self.command(cmd("GET").arg(name(key))).flatten()
     }
 
     /// Remembers an answer.
-    pub(super) fn set(&mut self, key: &Key, line: &str) {
+    pub(super) fn set(&mut self, key: &QueryDigest, line: &str) {
         self.command(cmd("SET").arg(name(key)).arg(line));
     }
 
@@ -107,7 +107,7 @@ impl Redis {
     fn exchange(&mut self, command: &Cmd) -> io::Result<Option<String>> {
         let until = Instant::now() + PATIENCE;
         if self.connection.is_none() {
-            self.connection = Some(Connection::open(&self.place, until)?);
+            self.connection = Some(RedisConnection::open(&self.place, until)?);
         }
         let connection = self.connection.as_mut().ok_or_else(|| io::Error::other("no connection"))?;
         let answer = connection.exchange(command, until);
@@ -119,13 +119,13 @@ impl Redis {
 }
 
 /// An open connection.
-struct Connection {
-    link: Link,
+struct RedisConnection {
+    link: RedisStream,
     parser: Parser,
 }
 
-impl Connection {
-    fn open(place: &ConnectionInfo, until: Instant) -> io::Result<Connection> {
+impl RedisConnection {
+    fn open(place: &ConnectionInfo, until: Instant) -> io::Result<RedisConnection> {
         let (host, port, encrypted) = match place.addr() {
             ConnectionAddr::Tcp(host, port) => (host, *port, false),
             ConnectionAddr::TcpTls { host, port, .. } => (host, *port, true),
@@ -133,9 +133,9 @@ impl Connection {
         };
         let stream = connected(host, port, until)?;
         stream.set_nodelay(true)?;
-        let timed = Timed { stream, until, left: LONGEST + AROUND };
-        let link = if encrypted { Link::Tls(Box::new(encrypt(host, timed)?)) } else { Link::Plain(timed) };
-        let mut connection = Connection { link, parser: Parser::new() };
+        let timed = DeadlineStream { stream, until, left: LONGEST + AROUND };
+        let link = if encrypted { RedisStream::Tls(Box::new(encrypt(host, timed)?)) } else { RedisStream::Plain(timed) };
+        let mut connection = RedisConnection { link, parser: Parser::new() };
         let settings = place.redis_settings();
         if let Some(password) = settings.password() {
             let mut auth = cmd("AUTH");
@@ -169,20 +169,20 @@ impl Connection {
 }
 
 /// A stream with a deadline for all operations, and a limit for all bytes read.
-struct Timed {
+struct DeadlineStream {
     stream: TcpStream,
     until: Instant,
     /// Bytes that may still be read.
     left: usize,
 }
 
-impl Timed {
+impl DeadlineStream {
     fn remaining(&self) -> io::Result<Duration> {
         remaining(self.until)
     }
 }
 
-impl Read for Timed {
+impl Read for DeadlineStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.left == 0 {
             return Err(io::Error::other("the answer is too long"));
@@ -195,7 +195,7 @@ impl Read for Timed {
     }
 }
 
-impl Write for Timed {
+impl Write for DeadlineStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.stream.set_write_timeout(Some(self.remaining()?))?;
         self.stream.write(bytes).map_err(late)
@@ -218,41 +218,41 @@ fn late(error: io::Error) -> io::Error {
 }
 
 /// Stream of a connection.
-enum Link {
-    Plain(Timed),
-    Tls(Box<StreamOwned<ClientConnection, Timed>>),
+enum RedisStream {
+    Plain(DeadlineStream),
+    Tls(Box<StreamOwned<ClientConnection, DeadlineStream>>),
 }
 
-impl Link {
-    fn timed(&mut self) -> &mut Timed {
+impl RedisStream {
+    fn timed(&mut self) -> &mut DeadlineStream {
         match self {
-            Link::Plain(timed) => timed,
-            Link::Tls(tls) => &mut tls.sock,
+            RedisStream::Plain(timed) => timed,
+            RedisStream::Tls(tls) => &mut tls.sock,
         }
     }
 }
 
-impl Read for Link {
+impl Read for RedisStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Link::Plain(timed) => timed.read(buffer),
-            Link::Tls(tls) => tls.read(buffer),
+            RedisStream::Plain(timed) => timed.read(buffer),
+            RedisStream::Tls(tls) => tls.read(buffer),
         }
     }
 }
 
-impl Write for Link {
+impl Write for RedisStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Link::Plain(timed) => timed.write(bytes),
-            Link::Tls(tls) => tls.write(bytes),
+            RedisStream::Plain(timed) => timed.write(bytes),
+            RedisStream::Tls(tls) => tls.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
-            Link::Plain(timed) => timed.flush(),
-            Link::Tls(tls) => tls.flush(),
+            RedisStream::Plain(timed) => timed.flush(),
+            RedisStream::Tls(tls) => tls.flush(),
         }
     }
 }
@@ -283,7 +283,7 @@ fn resolved(host: &str, port: u16, until: Instant) -> io::Result<Vec<SocketAddr>
 
 /// Encrypts a stream to a host, whose certificate must be valid by the system's roots (or those of
 /// `SSL_CERT_FILE`).
-fn encrypt(host: &str, timed: Timed) -> io::Result<StreamOwned<ClientConnection, Timed>> {
+fn encrypt(host: &str, timed: DeadlineStream) -> io::Result<StreamOwned<ClientConnection, DeadlineStream>> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -298,19 +298,19 @@ fn encrypt(host: &str, timed: Timed) -> io::Result<StreamOwned<ClientConnection,
 }
 
 /// A text that a team keeps on a Redis server under a name: `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]#NAME`.
-pub struct Shared {
-    redis: Redis,
+pub struct RedisValue {
+    redis: RedisClient,
     name: String,
 }
 
-impl Shared {
+impl RedisValue {
     /// # Errors
     /// If this is not the address of one.
-    pub fn new(url: &str) -> Result<Shared, RedisError> {
+    pub fn new(url: &str) -> Result<RedisValue, RedisError> {
         let wrong = || RedisError(without_secret(url));
         let (server, name) = url.split_once('#').ok_or_else(wrong)?;
         let name = Some(name).filter(|n| !n.is_empty()).ok_or_else(wrong)?;
-        Ok(Shared { redis: Redis::new(server)?, name: format!("millstream:rules:{name}") })
+        Ok(RedisValue { redis: RedisClient::new(server)?, name: format!("millstream:rules:{name}") })
     }
 
     /// The text, if there is one of that name.
@@ -333,13 +333,13 @@ impl Shared {
     }
 }
 
-impl fmt::Display for Shared {
+impl fmt::Display for RedisValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} on the Redis server {}", self.name, self.redis.place.addr())
     }
 }
 
-fn name(key: &Key) -> String {
+fn name(key: &QueryDigest) -> String {
     format!("millstream:proof:{key}")
 }
 

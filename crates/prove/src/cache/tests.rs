@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::line::{Keys, Line, Signer, checksum};
-use super::{Cache, Entry, Found, Key, Said, Standing, StoreKey, StoreKeyError};
+use super::record::{SigningKeys, CacheRecord, RecordSigner, checksum};
+use super::{ProofCache, CachedAnswer, CacheHit, QueryDigest, CachedVerdict, TrustLevel, StoreKey, StoreKeyError};
 
-fn entry(said: Said) -> Entry {
-    Entry { said, solver: "z3 5.4.0".into(), time: Duration::from_millis(7) }
+fn entry(said: CachedVerdict) -> CachedAnswer {
+    CachedAnswer { said, solver: "z3 5.4.0".into(), time: Duration::from_millis(7) }
 }
 
-fn key(n: u8) -> Key {
-    Key([n; 32])
+fn key(n: u8) -> QueryDigest {
+    QueryDigest([n; 32])
 }
 
 /// A directory of one test.
@@ -26,55 +26,55 @@ fn directory(name: &str) -> PathBuf {
 }
 
 /// An answer of this process or this user.
-fn own(entry: Entry) -> Option<Found> {
-    Some(Found { entry, standing: Standing::Own })
+fn own(entry: CachedAnswer) -> Option<CacheHit> {
+    Some(CacheHit { entry, standing: TrustLevel::Own })
 }
 
 /// An answer that proves nothing.
-fn hint(entry: Entry) -> Option<Found> {
-    Some(Found { entry, standing: Standing::Hint })
+fn hint(entry: CachedAnswer) -> Option<CacheHit> {
+    Some(CacheHit { entry, standing: TrustLevel::Hint })
 }
 
 /// A key in a folder of its own.
 fn secret(name: &str) -> StoreKey {
     let folder = directory(name);
-    let key = StoreKey::kept_in(&folder).expect("a key");
+    let key = StoreKey::load_or_create(&folder).expect("a key");
     std::fs::remove_dir_all(&folder).expect("gone");
     key
 }
 
-fn in_directory(directory: &Path, key: &StoreKey) -> Cache {
-    Cache::in_memory().in_directory(directory, Some(key.clone())).expect("a cache")
+fn in_directory(directory: &Path, key: &StoreKey) -> ProofCache {
+    ProofCache::in_memory().in_directory(directory, Some(key.clone())).expect("a cache")
 }
 
 #[test]
 fn lines_are_read_as_they_were_written_and_their_author_is_known() {
     let (mine, team, other) = (secret("mine"), secret("team"), secret("other"));
-    let keys = Keys { user: Some(mine.clone()), team: Some(team.clone()), trust: true };
-    for said in [Said::Valid, Said::Refuted(vec![]), Said::Refuted(vec![(0, 5), (7, u64::MAX)])] {
+    let keys = SigningKeys { user: Some(mine.clone()), team: Some(team.clone()), trust: true };
+    for said in [CachedVerdict::Valid, CachedVerdict::Refuted(vec![]), CachedVerdict::Refuted(vec![(0, 5), (7, u64::MAX)])] {
         let signers = [
-            (Some(&mine), Signer::User),
-            (Some(&team), Signer::Team),
-            (Some(&other), Signer::Unknown),
-            (None, Signer::Unknown),
+            (Some(&mine), RecordSigner::User),
+            (Some(&team), RecordSigner::Team),
+            (Some(&other), RecordSigner::Unknown),
+            (None, RecordSigner::Unknown),
         ];
         for (with, signer) in signers {
-            let written = Line::text(&key(3), &entry(said.clone()), with).expect("a line");
-            let line = Line { key: key(3), entry: entry(said.clone()), signer };
-            assert_eq!(Line::parse(&written, &keys), Some(line));
+            let written = CacheRecord::text(&key(3), &entry(said.clone()), with).expect("a line");
+            let line = CacheRecord { key: key(3), entry: entry(said.clone()), signer };
+            assert_eq!(CacheRecord::parse(&written, &keys), Some(line));
         }
     }
 }
 
 #[test]
 fn no_changed_line_is_taken() {
-    let keys = Keys::default();
-    let written = Line::text(&key(3), &entry(Said::Refuted(vec![(1, 2)])), None).expect("a line");
+    let keys = SigningKeys::default();
+    let written = CacheRecord::text(&key(3), &entry(CachedVerdict::Refuted(vec![(1, 2)])), None).expect("a line");
     for at in 0..written.len() {
         let mut bytes = written.clone().into_bytes();
         bytes[at] ^= 1;
-        assert_eq!(Line::parse(&String::from_utf8_lossy(&bytes), &keys), None, "byte {at} of {written}");
-        assert_eq!(Line::parse(&written[..at], &keys), None);
+        assert_eq!(CacheRecord::parse(&String::from_utf8_lossy(&bytes), &keys), None, "byte {at} of {written}");
+        assert_eq!(CacheRecord::parse(&written[..at], &keys), None);
     }
 }
 
@@ -83,8 +83,8 @@ fn no_changed_line_is_taken() {
 #[test]
 fn a_signature_is_over_question_answer_solver_and_version() {
     let team = secret("signed");
-    let keys = Keys { user: None, team: Some(team.clone()), trust: true };
-    let written = Line::text(&key(3), &entry(Said::Valid), Some(&team)).expect("a line");
+    let keys = SigningKeys { user: None, team: Some(team.clone()), trust: true };
+    let written = CacheRecord::text(&key(3), &entry(CachedVerdict::Valid), Some(&team)).expect("a line");
     let (_, summed) = written.split_once(' ').expect("a checksum");
     let version = env!("CARGO_PKG_VERSION");
     let question = key(3).to_string();
@@ -97,8 +97,8 @@ fn a_signature_is_over_question_answer_solver_and_version() {
     ] {
         let changed = summed.replacen(from, to, 1);
         assert_ne!(changed, summed);
-        let line = Line::parse(&format!("{} {changed}", checksum(&changed)), &keys).expect("a whole line");
-        assert_eq!(line.signer, Signer::Unknown, "{changed}");
+        let line = CacheRecord::parse(&format!("{} {changed}", checksum(&changed)), &keys).expect("a whole line");
+        assert_eq!(line.signer, RecordSigner::Unknown, "{changed}");
     }
 }
 
@@ -106,10 +106,10 @@ fn a_signature_is_over_question_answer_solver_and_version() {
 fn a_file_outlives_the_process_and_damage() {
     let (directory, mine) = (directory("file"), secret("file-key"));
     let cache = in_directory(&directory, &mine);
-    cache.put(key(1), entry(Said::Valid));
-    cache.put(key(2), entry(Said::Refuted(vec![(4, 9)])));
-    cache.put(key(3), Entry { time: Duration::ZERO, ..entry(Said::Valid) });
-    assert_eq!(cache.get(&key(1)), own(entry(Said::Valid)));
+    cache.put(key(1), entry(CachedVerdict::Valid));
+    cache.put(key(2), entry(CachedVerdict::Refuted(vec![(4, 9)])));
+    cache.put(key(3), CachedAnswer { time: Duration::ZERO, ..entry(CachedVerdict::Valid) });
+    assert_eq!(cache.get(&key(1)), own(entry(CachedVerdict::Valid)));
     assert_eq!(cache.stats().memory, 1);
 
     // One answer is made a lie, and the end is truncated.
@@ -121,36 +121,36 @@ fn a_file_outlives_the_process_and_damage() {
 
     let again = in_directory(&directory, &mine);
     assert_eq!(again.stats().damaged, 2);
-    assert_eq!(again.get(&key(1)), own(entry(Said::Valid)));
+    assert_eq!(again.get(&key(1)), own(entry(CachedVerdict::Valid)));
     assert_eq!(again.get(&key(2)), None);
     // An answer that took no time is not worth a line.
     assert_eq!(again.get(&key(3)), None);
-    again.put(key(2), entry(Said::Refuted(vec![(4, 9)])));
+    again.put(key(2), entry(CachedVerdict::Refuted(vec![(4, 9)])));
     let stats = again.stats();
     assert_eq!((stats.asked, stats.file, stats.memory), (3, 1, 0));
 
     let third = in_directory(&directory, &mine);
-    assert_eq!(third.get(&key(2)), own(entry(Said::Refuted(vec![(4, 9)]))));
+    assert_eq!(third.get(&key(2)), own(entry(CachedVerdict::Refuted(vec![(4, 9)]))));
     std::fs::remove_dir_all(&directory).expect("gone");
 }
 
 #[test]
 fn what_others_wrote_or_could_have_written_into_the_folder_is_a_hint() {
     let (directory, mine) = (directory("elsewhere"), secret("elsewhere-key"));
-    in_directory(&directory, &mine).put(key(1), entry(Said::Valid));
+    in_directory(&directory, &mine).put(key(1), entry(CachedVerdict::Valid));
     let file = directory.join("proofs.txt");
     // A whole line of somebody without the key, in front of the user's own and behind it.
-    let forged = |n| Line::text(&key(n), &entry(Said::Valid), None).expect("a line");
+    let forged = |n| CacheRecord::text(&key(n), &entry(CachedVerdict::Valid), None).expect("a line");
     let text = std::fs::read_to_string(&file).expect("the file");
     std::fs::write(&file, format!("{}\n{text}{}\n{}\n", forged(1), forged(1), forged(2))).expect("written");
     let cache = in_directory(&directory, &mine);
-    assert_eq!(cache.get(&key(1)), own(entry(Said::Valid)));
-    assert_eq!(cache.get(&key(2)), hint(entry(Said::Valid)));
+    assert_eq!(cache.get(&key(1)), own(entry(CachedVerdict::Valid)));
+    assert_eq!(cache.get(&key(2)), hint(entry(CachedVerdict::Valid)));
     assert_eq!((cache.stats().file, cache.stats().hints), (1, 1));
     // Another user's key, and none.
     for key_of in [Some(secret("elsewhere-other")), None] {
-        let cache = Cache::in_memory().in_directory(&directory, key_of).expect("a cache");
-        assert_eq!(cache.get(&key(1)), hint(entry(Said::Valid)));
+        let cache = ProofCache::in_memory().in_directory(&directory, key_of).expect("a cache");
+        assert_eq!(cache.get(&key(1)), hint(entry(CachedVerdict::Valid)));
     }
     // A folder, or a file, that others may write to.
     let mode = |path: &Path, mode| {
@@ -161,11 +161,11 @@ fn what_others_wrote_or_could_have_written_into_the_folder_is_a_hint() {
         for open in [0o020, 0o002] {
             mode(path, before | open);
             let cache = in_directory(&directory, &mine);
-            assert_eq!(cache.get(&key(1)), hint(entry(Said::Valid)), "{path:?} {open:o}");
+            assert_eq!(cache.get(&key(1)), hint(entry(CachedVerdict::Valid)), "{path:?} {open:o}");
         }
         mode(path, before);
     }
-    assert_eq!(in_directory(&directory, &mine).get(&key(1)), own(entry(Said::Valid)));
+    assert_eq!(in_directory(&directory, &mine).get(&key(1)), own(entry(CachedVerdict::Valid)));
     std::fs::remove_dir_all(&directory).expect("gone");
 }
 
@@ -175,7 +175,7 @@ fn links_and_pipes_in_the_place_of_the_file_are_refused() {
     std::fs::create_dir_all(&directory).expect("made");
     let (file, aim) = (directory.join("proofs.txt"), directory.join("aim"));
     std::fs::write(&aim, "precious").expect("written");
-    let refused = || Cache::in_memory().in_directory(&directory, Some(mine.clone())).is_err();
+    let refused = || ProofCache::in_memory().in_directory(&directory, Some(mine.clone())).is_err();
     std::os::unix::fs::symlink(&aim, &file).expect("a link");
     assert!(refused(), "a symbolic link");
     std::fs::remove_file(&file).expect("gone");
@@ -191,8 +191,8 @@ fn links_and_pipes_in_the_place_of_the_file_are_refused() {
 #[test]
 fn a_key_is_a_long_secret_that_only_its_owner_may_read() {
     let folder = directory("keys");
-    let made = StoreKey::kept_in(&folder).expect("a key");
-    assert_eq!(StoreKey::kept_in(&folder).expect("the same"), made);
+    let made = StoreKey::load_or_create(&folder).expect("a key");
+    assert_eq!(StoreKey::load_or_create(&folder).expect("the same"), made);
     let file = folder.join("answers.key");
     assert_eq!(std::fs::metadata(&file).expect("there").permissions().mode() & 0o777, 0o600);
     for mode in [0o640, 0o604, 0o620, 0o602] {
@@ -203,7 +203,7 @@ fn a_key_is_a_long_secret_that_only_its_owner_may_read() {
     std::fs::write(&file, "short\n").expect("written");
     assert!(matches!(StoreKey::read(&file), Err(StoreKeyError::Short { .. })));
     std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777)).expect("changed");
-    assert!(matches!(StoreKey::kept_in(&folder), Err(StoreKeyError::Exposed { .. })));
+    assert!(matches!(StoreKey::load_or_create(&folder), Err(StoreKeyError::Exposed { .. })));
     std::fs::remove_dir_all(&folder).expect("gone");
 }
 
@@ -211,7 +211,7 @@ fn a_key_is_a_long_secret_that_only_its_owner_may_read() {
 fn what_is_no_directory_is_an_error() {
     let path = directory("none");
     std::fs::write(&path, "a file").expect("written");
-    assert!(Cache::in_memory().in_directory(&path, None).is_err());
+    assert!(ProofCache::in_memory().in_directory(&path, None).is_err());
     std::fs::remove_file(&path).expect("gone");
 }
 
@@ -260,19 +260,19 @@ fn machines_share_answers_over_redis() {
     let url = format!("redis://:secret@127.0.0.1:{}/2", server.port);
     let (team, other) = (secret("redis-team"), secret("redis-other"));
     let machine = |key: Option<(&StoreKey, bool)>| {
-        let cache = Cache::in_memory();
+        let cache = ProofCache::in_memory();
         let cache = key.map_or(cache.clone(), |(key, trust)| cache.signed_by_team(key.clone(), trust));
         cache.on_redis(&url).expect("an address")
     };
     let one = machine(Some((&team, false)));
-    let old = Entry { solver: "z3 4.8.12".into(), ..entry(Said::Valid) };
+    let old = CachedAnswer { solver: "z3 4.8.12".into(), ..entry(CachedVerdict::Valid) };
     one.put(key(1), old.clone());
-    one.put(key(2), entry(Said::Refuted(vec![(1, 2)])));
-    let trusted = |entry: Entry| Some(Found { entry, standing: Standing::Trusted });
+    one.put(key(2), entry(CachedVerdict::Refuted(vec![(1, 2)])));
+    let trusted = |entry: CachedAnswer| Some(CacheHit { entry, standing: TrustLevel::Trusted });
     // Another machine, with another solver: it learns which solver gave the answer.
     let two = machine(Some((&team, true)));
     assert_eq!(two.get(&key(1)), trusted(old.clone()));
-    assert_eq!(two.get(&key(2)), trusted(entry(Said::Refuted(vec![(1, 2)]))));
+    assert_eq!(two.get(&key(2)), trusted(entry(CachedVerdict::Refuted(vec![(1, 2)]))));
     assert_eq!(two.get(&key(3)), None);
     assert_eq!(two.get(&key(1)), trusted(old.clone()));
     let stats = two.stats();
@@ -284,15 +284,15 @@ fn machines_share_answers_over_redis() {
         let stats = three.stats();
         assert_eq!((stats.redis, stats.trusted, stats.hints), (0, 0, 1), "{key_of:?}");
         // An answer of a solver here then counts.
-        three.put(key(1), entry(Said::Valid));
-        assert_eq!(three.get(&key(1)), own(entry(Said::Valid)));
+        three.put(key(1), entry(CachedVerdict::Valid));
+        assert_eq!(three.get(&key(1)), own(entry(CachedVerdict::Valid)));
         one.put(key(1), old.clone());
     }
 
     // An entry that somebody else wrote there is no answer: neither an answer to another question nor a word.
-    let stolen = Line::text(&key(1), &entry(Said::Valid), Some(&team)).expect("a line");
+    let stolen = CacheRecord::text(&key(1), &entry(CachedVerdict::Valid), Some(&team)).expect("a line");
     let mut raw = std::net::TcpStream::connect(("127.0.0.1", server.port)).expect("a connection");
-    let set = |key: Key, text: &str| {
+    let set = |key: QueryDigest, text: &str| {
         let name = format!("millstream:proof:{key}");
         format!("*3\r\n$3\r\nSET\r\n${}\r\n{name}\r\n${}\r\n{text}\r\n", name.len(), text.len())
     };
@@ -313,12 +313,12 @@ fn machines_share_answers_over_redis() {
 fn a_server_that_goes_away_is_done_without() {
     let Some(server) = server(None) else { return };
     let cache =
-        Cache::in_memory().on_redis(&format!("redis://127.0.0.1:{}", server.port)).expect("an address");
-    cache.put(key(1), entry(Said::Valid));
+        ProofCache::in_memory().on_redis(&format!("redis://127.0.0.1:{}", server.port)).expect("an address");
+    cache.put(key(1), entry(CachedVerdict::Valid));
     drop(server);
-    cache.put(key(2), entry(Said::Valid));
-    assert_eq!(cache.get(&key(1)), own(entry(Said::Valid)));
-    assert_eq!(cache.get(&key(2)), own(entry(Said::Valid)));
+    cache.put(key(2), entry(CachedVerdict::Valid));
+    assert_eq!(cache.get(&key(1)), own(entry(CachedVerdict::Valid)));
+    assert_eq!(cache.get(&key(2)), own(entry(CachedVerdict::Valid)));
     assert_eq!(cache.get(&key(3)), None);
 }
 
@@ -333,7 +333,7 @@ fn speaker(speak: impl Fn(std::net::TcpStream) + Send + 'static) -> String {
 /// A server is given up after the patience is over, in whatever way it fails to answer: one deadline holds
 /// for a whole exchange. It is not asked again. (The bound is many times the limit, for busy machines.)
 fn is_given_up(url: &str) {
-    let cache = Cache::in_memory().on_redis(url).expect("an address");
+    let cache = ProofCache::in_memory().on_redis(url).expect("an address");
     let start = std::time::Instant::now();
     for n in 0..20 {
         assert_eq!(cache.get(&key(n)), None);
@@ -397,7 +397,7 @@ fn addresses_are_read() {
     for url in
         ["redis://host", "redis://host:1/3", "redis://:p@host/", "redis://u:p@[::1]:6379/0", "rediss://host"]
     {
-        assert!(Cache::in_memory().on_redis(url).is_ok(), "{url}");
+        assert!(ProofCache::in_memory().on_redis(url).is_ok(), "{url}");
     }
     for url in [
         "http://host",
@@ -411,9 +411,9 @@ fn addresses_are_read() {
         "rediss://host/#insecure",
         "redis://host?protocol=resp3",
     ] {
-        assert!(Cache::in_memory().on_redis(url).is_err(), "{url}");
+        assert!(ProofCache::in_memory().on_redis(url).is_err(), "{url}");
     }
-    let error = Cache::in_memory().on_redis("redis://:hidden@host/x").expect_err("no database").to_string();
+    let error = ProofCache::in_memory().on_redis("redis://:hidden@host/x").expect_err("no database").to_string();
     assert!(error.contains("host/x") && !error.contains("hidden"), "{error}");
     for (url, private) in [
         ("redis://host", false),
@@ -423,6 +423,6 @@ fn addresses_are_read() {
         ("redis://127.0.0.1.example.org", false),
         ("rediss://host", true),
     ] {
-        assert_eq!(Cache::is_private_address(url), Ok(private), "{url}");
+        assert_eq!(ProofCache::is_private_address(url), Ok(private), "{url}");
     }
 }

@@ -7,7 +7,7 @@ const BITS: u32 = 6;
 const ALL: u64 = mask(BITS);
 
 /// Comparisons of terms over a number with constants, and the result of each for all values of the number.
-fn tests(terms: &mut Terms, x: T) -> Vec<(Test, Vec<bool>)> {
+fn tests(terms: &mut TermPool, x: TermId) -> Vec<(RangeTest, Vec<bool>)> {
     let mut out = Vec::new();
     for cond in [
         Cond::Eq,
@@ -43,7 +43,7 @@ fn tests(terms: &mut Terms, x: T) -> Vec<(Test, Vec<bool>)> {
                         _ => a >= b,
                     }
                 };
-                let test = Test::new(terms, cond, t, k).expect("a comparison with a constant");
+                let test = RangeTest::new(terms, cond, t, k).expect("a comparison with a constant");
                 out.push((test, (0..=ALL).map(says).collect()));
             }
         }
@@ -53,7 +53,7 @@ fn tests(terms: &mut Terms, x: T) -> Vec<(Test, Vec<bool>)> {
 
 #[test]
 fn a_comparison_holds_for_the_values_that_are_said() {
-    let mut terms = Terms::new(1 << 16);
+    let mut terms = TermPool::new(1 << 16);
     let x = terms.var("x", Sort::Bits(BITS as u8));
     for (test, says) in tests(&mut terms, x) {
         assert_eq!(test.number, x);
@@ -67,12 +67,12 @@ fn a_comparison_holds_for_the_values_that_are_said() {
 
 #[test]
 fn decides_what_all_values_that_are_left_agree_on_and_nothing_else() {
-    let mut terms = Terms::new(1 << 16);
+    let mut terms = TermPool::new(1 << 16);
     let x = terms.var("x", Sort::Bits(BITS as u8));
     let all = tests(&mut terms, x);
     for (n, (first, one)) in all.iter().enumerate() {
         for (second, two) in all.iter().skip(n % 37).step_by(37) {
-            let [mut a, mut b] = [Ranges::default(), Ranges::default()];
+            let [mut a, mut b] = [ValueRanges::default(), ValueRanges::default()];
             a.assume(first, true);
             b.assume(second, false);
             let (both, either) = (a.meet(&b), a.join(&b));
@@ -91,15 +91,15 @@ fn decides_what_all_values_that_are_left_agree_on_and_nothing_else() {
 
 #[test]
 fn what_comes_again_is_an_instance_only_within_the_ranges() {
-    let mut terms = Terms::new(1 << 16);
+    let mut terms = TermPool::new(1 << 16);
     let x = terms.var("x", Sort::Bits(BITS as u8));
     let mut range = |limit| {
-        let mut out = Ranges::default();
-        out.assume(&Test::new(&mut terms, Cond::Lt, x, limit).expect("a comparison with a constant"), true);
+        let mut out = ValueRanges::default();
+        out.assume(&RangeTest::new(&mut terms, Cond::Lt, x, limit).expect("a comparison with a constant"), true);
         out
     };
     let (small, large) = (range(5), range(9));
-    let none = Ranges::default();
+    let none = ValueRanges::default();
     assert_eq!(large.generalized(&small, true, |x, _| Some(x)), (large.clone(), true));
     assert_eq!(small.generalized(&large, true, |x, _| Some(x)), (none.clone(), false));
     assert_eq!(small.generalized(&large, false, |x, _| Some(x)), (large.clone(), false));
@@ -109,11 +109,11 @@ fn what_comes_again_is_an_instance_only_within_the_ranges() {
 
 #[test]
 fn conditions_are_settled_by_what_is_known_of_other_slices_as_all_values_that_are_left_agree() {
-    let mut terms = Terms::new(1 << 16);
+    let mut terms = TermPool::new(1 << 16);
     let x = terms.var("x", Sort::Bits(BITS as u8));
     // Comparisons of slices of the number, and of the number itself minus a constant, as conditions, and the
     // values for which they hold.
-    let mut conditions: Vec<(T, Vec<bool>)> = Vec::new();
+    let mut conditions: Vec<(TermId, Vec<bool>)> = Vec::new();
     for (by, hi, lo) in [(0, 5, 0), (0, 3, 0), (0, 5, 2), (0, 4, 3), (0, 1, 1), (20, 5, 0), (20, 5, 1)] {
         let c = terms.constant(BITS, by);
         let moved = terms.prim(Prim::Sub, BITS, &x, &c);
@@ -131,7 +131,7 @@ fn conditions_are_settled_by_what_is_known_of_other_slices_as_all_values_that_ar
     for (first, one) in &conditions {
         for holds in [true, false] {
             let first = if holds { *first } else { terms.not(*first) };
-            let mut ranges = Ranges::default();
+            let mut ranges = ValueRanges::default();
             ranges.assume_literals(&mut terms, first);
             for (asked, answers) in &conditions {
                 let left: Vec<bool> =

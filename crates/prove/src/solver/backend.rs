@@ -6,15 +6,15 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::SolverError;
-use super::process::{Process, spawn};
-use super::session::Question;
+use super::process::{SolverProcess, spawn};
+use super::session::SolverQuery;
 
 /// Time limit for a solver to report its version, or to answer questions that every solver can.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Command line flags of a family of solvers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Dialect {
+pub(super) enum SolverDialect {
     /// Those of z3.
     Z3,
     /// Those of cvc5.
@@ -23,20 +23,20 @@ pub(super) enum Dialect {
 
 /// A solver that can be started.
 #[derive(Clone, Debug)]
-pub(super) struct Backend {
+pub(super) struct SolverBackend {
     pub(super) program: PathBuf,
-    pub(super) dialect: Dialect,
+    pub(super) dialect: SolverDialect,
     /// Its identity, once it was started and has answered correctly.
     identity: Arc<OnceLock<String>>,
 }
 
-impl Backend {
+impl SolverBackend {
     /// The program at this path, or of this name on the path. If the name begins with `cvc`, it gets cvc5's
     /// flags, otherwise z3's.
-    pub(super) fn new(program: PathBuf) -> Backend {
+    pub(super) fn new(program: PathBuf) -> SolverBackend {
         let name = program.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        let dialect = if name.starts_with("cvc") { Dialect::Cvc5 } else { Dialect::Z3 };
-        Backend { program, dialect, identity: Arc::default() }
+        let dialect = if name.starts_with("cvc") { SolverDialect::Cvc5 } else { SolverDialect::Z3 };
+        SolverBackend { program, dialect, identity: Arc::default() }
     }
 
     /// Its short name.
@@ -69,18 +69,18 @@ impl Backend {
     /// Command that sets the time limit of a question, if a running solver takes one.
     pub(super) fn limit(&self, time: Duration) -> String {
         match self.dialect {
-            Dialect::Z3 => format!("(set-option :timeout {})\n", time.as_millis().max(1)),
-            Dialect::Cvc5 => String::new(),
+            SolverDialect::Z3 => format!("(set-option :timeout {})\n", time.as_millis().max(1)),
+            SolverDialect::Cvc5 => String::new(),
         }
     }
 
     /// Commands that ask a question.
-    pub(super) fn check(&self, q: &Question<'_>) -> String {
+    pub(super) fn check(&self, q: &SolverQuery<'_>) -> String {
         match self.dialect {
-            Dialect::Z3 if q.alone => {
+            SolverDialect::Z3 if q.alone => {
                 format!("(check-sat-using (try-for qfbv {}))", q.time.as_millis().max(1))
             }
-            Dialect::Z3 | Dialect::Cvc5 => "(check-sat)".into(),
+            SolverDialect::Z3 | SolverDialect::Cvc5 => "(check-sat)".into(),
         }
     }
 
@@ -105,10 +105,10 @@ impl Backend {
     ///
     /// # Errors
     /// If it cannot be started, or does not answer as a solver does.
-    pub(super) fn start(&self, memory: u64, time: Duration) -> Result<Process, SolverError> {
+    pub(super) fn start(&self, memory: u64, time: Duration) -> Result<SolverProcess, SolverError> {
         let flags: Vec<String> = match self.dialect {
-            Dialect::Z3 => vec!["-in".into(), format!("-memory:{memory}")],
-            Dialect::Cvc5 => vec![
+            SolverDialect::Z3 => vec!["-in".into(), format!("-memory:{memory}")],
+            SolverDialect::Cvc5 => vec![
                 "--lang=smt2".into(),
                 "--incremental".into(),
                 "--produce-models".into(),
@@ -131,8 +131,8 @@ impl Backend {
     /// Commands before all others.
     fn opening(&self) -> String {
         let logic = match self.dialect {
-            Dialect::Z3 => "",
-            Dialect::Cvc5 => "(set-logic QF_UFBV)\n",
+            SolverDialect::Z3 => "",
+            SolverDialect::Cvc5 => "(set-logic QF_UFBV)\n",
         };
         format!("(set-option :print-success false)\n{logic}")
     }
@@ -143,7 +143,7 @@ impl Backend {
     }
 
     /// Asks a solver for its identity, and two questions with known answers.
-    fn examine(&self, process: &mut Process) -> Result<String, SolverError> {
+    fn examine(&self, process: &mut SolverProcess) -> Result<String, SolverError> {
         process.send(EXAMINATION);
         let deadline = Instant::now() + PATIENCE;
         let mut said = String::new();

@@ -9,23 +9,23 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use sha2::{Digest as _, Sha256};
 
 use super::smt;
-use crate::cache::Key;
-use crate::term::{Node, Sort, Symbol, T, Terms};
+use crate::cache::QueryDigest;
+use crate::term::{TermNode, Sort, TermSymbol, TermId, TermPool};
 
 /// Most terms of a question that is worth a look-up: it takes as long as a solver needs to read some thousand
 /// terms.
 const MOST: usize = 100_000;
 
 /// A question's form, and its terms in order.
-pub(super) struct Canonical {
-    pub(super) key: Key,
-    pub(super) order: Vec<T>,
+pub(super) struct CanonicalQuery {
+    pub(super) key: QueryDigest,
+    pub(super) order: Vec<TermId>,
 }
 
 /// The form of the question whether a claim always holds, and for which values of these terms it does not.
-pub(super) fn canonical(terms: &Terms, claim: T, wanted: &[T]) -> Option<Canonical> {
+pub(super) fn canonical(terms: &TermPool, claim: TermId, wanted: &[TermId]) -> Option<CanonicalQuery> {
     let mut form =
-        Form { terms, order: Vec::new(), places: FxHashMap::default(), symbols: FxHashMap::default() };
+        CanonicalBuilder { terms, order: Vec::new(), places: FxHashMap::default(), symbols: FxHashMap::default() };
     let mut seen = FxHashSet::default();
     let mut hash = Sha256::new();
     hash.update(smt::TRANSLATION);
@@ -44,18 +44,18 @@ pub(super) fn canonical(terms: &Terms, claim: T, wanted: &[T]) -> Option<Canonic
         form.part(*t, &mut bytes);
     }
     hash.update(&bytes);
-    Some(Canonical { key: Key(hash.finalize().into()), order: form.order })
+    Some(CanonicalQuery { key: QueryDigest(hash.finalize().into()), order: form.order })
 }
 
-struct Form<'a> {
-    terms: &'a Terms,
-    order: Vec<T>,
-    places: FxHashMap<T, u32>,
-    symbols: FxHashMap<(Symbol, Sort), u32>,
+struct CanonicalBuilder<'a> {
+    terms: &'a TermPool,
+    order: Vec<TermId>,
+    places: FxHashMap<TermId, u32>,
+    symbols: FxHashMap<(TermSymbol, Sort), u32>,
 }
 
-impl Form<'_> {
-    fn visit(&mut self, root: T, seen: &mut FxHashSet<T>, out: &mut Vec<u8>) {
+impl CanonicalBuilder<'_> {
+    fn visit(&mut self, root: TermId, seen: &mut FxHashSet<TermId>, out: &mut Vec<u8>) {
         let mut stack = vec![(root, false)];
         while let Some((t, done)) = stack.pop() {
             if done {
@@ -69,12 +69,12 @@ impl Form<'_> {
         }
     }
 
-    fn part(&self, t: T, out: &mut Vec<u8>) {
+    fn part(&self, t: TermId, out: &mut Vec<u8>) {
         // A part without a place is beyond the limit, and then there is no form.
         out.extend(self.places.get(&t).copied().unwrap_or(u32::MAX).to_le_bytes());
     }
 
-    fn write(&mut self, t: T, out: &mut Vec<u8>) {
+    fn write(&mut self, t: TermId, out: &mut Vec<u8>) {
         let terms = self.terms;
         let sort = terms.sort(t);
         out.push(match sort {
@@ -85,21 +85,21 @@ impl Form<'_> {
         });
         // Each kind has a distinct word and number, so that no two terms are written alike.
         let (kind, number) = match terms.node(t) {
-            Node::Truth(b) => ("truth", u64::from(*b)),
-            Node::Const(v) => ("constant", *v),
-            Node::App(f, _) => {
+            TermNode::Truth(b) => ("truth", u64::from(*b)),
+            TermNode::Const(v) => ("constant", *v),
+            TermNode::App(f, _) => {
                 let next = self.symbols.len() as u32;
                 ("function", u64::from(*self.symbols.entry((*f, sort)).or_insert(next)))
             }
-            Node::Prim(op, ..) => (smt::prim(*op), 0),
-            Node::Sum(_, k) => ("sum", *k),
-            Node::Concat(_) => ("concat", 0),
-            Node::Extract(_, hi, lo) => ("extract", u64::from(*hi) << 8 | u64::from(*lo)),
-            Node::SignExtend(_) => ("extend", 0),
-            Node::Compare(p, ..) => (smt::predicate(*p), 0),
-            Node::Ite(..) => ("choice", 0),
-            Node::Select(..) => ("select", 0),
-            Node::Store(..) => ("store", 0),
+            TermNode::Prim(op, ..) => (smt::prim(*op), 0),
+            TermNode::Sum(_, k) => ("sum", *k),
+            TermNode::Concat(_) => ("concat", 0),
+            TermNode::Extract(_, hi, lo) => ("extract", u64::from(*hi) << 8 | u64::from(*lo)),
+            TermNode::SignExtend(_) => ("extend", 0),
+            TermNode::Compare(p, ..) => (smt::predicate(*p), 0),
+            TermNode::Ite(..) => ("choice", 0),
+            TermNode::Select(..) => ("select", 0),
+            TermNode::Store(..) => ("store", 0),
         };
         out.push(kind.len() as u8);
         out.extend(kind.as_bytes());
@@ -109,7 +109,7 @@ impl Form<'_> {
         for p in parts {
             self.part(p, out);
         }
-        if let Node::Sum(list, _) = terms.node(t) {
+        if let TermNode::Sum(list, _) = terms.node(t) {
             for (_, c) in list {
                 out.extend(c.to_le_bytes());
             }

@@ -22,10 +22,10 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use crate::cache::Cache;
-use crate::term::{T, Terms};
-use backend::Backend;
-pub(crate) use session::Session;
+use crate::cache::ProofCache;
+use crate::term::{TermId, TermPool};
+use backend::SolverBackend;
+pub(crate) use session::SolverSession;
 
 /// Time that the first solver has a question for itself.
 const HEAD_START: Duration = Duration::from_millis(150);
@@ -74,24 +74,24 @@ pub enum SolverError {
 
 /// Result of a claim.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Answer {
+pub(crate) enum SolverAnswer {
     /// It always holds.
     Valid,
     /// It can fail, for example for these values of terms.
-    Refuted(Model),
+    Refuted(SolverModel),
     /// Not decided, with the reason.
     Unknown(String),
 }
 
 /// Values of terms.
-pub(crate) type Model = FxHashMap<T, u64>;
+pub(crate) type SolverModel = FxHashMap<TermId, u64>;
 
 /// Solvers to ask: programs that speak SMT-LIB 2 on standard input, in the order in which they are asked, and
 /// their earlier answers.
 #[derive(Clone, Debug)]
 pub struct Solver {
-    backends: Vec<Backend>,
-    cache: Cache,
+    backends: Vec<SolverBackend>,
+    cache: ProofCache,
     head_start: Duration,
     agree: bool,
     keep: PathBuf,
@@ -107,8 +107,8 @@ impl Solver {
     /// Several solvers, asked side by side.
     pub fn of(programs: impl IntoIterator<Item = PathBuf>) -> Solver {
         Solver {
-            backends: programs.into_iter().map(Backend::new).collect(),
-            cache: Cache::in_memory(),
+            backends: programs.into_iter().map(SolverBackend::new).collect(),
+            cache: ProofCache::in_memory(),
             head_start: HEAD_START,
             agree: false,
             keep: std::env::temp_dir(),
@@ -116,7 +116,7 @@ impl Solver {
     }
 
     /// All known solvers on the path: z3, cvc5. [`None`] if there are none.
-    pub fn found() -> Option<Solver> {
+    pub fn discover() -> Option<Solver> {
         let mut solver = Solver::of(KNOWN.map(PathBuf::from));
         solver.backends.retain(|b| b.file().is_some());
         (!solver.backends.is_empty()).then_some(solver)
@@ -124,7 +124,7 @@ impl Solver {
 
     /// Removes the solvers whose executables do not exist, and returns them.
     pub fn drop_missing(&mut self) -> Vec<PathBuf> {
-        let missing = |b: &&Backend| b.file().is_none();
+        let missing = |b: &&SolverBackend| b.file().is_none();
         let gone: Vec<PathBuf> = self.backends.iter().filter(missing).map(|b| b.program.clone()).collect();
         self.backends.retain(|b| !gone.contains(&b.program));
         gone
@@ -144,12 +144,12 @@ impl Solver {
 
     /// Uses this cache of answers. Clones of a solver share it.
     #[must_use]
-    pub fn with_cache(self, cache: Cache) -> Solver {
+    pub fn with_cache(self, cache: ProofCache) -> Solver {
         Solver { cache, ..self }
     }
 
     /// The cache of answers.
-    pub fn cache(&self) -> &Cache {
+    pub fn cache(&self) -> &ProofCache {
         &self.cache
     }
 
@@ -167,7 +167,7 @@ impl Solver {
 
     /// Sets the folder for questions to which two solvers gave contradictory answers.
     #[must_use]
-    pub fn keeping_in(self, keep: impl Into<PathBuf>) -> Solver {
+    pub fn with_disagreement_dir(self, keep: impl Into<PathBuf>) -> Solver {
         Solver { keep: keep.into(), ..self }
     }
 
@@ -176,28 +176,28 @@ impl Solver {
     /// # Errors
     /// If one cannot be started.
     pub fn version(&self) -> Result<String, SolverError> {
-        let versions: Result<Vec<String>, SolverError> = self.backends.iter().map(Backend::version).collect();
+        let versions: Result<Vec<String>, SolverError> = self.backends.iter().map(SolverBackend::version).collect();
         let first = |v: &String| v.lines().next().unwrap_or_default().to_owned();
         Ok(versions?.iter().map(first).collect::<Vec<_>>().join(", "))
     }
 
     /// A session, which starts the solvers when they are asked.
-    pub(crate) fn start(&self, limits: &crate::Limits) -> Result<Session, SolverError> {
-        Ok(Session::new(self, limits))
+    pub(crate) fn start(&self, limits: &crate::ProofLimits) -> Result<SolverSession, SolverError> {
+        Ok(SolverSession::new(self, limits))
     }
 }
 
 /// The question whether a claim about words can fail, as a script of its own: `unsat` if it always holds.
-pub(crate) fn question(terms: &Terms, claim: T) -> String {
+pub(crate) fn question(terms: &TermPool, claim: TermId) -> String {
     let mut out = String::from("(set-logic QF_BV)\n");
-    smt::define(terms, claim, &mut smt::Defined::default(), &mut out);
+    smt::define(terms, claim, &mut smt::SmtDefinitions::default(), &mut out);
     out.push_str(&format!("(assert (not {}))\n(check-sat)\n", smt::name(claim)));
     out
 }
 
 /// Questions of a proof, and the solvers that answered them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Answers {
+pub struct SolverUsage {
     /// Questions.
     pub asked: usize,
     /// Answers from the cache, by the solver that gave them.
@@ -206,12 +206,12 @@ pub struct Answers {
     /// them.
     pub trusted: usize,
     /// Each solver's share.
-    pub solvers: Vec<Part>,
+    pub solvers: Vec<BackendStats>,
 }
 
 /// Share of one solver.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Part {
+pub struct BackendStats {
     /// Name and version, if it was ever started.
     pub name: String,
     /// Questions that it was asked.
@@ -230,9 +230,9 @@ pub struct Part {
     pub trouble: Option<String>,
 }
 
-impl Answers {
+impl SolverUsage {
     /// Adds the answers of another proof.
-    pub fn add(&mut self, other: &Answers) {
+    pub fn add(&mut self, other: &SolverUsage) {
         self.asked += other.asked;
         self.trusted += other.trusted;
         for (who, count) in &other.cached {

@@ -20,7 +20,7 @@ const OVERHEAD: u64 = 512;
 
 /// A running child.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct SolverProcess {
     child: Child,
     input: Option<Sender<String>>,
     lines: Receiver<String>,
@@ -32,7 +32,7 @@ pub(super) fn spawn(
     flags: &[String],
     input: Stdio,
     memory: Option<u64>,
-) -> std::io::Result<Process> {
+) -> std::io::Result<SolverProcess> {
     let mut child = Command::new(program)
         .args(flags)
         .stdin(input)
@@ -72,12 +72,12 @@ pub(super) fn spawn(
             }
         }
     });
-    Ok(Process { child, input, lines })
+    Ok(SolverProcess { child, input, lines })
 }
 
 /// Result of waiting for output.
 #[derive(Debug)]
-pub(super) enum Heard {
+pub(super) enum LineRead {
     /// A line.
     Line(String),
     /// No line yet.
@@ -86,7 +86,7 @@ pub(super) enum Heard {
     End,
 }
 
-impl Process {
+impl SolverProcess {
     /// Sends text to the process. If it has ended, the text is dropped: its end shows when its answer is
     /// read.
     pub(super) fn send(&mut self, text: impl Into<String>) {
@@ -101,20 +101,20 @@ impl Process {
     }
 
     /// Its next line, if it comes in time, or the end of its output.
-    pub(super) fn wait(&mut self, deadline: Instant) -> Heard {
+    pub(super) fn wait(&mut self, deadline: Instant) -> LineRead {
         match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            Ok(line) => Heard::Line(line),
-            Err(RecvTimeoutError::Timeout) => Heard::Nothing,
-            Err(RecvTimeoutError::Disconnected) => Heard::End,
+            Ok(line) => LineRead::Line(line),
+            Err(RecvTimeoutError::Timeout) => LineRead::Nothing,
+            Err(RecvTimeoutError::Disconnected) => LineRead::End,
         }
     }
 
     /// Its next line, if it is there already.
-    pub(super) fn poll(&mut self) -> Heard {
+    pub(super) fn poll(&mut self) -> LineRead {
         match self.lines.try_recv() {
-            Ok(line) => Heard::Line(line),
-            Err(TryRecvError::Empty) => Heard::Nothing,
-            Err(TryRecvError::Disconnected) => Heard::End,
+            Ok(line) => LineRead::Line(line),
+            Err(TryRecvError::Empty) => LineRead::Nothing,
+            Err(TryRecvError::Disconnected) => LineRead::End,
         }
     }
 
@@ -138,7 +138,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for SolverProcess {
     fn drop(&mut self) {
         // It may be gone already.
         let _ = self.child.kill();

@@ -5,13 +5,13 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::canonical::{Canonical, canonical};
-use super::process::{Heard, Process};
-use super::smt::{self, Defined};
-use super::{Answer, Answers, Backend, Model, Part, Solver, SolverError};
-use crate::Limits;
-use crate::cache::{Cache, Entry, Said, Standing};
-use crate::term::{T, Terms};
+use super::canonical::{CanonicalQuery, canonical};
+use super::process::{LineRead, SolverProcess};
+use super::smt::{self, SmtDefinitions};
+use super::{SolverAnswer, SolverUsage, SolverBackend, SolverModel, BackendStats, Solver, SolverError};
+use crate::ProofLimits;
+use crate::cache::{ProofCache, CachedAnswer, CachedVerdict, TrustLevel};
+use crate::term::{TermId, TermPool};
 
 /// Longest question, in bytes of SMT-LIB.
 const LONGEST: usize = 64 << 20;
@@ -25,10 +25,10 @@ const TICK: Duration = Duration::from_micros(500);
 const MOST_FAILURES: usize = 3;
 
 /// A question.
-pub(super) struct Question<'a> {
-    terms: &'a Terms,
-    claim: T,
-    wanted: &'a [T],
+pub(super) struct SolverQuery<'a> {
+    terms: &'a TermPool,
+    claim: TermId,
+    wanted: &'a [TermId],
     pub(super) time: Duration,
     /// True if it is solved on its own, without lemmas learnt from earlier questions.
     pub(super) alone: bool,
@@ -36,29 +36,29 @@ pub(super) struct Question<'a> {
 
 /// One solver in a session.
 #[derive(Debug)]
-struct Lane {
-    backend: Backend,
-    process: Option<Process>,
-    defined: Defined,
+struct BackendSession {
+    backend: SolverBackend,
+    process: Option<SolverProcess>,
+    defined: SmtDefinitions,
     failures: usize,
-    part: Part,
+    part: BackendStats,
     /// Time at which it was given the question that it has not yet answered.
     since: Option<Instant>,
 }
 
 /// Answer of one solver.
-enum Word {
+enum BackendReply {
     Valid,
-    Refuted(Model),
+    Refuted(SolverModel),
     GaveUp(String),
     Failed(SolverError),
 }
 
 /// Running solvers, which remember the definitions sent to them.
 #[derive(Debug)]
-pub(crate) struct Session {
-    lanes: Vec<Lane>,
-    pub(super) cache: Cache,
+pub(crate) struct SolverSession {
+    lanes: Vec<BackendSession>,
+    pub(super) cache: ProofCache,
     memory: u64,
     /// Longest time for a question.
     longest: Duration,
@@ -71,17 +71,17 @@ pub(crate) struct Session {
     trusted: usize,
 }
 
-impl Session {
-    pub(super) fn new(solver: &Solver, limits: &Limits) -> Session {
-        let lane = |b: &Backend| Lane {
+impl SolverSession {
+    pub(super) fn new(solver: &Solver, limits: &ProofLimits) -> SolverSession {
+        let lane = |b: &SolverBackend| BackendSession {
             backend: b.clone(),
             process: None,
-            defined: Defined::default(),
+            defined: SmtDefinitions::default(),
             failures: 0,
-            part: Part { name: b.name(), ..Part::default() },
+            part: BackendStats { name: b.name(), ..BackendStats::default() },
             since: None,
         };
-        Session {
+        SolverSession {
             lanes: solver.backends.iter().map(lane).collect(),
             cache: solver.cache.clone(),
             memory: limits.memory,
@@ -98,14 +98,14 @@ impl Session {
 
     /// A session for questions that have little in common: each is solved on its own, which is many times as
     /// fast if values are looked for.
-    pub(crate) fn for_values(self) -> Session {
-        Session { alone: true, ..self }
+    pub(crate) fn for_values(self) -> SolverSession {
+        SolverSession { alone: true, ..self }
     }
 
     /// Forgets all terms that were sent, as a new session would.
     pub(crate) fn reset(&mut self) {
         for lane in &mut self.lanes {
-            lane.defined = Defined::default();
+            lane.defined = SmtDefinitions::default();
             if let Some(process) = &mut lane.process {
                 process.send("(reset)\n");
                 process.send(lane.backend.greeting());
@@ -114,8 +114,8 @@ impl Session {
     }
 
     /// Questions so far, and the solvers that answered them.
-    pub(crate) fn answers(&self) -> Answers {
-        Answers {
+    pub(crate) fn answers(&self) -> SolverUsage {
+        SolverUsage {
             asked: self.asked,
             cached: self.cached.iter().map(|(who, n)| (who.clone(), *n)).collect(),
             trusted: self.trusted,
@@ -126,30 +126,30 @@ impl Session {
     /// Decides if a claim always holds. If not, asks for the values of `wanted` for which it fails.
     pub(crate) fn valid(
         &mut self,
-        terms: &Terms,
-        claim: T,
-        wanted: &[T],
+        terms: &TermPool,
+        claim: TermId,
+        wanted: &[TermId],
         time: Duration,
-    ) -> Result<Answer, SolverError> {
+    ) -> Result<SolverAnswer, SolverError> {
         self.asked += 1;
         let form = canonical(terms, claim, wanted);
         let found = form.as_ref().and_then(|form| self.cache.get(&form.key));
         if let (Some(form), Some(found)) = (&form, &found)
-            && found.standing != Standing::Hint
+            && found.standing != TrustLevel::Hint
             && let Some(answer) = remembered(&found.entry, form)
         {
             *self.cached.entry(found.entry.solver.clone()).or_default() += 1;
-            self.trusted += usize::from(found.standing == Standing::Trusted);
+            self.trusted += usize::from(found.standing == TrustLevel::Trusted);
             return Ok(answer);
         }
         let start = Instant::now();
         let hint = found.map(|found| found.entry.solver);
-        let question = Question { terms, claim, wanted, time, alone: self.alone };
+        let question = SolverQuery { terms, claim, wanted, time, alone: self.alone };
         let (answer, by) = self.race(&question, hint.as_deref())?;
         if let (Some(form), Some(by)) = (form, by) {
             let solver = self.lanes[by].part.name.clone();
             if let Some(said) = worth_remembering(&answer, &form) {
-                self.cache.put(form.key, Entry { said, solver, time: start.elapsed() });
+                self.cache.put(form.key, CachedAnswer { said, solver, time: start.elapsed() });
             }
         }
         Ok(answer)
@@ -157,12 +157,12 @@ impl Session {
 
     /// Asks one solver after the other until one answers; returns the answer and the solver's index. The
     /// solver named by the hint, which is said to have answered before, is asked first.
-    fn race(&mut self, q: &Question<'_>, hint: Option<&str>) -> Result<(Answer, Option<usize>), SolverError> {
+    fn race(&mut self, q: &SolverQuery<'_>, hint: Option<&str>) -> Result<(SolverAnswer, Option<usize>), SolverError> {
         let mut deadline = Instant::now() + q.time;
         let mut waiting: Vec<usize> =
             (0..self.lanes.len()).filter(|l| self.lanes[*l].usable()).rev().collect();
         waiting.sort_by_key(|l| hint.is_some_and(|name| self.lanes[*l].is_called(name)));
-        let mut said: Vec<(usize, Word)> = Vec::new();
+        let mut said: Vec<(usize, BackendReply)> = Vec::new();
         let mut next_start = Instant::now();
         loop {
             let pending = self.pending();
@@ -177,7 +177,7 @@ impl Session {
             {
                 let before = Instant::now();
                 if let Err(e) = self.lanes[lane].ask(q, self.memory, self.longest) {
-                    said.push((lane, Word::Failed(e)));
+                    said.push((lane, BackendReply::Failed(e)));
                 }
                 // The time limit is for the question, not for the start of the solver.
                 deadline += before.elapsed();
@@ -208,38 +208,38 @@ impl Session {
     /// Ends the solvers that have not answered, and returns the answer.
     fn conclude(
         &mut self,
-        q: &Question<'_>,
-        mut said: Vec<(usize, Word)>,
-    ) -> Result<(Answer, Option<usize>), SolverError> {
+        q: &SolverQuery<'_>,
+        mut said: Vec<(usize, BackendReply)>,
+    ) -> Result<(SolverAnswer, Option<usize>), SolverError> {
         // Another solver may just have given a contradictory answer.
         for lane in self.pending() {
             let word = self.lanes[lane].hear(q, Instant::now());
             said.extend(word.map(|w| (lane, w)));
         }
-        let first = said.iter().position(|(_, w)| matches!(w, Word::Valid | Word::Refuted(_)));
+        let first = said.iter().position(|(_, w)| matches!(w, BackendReply::Valid | BackendReply::Refuted(_)));
         for lane in self.pending() {
             self.lanes[lane].cancel(first.is_some());
         }
         let contrary =
-            |a: &Word| matches!(a, Word::Valid) != matches!(said[first.unwrap_or(0)].1, Word::Valid);
-        let definite = |w: &Word| matches!(w, Word::Valid | Word::Refuted(_));
+            |a: &BackendReply| matches!(a, BackendReply::Valid) != matches!(said[first.unwrap_or(0)].1, BackendReply::Valid);
+        let definite = |w: &BackendReply| matches!(w, BackendReply::Valid | BackendReply::Refuted(_));
         if let Some(at) = first
             && let Some((other, _)) = said.iter().find(|(_, w)| definite(w) && contrary(w))
         {
-            let why = self.contradiction(q, said[at].0, *other, matches!(said[at].1, Word::Valid));
-            return Ok((Answer::Unknown(why), None));
+            let why = self.contradiction(q, said[at].0, *other, matches!(said[at].1, BackendReply::Valid));
+            return Ok((SolverAnswer::Unknown(why), None));
         }
         if let Some(at) = first {
             let (lane, word) = said.swap_remove(at);
             let part = &mut self.lanes[lane].part;
             return Ok(match word {
-                Word::Refuted(model) => {
+                BackendReply::Refuted(model) => {
                     part.refuted += 1;
-                    (Answer::Refuted(model), Some(lane))
+                    (SolverAnswer::Refuted(model), Some(lane))
                 }
                 _ => {
                     part.valid += 1;
-                    (Answer::Valid, Some(lane))
+                    (SolverAnswer::Valid, Some(lane))
                 }
             });
         }
@@ -247,20 +247,20 @@ impl Session {
     }
 
     /// Result if no solver has answered.
-    fn nothing(&self, said: Vec<(usize, Word)>) -> Result<(Answer, Option<usize>), SolverError> {
+    fn nothing(&self, said: Vec<(usize, BackendReply)>) -> Result<(SolverAnswer, Option<usize>), SolverError> {
         let (mut reasons, mut failed) = (Vec::new(), None);
         for (lane, word) in said {
             match word {
-                Word::GaveUp(why) => reasons.push(format!("{}: {why}", self.lanes[lane].part.name)),
-                Word::Failed(e) => failed = failed.or(Some(e)),
-                Word::Valid | Word::Refuted(_) => {}
+                BackendReply::GaveUp(why) => reasons.push(format!("{}: {why}", self.lanes[lane].part.name)),
+                BackendReply::Failed(e) => failed = failed.or(Some(e)),
+                BackendReply::Valid | BackendReply::Refuted(_) => {}
             }
         }
         let running = self.lanes.iter().filter(|l| l.usable()).count();
         match failed {
-            _ if !reasons.is_empty() => Ok((Answer::Unknown(reasons.join("; ")), None)),
+            _ if !reasons.is_empty() => Ok((SolverAnswer::Unknown(reasons.join("; ")), None)),
             Some(e) => Err(e),
-            None if running > 0 => Ok((Answer::Unknown("the solver ran out of time".into()), None)),
+            None if running > 0 => Ok((SolverAnswer::Unknown("the solver ran out of time".into()), None)),
             None => {
                 let troubles = self.lanes.iter().filter_map(|l| l.part.trouble.clone());
                 let why = troubles.collect::<Vec<_>>().join("; ");
@@ -270,12 +270,12 @@ impl Session {
     }
 
     /// Keeps a question with two contradictory answers.
-    fn contradiction(&self, q: &Question<'_>, a: usize, b: usize, a_holds: bool) -> String {
+    fn contradiction(&self, q: &SolverQuery<'_>, a: usize, b: usize, a_holds: bool) -> String {
         let (holds, fails) = if a_holds { (a, b) } else { (b, a) };
         let (holds, fails) = (&self.lanes[holds].part.name, &self.lanes[fails].part.name);
         let said = format!("{holds} says that it holds, {fails} that it does not");
         let mut text = format!("; {said}\n(set-logic QF_UFBV)\n{}", smt::PRELUDE);
-        smt::define(q.terms, q.claim, &mut Defined::default(), &mut text);
+        smt::define(q.terms, q.claim, &mut SmtDefinitions::default(), &mut text);
         let _ = writeln!(text, "(assert (not {}))\n(check-sat)", smt::name(q.claim));
         let key = canonical(q.terms, q.claim, &[]).map_or_else(|| "large".to_owned(), |c| c.key.to_string());
         let file = self.keep.join(format!("millstream-contradiction-{:.16}.smt2", key));
@@ -298,33 +298,33 @@ fn keep(folder: &Path, file: &Path, text: &str) -> std::io::Result<()> {
 }
 
 /// Returns true if there is no need to wait.
-fn decided(said: &[(usize, Word)], all: bool, agree: bool) -> bool {
-    all || !agree && said.iter().any(|(_, w)| matches!(w, Word::Valid | Word::Refuted(_)))
+fn decided(said: &[(usize, BackendReply)], all: bool, agree: bool) -> bool {
+    all || !agree && said.iter().any(|(_, w)| matches!(w, BackendReply::Valid | BackendReply::Refuted(_)))
 }
 
 /// Answer of a cache entry to this question.
-fn remembered(entry: &Entry, form: &Canonical) -> Option<Answer> {
+fn remembered(entry: &CachedAnswer, form: &CanonicalQuery) -> Option<SolverAnswer> {
     Some(match &entry.said {
-        Said::Valid => Answer::Valid,
-        Said::Refuted(values) => {
+        CachedVerdict::Valid => SolverAnswer::Valid,
+        CachedVerdict::Refuted(values) => {
             let value = |(at, v): &(u32, u64)| Some((*form.order.get(*at as usize)?, *v));
-            Answer::Refuted(values.iter().map(value).collect::<Option<Model>>()?)
+            SolverAnswer::Refuted(values.iter().map(value).collect::<Option<SolverModel>>()?)
         }
     })
 }
 
-fn worth_remembering(answer: &Answer, form: &Canonical) -> Option<Said> {
+fn worth_remembering(answer: &SolverAnswer, form: &CanonicalQuery) -> Option<CachedVerdict> {
     match answer {
-        Answer::Valid => Some(Said::Valid),
-        Answer::Refuted(model) => {
-            let value = |(at, t): (usize, &T)| Some((at as u32, *model.get(t)?));
-            Some(Said::Refuted(form.order.iter().enumerate().filter_map(value).collect()))
+        SolverAnswer::Valid => Some(CachedVerdict::Valid),
+        SolverAnswer::Refuted(model) => {
+            let value = |(at, t): (usize, &TermId)| Some((at as u32, *model.get(t)?));
+            Some(CachedVerdict::Refuted(form.order.iter().enumerate().filter_map(value).collect()))
         }
-        Answer::Unknown(_) => None,
+        SolverAnswer::Unknown(_) => None,
     }
 }
 
-impl Lane {
+impl BackendSession {
     /// Returns true if it is the same kind of solver as one of this name and version.
     fn is_called(&self, solver: &str) -> bool {
         let make = |name: &str| name.split_whitespace().next().unwrap_or_default().to_ascii_lowercase();
@@ -336,9 +336,9 @@ impl Lane {
     }
 
     /// Sends a question to the solver.
-    fn ask(&mut self, q: &Question<'_>, memory: u64, longest: Duration) -> Result<(), SolverError> {
+    fn ask(&mut self, q: &SolverQuery<'_>, memory: u64, longest: Duration) -> Result<(), SolverError> {
         if self.process.is_none() {
-            self.defined = Defined::default();
+            self.defined = SmtDefinitions::default();
             match self.backend.start(memory, longest.max(q.time)) {
                 Ok(process) => self.process = Some(process),
                 Err(e) => {
@@ -373,31 +373,31 @@ impl Lane {
     }
 
     /// Answer of the solver, if it comes before the deadline.
-    fn hear(&mut self, q: &Question<'_>, until: Instant) -> Option<Word> {
+    fn hear(&mut self, q: &SolverQuery<'_>, until: Instant) -> Option<BackendReply> {
         let process = self.process.as_mut()?;
         let heard = if until <= Instant::now() { process.poll() } else { process.wait(until) };
         let word = match heard {
-            Heard::Nothing => return None,
-            Heard::End => Word::Failed(SolverError::Strange(format!("nothing: {}", process.ending()))),
-            Heard::Line(line) => match line.trim() {
-                "unsat" => Word::Valid,
+            LineRead::Nothing => return None,
+            LineRead::End => BackendReply::Failed(SolverError::Strange(format!("nothing: {}", process.ending()))),
+            LineRead::Line(line) => match line.trim() {
+                "unsat" => BackendReply::Valid,
                 "sat" => self.model(q.wanted),
-                "unknown" | "timeout" | "(:reason-unknown timeout)" => Word::GaveUp("ran out of time".into()),
-                strange => Word::Failed(SolverError::Strange(strange.chars().take(200).collect())),
+                "unknown" | "timeout" | "(:reason-unknown timeout)" => BackendReply::GaveUp("ran out of time".into()),
+                strange => BackendReply::Failed(SolverError::Strange(strange.chars().take(200).collect())),
             },
         };
         self.stop();
         match &word {
-            Word::Failed(e) => {
+            BackendReply::Failed(e) => {
                 self.process = None;
                 self.failures += 1;
                 self.part.trouble = Some(e.to_string());
             }
-            Word::GaveUp(_) => {
+            BackendReply::GaveUp(_) => {
                 self.part.gave_up += 1;
                 self.pop();
             }
-            Word::Valid | Word::Refuted(_) => self.pop(),
+            BackendReply::Valid | BackendReply::Refuted(_) => self.pop(),
         }
         Some(word)
     }
@@ -426,9 +426,9 @@ impl Lane {
     }
 
     /// Values of terms under the last assignment found.
-    fn model(&mut self, wanted: &[T]) -> Word {
+    fn model(&mut self, wanted: &[TermId]) -> BackendReply {
         let Some(process) = self.process.as_mut().filter(|_| !wanted.is_empty()) else {
-            return Word::Refuted(Model::default());
+            return BackendReply::Refuted(SolverModel::default());
         };
         let names: Vec<String> = wanted.iter().map(|t| smt::name(*t)).collect();
         process.send(format!("(get-value ({}))\n(echo \"end\")\n", names.join(" ")));
@@ -439,7 +439,7 @@ impl Lane {
                 Some(l) if l.trim().trim_matches('"') == "end" => break,
                 Some(l) if text.len() <= LONGEST => text.push_str(&l),
                 _ => {
-                    return Word::Failed(SolverError::Strange(format!(
+                    return BackendReply::Failed(SolverError::Strange(format!(
                         "sat, but no values; {}",
                         process.ending()
                     )));
@@ -448,9 +448,9 @@ impl Lane {
         }
         let model = smt::values(&text);
         if wanted.iter().all(|t| model.contains_key(t)) {
-            Word::Refuted(model)
+            BackendReply::Refuted(model)
         } else {
-            Word::Failed(SolverError::Strange(text.chars().take(200).collect()))
+            BackendReply::Failed(SolverError::Strange(text.chars().take(200).collect()))
         }
     }
 }

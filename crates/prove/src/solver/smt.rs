@@ -5,13 +5,13 @@ use std::fmt::Write as _;
 use millstream_isa::semantics::{Pred, Prim};
 use rustc_hash::FxHashSet;
 
-use crate::solver::Model;
-use crate::term::{Node, Sort, Symbol, T, Terms};
+use crate::solver::SolverModel;
+use crate::term::{TermNode, Sort, TermSymbol, TermId, TermPool};
 
 /// Definitions sent to a solver.
 #[derive(Debug, Default)]
-pub(super) struct Defined {
-    terms: FxHashSet<T>,
+pub(super) struct SmtDefinitions {
+    terms: FxHashSet<TermId>,
     functions: FxHashSet<String>,
 }
 
@@ -29,10 +29,10 @@ pub(super) const PRELUDE: &str = "(define-sort Token () (_ BitVec 24))
 ";
 
 /// Writes the definitions of all subterms of a claim that are not yet defined.
-pub(super) fn define(terms: &Terms, claim: T, defined: &mut Defined, out: &mut String) {
+pub(super) fn define(terms: &TermPool, claim: TermId, defined: &mut SmtDefinitions, out: &mut String) {
     for t in order(terms, claim, &defined.terms) {
         defined.terms.insert(t);
-        if let Node::App(f, args) = terms.node(t) {
+        if let TermNode::App(f, args) = terms.node(t) {
             let signature: String = args.iter().map(|a| format!("{} ", sort(terms.sort(*a)))).collect();
             let name = function(terms, *f, t);
             if defined.functions.insert(name.clone()) {
@@ -44,9 +44,9 @@ pub(super) fn define(terms: &Terms, claim: T, defined: &mut Defined, out: &mut S
 }
 
 /// All subterms of a term, each after its parts.
-pub(super) fn order(terms: &Terms, root: T, known: &FxHashSet<T>) -> Vec<T> {
+pub(super) fn order(terms: &TermPool, root: TermId, known: &FxHashSet<TermId>) -> Vec<TermId> {
     let mut out = Vec::new();
-    let mut seen: FxHashSet<T> = FxHashSet::default();
+    let mut seen: FxHashSet<TermId> = FxHashSet::default();
     let mut stack = vec![(root, false)];
     while let Some((t, done)) = stack.pop() {
         if done {
@@ -59,12 +59,12 @@ pub(super) fn order(terms: &Terms, root: T, known: &FxHashSet<T>) -> Vec<T> {
     out
 }
 
-pub(super) fn name(t: T) -> String {
+pub(super) fn name(t: TermId) -> String {
     format!("t{}", t.index())
 }
 
 /// Name of a function, with the sort of its result, because one name may stand for several functions.
-fn function(terms: &Terms, f: Symbol, t: T) -> String {
+fn function(terms: &TermPool, f: TermSymbol, t: TermId) -> String {
     let clean: String = terms.name(f).chars().map(|c| if c == '|' || c == '\\' { '_' } else { c }).collect();
     format!("|{clean} #{} {}|", f.index(), tag(terms.sort(t)))
 }
@@ -88,10 +88,10 @@ fn sort(sort: Sort) -> String {
 }
 
 /// The values of terms in the reply of a solver.
-pub(super) fn values(text: &str) -> Model {
+pub(super) fn values(text: &str) -> SolverModel {
     let word = |c: char| c.is_whitespace() || "()".contains(c);
     let words: Vec<&str> = text.split(word).filter(|w| !w.is_empty()).collect();
-    let term = |w: &str| w.strip_prefix('t').and_then(|n| n.parse().ok()).map(T::at);
+    let term = |w: &str| w.strip_prefix('t').and_then(|n| n.parse().ok()).map(TermId::at);
     words.windows(2).filter_map(|pair| Some((term(pair[0])?, number(pair[1])?))).collect()
 }
 
@@ -117,20 +117,20 @@ fn literal(bits: u32, value: u64) -> String {
     format!("(_ bv{value} {bits})")
 }
 
-fn list(op: &str, args: &[T]) -> String {
+fn list(op: &str, args: &[TermId]) -> String {
     let args: String = args.iter().map(|a| format!(" {}", name(*a))).collect();
     format!("({op}{args})")
 }
 
-fn body(terms: &Terms, t: T) -> String {
+fn body(terms: &TermPool, t: TermId) -> String {
     let bits = terms.bits(t);
     match terms.node(t) {
-        Node::Truth(b) => b.to_string(),
-        Node::Const(v) => literal(bits, *v),
-        Node::App(f, args) if args.is_empty() => function(terms, *f, t),
-        Node::App(f, args) => list(&function(terms, *f, t), args),
-        Node::Prim(op, a, b) => list(prim(*op), &[*a, *b]),
-        Node::Sum(parts, k) => {
+        TermNode::Truth(b) => b.to_string(),
+        TermNode::Const(v) => literal(bits, *v),
+        TermNode::App(f, args) if args.is_empty() => function(terms, *f, t),
+        TermNode::App(f, args) => list(&function(terms, *f, t), args),
+        TermNode::Prim(op, a, b) => list(prim(*op), &[*a, *b]),
+        TermNode::Sum(parts, k) => {
             let parts: String = parts
                 .iter()
                 .map(|(t, c)| match c {
@@ -140,13 +140,13 @@ fn body(terms: &Terms, t: T) -> String {
                 .collect();
             format!("(bvadd{parts} {})", literal(bits, *k))
         }
-        Node::Concat(parts) => list("concat", parts),
-        Node::Extract(a, hi, lo) => format!("((_ extract {hi} {lo}) {})", name(*a)),
-        Node::SignExtend(a) => format!("((_ sign_extend {}) {})", bits - terms.bits(*a), name(*a)),
-        Node::Compare(p, a, b) => list(predicate(*p), &[*a, *b]),
-        Node::Ite(c, a, b) => list("ite", &[*c, *a, *b]),
-        Node::Select(m, o, f) => list("select_", &[*m, *o, *f]),
-        Node::Store(m, o, f, b) => list("store_", &[*m, *o, *f, *b]),
+        TermNode::Concat(parts) => list("concat", parts),
+        TermNode::Extract(a, hi, lo) => format!("((_ extract {hi} {lo}) {})", name(*a)),
+        TermNode::SignExtend(a) => format!("((_ sign_extend {}) {})", bits - terms.bits(*a), name(*a)),
+        TermNode::Compare(p, a, b) => list(predicate(*p), &[*a, *b]),
+        TermNode::Ite(c, a, b) => list("ite", &[*c, *a, *b]),
+        TermNode::Select(m, o, f) => list("select_", &[*m, *o, *f]),
+        TermNode::Store(m, o, f, b) => list("store_", &[*m, *o, *f, *b]),
     }
 }
 

@@ -8,10 +8,10 @@ use millstream_isa::AluOp;
 use millstream_isa::Width;
 use millstream_isa::semantics;
 
-use super::{Answer, Solver, SolverError};
-use crate::Limits;
-use crate::cache::Cache;
-use crate::term::{Sort, T, Terms};
+use super::{SolverAnswer, Solver, SolverError};
+use crate::ProofLimits;
+use crate::cache::ProofCache;
+use crate::term::{Sort, TermId, TermPool};
 
 /// A script that reads and writes lines as z3 does, answers the examination, and then runs `then` at each
 /// `check-sat`.
@@ -64,7 +64,7 @@ fn real(name: &str) -> Option<Solver> {
 }
 
 /// Two claims over `x`: that twice its value is even, and that it is not 77.
-fn claims(terms: &mut Terms) -> (T, T, T) {
+fn claims(terms: &mut TermPool) -> (TermId, TermId, TermId) {
     let x = terms.var("x", Sort::Bits(64));
     let square = semantics::alu(terms, AluOp::Mul, Width::W64, &x, &x);
     let four = terms.constant(64, 3);
@@ -76,13 +76,13 @@ fn claims(terms: &mut Terms) -> (T, T, T) {
     (holds, terms.not(is), x)
 }
 
-fn ask(solver: &Solver, which: usize, time: Duration) -> Result<Answer, SolverError> {
-    let mut terms = Terms::new(1000);
+fn ask(solver: &Solver, which: usize, time: Duration) -> Result<SolverAnswer, SolverError> {
+    let mut terms = TermPool::new(1000);
     let (holds, fails, x) = claims(&mut terms);
-    let mut session = solver.start(&Limits::default()).expect("a session");
+    let mut session = solver.start(&ProofLimits::default()).expect("a session");
     let claim = if which == 0 { holds } else { fails };
     let answer = session.valid(&terms, claim, &[x], time);
-    if let Ok(Answer::Refuted(model)) = &answer {
+    if let Ok(SolverAnswer::Refuted(model)) = &answer {
         assert_eq!(model.get(&x), Some(&77));
     }
     answer
@@ -91,9 +91,9 @@ fn ask(solver: &Solver, which: usize, time: Duration) -> Result<Answer, SolverEr
 const SOON: Duration = Duration::from_secs(20);
 
 #[track_caller]
-fn reason(answer: Result<Answer, SolverError>) -> String {
+fn reason(answer: Result<SolverAnswer, SolverError>) -> String {
     match answer {
-        Ok(Answer::Unknown(why)) => why,
+        Ok(SolverAnswer::Unknown(why)) => why,
         Ok(other) => panic!("{other:?}"),
         Err(e) => e.to_string(),
     }
@@ -103,8 +103,8 @@ fn reason(answer: Result<Answer, SolverError>) -> String {
 fn each_solver_answers() {
     for name in ["z3", "cvc5"] {
         let Some(solver) = real(name) else { continue };
-        assert_eq!(ask(&solver, 0, SOON).expect("an answer"), Answer::Valid, "{name}");
-        assert!(matches!(ask(&solver, 1, SOON), Ok(Answer::Refuted(_))), "{name}");
+        assert_eq!(ask(&solver, 0, SOON).expect("an answer"), SolverAnswer::Valid, "{name}");
+        assert!(matches!(ask(&solver, 1, SOON), Ok(SolverAnswer::Refuted(_))), "{name}");
     }
 }
 
@@ -112,14 +112,14 @@ fn each_solver_answers() {
 fn a_session_asks_again_and_again() {
     for name in ["z3", "cvc5"] {
         let Some(solver) = real(name) else { continue };
-        let mut terms = Terms::new(1000);
+        let mut terms = TermPool::new(1000);
         let (holds, fails, x) = claims(&mut terms);
-        let mut session = solver.start(&Limits::default()).expect("a session");
+        let mut session = solver.start(&ProofLimits::default()).expect("a session");
         for _ in 0..3 {
             // Without the cache.
-            session.cache = Cache::in_memory();
-            assert_eq!(session.valid(&terms, holds, &[], SOON).expect("an answer"), Answer::Valid);
-            assert!(matches!(session.valid(&terms, fails, &[x], SOON), Ok(Answer::Refuted(_))));
+            session.cache = ProofCache::in_memory();
+            assert_eq!(session.valid(&terms, holds, &[], SOON).expect("an answer"), SolverAnswer::Valid);
+            assert!(matches!(session.valid(&terms, fails, &[x], SOON), Ok(SolverAnswer::Refuted(_))));
         }
         let answers = session.answers();
         assert_eq!((answers.asked, answers.solvers.len()), (6, 1));
@@ -134,7 +134,7 @@ fn one_that_hangs_is_overtaken_and_ended() {
     let hangs = fake("hangs", "sleep 100");
     let solver = Solver::of([hangs.clone(), "z3".into()]);
     let start = Instant::now();
-    assert_eq!(ask(&solver, 0, SOON).expect("an answer"), Answer::Valid);
+    assert_eq!(ask(&solver, 0, SOON).expect("an answer"), SolverAnswer::Valid);
     assert!(start.elapsed() < SOON / 2);
     let start = Instant::now();
     let why = reason(ask(&Solver::new(hangs), 0, Duration::from_millis(300)));
@@ -148,8 +148,8 @@ fn one_that_ends_in_the_middle_is_replaced() {
     for (name, then) in [("exits", "exit 7"), ("crashes", "kill -SEGV $$"), ("garbage", "echo '%&/ (((('")] {
         let path = fake(name, then);
         let both = Solver::of([path.clone(), "z3".into()]);
-        assert_eq!(ask(&both, 0, SOON).expect("an answer"), Answer::Valid, "{name}");
-        assert!(matches!(ask(&both, 1, SOON), Ok(Answer::Refuted(_))), "{name}");
+        assert_eq!(ask(&both, 0, SOON).expect("an answer"), SolverAnswer::Valid, "{name}");
+        assert!(matches!(ask(&both, 1, SOON), Ok(SolverAnswer::Refuted(_))), "{name}");
         let why = reason(ask(&Solver::new(path), 0, SOON));
         assert!(why.contains("code 7") || why.contains("signal 11") || why.contains("%&/"), "{why}");
     }
@@ -158,9 +158,9 @@ fn one_that_ends_in_the_middle_is_replaced() {
 #[test]
 fn one_that_fails_again_and_again_is_asked_no_more() {
     let solver = Solver::new(fake("always-exits", "exit 7"));
-    let mut terms = Terms::new(1000);
+    let mut terms = TermPool::new(1000);
     let (holds, _, _) = claims(&mut terms);
-    let mut session = solver.start(&Limits::default()).expect("a session");
+    let mut session = solver.start(&ProofLimits::default()).expect("a session");
     for _ in 0..6 {
         reason(session.valid(&terms, holds, &[], SOON));
     }
@@ -180,16 +180,16 @@ fn endless_output_does_not_fill_memory() {
 fn one_that_takes_too_much_memory_is_stopped() {
     // `tail` keeps a line without an end.
     let solver = Solver::new(fake("hungry", "tail -n 1 /dev/zero; exit 9"));
-    let mut terms = Terms::new(1000);
+    let mut terms = TermPool::new(1000);
     let (holds, _, _) = claims(&mut terms);
-    let limits = Limits { memory: 64, ..Limits::default() };
+    let limits = ProofLimits { memory: 64, ..ProofLimits::default() };
     let mut session = solver.start(&limits).expect("a session");
     let why = reason(session.valid(&terms, holds, &[], SOON));
     assert!(why.contains("code 9"), "{why}");
     // The real one reports it itself.
     let Some(_) = real("z3") else { return };
     let z3 = Solver::new("z3");
-    let mut session = z3.start(&Limits { memory: 1, ..Limits::default() }).expect("a session");
+    let mut session = z3.start(&ProofLimits { memory: 1, ..ProofLimits::default() }).expect("a session");
     reason(session.valid(&terms, holds, &[], SOON));
 }
 
@@ -244,7 +244,7 @@ fn contradictions_are_kept_and_are_no_answer() {
     let keep = std::env::temp_dir().join(format!("millstream-kept-{}", std::process::id()));
     // It says that a claim holds although it does not.
     let wrong = fake("wrong", "echo unsat");
-    let solver = Solver::of([wrong, "z3".into()]).agreeing(true).keeping_in(&keep);
+    let solver = Solver::of([wrong, "z3".into()]).agreeing(true).with_disagreement_dir(&keep);
     let why = reason(ask(&solver, 1, SOON));
     assert!(why.contains("z3 9.9.9 says that it holds, z3 ") || why.contains("says that it does"), "{why}");
     let file = why.split(" is kept in ").nth(1).expect("a file");
@@ -264,17 +264,17 @@ fn contradictions_are_kept_and_are_no_answer() {
 #[test]
 fn what_was_answered_is_not_asked_again_under_other_names() {
     let Some(solver) = real("z3") else { return };
-    assert_eq!(ask(&solver, 0, SOON).expect("an answer"), Answer::Valid);
-    assert!(matches!(ask(&solver, 1, SOON), Ok(Answer::Refuted(_))));
+    assert_eq!(ask(&solver, 0, SOON).expect("an answer"), SolverAnswer::Valid);
+    assert!(matches!(ask(&solver, 1, SOON), Ok(SolverAnswer::Refuted(_))));
     // Other names, other terms before: the same questions.
-    let mut terms = Terms::new(1000);
+    let mut terms = TermPool::new(1000);
     terms.var("something else", Sort::Bits(8));
     let y = terms.var("y", Sort::Bits(64));
     let k = terms.constant(64, 77);
     let is = terms.equal(y, k);
     let claim = terms.not(is);
-    let mut session = solver.start(&Limits::default()).expect("a session");
-    let Ok(Answer::Refuted(model)) = session.valid(&terms, claim, &[y], SOON) else { panic!("no answer") };
+    let mut session = solver.start(&ProofLimits::default()).expect("a session");
+    let Ok(SolverAnswer::Refuted(model)) = session.valid(&terms, claim, &[y], SOON) else { panic!("no answer") };
     assert_eq!(model.get(&y), Some(&77));
     let answers = session.answers();
     assert_eq!((answers.cached.len(), answers.solvers.len()), (1, 0), "{answers:?}");
@@ -283,5 +283,5 @@ fn what_was_answered_is_not_asked_again_under_other_names() {
     let k = terms.constant(64, 78);
     let is = terms.equal(y, k);
     let claim = terms.not(is);
-    assert!(matches!(session.valid(&terms, claim, &[y], SOON), Ok(Answer::Refuted(m)) if m[&y] == 78));
+    assert!(matches!(session.valid(&terms, claim, &[y], SOON), Ok(SolverAnswer::Refuted(m)) if m[&y] == 78));
 }

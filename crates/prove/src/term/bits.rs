@@ -1,24 +1,24 @@
 //! Operations that move bits or combine them one by one, as concatenations of slices.
 
-use super::choice::Lift;
-use super::{Node, Sort, T, Terms, mask, signed};
-use millstream_isa::semantics::{Concrete, Domain, Prim};
+use super::choice::LiftedOp;
+use super::{TermNode, Sort, TermId, TermPool, mask, signed};
+use millstream_isa::semantics::{ConcreteDomain, Domain, Prim};
 
 /// Most slices of a bitwise operation that is split.
 const MOST_SLICES: usize = 17;
 
-impl Terms {
+impl TermPool {
     /// Bit vectors side by side, the most significant first. At most 64 bits.
-    pub(crate) fn concat(&mut self, parts: &[T]) -> T {
-        if parts.iter().any(|p| matches!(self.node(*p), Node::Ite(..)))
+    pub(crate) fn concat(&mut self, parts: &[TermId]) -> TermId {
+        if parts.iter().any(|p| matches!(self.node(*p), TermNode::Ite(..)))
             && let Some(lifted) = self.concat_choices(parts)
         {
             return lifted;
         }
-        let mut out: Vec<T> = Vec::with_capacity(parts.len());
+        let mut out: Vec<TermId> = Vec::with_capacity(parts.len());
         for p in parts {
-            let inner: Vec<T> = match self.node(*p) {
-                Node::Concat(inner) => inner.to_vec(),
+            let inner: Vec<TermId> = match self.node(*p) {
+                TermNode::Concat(inner) => inner.to_vec(),
                 _ => vec![*p],
             };
             for piece in inner {
@@ -32,17 +32,17 @@ impl Terms {
             return one;
         }
         let bits = out.iter().map(|p| self.bits(*p)).sum();
-        self.vector(bits, Node::Concat(out.into()))
+        self.vector(bits, TermNode::Concat(out.into()))
     }
 
     /// A concatenation in which some parts are choices, two by two.
-    fn concat_choices(&mut self, parts: &[T]) -> Option<T> {
+    fn concat_choices(&mut self, parts: &[TermId]) -> Option<TermId> {
         let (last, rest) = parts.split_last()?;
         let mut out = *last;
         for p in rest.iter().rev() {
-            out = match self.lift(Lift::Concat, *p, out) {
+            out = match self.lift(LiftedOp::Concat, *p, out) {
                 Some(lifted) => lifted,
-                None if matches!(self.node(*p), Node::Ite(..)) || matches!(self.node(out), Node::Ite(..)) => {
+                None if matches!(self.node(*p), TermNode::Ite(..)) || matches!(self.node(out), TermNode::Ite(..)) => {
                     return None;
                 }
                 None => self.concat(&[*p, out]),
@@ -52,12 +52,12 @@ impl Terms {
     }
 
     /// Joins two neighbours, if they are constants or adjacent slices of one term.
-    fn join(&mut self, high: T, low: T) -> Option<T> {
+    fn join(&mut self, high: TermId, low: TermId) -> Option<TermId> {
         let (n, m) = (self.bits(high), self.bits(low));
         if let (Some(h), Some(l)) = (self.value(high), self.value(low)) {
             return Some(self.constant(n + m, h << m | l));
         }
-        if let Node::Extract(t, hi, lo) = *self.node(high) {
+        if let TermNode::Extract(t, hi, lo) = *self.node(high) {
             let (hi, lo) = (u32::from(hi), u32::from(lo));
             // The low bits of a sum are another sum: compute it.
             if lo >= m && self.extract(t, lo - 1, lo - m) == low {
@@ -68,19 +68,19 @@ impl Terms {
     }
 
     /// Bits `lo` to `hi`, both included.
-    pub(crate) fn extract(&mut self, t: T, hi: u32, lo: u32) -> T {
+    pub(crate) fn extract(&mut self, t: TermId, hi: u32, lo: u32) -> TermId {
         let (bits, width) = (self.bits(t), hi - lo + 1);
         if width == bits {
             return t;
         }
         match self.node(t).clone() {
-            Node::Const(v) => self.constant(width, v >> lo),
-            Node::Extract(inner, _, base) => {
+            TermNode::Const(v) => self.constant(width, v >> lo),
+            TermNode::Extract(inner, _, base) => {
                 let base = u32::from(base);
                 self.extract(inner, hi + base, lo + base)
             }
-            Node::Concat(parts) => self.extract_concat(&parts, bits, hi, lo),
-            Node::Sum(terms, k) if lo == 0 => {
+            TermNode::Concat(parts) => self.extract_concat(&parts, bits, hi, lo),
+            TermNode::Sum(terms, k) if lo == 0 => {
                 let terms = terms.iter().map(|(t, c)| (self.extract(*t, hi, 0), *c)).collect::<Vec<_>>();
                 // A slice of a term may be a constant or a sum itself.
                 let mut sum = self.constant(width, k);
@@ -89,18 +89,18 @@ impl Terms {
                 }
                 sum
             }
-            Node::Prim(op @ (Prim::And | Prim::Or | Prim::Xor), a, b) => {
+            TermNode::Prim(op @ (Prim::And | Prim::Or | Prim::Xor), a, b) => {
                 let (a, b) = (self.extract(a, hi, lo), self.extract(b, hi, lo));
                 self.bitwise(op, width, a, b)
             }
-            Node::Prim(Prim::Mul, a, b) if lo == 0 => {
+            TermNode::Prim(Prim::Mul, a, b) if lo == 0 => {
                 let (a, b) = (self.extract(a, hi, 0), self.extract(b, hi, 0));
                 self.mul(width, a, b)
             }
-            Node::Sum(..) if let Some(quotient) = self.product_as_quotient(t, hi, lo) => quotient,
-            Node::SignExtend(inner) if hi < self.bits(inner) => self.extract(inner, hi, lo),
-            Node::SignExtend(inner) if lo == 0 => self.sign_extend_to(inner, width),
-            _ => match self.lift(Lift::Extract(hi as u8, lo as u8), t, t) {
+            TermNode::Sum(..) if let Some(quotient) = self.product_as_quotient(t, hi, lo) => quotient,
+            TermNode::SignExtend(inner) if hi < self.bits(inner) => self.extract(inner, hi, lo),
+            TermNode::SignExtend(inner) if lo == 0 => self.sign_extend_to(inner, width),
+            _ => match self.lift(LiftedOp::Extract(hi as u8, lo as u8), t, t) {
                 Some(lifted) => lifted,
                 None => self.extract_possible(t, hi, lo),
             },
@@ -108,21 +108,21 @@ impl Terms {
     }
 
     /// A slice of a term that is not a concatenation; without bits that are never set, if `zeros` is on.
-    fn extract_possible(&mut self, t: T, hi: u32, lo: u32) -> T {
+    fn extract_possible(&mut self, t: TermId, hi: u32, lo: u32) -> TermId {
         let width = hi - lo + 1;
         if !self.forms.zeros {
-            return self.vector(width, Node::Extract(t, hi as u8, lo as u8));
+            return self.vector(width, TermNode::Extract(t, hi as u8, lo as u8));
         }
         let possible = self.possible(t) >> lo & mask(width);
         let used = 64 - possible.leading_zeros();
         if possible == 0 {
             return self.constant(width, 0);
         }
-        let low = self.vector(used, Node::Extract(t, (lo + used - 1) as u8, lo as u8));
+        let low = self.vector(used, TermNode::Extract(t, (lo + used - 1) as u8, lo as u8));
         self.zero_extend_to(low, width)
     }
 
-    fn extract_concat(&mut self, parts: &[T], bits: u32, hi: u32, lo: u32) -> T {
+    fn extract_concat(&mut self, parts: &[TermId], bits: u32, hi: u32, lo: u32) -> TermId {
         let mut out = Vec::new();
         let mut top = bits;
         for p in parts {
@@ -139,7 +139,7 @@ impl Terms {
     }
 
     /// Zero extension.
-    pub(crate) fn zero_extend_to(&mut self, t: T, bits: u32) -> T {
+    pub(crate) fn zero_extend_to(&mut self, t: TermId, bits: u32) -> TermId {
         let n = self.bits(t);
         if n == bits {
             return t;
@@ -149,7 +149,7 @@ impl Terms {
     }
 
     /// A vector with so many zeros above and below it.
-    pub(crate) fn between_zeros(&mut self, high: u32, t: T, low: u32) -> T {
+    pub(crate) fn between_zeros(&mut self, high: u32, t: TermId, low: u32) -> TermId {
         let mut parts = Vec::with_capacity(3);
         if high > 0 {
             parts.push(self.constant(high, 0));
@@ -162,7 +162,7 @@ impl Terms {
     }
 
     /// Sign extension.
-    pub(crate) fn sign_extend_to(&mut self, t: T, bits: u32) -> T {
+    pub(crate) fn sign_extend_to(&mut self, t: TermId, bits: u32) -> TermId {
         let n = self.bits(t);
         if n == bits {
             return t;
@@ -173,21 +173,21 @@ impl Terms {
         if self.leading_zeros(t) > 0 {
             return self.zero_extend_to(t, bits);
         }
-        if let Node::SignExtend(inner) = *self.node(t) {
+        if let TermNode::SignExtend(inner) = *self.node(t) {
             return self.sign_extend_to(inner, bits);
         }
-        match self.lift(Lift::SignExtend(bits as u8), t, t) {
+        match self.lift(LiftedOp::SignExtend(bits as u8), t, t) {
             Some(lifted) => lifted,
-            None => self.vector(bits, Node::SignExtend(t)),
+            None => self.vector(bits, TermNode::SignExtend(t)),
         }
     }
 
     /// Number of leading bits that are known to be zero.
-    pub(crate) fn leading_zeros(&self, t: T) -> u32 {
+    pub(crate) fn leading_zeros(&self, t: TermId) -> u32 {
         let bits = self.bits(t);
         match self.node(t) {
-            Node::Const(v) => bits - (64 - v.leading_zeros()),
-            Node::Concat(parts) => match self.value(parts[0]) {
+            TermNode::Const(v) => bits - (64 - v.leading_zeros()),
+            TermNode::Concat(parts) => match self.value(parts[0]) {
                 Some(0) => self.bits(parts[0]),
                 Some(_) => self.leading_zeros(parts[0]),
                 None => 0,
@@ -196,7 +196,7 @@ impl Terms {
         }
     }
 
-    pub(super) fn shl_const(&mut self, bits: u32, t: T, by: u32) -> T {
+    pub(super) fn shl_const(&mut self, bits: u32, t: TermId, by: u32) -> TermId {
         if by == 0 {
             return t;
         }
@@ -205,7 +205,7 @@ impl Terms {
         self.concat(&[kept, zeros])
     }
 
-    fn shift_const(&mut self, op: Prim, bits: u32, t: T, by: u32) -> T {
+    fn shift_const(&mut self, op: Prim, bits: u32, t: TermId, by: u32) -> TermId {
         if by == 0 {
             return t;
         }
@@ -224,15 +224,15 @@ impl Terms {
 
     /// Offsets of the slices of a term, from the top: the seams of concatenations, and for constants the ends
     /// of runs of equal bits.
-    fn cuts(&self, t: T, out: &mut Vec<u32>) {
+    fn cuts(&self, t: TermId, out: &mut Vec<u32>) {
         let bits = self.bits(t);
         match self.node(t) {
-            Node::Const(v) => out.extend((1..bits).filter(|i| v >> i & 1 != v >> (i - 1) & 1)),
-            Node::Concat(parts) => {
+            TermNode::Const(v) => out.extend((1..bits).filter(|i| v >> i & 1 != v >> (i - 1) & 1)),
+            TermNode::Concat(parts) => {
                 let mut top = bits;
                 for p in parts {
                     let base = top - self.bits(*p);
-                    if let Node::Const(v) = self.node(*p) {
+                    if let TermNode::Const(v) = self.node(*p) {
                         let n = self.bits(*p);
                         out.extend((1..n).filter(|i| v >> i & 1 != v >> (i - 1) & 1).map(|i| i + base));
                     }
@@ -247,7 +247,7 @@ impl Terms {
     }
 
     /// And, or, exclusive or: slice by slice if that simplifies something.
-    pub(super) fn bitwise(&mut self, op: Prim, bits: u32, a: T, b: T) -> T {
+    pub(super) fn bitwise(&mut self, op: Prim, bits: u32, a: TermId, b: TermId) -> TermId {
         let (a, b) = if a <= b { (a, b) } else { (b, a) };
         if let Some(t) = self.bitwise_known(op, bits, a, b) {
             return t;
@@ -258,7 +258,7 @@ impl Terms {
         cuts.sort_unstable();
         cuts.dedup();
         if cuts.len() == 1 || cuts.len() > MOST_SLICES {
-            return self.vector(bits, Node::Prim(op, a, b));
+            return self.vector(bits, TermNode::Prim(op, a, b));
         }
         cuts.push(bits);
         let mut decided = false;
@@ -273,20 +273,20 @@ impl Terms {
                 }
                 None => {
                     let (x, y) = if x <= y { (x, y) } else { (y, x) };
-                    self.vector(hi - lo + 1, Node::Prim(op, x, y))
+                    self.vector(hi - lo + 1, TermNode::Prim(op, x, y))
                 }
             });
         }
-        if decided { self.concat(&out) } else { self.vector(bits, Node::Prim(op, a, b)) }
+        if decided { self.concat(&out) } else { self.vector(bits, TermNode::Prim(op, a, b)) }
     }
 
-    fn bitwise_known(&mut self, op: Prim, bits: u32, a: T, b: T) -> Option<T> {
+    fn bitwise_known(&mut self, op: Prim, bits: u32, a: TermId, b: TermId) -> Option<TermId> {
         if a == b {
             return Some(if op == Prim::Xor { self.constant(bits, 0) } else { a });
         }
         let (x, y) = (self.value(a), self.value(b));
         if let (Some(x), Some(y)) = (x, y) {
-            let value = Concrete.prim(op, bits, &x, &y);
+            let value = ConcreteDomain.prim(op, bits, &x, &y);
             return Some(self.constant(bits, value));
         }
         let (k, other) = match (x, y) {
@@ -305,25 +305,25 @@ impl Terms {
 }
 
 /// The semantics of instructions, at terms.
-impl Domain for Terms {
-    type V = T;
-    type B = T;
+impl Domain for TermPool {
+    type V = TermId;
+    type B = TermId;
 
-    fn constant(&mut self, bits: u32, value: u64) -> T {
-        Terms::constant(self, bits, value)
+    fn constant(&mut self, bits: u32, value: u64) -> TermId {
+        TermPool::constant(self, bits, value)
     }
 
-    fn prim(&mut self, op: Prim, bits: u32, a: &T, b: &T) -> T {
+    fn prim(&mut self, op: Prim, bits: u32, a: &TermId, b: &TermId) -> TermId {
         let (a, b) = (*a, *b);
         if let (Some(x), Some(y)) = (self.value(a), self.value(b)) {
-            let value = Concrete.prim(op, bits, &x, &y);
-            return Terms::constant(self, bits, value);
+            let value = ConcreteDomain.prim(op, bits, &x, &y);
+            return TermPool::constant(self, bits, value);
         }
-        if let Some(lifted) = self.lift(Lift::Prim(op), a, b) {
+        if let Some(lifted) = self.lift(LiftedOp::Prim(op), a, b) {
             return lifted;
         }
         if !self.forms.normal {
-            return self.vector(bits, Node::Prim(op, a, b));
+            return self.vector(bits, TermNode::Prim(op, a, b));
         }
         match op {
             Prim::Add => self.sum(bits, a, b, 1),
@@ -332,7 +332,7 @@ impl Domain for Terms {
             Prim::And | Prim::Or | Prim::Xor => self.bitwise(op, bits, a, b),
             Prim::Shl | Prim::LShr | Prim::AShr => match self.value(b) {
                 Some(by) if by < u64::from(bits) => self.shift_const(op, bits, a, by as u32),
-                _ => self.vector(bits, Node::Prim(op, a, b)),
+                _ => self.vector(bits, TermNode::Prim(op, a, b)),
             },
             Prim::UDiv | Prim::URem => match self.value(b) {
                 Some(k) if k.is_power_of_two() => {
@@ -340,39 +340,39 @@ impl Domain for Terms {
                     if op == Prim::UDiv {
                         self.shift_const(Prim::LShr, bits, a, by)
                     } else {
-                        let low = Terms::constant(self, bits, k - 1);
+                        let low = TermPool::constant(self, bits, k - 1);
                         self.bitwise(Prim::And, bits, a, low)
                     }
                 }
                 Some(k) if k > 0 && op == Prim::UDiv => self.quotient(bits, a, k),
-                _ => self.vector(bits, Node::Prim(op, a, b)),
+                _ => self.vector(bits, TermNode::Prim(op, a, b)),
             },
-            Prim::SDiv | Prim::SRem => self.vector(bits, Node::Prim(op, a, b)),
+            Prim::SDiv | Prim::SRem => self.vector(bits, TermNode::Prim(op, a, b)),
         }
     }
 
-    fn compare(&mut self, pred: millstream_isa::semantics::Pred, _bits: u32, a: &T, b: &T) -> T {
+    fn compare(&mut self, pred: millstream_isa::semantics::Pred, _bits: u32, a: &TermId, b: &TermId) -> TermId {
         self.compare_terms(pred, *a, *b)
     }
 
-    fn not(&mut self, a: &T) -> T {
-        Terms::not(self, *a)
+    fn not(&mut self, a: &TermId) -> TermId {
+        TermPool::not(self, *a)
     }
 
-    fn select(&mut self, _bits: u32, c: &T, then: &T, other: &T) -> T {
+    fn select(&mut self, _bits: u32, c: &TermId, then: &TermId, other: &TermId) -> TermId {
         self.ite(*c, *then, *other)
     }
 
-    fn truncate(&mut self, _from: u32, to: u32, a: &T) -> T {
+    fn truncate(&mut self, _from: u32, to: u32, a: &TermId) -> TermId {
         debug_assert!(matches!(self.sort(*a), Sort::Bits(_)));
         self.extract(*a, to - 1, 0)
     }
 
-    fn zero_extend(&mut self, _from: u32, to: u32, a: &T) -> T {
+    fn zero_extend(&mut self, _from: u32, to: u32, a: &TermId) -> TermId {
         self.zero_extend_to(*a, to)
     }
 
-    fn sign_extend(&mut self, _from: u32, to: u32, a: &T) -> T {
+    fn sign_extend(&mut self, _from: u32, to: u32, a: &TermId) -> TermId {
         self.sign_extend_to(*a, to)
     }
 }

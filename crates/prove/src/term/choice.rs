@@ -10,14 +10,14 @@ use std::rc::Rc;
 
 use millstream_isa::semantics::{Pred, Prim};
 
-use super::{Node, Sort, T, Terms};
+use super::{TermNode, Sort, TermId, TermPool};
 
 /// Most terms of a choice that is carried through operations.
 const MOST_LEAVES: usize = 16;
 
 /// An operation that is carried into choices.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Lift {
+pub(crate) enum LiftedOp {
     Prim(Prim),
     Compare(Pred),
     Concat,
@@ -25,28 +25,28 @@ pub(crate) enum Lift {
     SignExtend(u8),
 }
 
-impl Terms {
+impl TermPool {
     /// The first atom that a term depends on.
-    fn top(&self, t: T) -> Option<T> {
+    fn top(&self, t: TermId) -> Option<TermId> {
         match self.node(t) {
-            Node::Ite(x, ..) => Some(*x),
-            Node::Truth(_) => None,
+            TermNode::Ite(x, ..) => Some(*x),
+            TermNode::Truth(_) => None,
             _ => (self.sort(t) == Sort::Bool).then_some(t),
         }
     }
 
     /// The two cofactors of a term: its values if an atom holds and if not. The atom must not come after the
     /// term's first.
-    pub(super) fn cofactors(&mut self, t: T, x: T) -> (T, T) {
+    pub(super) fn cofactors(&mut self, t: TermId, x: TermId) -> (TermId, TermId) {
         match *self.node(t) {
-            Node::Ite(y, a, b) if y == x => (a, b),
+            TermNode::Ite(y, a, b) if y == x => (a, b),
             _ if t == x => (self.truth(true), self.truth(false)),
             _ => (t, t),
         }
     }
 
     /// `a` if `c` holds, else `b`.
-    pub(crate) fn ite(&mut self, c: T, a: T, b: T) -> T {
+    pub(crate) fn ite(&mut self, c: TermId, a: TermId, b: TermId) -> TermId {
         match self.known(c) {
             Some(true) => return a,
             Some(false) => return b,
@@ -74,7 +74,7 @@ impl Terms {
     }
 
     /// One term if an atom holds, the other if not; both test later atoms only.
-    fn decide(&mut self, x: T, high: T, low: T) -> T {
+    fn decide(&mut self, x: TermId, high: TermId, low: TermId) -> TermId {
         if high == low {
             return high;
         }
@@ -87,17 +87,17 @@ impl Terms {
         {
             return merged;
         }
-        self.make(Node::Ite(x, high, low), sort)
+        self.make(TermNode::Ite(x, high, low), sort)
     }
 
     /// The negation.
-    pub(crate) fn not(&mut self, t: T) -> T {
+    pub(crate) fn not(&mut self, t: TermId) -> TermId {
         let (yes, no) = (self.truth(true), self.truth(false));
         self.ite(t, no, yes)
     }
 
     /// The conjunction.
-    pub(crate) fn and(&mut self, parts: &[T]) -> T {
+    pub(crate) fn and(&mut self, parts: &[TermId]) -> TermId {
         let no = self.truth(false);
         let mut all = self.truth(true);
         for p in parts {
@@ -107,7 +107,7 @@ impl Terms {
     }
 
     /// The disjunction.
-    pub(crate) fn or(&mut self, parts: &[T]) -> T {
+    pub(crate) fn or(&mut self, parts: &[TermId]) -> TermId {
         let yes = self.truth(true);
         let mut any = self.truth(false);
         for p in parts {
@@ -120,7 +120,7 @@ impl Terms {
     /// only on the values of the term where `care` holds, and on `care`.
     ///
     /// Source: the generalised cofactor of O. Coudert and J. C. Madre.
-    pub(crate) fn under(&mut self, t: T, care: T) -> T {
+    pub(crate) fn under(&mut self, t: TermId, care: TermId) -> TermId {
         if self.known(care).is_some() {
             return t;
         }
@@ -146,14 +146,14 @@ impl Terms {
     }
 
     /// Possible leaves of a term, if they are few.
-    fn leaves(&mut self, t: T) -> Option<Rc<[T]>> {
-        let Node::Ite(_, a, b) = *self.node(t) else { return Some([t].into()) };
+    fn leaves(&mut self, t: TermId) -> Option<Rc<[TermId]>> {
+        let TermNode::Ite(_, a, b) = *self.node(t) else { return Some([t].into()) };
         if let Some(known) = self.leaves.get(&t) {
             return known.clone();
         }
         let out = match (self.leaves(a), self.leaves(b)) {
             (Some(a), Some(b)) => {
-                let mut all: Vec<T> = a.iter().chain(b.iter()).copied().collect();
+                let mut all: Vec<TermId> = a.iter().chain(b.iter()).copied().collect();
                 all.sort_unstable();
                 all.dedup();
                 (all.len() <= MOST_LEAVES).then(|| all.into())
@@ -165,13 +165,13 @@ impl Terms {
     }
 
     /// Returns true if a term depends on an atom and is not itself an atom.
-    pub(crate) fn is_choice(&self, t: T) -> bool {
-        matches!(self.node(t), Node::Ite(..))
+    pub(crate) fn is_choice(&self, t: TermId) -> bool {
+        matches!(self.node(t), TermNode::Ite(..))
     }
 
     /// Carries an operation on one or two vectors into the choices that they are; [`None`] if neither is one,
     /// or there are too many leaves.
-    pub(super) fn lift(&mut self, op: Lift, a: T, b: T) -> Option<T> {
+    pub(super) fn lift(&mut self, op: LiftedOp, a: TermId, b: TermId) -> Option<TermId> {
         if self.is_full() || !self.forms.choices || !self.is_choice(a) && !self.is_choice(b) {
             return None;
         }
@@ -183,7 +183,7 @@ impl Terms {
             return None;
         }
         let tops = [a, b].map(|t| match self.node(t) {
-            Node::Ite(x, ..) => Some(*x),
+            TermNode::Ite(x, ..) => Some(*x),
             _ => None,
         });
         let x = tops.into_iter().flatten().min()?;
@@ -196,14 +196,14 @@ impl Terms {
         Some(out)
     }
 
-    fn apply(&mut self, op: Lift, a: T, b: T) -> T {
+    fn apply(&mut self, op: LiftedOp, a: TermId, b: TermId) -> TermId {
         let bits = self.bits(a);
         match op {
-            Lift::Prim(op) => millstream_isa::semantics::Domain::prim(self, op, bits, &a, &b),
-            Lift::Compare(p) => self.compare_terms(p, a, b),
-            Lift::Concat => self.concat(&[a, b]),
-            Lift::Extract(hi, lo) => self.extract(a, u32::from(hi), u32::from(lo)),
-            Lift::SignExtend(bits) => self.sign_extend_to(a, u32::from(bits)),
+            LiftedOp::Prim(op) => millstream_isa::semantics::Domain::prim(self, op, bits, &a, &b),
+            LiftedOp::Compare(p) => self.compare_terms(p, a, b),
+            LiftedOp::Concat => self.concat(&[a, b]),
+            LiftedOp::Extract(hi, lo) => self.extract(a, u32::from(hi), u32::from(lo)),
+            LiftedOp::SignExtend(bits) => self.sign_extend_to(a, u32::from(bits)),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Comparisons.
 
-use super::choice::Lift;
-use super::{Node, Sort, T, Terms, mask, signed};
-use millstream_isa::semantics::{Concrete, Domain, Pred, Prim};
+use super::choice::LiftedOp;
+use super::{TermNode, Sort, TermId, TermPool, mask, signed};
+use millstream_isa::semantics::{ConcreteDomain, Domain, Pred, Prim};
 
 /// Prefix of the names of functions that return the entry of a map for a state of its entries and a key: they
 /// are injective in the key.
@@ -14,9 +14,9 @@ pub(crate) const FOUND: &str = "found in ";
 /// Prefix of the names of addresses.
 pub(crate) const ADDRESS: &str = "address of ";
 
-impl Terms {
+impl TermPool {
     /// Equality of `a` and `b`, of any sort.
-    pub(crate) fn equal(&mut self, a: T, b: T) -> T {
+    pub(crate) fn equal(&mut self, a: TermId, b: TermId) -> TermId {
         if a == b {
             return self.truth(true);
         }
@@ -28,23 +28,23 @@ impl Terms {
             }
             Sort::Memory | Sort::Token => {
                 let (a, b) = if a <= b { (a, b) } else { (b, a) };
-                self.make(Node::Compare(Pred::Eq, a, b), Sort::Bool)
+                self.make(TermNode::Compare(Pred::Eq, a, b), Sort::Bool)
             }
         }
     }
 
     /// A comparison of two vectors of one width.
-    pub(crate) fn compare_terms(&mut self, pred: Pred, a: T, b: T) -> T {
+    pub(crate) fn compare_terms(&mut self, pred: Pred, a: TermId, b: TermId) -> TermId {
         let bits = self.bits(a);
         if let (Some(x), Some(y)) = (self.value(a), self.value(b)) {
-            let answer = Concrete.compare(pred, bits, &x, &y);
+            let answer = ConcreteDomain.compare(pred, bits, &x, &y);
             return self.truth(answer);
         }
-        if let Some(t) = self.lift(Lift::Compare(pred), a, b) {
+        if let Some(t) = self.lift(LiftedOp::Compare(pred), a, b) {
             return t;
         }
         if !self.forms.normal && a != b {
-            return self.make(Node::Compare(pred, a, b), Sort::Bool);
+            return self.make(TermNode::Compare(pred, a, b), Sort::Bool);
         }
         match pred {
             Pred::Eq => self.eq(bits, a, b),
@@ -61,7 +61,7 @@ impl Terms {
         }
     }
 
-    fn eq(&mut self, bits: u32, a: T, b: T) -> T {
+    fn eq(&mut self, bits: u32, a: TermId, b: TermId) -> TermId {
         if let Some(d) = self.distance(a, b) {
             return self.truth(d == 0);
         }
@@ -78,29 +78,29 @@ impl Terms {
             return t;
         }
         let (a, b) = if a <= b { (a, b) } else { (b, a) };
-        self.make(Node::Compare(Pred::Eq, a, b), Sort::Bool)
+        self.make(TermNode::Compare(Pred::Eq, a, b), Sort::Bool)
     }
 
     /// Entries of a map at one time are equal if their keys are.
-    fn eq_entries(&mut self, a: T, b: T) -> Option<T> {
-        let (Node::App(f, x), Node::App(g, y)) = (self.node(a), self.node(b)) else { return None };
+    fn eq_entries(&mut self, a: TermId, b: TermId) -> Option<TermId> {
+        let (TermNode::App(f, x), TermNode::App(g, y)) = (self.node(a), self.node(b)) else { return None };
         if f != g || x.len() < 2 || x[0] != y[0] || !self.name(*f).starts_with(ENTRY) {
             return None;
         }
-        let pairs: Vec<(T, T)> = x.iter().copied().zip(y.iter().copied()).skip(1).collect();
-        let same: Vec<T> = pairs.into_iter().map(|(x, y)| self.equal(x, y)).collect();
+        let pairs: Vec<(TermId, TermId)> = x.iter().copied().zip(y.iter().copied()).skip(1).collect();
+        let same: Vec<TermId> = pairs.into_iter().map(|(x, y)| self.equal(x, y)).collect();
         Some(self.and(&same))
     }
 
-    fn eq_const(&mut self, bits: u32, a: T, k: u64) -> Option<T> {
+    fn eq_const(&mut self, bits: u32, a: TermId, k: u64) -> Option<TermId> {
         match self.node(a).clone() {
-            Node::Sum(terms, l) if l != 0 => {
+            TermNode::Sum(terms, l) if l != 0 => {
                 let rest = self.collect(bits, terms.to_vec(), 0);
                 let k = self.constant(bits, k.wrapping_sub(l));
                 Some(self.eq(bits, rest, k))
             }
             // A difference: the order of the operands does not matter.
-            Node::Sum(terms, 0)
+            TermNode::Sum(terms, 0)
                 if k == 0
                     && terms.len() == 2
                     && terms[0].1.wrapping_add(terms[1].1) & mask(bits) == 0
@@ -108,12 +108,12 @@ impl Terms {
             {
                 Some(self.eq(bits, terms[0].0, terms[1].0))
             }
-            Node::Prim(Prim::Or, x, y) if k == 0 => {
+            TermNode::Prim(Prim::Or, x, y) if k == 0 => {
                 let zero = self.constant(bits, 0);
                 let (x, y) = (self.eq(bits, x, zero), self.eq(bits, y, zero));
                 Some(self.and(&[x, y]))
             }
-            Node::Prim(Prim::Xor, x, y) => match (self.value(x), self.value(y)) {
+            TermNode::Prim(Prim::Xor, x, y) => match (self.value(x), self.value(y)) {
                 (Some(l), _) => {
                     let k = self.constant(bits, k ^ l);
                     Some(self.eq(bits, y, k))
@@ -125,7 +125,7 @@ impl Terms {
                 _ if k == 0 => Some(self.eq(bits, x, y)),
                 _ => None,
             },
-            Node::SignExtend(inner) => {
+            TermNode::SignExtend(inner) => {
                 let n = self.bits(inner);
                 if signed(n, k & mask(n)) as u64 & mask(bits) != k {
                     return Some(self.truth(false));
@@ -138,9 +138,9 @@ impl Terms {
     }
 
     /// Equality of concatenations, piece by piece.
-    fn eq_pieces(&mut self, bits: u32, a: T, b: T) -> Option<T> {
-        let lengths = |terms: &Terms, t: T| match terms.node(t) {
-            Node::Concat(parts) => parts.iter().map(|p| terms.bits(*p)).collect(),
+    fn eq_pieces(&mut self, bits: u32, a: TermId, b: TermId) -> Option<TermId> {
+        let lengths = |terms: &TermPool, t: TermId| match terms.node(t) {
+            TermNode::Concat(parts) => parts.iter().map(|p| terms.bits(*p)).collect(),
             _ => vec![bits],
         };
         let (x, y) = (lengths(self, a), lengths(self, b));
@@ -172,7 +172,7 @@ impl Terms {
         Some(self.and(&all))
     }
 
-    fn ult(&mut self, bits: u32, a: T, b: T) -> T {
+    fn ult(&mut self, bits: u32, a: TermId, b: TermId) -> TermId {
         if a == b {
             return self.truth(false);
         }
@@ -184,10 +184,10 @@ impl Terms {
             let (a, b) = (self.extract(a, bits - 1 - spare, 0), self.extract(b, bits - 1 - spare, 0));
             return self.compare_terms(Pred::Ult, a, b);
         }
-        self.make(Node::Compare(Pred::Ult, a, b), Sort::Bool)
+        self.make(TermNode::Compare(Pred::Ult, a, b), Sort::Bool)
     }
 
-    fn ult_const(&mut self, bits: u32, a: T, b: T) -> Option<T> {
+    fn ult_const(&mut self, bits: u32, a: TermId, b: TermId) -> Option<TermId> {
         if let Some(k) = self.value(b) {
             let (zero, spare) = (self.constant(bits, 0), self.leading_zeros(a));
             return match k {
@@ -215,7 +215,7 @@ impl Terms {
         Some(self.not(less))
     }
 
-    fn slt(&mut self, bits: u32, a: T, b: T) -> T {
+    fn slt(&mut self, bits: u32, a: TermId, b: TermId) -> TermId {
         if a == b {
             return self.truth(false);
         }
@@ -230,7 +230,7 @@ impl Terms {
             let less = self.slt(bits, b, next);
             return self.not(less);
         }
-        if let (Node::SignExtend(x), Some(k)) = (self.node(a).clone(), self.value(b)) {
+        if let (TermNode::SignExtend(x), Some(k)) = (self.node(a).clone(), self.value(b)) {
             let n = self.bits(x);
             if signed(n, k & mask(n)) == signed(bits, k) {
                 let k = self.constant(n, k);
@@ -242,6 +242,6 @@ impl Terms {
             let one = self.constant(1, 1);
             return self.eq(1, sign, one);
         }
-        self.make(Node::Compare(Pred::Slt, a, b), Sort::Bool)
+        self.make(TermNode::Compare(Pred::Slt, a, b), Sort::Bool)
     }
 }

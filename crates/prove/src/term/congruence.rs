@@ -6,15 +6,15 @@
 
 use rustc_hash::FxHashMap;
 
-use super::{Node, Sort, T, Terms};
+use super::{TermNode, Sort, TermId, TermPool};
 
-impl Terms {
+impl TermPool {
     /// A condition under which `a` and `b` are equal.
-    pub(crate) fn congruent(&mut self, a: T, b: T) -> T {
+    pub(crate) fn congruent(&mut self, a: TermId, b: TermId) -> TermId {
         self.congruent_with(a, b, &mut FxHashMap::default())
     }
 
-    fn congruent_with(&mut self, a: T, b: T, known: &mut FxHashMap<(T, T), T>) -> T {
+    fn congruent_with(&mut self, a: TermId, b: TermId, known: &mut FxHashMap<(TermId, TermId), TermId>) -> TermId {
         if a == b {
             return self.truth(true);
         }
@@ -29,9 +29,9 @@ impl Terms {
         out
     }
 
-    fn congruent_now(&mut self, a: T, b: T, known: &mut FxHashMap<(T, T), T>) -> T {
-        let atom = |t: T, terms: &Terms| match terms.node(t) {
-            Node::Ite(x, ..) => Some(*x),
+    fn congruent_now(&mut self, a: TermId, b: TermId, known: &mut FxHashMap<(TermId, TermId), TermId>) -> TermId {
+        let atom = |t: TermId, terms: &TermPool| match terms.node(t) {
+            TermNode::Ite(x, ..) => Some(*x),
             _ => None,
         };
         if let Some(x) = [atom(a, self), atom(b, self)].into_iter().flatten().min() {
@@ -43,8 +43,8 @@ impl Terms {
             return self.congruent_stores(a, b, known);
         }
         match (self.node(a).clone(), self.node(b).clone()) {
-            (Node::App(f, x), Node::App(g, y)) if f == g && self.alike(&x, &y) => {
-                let all: Vec<T> = x.iter().zip(&y).map(|(x, y)| self.congruent_with(*x, *y, known)).collect();
+            (TermNode::App(f, x), TermNode::App(g, y)) if f == g && self.alike(&x, &y) => {
+                let all: Vec<TermId> = x.iter().zip(&y).map(|(x, y)| self.congruent_with(*x, *y, known)).collect();
                 self.and(&all)
             }
             _ => self.equal(a, b),
@@ -52,7 +52,7 @@ impl Terms {
     }
 
     /// Memories with stores above a base: equal if the bases are, and every byte stored in either.
-    fn congruent_stores(&mut self, a: T, b: T, known: &mut FxHashMap<(T, T), T>) -> T {
+    fn congruent_stores(&mut self, a: TermId, b: TermId, known: &mut FxHashMap<(TermId, TermId), TermId>) -> TermId {
         let (x, y) = (self.base(a), self.base(b));
         let mut places = self.places_above(a, x);
         places.extend(self.places_above(b, y));
@@ -67,11 +67,11 @@ impl Terms {
         all
     }
 
-    fn is_store(&self, t: T) -> bool {
-        matches!(self.node(t), Node::Store(..))
+    fn is_store(&self, t: TermId) -> bool {
+        matches!(self.node(t), TermNode::Store(..))
     }
 
-    fn alike(&self, a: &[T], b: &[T]) -> bool {
+    fn alike(&self, a: &[TermId], b: &[TermId]) -> bool {
         a.len() == b.len() && a.iter().zip(b).all(|(a, b)| self.sort(*a) == self.sort(*b))
     }
 }

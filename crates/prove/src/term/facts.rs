@@ -5,17 +5,17 @@ use std::collections::BTreeSet;
 use millstream_isa::semantics::Prim;
 use rustc_hash::FxHashMap;
 
-use super::{Node, Sort, T, Terms, mask};
+use super::{TermNode, Sort, TermId, TermPool, mask};
 
 /// Most literals of a condition that are collected.
 pub(crate) const MOST_LITERALS: usize = 64;
 
 /// An atom, and true if it holds.
-pub(crate) type Literal = (T, bool);
+pub(crate) type Literal = (TermId, bool);
 
-impl Terms {
+impl TermPool {
     /// Bits that may be set.
-    pub(crate) fn possible(&mut self, root: T) -> u64 {
+    pub(crate) fn possible(&mut self, root: TermId) -> u64 {
         let mut stack = vec![(root, false)];
         while let Some((t, parts_done)) = stack.pop() {
             if self.possible.contains_key(&t) {
@@ -28,7 +28,7 @@ impl Terms {
             }
             stack.push((t, true));
             if matches!(self.sort(t), Sort::Bits(_))
-                && !matches!(self.node(t), Node::App(..) | Node::Select(..))
+                && !matches!(self.node(t), TermNode::App(..) | TermNode::Select(..))
             {
                 stack.extend(self.parts_of(t).into_iter().map(|p| (p, false)));
             }
@@ -37,19 +37,19 @@ impl Terms {
     }
 
     /// The same for a term whose parts are known.
-    fn possible_now(&self, t: T) -> u64 {
+    fn possible_now(&self, t: TermId) -> u64 {
         let Sort::Bits(bits) = self.sort(t) else { return 0 };
         let all = mask(u32::from(bits));
-        let of = |t: T| self.possible.get(&t).copied().unwrap_or(u64::MAX);
+        let of = |t: TermId| self.possible.get(&t).copied().unwrap_or(u64::MAX);
         match self.node(t) {
-            Node::Const(k) => *k,
-            Node::Ite(_, a, b) => of(*a) | of(*b),
-            Node::Concat(parts) => parts.iter().fold(0, |sum, p| match self.bits(*p) {
+            TermNode::Const(k) => *k,
+            TermNode::Ite(_, a, b) => of(*a) | of(*b),
+            TermNode::Concat(parts) => parts.iter().fold(0, |sum, p| match self.bits(*p) {
                 64 => of(*p),
                 n => sum << n | of(*p),
             }),
-            Node::Extract(a, hi, lo) => of(*a) >> lo & mask(u32::from(hi - lo) + 1),
-            Node::Sum(list, k) => {
+            TermNode::Extract(a, hi, lo) => of(*a) >> lo & mask(u32::from(hi - lo) + 1),
+            TermNode::Sum(list, k) => {
                 // As long as nothing overflows, the sum is no larger than the sum of the bounds.
                 let bound = list.iter().try_fold(*k, |sum, (t, c)| of(*t).checked_mul(*c)?.checked_add(sum));
                 match bound {
@@ -57,36 +57,36 @@ impl Terms {
                     _ => all,
                 }
             }
-            Node::Prim(Prim::UDiv, a, b) if self.value(*b).is_some_and(|k| k > 0) => {
+            TermNode::Prim(Prim::UDiv, a, b) if self.value(*b).is_some_and(|k| k > 0) => {
                 all_below(of(*a) / self.value(*b).unwrap_or(1))
             }
-            Node::Prim(Prim::And, a, b) => of(*a) & of(*b),
-            Node::Prim(Prim::Or | Prim::Xor, a, b) => of(*a) | of(*b),
+            TermNode::Prim(Prim::And, a, b) => of(*a) & of(*b),
+            TermNode::Prim(Prim::Or | Prim::Xor, a, b) => of(*a) | of(*b),
             _ => all,
         }
     }
 
     /// Literals that a condition implies.
-    pub(crate) fn implied(&self, condition: T) -> BTreeSet<Literal> {
+    pub(crate) fn implied(&self, condition: TermId) -> BTreeSet<Literal> {
         self.implied_by(condition, &mut FxHashMap::default()).unwrap_or_default()
     }
 
     /// [`None`] if the condition never holds: it implies everything.
     fn implied_by(
         &self,
-        c: T,
-        known: &mut FxHashMap<T, Option<BTreeSet<Literal>>>,
+        c: TermId,
+        known: &mut FxHashMap<TermId, Option<BTreeSet<Literal>>>,
     ) -> Option<BTreeSet<Literal>> {
         match self.node(c) {
-            Node::Truth(true) => return Some(BTreeSet::new()),
-            Node::Truth(false) => return None,
-            Node::Ite(..) => {}
+            TermNode::Truth(true) => return Some(BTreeSet::new()),
+            TermNode::Truth(false) => return None,
+            TermNode::Ite(..) => {}
             _ => return Some(BTreeSet::from([(c, true)])),
         }
         if let Some(out) = known.get(&c) {
             return out.clone();
         }
-        let Node::Ite(x, yes, no) = *self.node(c) else { return None };
+        let TermNode::Ite(x, yes, no) = *self.node(c) else { return None };
         debug_assert_eq!(self.sort(c), Sort::Bool);
         let with = |mut set: BTreeSet<Literal>, literal| {
             if set.len() < MOST_LITERALS {

@@ -2,15 +2,15 @@
 
 use millstream_isa::semantics::Pred;
 
-use super::{Node, Sort, T, Terms};
+use super::{TermNode, Sort, TermId, TermPool};
 
 /// Prefix of the names of memories in which a call has left some bytes in a row. Arguments: the call, the
 /// memory before it, object, offset and number of the bytes.
 pub(crate) const FILLED: &str = "filled ";
 
-impl Terms {
+impl TermPool {
     /// Decides if two places are the same: [`None`] if that depends on the assignment.
-    fn same_place(&mut self, a: (T, T), b: (T, T)) -> Option<bool> {
+    fn same_place(&mut self, a: (TermId, TermId), b: (TermId, TermId)) -> Option<bool> {
         let objects = self.same_object(a.0, b.0);
         let offsets = match self.forms.offsets {
             true => self.distance(a.1, b.1).map(|d| d == 0),
@@ -23,29 +23,29 @@ impl Terms {
         }
     }
 
-    fn same_object(&mut self, a: T, b: T) -> Option<bool> {
+    fn same_object(&mut self, a: TermId, b: TermId) -> Option<bool> {
         let same = self.equal(a, b);
         self.known(same)
     }
 
     /// The byte of a memory at an object and offset.
-    pub(crate) fn select(&mut self, memory: T, object: T, offset: T) -> T {
+    pub(crate) fn select(&mut self, memory: TermId, object: TermId, offset: TermId) -> TermId {
         let key = (memory, object, offset);
         if let Some(t) = self.selected.get(&key) {
             return *t;
         }
         if self.is_full() {
-            return self.make(Node::Select(memory, object, offset), Sort::Bits(8));
+            return self.make(TermNode::Select(memory, object, offset), Sort::Bits(8));
         }
         // Walks down the chain of stores elsewhere, without recursion.
         let mut at = memory;
         let found = loop {
             match *self.node(at) {
-                Node::Store(below, o, f, byte) => match self.same_place((o, f), (object, offset)) {
+                TermNode::Store(below, o, f, byte) => match self.same_place((o, f), (object, offset)) {
                     Some(true) => break byte,
                     Some(false) => at = below,
                     None if !self.forms.aliases => {
-                        break self.make(Node::Select(at, object, offset), Sort::Bits(8));
+                        break self.make(TermNode::Select(at, object, offset), Sort::Bits(8));
                     }
                     None => {
                         let here = self.place_equal((o, f), (object, offset));
@@ -53,13 +53,13 @@ impl Terms {
                         break self.ite(here, byte, deeper);
                     }
                 },
-                Node::Ite(c, a, b) => {
+                TermNode::Ite(c, a, b) => {
                     let (a, b) = (self.select(a, object, offset), self.select(b, object, offset));
                     break self.ite(c, a, b);
                 }
                 _ => match self.beside(at, object, offset) {
                     Some(below) => at = below,
-                    None => break self.make(Node::Select(at, object, offset), Sort::Bits(8)),
+                    None => break self.make(TermNode::Select(at, object, offset), Sort::Bits(8)),
                 },
             }
         };
@@ -68,8 +68,8 @@ impl Terms {
     }
 
     /// The memory before a call left bytes in it, if this place is none of them.
-    fn beside(&mut self, memory: T, object: T, offset: T) -> Option<T> {
-        let Node::App(f, args) = self.node(memory) else { return None };
+    fn beside(&mut self, memory: TermId, object: TermId, offset: TermId) -> Option<TermId> {
+        let TermNode::App(f, args) = self.node(memory) else { return None };
         if !self.name(*f).starts_with(FILLED) {
             return None;
         }
@@ -80,25 +80,25 @@ impl Terms {
         apart.then_some(below)
     }
 
-    fn place_equal(&mut self, a: (T, T), b: (T, T)) -> T {
+    fn place_equal(&mut self, a: (TermId, TermId), b: (TermId, TermId)) -> TermId {
         let objects = self.equal(a.0, b.0);
         let offsets = match self.forms.offsets {
             true => self.equal(a.1, b.1),
-            false => self.make(Node::Compare(Pred::Eq, a.1, b.1), Sort::Bool),
+            false => self.make(TermNode::Compare(Pred::Eq, a.1, b.1), Sort::Bool),
         };
         self.and(&[objects, offsets])
     }
 
     /// A memory with one byte replaced. Stores at places that are certainly distinct have a canonical order.
-    pub(crate) fn store(&mut self, memory: T, object: T, offset: T, byte: T) -> T {
-        if let Node::Store(below, o, f, value) = *self.node(memory)
+    pub(crate) fn store(&mut self, memory: TermId, object: TermId, offset: TermId, byte: TermId) -> TermId {
+        if let TermNode::Store(below, o, f, value) = *self.node(memory)
             && !self.is_full()
         {
             match self.same_place((o, f), (object, offset)) {
                 Some(true) => return self.store(below, object, offset, byte),
                 Some(false) if (o, f) > (object, offset) => {
                     let inner = self.store(below, object, offset, byte);
-                    return self.make(Node::Store(inner, o, f, value), Sort::Memory);
+                    return self.make(TermNode::Store(inner, o, f, value), Sort::Memory);
                 }
                 _ => {}
             }
@@ -107,12 +107,12 @@ impl Terms {
         if self.select(memory, object, offset) == byte {
             return memory;
         }
-        self.make(Node::Store(memory, object, offset, byte), Sort::Memory)
+        self.make(TermNode::Store(memory, object, offset, byte), Sort::Memory)
     }
 
     /// Merges a choice between two memories that differ by a few stores on top of one base: one memory with
     /// choices of bytes.
-    pub(super) fn decide_memory(&mut self, x: T, a: T, b: T) -> Option<T> {
+    pub(super) fn decide_memory(&mut self, x: TermId, a: TermId, b: TermId) -> Option<TermId> {
         if self.is_full() {
             return None;
         }
@@ -139,22 +139,22 @@ impl Terms {
     }
 
     /// The memory that both are built on by stores alone.
-    fn common_base(&self, a: T, b: T) -> Option<T> {
+    fn common_base(&self, a: TermId, b: TermId) -> Option<TermId> {
         let (x, y) = (self.base(a), self.base(b));
         (x == y).then_some(x)
     }
 
-    pub(super) fn base(&self, mut t: T) -> T {
-        while let Node::Store(below, ..) = self.node(t) {
+    pub(super) fn base(&self, mut t: TermId) -> TermId {
+        while let TermNode::Store(below, ..) = self.node(t) {
             t = *below;
         }
         t
     }
 
-    pub(super) fn places_above(&self, mut t: T, base: T) -> Vec<(T, T)> {
+    pub(super) fn places_above(&self, mut t: TermId, base: TermId) -> Vec<(TermId, TermId)> {
         let mut out = Vec::new();
         while t != base {
-            let Node::Store(below, o, f, _) = *self.node(t) else { break };
+            let TermNode::Store(below, o, f, _) = *self.node(t) else { break };
             out.push((o, f));
             t = below;
         }

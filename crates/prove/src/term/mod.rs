@@ -29,21 +29,21 @@ use rustc_hash::FxHashMap;
 use std::rc::Rc;
 use std::time::Instant;
 
-use choice::Lift;
+use choice::LiftedOp;
 
 /// A term: an index into [`Terms`]. Equal indices, equal terms.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct T(u32);
+pub(crate) struct TermId(u32);
 
-impl T {
+impl TermId {
     /// The index.
     pub(crate) fn index(self) -> u32 {
         self.0
     }
 
     /// The term of an index that [`T::index`] gave.
-    pub(crate) fn at(index: u32) -> T {
-        T(index)
+    pub(crate) fn at(index: u32) -> TermId {
+        TermId(index)
     }
 }
 
@@ -62,9 +62,9 @@ pub(crate) enum Sort {
 
 /// An uninterpreted function or constant.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct Symbol(u32);
+pub(crate) struct TermSymbol(u32);
 
-impl Symbol {
+impl TermSymbol {
     /// The index.
     pub(crate) fn index(self) -> u32 {
         self.0
@@ -73,37 +73,37 @@ impl Symbol {
 
 /// Operation of a term, with its parts.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Node {
+pub(crate) enum TermNode {
     /// `true` or `false`.
     Truth(bool),
     /// A bit vector; the bits above its width are zero.
     Const(u64),
     /// A symbol applied to arguments; an uninterpreted constant if there are none.
-    App(Symbol, Box<[T]>),
+    App(TermSymbol, Box<[TermId]>),
     /// A primitive operation that none of the others express.
-    Prim(Prim, T, T),
+    Prim(Prim, TermId, TermId),
     /// A sum of terms with coefficients, and a constant, modulo 2^width.
-    Sum(Box<[(T, u64)]>, u64),
+    Sum(Box<[(TermId, u64)]>, u64),
     /// Bit vectors side by side, the most significant first.
-    Concat(Box<[T]>),
+    Concat(Box<[TermId]>),
     /// The bits from the second number up to the first, both included.
-    Extract(T, u8, u8),
+    Extract(TermId, u8, u8),
     /// Sign extension.
-    SignExtend(T),
+    SignExtend(TermId),
     /// A comparison.
-    Compare(Pred, T, T),
+    Compare(Pred, TermId, TermId),
     /// The second if the first, an atom, holds, else the third. Atoms stand in order of index from the root
     /// down.
-    Ite(T, T, T),
+    Ite(TermId, TermId, TermId),
     /// The byte of a memory at an object and an offset.
-    Select(T, T, T),
+    Select(TermId, TermId, TermId),
     /// A memory with one byte replaced: memory, object, offset, byte.
-    Store(T, T, T, T),
+    Store(TermId, TermId, TermId, TermId),
 }
 
 /// Rules that bring terms into normal form.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Forms {
+pub(crate) struct NormalizationRules {
     /// Operations have a normal form.
     pub(crate) normal: bool,
     /// Operations are carried into choices.
@@ -118,9 +118,9 @@ pub(crate) struct Forms {
     pub(crate) zeros: bool,
 }
 
-impl Default for Forms {
-    fn default() -> Forms {
-        Forms { normal: true, choices: true, offsets: true, aliases: true, zeros: false }
+impl Default for NormalizationRules {
+    fn default() -> NormalizationRules {
+        NormalizationRules { normal: true, choices: true, offsets: true, aliases: true, zeros: false }
     }
 }
 
@@ -129,42 +129,42 @@ const LOOKS: usize = 1 << 10;
 
 /// All terms of one proof.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Terms {
-    nodes: Vec<(Node, Sort)>,
-    index: FxHashMap<(Node, Sort), T>,
+pub(crate) struct TermPool {
+    nodes: Vec<(TermNode, Sort)>,
+    index: FxHashMap<(TermNode, Sort), TermId>,
     symbols: Vec<String>,
-    by_name: FxHashMap<String, Symbol>,
+    by_name: FxHashMap<String, TermSymbol>,
     /// Cached reads, by memory, object, offset.
-    selected: FxHashMap<(T, T, T), T>,
+    selected: FxHashMap<(TermId, TermId, TermId), TermId>,
     /// Cached choices.
-    chosen: FxHashMap<(T, T, T), T>,
+    chosen: FxHashMap<(TermId, TermId, TermId), TermId>,
     /// Cached terms under an assumption.
-    restricted: FxHashMap<(T, T), T>,
+    restricted: FxHashMap<(TermId, TermId), TermId>,
     /// Leaves of each choice, if they are few.
-    leaves: FxHashMap<T, Option<Rc<[T]>>>,
+    leaves: FxHashMap<TermId, Option<Rc<[TermId]>>>,
     /// True if the term depends on an address.
-    addresses: FxHashMap<T, bool>,
+    addresses: FxHashMap<TermId, bool>,
     /// Bits that may be set in a term.
-    possible: FxHashMap<T, u64>,
+    possible: FxHashMap<TermId, u64>,
     /// Rules that bring terms into normal form.
-    forms: Forms,
+    forms: NormalizationRules,
     /// Time after which no more terms are made.
     deadline: Option<Instant>,
     /// Most terms.
     limit: usize,
     /// Cached operations on choices.
-    lifted: FxHashMap<(Lift, T, T), T>,
+    lifted: FxHashMap<(LiftedOp, TermId, TermId), TermId>,
 }
 
-impl Terms {
+impl TermPool {
     /// An empty collection of at most `limit` terms, or little more.
-    pub(crate) fn new(limit: usize) -> Terms {
-        Terms { limit, ..Terms::default() }
+    pub(crate) fn new(limit: usize) -> TermPool {
+        TermPool { limit, ..TermPool::default() }
     }
 
     /// The same with only the rules in `forms`.
-    pub(crate) fn of(limit: usize, forms: Forms) -> Terms {
-        Terms { limit, forms, ..Terms::default() }
+    pub(crate) fn of(limit: usize, forms: NormalizationRules) -> TermPool {
+        TermPool { limit, forms, ..TermPool::default() }
     }
 
     /// Makes no more terms after this time, as if there were too many.
@@ -173,7 +173,7 @@ impl Terms {
     }
 
     /// Rules that bring terms into normal form.
-    pub(crate) fn forms(&self) -> Forms {
+    pub(crate) fn forms(&self) -> NormalizationRules {
         self.forms
     }
 
@@ -203,45 +203,45 @@ impl Terms {
     }
 
     /// Operation of a term, with its parts.
-    pub(crate) fn node(&self, t: T) -> &Node {
+    pub(crate) fn node(&self, t: TermId) -> &TermNode {
         &self.nodes[t.0 as usize].0
     }
 
     /// The kind of a term.
-    pub(crate) fn sort(&self, t: T) -> Sort {
+    pub(crate) fn sort(&self, t: TermId) -> Sort {
         self.nodes[t.0 as usize].1
     }
 
     /// The name of a symbol.
-    pub(crate) fn name(&self, s: Symbol) -> &str {
+    pub(crate) fn name(&self, s: TermSymbol) -> &str {
         &self.symbols[s.0 as usize]
     }
 
     /// The symbol of this name.
-    pub(crate) fn symbol(&mut self, name: &str) -> Symbol {
+    pub(crate) fn symbol(&mut self, name: &str) -> TermSymbol {
         if let Some(s) = self.by_name.get(name) {
             return *s;
         }
-        let s = Symbol(self.symbols.len() as u32);
+        let s = TermSymbol(self.symbols.len() as u32);
         self.symbols.push(name.to_owned());
         self.by_name.insert(name.to_owned(), s);
         s
     }
 
     /// Width of a bit vector; 0 for other sorts.
-    pub(crate) fn bits(&self, t: T) -> u32 {
+    pub(crate) fn bits(&self, t: TermId) -> u32 {
         match self.sort(t) {
             Sort::Bits(n) => u32::from(n),
             _ => 0,
         }
     }
 
-    fn make(&mut self, node: Node, sort: Sort) -> T {
+    fn make(&mut self, node: TermNode, sort: Sort) -> TermId {
         let key = (node, sort);
         if let Some(t) = self.index.get(&key) {
             return *t;
         }
-        let t = T(self.nodes.len() as u32);
+        let t = TermId(self.nodes.len() as u32);
         if self.nodes.len().is_multiple_of(LOOKS)
             && self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
         {
@@ -252,54 +252,54 @@ impl Terms {
         t
     }
 
-    fn vector(&mut self, bits: u32, node: Node) -> T {
+    fn vector(&mut self, bits: u32, node: TermNode) -> TermId {
         self.make(node, Sort::Bits(bits as u8))
     }
 
     /// A symbol applied to arguments.
-    pub(crate) fn app(&mut self, name: &str, args: &[T], sort: Sort) -> T {
+    pub(crate) fn app(&mut self, name: &str, args: &[TermId], sort: Sort) -> TermId {
         let symbol = self.symbol(name);
-        self.make(Node::App(symbol, args.into()), sort)
+        self.make(TermNode::App(symbol, args.into()), sort)
     }
 
     /// An uninterpreted constant.
-    pub(crate) fn var(&mut self, name: &str, sort: Sort) -> T {
+    pub(crate) fn var(&mut self, name: &str, sort: Sort) -> TermId {
         self.app(name, &[], sort)
     }
 
     /// A bit vector; bits above the width are ignored.
-    pub(crate) fn constant(&mut self, bits: u32, value: u64) -> T {
-        self.vector(bits, Node::Const(value & mask(bits)))
+    pub(crate) fn constant(&mut self, bits: u32, value: u64) -> TermId {
+        self.vector(bits, TermNode::Const(value & mask(bits)))
     }
 
     /// The value of a constant.
-    pub(crate) fn value(&self, t: T) -> Option<u64> {
+    pub(crate) fn value(&self, t: TermId) -> Option<u64> {
         match self.node(t) {
-            Node::Const(v) => Some(*v),
+            TermNode::Const(v) => Some(*v),
             _ => None,
         }
     }
 
     /// `true` or `false`.
-    pub(crate) fn truth(&mut self, b: bool) -> T {
-        self.make(Node::Truth(b), Sort::Bool)
+    pub(crate) fn truth(&mut self, b: bool) -> TermId {
+        self.make(TermNode::Truth(b), Sort::Bool)
     }
 
     /// The direct parts of a term.
-    pub(crate) fn parts_of(&self, t: T) -> Vec<T> {
+    pub(crate) fn parts_of(&self, t: TermId) -> Vec<TermId> {
         match self.node(t) {
-            Node::Truth(_) | Node::Const(_) => Vec::new(),
-            Node::App(_, args) | Node::Concat(args) => args.to_vec(),
-            Node::Prim(_, a, b) | Node::Compare(_, a, b) => vec![*a, *b],
-            Node::Sum(list, _) => list.iter().map(|(t, _)| *t).collect(),
-            Node::Extract(a, ..) | Node::SignExtend(a) => vec![*a],
-            Node::Ite(a, b, c) | Node::Select(a, b, c) => vec![*a, *b, *c],
-            Node::Store(a, b, c, d) => vec![*a, *b, *c, *d],
+            TermNode::Truth(_) | TermNode::Const(_) => Vec::new(),
+            TermNode::App(_, args) | TermNode::Concat(args) => args.to_vec(),
+            TermNode::Prim(_, a, b) | TermNode::Compare(_, a, b) => vec![*a, *b],
+            TermNode::Sum(list, _) => list.iter().map(|(t, _)| *t).collect(),
+            TermNode::Extract(a, ..) | TermNode::SignExtend(a) => vec![*a],
+            TermNode::Ite(a, b, c) | TermNode::Select(a, b, c) => vec![*a, *b, *c],
+            TermNode::Store(a, b, c, d) => vec![*a, *b, *c, *d],
         }
     }
 
     /// Returns true if a number depends on the address of an object and so may point there.
-    pub(crate) fn has_address(&mut self, t: T) -> bool {
+    pub(crate) fn has_address(&mut self, t: TermId) -> bool {
         let mut stack = vec![(t, false)];
         while let Some((t, done)) = stack.pop() {
             if self.addresses.contains_key(&t) {
@@ -307,7 +307,7 @@ impl Terms {
             }
             let (here, parts) = match self.node(t) {
                 // The result of a call does not depend on the addresses of its arguments.
-                Node::App(f, _) => (self.name(*f).starts_with(ADDRESS), Vec::new()),
+                TermNode::App(f, _) => (self.name(*f).starts_with(ADDRESS), Vec::new()),
                 _ => (false, self.parts_of(t)),
             };
             if done {
@@ -322,69 +322,69 @@ impl Terms {
     }
 
     /// Value of a truth value, if it is constant.
-    pub(crate) fn known(&self, t: T) -> Option<bool> {
+    pub(crate) fn known(&self, t: TermId) -> Option<bool> {
         match self.node(t) {
-            Node::Truth(b) => Some(*b),
+            TermNode::Truth(b) => Some(*b),
             _ => None,
         }
     }
 }
 
-impl Terms {
+impl TermPool {
     /// The same operation over other parts, in normal form.
-    pub(crate) fn rebuild(&mut self, t: T, image: impl Fn(T) -> T) -> T {
+    pub(crate) fn rebuild(&mut self, t: TermId, image: impl Fn(TermId) -> TermId) -> TermId {
         let (node, sort) = self.nodes[t.0 as usize].clone();
         match node {
-            Node::Truth(_) | Node::Const(_) => t,
+            TermNode::Truth(_) | TermNode::Const(_) => t,
             node => self.with_parts(node, sort, image),
         }
     }
 
     /// A term of another collection, over parts of this one.
-    pub(crate) fn copy(&mut self, from: &Terms, t: T, image: impl Fn(T) -> T) -> T {
+    pub(crate) fn copy(&mut self, from: &TermPool, t: TermId, image: impl Fn(TermId) -> TermId) -> TermId {
         let (node, sort) = from.nodes[t.0 as usize].clone();
         match node {
-            Node::App(f, args) => {
+            TermNode::App(f, args) => {
                 let f = self.symbol(from.name(f));
-                self.with_parts(Node::App(f, args), sort, image)
+                self.with_parts(TermNode::App(f, args), sort, image)
             }
             node => self.with_parts(node, sort, image),
         }
     }
 
-    fn with_parts(&mut self, node: Node, sort: Sort, image: impl Fn(T) -> T) -> T {
+    fn with_parts(&mut self, node: TermNode, sort: Sort, image: impl Fn(TermId) -> TermId) -> TermId {
         let bits = match sort {
             Sort::Bits(n) => u32::from(n),
             _ => 0,
         };
         match node {
-            Node::Truth(_) | Node::Const(_) => self.make(node, sort),
-            Node::App(f, args) => {
-                let args: Box<[T]> = args.iter().map(|a| image(*a)).collect();
-                self.make(Node::App(f, args), sort)
+            TermNode::Truth(_) | TermNode::Const(_) => self.make(node, sort),
+            TermNode::App(f, args) => {
+                let args: Box<[TermId]> = args.iter().map(|a| image(*a)).collect();
+                self.make(TermNode::App(f, args), sort)
             }
-            Node::Prim(op, a, b) => {
+            TermNode::Prim(op, a, b) => {
                 let (a, b) = (image(a), image(b));
                 millstream_isa::semantics::Domain::prim(self, op, bits, &a, &b)
             }
-            Node::Sum(list, k) => {
+            TermNode::Sum(list, k) => {
                 let mut sum = self.constant(bits, k);
                 for (t, c) in &list {
                     sum = self.sum(bits, sum, image(*t), *c);
                 }
                 sum
             }
-            Node::Concat(list) => {
-                let list: Vec<T> = list.iter().map(|p| image(*p)).collect();
+            TermNode::Concat(list) => {
+                let list: Vec<TermId> = list.iter().map(|p| image(*p)).collect();
                 self.concat(&list)
             }
-            Node::Extract(a, hi, lo) => self.extract(image(a), u32::from(hi), u32::from(lo)),
-            Node::SignExtend(a) => self.sign_extend_to(image(a), bits),
-            Node::Compare(Pred::Eq, a, b) => self.equal(image(a), image(b)),
-            Node::Compare(p, a, b) => self.compare_terms(p, image(a), image(b)),
-            Node::Ite(c, a, b) => self.ite(image(c), image(a), image(b)),
-            Node::Select(m, o, f) => self.select(image(m), image(o), image(f)),
-            Node::Store(m, o, f, b) => self.store(image(m), image(o), image(f), image(b)),
+            TermNode::Extract(a, hi, lo) => self.extract(image(a), u32::from(hi), u32::from(lo)),
+            TermNode::SignExtend(a) => self.sign_extend_to(image(a), bits),
+            TermNode::Compare(Pred::Eq, a, b) => self.equal(image(a), image(b)),
+            TermNode::Compare(p, a, b) => self.compare_terms(p, image(a), image(b)),
+            TermNode::Ite(c, a, b) => self.ite(image(c), image(a), image(b)),
+            TermNode::Select(m, o, f) => self.select(image(m), image(o), image(f)),
+            TermNode::Store(m, o, f, b) => self.store(image(m), image(o), image(f), image(b)),
         }
     }
 }

@@ -2,18 +2,18 @@
 
 use millstream_isa::semantics::Prim;
 
-use super::{Node, T, Terms, mask};
+use super::{TermNode, TermId, TermPool, mask};
 
-impl Terms {
+impl TermPool {
     /// The quotient of a number and a constant, of as few bits as the number may have set.
-    pub(super) fn quotient(&mut self, bits: u32, t: T, by: u64) -> T {
+    pub(super) fn quotient(&mut self, bits: u32, t: TermId, by: u64) -> TermId {
         let used = 64 - self.possible(t).leading_zeros();
         if by > self.possible(t) {
             return self.constant(bits, 0);
         }
         let number = self.extract(t, used - 1, 0);
         let by = self.constant(used, by);
-        let quotient = self.vector(used, Node::Prim(Prim::UDiv, number, by));
+        let quotient = self.vector(used, TermNode::Prim(Prim::UDiv, number, by));
         let used = 64 - self.possible(quotient).leading_zeros();
         let low = self.extract(quotient, used - 1, 0);
         self.zero_extend_to(low, bits)
@@ -23,8 +23,8 @@ impl Terms {
     ///
     /// With `c * d = 2^lo + e` the product `c * t`, divided by `2^lo`, is `t / d + e * t / (d * 2^lo)`: as
     /// long as `e * t` is less than `2^lo` this has the same integer part as `t / d`.
-    pub(super) fn product_as_quotient(&mut self, t: T, hi: u32, lo: u32) -> Option<T> {
-        let Node::Sum(list, 0) = self.node(t) else { return None };
+    pub(super) fn product_as_quotient(&mut self, t: TermId, hi: u32, lo: u32) -> Option<TermId> {
+        let TermNode::Sum(list, 0) = self.node(t) else { return None };
         let [(number, factor)] = list[..] else { return None };
         let (bits, one) = (self.bits(t), 1u128 << lo);
         let (c, most) = (u128::from(factor), u128::from(self.possible(number)));

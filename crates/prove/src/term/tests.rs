@@ -1,12 +1,12 @@
 //! Every constructor against plain integers: random programs of all operations on terms, evaluated under random
 //! assignments, boundary values among them.
 
-use millstream_isa::semantics::{self, Concrete};
+use millstream_isa::semantics::{self, ConcreteDomain};
 use millstream_isa::{AluOp, AtomicOp, Cond, Size, SwapKind, Width};
 use rustc_hash::FxHashMap;
 
-use super::{Node, Sort, T, Terms};
-use crate::explore::Rng;
+use super::{TermNode, Sort, TermId, TermPool};
+use crate::explore::ExplorerRng;
 
 const ALU: [AluOp; 14] = [
     AluOp::Add,
@@ -59,15 +59,15 @@ const WORLDS: usize = 12;
 /// A value in all worlds, and the term that should have it.
 #[derive(Clone, Copy)]
 struct Pair {
-    term: T,
+    term: TermId,
     values: [u64; WORLDS],
 }
 
 struct Bench {
-    terms: Terms,
-    rng: Rng,
-    leaves: FxHashMap<T, [u64; WORLDS]>,
-    known: FxHashMap<T, [u64; WORLDS]>,
+    terms: TermPool,
+    rng: ExplorerRng,
+    leaves: FxHashMap<TermId, [u64; WORLDS]>,
+    known: FxHashMap<TermId, [u64; WORLDS]>,
     numbers: Vec<Pair>,
     truths: Vec<Pair>,
 }
@@ -75,8 +75,8 @@ struct Bench {
 impl Bench {
     fn new(seed: u64) -> Bench {
         let mut bench = Bench {
-            terms: Terms::new(usize::MAX),
-            rng: Rng::new(seed),
+            terms: TermPool::new(usize::MAX),
+            rng: ExplorerRng::new(seed),
             leaves: FxHashMap::default(),
             known: FxHashMap::default(),
             numbers: Vec::new(),
@@ -112,7 +112,7 @@ impl Bench {
     }
 
     /// Evaluates the term in all worlds.
-    fn evaluate(&mut self, t: T) -> [u64; WORLDS] {
+    fn evaluate(&mut self, t: TermId) -> [u64; WORLDS] {
         for part in crate::sweep::cone(&self.terms, &[t]) {
             if self.known.contains_key(&part) {
                 continue;
@@ -143,7 +143,7 @@ impl Bench {
             0..=3 => {
                 let op = ALU[self.rng.below(ALU.len())];
                 let term = semantics::alu(&mut self.terms, op, width, &a.term, &b.term);
-                let values = each(&|w| semantics::alu(&mut Concrete, op, width, &a.values[w], &b.values[w]));
+                let values = each(&|w| semantics::alu(&mut ConcreteDomain, op, width, &a.values[w], &b.values[w]));
                 self.add(format!("{op:?} {width:?}"), Pair { term, values });
             }
             4 => self.unary(a, width),
@@ -151,7 +151,7 @@ impl Bench {
                 let cond = COND[self.rng.below(COND.len())];
                 let term = semantics::cond(&mut self.terms, cond, width, &a.term, &b.term);
                 let values = each(&|w| {
-                    u64::from(semantics::cond(&mut Concrete, cond, width, &a.values[w], &b.values[w]))
+                    u64::from(semantics::cond(&mut ConcreteDomain, cond, width, &a.values[w], &b.values[w]))
                 });
                 self.same(&format!("{cond:?} {width:?}"), Pair { term, values });
                 self.truths.push(Pair { term, values });
@@ -172,7 +172,7 @@ impl Bench {
                 let mask = super::mask(size.bits());
                 let plain = |w: usize| {
                     semantics::atomic(
-                        &mut Concrete,
+                        &mut ConcreteDomain,
                         op,
                         size,
                         &(a.values[w] & mask),
@@ -195,18 +195,18 @@ impl Bench {
         let (name, term, values) = match self.rng.below(4) {
             0 => {
                 let term = semantics::neg(&mut self.terms, width, &a.term);
-                ("neg", term, each(&|v| semantics::neg(&mut Concrete, width, &v)))
+                ("neg", term, each(&|v| semantics::neg(&mut ConcreteDomain, width, &v)))
             }
             1 => {
                 let bits = [8, 16, 32][self.rng.below(if width == Width::W64 { 3 } else { 2 })];
                 let term = semantics::movsx(&mut self.terms, width, bits, &a.term);
-                ("movsx", term, each(&|v| semantics::movsx(&mut Concrete, width, bits, &v)))
+                ("movsx", term, each(&|v| semantics::movsx(&mut ConcreteDomain, width, bits, &v)))
             }
             2 => {
                 let kind = [SwapKind::ToLe, SwapKind::ToBe, SwapKind::Swap][self.rng.below(3)];
                 let bits = [16, 32, 64][self.rng.below(3)];
                 let term = semantics::swap(&mut self.terms, kind, bits, &a.term);
-                ("swap", term, each(&|v| semantics::swap(&mut Concrete, kind, bits, &v)))
+                ("swap", term, each(&|v| semantics::swap(&mut ConcreteDomain, kind, bits, &v)))
             }
             _ => {
                 let size = [Size::B, Size::H, Size::W, Size::Dw][self.rng.below(4)];
@@ -214,7 +214,7 @@ impl Bench {
                 let low = self.terms.extract(a.term, size.bits() - 1, 0);
                 let term = semantics::loaded(&mut self.terms, size, sext, &low);
                 let mask = super::mask(size.bits());
-                ("loaded", term, each(&|v| semantics::loaded(&mut Concrete, size, sext, &(v & mask))))
+                ("loaded", term, each(&|v| semantics::loaded(&mut ConcreteDomain, size, sext, &(v & mask))))
             }
         };
         self.add(format!("{name} {width:?}"), Pair { term, values });
@@ -297,7 +297,7 @@ fn memories_are_what_was_stored() {
             let read = bench.terms.select(memory, bench.numbers[2].term, base.term);
             // Bytes that nobody stored are the first memory's.
             for part in crate::sweep::cone(&bench.terms, &[read]) {
-                if matches!(bench.terms.node(part), Node::Select(..)) {
+                if matches!(bench.terms.node(part), TermNode::Select(..)) {
                     bench.leaves.insert(part, [0; WORLDS]);
                 }
                 if part == start {
@@ -313,7 +313,7 @@ fn memories_are_what_was_stored() {
 }
 
 /// The value of a term of one variable.
-fn at(terms: &Terms, t: T, x: T, value: u64) -> u64 {
+fn at(terms: &TermPool, t: TermId, x: TermId, value: u64) -> u64 {
     if t == x {
         return value;
     }
@@ -321,8 +321,8 @@ fn at(terms: &Terms, t: T, x: T, value: u64) -> u64 {
 }
 
 /// Returns true if a term contains a quotient.
-fn divides(terms: &Terms, t: T) -> bool {
-    let here = matches!(terms.node(t), Node::Prim(semantics::Prim::UDiv, ..));
+fn divides(terms: &TermPool, t: TermId) -> bool {
+    let here = matches!(terms.node(t), TermNode::Prim(semantics::Prim::UDiv, ..));
     here || terms.parts_of(t).into_iter().any(|part| divides(terms, part))
 }
 
@@ -333,7 +333,7 @@ fn upper_bits_of_a_product_are_a_quotient_only_where_they_always_are() {
     let mut taken = 0;
     for factor in 1..200u64 {
         for lo in 1..14 {
-            let mut terms = Terms::new(1 << 16);
+            let mut terms = TermPool::new(1 << 16);
             let x = terms.var("x", Sort::Bits(BITS as u8));
             let wide = terms.zero_extend_to(x, 16);
             let c = terms.constant(16, factor);
@@ -351,7 +351,7 @@ fn upper_bits_of_a_product_are_a_quotient_only_where_they_always_are() {
     }
     assert!(taken > 100, "{taken}");
     // Two ways to divide.
-    let mut terms = Terms::new(1 << 16);
+    let mut terms = TermPool::new(1 << 16);
     let x = terms.var("x", Sort::Bits(BITS as u8));
     for (by, factor, lo) in [(5, 205, 10), (7, 147, 10), (10, 205, 11)] {
         let wide = terms.zero_extend_to(x, 32);

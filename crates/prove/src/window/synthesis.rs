@@ -16,7 +16,7 @@ const TIME: Duration = Duration::from_secs(2);
 
 /// A line of a sketch.
 #[derive(Clone, Debug)]
-pub enum Blank {
+pub enum SketchLine {
     /// This instruction.
     Only(Insn),
     /// One of these, at most 64, which all write this register and no memory.
@@ -25,9 +25,9 @@ pub enum Blank {
 
 /// Instructions with open places.
 #[derive(Clone, Debug, Default)]
-pub struct Sketch {
+pub struct InsnSketch {
     /// Its lines.
-    pub lines: Vec<Blank>,
+    pub lines: Vec<SketchLine>,
     /// Registers that stand for constants in these, and the set of possible values of each. The window does
     /// not mention them.
     pub constants: Vec<(Reg, Scalar)>,
@@ -35,7 +35,7 @@ pub struct Sketch {
 
 /// A completed sketch.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Completion {
+pub struct SketchCompletion {
     /// Instruction of each line.
     pub lines: Vec<Insn>,
     /// The constants.
@@ -44,24 +44,24 @@ pub struct Completion {
 
 /// Terms and a solver of their own, so that the result does not depend on earlier proofs.
 #[derive(Debug)]
-pub(super) struct Synthesis {
-    terms: Terms,
-    session: Session,
+pub(super) struct SketchSolver {
+    terms: TermPool,
+    session: SolverSession,
 }
 
-impl Windows {
+impl WindowProver {
     /// Forgets the questions about other windows; returns true if there is a solver.
     pub fn begin_synthesis(&mut self) -> bool {
-        let terms = Terms::new(MOST_TERMS);
+        let terms = TermPool::new(MOST_TERMS);
         match (&mut self.synthesis, &self.solver) {
             (Some(s), _) => {
                 s.terms = terms;
                 s.session.reset();
             }
             (none, Some(solver)) => {
-                let limits = Limits { memory: self.memory, ..Limits::default() };
+                let limits = ProofLimits { memory: self.memory, ..ProofLimits::default() };
                 let session = solver.first().start(&limits).ok();
-                *none = session.map(|s| Synthesis { terms, session: s.for_values() });
+                *none = session.map(|s| SketchSolver { terms, session: s.for_values() });
             }
             _ => {}
         }
@@ -75,11 +75,11 @@ impl Windows {
     /// If part of the window is not modelled, or the solver fails, with the reason.
     pub fn complete(
         &mut self,
-        place: &Place,
-        window: &[Step],
-        sketch: &Sketch,
-        examples: &[Valuation],
-    ) -> Result<Option<Completion>, String> {
+        place: &WindowContext,
+        window: &[WindowStep],
+        sketch: &InsnSketch,
+        examples: &[InitialValues],
+    ) -> Result<Option<SketchCompletion>, String> {
         let Some(s) = &mut self.synthesis else { return Ok(None) };
         let (wrong, wanted) = s.question(place, window, sketch, examples)?;
         if s.terms.known(wrong) == Some(true) || s.terms.is_full() {
@@ -97,49 +97,49 @@ impl Windows {
             .lines
             .iter()
             .map(|line| match line {
-                Blank::Only(insn) => Some(*insn),
-                Blank::OneOf(_, of) => of.get(values.next()?.trailing_zeros() as usize).copied(),
+                SketchLine::Only(insn) => Some(*insn),
+                SketchLine::OneOf(_, of) => of.get(values.next()?.trailing_zeros() as usize).copied(),
             })
             .collect();
-        Ok(lines.map(|lines| Completion { lines, constants: values.collect() }))
+        Ok(lines.map(|lines| SketchCompletion { lines, constants: values.collect() }))
     }
 }
 
-impl Synthesis {
+impl SketchSolver {
     /// Condition that a sketch differs in one of the examples, and the unknowns, choices before constants.
     fn question(
         &mut self,
-        place: &Place,
-        window: &[Step],
-        sketch: &Sketch,
-        examples: &[Valuation],
-    ) -> Result<(T, Vec<T>), &'static str> {
+        place: &WindowContext,
+        window: &[WindowStep],
+        sketch: &InsnSketch,
+        examples: &[InitialValues],
+    ) -> Result<(TermId, Vec<TermId>), &'static str> {
         let terms = &mut self.terms;
         let mut place = place.clone();
         let (mut right, mut choices, mut constants) = (Vec::new(), Vec::new(), Vec::new());
         for (k, (reg, range)) in sketch.constants.iter().enumerate() {
-            let known = Known::Number(*range, UNKNOWN + k as u32);
+            let known = EntryFact::Number(*range, UNKNOWN + k as u32);
             let outside = ranges(terms, &known);
             right.push(terms.not(outside));
             constants.push(terms.var(&format!("number {}", UNKNOWN + k as u32), Sort::Bits(64)));
             place.entry.regs[reg.index()] = known;
         }
         for (n, line) in sketch.lines.iter().enumerate() {
-            let Blank::OneOf(_, of) = line else { continue };
+            let SketchLine::OneOf(_, of) = line else { continue };
             let bits = u8::try_from(of.len()).ok().filter(|n| (1..=64).contains(n));
             let choice = terms.var(&format!("choice {n}"), Sort::Bits(bits.ok_or("a choice of how many?")?));
-            let each: Vec<T> = (0..of.len()).map(|i| is_choice(terms, choice, i)).collect();
+            let each: Vec<TermId> = (0..of.len()).map(|i| is_choice(terms, choice, i)).collect();
             right.push(terms.or(&each));
             choices.push(choice);
         }
         for example in examples {
-            let wants = Run::at(terms, &place, example).over(window)?;
-            let mut run = Run::at(terms, &place, example);
+            let wants = WindowExecutor::at(terms, &place, example).over(window)?;
+            let mut run = WindowExecutor::at(terms, &place, example);
             let mut choices = choices.iter();
             for line in &sketch.lines {
                 match line {
-                    Blank::Only(insn) => run.step(*insn)?,
-                    Blank::OneOf(dst, of) => {
+                    SketchLine::Only(insn) => run.step(*insn)?,
+                    SketchLine::OneOf(dst, of) => {
                         run.choose(*dst, of, *choices.next().ok_or("a choice is missing")?)?;
                     }
                 }
@@ -155,14 +155,14 @@ impl Synthesis {
 }
 
 /// Condition that a choice is the `n`-th alternative: only one of its bits is set.
-fn is_choice(terms: &mut Terms, choice: T, n: usize) -> T {
+fn is_choice(terms: &mut TermPool, choice: TermId, n: usize) -> TermId {
     let bit = terms.constant(terms.bits(choice), 1 << n);
     terms.equal(choice, bit)
 }
 
-impl Run<'_> {
+impl WindowExecutor<'_> {
     /// Writes given bytes to their places.
-    pub(super) fn fill(&mut self, values: &Valuation) {
+    pub(super) fn fill(&mut self, values: &InitialValues) {
         for (&at, &byte) in &values.stack {
             let t = self.terms.constant(8, u64::from(byte));
             self.stack.insert(at, t);
@@ -178,7 +178,7 @@ impl Run<'_> {
 
     /// Runs one of several instructions: the results of all are combined under masks, which are all ones for
     /// the chosen one.
-    fn choose(&mut self, dst: Reg, of: &[Insn], choice: T) -> Result<(), &'static str> {
+    fn choose(&mut self, dst: Reg, of: &[Insn], choice: TermId) -> Result<(), &'static str> {
         let before = self.regs;
         let mut made = self.terms.constant(64, 0);
         for (n, insn) in of.iter().enumerate() {
@@ -193,6 +193,6 @@ impl Run<'_> {
             let masked = self.terms.prim(Prim::And, 64, &value.t, &mask);
             made = self.terms.prim(Prim::Or, 64, &made, &masked);
         }
-        self.set(dst, Value { t: made, space: None })
+        self.set(dst, WindowValue { t: made, space: None })
     }
 }

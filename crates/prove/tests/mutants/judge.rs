@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use millstream_object::{FuncId, Object};
-use millstream_prove::{Limits, Origin, Solver, Verdict, differ, prove};
+use millstream_prove::{ProofLimits, CounterexampleSource, Solver, ProofVerdict, differ, prove};
 
 use crate::mutate::{CLASSES, Rng, mutant};
 
 /// Checks for each mutant.
 pub(crate) struct Plan<'a> {
     pub(crate) solver: Option<&'a Solver>,
-    pub(crate) limits: Limits,
+    pub(crate) limits: ProofLimits,
     /// Packets tried on a mutant that is said to be equivalent.
     pub(crate) tries: usize,
 }
@@ -87,24 +87,24 @@ pub(crate) fn judge(object: &Object, func: FuncId, change: Change, plan: &Plan<'
     tally.made = 1;
     let pair = ((object, func), (&changed, func));
     let at = match prove(pair.0, pair.1, plan.solver, &plan.limits).verdict {
-        Verdict::Equivalent => {
+        ProofVerdict::Equivalent => {
             tally.equivalent = 1;
             if let Some(found) = differ(pair.0, pair.1, plan.tries, change.seed) {
                 tally.wrong.push(format!("{what}: proven equivalent, but\n{found}"));
             }
             2
         }
-        Verdict::Differs(found) => {
+        ProofVerdict::Differs(found) => {
             match found.origin {
-                Origin::MadeUp => tally.by_run = 1,
-                Origin::Solver => tally.by_solver = 1,
+                CounterexampleSource::MadeUp => tally.by_run = 1,
+                CounterexampleSource::Solver => tally.by_solver = 1,
             }
             if !found.shows(pair.0, pair.1) {
                 tally.not_replayed.push(what);
             }
             1
         }
-        Verdict::Unknown { reason } => {
+        ProofVerdict::Unknown { reason } => {
             tally.undecided.insert(summary(&reason), 1);
             if std::env::var_os("MILLSTREAM_VERBOSE").is_some() {
                 eprintln!("undecided: {} {what}: {reason}", object.name);

@@ -15,11 +15,11 @@ use std::time::Duration;
 use judge::{Change, Plan, Tally, judge};
 use millstream_object::{FuncId, Object};
 use millstream_programs as programs;
-use millstream_prove::{Acceleration, Limits, Solver};
+use millstream_prove::{ProofAblation, ProofLimits, Solver};
 
 /// The solvers, if they are installed: without one only equal terms are proven.
 fn solver() -> Option<Solver> {
-    let solver = Solver::found();
+    let solver = Solver::discover();
     if solver.is_none() {
         assert!(std::env::var("CI").is_err(), "no solver");
         eprintln!("skipped: the part that needs a solver");
@@ -27,10 +27,10 @@ fn solver() -> Option<Solver> {
     solver
 }
 
-fn try_mutants(object: &Object, func: FuncId, count: u64, without: &[Acceleration]) -> Tally {
+fn try_mutants(object: &Object, func: FuncId, count: u64, without: &[ProofAblation]) -> Tally {
     let solver = solver();
     let without = without.to_vec();
-    let limits = Limits { time: Duration::from_secs(1), terms: 300_000, without, ..Limits::default() };
+    let limits = ProofLimits { time: Duration::from_secs(1), terms: 300_000, without, ..ProofLimits::default() };
     let plan = Plan { solver: solver.as_ref(), limits, tries: 300 };
     let mut tally = Tally::default();
     for number in 0..count {
@@ -57,12 +57,12 @@ fn mutants_of_a_small_program() {
 #[test]
 fn mutants_step_by_step() {
     let Some(object) = common::read("gate", &[]) else { return };
-    let tally = try_mutants(&object, object.programs[0].func, 60, &[Acceleration::Whole]);
+    let tally = try_mutants(&object, object.programs[0].func, 60, &[ProofAblation::Whole]);
     assert!(tally.by_run > 0 && tally.equivalent > 0, "{tally:?}");
     let object = Object::parse("router", programs::ROUTER.object).expect("a data plane");
     let func =
         object.programs.iter().find(|p| p.name == programs::ROUTER.function).expect("its program").func;
-    try_mutants(&object, func, 6, &[Acceleration::Whole]);
+    try_mutants(&object, func, 6, &[ProofAblation::Whole]);
 }
 
 #[test]

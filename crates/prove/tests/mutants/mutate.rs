@@ -1,7 +1,7 @@
 //! Changes a program in one place, in a way that usually changes its behaviour.
 
 use millstream_isa::{
-    AluOp, AtomicOp, Cond, Insn, Operand, Pseudo, Raw, Reg, Size, SwapKind, Width, decode_all,
+    AluOp, AtomicOp, Cond, Insn, Operand, Pseudo, RawInsn, Reg, Size, SwapKind, Width, decode_all,
 };
 use millstream_object::{FuncId, MapId, Object, RelocKind};
 
@@ -204,8 +204,8 @@ impl Code<'_> {
 }
 
 /// `goto +0`
-fn nothing() -> Raw {
-    Raw { code: 0x05, dst: 0, src: 0, off: 0, imm: 0 }
+fn nothing() -> RawInsn {
+    RawInsn { code: 0x05, dst: 0, src: 0, off: 0, imm: 0 }
 }
 
 fn jumps(insn: Insn) -> bool {

@@ -1,15 +1,15 @@
 //! Functions of constants and conditions on them, told apart by their values on the samples.
 
-use millstream_passes::rules::{Expr, Func, Test};
+use millstream_passes::rules::{ConstExpr, Func, RuleCondition};
 use rustc_hash::FxHashSet;
 
-use super::sample::{Role, Sample};
+use super::sample::{ConstantRole, RuleSample};
 
 /// A set of samples.
-pub(crate) type Set = Vec<u64>;
+pub(crate) type SampleSet = Vec<u64>;
 
 /// The set of the samples for which something holds.
-pub(crate) fn set(samples: &[Sample], holds: impl Fn(&Sample) -> bool) -> Set {
+pub(crate) fn set(samples: &[RuleSample], holds: impl Fn(&RuleSample) -> bool) -> SampleSet {
     let mut out = vec![0; samples.len().div_ceil(64)];
     for (i, s) in samples.iter().enumerate() {
         out[i / 64] |= u64::from(holds(s)) << (i % 64);
@@ -18,61 +18,61 @@ pub(crate) fn set(samples: &[Sample], holds: impl Fn(&Sample) -> bool) -> Set {
 }
 
 /// Number of samples in both sets.
-pub(crate) fn common(a: &Set, b: &Set) -> u32 {
+pub(crate) fn common(a: &SampleSet, b: &SampleSet) -> u32 {
     a.iter().zip(b).map(|(a, b)| (a & b).count_ones()).sum()
 }
 
 /// Returns true if `a` is a subset of `b`.
-pub(crate) fn within(a: &Set, b: &Set) -> bool {
+pub(crate) fn within(a: &SampleSet, b: &SampleSet) -> bool {
     a.iter().zip(b).all(|(a, b)| a & !b == 0)
 }
 
 /// Intersection of two sets.
-pub(crate) fn both(a: &Set, b: &Set) -> Set {
+pub(crate) fn both(a: &SampleSet, b: &SampleSet) -> SampleSet {
     a.iter().zip(b).map(|(a, b)| a & b).collect()
 }
 
 /// An expression with its value on each sample.
 #[derive(Clone, Debug)]
-pub(crate) struct Function {
-    pub(crate) expr: Expr,
+pub(crate) struct SampledExpr {
+    pub(crate) expr: ConstExpr,
     pub(crate) values: Vec<u64>,
 }
 
-fn apply1(func: Func, a: &Expr) -> Expr {
-    Expr::Apply(func, vec![a.clone()])
+fn apply1(func: Func, a: &ConstExpr) -> ConstExpr {
+    ConstExpr::Apply(func, vec![a.clone()])
 }
 
-fn apply2(func: Func, a: &Expr, b: &Expr) -> Expr {
-    Expr::Apply(func, vec![a.clone(), b.clone()])
+fn apply2(func: Func, a: &ConstExpr, b: &ConstExpr) -> ConstExpr {
+    ConstExpr::Apply(func, vec![a.clone(), b.clone()])
 }
 
-struct Pool<'s> {
-    samples: &'s [Sample],
+struct ExprPool<'s> {
+    samples: &'s [RuleSample],
     seen: FxHashSet<Vec<u64>>,
-    out: Vec<Function>,
+    out: Vec<SampledExpr>,
 }
 
-impl Pool<'_> {
+impl ExprPool<'_> {
     /// Adds it if no simpler one gives the same on all samples.
-    fn add(&mut self, expr: Expr) {
+    fn add(&mut self, expr: ConstExpr) {
         let values: Vec<u64> = self.samples.iter().map(|s| s.env.expr(&expr)).collect();
         if self.seen.insert(values.clone()) {
-            self.out.push(Function { expr, values });
+            self.out.push(SampledExpr { expr, values });
         }
     }
 }
 
 /// Functions of the constants that are there, the simple ones first. `named` says whether the shape leaves
 /// its width open.
-pub(crate) fn functions(samples: &[Sample], roles: &[Role; 4], named: bool, most: usize) -> Vec<Function> {
-    let mut pool = Pool { samples, seen: FxHashSet::default(), out: Vec::new() };
-    let atoms: Vec<Expr> = (0..4).filter(|&i| roles[i] != Role::Absent).map(Expr::Const).collect();
+pub(crate) fn functions(samples: &[RuleSample], roles: &[ConstantRole; 4], named: bool, most: usize) -> Vec<SampledExpr> {
+    let mut pool = ExprPool { samples, seen: FxHashSet::default(), out: Vec::new() };
+    let atoms: Vec<ConstExpr> = (0..4).filter(|&i| roles[i] != ConstantRole::Absent).map(ConstExpr::Const).collect();
     atoms.iter().for_each(|a| pool.add(a.clone()));
     for n in [0, 1, -1] {
-        pool.add(Expr::Number(n));
+        pool.add(ConstExpr::Number(n));
     }
-    let width = if named { Expr::Bits(0) } else { Expr::Number(64) };
+    let width = if named { ConstExpr::Bits(0) } else { ConstExpr::Number(64) };
     let mut ones = Vec::new();
     for a in &atoms {
         for func in [Func::Neg, Func::Not, Func::Low, Func::Log2, Func::Zext, Func::Sext32] {
@@ -80,17 +80,17 @@ pub(crate) fn functions(samples: &[Sample], roles: &[Role; 4], named: bool, most
         }
         ones.push(apply2(Func::Sub, &width, a));
         if !named {
-            ones.push(apply2(Func::Sub, &Expr::Number(32), a));
-            ones.push(apply2(Func::Sub, a, &Expr::Number(32)));
+            ones.push(apply2(Func::Sub, &ConstExpr::Number(32), a));
+            ones.push(apply2(Func::Sub, a, &ConstExpr::Number(32)));
         }
         for func in [Func::Add, Func::Sub] {
-            ones.push(apply2(func, a, &Expr::Number(1)));
+            ones.push(apply2(func, a, &ConstExpr::Number(1)));
         }
         for n in [1, -1] {
-            ones.push(apply2(Func::Shl, &Expr::Number(n), a));
+            ones.push(apply2(Func::Shl, &ConstExpr::Number(n), a));
         }
-        ones.push(apply2(Func::Shr, &Expr::Number(-1), a));
-        ones.push(apply2(Func::Shr, &Expr::Number(0xffff_ffff), a));
+        ones.push(apply2(Func::Shr, &ConstExpr::Number(-1), a));
+        ones.push(apply2(Func::Shr, &ConstExpr::Number(0xffff_ffff), a));
         for func in [Func::Swap16, Func::Swap32, Func::Sext8, Func::Sext16] {
             ones.push(apply1(func, a));
         }
@@ -100,7 +100,7 @@ pub(crate) fn functions(samples: &[Sample], roles: &[Role; 4], named: bool, most
         ones.push(apply1(Func::Log2, &apply1(Func::Neg, a)));
     }
     ones.iter().for_each(|e| pool.add(e.clone()));
-    let firsts: Vec<Expr> = atoms.iter().chain(&ones).cloned().collect();
+    let firsts: Vec<ConstExpr> = atoms.iter().chain(&ones).cloned().collect();
     let funcs = [Func::Add, Func::Sub, Func::And, Func::Or, Func::Xor, Func::Shl, Func::Shr, Func::Mul];
     for func in funcs {
         for a in &atoms {
@@ -127,7 +127,7 @@ pub(crate) fn functions(samples: &[Sample], roles: &[Role; 4], named: bool, most
 }
 
 /// Masks moved by a shift and cut by another mask, sums of three.
-fn thirds(pool: &mut Pool<'_>, atoms: &[Expr], most: usize) {
+fn thirds(pool: &mut ExprPool<'_>, atoms: &[ConstExpr], most: usize) {
     for a in atoms {
         for b in atoms {
             for c in atoms {
@@ -146,29 +146,29 @@ fn thirds(pool: &mut Pool<'_>, atoms: &[Expr], most: usize) {
 
 /// A condition with the samples for which it holds.
 #[derive(Clone, Debug)]
-pub(crate) struct Condition {
-    pub(crate) tests: Vec<Test>,
-    pub(crate) holds: Set,
+pub(crate) struct SampledCondition {
+    pub(crate) tests: Vec<RuleCondition>,
+    pub(crate) holds: SampleSet,
 }
 
 /// Numbers that constants are compared with: what fits, and signs.
 const LIMITS: [i64; 8] = [0, -1, 0x7f, 0xff, 0x7fff, 0xffff, 0x7fff_ffff, 0xffff_ffff];
 
 /// Conditions on constants, simple ones first; the first is none at all.
-pub(crate) fn conditions(samples: &[Sample], roles: &[Role; 4], named: bool) -> Vec<Condition> {
+pub(crate) fn conditions(samples: &[RuleSample], roles: &[ConstantRole; 4], named: bool) -> Vec<SampledCondition> {
     let mut seen = FxHashSet::default();
     let mut out = Vec::new();
-    let mut add = |tests: Vec<Test>, holds: Set| {
+    let mut add = |tests: Vec<RuleCondition>, holds: SampleSet| {
         if holds.iter().any(|w| *w != 0) && seen.insert(holds.clone()) {
-            out.push(Condition { tests, holds });
+            out.push(SampledCondition { tests, holds });
         }
     };
     add(Vec::new(), set(samples, |_| true));
     let terms = terms(samples, roles, named);
-    for f in terms.iter().filter(|f| !matches!(f.expr, Expr::Number(_))) {
+    for f in terms.iter().filter(|f| !matches!(f.expr, ConstExpr::Number(_))) {
         let pow2 = apply1(Func::Pow2, &f.expr);
         let holds = set(samples, |s| s.env.expr(&pow2) != 0);
-        add(vec![Test::Holds(pow2)], holds);
+        add(vec![RuleCondition::Holds(pow2)], holds);
     }
     for func in [Func::Eq, Func::Lt, Func::Le, Func::Ne, Func::Slt, Func::Sle] {
         for f in &terms {
@@ -178,7 +178,7 @@ pub(crate) fn conditions(samples: &[Sample], roles: &[Role; 4], named: bool) -> 
                     for (n, (a, b)) in f.values.iter().zip(&g.values).enumerate() {
                         holds[n / 64] |= u64::from(compare(func, *a, *b)) << (n % 64);
                     }
-                    add(vec![Test::Holds(apply2(func, &f.expr, &g.expr))], holds);
+                    add(vec![RuleCondition::Holds(apply2(func, &f.expr, &g.expr))], holds);
                 }
             }
         }
@@ -187,12 +187,12 @@ pub(crate) fn conditions(samples: &[Sample], roles: &[Role; 4], named: bool) -> 
 }
 
 /// Returns true if a condition is one that a person would write.
-fn comparable(func: Func, f: &Expr, g: &Expr) -> bool {
-    let number = |e: &Expr| match e {
-        Expr::Number(n) => Some(*n),
+fn comparable(func: Func, f: &ConstExpr, g: &ConstExpr) -> bool {
+    let number = |e: &ConstExpr| match e {
+        ConstExpr::Number(n) => Some(*n),
         _ => None,
     };
-    let atom = |e: &Expr| matches!(e, Expr::Const(_));
+    let atom = |e: &ConstExpr| matches!(e, ConstExpr::Const(_));
     match (func, number(f), number(g)) {
         (_, Some(_), Some(_)) => false,
         // Equal to a number: that would be an instance, unless it says that bits are missing.
@@ -218,27 +218,27 @@ fn compare(func: Func, a: u64, b: u64) -> bool {
 }
 
 /// Terms that conditions compare.
-fn terms(samples: &[Sample], roles: &[Role; 4], named: bool) -> Vec<Function> {
-    let mut pool = Pool { samples, seen: FxHashSet::default(), out: Vec::new() };
-    let there = |i: &usize| roles[*i] != Role::Absent;
-    let count = |e: &Expr| matches!(e, Expr::Const(i) if matches!(roles[*i], Role::Count(_)));
-    let atoms: Vec<Expr> = (0..4).filter(there).map(Expr::Const).collect();
+fn terms(samples: &[RuleSample], roles: &[ConstantRole; 4], named: bool) -> Vec<SampledExpr> {
+    let mut pool = ExprPool { samples, seen: FxHashSet::default(), out: Vec::new() };
+    let there = |i: &usize| roles[*i] != ConstantRole::Absent;
+    let count = |e: &ConstExpr| matches!(e, ConstExpr::Const(i) if matches!(roles[*i], ConstantRole::Count(_)));
+    let atoms: Vec<ConstExpr> = (0..4).filter(there).map(ConstExpr::Const).collect();
     atoms.iter().for_each(|a| pool.add(a.clone()));
-    LIMITS.iter().for_each(|n| pool.add(Expr::Number(*n)));
-    let width = if named { Expr::Bits(0) } else { Expr::Number(64) };
+    LIMITS.iter().for_each(|n| pool.add(ConstExpr::Number(*n)));
+    let width = if named { ConstExpr::Bits(0) } else { ConstExpr::Number(64) };
     pool.add(width.clone());
-    pool.add(Expr::Number(32));
+    pool.add(ConstExpr::Number(32));
     let mut masks = Vec::new();
     for a in &atoms {
         if count(a) {
             masks.push(apply1(Func::Low, a));
-            masks.push(apply2(Func::Shl, &Expr::Number(-1), a));
+            masks.push(apply2(Func::Shl, &ConstExpr::Number(-1), a));
             masks.push(apply1(Func::Low, &apply2(Func::Sub, &width, a)));
             pool.add(apply2(Func::Sub, &width, a));
         } else {
             masks.push(apply1(Func::Not, a));
             pool.add(apply1(Func::Neg, a));
-            pool.add(apply2(Func::Add, a, &Expr::Number(1)));
+            pool.add(apply2(Func::Add, a, &ConstExpr::Number(1)));
             pool.add(apply1(Func::Imm, a));
         }
     }

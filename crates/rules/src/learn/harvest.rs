@@ -4,16 +4,16 @@
 //! are at most four leaves; constants become symbolic, other operands values, whose types give their number
 //! of bits.
 
-use millstream_bpf::module::lift_understood;
+use millstream_bpf::module::lift_supported;
 use millstream_ir::{Function, Inst, Module, Op, Type, Value, Width};
 use millstream_object::Object;
-use millstream_passes::rules::{CondPat, Expr, Head, NAMES, Pattern, Test, WidthPat};
-use millstream_passes::{Pipeline, Session};
+use millstream_passes::rules::{CondPat, ConstExpr, PatternOp, NAMES, RulePattern, RuleCondition, WidthPat};
+use millstream_passes::{PassPipeline, PassSession};
 use rustc_hash::FxHashMap;
 
 use super::instance::TARGET;
 use super::sample::truths;
-use super::shape::{Group, Shape};
+use super::lhs::{LhsGroup, LeftHandSide};
 
 /// Deepest left side.
 const DEPTH: usize = 3;
@@ -22,19 +22,19 @@ const OPERATIONS: usize = 4;
 
 /// Left sides, with how often each stands in the programs.
 #[derive(Clone, Debug, Default)]
-pub struct Harvest {
-    counts: FxHashMap<Shape, u64>,
+pub struct PatternHarvest {
+    counts: FxHashMap<LeftHandSide, u64>,
 }
 
-impl Harvest {
+impl PatternHarvest {
     /// Adds the arithmetic that the default passes leave of an object's programs. Functions that cannot be
     /// lifted add none.
     pub fn object(&mut self, object: &Object) {
-        let lifted = lift_understood(object);
+        let lifted = lift_supported(object);
         let mut module = lifted.module;
-        let mut session = Session::new(TARGET);
+        let mut session = PassSession::new(TARGET);
         session.verify = false;
-        if Pipeline::default_o2().run(&mut module, &mut session).is_ok() {
+        if PassPipeline::default_o2().run(&mut module, &mut session).is_ok() {
             self.module(&module);
         }
     }
@@ -59,11 +59,11 @@ impl Harvest {
 
     /// Left sides that stand at least so often, the most frequent first, each a group with the known facts
     /// and without.
-    pub(crate) fn groups(&self, least: u64) -> Vec<Group> {
-        let mut all: Vec<(&Shape, u64)> = self.counts.iter().map(|(s, n)| (s, *n)).collect();
+    pub(crate) fn groups(&self, least: u64) -> Vec<LhsGroup> {
+        let mut all: Vec<(&LeftHandSide, u64)> = self.counts.iter().map(|(s, n)| (s, *n)).collect();
         all.retain(|(_, n)| *n >= least);
         all.sort_by_cached_key(|(s, n)| (std::cmp::Reverse(*n), format!("{s:?}")));
-        let plain = |s: &Shape| Shape { tests: Vec::new(), ..s.clone() };
+        let plain = |s: &LeftHandSide| LeftHandSide { tests: Vec::new(), ..s.clone() };
         all.into_iter()
             .map(|(s, _)| if s.tests.is_empty() { vec![s.clone()] } else { vec![plain(s), s.clone()] })
             .collect()
@@ -81,15 +81,15 @@ impl Harvest {
 }
 
 /// A pattern in the making.
-struct Reader<'f> {
+struct PatternReader<'f> {
     func: &'f Function,
     values: Vec<Value>,
     consts: Vec<i64>,
     operations: usize,
 }
 
-fn shape(func: &Function, inst: Inst, depth: usize) -> Option<Shape> {
-    let mut reader = Reader { func, values: Vec::new(), consts: Vec::new(), operations: 0 };
+fn shape(func: &Function, inst: Inst, depth: usize) -> Option<LeftHandSide> {
+    let mut reader = PatternReader { func, values: Vec::new(), consts: Vec::new(), operations: 0 };
     let pattern = reader.node(inst, depth)?;
     // The last name is for the constant that is looked for.
     if reader.values.is_empty() || reader.consts.len() >= NAMES {
@@ -100,27 +100,27 @@ fn shape(func: &Function, inst: Inst, depth: usize) -> Option<Shape> {
     for (i, &value) in reader.values.iter().enumerate() {
         match func.types[value].int_bits()? {
             64 => {}
-            bits if !truths[i] => tests.push(Test::Bits(i, Expr::Number(i64::from(bits)))),
+            bits if !truths[i] => tests.push(RuleCondition::Bits(i, ConstExpr::Number(i64::from(bits)))),
             _ => {}
         }
     }
-    Some(Shape { pattern, tests })
+    Some(LeftHandSide { pattern, tests })
 }
 
-impl Reader<'_> {
-    fn node(&mut self, inst: Inst, depth: usize) -> Option<Pattern> {
+impl PatternReader<'_> {
+    fn node(&mut self, inst: Inst, depth: usize) -> Option<RulePattern> {
         let data = &self.func.insts[inst];
         let fixed = WidthPat::Fixed;
         let head = match data.op {
-            Op::Alu { op, width } => Head::Alu(op, fixed(width)),
-            Op::Neg { width } => Head::Neg(fixed(width)),
-            Op::Zext {} => Head::Zext,
-            Op::Sext { bits, width } => Head::Sext(bits, fixed(width)),
-            Op::Swap { kind, bits } => Head::Swap(kind, bits),
+            Op::Alu { op, width } => PatternOp::Alu(op, fixed(width)),
+            Op::Neg { width } => PatternOp::Neg(fixed(width)),
+            Op::Zext {} => PatternOp::Zext,
+            Op::Sext { bits, width } => PatternOp::Sext(bits, fixed(width)),
+            Op::Swap { kind, bits } => PatternOp::Swap(kind, bits),
             Op::Cmp { cond, width } | Op::Branch { cond, width } => {
-                Head::Cmp(CondPat::Fixed(cond), fixed(width))
+                PatternOp::Cmp(CondPat::Fixed(cond), fixed(width))
             }
-            Op::Select {} => Head::Select,
+            Op::Select {} => PatternOp::Select,
             _ => return None,
         };
         self.operations += 1;
@@ -131,16 +131,16 @@ impl Reader<'_> {
             WidthPat::Fixed(width) => width,
             WidthPat::Var(_) => Width::W64,
         };
-        let args: Option<Vec<Pattern>> =
+        let args: Option<Vec<RulePattern>> =
             data.args.iter().map(|&arg| self.operand(arg, width, depth - 1)).collect();
-        Some(Pattern::Node { head, once: false, args: args? })
+        Some(RulePattern::Node { head, once: false, args: args? })
     }
 
-    fn operand(&mut self, value: Value, width: Width, depth: usize) -> Option<Pattern> {
+    fn operand(&mut self, value: Value, width: Width, depth: usize) -> Option<RulePattern> {
         if let Some(c) = self.func.as_const(value) {
             let c = if width == Width::W32 { i64::from(c as u32) } else { c };
             let i = position(&mut self.consts, c)?;
-            return Some(Pattern::Const(i));
+            return Some(RulePattern::Const(i));
         }
         if let (true, Some(inst)) = (depth > 0, self.func.def_inst(value)) {
             let saved = (self.values.clone(), self.consts.clone(), self.operations);
@@ -152,7 +152,7 @@ impl Reader<'_> {
         if !self.func.types[value].is_int() || matches!(self.func.types[value], Type::Any) {
             return None;
         }
-        Some(Pattern::Value(position(&mut self.values, value)?))
+        Some(RulePattern::Value(position(&mut self.values, value)?))
     }
 }
 

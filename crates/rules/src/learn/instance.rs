@@ -3,49 +3,49 @@
 use std::sync::Arc;
 
 use millstream_ir::{Func, Function, Linkage, MemFlags, Module, Op, Size, Type, Value, Width};
-use millstream_passes::rules::{Build, CondPat, Head, NAMES, Pattern, Rule, RuleSet, Test};
-use millstream_passes::{Pipeline, Session, Target};
+use millstream_passes::rules::{RuleReplacement, CondPat, PatternOp, NAMES, RulePattern, RewriteRule, RuleSet, RuleCondition};
+use millstream_passes::{PassPipeline, PassSession, TargetInfo};
 
-use super::eval::Env;
+use super::eval::RuleEnv;
 use super::sample::truths;
 
 /// Target for which rules are judged.
-pub(crate) const TARGET: Target = Target::bpf(4);
+pub(crate) const TARGET: TargetInfo = TargetInfo::bpf(4);
 
 /// Rules in the state of being judged by.
-pub(crate) struct Simplifier {
+pub(crate) struct RuleSimplifier {
     rules: Arc<RuleSet>,
-    pipeline: Pipeline,
+    pipeline: PassPipeline,
 }
 
 /// Result of the simplification of an instance.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Simplified {
+pub(crate) struct SimplifiedInstance {
     /// Cost of what computes the result.
     pub(crate) cost: u32,
     /// Number of times the last rule of the set was applied.
     pub(crate) last: u64,
 }
 
-impl Simplifier {
-    pub(crate) fn new(rules: Vec<Rule>) -> Simplifier {
+impl RuleSimplifier {
+    pub(crate) fn new(rules: Vec<RewriteRule>) -> RuleSimplifier {
         let names = ["simplify", "dce", "simplify", "dce"];
-        let pipeline = Pipeline::of(names).unwrap_or_else(|_| Pipeline::default_o2());
-        Simplifier { rules: Arc::new(RuleSet::new(rules)), pipeline }
+        let pipeline = PassPipeline::of(names).unwrap_or_else(|_| PassPipeline::default_o2());
+        RuleSimplifier { rules: Arc::new(RuleSet::new(rules)), pipeline }
     }
 
     /// Simplifies a left side with these constants, its values unknown except for the tests.
-    pub(crate) fn run(&self, pattern: &Pattern, tests: &[Test], env: &Env) -> Option<Simplified> {
+    pub(crate) fn run(&self, pattern: &RulePattern, tests: &[RuleCondition], env: &RuleEnv) -> Option<SimplifiedInstance> {
         let mut module = Module::default();
-        let func = Builder::function(pattern, tests, env);
+        let func = InstanceBuilder::function(pattern, tests, env);
         let id = module.funcs.push(func);
-        let mut session = Session::new(TARGET);
+        let mut session = PassSession::new(TARGET);
         session.verify = false;
         session.rules = Some(Arc::clone(&self.rules));
         self.pipeline.run(&mut module, &mut session).ok()?;
         let last = self.rules.rules().len().checked_sub(1);
         let last = session.fired().find(|(rule, _)| Some(*rule) == last).map_or(0, |(_, n)| n);
-        Some(Simplified { cost: cost(&module, id), last })
+        Some(SimplifiedInstance { cost: cost(&module, id), last })
     }
 }
 
@@ -82,15 +82,15 @@ fn loaded(first: Option<&Op>, operands: usize) -> u32 {
 }
 
 /// Cost of a left side with these constants.
-pub(crate) fn pattern_cost(pattern: &Pattern, env: &Env) -> u32 {
+pub(crate) fn pattern_cost(pattern: &RulePattern, env: &RuleEnv) -> u32 {
     match pattern {
-        Pattern::Node { head, args, .. } => {
-            let wide = |arg: &Pattern| match arg {
-                Pattern::Const(i) => TARGET.const_cost(env.consts[*i] as i64),
-                Pattern::Number(n) => TARGET.const_cost(*n),
+        RulePattern::Node { head, args, .. } => {
+            let wide = |arg: &RulePattern| match arg {
+                RulePattern::Const(i) => TARGET.const_cost(env.consts[*i] as i64),
+                RulePattern::Number(n) => TARGET.const_cost(*n),
                 node => pattern_cost(node, env),
             };
-            let first = matches!(args.first(), Some(Pattern::Const(_) | Pattern::Number(_)));
+            let first = matches!(args.first(), Some(RulePattern::Const(_) | RulePattern::Number(_)));
             TARGET.op_cost(&op(*head, env))
                 + u32::from(first && args.len() == 2)
                 + args.iter().map(wide).sum::<u32>()
@@ -100,49 +100,49 @@ pub(crate) fn pattern_cost(pattern: &Pattern, env: &Env) -> u32 {
 }
 
 /// Cost of a right side, constants being immediates.
-pub(crate) fn build_cost(build: &Build) -> u32 {
-    let env = Env { values: [0; NAMES], consts: [0; NAMES], width: Width::W64 };
+pub(crate) fn build_cost(build: &RuleReplacement) -> u32 {
+    let env = RuleEnv { values: [0; NAMES], consts: [0; NAMES], width: Width::W64 };
     match build {
-        Build::Node(head, args) => {
-            let first = matches!(args.first(), Some(Build::Const(_)));
+        RuleReplacement::Node(head, args) => {
+            let first = matches!(args.first(), Some(RuleReplacement::Const(_)));
             TARGET.op_cost(&op(*head, &env))
                 + u32::from(first && args.len() == 2)
                 + args.iter().map(build_cost).sum::<u32>()
         }
-        Build::Not(inner) => build_cost(inner),
+        RuleReplacement::Not(inner) => build_cost(inner),
         _ => 0,
     }
 }
 
 /// Returns true if all constants that a right side computes are immediates.
-pub(crate) fn affordable(build: &Build, env: &Env, width: Width) -> bool {
+pub(crate) fn affordable(build: &RuleReplacement, env: &RuleEnv, width: Width) -> bool {
     match build {
-        Build::Const(expr) => width == Width::W32 || TARGET.const_cost(env.expr(expr) as i64) == 0,
-        Build::Node(head, args) => args.iter().all(|arg| affordable(arg, env, env.width(head.width()))),
-        Build::Not(inner) => affordable(inner, env, width),
-        Build::Value(_) | Build::Truth(_) => true,
+        RuleReplacement::Const(expr) => width == Width::W32 || TARGET.const_cost(env.expr(expr) as i64) == 0,
+        RuleReplacement::Node(head, args) => args.iter().all(|arg| affordable(arg, env, env.width(head.width()))),
+        RuleReplacement::Not(inner) => affordable(inner, env, width),
+        RuleReplacement::Value(_) | RuleReplacement::Truth(_) => true,
     }
 }
 
-fn op(head: Head, env: &Env) -> Op {
+fn op(head: PatternOp, env: &RuleEnv) -> Op {
     let cond = |c| if let CondPat::Fixed(cond) = c { cond } else { millstream_ir::Cond::Eq };
     head.op(|w| env.width(w), cond)
 }
 
-struct Builder<'e> {
+struct InstanceBuilder<'e> {
     func: Function,
-    env: &'e Env,
+    env: &'e RuleEnv,
     values: [Option<Value>; NAMES],
 }
 
-impl Builder<'_> {
-    fn function(pattern: &Pattern, tests: &[Test], env: &Env) -> Function {
+impl InstanceBuilder<'_> {
+    fn function(pattern: &RulePattern, tests: &[RuleCondition], env: &RuleEnv) -> Function {
         let mut func = Function::new("instance", Linkage::Static);
         let block = func.add_block();
-        let mut builder = Builder { func, env, values: [None; NAMES] };
+        let mut builder = InstanceBuilder { func, env, values: [None; NAMES] };
         let memory = builder.func.add_param(block, Type::Any);
         let (mut named, mut consts) = ([false; NAMES], [false; NAMES]);
-        super::shape::names(pattern, &mut named, &mut consts);
+        super::lhs::names(pattern, &mut named, &mut consts);
         let truths = truths(pattern);
         for i in (0..NAMES).filter(|&i| named[i]) {
             builder.value(i, truths[i], tests, memory);
@@ -153,25 +153,25 @@ impl Builder<'_> {
     }
 
     /// A value with exactly the facts that the tests state; the instructions that make it are kept.
-    fn value(&mut self, i: usize, truth: bool, tests: &[Test], memory: Value) {
+    fn value(&mut self, i: usize, truth: bool, tests: &[RuleCondition], memory: Value) {
         let block = self.func.entry();
         let mut ty = if truth { Type::I1 } else { Type::I64 };
         let mut masks = Vec::new();
         for test in tests {
             match test {
-                Test::Bits(k, n) if *k == i => ty = Type::int((self.env.expr(n) as u32).clamp(1, 64)),
-                Test::Zeros(k, m) if *k == i => masks.push((millstream_ir::AluOp::And, !self.env.expr(m))),
-                Test::Ones(k, m) if *k == i => masks.push((millstream_ir::AluOp::Or, self.env.expr(m))),
-                Test::AtLeast(k, m) if *k == i => masks.push((millstream_ir::AluOp::Or, self.env.expr(m))),
-                Test::AtMost(k, m) if *k == i => {
+                RuleCondition::Bits(k, n) if *k == i => ty = Type::int((self.env.expr(n) as u32).clamp(1, 64)),
+                RuleCondition::Zeros(k, m) if *k == i => masks.push((millstream_ir::AluOp::And, !self.env.expr(m))),
+                RuleCondition::Ones(k, m) if *k == i => masks.push((millstream_ir::AluOp::Or, self.env.expr(m))),
+                RuleCondition::AtLeast(k, m) if *k == i => masks.push((millstream_ir::AluOp::Or, self.env.expr(m))),
+                RuleCondition::AtMost(k, m) if *k == i => {
                     let most = self.env.expr(m);
                     let low = most.checked_add(1).map_or(u64::MAX, |n| (1 << n.ilog2()) - 1);
                     masks.push((millstream_ir::AluOp::And, low));
                 }
-                Test::Disjoint(k, _) if *k == i => {
+                RuleCondition::Disjoint(k, _) if *k == i => {
                     masks.push((millstream_ir::AluOp::And, 0x5555_5555_5555_5555));
                 }
-                Test::Disjoint(_, k) if *k == i => {
+                RuleCondition::Disjoint(_, k) if *k == i => {
                     masks.push((millstream_ir::AluOp::And, 0xaaaa_aaaa_aaaa_aaaa));
                 }
                 _ => {}
@@ -189,20 +189,20 @@ impl Builder<'_> {
         self.values[i] = Some(value);
     }
 
-    fn node(&mut self, pattern: &Pattern, width: Width) -> Value {
+    fn node(&mut self, pattern: &RulePattern, width: Width) -> Value {
         let block = self.func.entry();
         let constant = |func: &mut Function, c: u64| {
             let c = if width == Width::W32 { i64::from(c as i32) } else { c as i64 };
             func.at_end(block).iconst(c)
         };
         match pattern {
-            Pattern::Value(i) => match self.values[*i] {
+            RulePattern::Value(i) => match self.values[*i] {
                 Some(value) => value,
                 None => constant(&mut self.func, 0),
             },
-            Pattern::Const(i) => constant(&mut self.func, self.env.consts[*i]),
-            Pattern::Number(n) => constant(&mut self.func, *n as u64),
-            Pattern::Node { head, args, .. } => {
+            RulePattern::Const(i) => constant(&mut self.func, self.env.consts[*i]),
+            RulePattern::Number(n) => constant(&mut self.func, *n as u64),
+            RulePattern::Node { head, args, .. } => {
                 let width = self.env.width(head.width());
                 let args: Vec<Value> = args.iter().map(|arg| self.node(arg, width)).collect();
                 let op = op(*head, self.env);

@@ -12,24 +12,24 @@ mod harvest;
 mod instance;
 mod reduce;
 mod sample;
-mod shape;
+mod lhs;
 mod skeleton;
-mod synth;
+mod synthesis;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use millstream_ir::random::Random;
-use millstream_passes::rules::{Origin, Rule, RuleSet};
-use millstream_prove::{Limits, Solver, SolverError};
+use millstream_ir::random::SeededRng;
+use millstream_passes::rules::{RuleOrigin, RewriteRule, RuleSet};
+use millstream_prove::{ProofLimits, Solver, SolverError};
 
-use crate::check::Prover;
-pub use harvest::Harvest;
-use instance::Simplifier;
+use crate::check::RuleProver;
+pub use harvest::PatternHarvest;
+use instance::RuleSimplifier;
 pub use reduce::{is_superfluous, reduce};
-use shape::{Group, Shape};
-use synth::Synth;
+use lhs::{LhsGroup, LeftHandSide};
+use synthesis::RuleSynthesizer;
 
 /// Least number of times that a left side must stand in programs to be looked at.
 const LEAST: u64 = 2;
@@ -39,7 +39,7 @@ const MOST_FAILURES: usize = 8;
 
 /// Settings of a search for rules.
 #[derive(Clone, Debug)]
-pub struct Search {
+pub struct RuleSearch {
     /// Decides samples, and the order in which left sides are looked at.
     pub seed: u64,
     /// Threads.
@@ -58,17 +58,17 @@ pub struct Search {
 
 /// Result of the search at a group of left sides.
 #[derive(Clone, Debug)]
-pub struct Step<'r> {
+pub struct GroupResult<'r> {
     /// Its number: the same for the same seed, depth, stride and programs.
     pub group: usize,
     /// Origin of its left sides.
-    pub origin: Origin,
+    pub origin: RuleOrigin,
     /// Groups looked at so far.
     pub done: usize,
     /// Of so many.
     pub groups: usize,
     /// Rules, proven; superfluous ones among them.
-    pub rules: &'r [Rule],
+    pub rules: &'r [RewriteRule],
 }
 
 /// Looks for rules: at the left sides that were harvested, then at those that are enumerated. `tell` is
@@ -77,19 +77,19 @@ pub struct Step<'r> {
 /// # Errors
 /// If the solver cannot be used.
 pub fn search(
-    search: &Search,
-    harvest: &Harvest,
+    search: &RuleSearch,
+    harvest: &PatternHarvest,
     solver: &Solver,
     stop: &AtomicBool,
-    tell: impl Fn(&Step<'_>) + Sync,
+    tell: impl Fn(&GroupResult<'_>) + Sync,
 ) -> Result<(), SolverError> {
-    let mut groups: Vec<Group> = match search.depth {
+    let mut groups: Vec<LhsGroup> = match search.depth {
         0 => Vec::new(),
-        depth => shape::all(depth).into_iter().step_by(search.stride.max(1)).collect(),
+        depth => lhs::all(depth).into_iter().step_by(search.stride.max(1)).collect(),
     };
-    shuffle(&mut groups, &mut Random::new(search.seed));
+    shuffle(&mut groups, &mut SeededRng::new(search.seed));
     // Those without constants are soon done with.
-    groups.sort_by_key(|group| group.first().map_or(0, Shape::consts));
+    groups.sort_by_key(|group| group.first().map_or(0, LeftHandSide::consts));
     let harvested = harvest.groups(LEAST);
     let first = harvested.len();
     let groups = [harvested, groups].concat();
@@ -97,8 +97,8 @@ pub fn search(
     let start = Instant::now();
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(search.done.len()));
     let work = || -> Result<(), SolverError> {
-        let limits = Limits { time: search.proof, ..Limits::default() };
-        let mut prover = Prover::new(Some(solver), &limits);
+        let limits = ProofLimits { time: search.proof, ..ProofLimits::default() };
+        let mut prover = RuleProver::new(Some(solver), &limits);
         let mut failures = 0;
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
@@ -114,14 +114,14 @@ pub fn search(
                 // A solver that dies once is started again; the group is left for the next time.
                 Err(_) if failures < MOST_FAILURES => {
                     failures += 1;
-                    prover = Prover::new(Some(solver), &limits);
+                    prover = RuleProver::new(Some(solver), &limits);
                     continue;
                 }
                 Err(e) => return Err(e),
             };
             let done = done.fetch_add(1, Ordering::Relaxed) + 1;
-            let origin = if at < first { Origin::Harvested } else { Origin::Enumerated };
-            tell(&Step { group: at, origin, done, groups: groups.len(), rules: &rules });
+            let origin = if at < first { RuleOrigin::Harvested } else { RuleOrigin::Enumerated };
+            tell(&GroupResult { group: at, origin, done, groups: groups.len(), rules: &rules });
         }
     };
     std::thread::scope(|scope| {
@@ -134,22 +134,22 @@ pub fn search(
 }
 
 /// So that a search that ends early has seen some of everything.
-fn shuffle(groups: &mut [Group], random: &mut Random) {
+fn shuffle(groups: &mut [LhsGroup], random: &mut SeededRng) {
     for i in (1..groups.len()).rev() {
         groups.swap(i, random.below(i as u64 + 1) as usize);
     }
 }
 
 /// The rules for a group of left sides.
-fn one(group: &Group, written: &[Rule], seed: u64, prover: &mut Prover) -> Result<Vec<Rule>, SolverError> {
-    let mut found: Vec<Rule> = Vec::new();
-    let mut known = Simplifier::new(written.to_vec());
+fn one(group: &LhsGroup, written: &[RewriteRule], seed: u64, prover: &mut RuleProver) -> Result<Vec<RewriteRule>, SolverError> {
+    let mut found: Vec<RewriteRule> = Vec::new();
+    let mut known = RuleSimplifier::new(written.to_vec());
     for (at, shape) in group.iter().enumerate() {
-        let random = Random::new(seed ^ at as u64);
-        let new = Synth { shape, random, prover }.run(&known)?;
+        let random = SeededRng::new(seed ^ at as u64);
+        let new = RuleSynthesizer { shape, random, prover }.run(&known)?;
         if !new.is_empty() {
             found.extend(new);
-            known = Simplifier::new([written, &found].concat());
+            known = RuleSimplifier::new([written, &found].concat());
         }
     }
     Ok(found)

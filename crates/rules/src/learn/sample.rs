@@ -1,26 +1,26 @@
 //! Constants and values on which both sides are compared before anything is proven.
 
-use millstream_ir::random::Random;
+use millstream_ir::random::SeededRng;
 use millstream_ir::{AluOp, Width};
-use millstream_passes::rules::{Head, NAMES, Pattern, WidthPat};
+use millstream_passes::rules::{PatternOp, NAMES, RulePattern, WidthPat};
 
-use super::eval::Env;
-use super::shape::Shape;
+use super::eval::RuleEnv;
+use super::lhs::LeftHandSide;
 
 /// Values tried with each choice of constants.
 const VECTORS: usize = 14;
 
 /// A choice of constants and width, with values and the left side's results for them.
 #[derive(Clone, Debug)]
-pub(crate) struct Sample {
-    pub(crate) env: Env,
+pub(crate) struct RuleSample {
+    pub(crate) env: RuleEnv,
     pub(crate) values: Vec<[u64; NAMES]>,
     pub(crate) left: Vec<u64>,
 }
 
 /// Role of a constant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Role {
+pub(crate) enum ConstantRole {
     /// It is not there.
     Absent,
     /// A count of a shift at this width.
@@ -30,25 +30,25 @@ pub(crate) enum Role {
 }
 
 /// The roles of the constants of a pattern.
-pub(crate) fn roles(pattern: &Pattern) -> [Role; NAMES] {
-    let mut out = [Role::Absent; NAMES];
+pub(crate) fn roles(pattern: &RulePattern) -> [ConstantRole; NAMES] {
+    let mut out = [ConstantRole::Absent; NAMES];
     look(pattern, WidthPat::Fixed(Width::W64), false, &mut out);
     out
 }
 
-fn look(pattern: &Pattern, width: WidthPat, count: bool, out: &mut [Role; NAMES]) {
+fn look(pattern: &RulePattern, width: WidthPat, count: bool, out: &mut [ConstantRole; NAMES]) {
     match pattern {
-        Pattern::Const(i) => {
+        RulePattern::Const(i) => {
             out[*i] = match (count, out[*i]) {
-                (true, _) => Role::Count(width),
+                (true, _) => ConstantRole::Count(width),
                 // The narrowest place decides the range of the constant.
-                (false, Role::Word(WidthPat::Fixed(Width::W32))) => out[*i],
-                (false, Role::Count(_)) => out[*i],
-                (false, _) => Role::Word(width),
+                (false, ConstantRole::Word(WidthPat::Fixed(Width::W32))) => out[*i],
+                (false, ConstantRole::Count(_)) => out[*i],
+                (false, _) => ConstantRole::Word(width),
             }
         }
-        Pattern::Node { head, args, .. } => {
-            let shift = matches!(head, Head::Alu(AluOp::Lsh | AluOp::Rsh | AluOp::Arsh, _));
+        RulePattern::Node { head, args, .. } => {
+            let shift = matches!(head, PatternOp::Alu(AluOp::Lsh | AluOp::Rsh | AluOp::Arsh, _));
             for (k, arg) in args.iter().enumerate() {
                 look(arg, head.width(), shift && k == 1, out);
             }
@@ -58,15 +58,15 @@ fn look(pattern: &Pattern, width: WidthPat, count: bool, out: &mut [Role; NAMES]
 }
 
 /// Which values are 0 or 1 because a choice is made by them.
-pub(crate) fn truths(pattern: &Pattern) -> [bool; NAMES] {
+pub(crate) fn truths(pattern: &RulePattern) -> [bool; NAMES] {
     let mut out = [false; NAMES];
     choosers(pattern, &mut out);
     out
 }
 
-fn choosers(pattern: &Pattern, out: &mut [bool; NAMES]) {
-    if let Pattern::Node { head, args, .. } = pattern {
-        if let (Head::Select, Some(Pattern::Value(i))) = (head, args.first()) {
+fn choosers(pattern: &RulePattern, out: &mut [bool; NAMES]) {
+    if let RulePattern::Node { head, args, .. } = pattern {
+        if let (PatternOp::Select, Some(RulePattern::Value(i))) = (head, args.first()) {
             out[*i] = true;
         }
         args.iter().for_each(|arg| choosers(arg, out));
@@ -108,9 +108,9 @@ const WORDS: [u64; 30] = [
 ];
 
 /// Samples of a shape.
-pub(crate) fn samples(shape: &Shape, random: &mut Random) -> Vec<Sample> {
+pub(crate) fn samples(shape: &LeftHandSide, random: &mut SeededRng) -> Vec<RuleSample> {
     let roles = roles(&shape.pattern);
-    let count = match roles.iter().filter(|r| **r != Role::Absent).count() {
+    let count = match roles.iter().filter(|r| **r != ConstantRole::Absent).count() {
         0 => 1,
         1 => 40,
         2 => 130,
@@ -119,26 +119,26 @@ pub(crate) fn samples(shape: &Shape, random: &mut Random) -> Vec<Sample> {
     let named = uses_width(&shape.pattern);
     if count == 1 {
         let widths = if named { &[Width::W64, Width::W32][..] } else { &[Width::W64][..] };
-        let env = |width: &Width| Env { values: [0; NAMES], consts: [0; NAMES], width: *width };
+        let env = |width: &Width| RuleEnv { values: [0; NAMES], consts: [0; NAMES], width: *width };
         return widths.iter().map(|w| sample(shape, env(w), random)).collect();
     }
-    let mut out: Vec<Sample> = Vec::new();
+    let mut out: Vec<RuleSample> = Vec::new();
     for n in 0..3 * count {
         let width = if named && n % 2 == 1 { Width::W32 } else { Width::W64 };
         let consts = constants(&roles, width, if named { n / 2 } else { n }, random);
         if out.len() < count && out.iter().all(|s| s.env.consts != consts || s.env.width != width) {
-            out.push(sample(shape, Env { values: [0; NAMES], consts, width }, random));
+            out.push(sample(shape, RuleEnv { values: [0; NAMES], consts, width }, random));
         }
     }
     out
 }
 
 /// Returns true if a pattern leaves its width open.
-pub(crate) fn uses_width(pattern: &Pattern) -> bool {
+pub(crate) fn uses_width(pattern: &RulePattern) -> bool {
     match pattern {
-        Pattern::Node { head, args, .. } => {
+        RulePattern::Node { head, args, .. } => {
             let named = match head {
-                Head::Alu(_, w) | Head::Neg(w) | Head::Sext(_, w) | Head::Cmp(_, w) => {
+                PatternOp::Alu(_, w) | PatternOp::Neg(w) | PatternOp::Sext(_, w) | PatternOp::Cmp(_, w) => {
                     matches!(w, WidthPat::Var(_))
                 }
                 _ => false,
@@ -149,13 +149,13 @@ pub(crate) fn uses_width(pattern: &Pattern) -> bool {
     }
 }
 
-fn constants(roles: &[Role; NAMES], width: Width, at: usize, random: &mut Random) -> [u64; NAMES] {
+fn constants(roles: &[ConstantRole; NAMES], width: Width, at: usize, random: &mut SeededRng) -> [u64; NAMES] {
     let mut out = [0; NAMES];
     for i in 0..NAMES {
         let (pat, count) = match roles[i] {
-            Role::Absent => continue,
-            Role::Count(pat) => (pat, true),
-            Role::Word(pat) => (pat, false),
+            ConstantRole::Absent => continue,
+            ConstantRole::Count(pat) => (pat, true),
+            ConstantRole::Word(pat) => (pat, false),
         };
         let width = match pat {
             WidthPat::Fixed(width) => width,
@@ -167,7 +167,7 @@ fn constants(roles: &[Role; NAMES], width: Width, at: usize, random: &mut Random
             (true, _) => COUNTS[random.below(COUNTS.len() as u64) as usize],
             (false, _) => WORDS[random.below(WORDS.len() as u64) as usize],
         };
-        let free = if !count && random.below(6) == 0 { random.corner() } else { free };
+        let free = if !count && random.below(6) == 0 { random.boundary_biased_word() } else { free };
         let value = if i > 0 && random.below(5) < 3 { related(&out[..i], random) } else { free };
         out[i] = match (count, width) {
             (true, _) => value % u64::from(width.bits()),
@@ -179,7 +179,7 @@ fn constants(roles: &[Role; NAMES], width: Width, at: usize, random: &mut Random
 }
 
 /// A constant that has to do with those before it.
-fn related(before: &[u64], random: &mut Random) -> u64 {
+fn related(before: &[u64], random: &mut SeededRng) -> u64 {
     let p = before[random.below(before.len() as u64) as usize];
     let q = before[random.below(before.len() as u64) as usize];
     let low = |n: u64| if n >= 64 { u64::MAX } else { (1 << n) - 1 };
@@ -206,18 +206,18 @@ fn related(before: &[u64], random: &mut Random) -> u64 {
 }
 
 /// The values of a sample, and the left side's results.
-pub(crate) fn sample(shape: &Shape, env: Env, random: &mut Random) -> Sample {
+pub(crate) fn sample(shape: &LeftHandSide, env: RuleEnv, random: &mut SeededRng) -> RuleSample {
     let mut values = Vec::with_capacity(VECTORS);
     for n in 0..VECTORS {
         values.push(vector(shape, env, n, random));
     }
     let left = values.iter().map(|v| env.with(v).pattern(&shape.pattern)).collect();
-    Sample { env, values, left }
+    RuleSample { env, values, left }
 }
 
-fn vector(shape: &Shape, env: Env, n: usize, random: &mut Random) -> [u64; NAMES] {
+fn vector(shape: &LeftHandSide, env: RuleEnv, n: usize, random: &mut SeededRng) -> [u64; NAMES] {
     let mut values =
-        [0; NAMES].map(|_: u64| if n.is_multiple_of(3) { random.word() } else { random.corner() });
+        [0; NAMES].map(|_: u64| if n.is_multiple_of(3) { random.word() } else { random.boundary_biased_word() });
     match n {
         0 => values = [u64::MAX, random.word(), 0, u64::MAX],
         1 => values[1] = values[0],
@@ -237,6 +237,6 @@ fn vector(shape: &Shape, env: Env, n: usize, random: &mut Random) -> [u64; NAMES
             env.values[i] = (random.word() >> 20) & 1;
         }
     }
-    shape.tests.iter().for_each(|test| env.obey(test));
+    shape.tests.iter().for_each(|test| env.satisfy(test));
     env.values
 }

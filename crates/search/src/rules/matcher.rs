@@ -2,41 +2,41 @@
 //! window, without a search.
 
 use millstream_isa::{Insn, Reg};
-use millstream_prove::window::{Known, Space, Step};
+use millstream_prove::window::{EntryFact, AddressSpace, WindowStep};
 
-use super::{CONSTANT, Item, Rule, Rules, access, imm, insn_of, registers, with_imm, with_insn};
-use crate::window::Window;
+use super::{CONSTANT, RuleInsn, PeepholeRule, PeepholeRuleSet, access, imm, insn_of, registers, with_imm, with_insn};
+use crate::window::InsnWindow;
 
 /// A space and the name of a base in it.
-type Base = (Space, u32);
+type PointerBase = (AddressSpace, u32);
 
 /// Bindings of a rule's names.
-struct Bindings<'a> {
-    rule: &'a Rule,
-    window: &'a Window,
+struct PeepholeBindings<'a> {
+    rule: &'a PeepholeRule,
+    window: &'a InsnWindow,
     regs: [Option<Reg>; 11],
     consts: Vec<Option<u64>>,
     /// Names of values, as pairs of the rule's and the window's.
     names: Vec<(u32, u32)>,
     /// Bases: space and name in the rule and in the window, and the number of bytes by which entry registers
     /// point farther.
-    bases: Vec<(Base, Base, i64)>,
+    bases: Vec<(PointerBase, PointerBase, i64)>,
     /// Number by which displacements are greater, by base.
-    shifts: Vec<(Base, i16)>,
+    shifts: Vec<(PointerBase, i16)>,
 }
 
-impl Rules {
+impl PeepholeRuleSet {
     /// Right sides of all rules that match a window, with the rules' numbers.
-    pub(crate) fn of(&self, window: &Window) -> Vec<(usize, Vec<Step>)> {
+    pub(crate) fn of(&self, window: &InsnWindow) -> Vec<(usize, Vec<WindowStep>)> {
         let like = self.like(&window.steps).iter();
         like.filter_map(|&n| Some((n, self.rules[n].applied(window)?))).collect()
     }
 }
 
-impl Rule {
+impl PeepholeRule {
     /// The right side, if the window is an instance of the left one.
-    fn applied(&self, window: &Window) -> Option<Vec<Step>> {
-        let mut b = Bindings {
+    fn applied(&self, window: &InsnWindow) -> Option<Vec<WindowStep>> {
+        let mut b = PeepholeBindings {
             rule: self,
             window,
             regs: [None; 11],
@@ -55,7 +55,7 @@ impl Rule {
             }
         }
         b.others()?;
-        let mut bases = Tracked::new(self);
+        let mut bases = BaseTracker::new(self);
         for (item, step) in items {
             b.displacement(&bases, item, step)?;
             bases.step(&insn_of(&item.step));
@@ -65,7 +65,7 @@ impl Rule {
     }
 }
 
-impl Bindings<'_> {
+impl PeepholeBindings<'_> {
     fn bind(&mut self, name: Reg, to: Reg) -> Option<()> {
         match self.regs[name.index()] {
             Some(r) => (r == to).then_some(()),
@@ -88,7 +88,7 @@ impl Bindings<'_> {
     }
 
     /// Binds the registers and constants of an instruction; its form is known to match.
-    fn instruction(&mut self, item: &Item, step: &Step) -> Option<()> {
+    fn instruction(&mut self, item: &RuleInsn, step: &WindowStep) -> Option<()> {
         registers(&item.step).zip(registers(step)).try_for_each(|(name, to)| self.bind(name, to))?;
         let own = insn_of(step);
         match (item.imm, imm(&insn_of(&item.step))) {
@@ -101,20 +101,20 @@ impl Bindings<'_> {
     fn knows(&mut self, n: usize) -> Option<()> {
         let known = self.window.place.entry.regs[self.regs[n]?.index()];
         match (self.rule.regs[n], known) {
-            (Known::Nothing, _) => Some(()),
-            (Known::Number(_, id), Known::Number(has, _)) if id >= CONSTANT => {
+            (EntryFact::Nothing, _) => Some(()),
+            (EntryFact::Number(_, id), EntryFact::Number(has, _)) if id >= CONSTANT => {
                 self.constant((id - CONSTANT) as usize, has.as_constant()?)
             }
-            (Known::Number(wants, id), Known::Number(has, own)) => {
+            (EntryFact::Number(wants, id), EntryFact::Number(has, own)) => {
                 (has.join(&wants) == wants).then_some(())?;
                 self.name(id, own)
             }
-            (Known::Value(_), Known::Nothing) => None,
-            (Known::Value(id), Known::Number(_, own) | Known::Value(own) | Known::Address(_, own, _)) => {
+            (EntryFact::Value(_), EntryFact::Nothing) => None,
+            (EntryFact::Value(id), EntryFact::Number(_, own) | EntryFact::Value(own) | EntryFact::Address(_, own, _)) => {
                 self.name(id, own)
             }
-            (Known::Address(s, id, at), Known::Address(t, own, there)) => {
-                ((s == Space::Stack) == (t == Space::Stack)).then_some(())?;
+            (EntryFact::Address(s, id, at), EntryFact::Address(t, own, there)) => {
+                ((s == AddressSpace::Stack) == (t == AddressSpace::Stack)).then_some(())?;
                 let (one, two, by) = ((s, id), (t, own), there - at);
                 for (a, b, d) in &self.bases {
                     if (*a == one) != (*b == two) || *a == one && *d != by || (a.0 == s) != (b.0 == t) {
@@ -136,7 +136,7 @@ impl Bindings<'_> {
     /// Binds registers that only the right side reads: to the first that hold the required values.
     fn others(&mut self) -> Option<()> {
         for n in 0..10 {
-            if self.regs[n].is_some() || self.rule.regs[n] == Known::Nothing {
+            if self.regs[n].is_some() || self.rule.regs[n] == EntryFact::Nothing {
                 continue;
             }
             let free: Vec<Reg> =
@@ -158,7 +158,7 @@ impl Bindings<'_> {
         Some(())
     }
 
-    fn displacement(&mut self, bases: &Tracked, item: &Item, step: &Step) -> Option<()> {
+    fn displacement(&mut self, bases: &BaseTracker, item: &RuleInsn, step: &WindowStep) -> Option<()> {
         let (Some((base, wants, _)), Some((_, has, _))) =
             (access(&insn_of(&item.step)), access(&insn_of(step)))
         else {
@@ -166,7 +166,7 @@ impl Bindings<'_> {
         };
         let by = has.checked_sub(wants)?;
         let Some(base) = bases.regs[base.index()] else { return (by == 0).then_some(()) };
-        if base.0 == Space::Stack && by % 8 != 0 {
+        if base.0 == AddressSpace::Stack && by % 8 != 0 {
             return None;
         }
         match self.shifts.iter().find(|s| s.0 == base) {
@@ -180,15 +180,15 @@ impl Bindings<'_> {
 
     /// Checks that only values that the rule preserves are live.
     fn looked_at(&self) -> Option<()> {
-        let mut looks = self.rule.looks.iter().zip(self.window.looks());
-        let enough = |(keeps, live): (&[u64; 11], &millstream_prove::window::Live)| {
+        let mut looks = self.rule.looks.iter().zip(self.window.live_outs());
+        let enough = |(keeps, live): (&[u64; 11], &millstream_prove::window::LiveOut)| {
             (0..10).all(|n| self.regs[n].is_none_or(|r| live.regs[r.index()] & !keeps[n] == 0))
         };
         (self.rule.looks.len() == self.window.place.exits.len() + 1 && looks.all(enough)).then_some(())
     }
 
-    fn right(&self) -> Option<Vec<Step>> {
-        let mut bases = Tracked::new(self.rule);
+    fn right(&self) -> Option<Vec<WindowStep>> {
+        let mut bases = BaseTracker::new(self.rule);
         let mut out = Vec::new();
         for item in &self.rule.right {
             let plain = insn_of(&item.step);
@@ -217,14 +217,14 @@ impl Bindings<'_> {
 }
 
 /// Base of each register, along one side.
-struct Tracked {
-    regs: [Option<Base>; 11],
+struct BaseTracker {
+    regs: [Option<PointerBase>; 11],
 }
 
-impl Tracked {
-    fn new(rule: &Rule) -> Tracked {
-        let base = |known: Known| if let Known::Address(s, id, _) = known { Some((s, id)) } else { None };
-        Tracked { regs: rule.regs.map(base) }
+impl BaseTracker {
+    fn new(rule: &PeepholeRule) -> BaseTracker {
+        let base = |known: EntryFact| if let EntryFact::Address(s, id, _) = known { Some((s, id)) } else { None };
+        BaseTracker { regs: rule.regs.map(base) }
     }
 
     fn step(&mut self, insn: &Insn) {
@@ -235,7 +235,7 @@ impl Tracked {
             }
             Insn::Alu { width: Width::W64, op: AluOp::Add | AluOp::Sub, src: Operand::Imm(_), .. } => {}
             other => {
-                if let Some(r) = crate::valid::written(other) {
+                if let Some(r) = crate::verifier_rules::written(other) {
                     self.regs[r.index()] = None;
                 }
             }

@@ -27,13 +27,13 @@ use millstream_bpf::store::StoreError;
 use millstream_isa::absint::Scalar;
 use millstream_isa::semantics::eval;
 use millstream_isa::{AluOp, Insn, Operand, Reg, Width};
-use millstream_prove::window::{Entry, Judgement, Known, Live, Place, Space, Step, Windows};
+use millstream_prove::window::{WindowEntry, WindowVerdict, EntryFact, LiveOut, WindowContext, AddressSpace, WindowStep, WindowProver};
 use rustc_hash::FxHashMap;
 
-pub use learn::Lesson;
+pub use learn::RuleCandidate;
 
 use crate::facts::FRAME;
-use crate::valid::{named, written};
+use crate::verifier_rules::{named, written};
 
 /// First name of the numbers that are constants of the rule.
 const CONSTANT: u32 = 1000;
@@ -42,47 +42,47 @@ pub(crate) const LONGEST: usize = 6;
 
 /// The second operand of a computed constant.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Arg {
+enum ConstOperand {
     Const(usize),
     Literal(i32),
 }
 
 /// A constant of an instruction: one of the rule's, or computed from one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Expr {
+struct RuleConstant {
     of: usize,
-    then: Option<(AluOp, Arg)>,
+    then: Option<(AluOp, ConstOperand)>,
 }
 
-impl Expr {
+impl RuleConstant {
     fn value(self, consts: &[Option<u64>]) -> Option<u64> {
         let of = (*consts.get(self.of)?)?;
         Some(match self.then {
             None => of,
-            Some((op, Arg::Literal(k))) => eval::alu(op, Width::W64, of, k as i64 as u64),
-            Some((op, Arg::Const(n))) => eval::alu(op, Width::W64, of, (*consts.get(n)?)?),
+            Some((op, ConstOperand::Literal(k))) => eval::alu(op, Width::W64, of, k as i64 as u64),
+            Some((op, ConstOperand::Const(n))) => eval::alu(op, Width::W64, of, (*consts.get(n)?)?),
         })
     }
 }
 
 /// An instruction of a rule, with the constant that replaces its own.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Item {
-    step: Step,
-    imm: Option<Expr>,
+struct RuleInsn {
+    step: WindowStep,
+    imm: Option<RuleConstant>,
 }
 
 /// A rule.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Rule {
+pub struct PeepholeRule {
     /// Location: store and line; empty for one that was just found.
     pub name: String,
-    left: Vec<Item>,
-    right: Vec<Item>,
+    left: Vec<RuleInsn>,
+    right: Vec<RuleInsn>,
     /// The range of each constant.
     consts: Vec<Scalar>,
     /// Facts required of each register.
-    regs: [Known; 11],
+    regs: [EntryFact; 11],
     /// The bits of each register that may be live: at the exits, then at the end.
     looks: Vec<[u64; 11]>,
     /// Place where it was found.
@@ -135,44 +135,44 @@ fn from_register(mut insn: Insn, r: Reg) -> Insn {
     insn
 }
 
-fn insn_of(step: &Step) -> Insn {
+fn insn_of(step: &WindowStep) -> Insn {
     match step {
-        Step::Do(i) | Step::Exit(_, i) | Step::Opaque(_, i) => *i,
+        WindowStep::Do(i) | WindowStep::Exit(_, i) | WindowStep::Opaque(_, i) => *i,
     }
 }
 
 /// A step with another instruction.
-fn with_insn(step: Step, insn: Insn) -> Step {
+fn with_insn(step: WindowStep, insn: Insn) -> WindowStep {
     match step {
-        Step::Do(_) => Step::Do(insn),
-        Step::Exit(n, _) => Step::Exit(n, insn),
-        Step::Opaque(n, _) => Step::Opaque(n, insn),
+        WindowStep::Do(_) => WindowStep::Do(insn),
+        WindowStep::Exit(n, _) => WindowStep::Exit(n, insn),
+        WindowStep::Opaque(n, _) => WindowStep::Opaque(n, insn),
     }
 }
 
 /// The registers of a step, those that it reads first.
-fn registers(step: &Step) -> impl Iterator<Item = Reg> + use<> {
+fn registers(step: &WindowStep) -> impl Iterator<Item = Reg> + use<> {
     let insn = insn_of(step);
     named(insn).into_iter().chain(written(insn))
 }
 
 /// A rule as two windows at a place, constants being registers; [`None`] if there are too few registers.
-struct Claim {
-    place: Place,
-    left: Vec<Step>,
-    right: Vec<Step>,
+struct RuleClaim {
+    place: WindowContext,
+    left: Vec<WindowStep>,
+    right: Vec<WindowStep>,
 }
 
-impl Rule {
+impl PeepholeRule {
     /// Proves that both sides do the same wherever the rule may be applied.
-    pub fn prove(&self, prover: &mut Windows) -> Judgement {
+    pub fn prove(&self, prover: &mut WindowProver) -> WindowVerdict {
         match self.claim() {
             Some(claim) => prover.judge(&claim.place, &claim.left, &claim.right),
-            None => Judgement::Unknown("too many registers and constants".into()),
+            None => WindowVerdict::Unknown("too many registers and constants".into()),
         }
     }
 
-    fn claim(&self) -> Option<Claim> {
+    fn claim(&self) -> Option<RuleClaim> {
         let mut taken = [false; 11];
         taken[10] = true;
         let steps = self.left.iter().chain(&self.right);
@@ -182,18 +182,18 @@ impl Rule {
         let mut homes = Vec::new();
         for (k, range) in self.consts.iter().enumerate() {
             let home = spare.next()?;
-            regs[home] = Known::Number(*range, CONSTANT + k as u32);
+            regs[home] = EntryFact::Number(*range, CONSTANT + k as u32);
             homes.push(Reg::new(home as u8)?);
         }
         // A register that holds a constant of the rule has its range.
         for known in &mut regs {
-            if let Known::Number(range, id) = known
+            if let EntryFact::Number(range, id) = known
                 && let Some(class) = id.checked_sub(CONSTANT).and_then(|k| self.consts.get(k as usize))
             {
                 *range = *class;
             }
         }
-        let mut side = |items: &[Item]| -> Option<Vec<Step>> {
+        let mut side = |items: &[RuleInsn]| -> Option<Vec<WindowStep>> {
             let mut out = Vec::new();
             for item in items {
                 let Some(expr) = item.imm else {
@@ -204,11 +204,11 @@ impl Rule {
                 if let Some((op, arg)) = expr.then {
                     let fresh = Reg::new(spare.next()? as u8)?;
                     let src = match arg {
-                        Arg::Const(n) => Operand::Reg(*homes.get(n)?),
-                        Arg::Literal(k) => Operand::Imm(k),
+                        ConstOperand::Const(n) => Operand::Reg(*homes.get(n)?),
+                        ConstOperand::Literal(k) => Operand::Imm(k),
                     };
-                    out.push(Step::Do(Insn::Mov { width: Width::W64, dst: fresh, src: Operand::Reg(from) }));
-                    out.push(Step::Do(Insn::Alu { width: Width::W64, op, dst: fresh, src }));
+                    out.push(WindowStep::Do(Insn::Mov { width: Width::W64, dst: fresh, src: Operand::Reg(from) }));
+                    out.push(WindowStep::Do(Insn::Alu { width: Width::W64, op, dst: fresh, src }));
                     from = fresh;
                 }
                 out.push(with_insn(item.step, from_register(insn_of(&item.step), from)));
@@ -217,15 +217,15 @@ impl Rule {
         };
         let (left, right) = (side(&self.left)?, side(&self.right)?);
         let stack = self.stack();
-        let mut lives = self.looks.iter().map(|regs| Live { regs: *regs, stack: stack.clone() });
+        let mut lives = self.looks.iter().map(|regs| LiveOut { regs: *regs, stack: stack.clone() });
         let end = lives.next_back()?;
-        let entry = Entry { regs, bytes: Default::default(), spills: Default::default() };
-        Some(Claim { place: Place { entry, exits: lives.collect(), end }, left, right })
+        let entry = WindowEntry { regs, bytes: Default::default(), spills: Default::default() };
+        Some(RuleClaim { place: WindowContext { entry, exits: lives.collect(), end }, left, right })
     }
 
     /// The live bytes of the frame: all, if either side has an address in it.
     fn stack(&self) -> Vec<i16> {
-        let in_frame = |r: Reg| matches!(self.regs[r.index()], Known::Address(Space::Stack, ..));
+        let in_frame = |r: Reg| matches!(self.regs[r.index()], EntryFact::Address(AddressSpace::Stack, ..));
         let mut registers = self.left.iter().chain(&self.right).flat_map(|i| registers(&i.step));
         if registers.any(in_frame) { (-(FRAME as i16)..0).collect() } else { Vec::new() }
     }
@@ -243,7 +243,7 @@ fn access(insn: &Insn) -> Option<(Reg, i16, u32)> {
 }
 
 /// An instruction without registers, constant and displacement.
-fn skeleton(step: &Step) -> Insn {
+fn skeleton(step: &WindowStep) -> Insn {
     let mut insn = insn_of(step);
     insn.rename(|_| Reg::R0);
     insn = match (imm(&insn), &mut insn) {
@@ -266,15 +266,15 @@ fn skeleton(step: &Step) -> Insn {
 
 /// Rules, indexed by the shape of their left sides.
 #[derive(Clone, Debug, Default)]
-pub struct Rules {
-    rules: Vec<Rule>,
+pub struct PeepholeRuleSet {
+    rules: Vec<PeepholeRule>,
     index: FxHashMap<Vec<Insn>, Vec<usize>>,
 }
 
-impl Rules {
+impl PeepholeRuleSet {
     /// These rules without duplicates; of equal ones the first.
-    pub fn new(rules: Vec<Rule>) -> Rules {
-        let mut out = Rules::default();
+    pub fn new(rules: Vec<PeepholeRule>) -> PeepholeRuleSet {
+        let mut out = PeepholeRuleSet::default();
         for rule in rules {
             let key: Vec<Insn> = rule.left.iter().map(|i| skeleton(&i.step)).collect();
             let known = out.index.entry(key).or_default();
@@ -290,32 +290,32 @@ impl Rules {
     ///
     /// # Errors
     /// [`StoreError`] if the file is damaged.
-    pub fn shipped() -> Result<Rules, StoreError> {
-        Rules::parse("windows.rules", include_str!("../windows.rules"))
+    pub fn builtin() -> Result<PeepholeRuleSet, StoreError> {
+        PeepholeRuleSet::parse("windows.rules", include_str!("../windows.rules"))
     }
 
     /// All of them, in order.
-    pub fn rules(&self) -> &[Rule] {
+    pub fn rules(&self) -> &[PeepholeRule] {
         &self.rules
     }
 
     /// The rules whose left sides may match these instructions.
-    fn like(&self, steps: &[Step]) -> &[usize] {
+    fn like(&self, steps: &[WindowStep]) -> &[usize] {
         let key: Vec<Insn> = steps.iter().map(skeleton).collect();
         self.index.get(&key).map_or(&[], Vec::as_slice)
     }
 
     /// Returns true if there are rules for instructions like these.
     pub(crate) fn may_match(&self, insns: impl Iterator<Item = Insn>) -> bool {
-        let key: Vec<Insn> = insns.map(|i| skeleton(&Step::Do(i))).collect();
+        let key: Vec<Insn> = insns.map(|i| skeleton(&WindowStep::Do(i))).collect();
         self.index.contains_key(&key)
     }
 }
 
-impl Rule {
+impl PeepholeRule {
     /// Returns true if two rules are the same except for their origins.
-    fn says(&self, other: &Rule) -> bool {
-        let part = |r: &Rule| Rule { name: String::new(), origin: String::new(), fires: 0, ..r.clone() };
+    fn says(&self, other: &PeepholeRule) -> bool {
+        let part = |r: &PeepholeRule| PeepholeRule { name: String::new(), origin: String::new(), fires: 0, ..r.clone() };
         part(self) == part(other)
     }
 }

@@ -2,16 +2,16 @@
 
 use std::fmt;
 
-use millstream_bpf::store::{Seal, StoreError};
+use millstream_bpf::store::{StoreFormat, StoreError};
 use millstream_isa::absint::Scalar;
 use millstream_isa::asm::assemble;
 use millstream_isa::{AluOp, Insn};
-use millstream_prove::window::{Known, Space, Step};
+use millstream_prove::window::{EntryFact, AddressSpace, WindowStep};
 
-use super::{Arg, CONSTANT, Expr, Item, Rule, Rules, imm, insn_of, with_imm, with_insn};
+use super::{ConstOperand, CONSTANT, RuleConstant, RuleInsn, PeepholeRule, PeepholeRuleSet, imm, insn_of, with_imm, with_insn};
 
 /// Header of stores of rules for windows.
-const WINDOWS: Seal = Seal { title: "; millstream window rules, format ", format: 1 };
+const WINDOWS: StoreFormat = StoreFormat { title: "; millstream window rules, format ", format: 1 };
 /// Placeholder for a constant while an instruction is text.
 const MARK: u64 = 0x5eed_0a7e;
 /// Names of constants.
@@ -20,17 +20,17 @@ const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 const OPS: [AluOp; 8] =
     [AluOp::Add, AluOp::Sub, AluOp::And, AluOp::Or, AluOp::Xor, AluOp::Lsh, AluOp::Rsh, AluOp::Mul];
 
-impl fmt::Display for Expr {
+impl fmt::Display for RuleConstant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.then {
             None => write!(f, "{{{}}}", NAMES[self.of]),
-            Some((op, Arg::Const(n))) => write!(f, "{{{} {} {}}}", NAMES[self.of], op.symbol(), NAMES[n]),
-            Some((op, Arg::Literal(k))) => write!(f, "{{{} {} {k}}}", NAMES[self.of], op.symbol()),
+            Some((op, ConstOperand::Const(n))) => write!(f, "{{{} {} {}}}", NAMES[self.of], op.symbol(), NAMES[n]),
+            Some((op, ConstOperand::Literal(k))) => write!(f, "{{{} {} {k}}}", NAMES[self.of], op.symbol()),
         }
     }
 }
 
-impl fmt::Display for Item {
+impl fmt::Display for RuleInsn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut insn = insn_of(&self.step);
         if let Some(marked) = self.imm.and_then(|_| with_imm(insn, MARK)) {
@@ -46,7 +46,7 @@ impl fmt::Display for Item {
     }
 }
 
-fn side(f: &mut fmt::Formatter<'_>, items: &[Item]) -> fmt::Result {
+fn side(f: &mut fmt::Formatter<'_>, items: &[RuleInsn]) -> fmt::Result {
     for (n, item) in items.iter().enumerate() {
         write!(f, "{}{item}", if n == 0 { "" } else { "; " })?;
     }
@@ -62,14 +62,14 @@ fn range(f: &mut fmt::Formatter<'_>, s: &Scalar) -> fmt::Result {
     }
 }
 
-fn space(s: Space, id: u32, at: i64) -> String {
+fn space(s: AddressSpace, id: u32, at: i64) -> String {
     match s {
-        Space::Stack => format!("s{at:+}"),
-        Space::Other(n) => format!("p{n}.{id}{at:+}"),
+        AddressSpace::Stack => format!("s{at:+}"),
+        AddressSpace::Other(n) => format!("p{n}.{id}{at:+}"),
     }
 }
 
-impl fmt::Display for Rule {
+impl fmt::Display for PeepholeRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         side(f, &self.left)?;
         f.write_str(" => ")?;
@@ -81,16 +81,16 @@ impl fmt::Display for Rule {
         }
         for (n, known) in self.regs.iter().enumerate().take(10) {
             match known {
-                Known::Nothing => {}
-                Known::Number(_, id) if *id >= CONSTANT => {
+                EntryFact::Nothing => {}
+                EntryFact::Number(_, id) if *id >= CONSTANT => {
                     write!(f, " r{n}={{{}}}", NAMES[(*id - CONSTANT) as usize])?;
                 }
-                Known::Number(s, id) => {
+                EntryFact::Number(s, id) => {
                     write!(f, " r{n}:n{id}")?;
                     range(f, s)?;
                 }
-                Known::Value(id) => write!(f, " r{n}:v{id}")?,
-                Known::Address(s, id, at) => write!(f, " r{n}:{}", space(*s, *id, *at))?,
+                EntryFact::Value(id) => write!(f, " r{n}:v{id}")?,
+                EntryFact::Address(s, id, at) => write!(f, " r{n}:{}", space(*s, *id, *at))?,
             }
         }
         for look in &self.looks {
@@ -106,11 +106,11 @@ impl fmt::Display for Rule {
     }
 }
 
-impl Rules {
+impl PeepholeRuleSet {
     /// The store as text.
     pub fn text(&self) -> String {
         let body: String = self.rules().iter().map(|rule| format!("{rule}\n")).collect();
-        WINDOWS.sealed("", &body)
+        WINDOWS.with_checksum("", &body)
     }
 
     /// Returns true if a text claims to be such a store.
@@ -122,19 +122,19 @@ impl Rules {
     ///
     /// # Errors
     /// [`StoreError`] if it is damaged, or for the first line that is not a rule.
-    pub fn parse(name: &str, text: &str) -> Result<Rules, StoreError> {
-        Rules::read(name, WINDOWS.opened(name, text)?.1, 3)
+    pub fn parse(name: &str, text: &str) -> Result<PeepholeRuleSet, StoreError> {
+        PeepholeRuleSet::read(name, WINDOWS.read_verified(name, text)?.1, 3)
     }
 
     /// Reads a store regardless of its checksum, to prove it and write it again.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn parse_unsealed(name: &str, text: &str) -> Result<Rules, StoreError> {
-        Rules::read(name, WINDOWS.titled(name, text)?.1, 2)
+    pub fn parse_unsealed(name: &str, text: &str) -> Result<PeepholeRuleSet, StoreError> {
+        PeepholeRuleSet::read(name, WINDOWS.read_unverified(name, text)?.1, 2)
     }
 
-    fn read(name: &str, text: &str, first: usize) -> Result<Rules, StoreError> {
+    fn read(name: &str, text: &str, first: usize) -> Result<PeepholeRuleSet, StoreError> {
         let mut rules = Vec::new();
         let lines = text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty() && !l.starts_with(';'));
         for (n, line) in lines {
@@ -144,51 +144,51 @@ impl Rules {
                 message: format!("no rule of windows: `{line}`"),
             };
             let rule = parse_rule(line).ok_or_else(fail)?;
-            rules.push(Rule { name: format!("{name}:{}", first + n), ..rule });
+            rules.push(PeepholeRule { name: format!("{name}:{}", first + n), ..rule });
         }
-        Ok(Rules::new(rules))
+        Ok(PeepholeRuleSet::new(rules))
     }
 }
 
-fn parse_rule(line: &str) -> Option<Rule> {
+fn parse_rule(line: &str) -> Option<PeepholeRule> {
     let (left, rest) = line.split_once(" => ")?;
     let mut parts = rest.split(" @");
     let right = parts.next()?;
     let known = parts.next()?;
     let mut looks: Vec<&str> = parts.collect();
     let (origin, fires) = looks.pop()?.trim().rsplit_once(", fires ")?;
-    let mut rule = Rule {
+    let mut rule = PeepholeRule {
         left: parse_side(left)?,
         right: parse_side(right)?,
         consts: Vec::new(),
-        regs: [Known::Nothing; 11],
+        regs: [EntryFact::Nothing; 11],
         name: String::new(),
         looks: looks.into_iter().map(parse_look).collect::<Option<_>>()?,
         origin: origin.to_owned(),
         fires: fires.trim().parse().ok()?,
     };
-    rule.regs[10] = Known::Address(Space::Stack, 0, 0);
+    rule.regs[10] = EntryFact::Address(AddressSpace::Stack, 0, 0);
     for word in known.split_whitespace() {
         parse_known(word, &mut rule)?;
     }
     let exprs = rule.left.iter().chain(&rule.right).filter_map(|i| i.imm);
     let named = exprs.flat_map(|e| {
-        let arg = if let Some((_, Arg::Const(n))) = e.then { n } else { e.of };
+        let arg = if let Some((_, ConstOperand::Const(n))) = e.then { n } else { e.of };
         [e.of, arg]
     });
     let complete = named.max().is_none_or(|n| n < rule.consts.len());
     // Constants of a left side are read from a window, so they cannot be computed.
     let plain = rule.left.iter().all(|i| i.imm.is_none_or(|e| e.then.is_none()));
-    let exits = rule.left.iter().filter(|i| matches!(i.step, Step::Exit(..))).count();
+    let exits = rule.left.iter().filter(|i| matches!(i.step, WindowStep::Exit(..))).count();
     (complete && plain && rule.looks.len() == exits + 1 && !rule.left.is_empty()).then_some(rule)
 }
 
-fn parse_side(text: &str) -> Option<Vec<Item>> {
+fn parse_side(text: &str) -> Option<Vec<RuleInsn>> {
     let mut exits = 0;
     text.split("; ").filter(|t| !t.trim().is_empty()).map(|t| parse_item(t.trim(), &mut exits)).collect()
 }
 
-fn parse_item(text: &str, exits: &mut u32) -> Option<Item> {
+fn parse_item(text: &str, exits: &mut u32) -> Option<RuleInsn> {
     let (plain, expr) = match text.split_once('{') {
         Some((before, rest)) => {
             let (inside, after) = rest.split_once('}')?;
@@ -209,23 +209,23 @@ fn parse_item(text: &str, exits: &mut u32) -> Option<Item> {
     if marked {
         insn = with_imm(insn, 0)?;
     }
-    let step = if branch { Step::Exit(*exits, insn) } else { Step::Do(insn) };
+    let step = if branch { WindowStep::Exit(*exits, insn) } else { WindowStep::Do(insn) };
     *exits += u32::from(branch);
-    Some(Item { step: with_insn(step, insn), imm: expr })
+    Some(RuleInsn { step: with_insn(step, insn), imm: expr })
 }
 
 fn constant(name: &str) -> Option<usize> {
     NAMES.iter().position(|n| *n == name)
 }
 
-fn parse_expr(text: &str) -> Option<Expr> {
+fn parse_expr(text: &str) -> Option<RuleConstant> {
     let mut words = text.split(' ');
     let of = constant(words.next()?)?;
-    let Some(symbol) = words.next() else { return Some(Expr { of, then: None }) };
+    let Some(symbol) = words.next() else { return Some(RuleConstant { of, then: None }) };
     let op = OPS.into_iter().find(|op| op.symbol() == symbol)?;
     let arg = words.next()?;
-    let arg = constant(arg).map(Arg::Const).or_else(|| arg.parse().ok().map(Arg::Literal))?;
-    Some(Expr { of, then: Some((op, arg)) })
+    let arg = constant(arg).map(ConstOperand::Const).or_else(|| arg.parse().ok().map(ConstOperand::Literal))?;
+    Some(RuleConstant { of, then: Some((op, arg)) })
 }
 
 fn hex(text: &str) -> Option<u64> {
@@ -248,10 +248,10 @@ fn register(text: &str) -> Option<usize> {
     (n < 10).then_some(n)
 }
 
-fn parse_known(word: &str, rule: &mut Rule) -> Option<()> {
+fn parse_known(word: &str, rule: &mut PeepholeRule) -> Option<()> {
     if let Some((reg, name)) = word.split_once("={") {
         let n = constant(name.strip_suffix('}')?)?;
-        rule.regs[register(reg)?] = Known::Number(Scalar::UNKNOWN, CONSTANT + n as u32);
+        rule.regs[register(reg)?] = EntryFact::Number(Scalar::UNKNOWN, CONSTANT + n as u32);
         return Some(());
     }
     let (name, what) = word.split_once(':')?;
@@ -264,14 +264,14 @@ fn parse_known(word: &str, rule: &mut Rule) -> Option<()> {
     rule.regs[register(name)?] = match kind {
         "n" => {
             let (id, range) = rest.split_at(rest.find('[')?);
-            Known::Number(parse_range(range)?, id.parse().ok().filter(|id| *id < CONSTANT)?)
+            EntryFact::Number(parse_range(range)?, id.parse().ok().filter(|id| *id < CONSTANT)?)
         }
-        "v" => Known::Value(rest.parse().ok()?),
-        "s" => Known::Address(Space::Stack, 0, rest.parse().ok()?),
+        "v" => EntryFact::Value(rest.parse().ok()?),
+        "s" => EntryFact::Address(AddressSpace::Stack, 0, rest.parse().ok()?),
         "p" => {
             let (s, rest) = rest.split_once('.')?;
             let (id, at) = rest.split_at(rest.find(['+', '-'])?);
-            Known::Address(Space::Other(s.parse().ok()?), id.parse().ok()?, at.parse().ok()?)
+            EntryFact::Address(AddressSpace::Other(s.parse().ok()?), id.parse().ok()?, at.parse().ok()?)
         }
         _ => return None,
     };

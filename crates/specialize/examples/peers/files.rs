@@ -4,25 +4,25 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use millstream_programs::traffic::Locality;
+use millstream_programs::traffic::FlowLocality;
 use serde::Serialize;
 
-use super::tables::Peer;
-use super::{DRAWS, Error, SEED};
+use super::tables::PeerProgram;
+use super::{DRAWS, PeersError, SEED};
 
 /// Ports that packets come in by, and another: `--ifindex` of `millstream native`, and the next one.
 const PORTS: [u32; 2] = [1, 2];
 
 /// An entry as `bpftool -j map dump` has it.
 #[derive(Serialize)]
-struct Entry {
+struct BpftoolEntry {
     key: Vec<String>,
     value: Vec<String>,
 }
 
 /// Description of the written files, as printed.
 #[derive(Serialize)]
-struct Written {
+struct FileManifest {
     schema: u32,
     peer: &'static str,
     workload: String,
@@ -35,17 +35,17 @@ struct Written {
 }
 
 /// Writes a file a map and a capture file into a directory, and prints which.
-pub(crate) fn write(peer: &Peer, directory: &Path) -> Result<(), Error> {
-    let load = (peer.workload)(PORTS, Locality::HIGH)?;
+pub(crate) fn write(peer: &PeerProgram, directory: &Path) -> Result<(), PeersError> {
+    let load = (peer.workload)(PORTS, FlowLocality::HIGH)?;
     if !load.kernel.is_empty() {
         return Err("its tables are the kernel's: there is nothing to be written".into());
     }
     fs::create_dir_all(directory)?;
-    let mut tables: BTreeMap<&'static str, Vec<Entry>> = BTreeMap::new();
+    let mut tables: BTreeMap<&'static str, Vec<BpftoolEntry>> = BTreeMap::new();
     let text = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:#04x}")).collect();
     for entry in &load.theirs {
         let (key, value) = (text(&entry.key), text(&entry.value));
-        tables.entry(entry.map).or_default().push(Entry { key, value });
+        tables.entry(entry.map).or_default().push(BpftoolEntry { key, value });
     }
     let path = |name: &str| directory.join(name).display().to_string();
     let mut maps = BTreeMap::new();
@@ -57,7 +57,7 @@ pub(crate) fn write(peer: &Peer, directory: &Path) -> Result<(), Error> {
     let order = load.flows.sequence(SEED, DRAWS);
     let frames = path("frames.pcap");
     fs::write(&frames, capture(order.iter().map(|&flow| &load.flows.packets[flow as usize][..])))?;
-    let written = Written {
+    let written = FileManifest {
         schema: 1,
         peer: peer.name,
         workload: super::described(&load),

@@ -16,20 +16,20 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
-use millstream_kernel::Map;
-use millstream_lab::compare::{Report, common, on_the_rig};
+use millstream_kernel::KernelMap;
+use millstream_lab::compare::{ComparisonReport, common, compare_live};
 use millstream_lab::environment::{Environment, fit_for_timing};
-use millstream_lab::measure::Plan;
-use millstream_lab::subject::Subject;
+use millstream_lab::measure::MeasurementPlan;
+use millstream_lab::subject::ProgramUnderTest;
 use millstream_lab::verify::answers;
-use millstream_lab::{Rig, RigConfig, Traffic};
+use millstream_lab::{TestRig, RigConfig, TrafficSequence};
 use millstream_object::Object;
-use millstream_programs::traffic::Locality;
+use millstream_programs::traffic::FlowLocality;
 use serde::Serialize;
 
-use tables::{Peer, Workload};
+use tables::{PeerProgram, PeerWorkload};
 
-type Error = Box<dyn std::error::Error>;
+type PeersError = Box<dyn std::error::Error>;
 
 /// Order of the frames, drawn beforehand.
 const DRAWS: usize = 1 << 16;
@@ -41,25 +41,25 @@ const SAMPLE: usize = 256;
 const BAR: f64 = 1.10;
 
 #[derive(Serialize)]
-struct Document {
+struct PeerComparison {
     schema: u32,
     environment: Environment,
     plane: &'static str,
     peer: &'static str,
     workload: String,
-    answers: Answers,
+    answers: OutputAgreement,
     /// Our time by the peer's, without the harness, and what it may be at most.
     net_ratio: f64,
     /// The same from both ends of the interval of the ratio with the harness in it.
     net_interval: [f64; 2],
     bar: f64,
-    report: Report,
+    report: ComparisonReport,
     doubts: Vec<String>,
 }
 
 /// Answers of both for each flow.
 #[derive(Clone, Copy, Serialize)]
-struct Answers {
+struct OutputAgreement {
     flows: usize,
     /// Of those: the same verdict, and a frame of the same length.
     alike: usize,
@@ -67,8 +67,8 @@ struct Answers {
     identical: usize,
 }
 
-struct Arguments {
-    peer: &'static Peer,
+struct PeersArgs {
+    peer: &'static PeerProgram,
     object: String,
     program: Option<String>,
     seconds: f64,
@@ -78,7 +78,7 @@ struct Arguments {
     files: Option<PathBuf>,
 }
 
-impl Arguments {
+impl PeersArgs {
     /// As it is recorded: where the object lies does not matter.
     fn command(&self) -> String {
         let file = self.object.rsplit('/').next().unwrap_or_default();
@@ -88,7 +88,7 @@ impl Arguments {
     }
 }
 
-fn arguments() -> Result<Arguments, Error> {
+fn arguments() -> Result<PeersArgs, PeersError> {
     const USAGE: &str = "usage: peers COMPARISON OBJECT [--prog NAME] [--seconds N] \
         [--specialised high|low|none|zipf:EXPONENT | --files DIRECTORY]";
     let (mut plain, mut program, mut seconds, mut specialised, mut files) =
@@ -105,7 +105,7 @@ fn arguments() -> Result<Arguments, Error> {
     }
     let [id, object] = plain.try_into().map_err(|_| USAGE)?;
     let peer = tables::PEERS.iter().find(|p| p.id == id).ok_or("no such comparison")?;
-    Ok(Arguments { peer, object, program, seconds, specialised, files })
+    Ok(PeersArgs { peer, object, program, seconds, specialised, files })
 }
 
 fn main() -> ExitCode {
@@ -123,7 +123,7 @@ fn main() -> ExitCode {
     }
 }
 
-impl Document {
+impl PeerComparison {
     fn told(&self) -> ExitCode {
         println!("{}", serde_json::to_string_pretty(self).unwrap_or_default());
         ExitCode::from(match (self.doubts.is_empty(), self.net_ratio <= BAR) {
@@ -134,16 +134,16 @@ impl Document {
     }
 }
 
-fn compare(arguments: &Arguments) -> Result<Document, Error> {
+fn compare(arguments: &PeersArgs) -> Result<PeerComparison, PeersError> {
     let peer = arguments.peer;
     let ours = Object::parse(peer.plane.name, peer.plane.object)?;
     let theirs = Object::parse(peer.name, &std::fs::read(&arguments.object)?)?;
-    let rig = Rig::new(RigConfig::default())?;
-    let load = (peer.workload)([rig.test_port(), rig.second_port()], Locality::HIGH)?;
+    let rig = TestRig::new(RigConfig::default())?;
+    let load = (peer.workload)([rig.test_port(), rig.second_port()], FlowLocality::HIGH)?;
     fit_for_timing()?;
 
-    let ours = Subject::prepare(peer.plane.name, &ours, Some(peer.plane.function), None)?;
-    let theirs = Subject::prepare_with(peer.name, &theirs, arguments.program.as_deref(), None, |loader| {
+    let ours = ProgramUnderTest::prepare(peer.plane.name, &ours, Some(peer.plane.function), None)?;
+    let theirs = ProgramUnderTest::prepare_with(peer.name, &theirs, arguments.program.as_deref(), None, |loader| {
         peer.sizes.iter().try_fold(loader, |loader, (map, entries)| Ok(loader.max_entries(map, *entries)?))
     })?;
     ours.apply(&load.ours, rig.namespace())?;
@@ -152,13 +152,13 @@ fn compare(arguments: &Arguments) -> Result<Document, Error> {
     rig.namespace().enter(|| fill_kernel(&load.kernel))??;
 
     let order = load.flows.sequence(SEED, DRAWS);
-    rig.load_traffic(&Traffic::new(&load.flows, &order))?;
+    rig.load_traffic(&TrafficSequence::new(&load.flows, &order))?;
     let (answers, verdict) = compare_answers(&rig, &ours, &theirs, &load)?;
     let sample: Vec<_> = order.iter().take(SAMPLE).map(|&i| load.flows.packets[i as usize].clone()).collect();
     let subjects = [theirs, ours];
-    let report = on_the_rig(&subjects, &rig, &sample, verdict, Plan::live(arguments.seconds))?;
+    let report = compare_live(&subjects, &rig, &sample, verdict, MeasurementPlan::live(arguments.seconds))?;
     let (net_ratio, net_interval) = net(&report)?;
-    Ok(Document {
+    Ok(PeerComparison {
         schema: 1,
         environment: Environment { command: arguments.command(), ..Environment::now() },
         plane: peer.plane.name,
@@ -168,23 +168,23 @@ fn compare(arguments: &Arguments) -> Result<Document, Error> {
         net_ratio,
         net_interval,
         bar: BAR,
-        doubts: report.doubts(),
+        doubts: report.reliability_warnings(),
         report,
     })
 }
 
-fn described(load: &Workload) -> String {
+fn described(load: &PeerWorkload) -> String {
     let (flows, hash) = (load.flows.packets.len(), load.flows.hash());
     format!("{}, {flows} flows, hash {hash:016x}, order seed {SEED}", load.description)
 }
 
 /// Maps of a map of maps that the peer wants: one for each CPU.
-fn inner_maps<'m>(peer: &Peer, map: impl Fn(&str) -> Option<&'m Map>) -> Result<Vec<Map>, Error> {
+fn inner_maps<'m>(peer: &PeerProgram, map: impl Fn(&str) -> Option<&'m KernelMap>) -> Result<Vec<KernelMap>, PeersError> {
     let Some((outer, spec)) = &peer.inner else { return Ok(Vec::new()) };
     let outer = map(outer).ok_or("the peer lacks its map of maps")?;
     let mut inner = Vec::new();
     for cpu in 0..millstream_kernel::possible_cpus()? as u32 {
-        let map = Map::create(spec)?;
+        let map = KernelMap::create(spec)?;
         outer.update_fd(&cpu.to_ne_bytes(), std::os::fd::AsFd::as_fd(&map))?;
         inner.push(map);
     }
@@ -208,7 +208,7 @@ fn fill_kernel(lines: &[String]) -> std::io::Result<()> {
 }
 
 /// Ratio of our time to the peer's without the harness, which is part of the measured ratio and its interval.
-fn net(report: &Report) -> Result<(f64, [f64; 2]), Error> {
+fn net(report: &ComparisonReport) -> Result<(f64, [f64; 2]), PeersError> {
     let (peer, harness) = (report.sides[0].ns, report.empty_ns);
     let ratio = report.sides[1].against_first.ok_or("no ratio")?;
     let net = |with_harness: f64| (with_harness * peer - harness) / (peer - harness);
@@ -217,11 +217,11 @@ fn net(report: &Report) -> Result<(f64, [f64; 2]), Error> {
 
 /// Compares the answers of both for each flow, and gives our verdicts; an error unless nearly all are equal.
 fn compare_answers(
-    rig: &Rig,
-    ours: &Subject<'_>,
-    theirs: &Subject<'_>,
-    load: &Workload,
-) -> Result<(Answers, u32), Error> {
+    rig: &TestRig,
+    ours: &ProgramUnderTest<'_>,
+    theirs: &ProgramUnderTest<'_>,
+    load: &PeerWorkload,
+) -> Result<(OutputAgreement, u32), PeersError> {
     let a = answers(rig, &ours.load()?, &load.flows.packets)?;
     let b = answers(rig, &theirs.load()?, &load.flows.packets)?;
     let alike = a.iter().zip(&b).filter(|(a, b)| a.0 == b.0 && a.1.len() == b.1.len()).count();
@@ -236,5 +236,5 @@ fn compare_answers(
         )
         .into());
     }
-    Ok((Answers { flows: a.len(), alike, identical }, verdict(&a)))
+    Ok((OutputAgreement { flows: a.len(), alike, identical }, verdict(&a)))
 }

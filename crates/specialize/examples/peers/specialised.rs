@@ -7,37 +7,37 @@ use std::time::Duration;
 use millstream_kernel::UpdateMode;
 use millstream_lab::compare::common;
 use millstream_lab::environment::{Environment, fit_for_timing};
-use millstream_lab::measure::Plan;
+use millstream_lab::measure::MeasurementPlan;
 use millstream_lab::verify::answers;
 use millstream_lab::workload::locality;
-use millstream_lab::{Rig, RigConfig, Traffic};
+use millstream_lab::{TestRig, RigConfig, TrafficSequence};
 use millstream_object::Object;
-use millstream_specialize::live::details::How;
-use millstream_specialize::{Compiler, Leave, Live, Report, Settings, Speed};
+use millstream_specialize::live::details::LookupMethod;
+use millstream_specialize::{VariantCompiler, DetachPolicy, LiveSession, SessionReport, SessionSettings, SpeedComparison};
 use serde::Serialize;
 
-use super::tables::Workload;
-use super::{Arguments, DRAWS, Error, SAMPLE, SEED, described, fill_kernel, inner_maps};
+use super::tables::PeerWorkload;
+use super::{PeersArgs, DRAWS, PeersError, SAMPLE, SEED, described, fill_kernel, inner_maps};
 
 /// Time that the session has to find its form.
 const SETTLE: Duration = Duration::from_secs(6);
 
 #[derive(Serialize)]
-pub(super) struct Document {
+pub(super) struct PeerSessionReport {
     schema: u32,
     environment: Environment,
     program: &'static str,
     locality: String,
     workload: String,
     /// Reports of the session, without those of its status.
-    said: Vec<Report>,
+    said: Vec<SessionReport>,
     /// Of each lookup that was made: the map, and how it is answered.
-    lookups: Vec<(String, How)>,
+    lookups: Vec<(String, LookupMethod)>,
     /// Nothing if no variant was at work in the end.
-    speed: Option<Speed>,
+    speed: Option<SpeedComparison>,
 }
 
-impl Document {
+impl PeerSessionReport {
     /// Prints it. Exit code 1 says that no variant was at work.
     pub(super) fn told(&self) -> ExitCode {
         println!("{}", serde_json::to_string_pretty(self).unwrap_or_default());
@@ -46,23 +46,23 @@ impl Document {
 }
 
 /// Runs a session on the program, and then measures.
-pub(super) fn measure(arguments: &Arguments, flows: &str) -> Result<Document, Error> {
+pub(super) fn measure(arguments: &PeersArgs, flows: &str) -> Result<PeerSessionReport, PeersError> {
     let peer = arguments.peer;
     let mut object = Object::parse(peer.name, &std::fs::read(&arguments.object)?)?;
     for (name, entries) in peer.sizes {
         let map = object.maps.iter_mut().find(|m| m.name == *name).ok_or("the peer lacks a map")?;
         map.spec.max_entries = *entries;
     }
-    let rig = Rig::new(RigConfig::default())?;
+    let rig = TestRig::new(RigConfig::default())?;
     let load = (peer.workload)([rig.test_port(), rig.second_port()], locality(flows)?)?;
     fit_for_timing()?;
     let order = load.flows.sequence(SEED, DRAWS);
-    rig.load_traffic(&Traffic::new(&load.flows, &order))?;
+    rig.load_traffic(&TrafficSequence::new(&load.flows, &order))?;
     let sample: Vec<_> = order.iter().take(SAMPLE).map(|&i| load.flows.packets[i as usize].clone()).collect();
-    let compiler = Compiler::new(&object, arguments.program.as_deref())?;
+    let compiler = VariantCompiler::new(&object, arguments.program.as_deref())?;
     let found = rig.namespace().enter(|| session(arguments, &compiler, &rig, &load, &sample))?;
-    let Found { said, lookups, speed } = found.map_err(|e| e as Error)?;
-    Ok(Document {
+    let PeerSessionResult { said, lookups, speed } = found.map_err(|e| e as PeersError)?;
+    Ok(PeerSessionReport {
         schema: 1,
         environment: Environment { command: arguments.command(), ..Environment::now() },
         program: peer.name,
@@ -74,24 +74,24 @@ pub(super) fn measure(arguments: &Arguments, flows: &str) -> Result<Document, Er
     })
 }
 
-struct Found {
-    said: Vec<Report>,
-    lookups: Vec<(String, How)>,
-    speed: Option<Speed>,
+struct PeerSessionResult {
+    said: Vec<SessionReport>,
+    lookups: Vec<(String, LookupMethod)>,
+    speed: Option<SpeedComparison>,
 }
 
 /// Handles that may leave the namespace's thread.
-type Failure = Box<dyn std::error::Error + Send + Sync>;
+type PeerThreadError = Box<dyn std::error::Error + Send + Sync>;
 
 fn session(
-    arguments: &Arguments,
-    compiler: &Compiler,
-    rig: &Rig,
-    load: &Workload,
+    arguments: &PeersArgs,
+    compiler: &VariantCompiler,
+    rig: &TestRig,
+    load: &PeerWorkload,
     sample: &[Vec<u8>],
-) -> Result<Found, Failure> {
+) -> Result<PeerSessionResult, PeerThreadError> {
     let pins = format!("/sys/fs/bpf/millstream/peers_{}", std::process::id());
-    let mut live = Live::load(compiler, Settings::new(pins))?;
+    let mut live = LiveSession::load(compiler, SessionSettings::new(pins))?;
     for entry in &load.theirs {
         let map = live.map(entry.map).ok_or_else(|| format!("the peer lacks the map {}", entry.map))?;
         map.update_all_cpus(&entry.key, &entry.value, UpdateMode::Any)?;
@@ -108,7 +108,7 @@ fn session(
             stop.store(true, Ordering::SeqCst);
         });
         live.run(&stop, &mut |report| {
-            if !matches!(report, Report::Status { .. }) {
+            if !matches!(report, SessionReport::Status { .. }) {
                 said.push(report.clone());
             }
         })
@@ -119,12 +119,12 @@ fn session(
         Some(_) => Some(speed(&mut live, rig, sample, arguments.seconds)?),
         None => None,
     };
-    live.finish(Leave::Restored)?;
-    Ok(Found { said, lookups, speed })
+    live.finish(DetachPolicy::Restored)?;
+    Ok(PeerSessionResult { said, lookups, speed })
 }
 
-fn speed(live: &mut Live<'_>, rig: &Rig, sample: &[Vec<u8>], seconds: f64) -> Result<Speed, Failure> {
+fn speed(live: &mut LiveSession<'_>, rig: &TestRig, sample: &[Vec<u8>], seconds: f64) -> Result<SpeedComparison, PeerThreadError> {
     live.detach()?;
     let verdicts: Vec<u32> = answers(rig, live.original(), sample)?.into_iter().map(|(v, _)| v).collect();
-    Ok(live.speed(rig, common(&verdicts), &Plan::live(seconds))?)
+    Ok(live.speed(rig, common(&verdicts), &MeasurementPlan::live(seconds))?)
 }

@@ -5,26 +5,26 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use millstream_kernel::{MapSpec, MapType};
 use millstream_lab::rig::SECOND_PORT;
-use millstream_programs::firewall::{self, Action, PortRange, Rule};
+use millstream_programs::firewall::{self, RuleAction, PortRange, FirewallRule};
 use millstream_programs::nat;
-use millstream_programs::traffic::{Flows, Locality};
-use millstream_programs::{BALANCER, FIREWALL, MapEntry, NAT, Prefix, Program, ROUTER, SWITCH};
+use millstream_programs::traffic::{WeightedFlows, FlowLocality};
+use millstream_programs::{BALANCER, FIREWALL, MapEntry, NAT, Ipv4Prefix, DataPlaneProgram, ROUTER, SWITCH};
 use millstream_programs::{balancer, router, switch};
 
-type Error = Box<dyn std::error::Error>;
+type PeerWorkloadError = Box<dyn std::error::Error>;
 
 const FLOWS: usize = 10_000;
 const SEED: u64 = 42;
 
 /// A public program, and how it is fed.
-pub(crate) struct Peer {
+pub(crate) struct PeerProgram {
     /// Name of the comparison.
     pub(crate) id: &'static str,
     /// Our program of its kind.
-    pub(crate) plane: Program,
+    pub(crate) plane: DataPlaneProgram,
     pub(crate) name: &'static str,
     /// Tables and traffic for the port that packets come in by, and another.
-    pub(crate) workload: fn([u32; 2], Locality) -> Result<Workload, Error>,
+    pub(crate) workload: fn([u32; 2], FlowLocality) -> Result<PeerWorkload, PeerWorkloadError>,
     /// Maps whose size the peer leaves to its loader.
     pub(crate) sizes: &'static [(&'static str, u32)],
     /// A map of maps, and what its elements are.
@@ -32,12 +32,12 @@ pub(crate) struct Peer {
 }
 
 /// The same tables twice, and the traffic.
-pub(crate) struct Workload {
+pub(crate) struct PeerWorkload {
     pub(crate) ours: Vec<MapEntry>,
     pub(crate) theirs: Vec<MapEntry>,
     /// Tables of the kernel that the peer asks: lines for `ip -batch`.
     pub(crate) kernel: Vec<String>,
-    pub(crate) flows: Flows,
+    pub(crate) flows: WeightedFlows,
     pub(crate) description: String,
 }
 
@@ -46,20 +46,20 @@ const LRU: u32 = 1 << 18;
 /// With no more than tables in its maps, or the kernel's.
 const fn plain(
     id: &'static str,
-    plane: Program,
+    plane: DataPlaneProgram,
     name: &'static str,
-    workload: fn([u32; 2], Locality) -> Result<Workload, Error>,
-) -> Peer {
-    Peer { id, plane, name, workload, sizes: &[], inner: None }
+    workload: fn([u32; 2], FlowLocality) -> Result<PeerWorkload, PeerWorkloadError>,
+) -> PeerProgram {
+    PeerProgram { id, plane, name, workload, sizes: &[], inner: None }
 }
 
-pub(crate) static PEERS: [Peer; 6] = [
+pub(crate) static PEERS: [PeerProgram; 6] = [
     plain("router", ROUTER, "xdp_router_ipv4", router),
     plain("router-fib", ROUTER, "xdp_fwd_fib_full", router_by_kernel),
     plain("switch", SWITCH, "pcn-bridge", switch),
     plain("firewall", FIREWALL, "xdp_acl", firewall),
     plain("nat", NAT, "pcn-nat", nat),
-    Peer {
+    PeerProgram {
         id: "balancer",
         plane: BALANCER,
         name: "katran",
@@ -99,7 +99,7 @@ fn gateway(hop: u32) -> [u8; 4] {
 }
 
 /// The peer asks the kernel's routes and neighbours, which are then what our maps hold.
-fn router_by_kernel(ports: [u32; 2], locality: Locality) -> Result<Workload, Error> {
+fn router_by_kernel(ports: [u32; 2], locality: FlowLocality) -> Result<PeerWorkload, PeerWorkloadError> {
     let config = router::generate(ROUTES, &ports[1..], 8, SEED);
     let flows = router::flows(&config, FLOWS, locality, SEED + 1);
     let address = |hop| Ipv4Addr::from(gateway(hop));
@@ -120,12 +120,12 @@ fn router_by_kernel(ports: [u32; 2], locality: Locality) -> Result<Workload, Err
     }
     let theirs = vec![MapEntry::new("xdp_tx_ports", word(ports[1]), word(ports[1]))];
     let description = format!("{ROUTES} routes, the peer's in the kernel");
-    Ok(Workload { ours: config.entries()?, theirs, kernel, flows, description })
+    Ok(PeerWorkload { ours: config.entries()?, theirs, kernel, flows, description })
 }
 
 /// Out of the other port, for both redirect by a devmap. The peer's routes hold a gateway, whose address a second table
 /// turns into a MAC.
-fn router(ports: [u32; 2], locality: Locality) -> Result<Workload, Error> {
+fn router(ports: [u32; 2], locality: FlowLocality) -> Result<PeerWorkload, PeerWorkloadError> {
     let config = router::generate(ROUTES, &ports[1..], 8, SEED);
     let flows = router::flows(&config, FLOWS, locality, SEED + 1);
     let mut theirs = vec![MapEntry::new("tx_port", word(ports[1]), word(ports[1]))];
@@ -151,15 +151,15 @@ fn router(ports: [u32; 2], locality: Locality) -> Result<Workload, Error> {
         theirs.push(MapEntry::new("lpm_map", router::route_key(route.prefix), value));
     }
     let description = format!("{ROUTES} routes");
-    Ok(Workload { ours: config.entries()?, theirs, kernel: Vec::new(), flows, description })
+    Ok(PeerWorkload { ours: config.entries()?, theirs, kernel: Vec::new(), flows, description })
 }
 
 /// Trunks of two VLANs. The peer has a table of which VLANs a port takes, and in what spanning-tree state.
-fn switch(ports: [u32; 2], locality: Locality) -> Result<Workload, Error> {
+fn switch(ports: [u32; 2], locality: FlowLocality) -> Result<PeerWorkload, PeerWorkloadError> {
     const STATIONS: usize = 1_024;
     const VLANS: [u16; 2] = [10, 20];
     const FORWARDING: u16 = 8;
-    let config = switch::generate(STATIONS, &ports, &VLANS, switch::Layout::Trunk, SEED);
+    let config = switch::generate(STATIONS, &ports, &VLANS, switch::VlanLayout::Trunk, SEED);
     let flows = switch::flows(&config, ports[0], FLOWS, locality, SEED + 1);
     let mut theirs = Vec::new();
     for port in ports {
@@ -171,11 +171,11 @@ fn switch(ports: [u32; 2], locality: Locality) -> Result<Workload, Error> {
         }
     }
     for station in &config.stations {
-        let switch::Place::Port(port) = station.place else { continue };
+        let switch::FdbDestination::Port(port) = station.place else { continue };
         let key = concat(&[&station.vlan.to_ne_bytes(), &station.mac, &[0; 2]]);
         theirs.push(MapEntry::new("fwdtable", key, [0, port, 1].map(u32::to_ne_bytes).concat()));
     }
-    Ok(Workload {
+    Ok(PeerWorkload {
         ours: config.entries()?,
         theirs,
         kernel: Vec::new(),
@@ -185,12 +185,12 @@ fn switch(ports: [u32; 2], locality: Locality) -> Result<Workload, Error> {
 }
 
 /// Packets go out where they came in, for the peer knows no other way. ICMP is left out, which it keeps apart.
-fn nat(ports: [u32; 2], locality: Locality) -> Result<Workload, Error> {
+fn nat(ports: [u32; 2], locality: FlowLocality) -> Result<PeerWorkload, PeerWorkloadError> {
     const CONNECTIONS: usize = 10_000;
     const SOURCE: u8 = 1;
     let mut config = nat::generate(ports[0], ports[1], 16, SEED);
     config.externals.iter_mut().for_each(|e| e.port = ports[0]);
-    let traffic = nat::traffic(&config, CONNECTIONS, nat::Mix { tcp: 70, udp: 30 }, locality, SEED + 1);
+    let traffic = nat::traffic(&config, CONNECTIONS, nat::ProtocolMix { tcp: 70, udp: 30 }, locality, SEED + 1);
     let mut ours = config.entries()?;
     ours.extend(traffic.entries(millstream_lab::os::monotonic_ns()));
     let mut theirs = Vec::new();
@@ -202,19 +202,19 @@ fn nat(ports: [u32; 2], locality: Locality) -> Result<Workload, Error> {
         }
     }
     let description = format!("{CONNECTIONS} connections, outbound");
-    Ok(Workload { ours, theirs, kernel: Vec::new(), flows: traffic.outbound, description })
+    Ok(PeerWorkload { ours, theirs, kernel: Vec::new(), flows: traffic.outbound, description })
 }
 
 /// The peer has one bit for each rule in each entry of each field's table, and a table of rules by word and bit.
-fn firewall(_: [u32; 2], locality: Locality) -> Result<Workload, Error> {
+fn firewall(_: [u32; 2], locality: FlowLocality) -> Result<PeerWorkload, PeerWorkloadError> {
     const RULES: usize = 1_000;
-    let mut config = firewall::generate(firewall::Flavour::AccessList, RULES, SEED);
-    config.forward = firewall::Forward::Hairpin;
+    let mut config = firewall::generate(firewall::RuleSetKind::AccessList, RULES, SEED);
+    config.forward = firewall::AcceptTarget::Hairpin;
     let flows = firewall::flows(&config, FLOWS, locality, SEED + 1, |_| true);
-    let any: Prefix = "0.0.0.0/0".parse()?;
+    let any: Ipv4Prefix = "0.0.0.0/0".parse()?;
     let mut rules = config.rules.clone();
     let (src_ports, dst_ports) = (PortRange::ANY, PortRange::ANY);
-    rules.push(Rule { src: any, dst: any, src_ports, dst_ports, protocol: None, action: config.default });
+    rules.push(FirewallRule { src: any, dst: any, src_ports, dst_ports, protocol: None, action: config.default });
 
     let mut theirs = Vec::new();
     addresses(&mut theirs, "src_v4", &rules, |r| r.src);
@@ -228,14 +228,14 @@ fn firewall(_: [u32; 2], locality: Locality) -> Result<Workload, Error> {
     for (i, rule) in (0u64..).zip(&rules) {
         // The verdict for XDP; rejecting is the stack's.
         let action: u64 = match rule.action {
-            Action::Accept => 3,
-            Action::Drop => 1,
-            Action::Reject => 2,
+            RuleAction::Accept => 3,
+            RuleAction::Drop => 1,
+            RuleAction::Reject => 2,
         };
         let key = [1 << (i % 64), i / 64].map(u64::to_ne_bytes).concat();
         theirs.push(MapEntry::new("rule_action_v4", key, [action, 0].map(u64::to_ne_bytes).concat()));
     }
-    Ok(Workload {
+    Ok(PeerWorkload {
         ours: config.entries()?,
         theirs,
         kernel: Vec::new(),
@@ -245,7 +245,7 @@ fn firewall(_: [u32; 2], locality: Locality) -> Result<Workload, Error> {
 }
 
 /// A bit for each rule, as many as the peer's longest list.
-fn bits(rules: &[Rule], applies: impl Fn(&Rule) -> bool) -> Vec<u8> {
+fn bits(rules: &[FirewallRule], applies: impl Fn(&FirewallRule) -> bool) -> Vec<u8> {
     const WORDS: usize = 160;
     let mut words = vec![0u64; WORDS];
     for (i, _) in rules.iter().enumerate().filter(|(_, r)| applies(r)) {
@@ -254,11 +254,11 @@ fn bits(rules: &[Rule], applies: impl Fn(&Rule) -> bool) -> Vec<u8> {
     words.iter().flat_map(|w| w.to_ne_bytes()).collect()
 }
 
-fn addresses(out: &mut Vec<MapEntry>, map: &'static str, rules: &[Rule], field: fn(&Rule) -> Prefix) {
-    let distinct: BTreeSet<Prefix> = rules.iter().map(field).collect();
+fn addresses(out: &mut Vec<MapEntry>, map: &'static str, rules: &[FirewallRule], field: fn(&FirewallRule) -> Ipv4Prefix) {
+    let distinct: BTreeSet<Ipv4Prefix> = rules.iter().map(field).collect();
     for prefix in distinct {
         let key = concat(&[&word(prefix.length().into()), &prefix.address().octets()]);
-        let covers = |r: &Rule| field(r).length() <= prefix.length() && field(r).contains(prefix.address());
+        let covers = |r: &FirewallRule| field(r).length() <= prefix.length() && field(r).contains(prefix.address());
         out.push(MapEntry::new(map, key, bits(rules, covers)));
     }
 }
@@ -266,8 +266,8 @@ fn addresses(out: &mut Vec<MapEntry>, map: &'static str, rules: &[Rule], field: 
 fn transport_ports(
     out: &mut Vec<MapEntry>,
     map: &'static str,
-    rules: &[Rule],
-    field: fn(&Rule) -> PortRange,
+    rules: &[FirewallRule],
+    field: fn(&FirewallRule) -> PortRange,
 ) {
     let bounds = rules.iter().flat_map(|r| [u32::from(field(r).first), u32::from(field(r).last) + 1]);
     let starts: BTreeSet<u32> = bounds.collect();
@@ -281,10 +281,10 @@ fn transport_ports(
 }
 
 /// The peer's rings lie in one array, one behind the other.
-fn balancer(_: [u32; 2], locality: Locality) -> Result<Workload, Error> {
+fn balancer(_: [u32; 2], locality: FlowLocality) -> Result<PeerWorkload, PeerWorkloadError> {
     const SERVICES: usize = 10;
     const REALS: usize = 100;
-    let config = balancer::generate(balancer::Mix::Web, SERVICES, REALS, SEED);
+    let config = balancer::generate(balancer::ServiceMix::Web, SERVICES, REALS, SEED);
     let flows = balancer::flows(&config, FLOWS, locality, SEED + 1);
     let address = |a: IpAddr| {
         let mut octets = match a {
@@ -308,5 +308,5 @@ fn balancer(_: [u32; 2], locality: Locality) -> Result<Workload, Error> {
         }
     }
     let description = format!("{SERVICES} services, {REALS} reals");
-    Ok(Workload { ours: config.entries()?, theirs, kernel: Vec::new(), flows, description })
+    Ok(PeerWorkload { ours: config.entries()?, theirs, kernel: Vec::new(), flows, description })
 }

@@ -5,18 +5,18 @@
 //! begin anew when it is attached. Otherwise roll the session's own variant back after both have run on the
 //! session's maps.
 
-use millstream_kernel::Program;
-use millstream_lab::subject::{Counted, Form};
+use millstream_kernel::KernelProgram;
+use millstream_lab::subject::{InsnCounts, ProgramVersion};
 use millstream_object::LinkedProgram;
 
-use super::{Live, LiveError};
+use super::{LiveSession, LiveError};
 
-impl Live<'_> {
+impl LiveSession<'_> {
     /// Loads one more copy of the program as clang compiled it, for measurements.
     ///
     /// # Errors
     /// Errors of the kernel.
-    pub fn copy_of_original(&self) -> Result<Program, LiveError> {
+    pub fn copy_of_original(&self) -> Result<KernelProgram, LiveError> {
         let function = self.compiler.program();
         let linked = self.compiler.object().link(function).map_err(millstream_loader::Error::from)?;
         Ok(self.session.load(function, &linked)?)
@@ -27,7 +27,7 @@ impl Live<'_> {
     ///
     /// # Errors
     /// Errors of the kernel.
-    pub fn copy_of_variant(&self) -> Result<Option<Program>, LiveError> {
+    pub fn copy_of_variant(&self) -> Result<Option<KernelProgram>, LiveError> {
         match self.active.as_ref().filter(|_| self.variant_runs()) {
             Some(active) => Ok(Some(self.session.load(self.compiler.program(), &active.linked)?)),
             None => Ok(None),
@@ -35,7 +35,7 @@ impl Live<'_> {
     }
 
     /// The variant that records keys and packets, if there was a look at the traffic.
-    pub fn instrumented(&self) -> Option<&Program> {
+    pub fn instrumented(&self) -> Option<&KernelProgram> {
         self.instrumented.as_ref().map(|made| &made.program)
     }
 
@@ -48,10 +48,10 @@ impl Live<'_> {
         &self,
         packets: &[Vec<u8>],
         ingress: u32,
-    ) -> Result<(Counted, Option<Counted>), LiveError> {
+    ) -> Result<(InsnCounts, Option<InsnCounts>), LiveError> {
         let func = self.compiler.program();
         let count = |linked: &LinkedProgram| {
-            let form = Form { session: &self.session, func, linked };
+            let form = ProgramVersion { session: &self.session, func, linked };
             form.count(packets, ingress).map_err(LiveError::Uncounted)
         };
         let original = self.compiler.object().link(func).map_err(millstream_loader::Error::from)?;

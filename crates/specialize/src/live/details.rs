@@ -2,21 +2,21 @@
 
 use serde::{Deserialize, Serialize};
 
-use millstream_kernel::{MapType, Program};
+use millstream_kernel::{MapType, KernelProgram};
 use millstream_object::FuncId;
 
 use super::key_text::key_text;
-use super::{Live, LiveError};
-use crate::policy::{Put, Tried};
+use super::{LiveSession, LiveError};
+use crate::policy::{LookupStrategy, KeyTestCandidate};
 use crate::profile::{self, SiteProfile};
-use crate::transform::{Site, SiteId};
+use crate::transform::{LookupSite, SiteId};
 
 /// Keys shown for each lookup.
 const KEYS: usize = 20;
 
 /// A program's lookups, and the cost of the active variant.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Details {
+pub struct SessionDetails {
     /// In the order of the program, then those of the programs that its tail calls reach.
     pub lookups: Vec<LookupDetails>,
     /// Filled slots of its program arrays.
@@ -40,7 +40,7 @@ pub struct SlotDetails {
     /// The program in it.
     pub program: String,
     /// Program that the active variant calls in its place.
-    pub runs: Runs,
+    pub runs: SlotTarget,
 }
 
 impl std::fmt::Display for SlotDetails {
@@ -52,7 +52,7 @@ impl std::fmt::Display for SlotDetails {
 /// Program that is called in the place of the one in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Runs {
+pub enum SlotTarget {
     /// A variant of it.
     Variant,
     /// A variant of it, inlined where the slot is a constant.
@@ -63,13 +63,13 @@ pub enum Runs {
     Foreign,
 }
 
-impl std::fmt::Display for Runs {
+impl std::fmt::Display for SlotTarget {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Runs::Variant => "specialised",
-            Runs::Joined => "joined",
-            Runs::Original => "original",
-            Runs::Foreign => "not the object's",
+            SlotTarget::Variant => "specialised",
+            SlotTarget::Joined => "joined",
+            SlotTarget::Original => "original",
+            SlotTarget::Foreign => "not the object's",
         })
     }
 }
@@ -88,7 +88,7 @@ pub struct LookupDetails {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// Way in which it is answered.
-    pub how: How,
+    pub how: LookupMethod,
     /// Lookups counted in the last look at the traffic.
     pub seen: u64,
     /// Share of them that code, a twin or a cache answers.
@@ -100,7 +100,7 @@ pub struct LookupDetails {
 /// Ways to answer a lookup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum How {
+pub enum LookupMethod {
     /// By the map.
     Map,
     /// By code for so many hot keys, else by the map.
@@ -115,16 +115,16 @@ pub enum How {
     Test,
 }
 
-impl std::fmt::Display for How {
+impl std::fmt::Display for LookupMethod {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            How::Map => f.write_str("map"),
-            How::Hot(1) => f.write_str("1 key in code"),
-            How::Hot(n) => write!(f, "{n} keys in code"),
-            How::Code => f.write_str("whole map in code"),
-            How::Twin => f.write_str("twin"),
-            How::Cache => f.write_str("cache"),
-            How::Test => f.write_str("test of the key"),
+            LookupMethod::Map => f.write_str("map"),
+            LookupMethod::Hot(1) => f.write_str("1 key in code"),
+            LookupMethod::Hot(n) => write!(f, "{n} keys in code"),
+            LookupMethod::Code => f.write_str("whole map in code"),
+            LookupMethod::Twin => f.write_str("twin"),
+            LookupMethod::Cache => f.write_str("cache"),
+            LookupMethod::Test => f.write_str("test of the key"),
         }
     }
 }
@@ -140,12 +140,12 @@ pub struct KeyDetails {
     pub in_code: bool,
 }
 
-impl Live<'_> {
+impl LiveSession<'_> {
     /// Describes the way in which each lookup is answered, and the keys, by the last look at the traffic.
     ///
     /// # Errors
     /// Errors of the kernel.
-    pub fn details(&self) -> Result<Details, LiveError> {
+    pub fn details(&self) -> Result<SessionDetails, LiveError> {
         let profiles = self.last_profiles()?;
         let reached = self.compiler.sites().iter().filter(|site| self.is_reached(site));
         let lookups = reached.map(|site| {
@@ -154,7 +154,7 @@ impl Live<'_> {
         });
         let linked = self.compiler.object().link(self.compiler.program());
         let twins = self.active.iter().flat_map(|a| a.twins.maps().chain(a.caches.maps()));
-        Ok(Details {
+        Ok(SessionDetails {
             lookups: lookups.collect(),
             chain: self.slots()?,
             original_slots: linked.map_err(millstream_loader::Error::from)?.insns.len(),
@@ -174,13 +174,13 @@ impl Live<'_> {
                 slot,
                 program: match func.and_then(|f| functions.get(f.index())) {
                     Some(function) => function.name.clone(),
-                    None => Program::from_id(id).map_or_else(|_| id.to_string(), |p| p.name().to_owned()),
+                    None => KernelProgram::from_id(id).map_or_else(|_| id.to_string(), |p| p.name().to_owned()),
                 },
                 runs: match func {
-                    None => Runs::Foreign,
-                    Some(func) if active.is_some_and(|c| c.joins(func)) => Runs::Joined,
-                    Some(func) if active.is_some_and(|c| c.calls(func)) => Runs::Variant,
-                    Some(_) => Runs::Original,
+                    None => SlotTarget::Foreign,
+                    Some(func) if active.is_some_and(|c| c.joins(func)) => SlotTarget::Joined,
+                    Some(func) if active.is_some_and(|c| c.calls(func)) => SlotTarget::Variant,
+                    Some(_) => SlotTarget::Original,
                 },
             }
         };
@@ -196,22 +196,22 @@ impl Live<'_> {
             return Ok(made_for());
         };
         let find = |id: &SiteId| self.compiler.sites().iter().find(|s| s.id == *id);
-        let sites: Vec<&Site> = made.sites.iter().filter_map(find).collect();
+        let sites: Vec<&LookupSite> = made.sites.iter().filter_map(find).collect();
         let last = profile::read(sketch, &sites, self.compiler.slots())?;
         Ok(if last.iter().any(|p| p.total > 0) { last } else { made_for() })
     }
 
-    fn lookup_details(&self, site: &Site, profile: Option<&SiteProfile>) -> LookupDetails {
+    fn lookup_details(&self, site: &LookupSite, profile: Option<&SiteProfile>) -> LookupDetails {
         let declaration = self.compiler.declaration(site.map);
         let put = self.active.as_ref().and_then(|a| a.keys.get(&site.id));
         let (seen, keys) = profile.map_or((0, &[][..]), |p| (p.total, p.keys.as_slice()));
         let counted = keys.iter().map(|(_, n)| n).sum::<u64>().max(1) as f64;
         let tried = self.active.iter().flat_map(|a| &a.tried).filter(|t| t.site == site.id && t.is_chosen);
-        let tests: Vec<&Tried> = tried.collect();
+        let tests: Vec<&KeyTestCandidate> = tried.collect();
         let in_code = |key: &Vec<u8>| match put {
             _ if tests.iter().any(|t| !t.passes(key)) => true,
-            Some(Put::Hot(hot)) => hot.contains(key),
-            Some(Put::Whole) => true,
+            Some(LookupStrategy::Hot(hot)) => hot.contains(key),
+            Some(LookupStrategy::Whole) => true,
             _ => false,
         };
         let spec = self.compiler.spec(site.map);
@@ -227,18 +227,18 @@ impl Live<'_> {
             map_type: MapType(declaration.kind).to_string(),
             source: self.compiler.source_line(site),
             how: match put {
-                None if tests.is_empty() => How::Map,
-                None => How::Test,
-                Some(Put::Hot(hot)) => How::Hot(hot.len()),
-                Some(Put::Whole) => How::Code,
-                Some(Put::Twin) => How::Twin,
-                Some(Put::Cached) => How::Cache,
+                None if tests.is_empty() => LookupMethod::Map,
+                None => LookupMethod::Test,
+                Some(LookupStrategy::Hot(hot)) => LookupMethod::Hot(hot.len()),
+                Some(LookupStrategy::Whole) => LookupMethod::Code,
+                Some(LookupStrategy::Twin) => LookupMethod::Twin,
+                Some(LookupStrategy::Cached) => LookupMethod::Cache,
             },
             seen,
             answered: match put {
                 // A cache does so while nobody writes.
-                Some(Put::Whole | Put::Twin | Put::Cached) => 1.0,
-                Some(Put::Hot(_)) | None => {
+                Some(LookupStrategy::Whole | LookupStrategy::Twin | LookupStrategy::Cached) => 1.0,
+                Some(LookupStrategy::Hot(_)) | None => {
                     keys.iter().filter(|(k, _)| in_code(k)).map(|(_, n)| *n as f64).sum::<f64>() / counted
                 }
             },

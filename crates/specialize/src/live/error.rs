@@ -20,7 +20,7 @@ pub enum LiveError {
     Program(#[from] ProgramError),
     /// The kernel, or another holder of the hook.
     #[error(transparent)]
-    Kernel(#[from] millstream_kernel::Error),
+    Kernel(#[from] millstream_kernel::KernelError),
     /// The pins.
     #[error(transparent)]
     Pin(#[from] PinError),

@@ -3,8 +3,8 @@
 //! Programs copy addresses out of headers as they are, into fields that they often declare as plain numbers.
 //! The name of such a field, or of a map with such keys, says that it is an address.
 
-use millstream_btf::{Btf, Composite, Kind, TypeId};
-use millstream_object::{MapSpec, MapType, Object};
+use millstream_btf::{Btf, Composite, TypeKind, TypeId};
+use millstream_object::{MapDefinition, MapType, Object};
 
 /// Words of names that are usual for addresses.
 const ADDRESS_WORDS: [&str; 21] = [
@@ -32,14 +32,14 @@ const ADDRESS_WORDS: [&str; 21] = [
 ];
 
 /// Formats a key. For a longest-prefix map the length comes last, as people write it.
-pub(super) fn key_text(object: &Object, (name, spec): (&str, &MapSpec), key: &[u8]) -> String {
+pub(super) fn key_text(object: &Object, (name, spec): (&str, &MapDefinition), key: &[u8]) -> String {
     let typed = object.btf.as_ref().zip(spec.key_type);
     let Some((btf, ty)) = typed else {
         return key.iter().fold("0x".to_owned(), |text, b| text + &format!("{b:02x}"));
     };
     if spec.map_type == MapType::LPM_TRIE
         && let Some((length, address)) = key.split_first_chunk::<4>()
-        && let Ok(Kind::Struct(fields)) = btf.resolved(ty).map(|t| t.kind)
+        && let Ok(TypeKind::Struct(fields)) = btf.resolved(ty).map(|t| t.kind)
         && let [_, rest] = fields.members.as_slice()
     {
         // The data of a prefix is an address, whatever it is called.
@@ -55,12 +55,12 @@ fn value_text(btf: &Btf, ty: TypeId, name: &str, bytes: &[u8]) -> String {
     let is_whole = btf.size_of(ty).is_ok_and(|size| size == bytes.len() as u64);
     let Ok(resolved) = btf.resolved(ty) else { return btf.value_text(ty, bytes) };
     match resolved.kind {
-        Kind::Struct(_) if is_whole && btf.str(resolved.name) == "in6_addr" => address(bytes),
-        Kind::Struct(fields) if is_whole => structure_text(btf, &fields, bytes),
-        Kind::Int(int) if is_whole && bytes.len() == 4 && !int.signed && is_address(name) => {
+        TypeKind::Struct(_) if is_whole && btf.str(resolved.name) == "in6_addr" => address(bytes),
+        TypeKind::Struct(fields) if is_whole => structure_text(btf, &fields, bytes),
+        TypeKind::Int(int) if is_whole && bytes.len() == 4 && !int.signed && is_address(name) => {
             Some(address_text(bytes))
         }
-        Kind::Array(_) | Kind::Union(_) if is_whole && bytes.len() == 16 && is_address(name) => {
+        TypeKind::Array(_) | TypeKind::Union(_) if is_whole && bytes.len() == 16 && is_address(name) => {
             address(bytes)
         }
         _ => None,
@@ -118,15 +118,15 @@ mod tests {
         let mut b = BtfBuilder::new();
         let (word, half, signed) =
             (b.int("unsigned int", 4, false), b.int("unsigned short", 2, false), b.int("int", 4, true));
-        let be16 = b.add("__be16", Kind::Typedef(half));
-        let words = b.add("", Kind::Array(Array { element: word, index: word, len: 4 }));
+        let be16 = b.add("__be16", TypeKind::Typedef(half));
+        let words = b.add("", TypeKind::Array(Array { element: word, index: word, len: 4 }));
         let inside = [("in6_u", words, 0)].map(|(name, ty, bit_offset)| {
             let name = b.string(name);
             Member { name, ty, bit_offset, bit_size: 0 }
         });
         let in6 = b.add(
             "in6_addr",
-            Kind::Struct(Composite { size: 16, bit_fields: false, members: inside.to_vec() }),
+            TypeKind::Struct(Composite { size: 16, bit_fields: false, members: inside.to_vec() }),
         );
         let fields = [
             ("src_ip", word, 0),
@@ -141,7 +141,7 @@ mod tests {
             Member { name, ty, bit_offset, bit_size: 0 }
         });
         let key =
-            b.add("key", Kind::Struct(Composite { size: 32, bit_fields: false, members: members.to_vec() }));
+            b.add("key", TypeKind::Struct(Composite { size: 32, bit_fields: false, members: members.to_vec() }));
         let btf = Btf::parse(&b.write().unwrap()).unwrap();
         let mut bytes = vec![10, 0, 0, 1, 10, 0, 0, 2, 0, 80, 0, 0];
         let long = [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];

@@ -2,34 +2,34 @@
 
 use std::time::{Duration, Instant};
 
-use super::admit::{Admission, Shape};
-use super::beside::{Duty, Task};
-use super::spared::Spared;
-use super::step::Step;
-use super::traffic::Weighed;
-use super::workshop::{Made, Order};
-use super::{ATTEMPTS, Active, Live, LiveError, PATIENCE, QUIET, Seen, micros};
-use crate::contents::{Dirty, Present};
-use crate::guard::{Slots, Snapshot};
+use super::admission::{AdmissionDecision, VariantShape};
+use super::background::{WriteHandling, PendingCompile};
+use super::deopt_maps::DeoptMaps;
+use super::step::SessionStep;
+use super::traffic::VariantTiming;
+use super::compile_job::{CompileResult, CompileRequest};
+use super::{ATTEMPTS, LoadedVariant, LiveSession, LiveError, PATIENCE, QUIET, PendingWrites, micros};
+use crate::snapshot::{DirtyKeys, Revalidation};
+use crate::guard::{DeoptMask, GuardSnapshot};
 use crate::policy::Tier;
 use crate::profile::SiteProfile;
-use crate::report::{Reason, Report};
-use crate::transform::Plan;
+use crate::report::{CompileReason, SessionReport};
+use crate::transform::SpecializationPlan;
 use crate::variant::token;
 
 /// A variant that could be put onto the hook.
-pub(super) struct Candidate {
-    pub(super) shape: Shape,
-    pub(super) plan: Plan,
-    pub(super) active: Active,
-    pub(super) making: Making,
+pub(super) struct VariantCandidate {
+    pub(super) shape: VariantShape,
+    pub(super) plan: SpecializationPlan,
+    pub(super) active: LoadedVariant,
+    pub(super) making: CompileStats,
     /// True if there would be copies of the code after lookups if there were more time.
     pub(super) is_short: bool,
 }
 
 /// Cost of making a variant, and the entries of tables in it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Making {
+pub(super) struct CompileStats {
     pub(super) compile: Duration,
     pub(super) load: Duration,
     pub(super) entries: u32,
@@ -37,25 +37,25 @@ pub(super) struct Making {
 
 /// Reason for making a generation.
 #[derive(Clone, Copy)]
-pub(super) struct Cause {
-    pub(super) reason: Reason,
+pub(super) struct CompileCause {
+    pub(super) reason: CompileReason,
     /// The write that it answers.
     pub(super) write: Option<u64>,
 }
 
 /// Reasons why an inactive variant cannot become active at once.
-pub(super) enum Late {
+pub(super) enum ActivationError {
     /// A writer stays inside, others come all the time, or somebody has come who is not known yet.
     Busy,
     /// Its code depends on tables that have changed, and cannot follow.
     Other,
 }
 
-impl Candidate {
+impl VariantCandidate {
     /// Report that it stands by.
-    pub(super) fn stands_by(&self) -> Report {
-        let (Making { compile, load, .. }, active) = (self.making, &self.active);
-        Report::StandsBy {
+    pub(super) fn fallback_report(&self) -> SessionReport {
+        let (CompileStats { compile, load, .. }, active) = (self.making, &self.active);
+        SessionReport::StandsBy {
             generation: active.generation,
             compile_us: micros(compile),
             load_us: micros(load),
@@ -84,27 +84,27 @@ fn worth(before: f64, now: f64) -> bool {
     before - now >= LEAST_GAIN.0.max(LEAST_GAIN.1 * before)
 }
 
-impl Live<'_> {
+impl LiveSession<'_> {
     /// Makes a generation for this traffic and the current maps, and puts it onto the hook.
     pub(super) fn respecialise(
         &mut self,
         profiles: Vec<SiteProfile>,
         tier: Tier,
-        reason: Reason,
+        reason: CompileReason,
         write: Option<u64>,
-        tell: &mut dyn FnMut(&Report),
+        tell: &mut dyn FnMut(&SessionReport),
     ) -> Result<(), LiveError> {
-        let mut order = Order { generation: 0, tier, profiles };
+        let mut order = CompileRequest { generation: 0, tier, profiles };
         for attempt in 1..=ATTEMPTS {
             order.generation = self.generation + 1;
             // Begins before anything is read.
-            self.seen.making = Dirty::default();
-            let Some(snapshot) = self.begin(&Spared::default(), tell)? else {
-                tell(&Report::Dropped { reason: "a writer stays inside bpf(2)".into() });
+            self.seen.making = DirtyKeys::default();
+            let Some(snapshot) = self.begin(&DeoptMaps::default(), tell)? else {
+                tell(&SessionReport::Dropped { reason: "a writer stays inside bpf(2)".into() });
                 return Ok(());
             };
-            let task = Task::new(tier, reason);
-            let Made { candidate, judged, .. } = self.make(&order, &task, tell)?;
+            let task = PendingCompile::new(tier, reason);
+            let CompileResult { candidate, judged, .. } = self.make(&order, &task, tell)?;
             if task.is_called_off() {
                 match tier {
                     Tier::Quick if self.unanswered.is_none() => continue,
@@ -121,20 +121,20 @@ impl Live<'_> {
                 }
             };
             match self.admits(&mut candidate, judged, &snapshot, tell) {
-                Admission::Granted => {}
+                AdmissionDecision::Granted => {}
                 // If writes never cease, live traffic decides as far as it can.
-                Admission::Void if attempt == ATTEMPTS && tier == Tier::Quick => {}
-                Admission::Void if tier == Tier::Thorough => {
+                AdmissionDecision::Void if attempt == ATTEMPTS && tier == Tier::Quick => {}
+                AdmissionDecision::Void if tier == Tier::Thorough => {
                     self.interrupted();
                     return Ok(());
                 }
-                Admission::Void => continue,
+                AdmissionDecision::Void => continue,
                 // The copies may be what pays.
-                Admission::Refused if candidate.is_short => {
+                AdmissionDecision::Refused if candidate.is_short => {
                     self.is_patient = true;
                     continue;
                 }
-                Admission::Refused => {
+                AdmissionDecision::Refused => {
                     if self.give_up(!candidate.active.caches.is_empty(), candidate.active.is_bulky) {
                         continue;
                     }
@@ -146,25 +146,25 @@ impl Live<'_> {
                 }
             }
             self.guard.clear_first_packet(order.generation);
-            self.settings.steps.at(Step::Made(tier));
+            self.settings.steps.at(SessionStep::Made(tier));
             if let Some(dirty) = self.approve(snapshot, &mut candidate.active) {
-                let Candidate { active, making, .. } = candidate;
-                return self.install(active, making, Cause { reason, write }, dirty, tell);
+                let VariantCandidate { active, making, .. } = candidate;
+                return self.install(active, making, CompileCause { reason, write }, dirty, tell);
             }
         }
-        tell(&Report::Dropped { reason: "the maps change faster than code can be made".into() });
+        tell(&SessionReport::Dropped { reason: "the maps change faster than code can be made".into() });
         Ok(())
     }
 
     /// Makes a variant, and judges it if its shape is new, while writes are attended to.
     pub(super) fn make(
         &mut self,
-        order: &Order,
-        task: &Task,
-        tell: &mut dyn FnMut(&Report),
-    ) -> Result<Made, LiveError> {
+        order: &CompileRequest,
+        task: &PendingCompile,
+        tell: &mut dyn FnMut(&SessionReport),
+    ) -> Result<CompileResult, LiveError> {
         let workshop = self.workshop(&order.profiles, order.tier)?;
-        let made = self.beside(Duty::Serve(task), || workshop.make(order, task), tell)?;
+        let made = self.run_in_background(WriteHandling::Serve(task), || workshop.make(order, task), tell)?;
         self.take_over(&made.learnt);
         Ok(made)
     }
@@ -177,17 +177,17 @@ impl Live<'_> {
     }
 
     /// Reports why there is no candidate: an error, or nothing to be done.
-    fn not_made(&mut self, error: Option<String>, tell: &mut dyn FnMut(&Report)) {
+    fn not_made(&mut self, error: Option<String>, tell: &mut dyn FnMut(&SessionReport)) {
         let reason = error.unwrap_or_else(|| "nothing to specialise on".into());
-        tell(&Report::Dropped { reason });
+        tell(&SessionReport::Dropped { reason });
         self.fruitless += 1;
     }
 
     /// Lets a new variant run, if the maps still hold what it was made from, or it can follow them. Returns
     /// the contents that may have changed since they were last compared with the running variant.
-    fn approve(&mut self, snapshot: Snapshot, active: &mut Active) -> Option<Dirty> {
+    fn approve(&mut self, snapshot: GuardSnapshot, active: &mut LoadedVariant) -> Option<DirtyKeys> {
         let spared = active.spared.slots();
-        match self.guard.approve(snapshot, active.token(), spared, Slots::NONE) {
+        match self.guard.approve(snapshot, active.token(), spared, DeoptMask::NONE) {
             Some(behind) => {
                 let dirty = std::mem::take(&mut self.seen.making);
                 Some(self.approved(active, behind, &dirty))
@@ -201,42 +201,42 @@ impl Live<'_> {
     /// that may have changed since they were last compared with the running variant.
     pub(super) fn catch_up(
         &mut self,
-        active: &mut Active,
-        since: impl Fn(&mut Seen) -> &mut Dirty,
-    ) -> Result<Dirty, Late> {
+        active: &mut LoadedVariant,
+        since: impl Fn(&mut PendingWrites) -> &mut DirtyKeys,
+    ) -> Result<DirtyKeys, ActivationError> {
         let spared = active.spared.slots();
         for _ in 0..CATCHING_UP {
-            let again = self.guard.begin(PATIENCE, &[]).ok_or(Late::Busy)?;
+            let again = self.guard.begin(PATIENCE, &[]).ok_or(ActivationError::Busy)?;
             self.take_note();
             if self.seen.foreign {
-                return Err(Late::Busy);
+                return Err(ActivationError::Busy);
             }
             // If it is not approved, the same contents are looked at once more. A writer that was noted
             // before the tables were read may have written afterwards.
             let dirty = since(&mut self.seen).clone();
             if !self.keeps_up(&mut active.chain, &dirty) {
-                return Err(Late::Other);
+                return Err(ActivationError::Other);
             }
             let side = match active.record.present(&self.sources, &dirty) {
-                Present::Same => None,
-                Present::Other => return Err(Late::Other),
-                Present::Twinned(changes) => Some(active.twins.write(changes).map_err(|_| Late::Other)?.0),
+                Revalidation::Same => None,
+                Revalidation::Other => return Err(ActivationError::Other),
+                Revalidation::Twinned(changes) => Some(active.twins.write(changes).map_err(|_| ActivationError::Other)?.0),
             };
-            self.settings.steps.at(Step::CaughtUp);
+            self.settings.steps.at(SessionStep::CaughtUp);
             let new = token(active.generation, side.unwrap_or(active.twins.side()));
-            if let Some(behind) = self.guard.approve(again, new, spared, Slots::NONE) {
-                active.twins.turn(side.unwrap_or(active.twins.side()));
-                *since(&mut self.seen) = Dirty::default();
+            if let Some(behind) = self.guard.approve(again, new, spared, DeoptMask::NONE) {
+                active.twins.switch_side(side.unwrap_or(active.twins.side()));
+                *since(&mut self.seen) = DirtyKeys::default();
                 return Ok(self.approved(active, behind, &dirty));
             }
         }
-        Err(Late::Busy)
+        Err(ActivationError::Busy)
     }
 
     /// Marks a variant as approved, with maps behind whose contents in `dirty` may have changed: from now on
     /// writes to maps that it can do without stop nothing else. Returns the contents that may have changed
     /// since they were last compared with the variant that ran before.
-    fn approved(&mut self, active: &Active, behind: Slots, dirty: &Dirty) -> Dirty {
+    fn approved(&mut self, active: &LoadedVariant, behind: DeoptMask, dirty: &DirtyKeys) -> DirtyKeys {
         self.guard.mark(active.generation, &active.spared.places());
         let before = std::mem::take(&mut self.seen.dirty);
         self.left(&active.spared, behind, dirty, None);
@@ -254,7 +254,7 @@ impl Live<'_> {
     /// true if there are any.
     fn give_up(&mut self, caches: bool, copies: bool) -> bool {
         // The standby variant would have the parts that are given up.
-        self.stand_down();
+        self.drop_fallback();
         if caches {
             self.uncached = Some(Instant::now());
         } else if copies {
@@ -274,32 +274,32 @@ impl Live<'_> {
     /// last compared with the variant before.
     pub(super) fn install(
         &mut self,
-        active: Active,
-        making: Making,
-        cause: Cause,
-        dirty: Dirty,
-        tell: &mut dyn FnMut(&Report),
+        active: LoadedVariant,
+        making: CompileStats,
+        cause: CompileCause,
+        dirty: DirtyKeys,
+        tell: &mut dyn FnMut(&SessionReport),
     ) -> Result<(), LiveError> {
-        let Making { compile, load, entries } = making;
+        let CompileStats { compile, load, entries } = making;
         let (generation, slots, tier) = (active.generation, active.linked.insns.len(), active.tier);
         self.generation = self.generation.max(generation);
         self.open();
         // The guard has its token: from here on this variant follows writes.
         let before = self.active.replace(active);
         self.is_ahead = false;
-        let gone = self.put_aside(before, cause.reason, dirty);
-        self.settings.steps.at(Step::Approved);
+        let gone = self.keep_as_fallback(before, cause.reason, dirty);
+        self.settings.steps.at(SessionStep::Approved);
         // A write is answered as fast as possible; the result is judged at the next look at the traffic.
-        let judged = self.settings.measure && cause.reason != Reason::Write;
+        let judged = self.settings.measure && cause.reason != CompileReason::Write;
         if judged {
             // The program on the hook is the original, or turns every packet away to it.
             self.before_ns = self.measured(tell)?;
         }
-        if cause.reason != Reason::Write && self.stand_in_at_once(tell)? {
-            if cause.reason == Reason::Quiet {
+        if cause.reason != CompileReason::Write && self.activate_fallback_now(tell)? {
+            if cause.reason == CompileReason::Quiet {
                 self.interrupted();
             }
-            tell(&Report::Dropped { reason: "a write came before it was at work".into() });
+            tell(&SessionReport::Dropped { reason: "a write came before it was at work".into() });
             return Ok(());
         }
         let start = Instant::now();
@@ -308,11 +308,11 @@ impl Live<'_> {
         // Its own arrays are emptied only now that no packet begins there any more.
         drop(gone);
         self.as_active()?;
-        if matches!(cause.reason, Reason::Start | Reason::Traffic) {
+        if matches!(cause.reason, CompileReason::Start | CompileReason::Traffic) {
             self.fruitless = 0;
         }
-        let is_last = tier == Tier::Thorough && !self.wants_standby();
-        if cause.reason == Reason::Quiet {
+        let is_last = tier == Tier::Thorough && !self.needs_fallback();
+        if cause.reason == CompileReason::Quiet {
             self.quiet = QUIET;
         }
         self.thorough_at = (!is_last).then(|| Instant::now() + self.quiet);
@@ -320,7 +320,7 @@ impl Live<'_> {
         (self.before_ns, self.now_ns) =
             if judged { (self.before_ns, self.variant_ns(tell)?) } else { (None, None) };
         let first = self.guard.first_packet(generation);
-        tell(&Report::Specialised {
+        tell(&SessionReport::Specialised {
             generation,
             reason: cause.reason,
             write_ns: cause.write,
@@ -336,7 +336,7 @@ impl Live<'_> {
     }
 
     /// Puts the variant that was just approved onto the hook.
-    fn come_onto_hook(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
+    fn come_onto_hook(&mut self, tell: &mut dyn FnMut(&SessionReport)) -> Result<(), LiveError> {
         let Some(active) = &self.active else { return Ok(()) };
         let program = active.program.try_clone()?;
         // A variant that answers a write while something is made beside must be swapped in by this thread.
@@ -344,7 +344,7 @@ impl Live<'_> {
         if done.is_err() {
             self.guard.revoke();
             self.active = None;
-            self.stand_down();
+            self.drop_fallback();
         }
         done?;
         if self.is_busy {
@@ -364,7 +364,7 @@ impl Live<'_> {
 
     /// Takes back a variant that is not measurably faster than the original. A single look may have been
     /// disturbed, so the least of several counts before that is done.
-    pub(super) fn judge(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
+    pub(super) fn judge(&mut self, tell: &mut dyn FnMut(&SessionReport)) -> Result<(), LiveError> {
         let (mut least_before, mut least_now) = (self.before_ns, self.now_ns);
         for _ in 0..LOOKS {
             if let (Some(before), Some(now)) = (least_before, least_now)
@@ -373,16 +373,16 @@ impl Live<'_> {
                 (self.fruitless, self.unjudged) = (0, 0);
                 return Ok(());
             }
-            match self.weigh(tell)? {
-                Weighed::Told { original, variant } => {
+            match self.time_both_programs(tell)? {
+                VariantTiming::Told { original, variant } => {
                     let least = |a: Option<f64>, b: f64| Some(a.map_or(b, |a| a.min(b)));
                     (least_before, least_now) = (least(least_before, original), least(least_now, variant));
                     // Both reported times are from one look: the same moment, the same traffic.
                     (self.before_ns, self.now_ns) = (Some(original), Some(variant));
                 }
                 // The next look at the traffic will tell.
-                Weighed::Disturbed => return Ok(()),
-                Weighed::Untold => {}
+                VariantTiming::Disturbed => return Ok(()),
+                VariantTiming::Untold => {}
             }
         }
         let why = match (least_before, least_now) {

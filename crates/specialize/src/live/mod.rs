@@ -13,25 +13,25 @@
 //! Invariant: a variant is put onto the hook only after a snapshot has approved it. `place` is responsible
 //! for how the hook is held, and for what remains there when a session is killed.
 
-mod admit;
-mod answer;
-mod beside;
-mod chain;
+mod admission;
+mod write_response;
+mod background;
+mod tail_calls;
 mod copies;
 pub mod details;
 mod error;
 mod key_text;
 mod make;
-mod received;
-mod restless;
+mod packet_counters;
+mod churn;
 mod settings;
-mod shift;
-mod spared;
+mod traffic_shift;
+mod deopt_maps;
 mod speed;
-mod standby;
+mod fallback_variant;
 pub mod step;
 mod traffic;
-mod workshop;
+mod compile_job;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -39,45 +39,45 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use millstream_ir::Map as IrMap;
-use millstream_kernel::{Map, Program, ProgramType};
-use millstream_loader::{Loader, ProgramError, Session};
+use millstream_kernel::{KernelMap, KernelProgram, ProgramType};
+use millstream_loader::{ObjectLoader, ProgramError, Session};
 use millstream_object::{FuncId, LinkedProgram};
 use rustc_hash::FxHashMap;
 
-use crate::adopt::{self, Adopt};
-use crate::caches::Caches;
-use crate::contents::{Dirty, Record, Source, cacheable, nested, sources};
-use crate::guard::{Guard, Slots};
-use crate::holders::{Holders, Ours};
-use crate::inside::Insides;
-use crate::judge::sample::Sample;
-use crate::lent::Lent;
-use crate::nested::Nested;
-use crate::pins::{Claim, Pins};
-use crate::place::{Held, Place, Target, Tenant};
-use crate::policy::{Keys, Tier, Tried};
+use crate::adopt::{self, AdoptionScope};
+use crate::caches::EntryCaches;
+use crate::snapshot::{DirtyKeys, Assumptions, SpecializableMap, cacheable, nested, sources};
+use crate::guard::{Guard, DeoptMask};
+use crate::map_users::{MapUsers, OwnPrograms};
+use crate::inner_maps::InnerMaps;
+use crate::replay::sample::PacketSample;
+use crate::inherited_maps::InheritedMaps;
+use crate::watched_inner_maps::WatchedInnerMaps;
+use crate::pins::{PinDirLock, PinDir};
+use crate::attachment::{HookInfo, HookAttachments, AttachTarget, AttachRequest};
+use crate::policy::{StrategyBySite, Tier, KeyTestCandidate};
 use crate::profile::SiteProfile;
-use crate::report::{Attachment, GuardState, Report};
-use crate::stats::Clock;
-use crate::transform::{Budget, SiteId};
-use crate::twins::Twins;
-use crate::variant::{Compiler, is_alike, token};
-use admit::{Fate, Shape};
-use beside::Duty;
-use chain::{Chain, Links};
+use crate::report::{AttachedInterface, GuardState, SessionReport};
+use crate::stats::ProgramTimer;
+use crate::transform::{CodeBudget, SiteId};
+use crate::shadow_tables::ShadowTables;
+use crate::variant::{VariantCompiler, is_alike, token};
+use admission::{ShapeVerdict, VariantShape};
+use background::WriteHandling;
+use tail_calls::{TailCallChain, ProgArrays};
 pub use error::LiveError;
-use received::Received;
-use restless::Restless;
-pub use settings::Settings;
-use shift::Hits;
-use spared::Spared;
-pub use speed::Speed;
-use standby::Standby;
-use step::Step;
+use packet_counters::PacketCounters;
+use churn::ChurnTracker;
+pub use settings::SessionSettings;
+use traffic_shift::HotKeyMisses;
+use deopt_maps::DeoptMaps;
+pub use speed::SpeedComparison;
+use fallback_variant::FallbackVariant;
+use step::SessionStep;
 
 /// Program to leave on the interface at the end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Leave {
+pub enum DetachPolicy {
     /// The state before: nothing, or the program that was adopted.
     Restored,
     /// The original program, pinned.
@@ -89,21 +89,21 @@ pub enum Leave {
 
 /// A variant on the hook.
 #[derive(Debug)]
-struct Active {
+struct LoadedVariant {
     generation: u32,
-    program: Program,
+    program: KernelProgram,
     linked: LinkedProgram,
-    record: Record,
-    twins: Twins,
-    spared: Spared,
-    caches: Caches,
+    record: Assumptions,
+    twins: ShadowTables,
+    spared: DeoptMaps,
+    caches: EntryCaches,
     /// The maps inside maps of maps that it names.
-    insides: Insides,
+    insides: InnerMaps,
     /// The programs that it calls.
-    chain: Chain,
-    keys: Keys,
+    chain: TailCallChain,
+    keys: StrategyBySite,
     /// Tests that could precede lookups, and those that do.
-    tried: Vec<Tried>,
+    tried: Vec<KeyTestCandidate>,
     profiles: Vec<SiteProfile>,
     tier: Tier,
     /// True if it is large because it has several copies of the code after a lookup.
@@ -112,7 +112,7 @@ struct Active {
     on_trial: bool,
 }
 
-impl Active {
+impl LoadedVariant {
     /// Value of the guard's token while it may run.
     fn token(&self) -> u64 {
         token(self.generation, self.twins.side())
@@ -121,16 +121,16 @@ impl Active {
 
 /// The variant that profiles.
 #[derive(Debug)]
-struct Instrumented {
-    program: Program,
+struct ProfilingVariant {
+    program: KernelProgram,
     /// The lookups whose keys it records.
     sites: Vec<SiteId>,
-    chain: Chain,
+    chain: TailCallChain,
 }
 
 /// Events of the guard that nobody has answered yet.
 #[derive(Debug, Default)]
-struct Seen {
+struct PendingWrites {
     /// Time of the first of them.
     first: Option<u64>,
     /// True if somebody new may write maps, once the call that brings him has returned.
@@ -138,21 +138,21 @@ struct Seen {
     /// Number of times that happened, so far.
     strangers: u64,
     /// Contents that may have changed since they were last compared with the running variant.
-    dirty: Dirty,
+    dirty: DirtyKeys,
     /// Contents that may have changed since the tables of the standby variant were read, or its twins brought
     /// up to date.
-    aside: Dirty,
+    aside: DirtyKeys,
     /// Contents that may have changed since the tables of the variant that is being made were read.
-    making: Dirty,
+    making: DirtyKeys,
     /// Events lost, so far.
     unsent: u64,
 }
 
-impl Seen {
+impl PendingWrites {
     /// Records that anything may have changed.
     fn anything(&mut self) {
         for dirty in [&mut self.dirty, &mut self.aside, &mut self.making] {
-            *dirty = Dirty::everything();
+            *dirty = DirtyKeys::everything();
         }
     }
 
@@ -166,28 +166,28 @@ impl Seen {
 
 /// A session.
 #[derive(Debug)]
-pub struct Live<'c> {
-    compiler: &'c Compiler,
-    settings: Settings,
-    pins: Pins,
+pub struct LiveSession<'c> {
+    compiler: &'c VariantCompiler,
+    settings: SessionSettings,
+    pins: PinDir,
     session: Session<'c>,
     /// The other programs of the object, which tail calls reach.
-    others: Vec<(FuncId, Program)>,
-    original: Program,
-    instrumented: Option<Instrumented>,
+    others: Vec<(FuncId, KernelProgram)>,
+    original: KernelProgram,
+    instrumented: Option<ProfilingVariant>,
     guard: Guard,
     /// Program arrays.
-    links: Links,
+    links: ProgArrays,
     /// Programs of the object that tail calls were found to reach, now or before: whoever exchanges them may
     /// put them back.
     reached: BTreeSet<FuncId>,
     /// True if the kernel has refused inlined programs.
     apart: bool,
-    sources: Arc<FxHashMap<IrMap, Source>>,
+    sources: Arc<FxHashMap<IrMap, SpecializableMap>>,
     /// Maps that the program writes, and that may have caches.
-    stateful: FxHashMap<IrMap, Source>,
+    stateful: FxHashMap<IrMap, SpecializableMap>,
     /// The inner maps that may have caches, or be known, by the templates that stand for them.
-    nested: FxHashMap<IrMap, Nested>,
+    nested: FxHashMap<IrMap, WatchedInnerMaps>,
     /// Time at which caches were given up because they did not pay.
     uncached: Option<Instant>,
     /// Time at which copies of the code after lookups, one for each value, were given up because they did not
@@ -200,22 +200,22 @@ pub struct Live<'c> {
     room: usize,
     watched: Vec<String>,
     refused: Vec<(String, String)>,
-    ours: Ours,
+    ours: OwnPrograms,
     /// Programs with the session's code that somebody else has loaded, and that may write maps that have
     /// caches.
     copies: BTreeSet<u32>,
-    seen: Seen,
+    seen: PendingWrites,
     /// Time of the first write that the running variant could not follow, while something else was under way.
     unanswered: Option<u64>,
     /// True if something else is under way.
     is_busy: bool,
     /// Names of the maps that outlive the session.
     kept: BTreeSet<String>,
-    place: Option<Place>,
-    _claim: Option<Claim>,
-    active: Option<Active>,
+    place: Option<HookAttachments>,
+    _claim: Option<PinDirLock>,
+    active: Option<LoadedVariant>,
     /// Variant for writes that the active one cannot follow.
-    standby: Option<Standby>,
+    standby: Option<FallbackVariant>,
     /// True if the standby variant handles packets from its slot, in place of the active one.
     is_ahead: bool,
     /// True if no standby variant is possible.
@@ -223,13 +223,13 @@ pub struct Live<'c> {
     /// The maps that somebody may write and that were in code, in the last variant that had any.
     risked: BTreeSet<IrMap>,
     /// Maps that change too often to be in code.
-    restless: Restless,
+    restless: ChurnTracker,
     /// Number of the last variant that could come onto the hook.
     generation: u32,
-    clock: Clock,
+    clock: ProgramTimer,
     before_ns: Option<f64>,
     now_ns: Option<f64>,
-    received: Received,
+    received: PacketCounters,
     /// Packets that variants had passed on to the original before the program was attached.
     missed_before: u64,
     /// Packets received when the traffic was last looked at.
@@ -243,31 +243,31 @@ pub struct Live<'c> {
     /// Consecutive looks at the traffic that led to nothing.
     fruitless: u32,
     /// Lookups that hot keys do not answer.
-    hits: Hits,
+    hits: HotKeyMisses,
     /// Looks at which too few packets came to judge the variant.
     unjudged: u32,
     /// Consecutive comparisons with the original that a write ended.
     disturbed: u32,
     /// Packets that were sampled last, and the number of packets when lookups were last counted.
-    samples: Arc<Vec<Sample>>,
+    samples: Arc<Vec<PacketSample>>,
     profiled: u64,
     /// Verdicts of the judge on shapes of variants.
-    judged: HashMap<Shape, Fate>,
+    judged: HashMap<VariantShape, ShapeVerdict>,
     /// Sites that get no twins: twins cannot answer lookups of their form, or none are wanted.
     unfit: BTreeSet<SiteId>,
 }
 
-impl<'c> Live<'c> {
+impl<'c> LiveSession<'c> {
     /// Loads object and guard. Maps that an earlier session left in the directory are taken over with their contents.
     ///
     /// # Errors
     /// [`LiveError`].
-    pub fn load(compiler: &'c Compiler, settings: Settings) -> Result<Live<'c>, LiveError> {
+    pub fn load(compiler: &'c VariantCompiler, settings: SessionSettings) -> Result<LiveSession<'c>, LiveError> {
         let mut guard = Guard::attach()?;
-        let pins = Pins::new(&settings.pins);
+        let pins = PinDir::new(&settings.pins);
         let claim = pins.claim()?;
-        let lent = Lent::find(compiler, &pins, &settings)?;
-        let mut loader = Loader::new(compiler.object());
+        let lent = InheritedMaps::find(compiler, &pins, &settings)?;
+        let mut loader = ObjectLoader::new(compiler.object());
         for (name, map) in &lent.maps {
             loader = loader.reuse_map(name, map.try_clone()?)?;
         }
@@ -279,15 +279,15 @@ impl<'c> Live<'c> {
         let mut programs = load_all(compiler, &session, &chosen)?;
         // Arrays that existed before belong to their owner, so they are not filled.
         let is_new = |name: &str| !lent.maps.iter().any(|(there, _)| there == name);
-        chain::fill_new(compiler, &session, &programs, is_new)?;
+        tail_calls::fill_new(compiler, &session, &programs, is_new)?;
         let at = programs.iter().position(|(f, _)| *f == compiler.program()).ok_or(LiveError::LeftOut)?;
-        let mut ours = Ours::new(guard.programs());
+        let mut ours = OwnPrograms::new(guard.programs());
         for (_, program) in &programs {
             ours.insert_original(program)?;
         }
         let original = programs.remove(at).1;
         check(&original, &settings)?;
-        if settings.which == Adopt::Same {
+        if settings.which == AdoptionScope::Same {
             lent.adopted
                 .iter()
                 .try_for_each(|(ifindex, present)| adopt::same(&original, present, *ifindex))?;
@@ -299,14 +299,14 @@ impl<'c> Live<'c> {
             exclude(&settings.exclude, compiler, sources, &mut refused);
         }
         let mut watched = watch(&mut guard, sources.values_mut().chain(stateful.values_mut()))?;
-        let all: Vec<(FuncId, &Program)> =
+        let all: Vec<(FuncId, &KernelProgram)> =
             programs.iter().map(|(f, p)| (*f, p)).chain([(compiler.program(), &original)]).collect();
-        let links = Links::new(compiler, &session, &settings.exclude, &all, &mut guard)?;
+        let links = ProgArrays::new(compiler, &session, &settings.exclude, &all, &mut guard)?;
         let nested = nested(compiler, &session, &settings.exclude, &mut guard)?;
         let outer = |template: &_| compiler.inner(*template).0;
         let outer = nested.keys().flat_map(outer).map(|map| compiler.object().maps[map.index()].name.clone());
         also_watched(links.names().chain(outer), &mut watched, &mut refused);
-        Ok(Live {
+        Ok(LiveSession {
             compiler,
             pins,
             session,
@@ -323,12 +323,12 @@ impl<'c> Live<'c> {
             uncached: None,
             uncopied: None,
             is_patient: false,
-            room: Budget::default().code,
+            room: CodeBudget::default().code,
             watched,
             refused,
             ours,
             copies: BTreeSet::new(),
-            seen: Seen::default(),
+            seen: PendingWrites::default(),
             unanswered: None,
             is_busy: false,
             kept: lent.keep,
@@ -339,19 +339,19 @@ impl<'c> Live<'c> {
             is_ahead: false,
             alone: false,
             risked: BTreeSet::new(),
-            restless: Restless::default(),
+            restless: ChurnTracker::default(),
             generation: 0,
-            clock: if settings.measure { Clock::calibrate() } else { Clock::default() },
+            clock: if settings.measure { ProgramTimer::calibrate() } else { ProgramTimer::default() },
             before_ns: None,
             now_ns: None,
-            received: Received::default(),
+            received: PacketCounters::default(),
             missed_before: 0,
             looked_at: 0,
             next_look: None,
             thorough_at: None,
             quiet: QUIET,
             fruitless: 0,
-            hits: Hits::default(),
+            hits: HotKeyMisses::default(),
             unjudged: 0,
             disturbed: 0,
             samples: Arc::default(),
@@ -363,12 +363,12 @@ impl<'c> Live<'c> {
     }
 
     /// A map of the object, by its name.
-    pub fn map(&self, name: &str) -> Option<&Map> {
+    pub fn map(&self, name: &str) -> Option<&KernelMap> {
         self.session.map_by_name(name)
     }
 
     /// The compiler that makes the variants.
-    pub fn compiler(&self) -> &Compiler {
+    pub fn compiler(&self) -> &VariantCompiler {
         self.compiler
     }
 
@@ -387,7 +387,7 @@ impl<'c> Live<'c> {
 
     /// A program of the object as clang compiled it: the one that is attached, or one that tail calls may
     /// reach.
-    pub fn program(&self, name: &str) -> Option<Program> {
+    pub fn program(&self, name: &str) -> Option<KernelProgram> {
         let object = self.compiler.object();
         let func = object.programs.iter().find(|p| p.name == name)?.func;
         let other = self.others.iter().find(|(f, _)| *f == func).map(|(_, program)| program);
@@ -395,13 +395,13 @@ impl<'c> Live<'c> {
     }
 
     /// The program as clang compiled it.
-    pub fn original(&self) -> &Program {
+    pub fn original(&self) -> &KernelProgram {
         &self.original
     }
 
     /// The program on the hook now.
-    pub fn current(&self) -> &Program {
-        self.place.as_ref().map_or(&self.original, Place::current)
+    pub fn current(&self) -> &KernelProgram {
+        self.place.as_ref().map_or(&self.original, HookAttachments::current)
     }
 
     /// Puts the unchanged program onto interfaces of this thread's namespace, into the places of an earlier session
@@ -409,16 +409,16 @@ impl<'c> Live<'c> {
     ///
     /// # Errors
     /// `EBUSY` if somebody else's program is there; nothing is changed then.
-    pub fn attach(&mut self, interfaces: &[u32]) -> Result<Report, LiveError> {
+    pub fn attach(&mut self, interfaces: &[u32]) -> Result<SessionReport, LiveError> {
         self.open();
-        let targets: Vec<Target> = interfaces.iter().map(|i| self.target(*i)).collect();
+        let targets: Vec<AttachTarget> = interfaces.iter().map(|i| self.target(*i)).collect();
         let named = self.kept.iter().filter_map(|n| Some((n.as_str(), self.session.map_by_name(n)?)));
-        let tenant = Tenant { original: &self.original, guard: &self.guard, maps: named.collect() };
-        let place = Place::take(&self.pins, &tenant, &targets)?;
+        let tenant = AttachRequest { original: &self.original, guard: &self.guard, maps: named.collect() };
+        let place = HookAttachments::take(&self.pins, &tenant, &targets)?;
         let took_over = place.took_over();
         self.place = Some(place);
         let names = self.held().into_iter().map(|h| h.interface).collect();
-        self.received = Received::at(names, self.settings.egress);
+        self.received = PacketCounters::at(names, self.settings.egress);
         self.looked_at = self.received.count();
         self.missed_before = self.guard.missed();
         self.first_review()?;
@@ -427,7 +427,7 @@ impl<'c> Live<'c> {
             self.swap(program, true)?;
             self.settle();
         }
-        Ok(Report::Attached {
+        Ok(SessionReport::Attached {
             program: self.original.name().to_owned(),
             interfaces: self.interfaces(),
             took_over,
@@ -440,7 +440,7 @@ impl<'c> Live<'c> {
     ///
     /// # Errors
     /// As for [`Live::attach`].
-    pub fn join(&mut self, ifindex: u32, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
+    pub fn join(&mut self, ifindex: u32, tell: &mut dyn FnMut(&SessionReport)) -> Result<(), LiveError> {
         let target = self.target(ifindex);
         self.open();
         self.place.as_mut().ok_or(LiveError::NotAttached)?.join(&self.original, &target)?;
@@ -449,23 +449,23 @@ impl<'c> Live<'c> {
         Ok(())
     }
 
-    fn moved(&mut self, tell: &mut dyn FnMut(&Report)) {
+    fn moved(&mut self, tell: &mut dyn FnMut(&SessionReport)) {
         let interfaces = self.interfaces();
         self.received.follow(interfaces.iter().map(|i| i.interface.clone()).collect());
-        tell(&Report::Moved { interfaces });
+        tell(&SessionReport::Moved { interfaces });
     }
 
-    fn target(&self, ifindex: u32) -> Target {
-        let Settings { mode, egress, ref adopt, .. } = self.settings;
-        Target { ifindex, mode, egress, adopt: adopt.contains(&ifindex) }
+    fn target(&self, ifindex: u32) -> AttachTarget {
+        let SessionSettings { mode, egress, ref adopt, .. } = self.settings;
+        AttachTarget { ifindex, mode, egress, adopt: adopt.contains(&ifindex) }
     }
 
-    fn held(&self) -> Vec<Held> {
-        self.place.as_ref().map_or_else(Vec::new, Place::held)
+    fn held(&self) -> Vec<HookInfo> {
+        self.place.as_ref().map_or_else(Vec::new, HookAttachments::held)
     }
 
-    fn interfaces(&self) -> Vec<Attachment> {
-        self.held().into_iter().map(Attachment::from).collect()
+    fn interfaces(&self) -> Vec<AttachedInterface> {
+        self.held().into_iter().map(AttachedInterface::from).collect()
     }
 
     /// Checks who may write the maps. A process that was killed a moment ago may still be releasing its
@@ -473,9 +473,9 @@ impl<'c> Live<'c> {
     fn first_review(&mut self) -> Result<(), LiveError> {
         let end = Instant::now() + PATIENCE;
         loop {
-            let holders = Holders::look()?;
+            let holders = MapUsers::look()?;
             let sources = self.sources.values().map(|s| s.foreign(&holders, &self.ours));
-            let uncounted = |s: &Source| holders.uncounted(s.map.id(), &self.ours);
+            let uncounted = |s: &SpecializableMap| holders.uncounted(s.map.id(), &self.ours);
             let written =
                 self.stateful.values().map(|s| s.foreign(&holders, &self.ours).or_else(|| uncounted(s)));
             let inside = self.nested.values().map(|n| n.foreign(&holders, &self.ours));
@@ -495,7 +495,7 @@ impl<'c> Live<'c> {
     pub fn detach(&mut self) -> Result<(), LiveError> {
         self.open();
         if let Some(place) = self.place.take() {
-            place.leave(&self.original, Leave::Restored)?;
+            place.leave(&self.original, DetachPolicy::Restored)?;
             // The directory went with the pins. Giving up the claim removes it as well, so the new one comes after.
             self._claim = None;
             self._claim = Some(self.pins.claim()?);
@@ -510,7 +510,7 @@ impl<'c> Live<'c> {
     ///
     /// # Errors
     /// If the original cannot be put into its place.
-    pub fn roll_back(&mut self, reason: &str, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
+    pub fn roll_back(&mut self, reason: &str, tell: &mut dyn FnMut(&SessionReport)) -> Result<(), LiveError> {
         self.next_look = None;
         self.withdraw(reason.to_owned(), tell)
     }
@@ -520,7 +520,7 @@ impl<'c> Live<'c> {
     /// # Errors
     /// If the interface vanishes, somebody else takes the hook, or the kernel no longer answers. The attached
     /// program then stays.
-    pub fn run(&mut self, stop: &AtomicBool, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
+    pub fn run(&mut self, stop: &AtomicBool, tell: &mut dyn FnMut(&SessionReport)) -> Result<(), LiveError> {
         self.guard.belong_to_this_thread()?;
         let now = Instant::now();
         let mut next_look = self.next_look.unwrap_or(now + self.settings.first);
@@ -563,7 +563,7 @@ impl<'c> Live<'c> {
     ///
     /// # Errors
     /// [`LiveError::Gone`] if none is left, [`LiveError::Replaced`].
-    pub fn check_place(&mut self, tell: &mut dyn FnMut(&Report)) -> Result<(), LiveError> {
+    pub fn check_place(&mut self, tell: &mut dyn FnMut(&SessionReport)) -> Result<(), LiveError> {
         let before = self.held();
         self.place.as_mut().ok_or(LiveError::NotAttached)?.check()?;
         if self.held() != before {
@@ -573,12 +573,12 @@ impl<'c> Live<'c> {
     }
 
     /// Reports the state of the session.
-    pub fn status(&mut self) -> Report {
+    pub fn status(&mut self) -> SessionReport {
         let pps = self.received.rate();
         let (packets, specialised) = self.packets();
         let approved = self.guard.approved();
-        let of_it = |a: &Active, token: u64| token & !Slots::ALL.behind() == a.token();
-        Report::Status {
+        let of_it = |a: &LoadedVariant, token: u64| token & !DeoptMask::ALL.behind() == a.token();
+        SessionReport::Status {
             pps,
             packets,
             received: self.received.each_since_start(),
@@ -595,7 +595,7 @@ impl<'c> Live<'c> {
                 Some(_) => GuardState::Revoked,
             },
             writes: self.guard.version(),
-            swaps: self.place.as_ref().map_or(0, Place::swaps),
+            swaps: self.place.as_ref().map_or(0, HookAttachments::swaps),
             // Somebody may have removed the program that a slot has just named.
             chain: self.slots().unwrap_or_default(),
         }
@@ -610,7 +610,7 @@ impl<'c> Live<'c> {
     }
 
     /// Puts a program onto the hook in the place of the present one.
-    fn swap(&mut self, new: Program, specialised: bool) -> Result<(), LiveError> {
+    fn swap(&mut self, new: KernelProgram, specialised: bool) -> Result<(), LiveError> {
         self.open();
         self.place.as_mut().ok_or(LiveError::NotAttached)?.swap(new)?;
         self.received.turn(specialised);
@@ -620,18 +620,18 @@ impl<'c> Live<'c> {
     /// As [`Live::swap`], while writes are attended to: the kernel waits for a grace period.
     fn change(
         &mut self,
-        new: Program,
+        new: KernelProgram,
         specialised: bool,
-        tell: &mut dyn FnMut(&Report),
+        tell: &mut dyn FnMut(&SessionReport),
     ) -> Result<(), LiveError> {
         self.open();
         let mut place = self.place.take().ok_or(LiveError::NotAttached)?;
         let steps = self.settings.steps.clone();
         let swap = || {
-            steps.at(Step::Swapping);
+            steps.at(SessionStep::Swapping);
             place.swap(new)
         };
-        let changed = self.beside(Duty::Follow, swap, tell);
+        let changed = self.run_in_background(WriteHandling::Follow, swap, tell);
         self.place = Some(place);
         changed??;
         self.received.turn(specialised);
@@ -642,21 +642,21 @@ impl<'c> Live<'c> {
     ///
     /// # Errors
     /// If the original cannot be put back; the attached program and its guard then stay.
-    pub fn finish(mut self, leave: Leave) -> Result<Report, LiveError> {
+    pub fn finish(mut self, leave: DetachPolicy) -> Result<SessionReport, LiveError> {
         let left = self.end(leave)?;
-        Ok(Report::Stopped { left: left.unwrap_or_else(|| "what was there".to_owned()) })
+        Ok(SessionReport::Stopped { left: left.unwrap_or_else(|| "what was there".to_owned()) })
     }
 
-    fn end(&mut self, leave: Leave) -> Result<Option<String>, LiveError> {
+    fn end(&mut self, leave: DetachPolicy) -> Result<Option<String>, LiveError> {
         self.guard.revoke();
         self.place.take().map(|place| place.leave(&self.original, leave)).transpose()
     }
 }
 
 /// A session that ends by an error leaves a program that handles packets unattended.
-impl Drop for Live<'_> {
+impl Drop for LiveSession<'_> {
     fn drop(&mut self) {
-        if let Err(error) = self.end(Leave::Unattended) {
+        if let Err(error) = self.end(DetachPolicy::Unattended) {
             tracing::warn!("putting the original back: {error}");
         }
     }
@@ -665,10 +665,10 @@ impl Drop for Live<'_> {
 /// Loads these programs, and those that somebody may put into program arrays, as far as this kernel accepts
 /// them.
 fn load_all(
-    compiler: &Compiler,
+    compiler: &VariantCompiler,
     session: &Session<'_>,
     chosen: &[FuncId],
-) -> Result<Vec<(FuncId, Program)>, millstream_loader::Error> {
+) -> Result<Vec<(FuncId, KernelProgram)>, millstream_loader::Error> {
     let (object, mut loaded) = (compiler.object(), Vec::new());
     for &func in chosen {
         let program =
@@ -696,7 +696,7 @@ fn load_all(
 
 /// Checks that the program is of a kind that is attached to an interface, and that the settings fit such a
 /// program.
-fn check(program: &Program, settings: &Settings) -> Result<(), LiveError> {
+fn check(program: &KernelProgram, settings: &SessionSettings) -> Result<(), LiveError> {
     match program.info()?.program_type {
         ProgramType::XDP if settings.egress => {
             Err(LiveError::Setting("an XDP program has no way out to be attached to"))
@@ -720,8 +720,8 @@ const MEASURE: Duration = Duration::from_millis(5);
 /// Removes the maps that the operator has excluded.
 fn exclude(
     names: &[String],
-    compiler: &Compiler,
-    sources: &mut FxHashMap<IrMap, Source>,
+    compiler: &VariantCompiler,
+    sources: &mut FxHashMap<IrMap, SpecializableMap>,
     refused: &mut Vec<(String, String)>,
 ) {
     sources.retain(|map, _| {
@@ -737,7 +737,7 @@ fn exclude(
 /// Makes the guard watch all maps that may be written; returns their names.
 fn watch<'s>(
     guard: &mut Guard,
-    sources: impl Iterator<Item = &'s mut Source>,
+    sources: impl Iterator<Item = &'s mut SpecializableMap>,
 ) -> Result<Vec<String>, LiveError> {
     let mut watched = Vec::new();
     for source in sources.filter(|s| !s.is_constant) {
@@ -764,14 +764,14 @@ fn also_watched(
     }
 }
 
-fn all_sites(compiler: &Compiler) -> BTreeSet<SiteId> {
+fn all_sites(compiler: &VariantCompiler) -> BTreeSet<SiteId> {
     compiler.sites().iter().map(|s| s.id).collect()
 }
 
 /// A rejection, with the verifier's last word.
 fn explain(error: &ProgramError) -> String {
     match error.rejection() {
-        Some(r) => format!("{} ({})", r.reason(), r.telling(3).join(" | ")),
+        Some(r) => format!("{} ({})", r.reason(), r.log_tail(3).join(" | ")),
         None => error.to_string(),
     }
 }

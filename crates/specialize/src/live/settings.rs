@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use millstream_kernel::XdpMode;
 
-use super::step::Steps;
-use crate::adopt::Adopt;
+use super::step::StepCallback;
+use crate::adopt::AdoptionScope;
 
 /// Settings of a session.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct SessionSettings {
     /// Directory in which links and maps are pinned.
     pub pins: PathBuf,
     /// Native, generic, or the best that the driver offers.
@@ -21,7 +21,7 @@ pub struct Settings {
     /// Take the place of the programs on these interfaces, with their maps, and give it back at the end.
     pub adopt: Vec<u32>,
     /// Programs that may be adopted.
-    pub which: Adopt,
+    pub which: AdoptionScope,
     /// Time for which the original runs before the first look at the traffic.
     pub first: Duration,
     /// Time for which the instrumented variant runs, if enough packets come.
@@ -53,18 +53,18 @@ pub struct Settings {
     /// each).
     pub count: bool,
     /// Callback at the points where the session can be held: for tests alone.
-    pub steps: Steps,
+    pub steps: StepCallback,
 }
 
-impl Settings {
+impl SessionSettings {
     /// The defaults, with this directory for pins.
     pub fn new(pins: impl Into<PathBuf>) -> Self {
-        Settings {
+        SessionSettings {
             pins: pins.into(),
             mode: XdpMode::Any,
             egress: false,
             adopt: Vec::new(),
-            which: Adopt::Same,
+            which: AdoptionScope::Same,
             first: Duration::ZERO,
             burst: Duration::from_millis(4),
             patience: Duration::from_secs(1),
@@ -78,7 +78,7 @@ impl Settings {
             exclude: Vec::new(),
             approximate: BTreeSet::new(),
             count: false,
-            steps: Steps::default(),
+            steps: StepCallback::default(),
         }
     }
 }

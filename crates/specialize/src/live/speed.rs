@@ -1,17 +1,17 @@
 //! Speed of a variant compared with its original, on the traffic of the laboratory's rig.
 
 use millstream_kernel::AttachType;
-use millstream_lab::measure::{Alike, LiveHarness, Measured, Plan, Side, empty, measure_until};
-use millstream_lab::stats::{Ratio, judge};
-use millstream_lab::{Error, Result, Rig};
+use millstream_lab::measure::{LoadAttributes, LiveHarness, MeasurementResult, MeasurementPlan, MeasuredSide, empty, measure_until};
+use millstream_lab::stats::{RatioEstimate, judge};
+use millstream_lab::{Error, Result, TestRig};
 use millstream_programs::rng::Rng;
 use serde::Serialize;
 
-use super::{Live, LiveError};
+use super::{LiveSession, LiveError};
 
 /// Times of original and variant on the same traffic, by the laboratory's protocol.
 #[derive(Clone, Debug, Serialize)]
-pub struct Speed {
+pub struct SpeedComparison {
     /// Median, nanoseconds per packet, with the harness in it.
     pub original_ns: f64,
     /// As `original_ns`, for the variant.
@@ -19,9 +19,9 @@ pub struct Speed {
     /// The harness: an empty program of the same verdict.
     pub empty_ns: f64,
     /// Specialised to original, the harness deducted: program time.
-    pub program_time: Ratio,
+    pub program_time: RatioEstimate,
     /// As `program_time`, with the harness: its inverse is the ratio of packets per second.
-    pub plain: Ratio,
+    pub plain: RatioEstimate,
     /// Generations measured.
     pub generations: usize,
     /// Generations in which a copy had too few runs.
@@ -29,15 +29,15 @@ pub struct Speed {
     /// Share of disturbed runs.
     pub disturbed: f64,
     /// Plan of the measurement.
-    pub plan: Plan,
+    pub plan: MeasurementPlan,
 }
 
-impl Speed {
+impl SpeedComparison {
     /// Takes sides in this order: original, variant, empty.
-    fn new(measured: &Measured, plan: &Plan) -> Self {
+    fn new(measured: &MeasurementResult, plan: &MeasurementPlan) -> Self {
         let mut rng = Rng::new(plan.seed ^ 1);
         let net: Vec<(f64, f64)> = measured.generations.iter().map(|g| (g[0] - g[2], g[1] - g[2])).collect();
-        Speed {
+        SpeedComparison {
             original_ns: measured.median(0),
             specialised_ns: measured.median(1),
             empty_ns: measured.median(2),
@@ -51,14 +51,14 @@ impl Speed {
     }
 }
 
-impl Live<'_> {
+impl LiveSession<'_> {
     /// Copies of the original and of its variant, to be measured; there must be a variant.
-    pub fn sides(&self) -> [Side<'_>; 2] {
+    pub fn sides(&self) -> [MeasuredSide<'_>; 2] {
         let unusable = |e: LiveError| Error::Unusable(e.to_string());
         let gone = || Error::Unusable("the variant was taken back".into());
         [
-            Side::new("original", move || self.copy_of_original().map_err(unusable)),
-            Side::new("specialised", move || self.copy_of_variant().map_err(unusable)?.ok_or_else(gone)),
+            MeasuredSide::new("original", move || self.copy_of_original().map_err(unusable)),
+            MeasuredSide::new("specialised", move || self.copy_of_variant().map_err(unusable)?.ok_or_else(gone)),
         ]
     }
 
@@ -66,7 +66,7 @@ impl Live<'_> {
     ///
     /// # Errors
     /// Errors of the kernel; also if there is no variant.
-    pub fn speed(&self, rig: &Rig, verdict: u32, plan: &Plan) -> Result<Speed> {
+    pub fn speed(&self, rig: &TestRig, verdict: u32, plan: &MeasurementPlan) -> Result<SpeedComparison> {
         self.speed_until(rig, verdict, plan, 1, |_| true)
     }
 
@@ -77,18 +77,18 @@ impl Live<'_> {
     /// As for [`Live::speed`].
     pub fn speed_until(
         &self,
-        rig: &Rig,
+        rig: &TestRig,
         verdict: u32,
-        plan: &Plan,
+        plan: &MeasurementPlan,
         most: u32,
-        mut decided: impl FnMut(&Speed) -> bool,
-    ) -> Result<Speed> {
-        let alike = Alike { attach: AttachType::XDP, flags: 0 };
+        mut decided: impl FnMut(&SpeedComparison) -> bool,
+    ) -> Result<SpeedComparison> {
+        let alike = LoadAttributes { attach: AttachType::XDP, flags: 0 };
         let mut sides = Vec::from(self.sides());
-        sides.push(Side::new("empty", || empty(verdict, Some(rig.second_port()), alike)));
+        sides.push(MeasuredSide::new("empty", || empty(verdict, Some(rig.second_port()), alike)));
         let measured = measure_until(&mut LiveHarness::new(rig, alike)?, &mut sides, plan, most, &mut |m| {
-            decided(&Speed::new(m, plan))
+            decided(&SpeedComparison::new(m, plan))
         })?;
-        Ok(Speed::new(&measured, plan))
+        Ok(SpeedComparison::new(&measured, plan))
     }
 }

@@ -13,7 +13,7 @@ use crate::policy::Tier;
 
 /// Points in a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Step {
+pub enum SessionStep {
     /// The look has begun for which a variant of this tier is made, and nothing has been read for it.
     Begun(Tier),
     /// Its code is made from the contents of the tables; nothing is loaded.
@@ -42,22 +42,22 @@ pub enum Step {
 
 /// Callback at each step, called by the thread that is there.
 #[derive(Clone, Default)]
-pub struct Steps(Option<Arc<dyn Fn(Step) + Send + Sync>>);
+pub struct StepCallback(Option<Arc<dyn Fn(SessionStep) + Send + Sync>>);
 
-impl Steps {
+impl StepCallback {
     /// Calls `called` at each step.
-    pub fn new(called: impl Fn(Step) + Send + Sync + 'static) -> Steps {
-        Steps(Some(Arc::new(called)))
+    pub fn new(called: impl Fn(SessionStep) + Send + Sync + 'static) -> StepCallback {
+        StepCallback(Some(Arc::new(called)))
     }
 
-    pub(super) fn at(&self, step: Step) {
+    pub(super) fn at(&self, step: SessionStep) {
         if let Some(called) = &self.0 {
             called(step);
         }
     }
 }
 
-impl std::fmt::Debug for Steps {
+impl std::fmt::Debug for StepCallback {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(if self.0.is_some() { "Steps(called)" } else { "Steps" })
     }

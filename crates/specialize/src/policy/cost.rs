@@ -3,7 +3,7 @@
 
 use millstream_kernel::MapType;
 
-use crate::transform::Entry;
+use crate::transform::LookupEntry;
 
 /// One comparison of a word with a constant, not equal.
 const COMPARE: f64 = 0.5;
@@ -37,7 +37,7 @@ pub(crate) const GUARD: f64 = 1.0;
 
 /// Cost of a lookup with these keys compared one by one before code that takes `behind`, less the gain of
 /// knowing the result.
-pub(crate) fn in_front(shares: &[f64], behind: f64) -> f64 {
+pub(crate) fn compare_cost(shares: &[f64], behind: f64) -> f64 {
     steps(shares).last().map_or(behind, |(spent, left)| spent + left * behind)
 }
 
@@ -69,7 +69,7 @@ pub(super) fn worthwhile(shares: &[f64], behind: f64) -> usize {
 
 /// Gain of comparing a word of the key with so many values before each lookup, if a part `missed` of the
 /// lookups has none of them and is then spared `saved`.
-pub(crate) fn tested(missed: f64, values: usize, saved: f64) -> f64 {
+pub(crate) fn key_test_gain(missed: f64, values: usize, saved: f64) -> f64 {
     // A key without any of the values is compared with all of them; one with a value, with half of them.
     let compared = values as f64 * COMPARE * (1.0 + missed) / 2.0;
     missed * saved - compared - missed.min(1.0 - missed) * MISPREDICTED
@@ -92,7 +92,7 @@ pub(crate) fn searched(entries: usize) -> f64 {
 }
 
 /// Cost of a search in code for an entry of a map that has these.
-pub(crate) fn whole(kind: MapType, entries: &[Entry]) -> f64 {
+pub(crate) fn whole(kind: MapType, entries: &[LookupEntry]) -> f64 {
     if matches!(kind, MapType::ARRAY | MapType::ARRAY_OF_MAPS) {
         among_runs(entries)
     } else {
@@ -102,9 +102,9 @@ pub(crate) fn whole(kind: MapType, entries: &[Entry]) -> f64 {
 
 /// Cost of a search among runs of consecutive indices of an array with one value each, the hottest first,
 /// less the gain of knowing the result. The entropy of the shares gives the mispredictions.
-fn among_runs(entries: &[Entry]) -> f64 {
-    let index = |entry: &&Entry| entry.key.first_chunk().map(|key| u32::from_ne_bytes(*key));
-    let mut sorted: Vec<&Entry> = entries.iter().collect();
+fn among_runs(entries: &[LookupEntry]) -> f64 {
+    let index = |entry: &&LookupEntry| entry.key.first_chunk().map(|key| u32::from_ne_bytes(*key));
+    let mut sorted: Vec<&LookupEntry> = entries.iter().collect();
     sorted.sort_by_key(index);
     // Entries that nobody looked up may still be looked up.
     let unseen = 1.0 / sorted.len().max(1) as f64;
@@ -137,10 +137,10 @@ mod tests {
     #[test]
     fn misses_are_tested_for_where_they_are_many() {
         let hash = spared(lookup(MapType::HASH, 10_000));
-        assert!(pays(tested(0.5, 1, hash)) && pays(tested(0.2, 2, hash)));
-        assert!(!pays(tested(0.01, 1, hash)) && !pays(tested(0.0, 1, hash)));
+        assert!(pays(key_test_gain(0.5, 1, hash)) && pays(key_test_gain(0.2, 2, hash)));
+        assert!(!pays(key_test_gain(0.01, 1, hash)) && !pays(key_test_gain(0.0, 1, hash)));
         // A twin is as fast as a branch that cannot be predicted.
-        assert!(!pays(tested(0.5, 1, spared(TWIN))) && pays(tested(0.95, 1, spared(TWIN))));
+        assert!(!pays(key_test_gain(0.5, 1, spared(TWIN))) && pays(key_test_gain(0.95, 1, spared(TWIN))));
     }
 
     #[test]
@@ -151,11 +151,11 @@ mod tests {
 
     #[test]
     fn an_array_pays_where_most_of_it_is_alike_or_hot() {
-        let array = |heat: [u64; 2]| -> Vec<Entry> {
+        let array = |heat: [u64; 2]| -> Vec<LookupEntry> {
             let entry = |n: u32| {
                 let special = n % 100 == 50;
                 let value = Some(vec![u8::from(special)]);
-                Entry { key: n.to_ne_bytes().to_vec(), value, heat: heat[usize::from(special)] }
+                LookupEntry { key: n.to_ne_bytes().to_vec(), value, heat: heat[usize::from(special)] }
             };
             (0..400).map(entry).collect()
         };

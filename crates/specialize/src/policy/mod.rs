@@ -9,9 +9,9 @@
 //! twins, or are looked up. Maps that the program itself writes get caches, for the lookups that traffic
 //! makes often. Maps found in maps of maps are named (`outer.rs`).
 
-mod before;
+mod key_tests;
 pub(crate) mod cost;
-mod outer;
+mod map_in_map;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, btree_map};
 
@@ -20,15 +20,15 @@ use millstream_ir::{Map, MapDecl};
 use millstream_kernel::MapType;
 use rustc_hash::FxHashMap;
 
-pub use before::Tried;
+pub use key_tests::KeyTestCandidate;
 
-use crate::contents::{Observed, Source, Table};
+use crate::snapshot::{MapSnapshot, SpecializableMap, MapEntries};
 use crate::profile::SiteProfile;
 use crate::transform::{
-    self, Budget, Cache, Contents, Entry, FieldConstant, Guard, Inside, InsidePlan, Lookup, Plan, Site,
-    SiteId, SitePlan, Spared, Twin, address_pieces,
+    self, CodeBudget, EntryCache, MapContents, LookupEntry, FieldConstant, GuardCheck, NamedInnerMap, InnerSitePlan, LookupPlan, SpecializationPlan, LookupSite,
+    SiteId, SitePlan, DeoptMap, ShadowTable, address_pieces,
 };
-use crate::variant::Compiler;
+use crate::variant::VariantCompiler;
 
 /// Maps of at most so many entries become code as a whole, if time allows.
 const WHOLE: usize = 4096;
@@ -46,18 +46,18 @@ const HOT: usize = 48;
 const CACHED: u64 = 16;
 
 /// Returns true if lookups at this site can be specialised at all.
-pub fn eligible(site: &Site, sources: &FxHashMap<Map, Source>) -> bool {
+pub fn eligible(site: &LookupSite, sources: &FxHashMap<Map, SpecializableMap>) -> bool {
     site.is_comparable() && sources.contains_key(&site.map)
 }
 
 /// Returns true if lookups at this site can have a cache.
-pub fn cacheable(site: &Site, cached: &BTreeSet<Map>) -> bool {
+pub fn cacheable(site: &LookupSite, cached: &BTreeSet<Map>) -> bool {
     site.is_comparable() && cached.contains(&site.map)
 }
 
 /// Plan for a lookup.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Put {
+pub enum LookupStrategy {
     /// These keys are in code.
     Hot(Vec<Vec<u8>>),
     /// All entries are in code.
@@ -69,7 +69,7 @@ pub enum Put {
 }
 
 /// Plans of the lookups, by site.
-pub type Keys = BTreeMap<SiteId, Put>;
+pub type StrategyBySite = BTreeMap<SiteId, LookupStrategy>;
 
 /// Time available for making a variant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,15 +84,15 @@ pub enum Tier {
 
 /// A plan, and its requirements.
 #[derive(Debug)]
-pub struct Planned {
+pub struct PlanResult {
     /// The plan.
-    pub plan: Plan,
+    pub plan: SpecializationPlan,
     /// Keys and tables that it puts into code.
-    pub keys: Keys,
+    pub keys: StrategyBySite,
     /// Twins of maps, which must be in place before the plan is carried out.
-    pub twins: BTreeMap<Map, Twin>,
+    pub twins: BTreeMap<Map, ShadowTable>,
     /// Words of keys that may be tested before lookups.
-    pub tried: Vec<Tried>,
+    pub tried: Vec<KeyTestCandidate>,
     /// Sites that a trie would answer if their maps could have one, so that their traffic matters.
     pub untwinned: BTreeSet<SiteId>,
     /// True if more time would not change it.
@@ -101,13 +101,13 @@ pub struct Planned {
 
 /// Inputs of a plan.
 #[derive(Clone, Copy, Debug)]
-pub struct Known<'k> {
+pub struct PlanInputs<'k> {
     /// The program.
-    pub compiler: &'k Compiler,
+    pub compiler: &'k VariantCompiler,
     /// Its traffic.
     pub profiles: &'k [SiteProfile],
     /// Its maps.
-    pub observed: &'k Observed<'k>,
+    pub observed: &'k MapSnapshot<'k>,
     /// Sites whose lookups turned out to be of a form that twins cannot answer.
     pub unfit: &'k BTreeSet<SiteId>,
     /// Maps that the program writes, and that may have caches now.
@@ -115,39 +115,39 @@ pub struct Known<'k> {
 }
 
 /// Makes a plan from the inputs. Sites of which nothing is known are left alone.
-pub fn plan(known: &Known<'_>, mut guard: Guard, tier: Tier) -> Planned {
+pub fn plan(known: &PlanInputs<'_>, mut guard: GuardCheck, tier: Tier) -> PlanResult {
     let mut plans = Vec::new();
-    let (mut keys, mut twins, mut complete) = (Keys::new(), BTreeMap::new(), true);
+    let (mut keys, mut twins, mut complete) = (StrategyBySite::new(), BTreeMap::new(), true);
     let (mut untwinned, mut tried, mut inside) = (BTreeSet::new(), Vec::new(), Vec::new());
     for profile in known.profiles {
         let Some(site) = known.compiler.sites().iter().find(|s| s.id == profile.site) else { continue };
         let tests = known.tests(site, profile);
-        let passing = before::passing(profile, &tests);
+        let passing = key_tests::passing(profile, &tests);
         tried.extend(tests);
         let lookup = known.lookup(site, &passing, tier, (&mut twins, &mut inside));
         let large = known.compiler.declaration(site.map).max_entries > TINY;
-        if large && alike(known.compiler, site, known.unfit) && !twins.contains_key(&site.map) {
+        if large && may_have_shadow_table(known.compiler, site, known.unfit) && !twins.contains_key(&site.map) {
             untwinned.insert(site.id);
         }
         let Some(lookup) = lookup else { continue };
         let put = match &lookup {
-            Lookup::Twin { hot, .. } if hot.is_empty() => Put::Twin,
-            Lookup::OneLength { .. } => Put::Twin,
-            Lookup::Hot(entries) | Lookup::Twin { hot: entries, .. } => {
-                Put::Hot(entries.iter().map(|e| e.key.clone()).collect())
+            LookupPlan::Twin { hot, .. } if hot.is_empty() => LookupStrategy::Twin,
+            LookupPlan::OneLength { .. } => LookupStrategy::Twin,
+            LookupPlan::Hot(entries) | LookupPlan::Twin { hot: entries, .. } => {
+                LookupStrategy::Hot(entries.iter().map(|e| e.key.clone()).collect())
             }
-            Lookup::Whole(_) | Lookup::Empty | Lookup::Walked => Put::Whole,
-            Lookup::Cached => Put::Cached,
+            LookupPlan::Whole(_) | LookupPlan::Empty | LookupPlan::Walked => LookupStrategy::Whole,
+            LookupPlan::Cached => LookupStrategy::Cached,
         };
-        complete &= !matches!(put, Put::Hot(_));
+        complete &= !matches!(put, LookupStrategy::Hot(_));
         keys.insert(site.id, put);
         plans.push(SitePlan { site: site.id, lookup });
     }
     let (within, is_left) = known.within(&inside, tier);
     complete &= !is_left;
-    keys.extend(within.iter().map(|w| (w.plan.site, Put::Whole)));
+    keys.extend(within.iter().map(|w| (w.plan.site, LookupStrategy::Whole)));
     let caches = known.caches(&mut plans, &inside, &within);
-    keys.extend(plans.iter().filter(|p| p.lookup == Lookup::Cached).map(|p| (p.site, Put::Cached)));
+    keys.extend(plans.iter().filter(|p| p.lookup == LookupPlan::Cached).map(|p| (p.site, LookupStrategy::Cached)));
     if twins.is_empty() {
         guard.sides = 1;
     }
@@ -157,7 +157,7 @@ pub fn plan(known: &Known<'_>, mut guard: Guard, tier: Tier) -> Planned {
     let spared = known.spared(&twins, &tried);
     let (fields, left) = known.fields(&keys, tier);
     complete &= !left;
-    let plan = Plan {
+    let plan = SpecializationPlan {
         guard: Some(guard),
         sites: plans,
         tests: known.chosen(&tried),
@@ -168,19 +168,19 @@ pub fn plan(known: &Known<'_>, mut guard: Guard, tier: Tier) -> Planned {
         fields,
         chain: Vec::new(),
         first_site: 0,
-        budget: Budget::default(),
+        budget: CodeBudget::default(),
     };
-    Planned { plan, keys, twins, tried, untwinned, complete: complete || tier == Tier::Thorough }
+    PlanResult { plan, keys, twins, tried, untwinned, complete: complete || tier == Tier::Thorough }
 }
 
-impl Known<'_> {
+impl PlanInputs<'_> {
     fn lookup(
         &self,
-        site: &Site,
+        site: &LookupSite,
         profile: &SiteProfile,
         tier: Tier,
-        (twins, inside): (&mut BTreeMap<Map, Twin>, &mut Vec<Inside>),
-    ) -> Option<Lookup> {
+        (twins, inside): (&mut BTreeMap<Map, ShadowTable>, &mut Vec<NamedInnerMap>),
+    ) -> Option<LookupPlan> {
         if !self.observed.knows(site.map) {
             return None;
         }
@@ -197,10 +197,10 @@ impl Known<'_> {
         // Without it nothing is gained, even if there is little time.
         if kind == MapType::ARRAY
             && decl.max_entries as usize <= WHOLE
-            && !self.observed.is_restless(site.map)
+            && !self.observed.is_churning(site.map)
             && self.compiler.is_walked(site)
         {
-            return Some(Lookup::Walked);
+            return Some(LookupPlan::Walked);
         }
         let in_time = tier == Tier::Thorough || decl.max_entries <= TINY;
         // An array has as many entries as it has room for; others may have fewer.
@@ -212,7 +212,7 @@ impl Known<'_> {
         {
             let lookup = whole(table, kind, profile);
             let pays = match &lookup {
-                Lookup::Whole(all) => cost::whole(kind, all) < cost::lookup(kind, all.len()),
+                LookupPlan::Whole(all) => cost::whole(kind, all) < cost::lookup(kind, all.len()),
                 _ => true,
             };
             if pays {
@@ -221,14 +221,14 @@ impl Known<'_> {
         }
         let behind = cost::lookup(kind, decl.max_entries as usize);
         let entries = self.hot(profile, behind, |key| self.observed.lookup(site.map, key));
-        (!entries.is_empty()).then_some(Lookup::Hot(entries))
+        (!entries.is_empty()).then_some(LookupPlan::Hot(entries))
     }
 
     /// Returns true if code finds an entry of a map faster than a twin would: mispredicted branches take
     /// longer than its loads. A map that may become large is left to a twin, which follows it, until it has
     /// not been written for a while.
     fn is_few(&self, map: Map, decl: &MapDecl, tier: Tier) -> bool {
-        if self.observed.is_restless(map) {
+        if self.observed.is_churning(map) {
             return false;
         }
         let (is_hash, is_tiny) = (is_hash(decl), decl.max_entries <= TINY);
@@ -248,50 +248,50 @@ impl Known<'_> {
         profile: &SiteProfile,
         behind: f64,
         value: impl Fn(&[u8]) -> Option<Option<Vec<u8>>>,
-    ) -> Vec<Entry> {
+    ) -> Vec<LookupEntry> {
         let shares: Vec<f64> = profile.shares().take(HOT).collect();
         let most = cost::worthwhile(&shares, behind);
         let entry =
-            |(key, heat): &(Vec<u8>, u64)| Some(Entry { key: key.clone(), value: value(key)?, heat: *heat });
+            |(key, heat): &(Vec<u8>, u64)| Some(LookupEntry { key: key.clone(), value: value(key)?, heat: *heat });
         profile.keys.iter().take(most).filter_map(entry).collect()
     }
 
     /// Caches for the lookups that are made often in maps that may have them.
-    fn caches(&self, plans: &mut Vec<SitePlan>, inside: &[Inside], within: &[InsidePlan]) -> Vec<Cache> {
+    fn caches(&self, plans: &mut Vec<SitePlan>, inside: &[NamedInnerMap], within: &[InnerSitePlan]) -> Vec<EntryCache> {
         let often = self.profiles.iter().map(|p| p.total).max().unwrap_or(0) / CACHED;
-        let busy = |site: &&Site| {
+        let busy = |site: &&LookupSite| {
             self.compiler.may_cache(site)
                 && cacheable(site, self.cached)
                 && self.profiles.iter().any(|p| p.site == site.id && p.total > often)
         };
         let caches = self.cached.iter().filter_map(|&map| {
-            let is_known = |s: &&Site| s.is_inner && self.is_known_within(s, (plans, inside, within));
+            let is_known = |s: &&LookupSite| s.is_inner && self.is_known_within(s, (plans, inside, within));
             let sites = self.compiler.sites().iter().filter(|s| s.map == map).filter(busy);
             let sites: Vec<SiteId> = sites.filter(|s| !is_known(s)).map(|s| s.id).collect();
             let cache = (!sites.is_empty()).then(|| self.compiler.cache_for(map))??;
-            plans.extend(sites.into_iter().map(|site| SitePlan { site, lookup: Lookup::Cached }));
+            plans.extend(sites.into_iter().map(|site| SitePlan { site, lookup: LookupPlan::Cached }));
             Some(cache)
         });
         caches.collect()
     }
 
     /// Maps with twins whose updates need not stop anything else.
-    fn spared(&self, twins: &BTreeMap<Map, Twin>, tried: &[Tried]) -> Vec<Spared> {
+    fn spared(&self, twins: &BTreeMap<Map, ShadowTable>, tried: &[KeyTestCandidate]) -> Vec<DeoptMap> {
         let slots = twins.keys().filter(|map| !tried.iter().any(|t| t.is_chosen && t.is_of(**map)));
         let spared =
-            |map: &Map| Some(Spared { map: *map, behind: self.compiler.slot(*map)?.behind() as u32 });
+            |map: &Map| Some(DeoptMap { map: *map, behind: self.compiler.slot(*map)?.behind() as u32 });
         slots.filter_map(spared).collect()
     }
 
     /// Finds fields that are equal in all entries of maps that are looked up and do not become code as a
     /// whole. Also returns true if there may be more, in maps too large for the time available. Routes come
     /// and go too fast for any, sets of rules do not.
-    fn fields(&self, keys: &Keys, tier: Tier) -> (Vec<FieldConstant>, bool) {
+    fn fields(&self, keys: &StrategyBySite, tier: Tier) -> (Vec<FieldConstant>, bool) {
         let (mut fields, mut left) = (Vec::new(), false);
-        let is_trie = |site: &Site| MapType(self.compiler.declaration(site.map).kind) == MapType::LPM_TRIE;
-        let whole = |site: &Site| match keys.get(&site.id) {
-            Some(Put::Whole) => true,
-            Some(Put::Twin) => is_trie(site) && self.compiler.declaration(site.map).value_size < WIDE,
+        let is_trie = |site: &LookupSite| MapType(self.compiler.declaration(site.map).kind) == MapType::LPM_TRIE;
+        let whole = |site: &LookupSite| match keys.get(&site.id) {
+            Some(LookupStrategy::Whole) => true,
+            Some(LookupStrategy::Twin) => is_trie(site) && self.compiler.declaration(site.map).value_size < WIDE,
             _ => false,
         };
         let sites = self.compiler.sites().iter().filter(|s| self.observed.knows(s.map) && !whole(s));
@@ -313,8 +313,8 @@ impl Known<'_> {
     }
 
     /// The twin of the site's map, if it has one.
-    fn twin(&self, site: &Site, profile: &SiteProfile, twins: &mut BTreeMap<Map, Twin>) -> Option<Lookup> {
-        let in_trie = alike(self.compiler, site, self.unfit);
+    fn twin(&self, site: &LookupSite, profile: &SiteProfile, twins: &mut BTreeMap<Map, ShadowTable>) -> Option<LookupPlan> {
+        let in_trie = may_have_shadow_table(self.compiler, site, self.unfit);
         let in_rows = || {
             is_hash(self.compiler.declaration(site.map))
                 && !self.unfit.contains(&site.id)
@@ -339,16 +339,16 @@ impl Known<'_> {
             btree_map::Entry::Occupied(made) => made.into_mut(),
         };
         match twin {
-            Twin::OneLength(twin) => {
-                return Some(Lookup::OneLength { map: module::map(place), length: twin.length() });
+            ShadowTable::OneLength(twin) => {
+                return Some(LookupPlan::OneLength { map: module::map(place), length: twin.length() });
             }
             // Made for another lookup of the map.
-            Twin::Trie(_) if !in_trie => return None,
-            Twin::Trie(_) | Twin::Rows(_) => {}
+            ShadowTable::Trie(_) if !in_trie => return None,
+            ShadowTable::Trie(_) | ShadowTable::Rows(_) => {}
         }
         let value = |key: &[u8]| self.observed.before_twin(site.map, key);
         let hot = if in_trie { Vec::new() } else { self.hot(profile, cost::TWIN, value) };
-        Some(Lookup::Twin { map: module::map(place), hot })
+        Some(LookupPlan::Twin { map: module::map(place), hot })
     }
 }
 
@@ -359,22 +359,22 @@ fn is_hash(decl: &MapDecl) -> bool {
 
 /// Returns true if a twin may answer all keys of the lookup alike, so that traffic does not matter, as far as
 /// that can be seen before one is made.
-pub fn alike(compiler: &Compiler, site: &Site, unfit: &BTreeSet<SiteId>) -> bool {
+pub fn may_have_shadow_table(compiler: &VariantCompiler, site: &LookupSite, unfit: &BTreeSet<SiteId>) -> bool {
     let is_trie = MapType(compiler.declaration(site.map).kind) == MapType::LPM_TRIE
         && compiler.twin(site.map).is_some();
     is_trie && site.layout().is_some_and(|l| address_pieces(l).is_some()) && !unfit.contains(&site.id)
 }
 
-fn whole(table: Table, kind: MapType, profile: &SiteProfile) -> Lookup {
+fn whole(table: MapEntries, kind: MapType, profile: &SiteProfile) -> LookupPlan {
     if table.is_empty() {
-        return Lookup::Empty;
+        return LookupPlan::Empty;
     }
     let heat = if kind == MapType::LPM_TRIE { prefix_heat(&table, profile) } else { exact_heat(profile) };
     let entries = table.into_iter().map(|(key, value)| {
         let heat = heat.get(&key).copied().unwrap_or(0);
-        Entry { key, value: Some(value), heat }
+        LookupEntry { key, value: Some(value), heat }
     });
-    Lookup::Whole(entries.collect())
+    LookupPlan::Whole(entries.collect())
 }
 
 fn exact_heat(profile: &SiteProfile) -> HashMap<Vec<u8>, u64> {
@@ -382,7 +382,7 @@ fn exact_heat(profile: &SiteProfile) -> HashMap<Vec<u8>, u64> {
 }
 
 /// Number of lookups for which each prefix of a table is the longest match.
-fn prefix_heat(table: &Table, profile: &SiteProfile) -> HashMap<Vec<u8>, u64> {
+fn prefix_heat(table: &MapEntries, profile: &SiteProfile) -> HashMap<Vec<u8>, u64> {
     let mut heat = HashMap::new();
     for (key, n) in &profile.keys {
         let Some((length, data)) = key.split_first_chunk::<4>() else { continue };

@@ -8,7 +8,7 @@ use cranelift_entity::entity_impl;
 
 /// A value of the source, as known at one place of the copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Abs {
+pub(super) enum AbstractValue {
     /// Not defined on any path here.
     None,
     /// Held by this value of the copy.
@@ -16,15 +16,15 @@ pub(super) enum Abs {
     /// A constant; 0 for a null pointer.
     Const(i64),
     /// This many bytes into the value that a lookup found.
-    Ptr(KnownId, i64),
+    Ptr(LookupValueId, i64),
     /// At this constant offset plus that of a value of the copy.
-    In(KnownId, i64, Value),
+    In(LookupValueId, i64, Value),
 }
 
 /// A value of a map that a lookup found.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct KnownId(u32);
-entity_impl!(KnownId, "known");
+pub(super) struct LookupValueId(u32);
+entity_impl!(LookupValueId, "known");
 
 /// A group of keys whose values share a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -33,7 +33,7 @@ entity_impl!(MergeId, "merge");
 
 /// Ways to get the address of a map's value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Address {
+pub(super) enum ValueAddress {
     /// Not without another lookup: asking for it makes the site one that keeps its lookup.
     None,
     /// In this value of the copy.
@@ -53,7 +53,7 @@ pub(super) enum Address {
 
 /// Contents of a map's value.
 #[derive(Clone, Debug)]
-pub(super) enum Bytes {
+pub(super) enum ValueBytes {
     /// Not known; the pointer may be null.
     Unknown,
     /// Not known, but the pointer is not null.
@@ -70,18 +70,18 @@ pub(super) enum Bytes {
 
 /// A value of a map that a lookup found.
 #[derive(Clone, Debug)]
-pub(super) struct Known {
+pub(super) struct LookupValue {
     pub(super) map: Map,
     /// The lookup in the source; for global data, the instruction that names it.
     pub(super) origin: Inst,
-    pub(super) bytes: Bytes,
-    pub(super) address: Address,
+    pub(super) bytes: ValueBytes,
+    pub(super) address: ValueAddress,
 }
 
 /// A field of merged values that is a parameter of their common copy.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Field {
-    pub(super) known: KnownId,
+pub(super) struct MergedField {
+    pub(super) known: LookupValueId,
     pub(super) offset: u32,
     pub(super) size: Size,
     pub(super) sext: bool,
@@ -89,9 +89,9 @@ pub(super) struct Field {
 
 /// The parameters of merged copies.
 #[derive(Default)]
-pub(super) struct Fields {
-    pub(super) by_field: FxHashMap<Field, Value>,
-    pub(super) of_value: FxHashMap<Value, Field>,
+pub(super) struct MergedFields {
+    pub(super) by_field: FxHashMap<MergedField, Value>,
+    pub(super) of_value: FxHashMap<Value, MergedField>,
 }
 
 /// Reads `size` bytes at `offset` of `bytes`, as a load would.
@@ -105,28 +105,28 @@ pub(super) fn read(bytes: &[u8], offset: u32, size: Size, sext: bool) -> Option<
 }
 
 /// The result of arithmetic on known operands; `None` if it must be computed.
-pub(super) fn arithmetic(op: &Op, args: &[Abs]) -> Option<Abs> {
+pub(super) fn arithmetic(op: &Op, args: &[AbstractValue]) -> Option<AbstractValue> {
     if let Op::Alu { op: alu @ (AluOp::Add | AluOp::Sub), width: Width::W64 } = op
         && let Some(sum) = moved(*alu, args)
     {
         return Some(sum);
     }
-    if let (Op::Select {}, &[Abs::Const(truth), yes, no]) = (op, args) {
+    if let (Op::Select {}, &[AbstractValue::Const(truth), yes, no]) = (op, args) {
         return Some(if truth != 0 { yes } else { no });
     }
     if let Some(value) = absorbed(op, args) {
-        return Some(Abs::Const(value));
+        return Some(AbstractValue::Const(value));
     }
     let constants: Option<Vec<u64>> =
-        args.iter().map(|a| if let Abs::Const(c) = a { Some(*c as u64) } else { None }).collect();
-    Some(Abs::Const(constant(op, &constants?)? as i64))
+        args.iter().map(|a| if let AbstractValue::Const(c) = a { Some(*c as u64) } else { None }).collect();
+    Some(AbstractValue::Const(constant(op, &constants?)? as i64))
 }
 
 /// The result of an operation that does not depend on its other operand.
-fn absorbed(op: &Op, args: &[Abs]) -> Option<i64> {
+fn absorbed(op: &Op, args: &[AbstractValue]) -> Option<i64> {
     let Op::Alu { op, width } = op else { return None };
     let all = if *width == Width::W64 { u64::MAX } else { u64::from(u32::MAX) };
-    let has = |wanted: u64| args.iter().any(|a| matches!(a, Abs::Const(c) if *c as u64 & all == wanted));
+    let has = |wanted: u64| args.iter().any(|a| matches!(a, AbstractValue::Const(c) if *c as u64 & all == wanted));
     match op {
         AluOp::And | AluOp::Mul if has(0) => Some(0),
         AluOp::Or if has(all) => Some(all as i64),
@@ -135,12 +135,12 @@ fn absorbed(op: &Op, args: &[Abs]) -> Option<i64> {
 }
 
 /// A pointer plus or minus a constant.
-fn moved(op: AluOp, args: &[Abs]) -> Option<Abs> {
+fn moved(op: AluOp, args: &[AbstractValue]) -> Option<AbstractValue> {
     match (op, args) {
-        (AluOp::Add, &[Abs::Ptr(p, at), Abs::Const(by)] | &[Abs::Const(by), Abs::Ptr(p, at)]) => {
-            Some(Abs::Ptr(p, at.checked_add(by)?))
+        (AluOp::Add, &[AbstractValue::Ptr(p, at), AbstractValue::Const(by)] | &[AbstractValue::Const(by), AbstractValue::Ptr(p, at)]) => {
+            Some(AbstractValue::Ptr(p, at.checked_add(by)?))
         }
-        (AluOp::Sub, &[Abs::Ptr(p, at), Abs::Const(by)]) => Some(Abs::Ptr(p, at.checked_sub(by)?)),
+        (AluOp::Sub, &[AbstractValue::Ptr(p, at), AbstractValue::Const(by)]) => Some(AbstractValue::Ptr(p, at.checked_sub(by)?)),
         _ => None,
     }
 }

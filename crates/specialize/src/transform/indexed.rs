@@ -10,9 +10,9 @@
 use millstream_ir::{AluOp, BlockCall, Op, Size, Type, Value, Width};
 use rustc_hash::FxHashMap;
 
-use super::copy::{At, Copier, Flow};
-use super::decide::Interval;
-use super::eval::{Abs, Bytes, read};
+use super::partial_eval::{CopyPosition, PartialEvaluator, BlockContinuation};
+use super::decision_tree::DecisionInterval;
+use super::eval::{AbstractValue, ValueBytes, read};
 
 /// Elements that are looked at, at most.
 const ELEMENTS: u64 = 4_096;
@@ -20,7 +20,7 @@ const ELEMENTS: u64 = 4_096;
 const RUNS: usize = 3;
 
 /// A distance in bytes that is computed from an index.
-struct Index {
+struct ScaledIndex {
     value: Value,
     width: Width,
     /// The highest index.
@@ -31,30 +31,30 @@ struct Index {
     shift: u32,
 }
 
-impl Copier<'_> {
+impl PartialEvaluator<'_> {
     /// A known value's address plus an unknown offset, if it may pay not to compute it yet.
-    pub(super) fn further(&self, op: &Op, args: &[Abs]) -> Option<Abs> {
+    pub(super) fn further(&self, op: &Op, args: &[AbstractValue]) -> Option<AbstractValue> {
         let &Op::Alu { op: AluOp::Add, width: Width::W64 } = op else { return None };
         match *args {
-            [Abs::Ptr(id, at), Abs::Val(by)] | [Abs::Val(by), Abs::Ptr(id, at)] => {
-                let one = matches!(self.known[id].bytes, Bytes::One(_));
+            [AbstractValue::Ptr(id, at), AbstractValue::Val(by)] | [AbstractValue::Val(by), AbstractValue::Ptr(id, at)] => {
+                let one = matches!(self.known[id].bytes, ValueBytes::One(_));
                 let looked_up = self.addressed.contains(&self.known[id].origin);
-                (one && !looked_up && self.index(by).is_some()).then_some(Abs::In(id, at, by))
+                (one && !looked_up && self.index(by).is_some()).then_some(AbstractValue::In(id, at, by))
             }
-            [Abs::In(id, at, by), Abs::Const(more)] | [Abs::Const(more), Abs::In(id, at, by)] => {
-                Some(Abs::In(id, at.checked_add(more)?, by))
+            [AbstractValue::In(id, at, by), AbstractValue::Const(more)] | [AbstractValue::Const(more), AbstractValue::In(id, at, by)] => {
+                Some(AbstractValue::In(id, at.checked_add(more)?, by))
             }
             _ => None,
         }
     }
 
     /// The result of a load at an indexed place of a known value, and the flow after it.
-    pub(super) fn indexed(&mut self, base: Abs, load: &Op, at: At) -> Option<(Abs, Flow)> {
-        let (Abs::In(id, begin, by), &Op::Load { size, sext, offset, .. }) = (base, load) else {
+    pub(super) fn indexed(&mut self, base: AbstractValue, load: &Op, at: CopyPosition) -> Option<(AbstractValue, BlockContinuation)> {
+        let (AbstractValue::In(id, begin, by), &Op::Load { size, sext, offset, .. }) = (base, load) else {
             return None;
         };
         let index = self.index(by)?;
-        let Bytes::One(bytes) = &self.known[id].bytes else { return None };
+        let ValueBytes::One(bytes) = &self.known[id].bytes else { return None };
         let first = begin.checked_add(i64::from(offset))?;
         let element = |n: u64| {
             let start = first.checked_add(i64::try_from(n << index.shift).ok()?)?;
@@ -75,7 +75,7 @@ impl Copier<'_> {
         }
         self.report.folded_loads += 1;
         if let [(_, only)] = runs[..] {
-            return Some((Abs::Const(only), Flow::On(at.out)));
+            return Some((AbstractValue::Const(only), BlockContinuation::On(at.out)));
         }
         let on = self.new_block();
         let result = self.out.add_param(on, Type::I64);
@@ -88,15 +88,15 @@ impl Copier<'_> {
                 self.emit(leaf, Op::Jump {}, &[], &[BlockCall::with(on, [constant])], Type::Any);
                 leaf
             });
-            all.push(Interval { start, heat: 0, target: leaf });
+            all.push(DecisionInterval { start, heat: 0, target: leaf });
         }
         let size = if index.width == Width::W64 { Size::Dw } else { Size::W };
         self.intervals((index.value, size), &all, at.out);
-        Some((Abs::Val(result), Flow::On(on)))
+        Some((AbstractValue::Val(result), BlockContinuation::On(on)))
     }
 
     /// The index that an offset is computed from, if it is masked: then its range is known.
-    fn index(&self, by: Value) -> Option<Index> {
+    fn index(&self, by: Value) -> Option<ScaledIndex> {
         let constant = |value: Value| self.out.as_const(value).and_then(|c| u64::try_from(c).ok());
         let operands = |value: Value, wanted: AluOp| {
             let inst = &self.out.insts[self.out.def_inst(value)?];
@@ -112,6 +112,6 @@ impl Copier<'_> {
         let step = 1 << mask.trailing_zeros().min(63);
         let elements = mask / step + 1;
         let fits = mask != 0 && elements.is_power_of_two() && elements <= ELEMENTS && mask <= 0xffff;
-        (fits && shift <= 16).then_some(Index { value, width, last: mask, step, shift })
+        (fits && shift <= 16).then_some(ScaledIndex { value, width, last: mask, step, shift })
     }
 }

@@ -9,23 +9,23 @@
 //! Invariant: behaviour does not change; the sketch's map is the only memory written.
 
 use millstream_ir::{
-    AluOp, Block, BlockCall, Cond, Cursor, Func, Function, Inst, Layout, Map, MemFlags, Module, Op, Piece,
+    AluOp, Block, BlockCall, Cond, FuncCursor, Func, Function, Inst, KeyLayout, Map, MemFlags, Module, Op, KeyPiece,
     Prov, Size, Type, Value, Width,
 };
 
 use super::error::TransformError;
-use super::site::{Key, SiteId, sites};
+use super::site::{KeyForm, SiteId, sites};
 
 /// Destination of the profile. Slots `n * slots .. (n + 1) * slots` belong to the n-th requested site.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Sketch {
+pub struct ProfileSketch {
     /// A per-CPU array whose values are at least [`Sketch::value_size`] bytes.
     pub map: Map,
     /// Slots a site, a power of two.
     pub slots: u32,
 }
 
-impl Sketch {
+impl ProfileSketch {
     /// Keys a slot.
     pub const WAYS: u32 = 4;
     /// Offset of the 64-bit number of lookups that came to the slot.
@@ -78,7 +78,7 @@ pub fn instrument(
     func: Func,
     first: u32,
     wanted: &[SiteId],
-    sketch: &Sketch,
+    sketch: &ProfileSketch,
 ) -> Result<(), TransformError> {
     let all = sites(module, func, first);
     let mut chosen = Vec::with_capacity(wanted.len());
@@ -87,7 +87,7 @@ pub fn instrument(
         let layout = site.layout().filter(|_| site.is_comparable());
         let layout = layout.ok_or(TransformError::NotComparable(id))?.clone();
         check_map(module, sketch, site.key_size, wanted.len() as u32)?;
-        chosen.push((number, site.inst, matches!(site.key, Key::Stack(_)), layout));
+        chosen.push((number, site.inst, matches!(site.key, KeyForm::Stack(_)), layout));
     }
     for (number, inst, in_memory, layout) in chosen {
         record(&mut module.funcs[func], inst, in_memory, &layout, sketch, number);
@@ -95,10 +95,10 @@ pub fn instrument(
     Ok(())
 }
 
-fn check_map(module: &Module, sketch: &Sketch, key_size: u32, sites: u32) -> Result<(), TransformError> {
+fn check_map(module: &Module, sketch: &ProfileSketch, key_size: u32, sites: u32) -> Result<(), TransformError> {
     let unfit = |what| Err(TransformError::UnfitMap { map: sketch.map, what });
     let Some(decl) = module.maps.get(sketch.map) else { return unfit("it does not exist") };
-    if decl.value_size < Sketch::value_size(key_size) || decl.key_size != 4 {
+    if decl.value_size < ProfileSketch::value_size(key_size) || decl.key_size != 4 {
         return unfit("its values are too small for a slot");
     }
     if !sketch.slots.is_power_of_two() || sketch.slots.checked_mul(sites).is_none_or(|n| n > decl.max_entries)
@@ -108,7 +108,7 @@ fn check_map(module: &Module, sketch: &Sketch, key_size: u32, sites: u32) -> Res
     Ok(())
 }
 
-fn record(func: &mut Function, lookup: Inst, in_memory: bool, layout: &Layout, sketch: &Sketch, number: u32) {
+fn record(func: &mut Function, lookup: Inst, in_memory: bool, layout: &KeyLayout, sketch: &ProfileSketch, number: u32) {
     let Some((block, at)) = position(func, lookup) else { return };
     let mut key = func.insts[lookup].args.clone();
     let rest = split_block(func, block, at);
@@ -119,35 +119,35 @@ fn record(func: &mut Function, lookup: Inst, in_memory: bool, layout: &Layout, s
         key = layout.iter().map(|p| load(&mut cursor, pointer, u32::from(p.offset), p.size)).collect();
     }
     let index = slot_index(&mut cursor, &key, layout, sketch, number);
-    let pieces: Layout = [Piece { offset: 0, size: Size::W }].into_iter().collect();
+    let pieces: KeyLayout = [KeyPiece { offset: 0, size: Size::W }].into_iter().collect();
     let op = Op::MapLookup { map: sketch.map, key: pieces };
     let address = cursor.value(op, [index], Type::Ptr(Prov::MapValueOrNull(sketch.map)));
     let zero = cursor.iconst(0);
     cursor.effect(branch(Cond::Eq, Size::Dw), [address, zero], [BlockCall::new(rest), BlockCall::new(slot)]);
-    add(&mut func.at_end(slot), address, Sketch::TOTAL, 1);
+    add(&mut func.at_end(slot), address, ProfileSketch::TOTAL, 1);
     let size: u32 = layout.iter().map(|p| p.size.bytes()).sum();
-    let ways: Vec<u32> = (0..Sketch::WAYS).map(|n| Sketch::FIRST + n * Sketch::way(size)).collect();
+    let ways: Vec<u32> = (0..ProfileSketch::WAYS).map(|n| ProfileSketch::FIRST + n * ProfileSketch::way(size)).collect();
     let mut here = slot;
     for (n, &way) in ways.iter().enumerate() {
         let same = insert_block(func, rest);
         let other = if n + 1 == ways.len() { miss } else { insert_block(func, miss) };
         compare(func, here, (address, way), &key, layout, same, other);
-        add(&mut func.at_end(same), address, way + Sketch::COUNT, 1);
+        add(&mut func.at_end(same), address, way + ProfileSketch::COUNT, 1);
         func.at_end(same).effect(Op::Jump {}, [], [BlockCall::new(rest)]);
         here = other;
     }
     let takes: Vec<Block> = ways.iter().map(|_| insert_block(func, rest)).collect();
     let mut cursor = func.at_end(miss);
     let counts: Vec<Value> =
-        ways.iter().map(|way| load(&mut cursor, address, way + Sketch::COUNT, Size::Dw)).collect();
+        ways.iter().map(|way| load(&mut cursor, address, way + ProfileSketch::COUNT, Size::Dw)).collect();
     least(func, miss, &counts, 0, 1, &takes);
     for ((&take, &way), &count) in takes.iter().zip(&ways).zip(&counts) {
         let mut cursor = func.at_end(take);
         for (piece, &value) in layout.iter().zip(&key) {
-            store(&mut cursor, address, way + Sketch::KEY + u32::from(piece.offset), piece.size, value);
+            store(&mut cursor, address, way + ProfileSketch::KEY + u32::from(piece.offset), piece.size, value);
         }
-        store(&mut cursor, address, way + Sketch::ERROR, Size::Dw, count);
-        add(&mut cursor, address, way + Sketch::COUNT, 1);
+        store(&mut cursor, address, way + ProfileSketch::ERROR, Size::Dw, count);
+        add(&mut cursor, address, way + ProfileSketch::COUNT, 1);
         cursor.effect(Op::Jump {}, [], [BlockCall::new(rest)]);
     }
 }
@@ -166,7 +166,7 @@ fn least(func: &mut Function, block: Block, counts: &[Value], best: usize, next:
 }
 
 /// The slot of a key, as the high bits of a product.
-fn slot_index(at: &mut Cursor<'_>, key: &[Value], layout: &Layout, sketch: &Sketch, number: u32) -> Value {
+fn slot_index(at: &mut FuncCursor<'_>, key: &[Value], layout: &KeyLayout, sketch: &ProfileSketch, number: u32) -> Value {
     let alu = |op| Op::Alu { op, width: Width::W64 };
     let multiplier = at.iconst(MULTIPLIER);
     let mut hash = at.iconst(0);
@@ -186,7 +186,7 @@ fn slot_index(at: &mut Cursor<'_>, key: &[Value], layout: &Layout, sketch: &Sket
 }
 
 /// The bits of a value that a store of this size would write.
-fn low_bits(at: &mut Cursor<'_>, value: Value, size: Size) -> Value {
+fn low_bits(at: &mut FuncCursor<'_>, value: Value, size: Size) -> Value {
     if size == Size::Dw || at.func.types[value].int_bits().is_some_and(|b| b <= size.bits()) {
         return value;
     }
@@ -204,7 +204,7 @@ fn compare(
     mut block: Block,
     (address, way): (Value, u32),
     key: &[Value],
-    layout: &Layout,
+    layout: &KeyLayout,
     same: Block,
     other: Block,
 ) {
@@ -212,7 +212,7 @@ fn compare(
         let next = if i + 1 == layout.len() { same } else { insert_block(func, same) };
         let mut cursor = func.at_end(block);
         let mine = low_bits(&mut cursor, value, piece.size);
-        let held = load(&mut cursor, address, way + Sketch::KEY + u32::from(piece.offset), piece.size);
+        let held = load(&mut cursor, address, way + ProfileSketch::KEY + u32::from(piece.offset), piece.size);
         let targets = [BlockCall::new(other), BlockCall::new(next)];
         cursor.effect(branch(Cond::Ne, piece.size), [held, mine], targets);
         block = next;
@@ -223,16 +223,16 @@ pub(super) fn branch(cond: Cond, size: Size) -> Op {
     Op::Branch { cond, width: if size == Size::Dw { Width::W64 } else { Width::W32 } }
 }
 
-pub(super) fn load(at: &mut Cursor<'_>, base: Value, offset: u32, size: Size) -> Value {
+pub(super) fn load(at: &mut FuncCursor<'_>, base: Value, offset: u32, size: Size) -> Value {
     let op = Op::Load { size, sext: false, offset: offset as i32, flags: MemFlags::default() };
     at.value(op, [base], Type::int(size.bits()))
 }
 
-pub(super) fn store(at: &mut Cursor<'_>, base: Value, offset: u32, size: Size, value: Value) {
+pub(super) fn store(at: &mut FuncCursor<'_>, base: Value, offset: u32, size: Size, value: Value) {
     at.effect(Op::Store { size, offset: offset as i32, flags: MemFlags::default() }, [base, value], []);
 }
 
-pub(super) fn add(at: &mut Cursor<'_>, base: Value, offset: u32, by: i64) {
+pub(super) fn add(at: &mut FuncCursor<'_>, base: Value, offset: u32, by: i64) {
     let old = load(at, base, offset, Size::Dw);
     let by = at.iconst(by);
     let new = at.value(Op::Alu { op: AluOp::Add, width: Width::W64 }, [old, by], Type::I64);

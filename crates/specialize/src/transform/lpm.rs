@@ -5,15 +5,15 @@ use std::collections::BTreeSet;
 use millstream_ir::Block;
 use rustc_hash::FxHashMap;
 
-use super::decide::Interval;
-use super::plan::Entry;
+use super::decision_tree::DecisionInterval;
+use super::plan::LookupEntry;
 
 /// The intervals of a word in host order in which one prefix is the longest to match; `default` where none does.
 /// Keys are those of the map: a length in bits, and 4 or 8 bytes in network order.
 pub(super) fn intervals<'p>(
-    entries: impl Iterator<Item = (&'p Entry, Block)>,
+    entries: impl Iterator<Item = (&'p LookupEntry, Block)>,
     default: Block,
-) -> Vec<Interval> {
+) -> Vec<DecisionInterval> {
     let mut by_length: Vec<FxHashMap<u64, (Block, u64)>> = Vec::new();
     let mut starts = BTreeSet::from([0]);
     let mut width = 32;
@@ -30,7 +30,7 @@ pub(super) fn intervals<'p>(
         let last = first | (!mask & all(bits));
         starts.extend(last.checked_add(1).filter(|next| *next <= all(bits)));
     }
-    let mut found: Vec<Interval> = Vec::with_capacity(starts.len());
+    let mut found: Vec<DecisionInterval> = Vec::with_capacity(starts.len());
     for start in starts {
         let longest = by_length
             .iter()
@@ -40,7 +40,7 @@ pub(super) fn intervals<'p>(
         let (target, heat) = longest.unwrap_or((default, 0));
         match found.last_mut() {
             Some(last) if last.target == target => last.heat = last.heat.saturating_add(heat),
-            _ => found.push(Interval { start, heat, target }),
+            _ => found.push(DecisionInterval { start, heat, target }),
         }
     }
     found
@@ -67,10 +67,10 @@ fn mask(length: u32, bits: u32) -> u64 {
 mod tests {
     use super::*;
 
-    fn entry(length: u32, address: [u8; 4]) -> Entry {
+    fn entry(length: u32, address: [u8; 4]) -> LookupEntry {
         let mut key = length.to_ne_bytes().to_vec();
         key.extend(address);
-        Entry { key, value: Some(vec![]), heat: 1 }
+        LookupEntry { key, value: Some(vec![]), heat: 1 }
     }
 
     #[test]

@@ -1,49 +1,49 @@
 //! Meaning of the entries of a plan at one lookup: the words of its key that are compared, and with which
 //! constants.
 
-use millstream_ir::{Block, Layout, MapDecl, Piece, Size};
+use millstream_ir::{Block, KeyLayout, MapDecl, KeyPiece, Size};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::copy::ARRAY;
-use super::decide::{Interval, Row, Word};
-use super::eval::{Abs, read};
-use super::plan::Entry;
+use super::partial_eval::ARRAY;
+use super::decision_tree::{DecisionInterval, DecisionCase, KeyWord};
+use super::eval::{AbstractValue, read};
+use super::plan::LookupEntry;
 
 pub(super) const LPM_TRIE: u32 = 11;
 
 /// Keys with one value.
-pub(super) struct Group<'p> {
+pub(super) struct KeyGroup<'p> {
     pub(super) value: Option<&'p [u8]>,
-    pub(super) entries: Vec<&'p Entry>,
+    pub(super) entries: Vec<&'p LookupEntry>,
     pub(super) heat: u64,
 }
 
 /// The pieces of the address in a key of a longest-prefix map of 4 bytes, where the lookup is for all its bits.
 pub(super) fn full_length(
     decl: &MapDecl,
-    layout: &Layout,
-    args: &[Abs],
-) -> Option<SmallVec<[(Piece, Abs); 4]>> {
-    let all_bits = matches!(args.first(), Some(Abs::Const(32))) && address_pieces(layout).is_some();
-    let values = args.iter().all(|a| matches!(a, Abs::Val(_) | Abs::Const(_)));
+    layout: &KeyLayout,
+    args: &[AbstractValue],
+) -> Option<SmallVec<[(KeyPiece, AbstractValue); 4]>> {
+    let all_bits = matches!(args.first(), Some(AbstractValue::Const(32))) && address_pieces(layout).is_some();
+    let values = args.iter().all(|a| matches!(a, AbstractValue::Val(_) | AbstractValue::Const(_)));
     let pieces = || layout.iter().copied().zip(args.iter().copied()).skip(1).collect();
     (decl.kind == LPM_TRIE && all_bits && values).then(pieces)
 }
 
 /// The pieces behind the length in a key of 8 bytes, if the length is one of its own and nothing is missing.
-pub(crate) fn address_pieces(layout: &Layout) -> Option<&[Piece]> {
+pub(crate) fn address_pieces(layout: &KeyLayout) -> Option<&[KeyPiece]> {
     let (length, address) = layout.split_first()?;
     let whole = address.iter().try_fold(4, |at, p| (u32::from(p.offset) == at).then(|| at + p.size.bytes()));
     (length.offset == 0 && length.size == Size::W && whole == Some(8)).then_some(address)
 }
 
 /// Runs of indices with one target each, and the gaps between them.
-pub(super) fn indices(rows: &[Row], default: Block) -> Vec<Interval> {
-    let mut all: Vec<Interval> = Vec::new();
+pub(super) fn indices(rows: &[DecisionCase], default: Block) -> Vec<DecisionInterval> {
+    let mut all: Vec<DecisionInterval> = Vec::new();
     let mut push = |start: u64, heat: u64, target: Block| match all.last_mut() {
         Some(last) if last.target == target => last.heat += heat,
-        _ => all.push(Interval { start, heat, target }),
+        _ => all.push(DecisionInterval { start, heat, target }),
     };
     let mut next = 0;
     for row in rows {
@@ -59,7 +59,7 @@ pub(super) fn indices(rows: &[Row], default: Block) -> Vec<Interval> {
 
 /// Ways to tell keys apart.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum How {
+pub(super) enum MatchMethod {
     /// Key by key.
     Exact,
     /// By runs of consecutive keys: an array's.
@@ -69,34 +69,34 @@ pub(super) enum How {
 }
 
 /// Comparisons of a lookup's key: method, words and entries.
-pub(super) struct Matcher<'p> {
-    pub(super) how: How,
+pub(super) struct KeyMatcher<'p> {
+    pub(super) how: MatchMethod,
     /// Pieces of the key that are not constant here.
-    pub(super) pieces: SmallVec<[Piece; 4]>,
-    pub(super) words: SmallVec<[Word; 4]>,
+    pub(super) pieces: SmallVec<[KeyPiece; 4]>,
+    pub(super) words: SmallVec<[KeyWord; 4]>,
     /// Entries that the constant pieces do not rule out.
-    pub(super) entries: Vec<&'p Entry>,
+    pub(super) entries: Vec<&'p LookupEntry>,
 }
 
-impl<'p> Matcher<'p> {
+impl<'p> KeyMatcher<'p> {
     pub(super) fn new(
         decl: &MapDecl,
-        layout: &Layout,
-        args: &[Abs],
+        layout: &KeyLayout,
+        args: &[AbstractValue],
         whole: bool,
-        entries: &'p [Entry],
+        entries: &'p [LookupEntry],
         most: usize,
     ) -> Option<Self> {
         if layout.iter().map(|p| p.size.bytes()).sum::<u32>() != decl.key_size {
             return None;
         }
         let mut matcher =
-            Matcher { how: How::Exact, pieces: SmallVec::new(), words: SmallVec::new(), entries: Vec::new() };
-        let mut constants: SmallVec<[(Piece, u64); 4]> = SmallVec::new();
+            KeyMatcher { how: MatchMethod::Exact, pieces: SmallVec::new(), words: SmallVec::new(), entries: Vec::new() };
+        let mut constants: SmallVec<[(KeyPiece, u64); 4]> = SmallVec::new();
         for (piece, abs) in layout.iter().zip(args) {
             match abs {
-                Abs::Const(c) => constants.push((*piece, *c as u64 & (u64::MAX >> (64 - piece.size.bits())))),
-                Abs::Val(v) => {
+                AbstractValue::Const(c) => constants.push((*piece, *c as u64 & (u64::MAX >> (64 - piece.size.bits())))),
+                AbstractValue::Val(v) => {
                     matcher.pieces.push(*piece);
                     matcher.words.push((*v, piece.size));
                 }
@@ -106,8 +106,8 @@ impl<'p> Matcher<'p> {
         if whole && decl.kind == LPM_TRIE {
             return matcher.prefixes(decl.key_size, &constants, entries, most);
         }
-        let possible = |e: &&Entry| {
-            let part = |p: &Piece| read(&e.key, u32::from(p.offset), p.size, false).map(|v| v as u64);
+        let possible = |e: &&LookupEntry| {
+            let part = |p: &KeyPiece| read(&e.key, u32::from(p.offset), p.size, false).map(|v| v as u64);
             constants.iter().all(|(p, c)| part(p) == Some(*c))
         };
         matcher.entries = entries.iter().filter(possible).collect();
@@ -119,7 +119,7 @@ impl<'p> Matcher<'p> {
             matcher.entries.truncate(most);
         }
         if whole && matcher.words.len() == 1 && matcher.words[0].1 == Size::W && decl.kind == ARRAY {
-            matcher.how = How::Indices;
+            matcher.how = MatchMethod::Indices;
         }
         Some(matcher)
     }
@@ -128,8 +128,8 @@ impl<'p> Matcher<'p> {
     fn prefixes(
         mut self,
         key_size: u32,
-        constants: &[(Piece, u64)],
-        entries: &'p [Entry],
+        constants: &[(KeyPiece, u64)],
+        entries: &'p [LookupEntry],
         most: usize,
     ) -> Option<Self> {
         let data_bits = u64::from(key_size.checked_sub(4)?) * 8;
@@ -139,20 +139,20 @@ impl<'p> Matcher<'p> {
         if !full || !one_word || 2 * entries.len() > most {
             return None;
         }
-        self.how = How::Prefixes;
+        self.how = MatchMethod::Prefixes;
         self.entries = entries.iter().collect();
         Some(self)
     }
 }
 
 /// Entries by value, the hottest group first.
-pub(super) fn groups<'p>(entries: &[&'p Entry]) -> Vec<Group<'p>> {
-    let mut groups: Vec<Group<'p>> = Vec::new();
+pub(super) fn groups<'p>(entries: &[&'p LookupEntry]) -> Vec<KeyGroup<'p>> {
+    let mut groups: Vec<KeyGroup<'p>> = Vec::new();
     let mut index: FxHashMap<Option<&'p [u8]>, usize> = FxHashMap::default();
     for &entry in entries {
         let value = entry.value.as_deref();
         let at = *index.entry(value).or_insert_with(|| {
-            groups.push(Group { value, entries: Vec::new(), heat: 0 });
+            groups.push(KeyGroup { value, entries: Vec::new(), heat: 0 });
             groups.len() - 1
         });
         groups[at].entries.push(entry);

@@ -8,61 +8,61 @@
 //! Architecture Invariant: nothing here calls the kernel. What maps hold comes through [`Contents`], and holds as
 //! long as the [`Guard`] does.
 
-mod before;
-mod bits;
-mod cache;
-mod chain;
-mod copy;
-mod decide;
+mod key_tests;
+mod symbolic_bits;
+mod entry_cache;
+mod tail_calls;
+mod partial_eval;
+mod decision_tree;
 mod error;
 mod eval;
 mod indexed;
 mod instrument;
 mod lpm;
 mod matcher;
-mod needless;
-mod one_length;
+mod dead_lookup_elimination;
+mod fixed_length_prefixes;
 mod plan;
-mod rounds;
-mod rows;
+mod bpf_loop_inlining;
+mod perfect_hash;
 mod sampler;
-mod sieve;
+mod table_loop_decisions;
 mod site;
-mod spare;
+mod partial_deopt;
 mod specialize;
 mod split;
 mod stack_key;
 mod trie;
-mod twin;
+mod shadow_table;
 mod unroll;
-mod values;
-mod walk;
+mod value_pool;
+mod table_loop_analysis;
 
 use millstream_ir::Module;
-use millstream_passes::{PassError, Pipeline, Session};
+use millstream_passes::{PassError, PassPipeline, PassSession};
 
-pub use before::{in_range, spared_by};
-pub use cache::{Cache, CacheShape, whole_words};
-pub use chain::{Alike, Chained, Joined, calls, follow, join, may_call_more};
+pub use key_tests::{in_range, dead_lookups_after};
+pub use entry_cache::{EntryCache, CacheLayout, whole_words};
+pub use tail_calls::{SyncCounters, ProgArrayPair, InlinedTailCall, calls, redirect_tail_calls, inline_tail_calls, may_call_more};
 pub use error::TransformError;
-pub use instrument::{Sketch, instrument};
+pub use instrument::{ProfileSketch, instrument};
 pub(crate) use matcher::address_pieces;
-pub use one_length::OneLength;
-pub(crate) use one_length::has_length;
+pub use fixed_length_prefixes::FixedLengthPrefixes;
+pub(crate) use fixed_length_prefixes::has_length;
 pub use plan::{
-    Budget, Contents, Entry, FieldConstant, Guard, Inside, InsidePlan, KeyTest, Lookup, Plan, Report,
-    SitePlan, SiteReport, Spared, StandIn, Unknown,
+    CodeBudget, MapContents, LookupEntry, FieldConstant, GuardCheck, NamedInnerMap, InnerSitePlan, KeyTest, LookupPlan, SpecializationPlan, TransformReport,
+    SitePlan, SiteReport, DeoptMap, FallbackTailCall, UnknownContents,
 };
-pub use rounds::{Callbacks, unfolds};
-pub use rows::{Row, Rows};
-pub use sampler::{Keep, PacketKind, Samples, keep_packets};
-pub use site::{Key, Site, SiteId, sites};
+pub use bpf_loop_inlining::{CallbackMode, unfolds};
+pub use perfect_hash::{RowLayout, PerfectHashTable};
+pub use sampler::{SampleMode, PacketKind, SampleBuffer, keep_packets};
+pub use site::{KeyForm, LookupSite, SiteId, sites};
 pub(crate) use site::{is_template, of_shape};
 pub use specialize::specialize;
-pub use trie::Trie;
-pub use twin::{Room, Twin};
-pub use values::MOST_BYTES as TRIE_VALUE;
-pub use walk::is_walked;
+pub use trie::MultibitTrie;
+pub use shadow_table::{ShadowCapacity, ShadowTable};
+pub use value_pool::MOST_BYTES as TRIE_VALUE;
+pub use table_loop_analysis::is_table_loop_lookup;
 
 /// Passes before the sites of a function are known. Twice: after the first round, stores that have become the
 /// last ones of their words may have kept other words of the same bytes in memory. Functions that look
@@ -107,28 +107,28 @@ const CLEAN: &[&str] = &[
 ///
 /// # Errors
 /// If a pass has made the IR invalid (checked in debug builds only).
-pub fn prepare(module: &mut Module, callbacks: Callbacks, session: &mut Session) -> Result<(), PassError> {
-    if callbacks == Callbacks::Unfolded {
-        rounds::unfold(module);
+pub fn prepare(module: &mut Module, callbacks: CallbackMode, session: &mut PassSession) -> Result<(), PassError> {
+    if callbacks == CallbackMode::Unfolded {
+        bpf_loop_inlining::unfold(module);
     }
-    Pipeline::of(["inline", "simplify-cfg"])?.run(module, session)?;
+    PassPipeline::of(["inline", "simplify-cfg"])?.run(module, session)?;
     unroll::unroll(module);
-    Pipeline::of(PREPARE.concat())?.run(module, session).map(drop)
+    PassPipeline::of(PREPARE.concat())?.run(module, session).map(drop)
 }
 
 /// Cleans up after a transform and leaves nothing that cannot be lowered.
 ///
 /// # Errors
 /// As for [`prepare`].
-pub fn finish(module: &mut Module, session: &mut Session) -> Result<(), PassError> {
-    Pipeline::of(CLEAN.iter().copied())?.run(module, session).map(drop)
+pub fn finish(module: &mut Module, session: &mut PassSession) -> Result<(), PassError> {
+    PassPipeline::of(CLEAN.iter().copied())?.run(module, session).map(drop)
 }
 
 #[cfg(test)]
 mod tests {
     use millstream_ir::Op;
     use millstream_ir::text::parse_module;
-    use millstream_passes::Target;
+    use millstream_passes::TargetInfo;
 
     use super::*;
 
@@ -150,7 +150,7 @@ block0(v0: any):
 }
 ";
         let mut module = parse_module(text).unwrap_or_else(|e| panic!("{e:?}"));
-        prepare(&mut module, Callbacks::Unfolded, &mut Session::new(Target::bpf(3))).unwrap();
+        prepare(&mut module, CallbackMode::Unfolded, &mut PassSession::new(TargetInfo::bpf(3))).unwrap();
         let body = module.funcs.values().next().unwrap();
         let on_stack = |op: &Op| matches!(op, Op::StackAddr { .. });
         assert!(body.insts_in_order().all(|(_, inst)| !on_stack(&body.insts[inst].op)), "{body:?}");

@@ -3,16 +3,16 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use millstream_ir::{Map, Piece};
+use millstream_ir::{Map, KeyPiece};
 
-use super::cache::Cache;
-use super::chain::{Chained, Joined};
+use super::entry_cache::EntryCache;
+use super::tail_calls::{ProgArrayPair, InlinedTailCall};
 use super::site::SiteId;
 
 /// Contents of maps, valid as long as the guard does not change.
 ///
 /// Maps are the module's. Keys and values are bytes as bpf(2) has them.
-pub trait Contents {
+pub trait MapContents {
     /// The value of a key. `None`: nothing is known, or it may change under the guard. `Some(None)`: there is no
     /// entry, and none comes without the guard changing. For a longest-prefix map the key is that of a lookup.
     fn lookup(&self, map: Map, key: &[u8]) -> Option<Option<Vec<u8>>>;
@@ -23,9 +23,9 @@ pub trait Contents {
 
 /// Nothing is known of any map.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Unknown;
+pub struct UnknownContents;
 
-impl Contents for Unknown {
+impl MapContents for UnknownContents {
     fn lookup(&self, _: Map, _: &[u8]) -> Option<Option<Vec<u8>>> {
         None
     }
@@ -37,7 +37,7 @@ impl Contents for Unknown {
 
 /// An entry of a map: the result of a lookup of the key.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Entry {
+pub struct LookupEntry {
     /// The key. In [`Lookup::Whole`] of a longest-prefix map, the prefix as it stands in the map; elsewhere the key
     /// of a lookup.
     pub key: Vec<u8>,
@@ -49,19 +49,19 @@ pub struct Entry {
 
 /// Treatment of one lookup.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Lookup {
+pub enum LookupPlan {
     /// The map has these entries and no others: the lookup becomes code. For a longest-prefix map, keys that are
     /// looked up often may be named too, as prefixes of full length with the values that they have by others: they
     /// cost nothing, and their heat says where the search should be short.
-    Whole(Vec<Entry>),
+    Whole(Vec<LookupEntry>),
     /// These keys are tried, hottest first, before the real lookup.
-    Hot(Vec<Entry>),
+    Hot(Vec<LookupEntry>),
     /// The map, of longest prefixes or a hash map, has this twin; the keys are tried before it, hottest first.
     Twin {
         /// An array of one entry, whose value holds a [`Twin`](super::Twin) of the map for each of the guard's sides.
         map: Map,
         /// Keys that are tried before the twin; may be empty.
-        hot: Vec<Entry>,
+        hot: Vec<LookupEntry>,
     },
     /// The map, of longest prefixes, all of one length, has a twin for that.
     OneLength {
@@ -91,7 +91,7 @@ pub struct FieldConstant {
 
 /// A map inside a map of maps that code may name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Inside {
+pub struct NamedInnerMap {
     /// The map of maps.
     pub outer: Map,
     /// The inner map's id in the kernel: what the map of maps has as its value.
@@ -102,7 +102,7 @@ pub struct Inside {
 
 /// Treatment of a lookup where the inner map that it is made in has a name.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct InsidePlan {
+pub struct InnerSitePlan {
     /// The map that stands for the inner one.
     pub place: Map,
     /// The lookup and its treatment: [`Lookup::Whole`] or [`Lookup::Empty`].
@@ -119,7 +119,7 @@ pub struct KeyTest {
     /// known already.
     pub at: SiteId,
     /// The word: a piece of its key.
-    pub piece: Piece,
+    pub piece: KeyPiece,
     /// The values with which the lookup must be made.
     pub values: Vec<u64>,
     /// The result for all other values: nothing, or in an array this value.
@@ -132,12 +132,12 @@ pub struct SitePlan {
     /// The site.
     pub site: SiteId,
     /// Treatment of its lookup.
-    pub lookup: Lookup,
+    pub lookup: LookupPlan,
 }
 
 /// The word whose change makes a variant stale.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Guard {
+pub struct GuardCheck {
     /// An array map of one entry.
     pub map: Map,
     /// Offset of the 64-bit token in its value.
@@ -157,13 +157,13 @@ pub struct Guard {
     /// among the hot ones.
     pub misses: Option<Map>,
     /// The generation that handles packets in the place of this one when another may run.
-    pub stand_in: Option<StandIn>,
+    pub stand_in: Option<FallbackTailCall>,
 }
 
 /// A generation that gets packets by a tail call. If that fails, or if yet another generation may run, they
 /// take the original.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct StandIn {
+pub struct FallbackTailCall {
     /// The program array that it is in.
     pub array: Map,
     /// Offset of a 64-bit word in the guard's value: its number in the upper half, its slot in the lower one.
@@ -173,7 +173,7 @@ pub struct StandIn {
 /// A map whose changes do not stop the variant: where a twin would answer, lookups are made in the map itself
 /// from then on. Everything else that the variant knows of the map stands behind the same test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Spared {
+pub struct DeoptMap {
     /// The map.
     pub map: Map,
     /// The bit in the lower half of the token that is set once the map has changed.
@@ -182,24 +182,24 @@ pub struct Spared {
 
 /// Limits on the code that specialization may add.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Budget {
+pub struct CodeBudget {
     /// IR instructions in copies of what follows a lookup, in all.
     pub code: usize,
     /// IR instructions of comparisons, for one site.
     pub tests: usize,
 }
 
-impl Default for Budget {
+impl Default for CodeBudget {
     fn default() -> Self {
-        Budget { code: 12_000, tests: 24_000 }
+        CodeBudget { code: 12_000, tests: 24_000 }
     }
 }
 
 /// A variant to be made.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Plan {
+pub struct SpecializationPlan {
     /// Checked before everything else; without one the variant must be withdrawn before its plan ceases to hold.
-    pub guard: Option<Guard>,
+    pub guard: Option<GuardCheck>,
     /// The sites to specialise; others keep their lookups, unless their keys turn out constant.
     pub sites: Vec<SitePlan>,
     /// Fields that are equal in all entries.
@@ -207,22 +207,22 @@ pub struct Plan {
     /// Tests of words of keys before lookups.
     pub tests: Vec<KeyTest>,
     /// Maps inside maps of maps: a lookup that finds one of them is the map itself.
-    pub inside: Vec<Inside>,
+    pub inside: Vec<NamedInnerMap>,
     /// Plans for lookups in those maps.
-    pub within: Vec<InsidePlan>,
+    pub within: Vec<InnerSitePlan>,
     /// Caches of maps that the program writes.
-    pub caches: Vec<Cache>,
+    pub caches: Vec<EntryCache>,
     /// Maps whose twins the variant can do without.
-    pub spared: Vec<Spared>,
+    pub spared: Vec<DeoptMap>,
     /// Program arrays through whose places the specialised path makes its calls.
-    pub chain: Vec<Chained>,
+    pub chain: Vec<ProgArrayPair>,
     /// The number of the function's first site.
     pub first_site: u32,
     /// Limits.
-    pub budget: Budget,
+    pub budget: CodeBudget,
 }
 
-impl Plan {
+impl SpecializationPlan {
     /// The map that stands for the inner map with this id in a map of maps.
     pub(super) fn inside(&self, outer: Map, value: &[u8]) -> Option<Map> {
         let id = u32::from_ne_bytes(value.try_into().ok()?);
@@ -250,7 +250,7 @@ pub struct SiteReport {
 
 /// Changes made by a transform.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Report {
+pub struct TransformReport {
     /// By site, those specialised only.
     pub sites: Vec<(SiteId, SiteReport)>,
     /// Words of keys that are tested before lookups.
@@ -264,14 +264,14 @@ pub struct Report {
     /// Loads of values of maps that became constants.
     pub folded_loads: u32,
     /// Programs that were inlined where they were called.
-    pub joined: Vec<Joined>,
+    pub joined: Vec<InlinedTailCall>,
     /// Maps that were to be spared, but are not everywhere, for want of room.
     pub unspared: BTreeSet<Map>,
 }
 
-impl Report {
+impl TransformReport {
     /// Adds the report of another program.
-    pub fn add(&mut self, other: Report) {
+    pub fn add(&mut self, other: TransformReport) {
         self.sites.extend(other.sites);
         self.tests += other.tests;
         self.needless += other.needless;

@@ -7,7 +7,7 @@
 //! Invariant: behaviour does not change; the map of the samples is the only memory written.
 
 use millstream_ir::{
-    AluOp, Block, BlockCall, Cond, Cursor, Func, Function, Map, Module, Op, Piece, Prov, Size, Type, Value,
+    AluOp, Block, BlockCall, Cond, FuncCursor, Func, Function, Map, Module, Op, KeyPiece, Prov, Size, Type, Value,
     Width,
 };
 
@@ -50,7 +50,7 @@ impl PacketKind {
 
 /// Data kept about packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Keep {
+pub enum SampleMode {
     /// Some of them, whole.
     Packets,
     /// Only their number.
@@ -59,7 +59,7 @@ pub enum Keep {
 
 /// Storage for packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Samples {
+pub struct SampleBuffer {
     /// A per-CPU array of `slots` values of [`Samples::VALUE_SIZE`] bytes.
     pub map: Map,
     /// Slots a CPU, a power of two.
@@ -68,7 +68,7 @@ pub struct Samples {
     pub kind: PacketKind,
 }
 
-impl Samples {
+impl SampleBuffer {
     /// In the first slot: offset of the 64-bit number of packets seen.
     pub const COUNT: u32 = 0;
     /// Offset of the 32-bit length; 0: the slot is empty.
@@ -90,12 +90,12 @@ impl Samples {
 pub fn keep_packets(
     module: &mut Module,
     func: Func,
-    samples: &Samples,
-    keep: Keep,
+    samples: &SampleBuffer,
+    keep: SampleMode,
 ) -> Result<(), TransformError> {
     let unfit = |what| Err(TransformError::UnfitMap { map: samples.map, what });
     let Some(decl) = module.maps.get(samples.map) else { return unfit("it does not exist") };
-    if decl.value_size < Samples::VALUE_SIZE || decl.max_entries < samples.slots || decl.key_size != 4 {
+    if decl.value_size < SampleBuffer::VALUE_SIZE || decl.max_entries < samples.slots || decl.key_size != 4 {
         return unfit("it has no room for packets");
     }
     if !samples.slots.is_power_of_two() {
@@ -106,17 +106,17 @@ pub fn keep_packets(
     let Some(&context) = body.blocks[entry].params.first() else {
         return unfit("the program has no context to keep packets of");
     };
-    Keeper { samples, context }.insert(body, entry, keep);
+    SampleEmitter { samples, context }.insert(body, entry, keep);
     Ok(())
 }
 
-struct Keeper<'s> {
-    samples: &'s Samples,
+struct SampleEmitter<'s> {
+    samples: &'s SampleBuffer,
     context: Value,
 }
 
-impl Keeper<'_> {
-    fn insert(&self, func: &mut Function, entry: Block, keep: Keep) {
+impl SampleEmitter<'_> {
+    fn insert(&self, func: &mut Function, entry: Block, keep: SampleMode) {
         let rest = split_block(func, entry, 0);
         let counted = insert_block(func, rest);
         let mut at = func.at_end(entry);
@@ -124,11 +124,11 @@ impl Keeper<'_> {
         let first = self.slot(&mut at, zero);
         unless(&mut at, Cond::Eq, first, zero, rest, counted);
         let mut at = func.at_end(counted);
-        let count = load(&mut at, first, Samples::COUNT, Size::Dw);
-        add(&mut at, first, Samples::COUNT, 1);
+        let count = load(&mut at, first, SampleBuffer::COUNT, Size::Dw);
+        add(&mut at, first, SampleBuffer::COUNT, 1);
         match keep {
-            Keep::Packets => self.choose(func, counted, count, rest),
-            Keep::Count => {
+            SampleMode::Packets => self.choose(func, counted, count, rest),
+            SampleMode::Count => {
                 at.effect(Op::Jump {}, [], [BlockCall::new(rest)]);
             }
         }
@@ -172,10 +172,10 @@ impl Keeper<'_> {
         let shortest = at.iconst(SHORTEST);
         unless(&mut at, Cond::Lt, length, shortest, rest, long);
         let mut at = func.at_end(long);
-        let longest = at.iconst(Samples::LONGEST.into());
+        let longest = at.iconst(SampleBuffer::LONGEST.into());
         unless(&mut at, Cond::Gt, length, longest, rest, copy);
         let mut at = func.at_end(copy);
-        let (zero, offset) = (at.iconst(0), at.iconst(Samples::DATA.into()));
+        let (zero, offset) = (at.iconst(0), at.iconst(SampleBuffer::DATA.into()));
         let data = at.value(alu(AluOp::Add), [address, offset], Type::Ptr(Prov::MapValue(self.samples.map)));
         let id = if self.samples.kind == PacketKind::Xdp { XDP_LOAD_BYTES } else { SKB_LOAD_BYTES };
         let failed = at.value(Op::Helper { id }, [self.context, zero, data, length], Type::I64);
@@ -183,14 +183,14 @@ impl Keeper<'_> {
         let mut at = func.at_end(kept);
         for (n, &field) in (0..).zip(self.samples.kind.fields()) {
             let value = load(&mut at, self.context, field, Size::W);
-            store(&mut at, address, Samples::FIELDS + 4 * n, Size::W, value);
+            store(&mut at, address, SampleBuffer::FIELDS + 4 * n, Size::W, value);
         }
-        store(&mut at, address, Samples::LENGTH, Size::W, length);
+        store(&mut at, address, SampleBuffer::LENGTH, Size::W, length);
         at.effect(Op::Jump {}, [], [BlockCall::new(rest)]);
     }
 
-    fn slot(&self, at: &mut Cursor<'_>, number: Value) -> Value {
-        let key = [Piece { offset: 0, size: Size::W }].into_iter().collect();
+    fn slot(&self, at: &mut FuncCursor<'_>, number: Value) -> Value {
+        let key = [KeyPiece { offset: 0, size: Size::W }].into_iter().collect();
         let map = self.samples.map;
         at.value(Op::MapLookup { map, key }, [number], Type::Ptr(Prov::MapValueOrNull(map)))
     }
@@ -201,6 +201,6 @@ const fn alu(op: AluOp) -> Op {
 }
 
 /// Goes to `leave` if the condition holds, else to `stay`.
-fn unless(at: &mut Cursor<'_>, cond: Cond, a: Value, b: Value, leave: Block, stay: Block) {
+fn unless(at: &mut FuncCursor<'_>, cond: Cond, a: Value, b: Value, leave: Block, stay: Block) {
     at.effect(branch(cond, Size::Dw), [a, b], [BlockCall::new(leave), BlockCall::new(stay)]);
 }

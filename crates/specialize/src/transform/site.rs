@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use millstream_ir::{
-    Block, Cfg, DomTree, Func, Function, Inst, Layout, Map, Module, Op, Prov, Type, Value, ValueDef,
+    Block, Cfg, DomTree, Func, Function, Inst, KeyLayout, Map, Module, Op, Prov, Type, Value, ValueDef,
 };
 use rustc_hash::FxHashSet;
 
@@ -19,11 +19,11 @@ pub struct SiteId(pub u32);
 
 /// Form in which a lookup gets its key.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Key {
+pub enum KeyForm {
     /// As values, one for each piece.
-    Values(Layout),
+    Values(KeyLayout),
     /// On the stack, in these pieces.
-    Stack(Layout),
+    Stack(KeyLayout),
     /// In the value of a map: a chained table.
     MapValue(Map),
     /// In other memory.
@@ -32,7 +32,7 @@ pub enum Key {
 
 /// A lookup.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Site {
+pub struct LookupSite {
     /// Its number.
     pub id: SiteId,
     /// The function.
@@ -46,17 +46,17 @@ pub struct Site {
     /// True if the map is an inner one, selected by the packet.
     pub is_inner: bool,
     /// Its key.
-    pub key: Key,
+    pub key: KeyForm,
     /// Bytes of the key.
     pub key_size: u32,
 }
 
-impl Site {
+impl LookupSite {
     /// The pieces of a key that is known as values, or can be read back.
-    pub fn layout(&self) -> Option<&Layout> {
+    pub fn layout(&self) -> Option<&KeyLayout> {
         match &self.key {
-            Key::Values(layout) | Key::Stack(layout) => Some(layout),
-            Key::MapValue(_) | Key::Memory => None,
+            KeyForm::Values(layout) | KeyForm::Stack(layout) => Some(layout),
+            KeyForm::MapValue(_) | KeyForm::Memory => None,
         }
     }
 
@@ -67,36 +67,36 @@ impl Site {
 }
 
 /// The lookups of a prepared function, numbered from `first` on, after those of other programs of a chain.
-pub fn sites(module: &Module, func: Func, first: u32) -> Vec<Site> {
+pub fn sites(module: &Module, func: Func, first: u32) -> Vec<LookupSite> {
     let body = &module.funcs[func];
     let cfg = Cfg::new(body);
     let dom = DomTree::new(body, &cfg);
     let mut found = Vec::new();
     for (block, inst) in body.insts_in_order() {
-        let Some(Looked { map, object, key }) = lookup(module, body, &cfg, inst) else { continue };
+        let Some(LookupInst { map, object, key }) = lookup(module, body, &cfg, inst) else { continue };
         let key = match key {
-            LookupKey::Values(layout) => Key::Values(layout.clone()),
+            LookupKey::Values(layout) => KeyForm::Values(layout.clone()),
             LookupKey::Pointer(p) => match body.types[p] {
-                Type::Ptr(Prov::MapValue(m) | Prov::MapValueOrNull(m)) => Key::MapValue(m),
+                Type::Ptr(Prov::MapValue(m) | Prov::MapValueOrNull(m)) => KeyForm::MapValue(m),
                 _ => stack_key::on_stack(body, (&cfg, &dom), block, inst, module.maps[map].key_size)
-                    .map_or(Key::Memory, |pieces| Key::Stack(stack_key::layout(&pieces))),
+                    .map_or(KeyForm::Memory, |pieces| KeyForm::Stack(stack_key::layout(&pieces))),
             },
         };
         let id = SiteId(first + found.len() as u32);
         let (is_inner, key_size) = (object.is_some(), module.maps[map].key_size);
-        found.push(Site { id, func, inst, block, map, is_inner, key, key_size });
+        found.push(LookupSite { id, func, inst, block, map, is_inner, key, key_size });
     }
     found
 }
 
 /// The key of a lookup instruction.
 pub(super) enum LookupKey<'f> {
-    Values(&'f Layout),
+    Values(&'f KeyLayout),
     Pointer(Value),
 }
 
 /// A lookup instruction.
-pub(super) struct Looked<'f> {
+pub(super) struct LookupInst<'f> {
     /// The map, or the template of the inner maps that it may be.
     pub(super) map: Map,
     /// Address of the map, if it is an inner one.
@@ -105,15 +105,15 @@ pub(super) struct Looked<'f> {
 }
 
 /// Map and key, if the instruction is a lookup in a known map, or in an inner map.
-pub(super) fn lookup<'f>(module: &Module, func: &'f Function, cfg: &Cfg, inst: Inst) -> Option<Looked<'f>> {
+pub(super) fn lookup<'f>(module: &Module, func: &'f Function, cfg: &Cfg, inst: Inst) -> Option<LookupInst<'f>> {
     let data = &func.insts[inst];
     match &data.op {
-        Op::MapLookup { map, key } => Some(Looked { map: *map, object: None, key: LookupKey::Values(key) }),
+        Op::MapLookup { map, key } => Some(LookupInst { map: *map, object: None, key: LookupKey::Values(key) }),
         Op::Helper { id: LOOKUP } => {
             let (object, key) = (*data.args.first()?, LookupKey::Pointer(*data.args.get(1)?));
             match func.def_op(object) {
-                Some(Op::MapAddr { map }) => Some(Looked { map: *map, object: None, key }),
-                _ => template(module, func, cfg, object).map(|map| Looked { map, object: Some(object), key }),
+                Some(Op::MapAddr { map }) => Some(LookupInst { map: *map, object: None, key }),
+                _ => template(module, func, cfg, object).map(|map| LookupInst { map, object: Some(object), key }),
             }
         }
         _ => None,

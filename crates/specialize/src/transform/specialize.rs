@@ -3,21 +3,21 @@
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
 use millstream_ir::{
     AluOp, AtomicOp, Block, BlockCall, Cfg, Cond, DomTree, Func, Function, Inst, MapDecl, MemFlags, Module,
-    Op, Piece, Prov, Size, Type, Value, Width,
+    Op, KeyPiece, Prov, Size, Type, Value, Width,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::before::check_tests;
-use super::cache::count_callees;
-use super::chain::TAIL_CALL;
-use super::copy::{At, Copier, Env, Within};
+use super::key_tests::check_tests;
+use super::entry_cache::count_callees;
+use super::tail_calls::TAIL_CALL;
+use super::partial_eval::{CopyPosition, PartialEvaluator, AbstractEnv, InnerSitePlans};
 use super::error::TransformError;
-use super::eval::{Abs, Fields};
+use super::eval::{AbstractValue, MergedFields};
 use super::plan::{
-    Contents, Entry, Guard, Inside, InsidePlan, Lookup, Plan, Report, SitePlan, StandIn, Unknown,
+    MapContents, LookupEntry, GuardCheck, NamedInnerMap, InnerSitePlan, LookupPlan, SpecializationPlan, TransformReport, SitePlan, FallbackTailCall, UnknownContents,
 };
-use super::site::{Site, SiteId, of_shape, sites};
-use super::twin::Room;
+use super::site::{LookupSite, SiteId, of_shape, sites};
+use super::shadow_table::ShadowCapacity;
 
 /// `bpf_ktime_get_ns`.
 const KTIME: i32 = 5;
@@ -31,9 +31,9 @@ const PROG_ARRAY: u32 = 3;
 pub fn specialize(
     module: &mut Module,
     func: Func,
-    plan: &Plan,
-    contents: &dyn Contents,
-) -> Result<Report, TransformError> {
+    plan: &SpecializationPlan,
+    contents: &dyn MapContents,
+) -> Result<TransformReport, TransformError> {
     let all = sites(module, func, plan.first_site);
     let by_inst = check(module, &all, plan)?;
     let within = check_within(module, &all, plan)?;
@@ -41,11 +41,11 @@ pub fn specialize(
     let src = &module.funcs[func];
     let cfg = Cfg::new(src);
     let dom = DomTree::new(src, &cfg);
-    Copier::check_reducible(&cfg, &dom)?;
+    PartialEvaluator::check_reducible(&cfg, &dom)?;
     let mut addressed = FxHashSet::default();
     // Each round finds at least one more lookup that must be made, and there are only so many.
     let (out, report) = loop {
-        let mut copier = Copier {
+        let mut copier = PartialEvaluator {
             src,
             module,
             cfg: cfg.clone(),
@@ -60,12 +60,12 @@ pub fn specialize(
             preds: SecondaryMap::new(),
             known: PrimaryMap::new(),
             merges: PrimaryMap::new(),
-            fields: Fields::default(),
+            fields: MergedFields::default(),
             regions: Vec::new(),
             addressed: &addressed,
             missing: Vec::new(),
             active: true,
-            report: Report::default(),
+            report: TransformReport::default(),
             limit: plan.budget.code,
             token: None,
             late: false,
@@ -94,8 +94,8 @@ pub fn specialize(
 /// Checks that the plan fits the module; returns the sites by their instructions.
 fn check<'p>(
     module: &Module,
-    all: &[Site],
-    plan: &'p Plan,
+    all: &[LookupSite],
+    plan: &'p SpecializationPlan,
 ) -> Result<FxHashMap<Inst, &'p SitePlan>, TransformError> {
     if let Some(guard) = &plan.guard {
         check_guard(module, guard)?;
@@ -103,7 +103,7 @@ fn check<'p>(
     if let Some(cache) = plan.caches.iter().find(|c| !c.fits(&module.maps)) {
         return Err(TransformError::UnfitMap { map: cache.place, what: "it has no room for a cache" });
     }
-    let unlike = |i: &&Inside| {
+    let unlike = |i: &&NamedInnerMap| {
         let template = module.maps.get(i.outer).and_then(|outer| outer.inner);
         template.is_none_or(|template| !of_shape(module, template).any(|map| map == i.place))
     };
@@ -119,29 +119,29 @@ fn check<'p>(
         let found = all.iter().find(|s| s.id == site.site).ok_or(TransformError::NoSuchSite(site.site))?;
         let decl = &module.maps[found.map];
         let twin = match site.lookup {
-            Lookup::Twin { map, .. } => Some((map, None)),
-            Lookup::OneLength { map, length } => Some((map, Some(length))),
+            LookupPlan::Twin { map, .. } => Some((map, None)),
+            LookupPlan::OneLength { map, length } => Some((map, Some(length))),
             _ => None,
         };
         if let Some((map, length)) = twin
-            && module.maps.get(map).and_then(|d| Room::of(decl, d, sides, length)).is_none()
+            && module.maps.get(map).and_then(|d| ShadowCapacity::of(decl, d, sides, length)).is_none()
         {
             return Err(TransformError::UnfitMap { map, what: "it has no room for a twin" });
         }
-        if site.lookup == Lookup::Cached && !plan.caches.iter().any(|c| c.of == found.map) {
+        if site.lookup == LookupPlan::Cached && !plan.caches.iter().any(|c| c.of == found.map) {
             return Err(TransformError::UnfitMap { map: found.map, what: "it has no cache" });
         }
-        if site.lookup == Lookup::Cached && !found.is_comparable() {
+        if site.lookup == LookupPlan::Cached && !found.is_comparable() {
             return Err(TransformError::NotComparable(site.site));
         }
-        if found.is_inner && site.lookup != Lookup::Cached {
+        if found.is_inner && site.lookup != LookupPlan::Cached {
             return Err(TransformError::UnfitMap { map: found.map, what: "it stands for inner maps" });
         }
         check_entries(found, site, decl)?;
-        if let Lookup::Hot(entries) | Lookup::Whole(entries) | Lookup::Twin { hot: entries, .. } =
+        if let LookupPlan::Hot(entries) | LookupPlan::Whole(entries) | LookupPlan::Twin { hot: entries, .. } =
             &site.lookup
         {
-            let is_named = |e: &Entry| e.value.as_ref().is_none_or(|id| plan.inside(found.map, id).is_some());
+            let is_named = |e: &LookupEntry| e.value.as_ref().is_none_or(|id| plan.inside(found.map, id).is_some());
             if decl.inner.is_some() && !entries.iter().all(is_named) {
                 return Err(TransformError::UnfitMap {
                     map: found.map,
@@ -155,8 +155,8 @@ fn check<'p>(
 }
 
 /// Checks that the entries planned for a lookup can be compared with its key, and have the sizes of its map.
-fn check_entries(found: &Site, plan: &SitePlan, decl: &MapDecl) -> Result<(), TransformError> {
-    let (Lookup::Hot(entries) | Lookup::Whole(entries) | Lookup::Twin { hot: entries, .. }) = &plan.lookup
+fn check_entries(found: &LookupSite, plan: &SitePlan, decl: &MapDecl) -> Result<(), TransformError> {
+    let (LookupPlan::Hot(entries) | LookupPlan::Whole(entries) | LookupPlan::Twin { hot: entries, .. }) = &plan.lookup
     else {
         return Ok(());
     };
@@ -172,13 +172,13 @@ fn check_entries(found: &Site, plan: &SitePlan, decl: &MapDecl) -> Result<(), Tr
 }
 
 /// The plans for lookups in inner maps that have names, by instruction and name.
-fn check_within<'p>(module: &Module, all: &[Site], plan: &'p Plan) -> Result<Within<'p>, TransformError> {
-    let mut within = Within::default();
-    for InsidePlan { place, plan: site } in &plan.within {
+fn check_within<'p>(module: &Module, all: &[LookupSite], plan: &'p SpecializationPlan) -> Result<InnerSitePlans<'p>, TransformError> {
+    let mut within = InnerSitePlans::default();
+    for InnerSitePlan { place, plan: site } in &plan.within {
         let found = all.iter().find(|s| s.id == site.site).ok_or(TransformError::NoSuchSite(site.site))?;
         let is_named = plan.inside.iter().any(|i| i.place == *place);
         let is_alike = found.is_inner && of_shape(module, found.map).any(|map| map == *place);
-        let is_whole = matches!(site.lookup, Lookup::Whole(_) | Lookup::Empty);
+        let is_whole = matches!(site.lookup, LookupPlan::Whole(_) | LookupPlan::Empty);
         if !is_named || !is_alike || !is_whole {
             let what = "no inner map that is looked up there has its name";
             return Err(TransformError::UnfitMap { map: *place, what });
@@ -189,7 +189,7 @@ fn check_within<'p>(module: &Module, all: &[Site], plan: &'p Plan) -> Result<Wit
     Ok(within)
 }
 
-fn check_guard(module: &Module, guard: &Guard) -> Result<(), TransformError> {
+fn check_guard(module: &Module, guard: &GuardCheck) -> Result<(), TransformError> {
     let unfit = |what| Err(TransformError::UnfitMap { map: guard.map, what });
     let Some(decl) = module.maps.get(guard.map) else { return unfit("it does not exist") };
     if decl.kind != ARRAY || decl.max_entries != 1 {
@@ -203,7 +203,7 @@ fn check_guard(module: &Module, guard: &Guard) -> Result<(), TransformError> {
     if !guard.sides.is_power_of_two() {
         return unfit("its sides are not a power of two");
     }
-    if let Some(StandIn { array, .. }) = guard.stand_in
+    if let Some(FallbackTailCall { array, .. }) = guard.stand_in
         && module.maps.get(array).is_none_or(|decl| decl.kind != PROG_ARRAY)
     {
         return Err(TransformError::UnfitMap { map: array, what: "it is no program array" });
@@ -220,30 +220,30 @@ fn shell(src: &Function) -> Function {
     out
 }
 
-impl Copier<'_> {
+impl PartialEvaluator<'_> {
     /// Fills `out` with guard, specialised copy and original.
     fn variant(&mut self) {
         let entry = self.out.add_block();
         let root = self.src.entry();
-        let mut env: Env = vec![Abs::None; self.src.defs.len()];
+        let mut env: AbstractEnv = vec![AbstractValue::None; self.src.defs.len()];
         for &param in &self.src.blocks[root].params {
             let value = self.out.add_param(entry, self.src.types[param]);
-            env[param.index()] = Abs::Val(value);
+            env[param.index()] = AbstractValue::Val(value);
         }
         let plan = self.plan;
         let Some(guard) = &plan.guard else {
-            self.region(At { block: root, next: 0, out: entry }, env);
+            self.region(CopyPosition { block: root, next: 0, out: entry }, env);
             return;
         };
         let (fast, stale) = (self.out.add_block(), self.out.add_block());
         let (words, now) = self.guard(guard, entry, fast, stale);
         let (fast, stamp) = self.stamped(guard, words, fast);
-        self.region(At { block: root, next: 0, out: fast }, env.clone());
+        self.region(CopyPosition { block: root, next: 0, out: fast }, env.clone());
         let stale = self.stand_in(guard, now, stale);
         self.count_missed(guard, stale);
         self.active = false;
-        self.contents = &Unknown;
-        self.region(At { block: root, next: 0, out: stale }, env);
+        self.contents = &UnknownContents;
+        self.region(CopyPosition { block: root, next: 0, out: stale }, env);
         // The layout decides what falls through: what is hardly ever done goes last.
         if let Some(stamp) = stamp {
             self.out.layout.retain(|&b| b != stamp);
@@ -252,7 +252,7 @@ impl Copier<'_> {
     }
 
     /// Compares the token. Returns the address of the guard's words, and the generation that may run.
-    fn guard(&mut self, guard: &Guard, entry: Block, fast: Block, stale: Block) -> (Value, Value) {
+    fn guard(&mut self, guard: &GuardCheck, entry: Block, fast: Block, stale: Block) -> (Value, Value) {
         let words = self.guard_word(guard, 0, entry);
         let generation = self.constant(guard.generation.into(), entry);
         let whole = guard.sides > 1 || !self.plan.spared.is_empty();
@@ -273,7 +273,7 @@ impl Copier<'_> {
 
     /// Records the time of the first packet: a load and a branch. Returns the block to continue in, and the
     /// one that writes.
-    fn stamped(&mut self, guard: &Guard, words: Value, fast: Block) -> (Block, Option<Block>) {
+    fn stamped(&mut self, guard: &GuardCheck, words: Value, fast: Block) -> (Block, Option<Block>) {
         let Some(offset) = guard.first_packet else { return (fast, None) };
         let (stamp, on) = (self.out.add_block(), self.out.add_block());
         let time = self.value(fast, volatile_load(offset), &[words], Type::I64);
@@ -288,7 +288,7 @@ impl Copier<'_> {
         (on, Some(stamp))
     }
 
-    fn count_missed(&mut self, guard: &Guard, stale: Block) {
+    fn count_missed(&mut self, guard: &GuardCheck, stale: Block) {
         let Some(offset) = guard.missed else { return };
         let address = self.guard_word(guard, offset, stale);
         let one = self.constant(1, stale);
@@ -301,7 +301,7 @@ impl Copier<'_> {
         let Some(map) = self.plan.guard.and_then(|g| g.misses) else { return out };
         let (count, on) = (self.new_block(), self.new_block());
         let number = self.constant(site.0.into(), out);
-        let key = [Piece { offset: 0, size: Size::W }].into_iter().collect();
+        let key = [KeyPiece { offset: 0, size: Size::W }].into_iter().collect();
         let lookup = Op::MapLookup { map, key };
         let address = self.value(out, lookup, &[number], Type::Ptr(Prov::MapValueOrNull(map)));
         let zero = self.constant(0, out);
@@ -318,7 +318,7 @@ impl Copier<'_> {
         on
     }
 
-    pub(super) fn guard_word(&mut self, guard: &Guard, offset: u32, out: Block) -> Value {
+    pub(super) fn guard_word(&mut self, guard: &GuardCheck, offset: u32, out: Block) -> Value {
         let map = guard.map;
         self.value(out, Op::MapValueAddr { map, offset }, &[], Type::Ptr(Prov::MapValue(map)))
     }
@@ -329,8 +329,8 @@ impl Copier<'_> {
 
     /// Passes the packet to the stand-in generation, if that is the one that may run `now`. Returns the block
     /// to continue in if it is not, or if the call fails.
-    fn stand_in(&mut self, guard: &Guard, now: Value, stale: Block) -> Block {
-        let Some(StandIn { array, offset }) = guard.stand_in else { return stale };
+    fn stand_in(&mut self, guard: &GuardCheck, now: Value, stale: Block) -> Block {
+        let Some(FallbackTailCall { array, offset }) = guard.stand_in else { return stale };
         let Some(&ctx) = self.out.blocks[self.out.entry()].params.first() else { return stale };
         let (call, on) = (self.out.add_block(), self.out.add_block());
         let words = self.guard_word(guard, offset, stale);

@@ -1,7 +1,7 @@
 //! Lookups: results that are known without a call, and code for each of the values that a lookup may find.
 
 use millstream_ir::{
-    AluOp, Block, BlockCall, Cond, Inst, Layout, Map, MemFlags, Op, Piece, Prov, Size, SwapKind, Type, Value,
+    AluOp, Block, BlockCall, Cond, Inst, KeyLayout, Map, MemFlags, Op, KeyPiece, Prov, Size, SwapKind, Type, Value,
     Width,
 };
 use rustc_hash::FxHashMap;
@@ -9,59 +9,59 @@ use smallvec::SmallVec;
 
 use cranelift_entity::EntityRef;
 
-use super::cache::whole_words;
-use super::copy::{At, Copier, Env, Flow, Merge, is_single, pieces_of, too_deep};
-use super::decide::Row;
-use super::eval::{Abs, Address, Bytes, Field, Known, MergeId, read};
+use super::entry_cache::whole_words;
+use super::partial_eval::{CopyPosition, PartialEvaluator, AbstractEnv, BlockContinuation, MergePoint, is_single, pieces_of, too_deep};
+use super::decision_tree::DecisionCase;
+use super::eval::{AbstractValue, ValueAddress, ValueBytes, MergedField, LookupValue, MergeId, read};
 use super::lpm;
-use super::matcher::{Group, How, Matcher, full_length, groups, indices};
-use super::plan::{Entry, Lookup, SitePlan, SiteReport};
-use super::rows::RowsShape;
-use super::site::{Looked, LookupKey};
-use super::stack_key::{self, Stored};
-use super::twin::{InTrie, Room};
+use super::matcher::{KeyGroup, MatchMethod, KeyMatcher, full_length, groups, indices};
+use super::plan::{LookupEntry, LookupPlan, SitePlan, SiteReport};
+use super::perfect_hash::PerfectHashLayout;
+use super::site::{LookupInst, LookupKey};
+use super::stack_key::{self, StoredPiece};
+use super::shadow_table::{TrieAccess, ShadowCapacity};
 
 /// Copies of what follows one lookup.
 const COPIES: usize = 64;
 
 /// A key as the source has it, and as far as it is known.
-pub(super) struct KeyAbs {
-    given: Given,
+pub(super) struct AbstractKey {
+    given: KeySource,
     known: KeyKnown,
     /// Address of the map of the lookup, if it is an inner one. Then nothing is known of the key.
-    pub(super) object: Option<Abs>,
+    pub(super) object: Option<AbstractValue>,
 }
 
 /// A twin, as seen by the code of one lookup.
-enum InTwin {
-    Trie(InTrie),
-    Rows(Map, RowsShape),
+enum ShadowAccess {
+    Trie(TrieAccess),
+    Rows(Map, PerfectHashLayout),
     /// With the pieces of the shortened key.
-    OneLength(Map, RowsShape, SmallVec<[Abs; 4]>),
+    OneLength(Map, PerfectHashLayout, SmallVec<[AbstractValue; 4]>),
 }
 
 /// A lookup that a twin is to answer.
-struct Asked<'k> {
+struct ShadowLookup<'k> {
     inst: Inst,
     map: Map,
-    key: &'k KeyAbs,
+    key: &'k AbstractKey,
     /// Block in which the lookup is made because the twin is out of date, if the code tests for that.
     made: Option<Block>,
 }
 
-impl KeyAbs {
+impl AbstractKey {
     /// The value of a piece of the key, if it is known in pieces.
-    pub(super) fn piece(&self, wanted: Piece) -> Option<Abs> {
-        let (Given::Values(layout, args) | Given::Stack(_, layout, args)) = &self.given else { return None };
+    pub(super) fn piece(&self, wanted: KeyPiece) -> Option<AbstractValue> {
+        let (KeySource::Values(layout, args) | KeySource::Stack(_, layout, args)) = &self.given else { return None };
         layout.iter().zip(args).find(|(piece, _)| **piece == wanted).map(|(_, abs)| *abs)
     }
 }
 
-enum Given {
-    Values(Layout, SmallVec<[Abs; 4]>),
+enum KeySource {
+    Values(KeyLayout, SmallVec<[AbstractValue; 4]>),
     /// Pointer to the stack, layout and values of the pieces.
-    Stack(Abs, Layout, SmallVec<[Abs; 4]>),
-    Pointer(Abs),
+    Stack(AbstractValue, KeyLayout, SmallVec<[AbstractValue; 4]>),
+    Pointer(AbstractValue),
 }
 
 enum KeyKnown {
@@ -71,18 +71,18 @@ enum KeyKnown {
     Merged(MergeId, Vec<Vec<u8>>),
 }
 
-impl Copier<'_> {
+impl PartialEvaluator<'_> {
     /// Copies a lookup, or uses its known result instead.
-    pub(super) fn lookup(&mut self, inst: Inst, looked: &Looked<'_>, mut at: At, env: &mut Env) -> Flow {
+    pub(super) fn lookup(&mut self, inst: Inst, looked: &LookupInst<'_>, mut at: CopyPosition, env: &mut AbstractEnv) -> BlockContinuation {
         let map = looked.map;
         if let Some(found) = self.assumed.get(&inst).filter(|_| !self.late).cloned() {
             let key = self.key(inst, looked, at, env);
             return self.found(inst, map, found, &key, at, env);
         }
-        if self.is_needless(inst, at.block, env) {
+        if self.is_dead_lookup(inst, at.block, env) {
             self.report.needless += 1;
-            self.define(inst, Abs::Const(0), env);
-            return Flow::On(at.out);
+            self.define(inst, AbstractValue::Const(0), env);
+            return BlockContinuation::On(at.out);
         }
         let key = self.key(inst, looked, at, env);
         match (&key.known, &key.given) {
@@ -100,14 +100,14 @@ impl Copier<'_> {
                     return flow;
                 }
             }
-            (KeyKnown::No, Given::Values(..) | Given::Stack(..)) => {
+            (KeyKnown::No, KeySource::Values(..) | KeySource::Stack(..)) => {
                 let may = !self.plain && !too_deep(&self.regions);
                 if may {
                     match self.tested(inst, looked, &key, at, env) {
                         Some(out) => at.out = out,
                         None => {
-                            self.define(inst, Abs::Const(0), env);
-                            return Flow::On(at.out);
+                            self.define(inst, AbstractValue::Const(0), env);
+                            return BlockContinuation::On(at.out);
                         }
                     }
                 }
@@ -118,94 +118,94 @@ impl Copier<'_> {
                     return flow;
                 }
             }
-            (KeyKnown::No, Given::Pointer(_)) => {}
+            (KeyKnown::No, KeySource::Pointer(_)) => {}
         }
         let result = self.residual_lookup(inst, map, &key, at.out);
         let abs = if !self.late && self.plan.fields.iter().any(|f| f.map == map) {
-            let address = Address::Held(result);
-            Abs::Ptr(self.known.push(Known { map, origin: inst, bytes: Bytes::Unknown, address }), 0)
+            let address = ValueAddress::Held(result);
+            AbstractValue::Ptr(self.known.push(LookupValue { map, origin: inst, bytes: ValueBytes::Unknown, address }), 0)
         } else {
-            Abs::Val(result)
+            AbstractValue::Val(result)
         };
         self.define(inst, abs, env);
-        Flow::On(at.out)
+        BlockContinuation::On(at.out)
     }
 
-    pub(super) fn define(&self, inst: Inst, abs: Abs, env: &mut Env) {
+    pub(super) fn define(&self, inst: Inst, abs: AbstractValue, env: &mut AbstractEnv) {
         if let Some(result) = self.src.result(inst) {
             env[result.index()] = abs;
         }
     }
 
-    fn key(&mut self, inst: Inst, looked: &Looked<'_>, at: At, env: &Env) -> KeyAbs {
+    fn key(&mut self, inst: Inst, looked: &LookupInst<'_>, at: CopyPosition, env: &AbstractEnv) -> AbstractKey {
         let size = self.module.maps[looked.map].key_size;
         let (given, known) = match looked.key {
             LookupKey::Values(layout) => {
-                let args: SmallVec<[Abs; 4]> =
+                let args: SmallVec<[AbstractValue; 4]> =
                     self.src.insts[inst].args.iter().map(|v| env[v.index()]).collect();
                 let known = self.assembled(layout, &args, size);
-                (Given::Values(layout.clone(), args), known)
+                (KeySource::Values(layout.clone(), args), known)
             }
             LookupKey::Pointer(p) => {
                 let abs = env[p.index()];
                 if self.planned(inst, looked.map).is_some()
-                    && let Abs::Val(pointer) = abs
+                    && let AbstractValue::Val(pointer) = abs
                     && let Some(pieces) =
                         stack_key::on_stack(self.src, (&self.cfg, &self.dom), at.block, inst, size)
                 {
                     self.read_back(pointer, &pieces, size, at.out, env)
                 } else {
-                    (Given::Pointer(abs), self.pointed_at(abs, size))
+                    (KeySource::Pointer(abs), self.pointed_at(abs, size))
                 }
             }
         };
         let object = looked.object.map(|o| env[o.index()]);
         // The result for a known key depends on the map.
         let known = known.filter(|_| object.is_none()).unwrap_or(KeyKnown::No);
-        KeyAbs { given, known, object }
+        AbstractKey { given, known, object }
     }
 
     /// A key on the stack, read where its pieces are not known.
     fn read_back(
         &mut self,
         pointer: Value,
-        pieces: &[Stored],
+        pieces: &[StoredPiece],
         size: u32,
         out: Block,
-        env: &Env,
-    ) -> (Given, Option<KeyKnown>) {
-        let piece = |Stored { piece, value }: &Stored| match value.map(|v| env[v.index()]) {
-            Some(known @ (Abs::Val(_) | Abs::Const(_))) => known,
+        env: &AbstractEnv,
+    ) -> (KeySource, Option<KeyKnown>) {
+        let piece = |StoredPiece { piece, value }: &StoredPiece| match value.map(|v| env[v.index()]) {
+            Some(known @ (AbstractValue::Val(_) | AbstractValue::Const(_))) => known,
             _ => {
                 let flags = MemFlags::default();
                 let op = Op::Load { size: piece.size, sext: false, offset: i32::from(piece.offset), flags };
-                Abs::Val(self.value(out, op, &[pointer], Type::int(piece.size.bits())))
+                AbstractValue::Val(self.value(out, op, &[pointer], Type::int(piece.size.bits())))
             }
         };
-        let args: SmallVec<[Abs; 4]> = pieces.iter().map(piece).collect();
+        let args: SmallVec<[AbstractValue; 4]> = pieces.iter().map(piece).collect();
         let layout = stack_key::layout(pieces);
         let known = self.assembled(&layout, &args, size);
-        (Given::Stack(Abs::Val(pointer), layout, args), known)
+        (KeySource::Stack(AbstractValue::Val(pointer), layout, args), known)
     }
 
     /// A key of which all pieces are constant, or follow from the way to merged values.
-    fn assembled(&self, layout: &Layout, args: &[Abs], size: u32) -> Option<KeyKnown> {
+    fn assembled(&self, layout: &KeyLayout, args: &[AbstractValue], size: u32) -> Option<KeyKnown> {
         if layout.iter().map(|p| p.size.bytes()).sum::<u32>() != size {
             return None;
         }
-        let field = |abs: &Abs| match abs {
-            Abs::Val(v) => self.fields.of_value.get(v).copied(),
+        let field = |abs: &AbstractValue| match abs {
+            AbstractValue::Val(v) => self.fields.of_value.get(v).copied(),
             _ => None,
         };
         let merged = args.iter().find_map(field).and_then(|f| match &self.known[f.known].bytes {
-            Bytes::Merged(merge, all) => Some((*merge, all.len())),
+            ValueBytes::Merged(merge, all) => Some((*merge, all.len())),
             _ => None,
         });
         let (merge, count) = merged.map_or((None, 1), |(m, n)| (Some(m), n));
         let mut keys = Vec::with_capacity(count);
         for n in 0..count {
             let value = |at: usize| match &args[at] {
-                Abs::Const(c) => Some(*c),
+                AbstractValue::Const(c) => Some(*c),
                 other => self.field_of(field(other)?, n),
             };
             keys.push(key_bytes(layout, size, value)?);
@@ -217,17 +217,17 @@ impl Copier<'_> {
     }
 
     /// A field of the n-th of merged values.
-    fn field_of(&self, field: Field, n: usize) -> Option<i64> {
+    fn field_of(&self, field: MergedField, n: usize) -> Option<i64> {
         match &self.known[field.known].bytes {
-            Bytes::Merged(_, all) => read(all.get(n)?, field.offset, field.size, field.sext),
-            Bytes::One(bytes) => read(bytes, field.offset, field.size, field.sext),
-            Bytes::Unknown | Bytes::There | Bytes::Copy(_) | Bytes::Held(_) => None,
+            ValueBytes::Merged(_, all) => read(all.get(n)?, field.offset, field.size, field.sext),
+            ValueBytes::One(bytes) => read(bytes, field.offset, field.size, field.sext),
+            ValueBytes::Unknown | ValueBytes::There | ValueBytes::Copy(_) | ValueBytes::Held(_) => None,
         }
     }
 
     /// A key in the value of a map that is known.
-    fn pointed_at(&self, abs: Abs, size: u32) -> Option<KeyKnown> {
-        let Abs::Ptr(id, at) = abs else { return None };
+    fn pointed_at(&self, abs: AbstractValue, size: u32) -> Option<KeyKnown> {
+        let AbstractValue::Ptr(id, at) = abs else { return None };
         let start = u32::try_from(at).ok()?;
         let range = start..start.checked_add(size)?;
         let known = &self.known[id];
@@ -236,9 +236,9 @@ impl Copier<'_> {
         }
         let part = |bytes: &Vec<u8>| bytes.get(range.start as usize..range.end as usize).map(<[u8]>::to_vec);
         match &known.bytes {
-            Bytes::Unknown | Bytes::There | Bytes::Copy(_) | Bytes::Held(_) => None,
-            Bytes::One(bytes) => Some(KeyKnown::Constant(part(bytes)?)),
-            Bytes::Merged(merge, all) => {
+            ValueBytes::Unknown | ValueBytes::There | ValueBytes::Copy(_) | ValueBytes::Held(_) => None,
+            ValueBytes::One(bytes) => Some(KeyKnown::Constant(part(bytes)?)),
+            ValueBytes::Merged(merge, all) => {
                 Some(KeyKnown::Merged(*merge, all.iter().map(part).collect::<Option<_>>()?))
             }
         }
@@ -250,18 +250,18 @@ impl Copier<'_> {
         inst: Inst,
         map: Map,
         found: Option<Vec<u8>>,
-        key: &KeyAbs,
-        at: At,
-        env: &mut Env,
-    ) -> Flow {
+        key: &AbstractKey,
+        at: CopyPosition,
+        env: &mut AbstractEnv,
+    ) -> BlockContinuation {
         let Some(bytes) = found else {
-            self.define(inst, Abs::Const(0), env);
-            return Flow::On(at.out);
+            self.define(inst, AbstractValue::Const(0), env);
+            return BlockContinuation::On(at.out);
         };
         let (address, out) = self.address_of(inst, map, &bytes, key, at, env);
-        let known = self.known.push(Known { map, origin: inst, bytes: Bytes::One(bytes), address });
-        self.define(inst, Abs::Ptr(known, 0), env);
-        Flow::On(out)
+        let known = self.known.push(LookupValue { map, origin: inst, bytes: ValueBytes::One(bytes), address });
+        self.define(inst, AbstractValue::Ptr(known, 0), env);
+        BlockContinuation::On(out)
     }
 
     /// Returns true if code can do without a lookup with this result: in a map of maps, only if a map stands
@@ -284,18 +284,18 @@ impl Copier<'_> {
         inst: Inst,
         map: Map,
         value: &[u8],
-        key: &KeyAbs,
-        at: At,
-        env: &Env,
-    ) -> (Address, Block) {
+        key: &AbstractKey,
+        at: CopyPosition,
+        env: &AbstractEnv,
+    ) -> (ValueAddress, Block) {
         if let Some(inside) = self.plan.inside(map, value) {
-            return (Address::Inside(inside), at.out);
+            return (ValueAddress::Inside(inside), at.out);
         }
         if is_single(self.module, map) {
-            return (Address::Direct, at.out);
+            return (ValueAddress::Direct, at.out);
         }
         if !self.addressed.contains(&inst) {
-            return (Address::None, at.out);
+            return (ValueAddress::None, at.out);
         }
         let value = self.residual_lookup(inst, map, key, at.out);
         let (absent, on) = (self.new_block(), self.new_block());
@@ -304,9 +304,9 @@ impl Copier<'_> {
         let targets = [BlockCall::new(absent), BlockCall::new(on)];
         self.emit(at.out, op, &[value, zero], &targets, Type::Any);
         let mut without = env.clone();
-        self.define(inst, Abs::Const(0), &mut without);
-        self.region(At { next: at.next + 1, out: absent, ..at }, without);
-        (Address::Held(value), on)
+        self.define(inst, AbstractValue::Const(0), &mut without);
+        self.region(CopyPosition { next: at.next + 1, out: absent, ..at }, without);
+        (ValueAddress::Held(value), on)
     }
 
     fn found_merged(
@@ -315,43 +315,43 @@ impl Copier<'_> {
         map: Map,
         merge: MergeId,
         keys: &[Vec<u8>],
-        at: At,
-        env: &mut Env,
-    ) -> Option<Flow> {
+        at: CopyPosition,
+        env: &mut AbstractEnv,
+    ) -> Option<BlockContinuation> {
         if self.is_outer(map) {
             return None;
         }
         let found: Option<Vec<Option<Vec<u8>>>> = keys.iter().map(|k| self.contents.lookup(map, k)).collect();
         let found = found?;
         if found.iter().all(Option::is_none) {
-            self.define(inst, Abs::Const(0), env);
-            return Some(Flow::On(at.out));
+            self.define(inst, AbstractValue::Const(0), env);
+            return Some(BlockContinuation::On(at.out));
         }
         let values: Vec<Vec<u8>> = found.into_iter().collect::<Option<_>>()?;
         if self.addressed.contains(&inst) && !is_single(self.module, map) {
             return None;
         }
-        let address = if is_single(self.module, map) { Address::Direct } else { Address::None };
+        let address = if is_single(self.module, map) { ValueAddress::Direct } else { ValueAddress::None };
         let known =
-            self.known.push(Known { map, origin: inst, bytes: Bytes::Merged(merge, values), address });
-        self.define(inst, Abs::Ptr(known, 0), env);
+            self.known.push(LookupValue { map, origin: inst, bytes: ValueBytes::Merged(merge, values), address });
+        self.define(inst, AbstractValue::Ptr(known, 0), env);
         self.report.folded_lookups += 1;
-        Some(Flow::On(at.out))
+        Some(BlockContinuation::On(at.out))
     }
 
     /// The lookup itself.
-    pub(super) fn residual_lookup(&mut self, inst: Inst, map: Map, key: &KeyAbs, out: Block) -> Value {
+    pub(super) fn residual_lookup(&mut self, inst: Inst, map: Map, key: &AbstractKey, out: Block) -> Value {
         let result = self.src.result(inst);
         let ty = result.map_or(Type::Ptr(Prov::MapValueOrNull(map)), |v| self.src.types[v]);
         let size = self.module.maps[map].key_size;
         let (layout, args) = match (&key.known, &key.given) {
-            (_, Given::Stack(abs, ..) | Given::Pointer(abs)) if key.object.is_some() => {
+            (_, KeySource::Stack(abs, ..) | KeySource::Pointer(abs)) if key.object.is_some() => {
                 return self.pointer_lookup(map, key.object, *abs, ty, out);
             }
             (KeyKnown::Constant(bytes), _) => constant_pieces(bytes),
-            (_, Given::Values(layout, args)) => (layout.clone(), args.clone()),
-            (_, Given::Stack(abs, ..)) => return self.pointer_lookup(map, None, *abs, ty, out),
-            (_, Given::Pointer(abs)) => match self.loaded_pieces(*abs, size, out) {
+            (_, KeySource::Values(layout, args)) => (layout.clone(), args.clone()),
+            (_, KeySource::Stack(abs, ..)) => return self.pointer_lookup(map, None, *abs, ty, out),
+            (_, KeySource::Pointer(abs)) => match self.loaded_pieces(*abs, size, out) {
                 Some(parts) => parts,
                 None => return self.pointer_lookup(map, None, *abs, ty, out),
             },
@@ -361,10 +361,10 @@ impl Copier<'_> {
     }
 
     /// A key in a value that is known, but not where: as the fields that it consists of.
-    fn loaded_pieces(&mut self, abs: Abs, size: u32, out: Block) -> Option<(Layout, SmallVec<[Abs; 4]>)> {
+    fn loaded_pieces(&mut self, abs: AbstractValue, size: u32, out: Block) -> Option<(KeyLayout, SmallVec<[AbstractValue; 4]>)> {
         let pieces = pieces_of(size);
         let mut args = SmallVec::new();
-        for &Piece { offset, size } in &pieces {
+        for &KeyPiece { offset, size } in &pieces {
             let offset = i32::from(offset);
             let load = Op::Load { size, sext: false, offset, flags: MemFlags::default() };
             let alike = self.alike(abs, offset, size, false);
@@ -375,7 +375,7 @@ impl Copier<'_> {
     }
 
     /// A lookup by helper, the key in memory; the map may be an inner one.
-    fn pointer_lookup(&mut self, map: Map, object: Option<Abs>, key: Abs, ty: Type, out: Block) -> Value {
+    fn pointer_lookup(&mut self, map: Map, object: Option<AbstractValue>, key: AbstractValue, ty: Type, out: Block) -> Value {
         let address = match object {
             Some(object) => self.materialize(object, out),
             None => self.value(out, Op::MapAddr { map }, &[], Type::Ptr(Prov::Map(map))),
@@ -390,52 +390,52 @@ impl Copier<'_> {
         inst: Inst,
         map: Map,
         site: &SitePlan,
-        key: &KeyAbs,
-        at: At,
-        env: &mut Env,
-    ) -> Option<Flow> {
-        let (Given::Values(layout, args) | Given::Stack(_, layout, args)) = &key.given else { return None };
+        key: &AbstractKey,
+        at: CopyPosition,
+        env: &mut AbstractEnv,
+    ) -> Option<BlockContinuation> {
+        let (KeySource::Values(layout, args) | KeySource::Stack(_, layout, args)) = &key.given else { return None };
         let whole = match &site.lookup {
-            Lookup::Cached => return self.cached(inst, map, site, key, (layout, args), at, env),
-            Lookup::Empty => {
-                self.define(inst, Abs::Const(0), env);
-                return Some(Flow::On(at.out));
+            LookupPlan::Cached => return self.cached(inst, map, site, key, (layout, args), at, env),
+            LookupPlan::Empty => {
+                self.define(inst, AbstractValue::Const(0), env);
+                return Some(BlockContinuation::On(at.out));
             }
-            Lookup::Whole(_) => true,
-            Lookup::Walked => return None,
-            Lookup::Hot(_) | Lookup::Twin { .. } | Lookup::OneLength { .. } => false,
+            LookupPlan::Whole(_) => true,
+            LookupPlan::Walked => return None,
+            LookupPlan::Hot(_) | LookupPlan::Twin { .. } | LookupPlan::OneLength { .. } => false,
         };
         let decl = &self.module.maps[map];
         let (entries, twin) = match &site.lookup {
-            Lookup::Whole(entries) | Lookup::Hot(entries) => (entries.as_slice(), None),
-            Lookup::Twin { map: twin, hot } => (hot.as_slice(), Some((*twin, None))),
-            Lookup::OneLength { map: twin, length } => (&[][..], Some((*twin, Some(*length)))),
-            Lookup::Empty | Lookup::Cached | Lookup::Walked => return None,
+            LookupPlan::Whole(entries) | LookupPlan::Hot(entries) => (entries.as_slice(), None),
+            LookupPlan::Twin { map: twin, hot } => (hot.as_slice(), Some((*twin, None))),
+            LookupPlan::OneLength { map: twin, length } => (&[][..], Some((*twin, Some(*length)))),
+            LookupPlan::Empty | LookupPlan::Cached | LookupPlan::Walked => return None,
         };
         let twin = match twin {
             Some(_) if self.addressed.contains(&inst) => return None,
             Some((twin, length)) => {
                 let sides = self.plan.guard.map_or(1, |g| g.sides);
-                Some((twin, Room::of(decl, &self.module.maps[twin], sides, length)?))
+                Some((twin, ShadowCapacity::of(decl, &self.module.maps[twin], sides, length)?))
             }
             None => None,
         };
         let twin = match twin {
-            Some((map, Room::Trie { groups, value_size })) => {
+            Some((map, ShadowCapacity::Trie { groups, value_size })) => {
                 let pieces = full_length(decl, layout, args)?;
-                Some(InTwin::Trie(InTrie { map, groups, word: self.joined(&pieces, at.out), value_size }))
+                Some(ShadowAccess::Trie(TrieAccess { map, groups, word: self.joined(&pieces, at.out), value_size }))
             }
-            Some((map, Room::Rows(shape))) if whole_words(layout) => Some(InTwin::Rows(map, shape)),
-            Some((map, Room::OneLength(shape, length))) if whole_words(layout) => {
+            Some((map, ShadowCapacity::Rows(shape))) if whole_words(layout) => Some(ShadowAccess::Rows(map, shape)),
+            Some((map, ShadowCapacity::OneLength(shape, length))) if whole_words(layout) => {
                 let words = self.shortened(layout, args, (decl.key_size, length), at.out)?;
-                Some(InTwin::OneLength(map, shape, words))
+                Some(ShadowAccess::OneLength(map, shape, words))
             }
             Some(_) => return None,
             None => None,
         };
-        let matcher = Matcher::new(decl, layout, args, whole, entries, self.plan.budget.tests)?;
-        let asked = twin.as_ref().and_then(|_| self.asked(map, at.out));
-        let at = asked.map_or(at, |[in_step, _]| At { out: in_step, ..at });
+        let matcher = KeyMatcher::new(decl, layout, args, whole, entries, self.plan.budget.tests)?;
+        let asked = twin.as_ref().and_then(|_| self.emit_deopt_test(map, at.out));
+        let at = asked.map_or(at, |[in_step, _]| CopyPosition { out: in_step, ..at });
         let mut report = SiteReport { entries: matcher.entries.len() as u32, ..SiteReport::default() };
         let groups = groups(&matcher.entries);
         let leaves = self.leaves(inst, map, key, &groups, at, env, &mut report);
@@ -447,10 +447,10 @@ impl Copier<'_> {
         let default = if counts { self.count_miss(site.site, default) } else { default };
         let made = asked.map(|[_, made]| made);
         if let Some(twin) = twin {
-            let asked = Asked { inst, map, key, made };
-            let at = At { out: default, ..at };
+            let asked = ShadowLookup { inst, map, key, made };
+            let at = CopyPosition { out: default, ..at };
             if let Some(found) = self.in_twin(&twin, &asked, (layout, args), at, env) {
-                return Some(Flow::On(found));
+                return Some(BlockContinuation::On(found));
             }
         }
         if let Some(made) = made {
@@ -458,32 +458,32 @@ impl Copier<'_> {
         }
         // Keys without a leaf: absent for certain, or to be looked up.
         let abs = match whole && report.dropped == 0 {
-            true => Abs::Const(0),
-            false => Abs::Val(self.residual_lookup(inst, map, key, default)),
+            true => AbstractValue::Const(0),
+            false => AbstractValue::Val(self.residual_lookup(inst, map, key, default)),
         };
         self.define(inst, abs, env);
-        Some(Flow::On(default))
+        Some(BlockContinuation::On(default))
     }
 
     /// A lookup in a twin; returns the block to continue in if it finds something. `None` if the key is not
     /// known in pieces.
     fn in_twin(
         &mut self,
-        twin: &InTwin,
-        asked: &Asked<'_>,
-        (layout, args): (&Layout, &[Abs]),
-        at: At,
-        env: &mut Env,
+        twin: &ShadowAccess,
+        asked: &ShadowLookup<'_>,
+        (layout, args): (&KeyLayout, &[AbstractValue]),
+        at: CopyPosition,
+        env: &mut AbstractEnv,
     ) -> Option<Block> {
-        let &Asked { inst, map, key, made } = asked;
+        let &ShadowLookup { inst, map, key, made } = asked;
         let words = match twin {
-            InTwin::Trie(_) => Vec::new(),
-            InTwin::Rows(_, shape) => self.key_words(layout, args, shape.row.key, at.out)?,
-            InTwin::OneLength(_, shape, pieces) => self.key_words(layout, pieces, shape.row.key, at.out)?,
+            ShadowAccess::Trie(_) => Vec::new(),
+            ShadowAccess::Rows(_, shape) => self.key_words(layout, args, shape.row.key, at.out)?,
+            ShadowAccess::OneLength(_, shape, pieces) => self.key_words(layout, pieces, shape.row.key, at.out)?,
         };
         let [held, found, absent] = std::array::from_fn(|_| self.new_block());
         let (value, ty) = match *twin {
-            InTwin::Trie(trie) => {
+            ShadowAccess::Trie(trie) => {
                 let cell = self.out.add_param(held, Type::I32);
                 self.trie(trie, at.out, held, absent);
                 match trie.has_values() {
@@ -491,40 +491,40 @@ impl Copier<'_> {
                     false => (cell, Type::I32),
                 }
             }
-            InTwin::Rows(twin, shape) | InTwin::OneLength(twin, shape, _) => {
+            ShadowAccess::Rows(twin, shape) | ShadowAccess::OneLength(twin, shape, _) => {
                 (self.rows(twin, shape, &words, [at.out, held, absent]), Type::Ptr(Prov::MapValue(twin)))
             }
         };
         let it = self.out.add_param(found, ty);
         self.emit(held, Op::Jump {}, &[], &[BlockCall::with(found, [value])], Type::Any);
         if let Some(made) = made {
-            let (entry, there) = self.made(inst, map, key, absent, At { out: made, ..at }, env);
+            let (entry, there) = self.emit_map_lookup(inst, map, key, absent, CopyPosition { out: made, ..at }, env);
             let entry = self.as_in_twin(twin, entry, ty, there);
             self.emit(there, Op::Jump {}, &[], &[BlockCall::with(found, [entry])], Type::Any);
         }
         let mut without = env.clone();
-        self.define(inst, Abs::Const(0), &mut without);
-        self.region(At { next: at.next + 1, out: absent, ..at }, without);
+        self.define(inst, AbstractValue::Const(0), &mut without);
+        self.region(CopyPosition { next: at.next + 1, out: absent, ..at }, without);
         let (bytes, address) = match twin {
-            InTwin::Trie(trie) if trie.has_values() => (Bytes::There, Address::Held(it)),
-            InTwin::Trie(_) => (Bytes::Held(it), Address::None),
-            InTwin::Rows(..) | InTwin::OneLength(..) => (Bytes::Copy(it), Address::None),
+            ShadowAccess::Trie(trie) if trie.has_values() => (ValueBytes::There, ValueAddress::Held(it)),
+            ShadowAccess::Trie(_) => (ValueBytes::Held(it), ValueAddress::None),
+            ShadowAccess::Rows(..) | ShadowAccess::OneLength(..) => (ValueBytes::Copy(it), ValueAddress::None),
         };
-        let known = self.known.push(Known { map, origin: inst, bytes, address });
-        self.define(inst, Abs::Ptr(known, 0), env);
+        let known = self.known.push(LookupValue { map, origin: inst, bytes, address });
+        self.define(inst, AbstractValue::Ptr(known, 0), env);
         Some(found)
     }
 
     /// An entry of the map itself, as a twin would give it.
-    fn as_in_twin(&mut self, twin: &InTwin, entry: Value, ty: Type, out: Block) -> Value {
+    fn as_in_twin(&mut self, twin: &ShadowAccess, entry: Value, ty: Type, out: Block) -> Value {
         match twin {
-            InTwin::Trie(trie) if trie.has_values() => entry,
-            InTwin::Trie(_) => {
+            ShadowAccess::Trie(trie) if trie.has_values() => entry,
+            ShadowAccess::Trie(_) => {
                 let load = Op::Load { size: Size::W, sext: false, offset: 0, flags: MemFlags::default() };
                 self.value(out, load, &[entry], Type::I32)
             }
             // Where the row would begin.
-            InTwin::Rows(_, shape) | InTwin::OneLength(_, shape, _) => {
+            ShadowAccess::Rows(_, shape) | ShadowAccess::OneLength(_, shape, _) => {
                 let before = self.constant(-i64::from(shape.row.value_at()), out);
                 self.value(out, Op::Alu { op: AluOp::Add, width: Width::W64 }, &[entry, before], ty)
             }
@@ -532,7 +532,7 @@ impl Copier<'_> {
     }
 
     /// The word that pieces make, the lowest first.
-    fn joined(&mut self, pieces: &[(Piece, Abs)], out: Block) -> Value {
+    fn joined(&mut self, pieces: &[(KeyPiece, AbstractValue)], out: Block) -> Value {
         let mut word: Option<Value> = None;
         let first = pieces.first().map_or(0, |(p, _)| p.offset);
         for &(piece, abs) in pieces {
@@ -577,10 +577,10 @@ impl Copier<'_> {
         &mut self,
         inst: Inst,
         map: Map,
-        key: &KeyAbs,
-        groups: &[Group<'_>],
-        at: At,
-        env: &Env,
+        key: &AbstractKey,
+        groups: &[KeyGroup<'_>],
+        at: CopyPosition,
+        env: &AbstractEnv,
         report: &mut SiteReport,
     ) -> Vec<Option<Block>> {
         let mut leaves = vec![None; groups.len()];
@@ -616,20 +616,20 @@ impl Copier<'_> {
     }
 
     /// A copy of what follows for one value.
-    fn leaf(&mut self, inst: Inst, map: Map, key: &KeyAbs, group: &Group<'_>, at: At, env: &Env) -> Block {
+    fn leaf(&mut self, inst: Inst, map: Map, key: &AbstractKey, group: &KeyGroup<'_>, at: CopyPosition, env: &AbstractEnv) -> Block {
         let start = self.new_block();
-        let at = At { out: start, ..at };
+        let at = CopyPosition { out: start, ..at };
         let mut env = env.clone();
         let Some(value) = group.value else {
-            self.define(inst, Abs::Const(0), &mut env);
-            self.region(At { next: at.next + 1, ..at }, env);
+            self.define(inst, AbstractValue::Const(0), &mut env);
+            self.region(CopyPosition { next: at.next + 1, ..at }, env);
             return start;
         };
         let (address, out) = self.address_of(inst, map, value, key, at, &env);
-        let known = Known { map, origin: inst, bytes: Bytes::One(value.to_vec()), address };
+        let known = LookupValue { map, origin: inst, bytes: ValueBytes::One(value.to_vec()), address };
         let known = self.known.push(known);
-        self.define(inst, Abs::Ptr(known, 0), &mut env);
-        self.region(At { next: at.next + 1, out, ..at }, env);
+        self.define(inst, AbstractValue::Ptr(known, 0), &mut env);
+        self.region(CopyPosition { next: at.next + 1, out, ..at }, env);
         start
     }
 
@@ -639,23 +639,23 @@ impl Copier<'_> {
         &mut self,
         inst: Inst,
         map: Map,
-        groups: &[Group<'_>],
+        groups: &[KeyGroup<'_>],
         merged: &[usize],
-        at: At,
-        env: &Env,
+        at: CopyPosition,
+        env: &AbstractEnv,
         leaves: &mut [Option<Block>],
     ) {
         let head = self.new_block();
-        let merge = self.merges.push(Merge { head });
+        let merge = self.merges.push(MergePoint { head });
         let values = merged.iter().map(|&n| groups[n].value.unwrap_or_default().to_vec()).collect();
-        let address = if is_single(self.module, map) { Address::Direct } else { Address::None };
-        let known = Known { map, origin: inst, bytes: Bytes::Merged(merge, values), address };
+        let address = if is_single(self.module, map) { ValueAddress::Direct } else { ValueAddress::None };
+        let known = LookupValue { map, origin: inst, bytes: ValueBytes::Merged(merge, values), address };
         let known = self.known.push(known);
         let mut env = env.clone();
-        self.define(inst, Abs::Ptr(known, 0), &mut env);
+        self.define(inst, AbstractValue::Ptr(known, 0), &mut env);
         // No room is left: lookups inside stay as they are unless their keys are known.
         let limit = std::mem::replace(&mut self.limit, 0);
-        self.region(At { next: at.next + 1, out: head, ..at }, env);
+        self.region(CopyPosition { next: at.next + 1, out: head, ..at }, env);
         self.limit = limit;
         let starts: Vec<Block> = merged.iter().map(|_| self.new_block()).collect();
         self.lead_to(head, &starts);
@@ -664,7 +664,7 @@ impl Copier<'_> {
 
     /// From a block for each of merged values to their common copy, with the fields that this one takes.
     pub(super) fn lead_to(&mut self, head: Block, starts: &[Block]) {
-        let fields: Vec<Option<Field>> =
+        let fields: Vec<Option<MergedField>> =
             self.out.blocks[head].params.iter().map(|p| self.fields.of_value.get(p).copied()).collect();
         for (n, &start) in starts.iter().enumerate() {
             let args: Vec<Value> = fields
@@ -681,17 +681,17 @@ impl Copier<'_> {
     /// Comparisons that lead each entry to its leaf.
     fn comparisons(
         &mut self,
-        matcher: &Matcher<'_>,
-        groups: &[Group<'_>],
+        matcher: &KeyMatcher<'_>,
+        groups: &[KeyGroup<'_>],
         leaves: &[Option<Block>],
         out: Block,
         default: Block,
     ) {
         let by_value: FxHashMap<Option<&[u8]>, Option<Block>> =
             groups.iter().zip(leaves).map(|(g, leaf)| (g.value, *leaf)).collect();
-        let target = |entry: &Entry| by_value.get(&entry.value.as_deref()).copied().flatten();
+        let target = |entry: &LookupEntry| by_value.get(&entry.value.as_deref()).copied().flatten();
         let words = self.words(&matcher.words, out);
-        if let How::Prefixes = matcher.how {
+        if let MatchMethod::Prefixes = matcher.how {
             let prefixes = matcher.entries.iter().map(|e| (*e, target(e).unwrap_or(default)));
             let intervals = lpm::intervals(prefixes, default);
             let (word, size) = words[0];
@@ -704,10 +704,10 @@ impl Copier<'_> {
                 .pieces
                 .iter()
                 .map(|p| read(&e.key, u32::from(p.offset), p.size, false).unwrap_or(0) as u64);
-            Some(Row { key: key.collect(), heat: e.heat, target: target(e)? })
+            Some(DecisionCase { key: key.collect(), heat: e.heat, target: target(e)? })
         });
-        let mut rows: Vec<Row> = rows.collect();
-        if let How::Indices = matcher.how {
+        let mut rows: Vec<DecisionCase> = rows.collect();
+        if let MatchMethod::Indices = matcher.how {
             rows.sort_by_key(|r| r.key[0]);
             let intervals = indices(&rows, default);
             return self.intervals(words[0], &intervals, out);
@@ -719,7 +719,7 @@ impl Copier<'_> {
 }
 
 /// The bytes of a key with these pieces, in their order.
-pub(super) fn key_bytes(layout: &Layout, size: u32, value: impl Fn(usize) -> Option<i64>) -> Option<Vec<u8>> {
+pub(super) fn key_bytes(layout: &KeyLayout, size: u32, value: impl Fn(usize) -> Option<i64>) -> Option<Vec<u8>> {
     let mut bytes = vec![0; size as usize];
     for (n, piece) in layout.iter().enumerate() {
         let (start, len) = (usize::from(piece.offset), piece.size.bytes() as usize);
@@ -729,9 +729,9 @@ pub(super) fn key_bytes(layout: &Layout, size: u32, value: impl Fn(usize) -> Opt
 }
 
 /// A constant key as pieces.
-fn constant_pieces(bytes: &[u8]) -> (Layout, SmallVec<[Abs; 4]>) {
+fn constant_pieces(bytes: &[u8]) -> (KeyLayout, SmallVec<[AbstractValue; 4]>) {
     let pieces = pieces_of(bytes.len() as u32);
-    let part = |p: &Piece| read(bytes, u32::from(p.offset), p.size, false).unwrap_or(0);
-    let args = pieces.iter().map(|p| Abs::Const(part(p))).collect();
+    let part = |p: &KeyPiece| read(bytes, u32::from(p.offset), p.size, false).unwrap_or(0);
+    let args = pieces.iter().map(|p| AbstractValue::Const(part(p))).collect();
     (pieces, args)
 }

@@ -5,9 +5,9 @@
 //! written to a piece last is known as a value, and need not be read.
 
 use millstream_ir::{
-    AluOp, Block, Cfg, DomTree, Function, Inst, Layout, Op, Piece, Prov, Size, Slot, Type, Value, Width,
+    AluOp, Block, Cfg, DomTree, Function, Inst, KeyLayout, Op, KeyPiece, Prov, Size, Slot, Type, Value, Width,
 };
-use millstream_isa::helpers::{Effects, Helper};
+use millstream_isa::helpers::{HelperEffects, Helper};
 use rustc_hash::FxHashSet;
 
 /// Blocks before the lookup in which its key is looked for: on every way to it, and between two of these.
@@ -16,14 +16,14 @@ const BETWEEN: usize = 32;
 
 /// A piece of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Stored {
-    pub(super) piece: Piece,
+pub(super) struct StoredPiece {
+    pub(super) piece: KeyPiece,
     /// The value written there, truncated to the piece; `None` if it must be read.
     pub(super) value: Option<Value>,
 }
 
 /// The layout of such pieces.
-pub(super) fn layout(pieces: &[Stored]) -> Layout {
+pub(super) fn layout(pieces: &[StoredPiece]) -> KeyLayout {
     pieces.iter().map(|s| s.piece).collect()
 }
 
@@ -35,10 +35,10 @@ pub(super) fn on_stack(
     block: Block,
     inst: Inst,
     size: u32,
-) -> Option<Vec<Stored>> {
+) -> Option<Vec<StoredPiece>> {
     let (slot, start) = stack_address(func, *func.insts[inst].args.get(1)?)?;
     let mut scan =
-        Scan { slot, start, covered: vec![false; size as usize], found: Vec::new(), certain: true };
+        StackKeyScan { slot, start, covered: vec![false; size as usize], found: Vec::new(), certain: true };
     let (mut block, mut end) = (block, func.blocks[block].insts.iter().position(|&i| i == inst)?);
     for _ in 0..BLOCKS {
         for &before in func.blocks[block].insts[..end].iter().rev() {
@@ -56,17 +56,17 @@ pub(super) fn on_stack(
     Some(scan.found)
 }
 
-struct Scan {
+struct StackKeyScan {
     slot: Slot,
     /// Offset of the key in its object.
     start: i64,
     covered: Vec<bool>,
-    found: Vec<Stored>,
+    found: Vec<StoredPiece>,
     /// True if nothing so far, going backwards, may have written parts of the key that are not found yet.
     certain: bool,
 }
 
-impl Scan {
+impl StackKeyScan {
     fn see(&mut self, func: &Function, inst: Inst) {
         let data = &func.insts[inst];
         let Op::Store { size, offset, .. } = data.op else {
@@ -99,7 +99,7 @@ impl Scan {
             let writes = |inst: &Inst| match func.insts[*inst].op {
                 Op::Store { .. } => {
                     let mut one =
-                        Scan { found: Vec::new(), covered: self.covered.clone(), certain: true, ..*self };
+                        StackKeyScan { found: Vec::new(), covered: self.covered.clone(), certain: true, ..*self };
                     one.covered.fill(false);
                     one.see(func, *inst);
                     !one.found.is_empty() || !one.certain
@@ -126,7 +126,7 @@ impl Scan {
             Some(covered) if !covered.contains(&true) => {
                 covered.fill(true);
                 let value = self.certain.then_some(value);
-                self.found.push(Stored { piece: Piece { offset, size }, value });
+                self.found.push(StoredPiece { piece: KeyPiece { offset, size }, value });
             }
             // It reaches beyond the key, or a piece of it was written again: the rest of it is read.
             _ => self.certain &= usize::from(offset) >= self.covered.len(),
@@ -144,7 +144,7 @@ impl Scan {
             };
             let size = Size::ALL.into_iter().rev().find(fits);
             if let Some(size) = size {
-                self.found.push(Stored { piece: Piece { offset: at as u16, size }, value: None });
+                self.found.push(StoredPiece { piece: KeyPiece { offset: at as u16, size }, value: None });
                 self.covered[at..at + size.bytes() as usize].fill(true);
             }
             at += 1;
@@ -157,7 +157,7 @@ fn may_write_stack(op: &Op) -> bool {
     match op {
         Op::MapLookup { .. } | Op::MapUpdate { .. } | Op::MapDelete { .. } => false,
         Op::Helper { id } => {
-            let quiet = |h: &Helper| !h.writes_memory() && !h.effects.intersects(Effects::CALLBACK);
+            let quiet = |h: &Helper| !h.writes_memory() && !h.effects.intersects(HelperEffects::CALLBACK);
             !Helper::get(*id).is_some_and(quiet)
         }
         op => op.effects().writes,

@@ -12,10 +12,10 @@
 
 use std::collections::BTreeSet;
 
-use millstream_ir::usage::Range;
+use millstream_ir::usage::AccessRange;
 use rustc_hash::FxHashMap;
 
-use super::values::{SMALL, Values, stride, values_bytes};
+use super::value_pool::{SMALL, ValuePool, stride, values_bytes};
 
 /// Cells of the first level, indexed by the first two bytes as a little-endian number.
 const FIRST: usize = 1 << 16;
@@ -34,16 +34,16 @@ pub(super) const ABSENT: u16 = 0x7fff;
 
 /// A twin of a longest-prefix map.
 #[derive(Clone, Debug)]
-pub struct Trie {
+pub struct MultibitTrie {
     /// `None` if the cells are the values themselves.
-    values: Option<Values>,
+    values: Option<ValuePool>,
     cells: Vec<u16>,
     /// Values of prefixes of at most 16 bits, by length and bits.
     short: FxHashMap<(u8, u16), u16>,
     /// Value by first 16 bits that results from the short prefixes, in the order of addresses.
     base: Vec<u16>,
     /// Longer prefixes by their first 16 bits, the shorter ones first.
-    long: Vec<Vec<Long>>,
+    long: Vec<Vec<LongPrefix>>,
     /// Groups that no cell names.
     free: Vec<u16>,
     /// Chunks of 256 cells that were written since the last call of [`Trie::take_changed`].
@@ -52,14 +52,14 @@ pub struct Trie {
 
 /// A prefix of more than 16 bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Long {
+struct LongPrefix {
     length: u8,
     /// The bits behind the first 16.
     rest: u16,
     value: u16,
 }
 
-impl Long {
+impl LongPrefix {
     fn order(&self) -> (u8, u16) {
         (self.length, self.rest)
     }
@@ -80,7 +80,7 @@ fn small(value: &[u8]) -> Option<u16> {
 }
 
 /// The cell for a value; `None` if there is no such twin.
-fn cell(values: &mut Option<Values>, value: &[u8]) -> Option<u16> {
+fn cell(values: &mut Option<ValuePool>, value: &[u8]) -> Option<u16> {
     match values {
         Some(values) => values.number(value),
         None => small(value),
@@ -94,7 +94,7 @@ fn fill(cells: &mut [u16; GROUP], at: usize, length: u32, value: u16) {
     cells[at..at + count].fill(value);
 }
 
-impl Trie {
+impl MultibitTrie {
     /// Bytes of the keys of maps that can have one: a length and an address.
     pub const KEY: u32 = 8;
 
@@ -118,10 +118,10 @@ impl Trie {
     pub fn of<'e>(
         entries: impl IntoIterator<Item = (&'e [u8], &'e [u8])>,
         value_size: u32,
-        read: &[Range],
-    ) -> Option<Trie> {
-        let mut twin = Trie {
-            values: Values::of(value_size, read),
+        read: &[AccessRange],
+    ) -> Option<MultibitTrie> {
+        let mut twin = MultibitTrie {
+            values: ValuePool::of(value_size, read),
             cells: vec![ABSENT; FIRST],
             short: FxHashMap::default(),
             base: vec![ABSENT; FIRST],
@@ -135,7 +135,7 @@ impl Trie {
             if length <= 16 {
                 twin.short.insert((length, first), value);
             } else {
-                twin.long[usize::from(first)].push(Long { length, rest: address as u16, value });
+                twin.long[usize::from(first)].push(LongPrefix { length, rest: address as u16, value });
             }
         }
         let mut short: Vec<_> =
@@ -149,7 +149,7 @@ impl Trie {
             let long = &mut twin.long[usize::from(first)];
             // Of a map that was changed while it was read, a prefix may come twice: the later counts.
             long.reverse();
-            long.sort_by_key(Long::order);
+            long.sort_by_key(LongPrefix::order);
             long.dedup_by_key(|l| l.order());
             twin.build(first)?;
         }
@@ -172,10 +172,10 @@ impl Trie {
         }
         let long = &mut self.long[usize::from(first)];
         let rest = address as u16;
-        match (long.binary_search_by_key(&(length, rest), Long::order), value) {
+        match (long.binary_search_by_key(&(length, rest), LongPrefix::order), value) {
             (Ok(at), Some(value)) => long[at].value = value?,
             (Ok(at), None) => drop(long.remove(at)),
-            (Err(at), Some(value)) => long.insert(at, Long { length, rest, value: value? }),
+            (Err(at), Some(value)) => long.insert(at, LongPrefix { length, rest, value: value? }),
             (Err(_), None) => return Some(()),
         }
         self.build(first)
@@ -237,7 +237,7 @@ impl Trie {
         }
         let group = self.groups();
         self.cells.resize(self.cells.len() + GROUP, ABSENT);
-        (group < Trie::MOST_GROUPS).then_some(group as u16)
+        (group < MultibitTrie::MOST_GROUPS).then_some(group as u16)
     }
 
     fn write(&mut self, group: u16, new: &[u16; GROUP]) {
@@ -302,10 +302,10 @@ fn start(group: u16) -> usize {
 }
 
 /// The cells of a second level, without the names of groups, and those of the third level by the byte that leads there.
-fn below(base: u16, long: &[Long]) -> ([u16; GROUP], Vec<(u8, [u16; GROUP])>) {
+fn below(base: u16, long: &[LongPrefix]) -> ([u16; GROUP], Vec<(u8, [u16; GROUP])>) {
     let mut second = [base; GROUP];
     let mut thirds: Vec<(u8, [u16; GROUP])> = Vec::new();
-    for &Long { length, rest, value } in long {
+    for &LongPrefix { length, rest, value } in long {
         let [byte, last] = rest.to_be_bytes();
         if length <= 24 {
             fill(&mut second, byte.into(), u32::from(length) - 16, value);
@@ -322,7 +322,7 @@ fn below(base: u16, long: &[Long]) -> ([u16; GROUP], Vec<(u8, [u16; GROUP])>) {
 
 /// The cell that a twin gives for an address: for tests, the lookup that variants do in code.
 #[cfg(test)]
-fn lookup(twin: &Trie, address: u32) -> Option<u16> {
+fn lookup(twin: &MultibitTrie, address: u32) -> Option<u16> {
     let [a, b, c, d] = address.to_be_bytes().map(usize::from);
     let mut value = twin.cells[a | b << 8];
     for byte in [c, d] {
@@ -335,7 +335,7 @@ fn lookup(twin: &Trie, address: u32) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::values::places;
+    use super::super::value_pool::places;
     use super::*;
 
     type Entry = (Vec<u8>, Vec<u8>);
@@ -348,8 +348,8 @@ mod tests {
         (key(length, address), value.to_ne_bytes().to_vec())
     }
 
-    fn twin_of(table: &[Entry]) -> Option<Trie> {
-        Trie::of(table.iter().map(|(k, v)| (k.as_slice(), v.as_slice())), SMALL, &[])
+    fn twin_of(table: &[Entry]) -> Option<MultibitTrie> {
+        MultibitTrie::of(table.iter().map(|(k, v)| (k.as_slice(), v.as_slice())), SMALL, &[])
     }
 
     /// Numbers that look random.
@@ -459,15 +459,15 @@ mod tests {
     #[test]
     fn larger_values_lie_in_front_of_the_cells() {
         let value = |hop: u8, metric: u8| [[hop; 8], [metric; 8], [7; 8]].concat();
-        let read = [Range { start: 0, end: 8 }, Range { start: 18, end: 20 }];
+        let read = [AccessRange { start: 0, end: 8 }, AccessRange { start: 18, end: 20 }];
         let table = [
             (key(8, [10, 0, 0, 0]), value(1, 1)),
             (key(24, [10, 1, 2, 0]), value(2, 1)),
             (key(32, [10, 1, 2, 3]), value(1, 9)),
         ];
         let entries = table.iter().map(|(k, v)| (k.as_slice(), v.as_slice()));
-        let mut twin = Trie::of(entries, 24, &read).unwrap();
-        let of = |twin: &Trie, address: [u8; 4]| {
+        let mut twin = MultibitTrie::of(entries, 24, &read).unwrap();
+        let of = |twin: &MultibitTrie, address: [u8; 4]| {
             let (at, bytes) = twin.chunk(IS_VALUE | u32::from(lookup(twin, u32::from_be_bytes(address))?));
             Some((at, bytes))
         };
@@ -488,7 +488,7 @@ mod tests {
     fn there_is_room_for_so_many_values_and_no_more() {
         for (size, most) in [(8, 1 << 14), (32, 1 << 14), (1280, 1024), (2048, 1024)] {
             assert_eq!(places(size), most);
-            let mut twin = Trie::of([], size, &[Range { start: 0, end: 4 }]).unwrap();
+            let mut twin = MultibitTrie::of([], size, &[AccessRange { start: 0, end: 4 }]).unwrap();
             let value = |n: u32| [&n.to_ne_bytes()[..], &vec![0; size as usize - 4]].concat();
             let mut set = |n: u32| twin.set(&key(24, [10, 0, n as u8, 0]), Some(&value(n)));
             assert!((0..most).all(|n| set(n).is_some()));

@@ -15,7 +15,7 @@ use millstream_isa::semantics::eval;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::eval::constant;
-use super::walk::loop_of;
+use super::table_loop_analysis::loop_of;
 
 /// Turns of a loop, and instructions of all of them.
 const MOST: (usize, usize) = (64, 2_000);

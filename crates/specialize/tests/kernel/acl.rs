@@ -1,6 +1,6 @@
 //! The fixtures `acl` and `hosts`: the effect of an entry on a packet, and the answer of a program.
 
-use millstream_kernel::{Program, TestRun};
+use millstream_kernel::{KernelProgram, TestRun};
 
 /// Verdict for packets with an entry.
 pub(crate) const TX: u32 = 3;
@@ -19,7 +19,7 @@ pub(crate) fn entry(verdict: u32, n: u32) -> Vec<u8> {
 }
 
 /// The number of the entry that a program finds for a frame and sends it out again with.
-pub(crate) fn answer(program: &Program, frame: &[u8]) -> Option<u32> {
+pub(crate) fn answer(program: &KernelProgram, frame: &[u8]) -> Option<u32> {
     let out = program.test_run(&TestRun::packet(frame)).expect("a test run");
     (out.retval == TX).then(|| u32::from_ne_bytes(out.data[..4].try_into().expect("a frame")))
 }

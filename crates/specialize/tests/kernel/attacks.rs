@@ -10,18 +10,18 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use millstream_kernel::{UpdateMode, testing};
-use millstream_lab::stats::{self, Ratio};
-use millstream_lab::workload::Builtin;
-use millstream_lab::{RigConfig, Traffic};
+use millstream_lab::stats::{self, RatioEstimate};
+use millstream_lab::workload::BuiltinWorkload;
+use millstream_lab::{RigConfig, TrafficSequence};
 use millstream_programs::rng::Rng;
-use millstream_programs::traffic::{Flows, Locality};
+use millstream_programs::traffic::{WeightedFlows, FlowLocality};
 use millstream_programs::{MapEntry, SWITCH, switch};
-use millstream_specialize::{Compiler, Live, Report};
+use millstream_specialize::{VariantCompiler, LiveSession, SessionReport};
 use serde::Serialize;
 
 use crate::bars::{asked, keep};
 use crate::offline::compiler;
-use crate::planes::{Placed, Plane, in_turn};
+use crate::data_planes::{Placed, Plane, in_turn};
 
 /// Stations of one slot on either side.
 const COLLIDING: usize = 32;
@@ -44,10 +44,10 @@ struct Attacked {
     /// Nanoseconds a packet, the rig included: without a session, and with one that was at work before the
     /// attack began.
     at_once: Vec<(f64, f64)>,
-    at_once_ratio: Ratio,
+    at_once_ratio: RatioEstimate,
     /// The same once a session has had time to answer ([`ANSWERED`]).
     later: Vec<(f64, f64)>,
-    later_ratio: Ratio,
+    later_ratio: RatioEstimate,
 }
 
 /// Frames of an attack, and the stations that they name.
@@ -100,17 +100,17 @@ impl Example {
     }
 
     /// Stations of one slot of the session's own cache.
-    fn known_slot(&self, session: &Compiler) -> Chosen {
+    fn known_slot(&self, session: &VariantCompiler) -> Chosen {
         Chosen { attack: "one slot, known", ..self.one_slot(session) }
     }
 
     /// Stations of one slot of another session's cache.
-    fn guessed_slot(&self, _: &Compiler) -> Chosen {
+    fn guessed_slot(&self, _: &VariantCompiler) -> Chosen {
         Chosen { attack: "one slot, guessed", ..self.one_slot(&compiler(&SWITCH)) }
     }
 
     /// Stations whose keys have one slot of the cache that a session would make of this program.
-    fn one_slot(&self, compiler: &Compiler) -> Chosen {
+    fn one_slot(&self, compiler: &VariantCompiler) -> Chosen {
         let mut rng = Rng::new(3);
         let is_table = |map: &millstream_ir::Map| compiler.declaration(*map).name == switch::STATIONS;
         let of = compiler.cacheable().find(is_table).expect("stations may have a cache");
@@ -128,7 +128,7 @@ impl Example {
     }
 
     /// Each frame from an unknown station.
-    fn new_sources(&self, _: &Compiler) -> Chosen {
+    fn new_sources(&self, _: &VariantCompiler) -> Chosen {
         let mut rng = Rng::new(4);
         let frames = (0..ORDER).map(|_| self.between(&self.frame[..6], &station_mac(&mut rng))).collect();
         Chosen { attack: "new sources", frames, stations: Vec::new() }
@@ -143,15 +143,15 @@ fn station_mac(rng: &mut Rng) -> [u8; 6] {
 }
 
 /// With a session and without, in turn, each time from the start.
-fn attacked(chosen: fn(&Example, &Compiler) -> Chosen) -> Attacked {
+fn attacked(chosen: fn(&Example, &VariantCompiler) -> Chosen) -> Attacked {
     let slice = Duration::from_secs(asked("MILLSTREAM_POINT_SECONDS", 1));
     let mut attack = "";
     let pairs = in_turn(asked("MILLSTREAM_SLICES", 1) as usize, |with| {
         let plane = Plane {
             name: "attacks",
-            builtin: Builtin::generated(SWITCH, 1_000),
+            builtin: BuiltinWorkload::generated(SWITCH, 1_000),
             flows: 10_000,
-            locality: Locality::HIGH,
+            locality: FlowLocality::HIGH,
             seed: 1,
             rig: RigConfig::default(),
         };
@@ -183,7 +183,7 @@ struct Suffered {
 /// Usual traffic until there is a variant, then the attack.
 fn under_attack(
     placed: &Placed<'_>,
-    live: &mut Live<'_>,
+    live: &mut LiveSession<'_>,
     chosen: &Chosen,
     with: bool,
     slice: Duration,
@@ -195,11 +195,11 @@ fn under_attack(
     let usual = placed.load.flows.packets.len() as u32;
     let packets: Vec<Vec<u8>> = placed.load.flows.packets.iter().chain(&chosen.frames).cloned().collect();
     let attack: Vec<u32> = (0..ORDER as u32).map(|n| usual + n % chosen.frames.len() as u32).collect();
-    let flows = Flows { weights: vec![1; packets.len()], packets };
-    placed.rig.load_traffic(&Traffic::new(&flows, placed.order)).expect("traffic");
+    let flows = WeightedFlows { weights: vec![1; packets.len()], packets };
+    placed.rig.load_traffic(&TrafficSequence::new(&flows, placed.order)).expect("traffic");
     let generations = Cell::new(0);
-    let mut tell = |r: &Report| {
-        generations.set(generations.get() + usize::from(matches!(r, Report::Specialised { .. })));
+    let mut tell = |r: &SessionReport| {
+        generations.set(generations.get() + usize::from(matches!(r, SessionReport::Specialised { .. })));
     };
     let mut session = with.then_some(live);
     for _ in 0..USUAL.1 {

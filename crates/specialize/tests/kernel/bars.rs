@@ -9,12 +9,12 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use millstream_kernel::{Map, UpdateMode, testing};
-use millstream_lab::FarEnd;
+use millstream_kernel::{KernelMap, UpdateMode, testing};
+use millstream_lab::StalenessMonitor;
 use millstream_lab::environment::Environment;
-use millstream_programs::Prefix;
-use millstream_programs::router::{self, Model, NextHop};
-use millstream_specialize::Report;
+use millstream_programs::Ipv4Prefix;
+use millstream_programs::router::{self, RouterModel, NextHop};
+use millstream_specialize::SessionReport;
 use serde::Serialize;
 
 use crate::guard::update_by_int80;
@@ -66,11 +66,11 @@ const WAYS: [Way; 7] =
 /// The hottest flow, and the current state of its route.
 struct Updater<'t> {
     beside: &'t Beside<'t>,
-    far: &'t FarEnd,
+    far: &'t StalenessMonitor,
     destination: [u8; 4],
-    prefix: Prefix,
+    prefix: Ipv4Prefix,
     /// A shorter prefix with the same address.
-    wider: Prefix,
+    wider: Ipv4Prefix,
     hops: Vec<NextHop>,
     hop: u32,
     process: OtherProcess,
@@ -78,15 +78,15 @@ struct Updater<'t> {
 }
 
 impl<'t> Updater<'t> {
-    fn new(beside: &'t Beside<'t>, far: &'t FarEnd) -> Self {
+    fn new(beside: &'t Beside<'t>, far: &'t StalenessMonitor) -> Self {
         let hottest = beside.flows.weights.iter().enumerate().max_by_key(|(_, w)| **w).expect("flows").0;
         let frame = &beside.flows.packets[hottest];
         let destination: [u8; 4] = frame[30..34].try_into().expect("an address");
-        let prefix = Model::new(beside.config).route_of(frame).expect("a route");
+        let prefix = RouterModel::new(beside.config).route_of(frame).expect("a route");
         let hop = beside.config.routes.iter().rfind(|r| r.prefix == prefix).expect("the route").next_hop;
         // The longest that is shorter and that no route has.
         let free = |len: &u8| {
-            !beside.config.routes.iter().any(|r| r.prefix == Prefix::new(destination.into(), *len))
+            !beside.config.routes.iter().any(|r| r.prefix == Ipv4Prefix::new(destination.into(), *len))
         };
         let len = (0..prefix.length()).rev().find(free).expect("a free length");
         Updater {
@@ -94,7 +94,7 @@ impl<'t> Updater<'t> {
             far,
             destination,
             prefix,
-            wider: Prefix::new(destination.into(), len),
+            wider: Ipv4Prefix::new(destination.into(), len),
             hops: beside.config.next_hops.clone(),
             hop,
             process: OtherProcess::start(&beside.routes),
@@ -102,7 +102,7 @@ impl<'t> Updater<'t> {
         }
     }
 
-    fn set(&self, prefix: Prefix, hop: u32) {
+    fn set(&self, prefix: Ipv4Prefix, hop: u32) {
         let key = router::route_key(prefix);
         self.beside.routes.update(&key, &hop.to_ne_bytes(), UpdateMode::Any).expect("a route");
     }
@@ -141,7 +141,7 @@ impl<'t> Updater<'t> {
             Way::Tool => by_tool(&self.beside.routes, &key, &value),
             Way::Element | Way::Delete | Way::NextHop => self.set(self.prefix, new),
         }
-        self.far.returned();
+        self.far.resume_counting();
         self.hop = new;
     }
 
@@ -150,12 +150,12 @@ impl<'t> Updater<'t> {
         self.set(self.wider, new);
         self.expect(new);
         assert!(self.beside.routes.delete(&router::route_key(self.prefix)).expect("deleted"), "no route");
-        self.far.returned();
+        self.far.resume_counting();
         std::thread::sleep(Duration::from_millis(1));
         let next = (new + 1) % HOPS;
         self.expect(next);
         self.set(self.prefix, next);
-        self.far.returned();
+        self.far.resume_counting();
         self.hop = next;
     }
 
@@ -168,11 +168,11 @@ impl<'t> Updater<'t> {
         let value = self.hops[self.hop as usize].encode();
         self.expect(self.hop);
         self.beside.next_hops.update(&self.hop.to_ne_bytes(), &value, UpdateMode::Any).expect("a next hop");
-        self.far.returned();
+        self.far.resume_counting();
     }
 }
 
-fn by_tool(map: &Map, key: &[u8], value: &[u8]) {
+fn by_tool(map: &KernelMap, key: &[u8], value: &[u8]) {
     let words = |bytes: &[u8]| bytes.iter().map(u8::to_string).collect::<Vec<_>>();
     let mut tool = Command::new("bpftool");
     tool.args(["map", "update", "id", &map.id().to_string(), "key"]).args(words(key));
@@ -192,7 +192,7 @@ const PIN: &str = "MILLSTREAM_TEST_PIN";
 const DONE: &str = "written";
 
 impl OtherProcess {
-    fn start(map: &Map) -> Self {
+    fn start(map: &KernelMap) -> Self {
         let pin = PathBuf::from(format!("/sys/fs/bpf/millstream_bars_{}", std::process::id()));
         map.pin(&pin).expect("pinned");
         let mut child = Command::new(std::env::current_exe().expect("this program"))
@@ -232,7 +232,7 @@ impl Drop for OtherProcess {
 #[test]
 fn writes_when_told_to() {
     let Ok(pin) = std::env::var(PIN) else { return };
-    let map = Map::from_pin(pin.as_ref()).expect("a pinned map");
+    let map = KernelMap::from_pin(pin.as_ref()).expect("a pinned map");
     for line in std::io::stdin().lines() {
         let order: (Vec<u8>, Vec<u8>) = serde_json::from_str(&line.expect("a line")).expect("an order");
         map.update(&order.0, &order.1, UpdateMode::Any).expect("an update");
@@ -271,13 +271,13 @@ struct Updates {
     refreshed: usize,
     sent: u64,
     lost: u64,
-    far_end: millstream_lab::Staleness,
+    far_end: millstream_lab::StalenessCounts,
 }
 
 /// Packets so far, and those that took specialised code, as last reported.
-fn packets(told: &[Report]) -> (u64, u64) {
+fn packets(told: &[SessionReport]) -> (u64, u64) {
     match latest(told) {
-        Some(Report::Status { packets, specialised, .. }) => (*packets, specialised.unwrap_or(0)),
+        Some(SessionReport::Status { packets, specialised, .. }) => (*packets, specialised.unwrap_or(0)),
         _ => (0, 0),
     }
 }
@@ -301,7 +301,7 @@ const FLOOD: Rhythm = Rhythm { pause: Duration::from_micros(100), answered: 500,
 fn updates(wanted: &Wanted, count: u64, rhythm: Rhythm) -> Updates {
     let ran = routed(
         wanted,
-        |rig| FarEnd::new(rig).expect("a far end"),
+        |rig| StalenessMonitor::new(rig).expect("a far end"),
         |beside, far| {
             beside.until("a generation", |r| generation(r).is_some());
             let mut updater = Updater::new(beside, far);
@@ -320,7 +320,7 @@ fn updates(wanted: &Wanted, count: u64, rhythm: Rhythm) -> Updates {
             }
             // The last one is judged too.
             std::thread::sleep(Duration::from_millis(100));
-            (updater.made, start.elapsed(), before, far.counted())
+            (updater.made, start.elapsed(), before, far.counts())
         },
     );
     let (made, time, before, far_end) = ran.result;
@@ -335,8 +335,8 @@ fn updates(wanted: &Wanted, count: u64, rhythm: Rhythm) -> Updates {
         seconds: time.as_secs_f64(),
         specialised: (after.1.saturating_sub(before.1)) as f64 / (after.0 - before.0).max(1) as f64,
         generations: ran.told.iter().filter_map(generation).count(),
-        confirmed: ran.told.iter().filter(|r| matches!(r, Report::Confirmed { .. })).count(),
-        refreshed: ran.told.iter().filter(|r| matches!(r, Report::Refreshed { .. })).count(),
+        confirmed: ran.told.iter().filter(|r| matches!(r, SessionReport::Confirmed { .. })).count(),
+        refreshed: ran.told.iter().filter(|r| matches!(r, SessionReport::Refreshed { .. })).count(),
         sent: ran.counts.sent,
         lost: ran.counts.lost(),
         far_end,
@@ -415,8 +415,8 @@ fn no_packet_is_lost_in_any_swap() {
         return;
     }
     let count = asked("MILLSTREAM_SWAPS", 100);
-    let swaps = |r: &Report| match r {
-        Report::Status { swaps, .. } => *swaps,
+    let swaps = |r: &SessionReport| match r {
+        SessionReport::Status { swaps, .. } => *swaps,
         _ => 0,
     };
     let wanted = Wanted { interval: Duration::from_millis(10), twins: false, ..Wanted::new("swaps", 200) };

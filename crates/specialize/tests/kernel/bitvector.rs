@@ -4,34 +4,34 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use millstream_kernel::{UpdateMode, testing};
-use millstream_lab::{Rig, RigConfig, Traffic};
-use millstream_programs::firewall::{self, Action, Config, Flavour, PortRange, Rule};
+use millstream_lab::{TestRig, RigConfig, TrafficSequence};
+use millstream_programs::firewall::{self, RuleAction, FirewallConfig, RuleSetKind, PortRange, FirewallRule};
 use millstream_programs::packet::{ICMP, TCP, UDP};
 use millstream_programs::rng::Rng;
-use millstream_programs::traffic::{Flows, Locality};
-use millstream_programs::{MapEntry, Prefix, router};
-use millstream_specialize::judge::Finding;
+use millstream_programs::traffic::{WeightedFlows, FlowLocality};
+use millstream_programs::{MapEntry, Ipv4Prefix, router};
+use millstream_specialize::replay::ReplayVerdict;
 use millstream_specialize::policy::Tier;
-use millstream_specialize::{Compiler, Leave, Live};
+use millstream_specialize::{VariantCompiler, DetachPolicy, LiveSession};
 
 use crate::acl::{TX, answer};
 use crate::fixtures;
 use crate::offline::Offline;
 use crate::routed::{Routed, alone, generation, settings};
-use crate::twins::run_until;
+use crate::shadow_tables::run_until;
 
 const DROP: u32 = 1;
 
 /// The tables of the fixture `bitvector` for a list of rules.
 struct Tables<'r> {
-    rules: &'r [Rule],
+    rules: &'r [FirewallRule],
     /// Words of each set.
     words: usize,
     protocols_in_array: bool,
 }
 
 impl Tables<'_> {
-    fn set(&self, has: impl Fn(&Rule) -> bool) -> Vec<u8> {
+    fn set(&self, has: impl Fn(&FirewallRule) -> bool) -> Vec<u8> {
         let mut words = vec![0u64; self.words];
         for (n, _) in self.rules.iter().enumerate().filter(|(_, rule)| has(rule)) {
             words[n / 64] |= 1 << (n % 64);
@@ -39,19 +39,19 @@ impl Tables<'_> {
         words.into_iter().flat_map(u64::to_ne_bytes).collect()
     }
 
-    fn prefixes(&self, map: &'static str, of: impl Fn(&Rule) -> Prefix) -> Vec<MapEntry> {
+    fn prefixes(&self, map: &'static str, of: impl Fn(&FirewallRule) -> Ipv4Prefix) -> Vec<MapEntry> {
         let all: BTreeSet<(u8, u32)> =
             self.rules.iter().map(&of).map(|p| (p.length(), p.nth(0).into())).collect();
         let entry = |(length, address): (u8, u32)| {
             let key = [&u32::from(length).to_ne_bytes()[..], &address.to_be_bytes()].concat();
-            let inside = |p: Prefix| p.length() <= length && p.contains(address.into());
+            let inside = |p: Ipv4Prefix| p.length() <= length && p.contains(address.into());
             MapEntry { map, key, value: self.set(|rule| inside(of(rule))) }
         };
         all.into_iter().map(entry).collect()
     }
 
-    fn ports(&self, map: &'static str, any: u32, of: impl Fn(&Rule) -> PortRange) -> Vec<MapEntry> {
-        let named = |rule: &Rule| (of(rule) != PortRange::ANY).then_some(of(rule).first);
+    fn ports(&self, map: &'static str, any: u32, of: impl Fn(&FirewallRule) -> PortRange) -> Vec<MapEntry> {
+        let named = |rule: &FirewallRule| (of(rule) != PortRange::ANY).then_some(of(rule).first);
         let all: BTreeSet<u16> = self.rules.iter().filter_map(named).collect();
         let value = self.set(|rule| named(rule).is_none());
         let rest = MapEntry { map: "any_port", key: any.to_ne_bytes().to_vec(), value };
@@ -77,13 +77,13 @@ impl Tables<'_> {
 
     fn actions(&self) -> Vec<MapEntry> {
         let none = 64 * self.words;
-        let action = |(n, action): (usize, Action)| {
-            let verdict = if action == Action::Accept { TX } else { DROP };
+        let action = |(n, action): (usize, RuleAction)| {
+            let verdict = if action == RuleAction::Accept { TX } else { DROP };
             let value = [verdict.to_ne_bytes(), (n as u32).to_ne_bytes()].concat();
             MapEntry { map: "actions", key: (n as u32).to_ne_bytes().to_vec(), value }
         };
         let all = self.rules.iter().map(|rule| rule.action).enumerate();
-        all.chain([(none, Action::Drop)]).map(action).collect()
+        all.chain([(none, RuleAction::Drop)]).map(action).collect()
     }
 
     fn entries(&self) -> Vec<MapEntry> {
@@ -104,7 +104,7 @@ impl Tables<'_> {
         let has_ports = [TCP, UDP].contains(&frame[23]);
         let port = |at: usize| if has_ports { u16::from_be_bytes([frame[at], frame[at + 1]]) } else { 0 };
         let is_port = |range: PortRange, port: u16| range == PortRange::ANY || range.first == port;
-        let decides = |rule: &&Rule| {
+        let decides = |rule: &&FirewallRule| {
             rule.src.contains(word(26).into())
                 && rule.dst.contains(word(30).into())
                 && is_port(rule.src_ports, port(34))
@@ -112,13 +112,13 @@ impl Tables<'_> {
                 && rule.protocol.is_none_or(|protocol| protocol == frame[23])
         };
         let found = self.rules.iter().position(|rule| decides(&rule))?;
-        (self.rules[found].action == Action::Accept).then_some(found as u32)
+        (self.rules[found].action == RuleAction::Accept).then_some(found as u32)
     }
 }
 
 /// This many rules, each of which names its protocol.
-fn rules(count: usize, seed: u64) -> Vec<Rule> {
-    let mut rules = firewall::generate(Flavour::AccessList, count + count / 4, seed).rules;
+fn rules(count: usize, seed: u64) -> Vec<FirewallRule> {
+    let mut rules = firewall::generate(RuleSetKind::AccessList, count + count / 4, seed).rules;
     rules.retain(|rule| rule.protocol.is_some());
     rules.truncate(count);
     rules
@@ -128,9 +128,9 @@ fn rules(count: usize, seed: u64) -> Vec<Rule> {
 const ESP: u8 = 50;
 
 /// Frames that match rules, except that every third has another protocol, and some have one arbitrary field.
-fn frames(rules: &[Rule], count: usize, seed: u64) -> Flows {
-    let config = Config { rules: rules.to_vec(), ..firewall::generate(Flavour::AccessList, 1, 1) };
-    let mut flows = firewall::flows(&config, count, Locality::NONE, seed, |_| true);
+fn frames(rules: &[FirewallRule], count: usize, seed: u64) -> WeightedFlows {
+    let config = FirewallConfig { rules: rules.to_vec(), ..firewall::generate(RuleSetKind::AccessList, 1, 1) };
+    let mut flows = firewall::flows(&config, count, FlowLocality::NONE, seed, |_| true);
     let mut rng = Rng::new(seed);
     for (n, frame) in flows.packets.iter_mut().enumerate() {
         match n % 6 {
@@ -161,7 +161,7 @@ fn what_no_rule_is_about_costs_no_lookup() {
     }
     for (flags, protocols_in_array) in FORMS {
         let Some(object) = fixtures::read("bitvector", flags) else { return };
-        let compiler = Compiler::new(&object, None).expect("prepared");
+        let compiler = VariantCompiler::new(&object, None).expect("prepared");
         let rules = rules(450, 1);
         let tables = Tables { rules: &rules, words: 16, protocols_in_array };
         let mut plane = Offline::new(&compiler, &tables.entries());
@@ -183,7 +183,7 @@ fn what_no_rule_is_about_costs_no_lookup() {
             assert!(field.bytes.iter().all(|byte| *byte == 0), "{field:?}");
         }
         let judged = plane.compare(&made, &samples, true, 20_000).expect("compared");
-        assert!(matches!(judged.finding, Finding::Same(_)) && judged.packets >= 20_000, "{judged:?}");
+        assert!(matches!(judged.finding, ReplayVerdict::Same(_)) && judged.packets >= 20_000, "{judged:?}");
         let other: Vec<Vec<u8>> = flows.packets.iter().filter(|f| f[23] == ESP).take(500).cloned().collect();
         let [whole, short] = plane.executed(&made, &flows.packets[..500]);
         // Sets of 16 words, of which 8 have rules; the overhead of loops over words is gone.
@@ -202,7 +202,7 @@ fn specialised_classifiers_are_the_originals() {
     }
     for (n, (flags, protocols_in_array)) in FORMS.into_iter().enumerate() {
         let Some(object) = fixtures::read("bitvector", flags) else { return };
-        let compiler = Compiler::new(&object, None).expect("prepared");
+        let compiler = VariantCompiler::new(&object, None).expect("prepared");
         // The stack frame has no room for all intermediate values between two fields if sets have many words.
         let most = if flags.contains(&"-DSTAGED") { 450 } else { 1000 };
         for (count, seed) in [(3, 1), (40, 2), (450, 3), (most, 4)] {
@@ -215,7 +215,7 @@ fn specialised_classifiers_are_the_originals() {
                 let Some(made) = plane.variant(&profiles, tier, |_| ()) else { continue };
                 for valid in [true, false] {
                     let judged = plane.compare(&made, &samples, valid, 3_000).expect("compared");
-                    assert!(matches!(judged.finding, Finding::Same(_)), "{flags:?} {count}: {judged:?}");
+                    assert!(matches!(judged.finding, ReplayVerdict::Same(_)), "{flags:?} {count}: {judged:?}");
                 }
             }
             let wrong = flows.packets.iter().find(|f| answer(&plane.original, f) != tables.accepts(f));
@@ -233,23 +233,23 @@ fn rules_that_are_written_count_at_once() {
     let _alone = alone();
     for (flags, protocols_in_array) in [FORMS[0], FORMS[3], FORMS[4]] {
         let Some(object) = fixtures::read("bitvector", flags) else { return };
-        let rig = Rig::new(RigConfig::default()).expect("a rig");
+        let rig = TestRig::new(RigConfig::default()).expect("a rig");
         let mut rules = rules(450, 1);
         let flows = frames(&rules, 1_500, 1);
-        rig.load_traffic(&Traffic::new(&flows, &flows.sequence(1, 1 << 13))).expect("traffic");
-        let compiler = Compiler::new(&object, None).expect("prepared");
+        rig.load_traffic(&TrafficSequence::new(&flows, &flows.sequence(1, 1 << 13))).expect("traffic");
+        let compiler = VariantCompiler::new(&object, None).expect("prepared");
         let config = router::generate(1, &[1], 1, 1);
         let it = Routed { rig: &rig, config: &config, flows: &flows, rate: Some(200_000.0) };
         let act = || {
             let mut live =
-                Live::load(&compiler, settings("bitvector", Duration::from_millis(200))).expect("loaded");
-            let write = |live: &Live<'_>, rules: &[Rule]| {
+                LiveSession::load(&compiler, settings("bitvector", Duration::from_millis(200))).expect("loaded");
+            let write = |live: &LiveSession<'_>, rules: &[FirewallRule]| {
                 for entry in (Tables { rules, words: 16, protocols_in_array }).entries() {
                     let map = live.map(entry.map).expect("the map");
                     map.update(&entry.key, &entry.value, UpdateMode::Any).expect("an entry");
                 }
             };
-            let check = |live: &Live<'_>, rules: &[Rule]| {
+            let check = |live: &LiveSession<'_>, rules: &[FirewallRule]| {
                 let tables = Tables { rules, words: 16, protocols_in_array };
                 let wrong = flows.packets.iter().find(|f| answer(live.current(), f) != tables.accepts(f));
                 assert!(wrong.is_none(), "{flags:?}: {wrong:?}");
@@ -265,17 +265,17 @@ fn rules_that_are_written_count_at_once() {
                 rule.protocol = if n == 2 { Some(1) } else { Some(ESP) };
                 if n == 1 {
                     (rule.src_ports, rule.dst_ports) = (PortRange::ANY, PortRange::ANY);
-                    (rule.src, rule.dst) = (Prefix::new(0.into(), 0), Prefix::new(0.into(), 0));
+                    (rule.src, rule.dst) = (Ipv4Prefix::new(0.into(), 0), Ipv4Prefix::new(0.into(), 0));
                 }
-                rule.action = Action::Accept;
-                rules.extend(vec![Rule { action: Action::Drop, ..rules[0] }; 530 * usize::from(last < 500)]);
+                rule.action = RuleAction::Accept;
+                rules.extend(vec![FirewallRule { action: RuleAction::Drop, ..rules[0] }; 530 * usize::from(last < 500)]);
                 rules.push(rule);
                 write(&live, &rules);
                 check(&live, &rules);
                 run_until(&it, &mut live, |r| generation(r).is_some());
                 check(&live, &rules);
             }
-            live.finish(Leave::Restored).expect("finished");
+            live.finish(DetachPolicy::Restored).expect("finished");
         };
         rig.namespace().enter(act).expect("in the namespace");
     }

@@ -5,34 +5,34 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use millstream_kernel::{
-    Link, Program, TestRun, UpdateMode, XdpMode, query_xdp, replace_xdp_netlink, testing,
+    Link, KernelProgram, TestRun, UpdateMode, XdpMode, query_xdp, replace_xdp_netlink, testing,
 };
-use millstream_lab::{Rig, RigConfig, Traffic};
-use millstream_loader::Loader;
+use millstream_lab::{TestRig, RigConfig, TrafficSequence};
+use millstream_loader::ObjectLoader;
 use millstream_object::Object;
-use millstream_programs::nat::{self, CONNECTIONS, Connection, Flow, Mix};
-use millstream_programs::traffic::Locality;
+use millstream_programs::nat::{self, CONNECTIONS, NatTranslation, NatFlow, ProtocolMix};
+use millstream_programs::traffic::FlowLocality;
 use millstream_programs::{NAT, SWITCH, rng::Rng, switch};
-use millstream_specialize::caches::Caches;
-use millstream_specialize::judge::sample::Sample;
-use millstream_specialize::live::details::How;
+use millstream_specialize::caches::EntryCaches;
+use millstream_specialize::replay::sample::PacketSample;
+use millstream_specialize::live::details::LookupMethod;
 use millstream_specialize::policy::Tier;
-use millstream_specialize::transform::Lookup;
-use millstream_specialize::{Compiler, Leave, Live, Report, monotonic_ns};
+use millstream_specialize::transform::LookupPlan;
+use millstream_specialize::{VariantCompiler, DetachPolicy, LiveSession, SessionReport, monotonic_ns};
 
 use crate::offline::{INGRESS, Made, Offline, compiler};
 use crate::routed::{End, alone, generation, keep_fast, settings};
 
 /// Traffic of this many TCP connections.
-fn tcp(config: &nat::Config, count: usize) -> nat::Traffic {
-    nat::traffic(config, count, Mix { tcp: 100, udp: 0 }, Locality::NONE, 1)
+fn tcp(config: &nat::NatConfig, count: usize) -> nat::NatTraffic {
+    nat::traffic(config, count, ProtocolMix { tcp: 100, udp: 0 }, FlowLocality::NONE, 1)
 }
 
 /// The frame with these TCP flags.
-fn flagged(frame: &[u8], flags: u8) -> Sample {
+fn flagged(frame: &[u8], flags: u8) -> PacketSample {
     let mut packet = frame.to_vec();
     packet[14 + 20 + 13] = flags;
-    Sample { packet, context: Vec::new() }
+    PacketSample { packet, context: Vec::new() }
 }
 
 const SYN: u8 = 0x02;
@@ -55,7 +55,7 @@ fn writers_that_do_not_count_are_found_out() {
     // each time.
     let plane = Offline::new(&compiler, &entries);
     let life = [SYN, ACK, FIN, SYN, ACK];
-    let samples: Vec<Sample> = life.iter().flat_map(|f| frames.iter().map(|p| flagged(p, *f))).collect();
+    let samples: Vec<PacketSample> = life.iter().flat_map(|f| frames.iter().map(|p| flagged(p, *f))).collect();
     for counts in [true, false] {
         plane.is_the_same_if(counts, &profiles, &samples, |plan| {
             assert!(plan.caches.iter().any(|c| !c.writers.is_empty()), "{:?}", plan.caches);
@@ -64,7 +64,7 @@ fn writers_that_do_not_count_are_found_out() {
 }
 
 /// The source port of the answer to a frame that came in at a port.
-fn port(program: &Program, frame: &[u8], ingress: u32) -> u16 {
+fn port(program: &KernelProgram, frame: &[u8], ingress: u32) -> u16 {
     let mut context = vec![0; 24];
     context[4..8].copy_from_slice(&(frame.len() as u32).to_ne_bytes());
     context[12..16].copy_from_slice(&ingress.to_ne_bytes());
@@ -74,15 +74,15 @@ fn port(program: &Program, frame: &[u8], ingress: u32) -> u16 {
 }
 
 /// Another port for a connection, in its entry of the outbound direction.
-fn move_to(map: &millstream_kernel::Map, (flow, connection): &(Flow, Connection), port: u16) {
+fn move_to(map: &millstream_kernel::KernelMap, (flow, connection): &(NatFlow, NatTranslation), port: u16) {
     let mut moved = *connection;
     moved.port = port;
     let value = moved.encode();
     map.update(&flow.encode(), &value, UpdateMode::Any).expect("an entry");
 }
 
-fn shapes(made: &Made) -> Caches {
-    Caches::new(made.caches.iter().map(|c| (c.of, c.shape))).expect("memory")
+fn shapes(made: &Made) -> EntryCaches {
+    EntryCaches::new(made.caches.iter().map(|c| (c.of, c.shape))).expect("memory")
 }
 
 /// The daemon's count of writers decides if copies are made and used.
@@ -132,8 +132,8 @@ fn recent_use_is_what_it_was() {
         return;
     }
     // New stations push others out, several times as many as there is room for.
-    let config = switch::generate(4_000, &[INGRESS, 2], &[10], switch::Layout::Access, 1);
-    let flows = switch::flows(&config, INGRESS, 400, Locality::HIGH, 2);
+    let config = switch::generate(4_000, &[INGRESS, 2], &[10], switch::VlanLayout::Access, 1);
+    let flows = switch::flows(&config, INGRESS, 400, FlowLocality::HIGH, 2);
     let compiler = compiler(&SWITCH);
     let plane = Offline::new(&compiler, &config.entries().expect("entries"));
     let (profiles, _) = plane.profile(&flows.packets);
@@ -148,7 +148,7 @@ fn recent_use_is_what_it_was() {
             _ => station = u32::from_ne_bytes(packet[8..12].try_into().expect("four bytes")),
         }
         packet[8..12].copy_from_slice(&station.to_ne_bytes());
-        samples.push(Sample { packet, context: Vec::new() });
+        samples.push(PacketSample { packet, context: Vec::new() });
     }
     for counts in [true, false] {
         plane.is_the_same_if(counts, &profiles, &samples, |plan| {
@@ -164,18 +164,18 @@ fn no_answer_is_stale_beside_a_session() {
         return;
     }
     let _alone = alone();
-    let rig = Rig::new(RigConfig::default()).expect("a rig");
+    let rig = TestRig::new(RigConfig::default()).expect("a rig");
     let config = nat::generate(rig.test_port(), rig.second_port(), 4, 1);
     let traffic = tcp(&config, 1_000);
     let sequence = traffic.outbound.sequence(1, 1 << 13);
-    rig.load_traffic(&Traffic::new(&traffic.outbound, &sequence)).expect("traffic");
+    rig.load_traffic(&TrafficSequence::new(&traffic.outbound, &sequence)).expect("traffic");
     let object = Object::parse(NAT.name, NAT.object).expect("our own object");
-    let compiler = Compiler::new(&object, None).expect("prepared");
-    let (told, stop) = (Mutex::new(Vec::<Report>::new()), AtomicBool::new(false));
+    let compiler = VariantCompiler::new(&object, None).expect("prepared");
+    let (told, stop) = (Mutex::new(Vec::<SessionReport>::new()), AtomicBool::new(false));
     rig.namespace()
         .enter(|| {
             let mut live =
-                Live::load(&compiler, settings("caches", Duration::from_millis(200))).expect("loaded");
+                LiveSession::load(&compiler, settings("caches", Duration::from_millis(200))).expect("loaded");
             for entry in config.entries().expect("entries").iter().chain(&traffic.entries(monotonic_ns())) {
                 let map = live.map(entry.map).expect(entry.map);
                 map.update(&entry.key, &entry.value, UpdateMode::Any).expect(entry.map);
@@ -192,13 +192,13 @@ fn no_answer_is_stale_beside_a_session() {
                 script.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             });
             let details = live.details().expect("details");
-            let cached = details.lookups.iter().filter(|l| l.how == How::Cache);
+            let cached = details.lookups.iter().filter(|l| l.how == LookupMethod::Cache);
             assert!(cached.clone().any(|l| l.map == CONNECTIONS), "{:?}", details.lookups);
             // Detached, copies of the variant do what it does at work.
             live.detach().expect("taken off");
             let often: Vec<Vec<u8>> = (0..200).map(|n| traffic.outbound.packets[n % 10].clone()).collect();
             let (original, variant) = live.counted(&often, rig.test_port()).expect("counted");
-            let calls = |c: millstream_lab::subject::Counted| c.map_calls.expect("all is modelled");
+            let calls = |c: millstream_lab::subject::InsnCounts| c.map_calls.expect("all is modelled");
             assert!(variant.map(calls).expect("at work") < calls(original) - 0.5, "{variant:?} {original:?}");
             // Connections that nobody knows, from other ports, each once: calls are counted once they are
             // known, copies and all.
@@ -206,14 +206,14 @@ fn no_answer_is_stale_beside_a_session() {
             let new: Vec<Vec<u8>> = traffic.outbound.packets.iter().take(50).map(new).collect();
             let (original, variant) = live.counted(&new, rig.test_port()).expect("counted");
             assert!(variant.map(calls).expect("at work") < calls(original) - 0.5, "{variant:?} {original:?}");
-            live.finish(Leave::Restored).expect("finished");
+            live.finish(DetachPolicy::Restored).expect("finished");
         })
         .expect("in the namespace");
     assert_eq!(rig.counts().expect("counts").lost(), 0, "packets were lost");
 }
 
 /// Moves connections once there is a variant, and asks what is on the hook at once.
-fn moved(rig: &Rig, traffic: &nat::Traffic, table: &millstream_kernel::Map, told: &Mutex<Vec<Report>>) {
+fn moved(rig: &TestRig, traffic: &nat::NatTraffic, table: &millstream_kernel::KernelMap, told: &Mutex<Vec<SessionReport>>) {
     let start = Instant::now();
     while !told.lock().expect("no panic").iter().any(|r| generation(r).is_some()) {
         assert!(start.elapsed() < Duration::from_secs(60), "no generation: {told:?}");
@@ -225,7 +225,7 @@ fn moved(rig: &Rig, traffic: &nat::Traffic, table: &millstream_kernel::Map, told
         let ingress = rig.test_port();
         let held = rig.namespace().enter(|| query_xdp(ingress)).expect("the namespace");
         let id = held.expect("an answer").expect("a program is there").program_id;
-        let program = Program::from_id(id).expect("a descriptor");
+        let program = KernelProgram::from_id(id).expect("a descriptor");
         let answer = || {
             let port = || port(&program, &traffic.outbound.packets[at], ingress);
             rig.namespace().enter(port).expect("the namespace")
@@ -248,13 +248,13 @@ fn a_packet_sees_what_it_has_written_itself() {
         return;
     }
     let Some(object) = crate::fixtures::read("twice", &[]) else { return };
-    let compiler = Compiler::new(&object, None).expect("prepared");
+    let compiler = VariantCompiler::new(&object, None).expect("prepared");
     let mut rng = Rng::new(1);
-    let samples: Vec<Sample> = (0..4_000)
+    let samples: Vec<PacketSample> = (0..4_000)
         .map(|_| {
             let mut packet = vec![0; 64];
             packet[26..30].copy_from_slice(&rng.next_u32().to_ne_bytes());
-            Sample { packet, context: Vec::new() }
+            PacketSample { packet, context: Vec::new() }
         })
         .collect();
     let frames: Vec<Vec<u8>> = samples.iter().map(|s| s.packet.clone()).collect();
@@ -275,7 +275,7 @@ fn copies_that_a_packet_holds_stay() {
         return;
     }
     let Some(object) = crate::fixtures::read("pair", &[]) else { return };
-    let compiler = Compiler::new(&object, None).expect("prepared");
+    let compiler = VariantCompiler::new(&object, None).expect("prepared");
     let of = compiler.cacheable().next().expect("a map that is written");
     let cache = compiler.cache_for(of).expect("it can have a cache");
     let wanted = cache.slot(&[0; 4]);
@@ -292,10 +292,10 @@ fn copies_that_a_packet_holds_stay() {
         })
         .collect();
     let (profiles, _) = Offline::new(&compiler, &[]).profile(&frames);
-    let samples: Vec<Sample> =
-        frames.into_iter().map(|packet| Sample { packet, context: Vec::new() }).collect();
+    let samples: Vec<PacketSample> =
+        frames.into_iter().map(|packet| PacketSample { packet, context: Vec::new() }).collect();
     Offline::new(&compiler, &[]).is_the_same_if(true, &profiles, &samples, |plan| {
-        let cached = plan.sites.iter().filter(|s| s.lookup == Lookup::Cached).count();
+        let cached = plan.sites.iter().filter(|s| s.lookup == LookupPlan::Cached).count();
         assert_eq!(cached, 2, "{:?}", plan.sites);
     });
 }
@@ -309,16 +309,16 @@ fn beside_a_copy_of_the_program_elsewhere_nothing_is_cached() {
         return;
     }
     let _alone = alone();
-    let rig = Rig::new(RigConfig::default()).expect("a rig");
+    let rig = TestRig::new(RigConfig::default()).expect("a rig");
     let (port, other) = (rig.test_port(), rig.second_port());
     let config = nat::generate(port, other, 4, 1);
     let traffic = tcp(&config, 1_000);
-    rig.load_traffic(&Traffic::new(&traffic.outbound, &traffic.outbound.sequence(1, 1 << 13)))
+    rig.load_traffic(&TrafficSequence::new(&traffic.outbound, &traffic.outbound.sequence(1, 1 << 13)))
         .expect("traffic");
     let object = Object::parse(NAT.name, NAT.object).expect("our own object");
-    let compiler = Compiler::new(&object, None).expect("prepared");
+    let compiler = VariantCompiler::new(&object, None).expect("prepared");
     let act = || {
-        let theirs = Loader::new(&object).load().expect("loaded");
+        let theirs = ObjectLoader::new(&object).load().expect("loaded");
         for entry in config.entries().expect("entries").iter().chain(&traffic.entries(monotonic_ns())) {
             let map = theirs.session.map_by_name(entry.map).expect(entry.map);
             map.update(&entry.key, &entry.value, UpdateMode::Any).expect(entry.map);
@@ -329,9 +329,9 @@ fn beside_a_copy_of_the_program_elsewhere_nothing_is_cached() {
         let start = || {
             let mut wanted = settings("copies", Duration::from_millis(200));
             wanted.adopt = vec![port];
-            let mut live = Live::load(&compiler, wanted).expect("loaded");
+            let mut live = LiveSession::load(&compiler, wanted).expect("loaded");
             let report = live.attach(&[port]).expect("attached");
-            let Report::Attached { refused, .. } = report else { panic!("{report:?}") };
+            let SessionReport::Attached { refused, .. } = report else { panic!("{report:?}") };
             (live, refused)
         };
         let of_connections = |refused: &[(String, String)]| {
@@ -340,24 +340,24 @@ fn beside_a_copy_of_the_program_elsewhere_nothing_is_cached() {
         };
         let (live, refused) = start();
         assert!(of_connections(&refused).contains("attached elsewhere"), "{refused:?}");
-        live.finish(Leave::Restored).expect("finished");
+        live.finish(DetachPolicy::Restored).expect("finished");
         drop(second);
         let (mut live, refused) = start();
         assert_eq!(of_connections(&refused), "");
         live.check_place(&mut |r| panic!("{r:?}")).expect("it is there");
         keep_fast(&rig, &mut live, |r| generation(r).is_some());
-        let cached = |live: &Live<'_>| {
+        let cached = |live: &LiveSession<'_>| {
             let details = live.details().expect("details");
-            details.lookups.iter().any(|l| l.map == CONNECTIONS && l.how == How::Cache)
+            details.lookups.iter().any(|l| l.map == CONNECTIONS && l.how == LookupMethod::Cache)
         };
         assert!(cached(&live));
         replace_xdp_netlink(other, Some(program), None, XdpMode::Any).expect("attached");
         let mut told = Vec::new();
         live.check_place(&mut |r| told.push(r.clone())).expect("it is there");
-        let gone = |r: &Report| matches!(r, Report::Withdrawn { reason, .. } if reason.contains("attached elsewhere"));
+        let gone = |r: &SessionReport| matches!(r, SessionReport::Withdrawn { reason, .. } if reason.contains("attached elsewhere"));
         assert!(told.iter().any(gone), "{told:?}");
         replace_xdp_netlink(other, None, Some(program), XdpMode::Any).expect("taken off");
-        live.finish(Leave::Restored).expect("finished");
+        live.finish(DetachPolicy::Restored).expect("finished");
     };
     rig.namespace().enter(act).expect("in the namespace");
 }

@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use millstream_kernel::{TestRun, UpdateMode, testing};
-use millstream_lab::{Rig, RigConfig, Traffic};
+use millstream_lab::{TestRig, RigConfig, TrafficSequence};
 use millstream_programs::MapEntry;
 use millstream_programs::router;
-use millstream_programs::traffic::{Flows, Locality};
-use millstream_specialize::live::details::How;
-use millstream_specialize::transform::Keep;
-use millstream_specialize::{Compiler, Leave, Live};
+use millstream_programs::traffic::{WeightedFlows, FlowLocality};
+use millstream_specialize::live::details::LookupMethod;
+use millstream_specialize::transform::SampleMode;
+use millstream_specialize::{VariantCompiler, DetachPolicy, LiveSession};
 
 use crate::fixtures;
-use crate::judge::rule;
+use crate::replay::rule;
 use crate::routed::{Routed, alone, generation, settings};
-use crate::twins::run_until;
+use crate::shadow_tables::run_until;
 
 /// Each turn may or may not match one of this many rules: the verifier follows every count at every turn.
 const MANY: [&str; 3] = ["-DNUMBERED", "-DRULES=500", "-DENOUGH=100"];
@@ -23,9 +23,9 @@ const DROP: u32 = 1;
 const TX: u32 = 3;
 
 /// Frames from 100 sources.
-fn flows() -> Flows {
+fn flows() -> WeightedFlows {
     let config = router::generate(10, &[1], 4, 1);
-    let mut flows = router::flows(&config, 1_000, Locality::NONE, 1);
+    let mut flows = router::flows(&config, 1_000, FlowLocality::NONE, 1);
     for (n, frame) in (0u32..).zip(&mut flows.packets) {
         frame[26..30].copy_from_slice(&(n % 100).to_be_bytes());
     }
@@ -50,19 +50,19 @@ fn what_is_refused_as_a_loop_is_made_with_the_call() {
         return;
     }
     let Some(object) = fixtures::read("callbacks", &MANY) else { return };
-    let compiler = Compiler::new(&object, None).expect("prepared");
+    let compiler = VariantCompiler::new(&object, None).expect("prepared");
     let calling = compiler.calling().expect("there is a callback that can be a loop");
     assert!(calling.calling().is_none());
-    let session = millstream_loader::Loader::new(compiler.object()).prepare().expect("maps");
-    let load = |compiler: &Compiler| {
-        let made = compiler.instrumented(&[], Keep::Count, &[]).expect("made");
+    let session = millstream_loader::ObjectLoader::new(compiler.object()).prepare().expect("maps");
+    let load = |compiler: &VariantCompiler| {
+        let made = compiler.instrumented(&[], SampleMode::Count, &[]).expect("made");
         session.load(compiler.program(), &made.linked)
     };
     let refused = load(&compiler).expect_err("it is too much for this kernel");
     assert!(refused.rejection().is_some(), "{refused}");
     load(calling).expect("what the callback does is followed once");
     let Some(few) = fixtures::read("acl", &[]) else { return };
-    assert!(Compiler::new(&few, None).expect("prepared").calling().is_none(), "it has no callback");
+    assert!(VariantCompiler::new(&few, None).expect("prepared").calling().is_none(), "it has no callback");
 }
 
 /// A session finds that out by itself, and specialises the rest of the program.
@@ -73,15 +73,15 @@ fn a_session_goes_on_with_the_call() {
     }
     let Some(object) = fixtures::read("callbacks", &MANY) else { return };
     let _alone = alone();
-    let rig = Rig::new(RigConfig::default()).expect("a rig");
+    let rig = TestRig::new(RigConfig::default()).expect("a rig");
     let flows = flows();
-    rig.load_traffic(&Traffic::new(&flows, &flows.sequence(1, 1 << 13))).expect("traffic");
-    let compiler = Compiler::new(&object, None).expect("prepared");
+    rig.load_traffic(&TrafficSequence::new(&flows, &flows.sequence(1, 1 << 13))).expect("traffic");
+    let compiler = VariantCompiler::new(&object, None).expect("prepared");
     let config = router::generate(1, &[1], 1, 1);
     let it = Routed { rig: &rig, config: &config, flows: &flows, rate: Some(100_000.0) };
     let act = || {
         let mut live =
-            Live::load(&compiler, settings("callbacks", Duration::from_millis(200))).expect("loaded");
+            LiveSession::load(&compiler, settings("callbacks", Duration::from_millis(200))).expect("loaded");
         for entry in rules() {
             let map = live.map(entry.map).expect("the map");
             map.update(&entry.key, &entry.value, UpdateMode::Any).expect("an entry");
@@ -93,7 +93,7 @@ fn a_session_goes_on_with_the_call() {
         put(7, TX);
         put(90, DROP);
         live.attach(&[rig.test_port()]).expect("attached");
-        let check = |live: &Live<'_>, others: &[(u32, u32)]| {
+        let check = |live: &LiveSession<'_>, others: &[(u32, u32)]| {
             for frame in &flows.packets[..100] {
                 let source = u32::from_be_bytes(frame[26..30].try_into().expect("an address"));
                 let other = others.iter().find(|(of, _)| *of == source).map(|(_, verdict)| *verdict);
@@ -104,7 +104,7 @@ fn a_session_goes_on_with_the_call() {
         run_until(&it, &mut live, |r| generation(r).is_some());
         assert!(std::ptr::eq(live.compiler(), compiler.calling().expect("the form with the call")));
         let lookups = live.details().expect("details").lookups;
-        assert!(lookups.iter().any(|l| l.map == "exempt" && l.how != How::Map), "{lookups:?}");
+        assert!(lookups.iter().any(|l| l.map == "exempt" && l.how != LookupMethod::Map), "{lookups:?}");
         let missed = live.guard().missed();
         check(&live, &[(7, TX), (90, DROP)]);
         assert_eq!(live.guard().missed(), missed, "all by specialised code");
@@ -112,7 +112,7 @@ fn a_session_goes_on_with_the_call() {
         check(&live, &[(7, TX), (8, TX), (90, DROP)]);
         run_until(&it, &mut live, |r| generation(r).is_some());
         check(&live, &[(7, TX), (8, TX), (90, DROP)]);
-        live.finish(Leave::Restored).expect("finished");
+        live.finish(DetachPolicy::Restored).expect("finished");
     };
     rig.namespace().enter(act).expect("in the namespace");
 }

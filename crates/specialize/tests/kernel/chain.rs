@@ -8,23 +8,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use millstream_kernel::{
-    Link, Map, MapSpec, MapType, Program, TestRun, UpdateMode, XdpMode, query_xdp, testing,
+    Link, KernelMap, MapSpec, MapType, KernelProgram, TestRun, UpdateMode, XdpMode, query_xdp, testing,
 };
-use millstream_lab::{Rig, RigConfig, Traffic};
-use millstream_loader::Loader;
+use millstream_lab::{TestRig, RigConfig, TrafficSequence};
+use millstream_loader::ObjectLoader;
 use millstream_object::{FuncId, Object};
 use millstream_programs::rng::Rng;
 use millstream_programs::router;
-use millstream_programs::traffic::{Flows, Locality};
+use millstream_programs::traffic::{WeightedFlows, FlowLocality};
 use millstream_specialize::guard::TOKEN;
-use millstream_specialize::live::details::Runs;
-use millstream_specialize::live::step::Step;
+use millstream_specialize::live::details::SlotTarget;
+use millstream_specialize::live::step::SessionStep;
 use millstream_specialize::policy::Tier;
 use millstream_specialize::profile;
-use millstream_specialize::report::{Outcome, Reason};
-use millstream_specialize::transform::{Budget, Plan, Site, Unknown};
-use millstream_specialize::variant::{Wanted, token};
-use millstream_specialize::{Compiler, Leave, Live, Report, Settings};
+use millstream_specialize::report::{VariantVerdict, CompileReason};
+use millstream_specialize::transform::{CodeBudget, SpecializationPlan, LookupSite, UnknownContents};
+use millstream_specialize::variant::{VariantRequest, token};
+use millstream_specialize::{VariantCompiler, DetachPolicy, LiveSession, SessionReport, SessionSettings};
 use rustc_hash::FxHashMap;
 
 use crate::fixtures;
@@ -53,8 +53,8 @@ fn object() -> Option<Object> {
     if testing::require() { fixtures::read("chain", &[]) } else { None }
 }
 
-fn compiler(object: &Object) -> Compiler {
-    Compiler::new(object, Some("parse")).expect("prepared")
+fn compiler(object: &Object) -> VariantCompiler {
+    VariantCompiler::new(object, Some("parse")).expect("prepared")
 }
 
 fn func(object: &Object, name: &str) -> FuncId {
@@ -73,40 +73,40 @@ fn frame(sender: u32, service: u16, network: u8) -> Vec<u8> {
 }
 
 /// Verdict and packet.
-fn answer(program: &Program, frame: &[u8]) -> (u32, Vec<u8>) {
+fn answer(program: &KernelProgram, frame: &[u8]) -> (u32, Vec<u8>) {
     let out = program.test_run(&TestRun::packet(frame)).expect("a test run");
     (out.retval, out.data)
 }
 
 /// Verdict, and the mark of the program that wrote the packet.
-fn way(program: &Program, frame: &[u8]) -> (u32, u8) {
+fn way(program: &KernelProgram, frame: &[u8]) -> (u32, u8) {
     let (verdict, data) = answer(program, frame);
     (verdict, data[0])
 }
 
 /// The maps of a program, as far as they still exist.
-fn maps_of(program: &Program) -> Vec<Map> {
-    program.info().expect("what it is").map_ids.into_iter().filter_map(|id| Map::from_id(id).ok()).collect()
+fn maps_of(program: &KernelProgram) -> Vec<KernelMap> {
+    program.info().expect("what it is").map_ids.into_iter().filter_map(|id| KernelMap::from_id(id).ok()).collect()
 }
 
 /// The n-th sender's entry says in which slot its packets go on.
-fn set_sender(map: &Map, n: u32, slot: u32) {
+fn set_sender(map: &KernelMap, n: u32, slot: u32) {
     map.update(&n.to_be_bytes(), &slot.to_ne_bytes(), UpdateMode::Any).expect("a sender");
 }
 
-fn set_service(map: &Map, n: u16, allowed: u32) {
+fn set_service(map: &KernelMap, n: u16, allowed: u32) {
     let key = [&n.to_be_bytes()[..], &17u16.to_ne_bytes()].concat();
     let value = [allowed, 0].map(u32::to_ne_bytes).concat();
     map.update(&key, &value, UpdateMode::Any).expect("a service");
 }
 
-fn set_route(map: &Map, network: u8, hop: u32) {
+fn set_route(map: &KernelMap, network: u8, hop: u32) {
     let key = [&16u32.to_ne_bytes()[..], &[10, network, 0, 0]].concat();
     map.update(&key, &hop.to_ne_bytes(), UpdateMode::Any).expect("a route");
 }
 
 /// Nine of ten senders are classified, one goes on to its route at once.
-fn fill(map: impl Fn(&str) -> Map) {
+fn fill(map: impl Fn(&str) -> KernelMap) {
     for n in 0..SENDERS {
         set_sender(&map("senders"), n, if n % 10 == 3 { ROUTE } else { CLASSIFY });
     }
@@ -115,9 +115,9 @@ fn fill(map: impl Fn(&str) -> Map) {
 }
 
 /// Flows, some to keys that no table has.
-fn flows(count: u32) -> Flows {
+fn flows(count: u32) -> WeightedFlows {
     let config = router::generate(10, &[1], 4, 1);
-    let mut flows = router::flows(&config, count as usize, Locality::HIGH, 1);
+    let mut flows = router::flows(&config, count as usize, FlowLocality::HIGH, 1);
     let mut rng = Rng::new(3);
     for packet in &mut flows.packets {
         let mut below = |n| rng.below(n) as u32;
@@ -128,15 +128,15 @@ fn flows(count: u32) -> Flows {
 }
 
 /// A rig with traffic for the chain.
-fn rigged() -> (Rig, Flows) {
-    let rig = Rig::new(RigConfig::default()).expect("a rig");
+fn rigged() -> (TestRig, WeightedFlows) {
+    let rig = TestRig::new(RigConfig::default()).expect("a rig");
     let flows = flows(500);
-    rig.load_traffic(&Traffic::new(&flows, &flows.sequence(1, 1 << 13))).expect("traffic");
+    rig.load_traffic(&TrafficSequence::new(&flows, &flows.sequence(1, 1 << 13))).expect("traffic");
     (rig, flows)
 }
 
-fn empty_plan(compiler: &Compiler) -> Plan {
-    Plan {
+fn empty_plan(compiler: &VariantCompiler) -> SpecializationPlan {
+    SpecializationPlan {
         guard: Some(compiler.guard(1, false)),
         sites: Vec::new(),
         fields: Vec::new(),
@@ -147,7 +147,7 @@ fn empty_plan(compiler: &Compiler) -> Plan {
         spared: Vec::new(),
         chain: Vec::new(),
         first_site: 0,
-        budget: Budget::default(),
+        budget: CodeBudget::default(),
     }
 }
 
@@ -156,7 +156,7 @@ fn empty_plan(compiler: &Compiler) -> Plan {
 fn calls_go_through_the_place_only_while_the_guard_lets_them() {
     let Some(object) = object() else { return };
     let compiler = compiler(&object);
-    let loaded = Loader::new(compiler.object()).load().expect("loaded");
+    let loaded = ObjectLoader::new(compiler.object()).load().expect("loaded");
     let (programs, mut session) = (loaded.programs, loaded.session);
     let original = |name| &programs.iter().find(|(f, _)| *f == func(&object, name)).expect(name).1;
     fill(|name| session.map_by_name(name).expect(name).try_clone().expect("a descriptor"));
@@ -168,13 +168,13 @@ fn calls_go_through_the_place_only_while_the_guard_lets_them() {
         value_size: 4,
         ..MapSpec::default()
     };
-    let array = Map::create(&MapSpec { max_entries: 4, ..spec }).expect("an array");
+    let array = KernelMap::create(&MapSpec { max_entries: 4, ..spec }).expect("an array");
     session.replace_map(*place, array.try_clone().expect("a descriptor"));
     let callees = [func(&object, "classify")];
     let plan = empty_plan(&compiler);
-    let wanted = Wanted {
+    let wanted = VariantRequest {
         plan: &plan,
-        contents: &Unknown,
+        contents: &UnknownContents,
         rooms: &FxHashMap::default(),
         callees: &callees,
         joins: &[],
@@ -184,7 +184,7 @@ fn calls_go_through_the_place_only_while_the_guard_lets_them() {
     let classify = session.load(callees[0], &variant.callees[0].1).expect("accepted");
     let first = session.load(compiler.program(), &variant.linked).expect("accepted");
     let put =
-        |slot: u32, program: &Program| array.update_fd(&slot.to_ne_bytes(), program.as_fd()).expect("put");
+        |slot: u32, program: &KernelProgram| array.update_fd(&slot.to_ne_bytes(), program.as_fd()).expect("put");
     let state = session.map(compiler.guard_map()).expect("the guard's state").mmap(true).expect("mapped");
     let set = |generation| {
         state.atomic_u64(TOKEN as usize).store(token(generation, 0), Ordering::SeqCst);
@@ -208,7 +208,7 @@ fn calls_go_through_the_place_only_while_the_guard_lets_them() {
     set(1);
     assert_eq!(way(&classify, &packet), (TX, BY_DETOUR));
     // As if a session were killed: nobody holds the place any more.
-    session.replace_map(*place, Map::create(&MapSpec { max_entries: 4, ..spec }).expect("an array"));
+    session.replace_map(*place, KernelMap::create(&MapSpec { max_entries: 4, ..spec }).expect("an array"));
     drop(array);
     // The kernel empties the place when the last descriptor is closed; a process started by another test has
     // a copy of it for a moment.
@@ -222,21 +222,21 @@ fn calls_go_through_the_place_only_while_the_guard_lets_them() {
 /// A session on the rig, with traffic; `beside` runs beside it.
 fn session<R: Send>(
     name: &str,
-    set: impl FnOnce(&mut Settings) + Send,
+    set: impl FnOnce(&mut SessionSettings) + Send,
     beside: impl FnOnce(&Beside<'_>) -> R + Send,
-    after: impl FnOnce(&mut Live<'_>) + Send,
+    after: impl FnOnce(&mut LiveSession<'_>) + Send,
 ) -> Option<R> {
     let object = object()?;
     let _alone = alone();
     let (rig, flows) = rigged();
     let compiler = compiler(&object);
-    let (told, stop) = (Mutex::new(Vec::<Report>::new()), AtomicBool::new(false));
+    let (told, stop) = (Mutex::new(Vec::<SessionReport>::new()), AtomicBool::new(false));
     let run = || {
         let mut wanted = settings(name, Duration::from_millis(200));
         set(&mut wanted);
-        let mut live = Live::load(&compiler, wanted).expect("loaded");
+        let mut live = LiveSession::load(&compiler, wanted).expect("loaded");
         let map =
-            |live: &Live<'_>, name: &str| live.map(name).expect(name).try_clone().expect("a descriptor");
+            |live: &LiveSession<'_>, name: &str| live.map(name).expect(name).try_clone().expect("a descriptor");
         fill(|name| map(&live, name));
         let maps = ["stages", "senders", "services", "routes"].map(|name| (name, map(&live, name)));
         let loaded =
@@ -260,9 +260,9 @@ fn session<R: Send>(
         }
         after(&mut live);
         let told = told.lock().expect("no panic");
-        let differs = |r: &Report| matches!(r, Report::Judged { outcome: Outcome::Different, .. });
+        let differs = |r: &SessionReport| matches!(r, SessionReport::Judged { outcome: VariantVerdict::Different, .. });
         assert!(!told.iter().any(differs), "{told:?}");
-        live.finish(Leave::Restored).expect("finished");
+        live.finish(DetachPolicy::Restored).expect("finished");
         result
     };
     let result = rig.namespace().enter(run).expect("in the namespace");
@@ -271,14 +271,14 @@ fn session<R: Send>(
 }
 
 struct Beside<'t> {
-    rig: &'t Rig,
-    maps: BTreeMap<&'static str, Map>,
-    programs: BTreeMap<String, Program>,
-    told: &'t Mutex<Vec<Report>>,
+    rig: &'t TestRig,
+    maps: BTreeMap<&'static str, KernelMap>,
+    programs: BTreeMap<String, KernelProgram>,
+    told: &'t Mutex<Vec<SessionReport>>,
 }
 
 impl Beside<'_> {
-    fn until(&self, what: &str, wanted: impl Fn(&Report) -> bool) {
+    fn until(&self, what: &str, wanted: impl Fn(&SessionReport) -> bool) {
         let start = Instant::now();
         while !self.told.lock().expect("no panic").iter().any(&wanted) {
             assert!(start.elapsed() < Duration::from_secs(60), "not told of {what}: {:?}", self.told);
@@ -291,12 +291,12 @@ impl Beside<'_> {
     }
 
     /// The program on the hook. It may leave the hook, and be gone, before there is a descriptor.
-    fn on_hook(&self) -> Program {
+    fn on_hook(&self) -> KernelProgram {
         let port = self.rig.test_port();
         loop {
             let held = self.rig.namespace().enter(|| query_xdp(port)).expect("the namespace");
             let id = held.expect("an answer").expect("a program is there").program_id;
-            if let Ok(program) = Program::from_id(id) {
+            if let Ok(program) = KernelProgram::from_id(id) {
                 return program;
             }
         }
@@ -310,7 +310,7 @@ impl Beside<'_> {
     /// Number of times that constant slots were joined.
     fn joined(&self) -> usize {
         let told = self.told.lock().expect("no panic");
-        told.iter().filter(|r| matches!(r, Report::Specialised { reason: Reason::Quiet, .. })).count()
+        told.iter().filter(|r| matches!(r, SessionReport::Specialised { reason: CompileReason::Quiet, .. })).count()
     }
 
     fn until_joined(&self, times: usize) {
@@ -342,11 +342,11 @@ fn each_program_of_a_chain_has_its_variant() {
             let details = live.details().expect("details");
             let runs =
                 |slot| details.chain.iter().find(|s| s.slot == slot).map(|s| (s.program.as_str(), s.runs));
-            assert_eq!(runs(CLASSIFY), Some(("classify", Runs::Variant)), "{details:?}");
-            assert_eq!(runs(ROUTE), Some(("route", Runs::Variant)));
-            assert_eq!(runs(DENY), Some(("deny", Runs::Original)), "there is nothing to be specialised");
+            assert_eq!(runs(CLASSIFY), Some(("classify", SlotTarget::Variant)), "{details:?}");
+            assert_eq!(runs(ROUTE), Some(("route", SlotTarget::Variant)));
+            assert_eq!(runs(DENY), Some(("deny", SlotTarget::Original)), "there is nothing to be specialised");
             assert_eq!(runs(FREE), None);
-            let Report::Status { chain, .. } = live.status() else { panic!("it says how things stand") };
+            let SessionReport::Status { chain, .. } = live.status() else { panic!("it says how things stand") };
             assert_eq!(chain, details.chain);
             let of = |program: &str| details.lookups.iter().find(|l| l.program == program).expect("a lookup");
             assert!(of("parse").seen > 0 && of("classify").seen > 0, "callees are profiled: {details:?}");
@@ -443,7 +443,7 @@ fn a_flood_from_the_start_is_never_stale() {
 /// make its calls.
 #[test]
 fn slots_that_are_written_while_something_is_made_are_never_stale() {
-    let gate = Gate::at(Step::Begun(Tier::Quick));
+    let gate = Gate::at(SessionStep::Begun(Tier::Quick));
     session(
         "slots",
         |settings| settings.steps = gate.steps(),
@@ -452,15 +452,15 @@ fn slots_that_are_written_while_something_is_made_are_never_stale() {
             let packet = frame(1, 1, 1);
             gate.wait();
             let steps = [
-                Step::Coded(Tier::Quick),
-                Step::Loaded(Tier::Quick),
-                Step::Made(Tier::Quick),
-                Step::Slots,
-                Step::CaughtUp,
-                Step::Approved,
-                Step::Swapping,
-                Step::Called,
-                Step::Called,
+                SessionStep::Coded(Tier::Quick),
+                SessionStep::Loaded(Tier::Quick),
+                SessionStep::Made(Tier::Quick),
+                SessionStep::Slots,
+                SessionStep::CaughtUp,
+                SessionStep::Approved,
+                SessionStep::Swapping,
+                SessionStep::Called,
+                SessionStep::Called,
             ];
             for (n, step) in steps.into_iter().enumerate() {
                 let (program, mark) = [("detour", BY_DETOUR), ("route", BY_ROUTE)][n % 2];
@@ -485,7 +485,7 @@ fn slots_that_are_written_while_something_is_made_are_never_stale() {
 fn the_profiling_variant_calls_what_the_array_holds() {
     let Some(object) = object() else { return };
     let compiler = compiler(&object);
-    let sites: Vec<&Site> = compiler.sites().iter().collect();
+    let sites: Vec<&LookupSite> = compiler.sites().iter().collect();
     session(
         "profiled",
         |_| (),
@@ -526,7 +526,7 @@ fn the_profiling_variant_calls_what_the_array_holds() {
 #[test]
 fn a_packet_that_was_held_up_calls_what_the_array_holds_now() {
     let packet = frame(1, 1, 1);
-    let all = Mutex::new(BTreeMap::<u32, (Program, Vec<Map>)>::new());
+    let all = Mutex::new(BTreeMap::<u32, (KernelProgram, Vec<KernelMap>)>::new());
     session(
         "held-up",
         |_| (),
@@ -559,7 +559,7 @@ fn a_packet_that_was_held_up_calls_what_the_array_holds_now() {
         },
         |live| {
             let all = all.lock().expect("no panic");
-            let records = |maps: &[Map]| maps.iter().any(|map| map.info().name == SKETCH);
+            let records = |maps: &[KernelMap]| maps.iter().any(|map| map.info().name == SKETCH);
             let profiling = all.values().filter(|(_, maps)| records(maps)).count();
             assert!(profiling > 1, "one was replaced by another: {profiling} of {}", all.len());
             // As if the arrays of the last one had just been found to be what the user's are.
@@ -595,7 +595,7 @@ fn a_chain_ends_where_it_did() {
         |live| {
             let details = live.details().expect("details");
             let around = details.chain.iter().find(|s| s.slot == FREE).expect("it is there");
-            assert_eq!((around.program.as_str(), around.runs), ("around", Runs::Variant));
+            assert_eq!((around.program.as_str(), around.runs), ("around", SlotTarget::Variant));
         },
     );
 }
@@ -635,7 +635,7 @@ fn constant_slots_are_joined_until_they_are_written() {
             let runs = |slot| details.chain.iter().find(|s| s.slot == slot).map(|s| s.runs);
             assert_eq!(
                 (runs(CLASSIFY), runs(ROUTE)),
-                (Some(Runs::Joined), Some(Runs::Joined)),
+                (Some(SlotTarget::Joined), Some(SlotTarget::Joined)),
                 "{details:?}"
             );
         },
@@ -648,14 +648,14 @@ fn chains_are_judged_as_a_whole() {
     session(
         "judged",
         |settings| settings.measure = true,
-        |it| it.until("a judgement", |r| matches!(r, Report::Judged { packets: 500.., .. })),
+        |it| it.until("a judgement", |r| matches!(r, SessionReport::Judged { packets: 500.., .. })),
         |_| (),
     )
     .into_iter()
     .for_each(drop);
 }
 
-fn runs(live: &Live<'_>, slot: u32) -> Option<(String, Runs)> {
+fn runs(live: &LiveSession<'_>, slot: u32) -> Option<(String, SlotTarget)> {
     let details = live.details().expect("details");
     details.chain.into_iter().find(|s| s.slot == slot).map(|s| (s.program, s.runs))
 }
@@ -669,21 +669,21 @@ fn a_session_finds_what_slots_hold() {
     let compiler = compiler(&object);
     let act = || {
         let wanted = settings("found", Duration::from_millis(200));
-        let mut live = Live::load(&compiler, wanted.clone()).expect("loaded");
+        let mut live = LiveSession::load(&compiler, wanted.clone()).expect("loaded");
         fill(|name| live.map(name).expect(name).try_clone().expect("a descriptor"));
         live.attach(&[rig.test_port()]).expect("attached");
         let detour = live.program("detour").expect("it is loaded");
         live.map("stages").expect("the array").update_fd(&ROUTE.to_ne_bytes(), detour.as_fd()).expect("put");
         drop(detour);
-        live.finish(Leave::Original).expect("finished");
-        let mut live = Live::load(&compiler, wanted).expect("loaded");
+        live.finish(DetachPolicy::Original).expect("finished");
+        let mut live = LiveSession::load(&compiler, wanted).expect("loaded");
         live.attach(&[rig.test_port()]).expect("attached");
         assert_eq!(way(live.current(), &frame(1, 1, 1)), (TX, BY_DETOUR), "it was there");
         keep_fast(&rig, &mut live, |r| generation(r).is_some());
         assert_eq!(way(live.current(), &frame(1, 1, 1)), (TX, BY_DETOUR));
         let (program, runs) = runs(&live, ROUTE).expect("it is there");
-        assert_eq!((program.as_str(), runs), ("detour", Runs::Variant));
-        live.finish(Leave::Restored).expect("finished");
+        assert_eq!((program.as_str(), runs), ("detour", SlotTarget::Variant));
+        live.finish(DetachPolicy::Restored).expect("finished");
     };
     rig.namespace().enter(act).expect("in the namespace");
 }
@@ -696,7 +696,7 @@ fn chains_of_others_are_adopted_with_their_maps() {
     let (rig, flows) = rigged();
     let compiler = compiler(&object);
     let act = || {
-        let theirs = Loader::new(&object).load().expect("loaded");
+        let theirs = ObjectLoader::new(&object).load().expect("loaded");
         let map =
             |name: &str| theirs.session.map_by_name(name).expect(name).try_clone().expect("a descriptor");
         fill(map);
@@ -708,14 +708,14 @@ fn chains_of_others_are_adopted_with_their_maps() {
             Link::attach_xdp(theirs.program("parse").expect("parse"), port, XdpMode::Any).expect("attached");
         let mut wanted = settings("adopted", Duration::from_millis(200));
         wanted.adopt = vec![port];
-        let mut live = Live::load(&compiler, wanted).expect("loaded");
+        let mut live = LiveSession::load(&compiler, wanted).expect("loaded");
         live.attach(&[port]).expect("attached");
         keep_fast(&rig, &mut live, |r| generation(r).is_some());
         for frame in &flows.packets {
             assert_eq!(answer(live.current(), frame), answer(theirs.program("parse").expect("parse"), frame));
         }
         let names = [CLASSIFY, ROUTE].map(|slot| runs(&live, slot).expect("it is there"));
-        assert_eq!(names, [("classify".to_owned(), Runs::Variant), ("detour".to_owned(), Runs::Variant)]);
+        assert_eq!(names, [("classify".to_owned(), SlotTarget::Variant), ("detour".to_owned(), SlotTarget::Variant)]);
         // Their control plane goes on.
         set_service(&map("services"), 1, 0);
         assert_eq!(way(live.current(), &frame(1, 1, 1)).0, 1);
@@ -723,7 +723,7 @@ fn chains_of_others_are_adopted_with_their_maps() {
             .update_fd(&CLASSIFY.to_ne_bytes(), theirs.program("deny").expect("deny").as_fd())
             .expect("put");
         assert_eq!(way(live.current(), &frame(1, 1, 1)).0, ABORTED);
-        live.finish(Leave::Restored).expect("finished");
+        live.finish(DetachPolicy::Restored).expect("finished");
         let back = query_xdp(port).expect("an answer").expect("a program is there").program_id;
         assert_eq!(back, theirs.program("parse").expect("parse").id().expect("an id"));
         drop(link);

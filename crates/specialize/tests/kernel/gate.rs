@@ -6,20 +6,20 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use millstream_specialize::live::step::{Step, Steps};
+use millstream_specialize::live::step::{SessionStep, StepCallback};
 
 /// Timeout for a step.
 const LONGEST: Duration = Duration::from_secs(30);
 
 #[derive(Default)]
 struct State {
-    wanted: Option<Step>,
+    wanted: Option<SessionStep>,
     /// True if a session is held.
     held: bool,
     /// Number of times that a held session was released.
     turn: u64,
     /// Steps reached so far, and how often.
-    seen: Vec<(Step, usize)>,
+    seen: Vec<(SessionStep, usize)>,
 }
 
 /// Holds a session at a given step.
@@ -28,16 +28,16 @@ pub(crate) struct Gate(Arc<(Mutex<State>, Condvar)>);
 
 impl Gate {
     /// Will hold the first session that reaches this step.
-    pub(crate) fn at(step: Step) -> Gate {
+    pub(crate) fn at(step: SessionStep) -> Gate {
         let gate = Gate::default();
         gate.0.0.lock().expect("no panic").wanted = Some(step);
         gate
     }
 
     /// The callback for a session's steps.
-    pub(crate) fn steps(&self) -> Steps {
+    pub(crate) fn steps(&self) -> StepCallback {
         let shared = Arc::clone(&self.0);
-        Steps::new(move |step| {
+        StepCallback::new(move |step| {
             let (state, changed) = &*shared;
             let mut state = state.lock().expect("no panic");
             match state.seen.iter_mut().find(|(seen, _)| *seen == step) {
@@ -65,12 +65,12 @@ impl Gate {
     }
 
     /// Releases the session that is held; will hold the next one that reaches this step.
-    pub(crate) fn next(&self, step: Step) {
+    pub(crate) fn next(&self, step: SessionStep) {
         self.turn(Some(step));
     }
 
     /// Runs `act`, and waits until a session has reached the step after that.
-    pub(crate) fn until_seen(&self, step: Step, act: impl FnOnce()) {
+    pub(crate) fn until_seen(&self, step: SessionStep, act: impl FnOnce()) {
         let times = |state: &State| state.seen.iter().find(|(seen, _)| *seen == step).map_or(0, |(_, n)| *n);
         let (state, changed) = &*self.0;
         let before = times(&state.lock().expect("no panic"));
@@ -84,7 +84,7 @@ impl Gate {
     }
 
     /// Releases the session that is held, and waits until one is held at this step.
-    pub(crate) fn on_to(&self, step: Step) {
+    pub(crate) fn on_to(&self, step: SessionStep) {
         self.turn(Some(step));
         self.wait();
     }
@@ -94,7 +94,7 @@ impl Gate {
         self.turn(None);
     }
 
-    fn turn(&self, wanted: Option<Step>) {
+    fn turn(&self, wanted: Option<SessionStep>) {
         let (state, changed) = &*self.0;
         let mut state = state.lock().expect("no panic");
         (state.wanted, state.held, state.turn) = (wanted, false, state.turn + 1);

@@ -6,11 +6,11 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use millstream_kernel::{Map, MapSpec, MapType, UpdateMode, map_flags, testing};
+use millstream_kernel::{KernelMap, MapSpec, MapType, UpdateMode, map_flags, testing};
 use millstream_lab::os;
-use millstream_specialize::guard::{EventKind, Guard, Slots};
+use millstream_specialize::guard::{EventKind, Guard, DeoptMask};
 
-pub(crate) fn hash(entries: u32) -> Map {
+pub(crate) fn hash(entries: u32) -> KernelMap {
     let spec = MapSpec {
         name: "watched",
         map_type: MapType::HASH,
@@ -19,10 +19,10 @@ pub(crate) fn hash(entries: u32) -> Map {
         max_entries: entries,
         ..MapSpec::default()
     };
-    Map::create(&spec).unwrap()
+    KernelMap::create(&spec).unwrap()
 }
 
-pub(crate) fn guard(maps: &[&Map]) -> Option<Guard> {
+pub(crate) fn guard(maps: &[&KernelMap]) -> Option<Guard> {
     if !testing::require() {
         return None;
     }
@@ -33,7 +33,7 @@ pub(crate) fn guard(maps: &[&Map]) -> Option<Guard> {
     Some(guard)
 }
 
-pub(crate) fn put(map: &Map, key: u32, value: u64) {
+pub(crate) fn put(map: &KernelMap, key: u32, value: u64) {
     map.update(&key.to_ne_bytes(), &value.to_ne_bytes(), UpdateMode::Any).unwrap();
 }
 
@@ -64,7 +64,7 @@ fn every_command_that_writes_is_seen() {
     assert_eq!(seen(&mut guard, || map.update_batch(&[0; 8], &[0; 16]).unwrap()), None);
     let taken = || assert!(map.lookup_and_delete(&0u32.to_ne_bytes()).unwrap().is_some());
     assert_eq!(seen(&mut guard, taken), key(0));
-    let other = Map::from_id(map.id()).unwrap();
+    let other = KernelMap::from_id(map.id()).unwrap();
     assert_eq!(seen(&mut guard, || put(&other, 2, 2)), key(2));
 }
 
@@ -75,10 +75,10 @@ fn plain_instructions_see_every_write_and_revoke_all() {
     let mut guard = Guard::attach_plain().unwrap();
     guard.watch(&map).unwrap();
     // A map that newer kernels would find behind, alone.
-    guard.mark(7, &[(1, Slots::one(0))]);
+    guard.mark(7, &[(1, DeoptMask::one(0))]);
     for n in 1..100 {
         let look = guard.begin(Duration::from_secs(10), &[]).expect("nobody writes");
-        assert_eq!(guard.approve(look, 7 << 32, Slots::one(0), Slots::NONE), Some(Slots::NONE));
+        assert_eq!(guard.approve(look, 7 << 32, DeoptMask::one(0), DeoptMask::NONE), Some(DeoptMask::NONE));
         assert!(guard.approved().is_some());
         let key = Some(1u32.to_ne_bytes().to_vec());
         assert_eq!(seen(&mut guard, || put(&map, 1, n)), key);
@@ -86,7 +86,7 @@ fn plain_instructions_see_every_write_and_revoke_all() {
         let look = guard.begin(Duration::from_secs(10), &[]).expect("nobody writes");
         put(&map, 2, n);
         assert!(!guard.holds(&look));
-        assert_eq!(guard.approve(look, 7 << 32, Slots::one(0), Slots::NONE), None, "written since");
+        assert_eq!(guard.approve(look, 7 << 32, DeoptMask::one(0), DeoptMask::NONE), None, "written since");
     }
     assert_eq!(seen(&mut guard, || map.update_batch(&[0; 8], &[0; 16]).unwrap()), None);
 }
@@ -181,7 +181,7 @@ fn a_key_that_changes_under_the_call_is_not_trusted() {
 
 /// Writes `value` under a key that somebody changes meanwhile. The event must name the key that was written,
 /// or none; returns true if it names none.
-fn write_under_change(map: &Map, guard: &mut Guard, key: &AtomicU32, value: u64) -> bool {
+fn write_under_change(map: &KernelMap, guard: &mut Guard, key: &AtomicU32, value: u64) -> bool {
     guard.events();
     let before = key.load(Ordering::SeqCst);
     let pointers = [std::ptr::from_ref(key) as u64, std::ptr::from_ref(&value) as u64];
@@ -229,7 +229,7 @@ fn reads_and_other_maps_leave_it_alone() {
 }
 
 /// `BPF_MAP_UPDATE_ELEM` by the 32-bit entry, with everything that it points to below 4 GiB.
-pub(crate) fn update_by_int80(map: &Map, key: &[u8], value: &[u8]) -> i32 {
+pub(crate) fn update_by_int80(map: &KernelMap, key: &[u8], value: &[u8]) -> i32 {
     assert!(key.len() <= 64 && value.len() <= 64);
     // SAFETY: a fresh private page in the low 2 GiB.
     let page = unsafe {
@@ -307,7 +307,7 @@ fn programs_of_others_that_reach_a_watched_map_are_told() {
         flags: map_flags::MMAPABLE,
         ..MapSpec::default()
     };
-    let stale = Map::create(&stale).unwrap();
+    let stale = KernelMap::create(&stale).unwrap();
     guard.watch(&stale).unwrap();
     stale.pin(pin.as_ref()).unwrap();
     let version = guard.version();

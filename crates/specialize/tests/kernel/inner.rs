@@ -5,21 +5,21 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use millstream_kernel::{Map, MapSpec, MapType, Program, TestRun, UpdateMode, query_xdp, testing};
-use millstream_lab::{Rig, RigConfig, Traffic};
+use millstream_kernel::{KernelMap, MapSpec, MapType, KernelProgram, TestRun, UpdateMode, query_xdp, testing};
+use millstream_lab::{TestRig, RigConfig, TrafficSequence};
 use millstream_object::Object;
 use millstream_programs::rng::Rng;
 use millstream_programs::router;
-use millstream_programs::traffic::{Flows, Locality};
-use millstream_specialize::caches::Caches;
+use millstream_programs::traffic::{WeightedFlows, FlowLocality};
+use millstream_specialize::caches::EntryCaches;
 use millstream_specialize::guard::Guard;
-use millstream_specialize::holders::{Holders, Ours, Unsafe};
-use millstream_specialize::judge::sample::Sample;
-use millstream_specialize::live::details::How;
-use millstream_specialize::nested::Nested;
+use millstream_specialize::map_users::{MapUsers, OwnPrograms, MapRejection};
+use millstream_specialize::replay::sample::PacketSample;
+use millstream_specialize::live::details::LookupMethod;
+use millstream_specialize::watched_inner_maps::WatchedInnerMaps;
 use millstream_specialize::policy::Tier;
-use millstream_specialize::transform::Lookup;
-use millstream_specialize::{Compiler, Leave, Live, Report, Settings};
+use millstream_specialize::transform::LookupPlan;
+use millstream_specialize::{VariantCompiler, DetachPolicy, LiveSession, SessionReport, SessionSettings};
 
 use crate::fixtures;
 use crate::offline::Offline;
@@ -35,7 +35,7 @@ pub(crate) const READS: u8 = 0;
 const WRITES: u8 = 1;
 const DELETES: u8 = 2;
 
-pub(crate) fn table(map_type: MapType) -> Map {
+pub(crate) fn table(map_type: MapType) -> KernelMap {
     let spec = MapSpec {
         name: "table",
         map_type,
@@ -44,11 +44,11 @@ pub(crate) fn table(map_type: MapType) -> Map {
         max_entries: 512,
         ..MapSpec::default()
     };
-    Map::create(&spec).expect("an inner map")
+    KernelMap::create(&spec).expect("an inner map")
 }
 
 /// Fills all slots but the last.
-pub(crate) fn fill(outer: &Map, map_type: MapType) -> Vec<Map> {
+pub(crate) fn fill(outer: &KernelMap, map_type: MapType) -> Vec<KernelMap> {
     let put = |slot: u32| {
         let inner = table(map_type);
         outer.update_fd(&slot.to_ne_bytes(), inner.as_fd()).expect("an inner map more");
@@ -75,13 +75,13 @@ pub(crate) fn value(verdict: u32, packets: u32) -> Vec<u8> {
 }
 
 /// Verdict, and the count that the packet reports.
-pub(crate) fn answer(program: &Program, frame: &[u8]) -> (u32, u8) {
+pub(crate) fn answer(program: &KernelProgram, frame: &[u8]) -> (u32, u8) {
     let out = program.test_run(&TestRun::packet(frame)).expect("a test run");
     (out.retval, out.data[0])
 }
 
-pub(crate) fn sampled(frames: Vec<Vec<u8>>) -> Vec<Sample> {
-    frames.into_iter().map(|packet| Sample { packet, context: Vec::new() }).collect()
+pub(crate) fn sampled(frames: Vec<Vec<u8>>) -> Vec<PacketSample> {
+    frames.into_iter().map(|packet| PacketSample { packet, context: Vec::new() }).collect()
 }
 
 /// Few keys in all slots: found, written, deleted and inserted again.
@@ -102,7 +102,7 @@ fn writers_of_inner_maps_are_counted() {
             return;
         }
         let Some(object) = fixtures::read("inner", &[flag]) else { return };
-        let compiler = Compiler::new(&object, None).expect("prepared");
+        let compiler = VariantCompiler::new(&object, None).expect("prepared");
         let plane = Offline::new(&compiler, &[]);
         let outer = plane.session.map_by_name("tables").expect("the map of maps");
         let tables = fill(outer, map_type);
@@ -128,7 +128,7 @@ fn a_copy_is_of_the_map_that_was_asked() {
         return;
     }
     let Some(object) = fixtures::read("inner", &[flag]) else { return };
-    let compiler = Compiler::new(&object, None).expect("prepared");
+    let compiler = VariantCompiler::new(&object, None).expect("prepared");
     let mut plane = Offline::new(&compiler, &[]);
     let named = |plane: &Offline<'_>, name| {
         plane.session.map_by_name(name).expect("a map").try_clone().expect("a descriptor")
@@ -142,9 +142,9 @@ fn a_copy_is_of_the_map_that_was_asked() {
     }
     // The code tests which map it is.
     let made =
-        plane.variant(&profiles, Tier::Thorough, |plan| plan.sites.retain(|s| s.lookup == Lookup::Cached));
+        plane.variant(&profiles, Tier::Thorough, |plan| plan.sites.retain(|s| s.lookup == LookupPlan::Cached));
     let made = made.expect("a variant");
-    let mut caches = Caches::new(made.caches.iter().map(|c| (c.of, c.shape))).expect("memory");
+    let mut caches = EntryCaches::new(made.caches.iter().map(|c| (c.of, c.shape))).expect("memory");
     let program = plane.at_work(&made, &caches);
     caches.close();
     let ask = |slot| answer(&program, &frame(slot, 7, READS));
@@ -175,7 +175,7 @@ fn recent_use_of_inner_maps_is_what_it_was() {
         return;
     }
     let Some(object) = fixtures::read("inner", &[flag]) else { return };
-    let compiler = Compiler::new(&object, None).expect("prepared");
+    let compiler = VariantCompiler::new(&object, None).expect("prepared");
     let plane = Offline::new(&compiler, &[]);
     let _tables = fill(plane.session.map_by_name("tables").expect("the map of maps"), map_type);
     let (profiles, _) = plane.profile(&mixed(1_000));
@@ -208,16 +208,16 @@ fn who_else_holds_a_map_inside_is_found() {
         inner: Some(&template),
         ..MapSpec::default()
     };
-    let (outer, foreign) = (Map::create(&spec).expect("a map of maps"), Map::create(&spec).expect("another"));
+    let (outer, foreign) = (KernelMap::create(&spec).expect("a map of maps"), KernelMap::create(&spec).expect("another"));
     let Ok(mut guard) = Guard::attach() else { panic!("no guard") };
-    let ours = Ours::new(guard.programs());
+    let ours = OwnPrograms::new(guard.programs());
     let index = guard.reserve(16).expect("an index");
-    let mut nested = Nested::new(vec![outer.try_clone().expect("a descriptor")], Vec::new(), index);
+    let mut nested = WatchedInnerMaps::new(vec![outer.try_clone().expect("a descriptor")], Vec::new(), index);
     let tables = fill(&outer, map_type);
     let version = guard.version();
     nested.look(&mut guard).expect("watched");
     assert!(guard.version() > version, "what was begun before they were watched may hold");
-    let who = |nested: &Nested| nested.foreign(&Holders::look().expect("an answer"), &ours);
+    let who = |nested: &WatchedInnerMaps| nested.foreign(&MapUsers::look().expect("an answer"), &ours);
     assert_eq!(who(&nested), None);
     // A write by the map's own descriptor revokes.
     let version = guard.version();
@@ -230,23 +230,23 @@ fn who_else_holds_a_map_inside_is_found() {
     tables[2].update(&key(1), &value(1, 2), UpdateMode::Any).expect("an entry");
     assert_eq!(guard.version(), version);
     foreign.update_fd(&[0; 4], tables[1].as_fd()).expect("in another map of maps, too");
-    assert!(matches!(who(&nested), Some(Unsafe::Outer(id)) if id == foreign.id()));
+    assert!(matches!(who(&nested), Some(MapRejection::Outer(id)) if id == foreign.id()));
 }
 
 /// A session whose program finds its tables in a map of maps.
 pub(crate) struct Session<'s> {
-    rig: &'s Rig,
-    pub(crate) outer: &'s Map,
-    pub(crate) tables: &'s [Map],
-    pub(crate) told: &'s Mutex<Vec<Report>>,
+    rig: &'s TestRig,
+    pub(crate) outer: &'s KernelMap,
+    pub(crate) tables: &'s [KernelMap],
+    pub(crate) told: &'s Mutex<Vec<SessionReport>>,
 }
 
 impl Session<'_> {
-    pub(crate) fn on_hook(&self) -> Program {
+    pub(crate) fn on_hook(&self) -> KernelProgram {
         let port = self.rig.test_port();
         let held = self.rig.namespace().enter(|| query_xdp(port)).expect("the namespace");
         let held = held.expect("an answer").expect("a program is there");
-        Program::from_id(held.program_id).expect("a descriptor")
+        KernelProgram::from_id(held.program_id).expect("a descriptor")
     }
 
     pub(crate) fn ask(&self, slot: u32) -> (u32, u8) {
@@ -254,7 +254,7 @@ impl Session<'_> {
     }
 
     /// Puts another map into a slot, with this answer. Packets may find the old one until this has returned.
-    pub(crate) fn exchange(&self, slot: u32, verdict: u32, packets: u32) -> Map {
+    pub(crate) fn exchange(&self, slot: u32, verdict: u32, packets: u32) -> KernelMap {
         let other = table(self.tables[0].info().map_type);
         other.update(&key(7), &value(verdict, packets), UpdateMode::Any).expect("an entry");
         self.outer.update_fd(&slot.to_ne_bytes(), other.as_fd()).expect("another inner map");
@@ -267,21 +267,21 @@ impl Session<'_> {
 pub(crate) fn session(
     (object, map_type): (&Object, MapType),
     name: &str,
-    set: impl FnOnce(&mut Settings) + Send,
+    set: impl FnOnce(&mut SessionSettings) + Send,
     act: impl FnOnce(&Session<'_>) + Send,
-    look: impl FnOnce(&Live<'_>) + Send,
+    look: impl FnOnce(&LiveSession<'_>) + Send,
 ) {
     let _alone = alone();
-    let rig = Rig::new(RigConfig::default()).expect("a rig");
+    let rig = TestRig::new(RigConfig::default()).expect("a rig");
     let flows = flows();
-    rig.load_traffic(&Traffic::new(&flows, &flows.sequence(1, 1 << 13))).expect("traffic");
-    let compiler = Compiler::new(object, None).expect("prepared");
-    let (told, stop) = (Mutex::new(Vec::<Report>::new()), AtomicBool::new(false));
+    rig.load_traffic(&TrafficSequence::new(&flows, &flows.sequence(1, 1 << 13))).expect("traffic");
+    let compiler = VariantCompiler::new(object, None).expect("prepared");
+    let (told, stop) = (Mutex::new(Vec::<SessionReport>::new()), AtomicBool::new(false));
     rig.namespace()
         .enter(|| {
             let mut settings = settings(name, Duration::from_millis(200));
             set(&mut settings);
-            let mut live = Live::load(&compiler, settings).expect("loaded");
+            let mut live = LiveSession::load(&compiler, settings).expect("loaded");
             let outer = live.map("tables").expect("the map of maps").try_clone().expect("a descriptor");
             let tables = fill(&outer, map_type);
             live.attach(&[rig.test_port()]).expect("attached");
@@ -295,7 +295,7 @@ pub(crate) fn session(
                 script.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             });
             look(&live);
-            live.finish(Leave::Restored).expect("finished");
+            live.finish(DetachPolicy::Restored).expect("finished");
         })
         .expect("in the namespace");
 }
@@ -316,16 +316,16 @@ fn no_answer_from_an_inner_map_is_stale() {
         written,
         |live| {
             let details = live.details().expect("details");
-            let cached = details.lookups.iter().filter(|l| l.how == How::Cache);
+            let cached = details.lookups.iter().filter(|l| l.how == LookupMethod::Cache);
             assert!(cached.clone().any(|l| l.map == "tables.inner"), "{:?}", details.lookups);
         },
     );
 }
 
 /// Traffic meanwhile: keys that nobody writes.
-fn flows() -> Flows {
+fn flows() -> WeightedFlows {
     let config = router::generate(10, &[1], 4, 1);
-    let mut flows = router::flows(&config, 300, Locality::NONE, 1);
+    let mut flows = router::flows(&config, 300, FlowLocality::NONE, 1);
     for (n, packet) in (0u32..).zip(&mut flows.packets) {
         *packet = frame(n % (SLOTS - 1), 1_000 + n, READS);
     }
@@ -338,7 +338,7 @@ fn written(it: &Session<'_>) {
         assert!(start.elapsed() < Duration::from_secs(60), "no generation: {:?}", it.told);
         std::thread::sleep(Duration::from_millis(5));
     }
-    let mut tables: Vec<Map> = it.tables.iter().map(|t| t.try_clone().expect("a descriptor")).collect();
+    let mut tables: Vec<KernelMap> = it.tables.iter().map(|t| t.try_clone().expect("a descriptor")).collect();
     for n in 0..300u32 {
         let slot = n % (SLOTS - 1);
         let packets = n % 200;

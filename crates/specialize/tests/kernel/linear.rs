@@ -3,23 +3,23 @@
 use std::time::Duration;
 
 use millstream_kernel::{UpdateMode, testing};
-use millstream_lab::{Rig, RigConfig, Traffic};
-use millstream_programs::firewall::{self, Action, Config, Flavour, PortRange, Rule};
+use millstream_lab::{TestRig, RigConfig, TrafficSequence};
+use millstream_programs::firewall::{self, RuleAction, FirewallConfig, RuleSetKind, PortRange, FirewallRule};
 use millstream_programs::packet::{TCP, UDP};
 use millstream_programs::rng::Rng;
-use millstream_programs::traffic::{Flows, Locality};
-use millstream_programs::{MapEntry, Prefix, router};
-use millstream_specialize::judge::Finding;
-use millstream_specialize::judge::sample::Sample;
+use millstream_programs::traffic::{WeightedFlows, FlowLocality};
+use millstream_programs::{MapEntry, Ipv4Prefix, router};
+use millstream_specialize::replay::ReplayVerdict;
+use millstream_specialize::replay::sample::PacketSample;
 use millstream_specialize::policy::Tier;
-use millstream_specialize::{Compiler, Leave, Live};
+use millstream_specialize::{VariantCompiler, DetachPolicy, LiveSession};
 
 use crate::acl::{TX, answer};
 use crate::bars::asked;
 use crate::fixtures;
 use crate::offline::Offline;
 use crate::routed::{Routed, alone, generation, settings};
-use crate::twins::run_until;
+use crate::shadow_tables::run_until;
 
 const DROP: u32 = 1;
 /// Bytes of a rule of the fixture `linear`.
@@ -29,7 +29,7 @@ const RULE: usize = 36;
 const FORMS: [(&[&str], bool); 3] = [(&[], false), (&["-DIN_ONE"], true), (&["-DCALLED"], false)];
 
 /// A rule, as the fixture has it; `None` ends them.
-fn encoded(rule: Option<&Rule>, number: usize) -> [u8; RULE] {
+fn encoded(rule: Option<&FirewallRule>, number: usize) -> [u8; RULE] {
     let mut bytes = [0; RULE];
     let Some(rule) = rule else {
         bytes[26] = 1;
@@ -46,14 +46,14 @@ fn encoded(rule: Option<&Rule>, number: usize) -> [u8; RULE] {
     }
     bytes[24] = rule.protocol.unwrap_or(0);
     bytes[25] = u8::from(rule.protocol.is_none());
-    let verdict = if rule.action == Action::Accept { TX } else { DROP };
+    let verdict = if rule.action == RuleAction::Accept { TX } else { DROP };
     bytes[28..32].copy_from_slice(&verdict.to_ne_bytes());
     bytes[32..36].copy_from_slice(&(number as u32).to_ne_bytes());
     bytes
 }
 
 /// The rules, in a table with `room` entries.
-fn entries(rules: &[Rule], room: usize, in_one: bool) -> Vec<MapEntry> {
+fn entries(rules: &[FirewallRule], room: usize, in_one: bool) -> Vec<MapEntry> {
     let all = (0..room).map(|n| encoded(rules.get(n), n));
     match in_one {
         true => vec![MapEntry::new("rules", vec![0; 4], all.flatten().collect::<Vec<u8>>())],
@@ -65,7 +65,7 @@ fn entries(rules: &[Rule], room: usize, in_one: bool) -> Vec<MapEntry> {
 }
 
 /// The number of the rule that decides for a frame, if it accepts.
-fn accepts(rules: &[Rule], frame: &[u8]) -> Option<u32> {
+fn accepts(rules: &[FirewallRule], frame: &[u8]) -> Option<u32> {
     let word = |at: usize| u32::from_be_bytes([frame[at], frame[at + 1], frame[at + 2], frame[at + 3]]);
     let has_ports = [TCP, UDP].contains(&frame[23]);
     let port = |at: usize| if has_ports { u16::from_be_bytes([frame[at], frame[at + 1]]) } else { 0 };
@@ -77,13 +77,13 @@ fn accepts(rules: &[Rule], frame: &[u8]) -> Option<u32> {
             && is_in(rule.dst_ports, port(36))
             && rule.protocol.is_none_or(|protocol| protocol == frame[23])
     })?;
-    (rules[found].action == Action::Accept).then_some(found as u32)
+    (rules[found].action == RuleAction::Accept).then_some(found as u32)
 }
 
 /// Frames that match rules, except that some have one arbitrary field.
-fn frames(rules: &[Rule], count: usize, seed: u64) -> Flows {
-    let config = Config { rules: rules.to_vec(), ..firewall::generate(Flavour::AccessList, 1, 1) };
-    let mut flows = firewall::flows(&config, count, Locality::NONE, seed, |_| true);
+fn frames(rules: &[FirewallRule], count: usize, seed: u64) -> WeightedFlows {
+    let config = FirewallConfig { rules: rules.to_vec(), ..firewall::generate(RuleSetKind::AccessList, 1, 1) };
+    let mut flows = firewall::flows(&config, count, FlowLocality::NONE, seed, |_| true);
     let mut rng = Rng::new(seed);
     for frame in flows.packets.iter_mut().step_by(3) {
         frame[26 + rng.below(12) as usize] = rng.next_u32() as u8;
@@ -91,7 +91,7 @@ fn frames(rules: &[Rule], count: usize, seed: u64) -> Flows {
     flows
 }
 
-fn rules_of(flavour: Flavour, count: usize, seed: u64) -> Vec<Rule> {
+fn rules_of(flavour: RuleSetKind, count: usize, seed: u64) -> Vec<FirewallRule> {
     firewall::generate(flavour, count, seed).rules
 }
 
@@ -105,16 +105,16 @@ fn loops_through_rules_become_decisions() {
         for (room, most) in [("-DRULES=65", 0.2), ("-DRULES=451", 0.1)] {
             let flags = [flags, &[room]].concat();
             let Some(object) = fixtures::read("linear", &flags) else { return };
-            let compiler = Compiler::new(&object, None).expect("prepared");
+            let compiler = VariantCompiler::new(&object, None).expect("prepared");
             let room: usize = room[8..].parse().expect("a number");
-            let rules = rules_of(Flavour::AccessList, room - 1, 1);
+            let rules = rules_of(RuleSetKind::AccessList, room - 1, 1);
             let mut plane = Offline::new(&compiler, &entries(&rules, room, in_one));
             let flows = frames(&rules, 4_000, 1);
             let (profiles, samples) = plane.profile(&flows.packets);
             let made = plane.variant(&profiles, Tier::Thorough, |_| ()).expect("a variant");
             assert_eq!(made.report.walks, 1, "{flags:?}");
             let judged = plane.compare(&made, &samples, true, 10_000).expect("compared");
-            assert!(matches!(judged.finding, Finding::Same(_)), "{flags:?}: {judged:?}");
+            assert!(matches!(judged.finding, ReplayVerdict::Same(_)), "{flags:?}: {judged:?}");
             let [before, after] = plane.executed(&made, &flows.packets[..500]);
             assert!(after < most * before, "{flags:?}: {after} of {before} instructions");
             let [_, calls] = plane.map_calls(&made, &flows.packets[..500]);
@@ -138,8 +138,8 @@ fn specialised_lists_of_rules_are_the_originals() {
     ];
     for (flags, in_one) in FORMS.into_iter().chain(others) {
         let Some(object) = fixtures::read("linear", flags) else { return };
-        let compiler = Compiler::new(&object, None).expect("prepared");
-        let flavours = [Flavour::AccessList, Flavour::Firewall];
+        let compiler = VariantCompiler::new(&object, None).expect("prepared");
+        let flavours = [RuleSetKind::AccessList, RuleSetKind::Firewall];
         let few = [0, 1, 3, 40, 127, 128].into_iter().enumerate();
         let few = few.filter(|(_, n)| FORMS.contains(&(flags, in_one)) || [40, 128].contains(n));
         let more = (6..).map(|n| (n, 128 - n % 8)).take(2 * asked("MILLSTREAM_LISTS", 0) as usize);
@@ -150,12 +150,12 @@ fn specialised_lists_of_rules_are_the_originals() {
             let about = if rules.is_empty() { rules_of(flavour, 3, 1) } else { rules.clone() };
             let flows = frames(&about, 2_000, n as u64);
             let (profiles, _) = plane.profile(&flows.packets);
-            let samples: Vec<Sample> =
-                flows.packets.iter().map(|f| Sample { packet: f.clone(), context: Vec::new() }).collect();
+            let samples: Vec<PacketSample> =
+                flows.packets.iter().map(|f| PacketSample { packet: f.clone(), context: Vec::new() }).collect();
             let made = plane.variant(&profiles, Tier::Thorough, |_| ()).expect("a variant");
             for valid in [true, false] {
                 let judged = plane.compare(&made, &samples, valid, 3_000).expect("compared");
-                assert!(matches!(judged.finding, Finding::Same(_)), "{flags:?} {count}: {judged:?}");
+                assert!(matches!(judged.finding, ReplayVerdict::Same(_)), "{flags:?} {count}: {judged:?}");
             }
             let wrong = flows.packets.iter().find(|f| answer(&plane.original, f) != accepts(&rules, f));
             assert!(!FORMS.contains(&(flags, in_one)) || wrong.is_none(), "the fixture: {wrong:?}");
@@ -172,23 +172,23 @@ fn rules_of_a_list_that_are_written_count_at_once() {
     let _alone = alone();
     for (flags, in_one) in FORMS {
         let Some(object) = fixtures::read("linear", flags) else { return };
-        let rig = Rig::new(RigConfig::default()).expect("a rig");
-        let mut rules = rules_of(Flavour::AccessList, 100, 1);
+        let rig = TestRig::new(RigConfig::default()).expect("a rig");
+        let mut rules = rules_of(RuleSetKind::AccessList, 100, 1);
         let flows = frames(&rules, 1_500, 1);
-        rig.load_traffic(&Traffic::new(&flows, &flows.sequence(1, 1 << 13))).expect("traffic");
-        let compiler = Compiler::new(&object, None).expect("prepared");
+        rig.load_traffic(&TrafficSequence::new(&flows, &flows.sequence(1, 1 << 13))).expect("traffic");
+        let compiler = VariantCompiler::new(&object, None).expect("prepared");
         let config = router::generate(1, &[1], 1, 1);
         let it = Routed { rig: &rig, config: &config, flows: &flows, rate: Some(200_000.0) };
         let act = || {
             let mut live =
-                Live::load(&compiler, settings("linear", Duration::from_millis(200))).expect("loaded");
-            let write = |live: &Live<'_>, rules: &[Rule]| {
+                LiveSession::load(&compiler, settings("linear", Duration::from_millis(200))).expect("loaded");
+            let write = |live: &LiveSession<'_>, rules: &[FirewallRule]| {
                 for entry in entries(rules, 128, in_one) {
                     let map = live.map(entry.map).expect("the map");
                     map.update(&entry.key, &entry.value, UpdateMode::Any).expect("an entry");
                 }
             };
-            let check = |live: &Live<'_>, rules: &[Rule]| {
+            let check = |live: &LiveSession<'_>, rules: &[FirewallRule]| {
                 let wrong = flows.packets.iter().find(|f| answer(live.current(), f) != accepts(rules, f));
                 assert!(wrong.is_none(), "{flags:?}: {wrong:?}");
             };
@@ -198,9 +198,9 @@ fn rules_of_a_list_that_are_written_count_at_once() {
             check(&live, &rules);
             for n in 0..3 {
                 // One ahead of all, about everything, about what another was about; and one less.
-                let any = Prefix::new(0.into(), 0);
+                let any = Ipv4Prefix::new(0.into(), 0);
                 let mut rule = rules[7 * n];
-                rule.action = if rule.action == Action::Accept { Action::Drop } else { Action::Accept };
+                rule.action = if rule.action == RuleAction::Accept { RuleAction::Drop } else { RuleAction::Accept };
                 if n == 1 {
                     (rule.src, rule.dst, rule.protocol) = (any, any, None);
                 }
@@ -211,7 +211,7 @@ fn rules_of_a_list_that_are_written_count_at_once() {
                 run_until(&it, &mut live, |r| generation(r).is_some());
                 check(&live, &rules);
             }
-            live.finish(Leave::Restored).expect("finished");
+            live.finish(DetachPolicy::Restored).expect("finished");
         };
         rig.namespace().enter(act).expect("in the namespace");
     }

@@ -3,19 +3,19 @@
 use std::time::{Duration, Instant};
 
 use millstream_kernel::{UpdateMode, testing};
-use millstream_lab::Traffic;
-use millstream_programs::Prefix;
+use millstream_lab::TrafficSequence;
+use millstream_programs::Ipv4Prefix;
 use millstream_programs::router;
-use millstream_programs::traffic::Locality;
-use millstream_specialize::Report;
-use millstream_specialize::report::{GuardState, Outcome, Reason};
+use millstream_programs::traffic::FlowLocality;
+use millstream_specialize::SessionReport;
+use millstream_specialize::report::{GuardState, VariantVerdict, CompileReason};
 use serde::Serialize;
 
 use crate::bars::{asked, keep};
 use crate::routed::{Beside, HOPS, Wanted, generation, latest, routed};
 
 /// Runs such a router; returns its reports. No packet may be lost.
-fn told(wanted: &Wanted, beside: impl FnOnce(&Beside<'_>) + Send) -> Vec<Report> {
+fn told(wanted: &Wanted, beside: impl FnOnce(&Beside<'_>) + Send) -> Vec<SessionReport> {
     let ran = routed(wanted, |_| (), |it, ()| beside(it));
     assert_eq!(ran.counts.lost(), 0, "packets were lost");
     ran.told
@@ -28,7 +28,7 @@ fn a_router_is_specialised_and_follows_its_table() {
     }
     let told = told(&Wanted::new("follows", 200), |beside| {
         beside.until("a generation", |r| generation(r).is_some());
-        beside.until("a valid guard", |r| matches!(r, Report::Status { guard: GuardState::Valid, .. }));
+        beside.until("a valid guard", |r| matches!(r, SessionReport::Status { guard: GuardState::Valid, .. }));
         let routes = beside.config.routes.len();
         // Every route takes another next hop; some go, and come back as other prefixes would.
         for route in 0..routes {
@@ -39,7 +39,7 @@ fn a_router_is_specialised_and_follows_its_table() {
         }
         beside.settled();
         // On a busy machine a twin may follow before the next packet comes.
-        let found = |r: &Report| matches!(r, Report::Refreshed { latency_us: Some(1..), .. });
+        let found = |r: &SessionReport| matches!(r, SessionReport::Refreshed { latency_us: Some(1..), .. });
         for next_hop in (0..HOPS).cycle().take(100) {
             beside.set_route(0, next_hop);
             beside.settled();
@@ -52,10 +52,10 @@ fn a_router_is_specialised_and_follows_its_table() {
     let generations: Vec<u32> = told.iter().filter_map(generation).collect();
     assert!(generations.is_sorted_by(|a, b| a < b), "{generations:?}");
     assert!(
-        told.iter().any(|r| matches!(r, Report::Refreshed { latency_us: Some(1..), .. })),
+        told.iter().any(|r| matches!(r, SessionReport::Refreshed { latency_us: Some(1..), .. })),
         "the twin follows, and packets find it: {told:?}"
     );
-    let Some(Report::Status { packets, specialised: Some(fast), .. }) = latest(&told) else {
+    let Some(SessionReport::Status { packets, specialised: Some(fast), .. }) = latest(&told) else {
         panic!("a status: {told:?}")
     };
     assert!(0 < *fast && fast < packets, "{fast} of {packets}: the original's are not counted");
@@ -70,14 +70,14 @@ fn a_table_that_outgrows_its_twin_gets_other_code() {
         beside.until("a generation", |r| generation(r).is_some());
         // Each of these needs a group of its own.
         for n in 0..100u8 {
-            let prefix = Prefix::new([60, n, 1, 0].into(), 24);
+            let prefix = Ipv4Prefix::new([60, n, 1, 0].into(), 24);
             beside
                 .routes
                 .update(&router::route_key(prefix), &[1, 0, 0, 0], UpdateMode::Any)
                 .expect("a route");
         }
         beside.until("other code", |r| {
-            matches!(r, Report::Specialised { write_ns: Some(_), reason: Reason::Write, .. })
+            matches!(r, SessionReport::Specialised { write_ns: Some(_), reason: CompileReason::Write, .. })
         });
         beside.settled();
     });
@@ -103,10 +103,10 @@ fn without_packets_nothing_is_touched() {
     // One frame an hour: none is due while the test lasts.
     let wanted = Wanted { rate: Some(1.0 / 3600.0), ..Wanted::new("idle", 50) };
     let told = told(&wanted, |beside| {
-        beside.until("a status", |r| matches!(r, Report::Status { .. }));
+        beside.until("a status", |r| matches!(r, SessionReport::Status { .. }));
         std::thread::sleep(Duration::from_secs(1));
     });
-    let quiet = |r: &Report| matches!(r, Report::Status { generation: 0, packets: 0, .. });
+    let quiet = |r: &SessionReport| matches!(r, SessionReport::Status { generation: 0, packets: 0, .. });
     assert!(told.iter().all(quiet), "{told:?}");
 }
 
@@ -117,12 +117,12 @@ fn a_variant_pays_or_is_taken_back() {
         return;
     }
     let wanted = Wanted { forwarded: 1, measure: true, ..Wanted::new("pays", 50) };
-    let pays = |r: &Report| match r {
-        Report::Status { before_ns: Some(before), now_ns: Some(now), generation: 1.., .. } => now < before,
+    let pays = |r: &SessionReport| match r {
+        SessionReport::Status { before_ns: Some(before), now_ns: Some(now), generation: 1.., .. } => now < before,
         _ => false,
     };
-    let refused = |r: &Report| matches!(r, Report::Judged { outcome: Outcome::NotFaster, .. });
-    let judged = |r: &Report| pays(r) || refused(r) || matches!(r, Report::Withdrawn { .. });
+    let refused = |r: &SessionReport| matches!(r, SessionReport::Judged { outcome: VariantVerdict::NotFaster, .. });
+    let judged = |r: &SessionReport| pays(r) || refused(r) || matches!(r, SessionReport::Withdrawn { .. });
     let told = told(&wanted, |beside| beside.until("the judgement", judged));
     let decided = told.iter().position(judged).expect("waited for");
     let made = told.iter().position(|r| generation(r).is_some());
@@ -137,9 +137,9 @@ fn a_new_shape_is_judged_once() {
         return;
     }
     let wanted = Wanted { measure: true, twins: false, ..Wanted::new("judged", 2_000) };
-    let judged = |r: &Report| matches!(r, Report::Judged { .. });
+    let judged = |r: &SessionReport| matches!(r, SessionReport::Judged { .. });
     let told = told(&wanted, |beside| {
-        beside.until("a judgement", |r| matches!(r, Report::Judged { outcome: Outcome::Faster, .. }));
+        beside.until("a judgement", |r| matches!(r, SessionReport::Judged { outcome: VariantVerdict::Faster, .. }));
         beside.until("a generation", |r| generation(r).is_some());
         // The hottest route takes another next hop: other constants, and now and then another shape.
         for n in 1..=10 {
@@ -150,17 +150,17 @@ fn a_new_shape_is_judged_once() {
         }
     });
     let first = told.iter().find(|r| judged(r)).expect("waited for");
-    let Report::Judged { packets, ratio: Some((ratio, [low, high])), .. } = first else {
+    let SessionReport::Judged { packets, ratio: Some((ratio, [low, high])), .. } = first else {
         panic!("{first:?}")
     };
     assert!(*packets >= 512 && low <= ratio && ratio <= high, "{first:?}");
     let made = told.iter().position(|r| generation(r).is_some());
     assert!(told.iter().position(judged) < made, "{told:?}");
     assert!(
-        !told.iter().any(|r| matches!(r, Report::Judged { outcome: Outcome::Different, .. })),
+        !told.iter().any(|r| matches!(r, SessionReport::Judged { outcome: VariantVerdict::Different, .. })),
         "{told:?}"
     );
-    let count = |wanted: &dyn Fn(&Report) -> bool| told.iter().filter(|r| wanted(r)).count();
+    let count = |wanted: &dyn Fn(&SessionReport) -> bool| told.iter().filter(|r| wanted(r)).count();
     let (shapes, generations) = (count(&judged), count(&|r| generation(r).is_some()));
     assert!(shapes < generations, "{shapes} judged, {generations} installed: {told:?}");
 }
@@ -179,11 +179,11 @@ fn what_pays_stays() {
         });
         // A look at which too few packets came says nothing.
         let times = told.iter().rev().find_map(|r| match r {
-            Report::Status { before_ns: Some(before), now_ns: Some(now), .. } => Some((before, now)),
+            SessionReport::Status { before_ns: Some(before), now_ns: Some(now), .. } => Some((before, now)),
             _ => None,
         });
         let faster = times.is_some_and(|(before, now)| now < before);
-        faster && !told.iter().any(|r| matches!(r, Report::Withdrawn { .. }))
+        faster && !told.iter().any(|r| matches!(r, SessionReport::Withdrawn { .. }))
     };
     // Other load on the machine may hide a gain, now and then.
     assert!((0..5).any(|_| stays()), "it was taken back each time, or was not faster");
@@ -214,20 +214,20 @@ fn a_shift_of_the_hot_flows_is_noticed() {
         |_| (),
         |beside, ()| {
             let mut found = Shifts { shifts, noticed_ms: Vec::new(), specialised_ms: Vec::new() };
-            let count = |wanted: &dyn Fn(&Report) -> bool| beside.told().iter().filter(|r| wanted(r)).count();
-            let shifted = |r: &Report| matches!(r, Report::Shifted { .. });
-            let followed = |r: &Report| matches!(r, Report::Specialised { reason: Reason::Traffic, .. });
-            let seen = |r: &Report| shifted(r) || followed(r);
+            let count = |wanted: &dyn Fn(&SessionReport) -> bool| beside.told().iter().filter(|r| wanted(r)).count();
+            let shifted = |r: &SessionReport| matches!(r, SessionReport::Shifted { .. });
+            let followed = |r: &SessionReport| matches!(r, SessionReport::Specialised { reason: CompileReason::Traffic, .. });
+            let seen = |r: &SessionReport| shifted(r) || followed(r);
             beside.until("a generation", |r| generation(r).is_some());
             for n in 0..shifts {
                 // The usual hit rate is known by then.
                 std::thread::sleep(Duration::from_secs(2));
                 let before = [count(&seen), count(&followed)];
-                let flows = router::flows(beside.config, 1_000, Locality::HIGH, 100 + n as u64);
+                let flows = router::flows(beside.config, 1_000, FlowLocality::HIGH, 100 + n as u64);
                 let sequence = flows.sequence(1, 1 << 14);
                 let start = Instant::now();
-                beside.rig.load_traffic(&Traffic::new(&flows, &sequence)).expect("traffic");
-                let ms = |wanted: &dyn Fn(&Report) -> bool, before: usize| {
+                beside.rig.load_traffic(&TrafficSequence::new(&flows, &sequence)).expect("traffic");
+                let ms = |wanted: &dyn Fn(&SessionReport) -> bool, before: usize| {
                     while count(wanted) == before {
                         assert!(start.elapsed() < Duration::from_secs(60), "not seen: {:?}", beside.told());
                         std::thread::sleep(Duration::from_millis(1));

@@ -5,25 +5,25 @@ use std::sync::atomic::Ordering;
 
 use millstream_ir::Map as IrMap;
 use millstream_isa::asm::assemble;
-use millstream_isa::{Raw, encode_all};
-use millstream_kernel::{MapType, Program, TestRun, UpdateMode};
+use millstream_isa::{RawInsn, encode_all};
+use millstream_kernel::{MapType, KernelProgram, TestRun, UpdateMode};
 use millstream_lab::os;
-use millstream_lab::subject::{Counted, Form};
-use millstream_loader::{Loader, Session};
+use millstream_lab::subject::{InsnCounts, ProgramVersion};
+use millstream_loader::{ObjectLoader, Session};
 use millstream_object::{FuncId, LinkedProgram, MapId, Object, RawInput};
 use millstream_programs::{self as programs, MapEntry};
-use millstream_specialize::caches::Caches;
-use millstream_specialize::contents::{Observed, Source, sources};
+use millstream_specialize::caches::EntryCaches;
+use millstream_specialize::snapshot::{MapSnapshot, SpecializableMap, sources};
 use millstream_specialize::guard::TOKEN;
-use millstream_specialize::inside::Insides;
-use millstream_specialize::judge::sample::{self, Sample};
-use millstream_specialize::judge::{self, Case, Finding, GoesOn, Judgement, Unjudged};
-use millstream_specialize::policy::{self, Known, Tier};
+use millstream_specialize::inner_maps::InnerMaps;
+use millstream_specialize::replay::sample::{self, PacketSample};
+use millstream_specialize::replay::{self, ReplayCase, ReplayVerdict, ContinueCheck, ReplayResult, ReplayError};
+use millstream_specialize::policy::{self, PlanInputs, Tier};
 use millstream_specialize::profile::{self, SiteProfile};
-use millstream_specialize::transform::{Cache, Keep, Plan, Site, SiteId, Spared};
-use millstream_specialize::twins::Twins;
-use millstream_specialize::variant::{Wanted, token};
-use millstream_specialize::{Compiler, transform};
+use millstream_specialize::transform::{EntryCache, SampleMode, SpecializationPlan, LookupSite, SiteId, DeoptMap};
+use millstream_specialize::shadow_tables::ShadowTables;
+use millstream_specialize::variant::{VariantRequest, token};
+use millstream_specialize::{VariantCompiler, transform};
 use rustc_hash::FxHashMap;
 
 /// Ports of test runs come in at the loopback, and devmaps must name an interface that is there.
@@ -32,17 +32,17 @@ pub(crate) const INGRESS: u32 = 1;
 const GENERATION: u32 = 1;
 
 /// The compiler for one of our data planes.
-pub(crate) fn compiler(program: &programs::Program) -> Compiler {
+pub(crate) fn compiler(program: &programs::DataPlaneProgram) -> VariantCompiler {
     let object = Object::parse(program.name, program.object).expect("our own object");
-    Compiler::new(&object, Some(program.function)).expect("prepared")
+    VariantCompiler::new(&object, Some(program.function)).expect("prepared")
 }
 
 /// A data plane in the kernel.
 pub(crate) struct Offline<'c> {
-    pub(crate) compiler: &'c Compiler,
+    pub(crate) compiler: &'c VariantCompiler,
     pub(crate) session: Session<'c>,
-    pub(crate) original: Program,
-    pub(crate) sources: FxHashMap<IrMap, Source>,
+    pub(crate) original: KernelProgram,
+    pub(crate) sources: FxHashMap<IrMap, SpecializableMap>,
     /// Maps that may have caches.
     pub(crate) cached: BTreeSet<IrMap>,
     /// Lookups that get no twins.
@@ -54,27 +54,27 @@ pub(crate) struct Offline<'c> {
 /// A variant that was made.
 pub(crate) struct Made {
     pub(crate) linked: LinkedProgram,
-    pub(crate) twins: Twins,
-    pub(crate) caches: Vec<Cache>,
+    pub(crate) twins: ShadowTables,
+    pub(crate) caches: Vec<EntryCache>,
     /// The maps inside maps of maps that it names.
-    pub(crate) insides: Insides,
-    pub(crate) report: transform::Report,
+    pub(crate) insides: InnerMaps,
+    pub(crate) report: transform::TransformReport,
     /// Maps that it can do without.
-    pub(crate) spared: Vec<Spared>,
+    pub(crate) spared: Vec<DeoptMap>,
     /// Maps of which nothing is in the code, not even a twin beside it.
     pub(crate) loose: Vec<IrMap>,
 }
 
 impl<'c> Offline<'c> {
     /// Loads the program and writes the entries.
-    pub(crate) fn new(compiler: &'c Compiler, entries: &[MapEntry]) -> Self {
+    pub(crate) fn new(compiler: &'c VariantCompiler, entries: &[MapEntry]) -> Self {
         Self::approximate(compiler, entries, &[])
     }
 
     /// The same, and lookups in these maps of least recent use need not count as use.
-    pub(crate) fn approximate(compiler: &'c Compiler, entries: &[MapEntry], names: &[&str]) -> Self {
+    pub(crate) fn approximate(compiler: &'c VariantCompiler, entries: &[MapEntry], names: &[&str]) -> Self {
         let object = compiler.object();
-        let session = Loader::new(object).prepare().expect("maps");
+        let session = ObjectLoader::new(object).prepare().expect("maps");
         let linked = object.link(compiler.program()).expect("it links");
         let original = session.load(compiler.program(), &linked).expect("accepted");
         let (mut sources, _) = sources(compiler, &session, &names.iter().map(|n| (*n).to_owned()).collect());
@@ -102,7 +102,7 @@ impl<'c> Offline<'c> {
         entries.iter().for_each(|e| drop(self.put(e)));
     }
 
-    fn put(&self, entry: &MapEntry) -> Result<(), millstream_kernel::Error> {
+    fn put(&self, entry: &MapEntry) -> Result<(), millstream_kernel::KernelError> {
         let map = self.session.map_by_name(entry.map).unwrap_or_else(|| panic!("no map {}", entry.map));
         let mut value = entry.value.clone();
         if matches!(map.info().map_type, MapType::DEVMAP | MapType::DEVMAP_HASH) {
@@ -112,13 +112,13 @@ impl<'c> Offline<'c> {
     }
 
     /// Runs an instrumented variant on frames; gives the profile, and the packets that it kept.
-    pub(crate) fn profile(&self, frames: &[Vec<u8>]) -> (Vec<SiteProfile>, Vec<Sample>) {
-        let known = |s: &&Site| s.is_inner && s.is_comparable() && self.compiler.knows_inside(s.map);
+    pub(crate) fn profile(&self, frames: &[Vec<u8>]) -> (Vec<SiteProfile>, Vec<PacketSample>) {
+        let known = |s: &&LookupSite| s.is_inner && s.is_comparable() && self.compiler.knows_inside(s.map);
         let eligible =
-            |s: &&Site| policy::eligible(s, &self.sources) || policy::cacheable(s, &self.cached) || known(s);
-        let sites: Vec<&Site> = self.compiler.sites().iter().filter(eligible).collect();
+            |s: &&LookupSite| policy::eligible(s, &self.sources) || policy::cacheable(s, &self.cached) || known(s);
+        let sites: Vec<&LookupSite> = self.compiler.sites().iter().filter(eligible).collect();
         let ids: Vec<SiteId> = sites.iter().map(|s| s.id).collect();
-        let variant = self.compiler.instrumented(&ids, Keep::Packets, &[]).expect("made");
+        let variant = self.compiler.instrumented(&ids, SampleMode::Packets, &[]).expect("made");
         let program = self.session.load(self.compiler.program(), &variant.linked).expect("accepted");
         let (sketch, samples) = (self.map(self.compiler.sketch()), self.map(self.compiler.samples()));
         profile::clear(sketch).expect("cleared");
@@ -134,7 +134,7 @@ impl<'c> Offline<'c> {
     }
 
     /// A variant on the plane's own maps, with these caches, whose guard lets it run.
-    pub(crate) fn at_work(&mut self, made: &Made, caches: &Caches) -> Program {
+    pub(crate) fn at_work(&mut self, made: &Made, caches: &EntryCaches) -> KernelProgram {
         for (of, map) in caches.maps() {
             let place = self.compiler.cache(of).expect("it can have a cache");
             self.session.replace_map(place, map.try_clone().expect("a descriptor"));
@@ -163,7 +163,7 @@ impl<'c> Offline<'c> {
         self.counted(made, frames).map(|counted| counted.executed.expect("all is modelled"))
     }
 
-    fn counted(&mut self, made: &Made, frames: &[Vec<u8>]) -> [Counted; 2] {
+    fn counted(&mut self, made: &Made, frames: &[Vec<u8>]) -> [InsnCounts; 2] {
         for (of, map) in made.twins.maps() {
             let place = self.compiler.twin(of).expect("it can have a twin");
             self.session.replace_map(place, map.try_clone().expect("a descriptor"));
@@ -172,12 +172,12 @@ impl<'c> Offline<'c> {
         let func = self.compiler.program();
         let original = self.compiler.object().link(func).expect("it links");
         [&original, &made.linked].map(|linked| {
-            let form = Form { session: &self.session, func, linked };
+            let form = ProgramVersion { session: &self.session, func, linked };
             form.count(frames, INGRESS).expect("the maps can be read")
         })
     }
 
-    fn map(&self, id: MapId) -> &millstream_kernel::Map {
+    fn map(&self, id: MapId) -> &millstream_kernel::KernelMap {
         self.session.map(id).expect("made")
     }
 
@@ -187,30 +187,30 @@ impl<'c> Offline<'c> {
         &self,
         profiles: &[SiteProfile],
         tier: Tier,
-        change: impl FnOnce(&mut Plan),
+        change: impl FnOnce(&mut SpecializationPlan),
     ) -> Option<Made> {
         let may_change = self.sources.iter().filter(|(_, source)| !source.is_constant).map(|(map, _)| *map);
         let restless: BTreeSet<IrMap> = may_change.filter(|_| tier == Tier::Standby).collect();
-        let observed = Observed::without(&self.sources, restless.clone());
+        let observed = MapSnapshot::without(&self.sources, restless.clone());
         let (unfit, cached) = (&self.unfit, &self.cached);
-        let known = Known { compiler: self.compiler, profiles, observed: &observed, unfit, cached };
+        let known = PlanInputs { compiler: self.compiler, profiles, observed: &observed, unfit, cached };
         let mut planned = policy::plan(&known, self.compiler.guard(GENERATION, false), tier);
         if planned.plan.is_empty() {
             return None;
         }
         change(&mut planned.plan);
-        let twins = Twins::new(std::mem::take(&mut planned.twins)).expect("twins");
+        let twins = ShadowTables::new(std::mem::take(&mut planned.twins)).expect("twins");
         let rooms: FxHashMap<_, _> = twins.rooms().collect();
         let mut make = |room: usize| {
             planned.plan.budget.code = room.min(planned.plan.budget.code);
             let plan = &planned.plan;
-            let wanted = Wanted { plan, contents: &observed, rooms: &rooms, callees: &[], joins: &[] };
+            let wanted = VariantRequest { plan, contents: &observed, rooms: &rooms, callees: &[], joins: &[] };
             self.compiler.specialised(&wanted)
         };
         // A session makes fewer copies, too, where there are too many.
         let variant = make(usize::MAX).or_else(|_| make(0)).expect("made");
-        let insides = Insides::open(self.compiler, &planned.plan).expect("they are there");
-        let Plan { caches, mut spared, .. } = planned.plan;
+        let insides = InnerMaps::open(self.compiler, &planned.plan).expect("they are there");
+        let SpecializationPlan { caches, mut spared, .. } = planned.plan;
         let (linked, report) = (variant.linked, variant.report);
         let known: BTreeSet<IrMap> = observed.into_record().behind_twins().collect();
         spared.retain(|s| known.contains(&s.map) && !report.unspared.contains(&s.map));
@@ -219,9 +219,9 @@ impl<'c> Offline<'c> {
     }
 
     /// A variant by a plan that needs nothing beside it.
-    pub(crate) fn planned(&self, plan: &Plan) -> Made {
-        let (observed, rooms) = (Observed::new(&self.sources), FxHashMap::default());
-        let wanted = Wanted { plan, contents: &observed, rooms: &rooms, callees: &[], joins: &[] };
+    pub(crate) fn planned(&self, plan: &SpecializationPlan) -> Made {
+        let (observed, rooms) = (MapSnapshot::new(&self.sources), FxHashMap::default());
+        let wanted = VariantRequest { plan, contents: &observed, rooms: &rooms, callees: &[], joins: &[] };
         let made = self.compiler.specialised(&wanted).expect("made");
         Made { linked: made.linked, report: made.report, ..self.unchanged() }
     }
@@ -229,25 +229,25 @@ impl<'c> Offline<'c> {
     /// The original, as if it were a variant.
     pub(crate) fn unchanged(&self) -> Made {
         let linked = self.compiler.object().link(self.compiler.program()).expect("it links");
-        let twins = Twins::new(BTreeMap::new()).expect("none");
+        let twins = ShadowTables::new(BTreeMap::new()).expect("none");
         let (report, caches, insides, spared, loose) = Default::default();
         Made { linked, twins, caches, insides, report, spared, loose }
     }
 
     /// Holds a variant against the original.
-    pub(crate) fn judge(&self, made: &Made, samples: &[Sample]) -> Result<Judgement, Unjudged> {
-        self.case(made, samples, true, |case| judge::judge(case, &mut |_| ()))
+    pub(crate) fn judge(&self, made: &Made, samples: &[PacketSample]) -> Result<ReplayResult, ReplayError> {
+        self.case(made, samples, true, |case| replay::judge(case, &mut |_| ()))
     }
 
     /// Compares a variant with the original on this many packets; `valid` says if its guard lets it run.
     pub(crate) fn compare(
         &self,
         made: &Made,
-        samples: &[Sample],
+        samples: &[PacketSample],
         valid: bool,
         packets: usize,
-    ) -> Result<Judgement, Unjudged> {
-        self.case(made, samples, valid, |case| judge::compare(case, packets))
+    ) -> Result<ReplayResult, ReplayError> {
+        self.case(made, samples, valid, |case| replay::compare(case, packets))
     }
 
     /// A variant whose caches are told of all writers (`counts`) does the same as the original; one whose
@@ -256,8 +256,8 @@ impl<'c> Offline<'c> {
         &self,
         counts: bool,
         profiles: &[SiteProfile],
-        samples: &[Sample],
-        sure: impl FnOnce(&Plan),
+        samples: &[PacketSample],
+        sure: impl FnOnce(&SpecializationPlan),
     ) {
         let made = self.variant(profiles, Tier::Thorough, |plan| {
             sure(plan);
@@ -269,14 +269,14 @@ impl<'c> Offline<'c> {
             }
         });
         let judged = self.compare(&made.expect("a variant"), samples, true, samples.len()).expect("judged");
-        assert_eq!(matches!(judged.finding, Finding::Same(_)), counts, "{judged:?}");
+        assert_eq!(matches!(judged.finding, ReplayVerdict::Same(_)), counts, "{judged:?}");
         assert!(judged.varies.is_empty(), "the original does the same twice: {judged:?}");
     }
 
-    fn case<R>(&self, made: &Made, samples: &[Sample], valid: bool, f: impl FnOnce(&Case<'_, '_>) -> R) -> R {
+    fn case<R>(&self, made: &Made, samples: &[PacketSample], valid: bool, f: impl FnOnce(&ReplayCase<'_, '_>) -> R) -> R {
         let programs: [(FuncId, u32); 1] = [(self.compiler.program(), self.original.id().expect("loaded"))];
         let twins = made.twins.maps().filter_map(|(of, map)| Some((self.compiler.twin(of)?, map)));
-        f(&Case {
+        f(&ReplayCase {
             compiler: self.compiler,
             session: &self.session,
             programs: &programs,
@@ -293,18 +293,18 @@ impl<'c> Offline<'c> {
             },
             samples,
             cpu: os::allowed_cpus().last().copied().unwrap_or(0),
-            goes_on: GoesOn(&|| true),
+            goes_on: ContinueCheck(&|| true),
         })
     }
 }
 
 /// An XDP program as text, whose one map has descriptor 3.
-pub(crate) fn prepared(text: &str, maps: &str) -> Compiler {
+pub(crate) fn prepared(text: &str, maps: &str) -> VariantCompiler {
     let mut slots = encode_all(&assemble(text).expect("it assembles"));
     let at = slots.iter().position(|s| s.code == 0x18).expect("it names its map");
     (slots[at].src, slots[at].imm) = (1, 3);
-    let insns: Vec<u8> = slots.into_iter().flat_map(Raw::to_bytes).collect();
+    let insns: Vec<u8> = slots.into_iter().flat_map(RawInsn::to_bytes).collect();
     let files = RawInput { insns: &insns, maps: Some(maps.as_bytes()), desc: None };
     let object = Object::parse_raw("text.insns", files, Some("xdp")).expect("a program");
-    Compiler::new(&object, None).expect("prepared")
+    VariantCompiler::new(&object, None).expect("prepared")
 }

@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use millstream_kernel::{Map, testing};
-use millstream_specialize::guard::{Guard, Slots, Snapshot};
+use millstream_kernel::{KernelMap, testing};
+use millstream_specialize::guard::{Guard, DeoptMask, GuardSnapshot};
 use millstream_specialize::variant::token;
 
 use crate::guard::{guard, hash};
@@ -25,7 +25,7 @@ impl Batch {
 }
 
 /// Runs `f` while another thread is inside a batch update of `map`; says whether it still was at the end of `f`.
-pub(crate) fn while_inside(map: &Map, f: impl FnOnce()) -> bool {
+pub(crate) fn while_inside(map: &KernelMap, f: impl FnOnce()) -> bool {
     let batch = Batch::new();
     let (started, done) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -44,7 +44,7 @@ pub(crate) fn while_inside(map: &Map, f: impl FnOnce()) -> bool {
 }
 
 /// A look, while nobody is inside.
-fn begin(guard: &Guard) -> Snapshot {
+fn begin(guard: &Guard) -> GuardSnapshot {
     guard.begin(Duration::from_secs(5), &[]).expect("nobody is inside")
 }
 
@@ -68,10 +68,10 @@ fn a_write_between_reading_and_approval_voids_the_approval() {
     let snapshot = begin(&guard);
     map.update_batch(&[0; 4], &[0; 8]).unwrap();
     assert!(!guard.holds(&snapshot));
-    assert!(guard.approve(snapshot, token(3, 1), Slots::NONE, Slots::NONE).is_none());
+    assert!(guard.approve(snapshot, token(3, 1), DeoptMask::NONE, DeoptMask::NONE).is_none());
     assert_eq!(guard.approved(), None);
     let snapshot = begin(&guard);
-    assert!(guard.approve(snapshot, token(3, 1), Slots::NONE, Slots::NONE).is_some());
+    assert!(guard.approve(snapshot, token(3, 1), DeoptMask::NONE, DeoptMask::NONE).is_some());
     assert_eq!(guard.approved(), Some(token(3, 1)));
     map.update_batch(&[0; 4], &[0; 8]).unwrap();
     assert_eq!(guard.approved(), None);

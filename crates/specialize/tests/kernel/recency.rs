@@ -3,19 +3,19 @@
 
 use std::time::Duration;
 
-use millstream_kernel::{Map, UpdateMode, testing};
-use millstream_lab::{Rig, RigConfig, Traffic};
+use millstream_kernel::{KernelMap, UpdateMode, testing};
+use millstream_lab::{TestRig, RigConfig, TrafficSequence};
 use millstream_programs::router;
-use millstream_programs::traffic::{Flows, Locality};
+use millstream_programs::traffic::{WeightedFlows, FlowLocality};
 use millstream_programs::{MapEntry, rng::Rng};
-use millstream_specialize::judge::Finding;
+use millstream_specialize::replay::ReplayVerdict;
 use millstream_specialize::policy::Tier;
-use millstream_specialize::{Compiler, Leave, Live, Report};
+use millstream_specialize::{VariantCompiler, DetachPolicy, LiveSession, SessionReport};
 
 use crate::acl::answer;
 use crate::offline::{Offline, prepared};
 use crate::routed::{Routed, alone, generation, settings};
-use crate::twins::run_until;
+use crate::shadow_tables::run_until;
 
 /// Sends back packets that have a session, with its number.
 const PROGRAM: &str = "
@@ -41,7 +41,7 @@ absent:
 const NAME: &str = "sessions";
 const ROOM: u32 = 1024;
 
-fn compiler() -> Compiler {
+fn compiler() -> VariantCompiler {
     let maps = format!("{NAME} {{ type = 9, key_size = 4, value_size = 8, max_entries = {ROOM}, fd = 3 }}\n");
     prepared(PROGRAM, &maps)
 }
@@ -74,7 +74,7 @@ fn lookups_that_need_not_count_as_use_are_code() {
     for tier in [Tier::Quick, Tier::Thorough] {
         let made = plane.variant(&profiles, tier, |_| ()).expect("a variant");
         let judged = plane.compare(&made, &samples, true, samples.len()).expect("compared");
-        assert!(matches!(judged.finding, Finding::Same(_)), "{judged:?}");
+        assert!(matches!(judged.finding, ReplayVerdict::Same(_)), "{judged:?}");
         assert_eq!(plane.map_calls(&made, &frames), [1.0, 0.0]);
     }
 }
@@ -86,17 +86,17 @@ fn what_is_evicted_is_not_found() {
         return;
     }
     let _alone = alone();
-    let rig = Rig::new(RigConfig::default()).expect("a rig");
-    let flows = Flows::new((0..64).map(frame).collect(), Locality::HIGH, 1);
-    rig.load_traffic(&Traffic::new(&flows, &flows.sequence(1, 1 << 12))).expect("traffic");
+    let rig = TestRig::new(RigConfig::default()).expect("a rig");
+    let flows = WeightedFlows::new((0..64).map(frame).collect(), FlowLocality::HIGH, 1);
+    rig.load_traffic(&TrafficSequence::new(&flows, &flows.sequence(1, 1 << 12))).expect("traffic");
     let compiler = compiler();
     let config = router::generate(1, &[1], 1, 1);
     let it = Routed { rig: &rig, config: &config, flows: &flows, rate: Some(100_000.0) };
     let act = || {
         let mut wanted = settings("recency", Duration::from_millis(200));
         wanted.approximate.insert(NAME.to_owned());
-        let mut live = Live::load(&compiler, wanted).expect("loaded");
-        let map: Map = live.map(NAME).expect("the map").try_clone().expect("a descriptor");
+        let mut live = LiveSession::load(&compiler, wanted).expect("loaded");
+        let map: KernelMap = live.map(NAME).expect("the map").try_clone().expect("a descriptor");
         let put = |n: u32| map.update(&n.to_ne_bytes(), &value(n), UpdateMode::Any).expect("written");
         let has = |n: u32| map.lookup(&n.to_ne_bytes()).expect("readable").is_some();
         (0..ROOM).for_each(put);
@@ -105,7 +105,7 @@ fn what_is_evicted_is_not_found() {
         let missed = live.guard().missed();
         assert_eq!(answer(live.current(), &frame(5)), Some(5 ^ 0x5555));
         assert_eq!(live.guard().missed(), missed, "code answers");
-        let same = |live: &Live<'_>| {
+        let same = |live: &LiveSession<'_>| {
             (0..ROOM)
                 .for_each(|n| assert_eq!(answer(live.current(), &frame(n)).is_some(), has(n), "session {n}"));
         };
@@ -114,10 +114,10 @@ fn what_is_evicted_is_not_found() {
         assert!(gone() > 0, "there is no room for more");
         same(&live);
         // Until code that knows of it runs, and then.
-        run_until(&it, &mut live, |r| matches!(r, Report::Specialised { .. } | Report::Refreshed { .. }));
+        run_until(&it, &mut live, |r| matches!(r, SessionReport::Specialised { .. } | SessionReport::Refreshed { .. }));
         assert!(gone() > 0);
         same(&live);
-        live.finish(Leave::Restored).expect("finished");
+        live.finish(DetachPolicy::Restored).expect("finished");
     };
     rig.namespace().enter(act).expect("in the namespace");
 }

@@ -6,11 +6,11 @@
 use std::time::{Duration, Instant};
 
 use millstream_kernel::{UpdateMode, testing};
-use millstream_programs::Prefix;
+use millstream_programs::Ipv4Prefix;
 use millstream_programs::rng::Rng;
 use millstream_programs::router;
-use millstream_specialize::Report;
-use millstream_specialize::report::Outcome;
+use millstream_specialize::SessionReport;
+use millstream_specialize::report::VariantVerdict;
 use serde::Serialize;
 
 use crate::bars::{asked, keep};
@@ -35,7 +35,7 @@ fn spread(mut all: Vec<u64>) -> [u64; 3] {
     [50, 99, 100].map(|percent| at(percent).unwrap_or(0))
 }
 
-fn prefixes() -> Vec<Prefix> {
+fn prefixes() -> Vec<Ipv4Prefix> {
     let Ok(path) = std::env::var("MILLSTREAM_PREFIXES") else { return Vec::new() };
     let text = std::fs::read_to_string(path).expect("the prefixes");
     text.lines().filter(|l| !l.contains(':')).map(|l| l.trim().parse().expect("a prefix")).collect()
@@ -78,7 +78,7 @@ fn a_route_among_many_is_followed_at_once() {
         |beside, ()| {
             beside.until("a generation", |r| generation(r).is_some());
             // A key that never was there, and one that cannot be: nothing changes.
-            let none = router::route_key(Prefix::new([240, 1, 2, 3].into(), 32));
+            let none = router::route_key(Ipv4Prefix::new([240, 1, 2, 3].into(), 32));
             assert!(!beside.routes.delete(&none).expect("an answer"));
             let long = [&33u32.to_ne_bytes()[..], &[10, 0, 0, 0]].concat();
             beside.routes.update(&long, &[0; 4], UpdateMode::Any).expect_err("no such prefix");
@@ -87,13 +87,13 @@ fn a_route_among_many_is_followed_at_once() {
             beside.config.routes.len()
         },
     );
-    let of = |get: fn(&Report) -> Option<u64>| spread(ran.told.iter().filter_map(get).collect());
+    let of = |get: fn(&SessionReport) -> Option<u64>| spread(ran.told.iter().filter_map(get).collect());
     let figures = Figures {
         routes: ran.result,
         updates: updates as usize,
-        answered: ran.told.iter().filter(|r| matches!(r, Report::Refreshed { .. })).count(),
-        in_step_us: of(|r| if let Report::Refreshed { in_step_us, .. } = r { *in_step_us } else { None }),
-        bytes: of(|r| if let Report::Refreshed { bytes, .. } = r { Some(*bytes) } else { None }),
+        answered: ran.told.iter().filter(|r| matches!(r, SessionReport::Refreshed { .. })).count(),
+        in_step_us: of(|r| if let SessionReport::Refreshed { in_step_us, .. } = r { *in_step_us } else { None }),
+        bytes: of(|r| if let SessionReport::Refreshed { bytes, .. } = r { Some(*bytes) } else { None }),
     };
     keep("route-updates.json", &figures);
     assert_eq!(ran.counts.lost(), 0, "packets were lost");
@@ -128,6 +128,6 @@ fn writes_while_it_is_judged_condemn_nothing() {
             beside.until("a generation", |r| generation(r).is_some());
         },
     );
-    let differs = |r: &Report| matches!(r, Report::Judged { outcome: Outcome::Different, .. });
+    let differs = |r: &SessionReport| matches!(r, SessionReport::Judged { outcome: VariantVerdict::Different, .. });
     assert!(!ran.told.iter().any(differs), "{:?}", ran.told);
 }

@@ -5,17 +5,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use millstream_kernel::{Map, Mapping, Program, TestRun, UpdateMode, query_xdp};
-use millstream_lab::{Counts, Rig, RigConfig, Traffic};
+use millstream_kernel::{KernelMap, ArrayMapping, KernelProgram, TestRun, UpdateMode, query_xdp};
+use millstream_lab::{FrameCounts, TestRig, RigConfig, TrafficSequence};
 use millstream_object::Object;
-use millstream_programs::router::{self, Config, Route};
-use millstream_programs::traffic::{Flows, Locality};
-use millstream_programs::{Prefix, ROUTER};
+use millstream_programs::router::{self, RouterConfig, Route};
+use millstream_programs::traffic::{WeightedFlows, FlowLocality};
+use millstream_programs::{Ipv4Prefix, ROUTER};
 use millstream_specialize::guard::{TOKEN, UNSEEN, is_fresh};
-use millstream_specialize::live::step::Steps;
+use millstream_specialize::live::step::StepCallback;
 use millstream_specialize::pins::remove_abandoned;
 use millstream_specialize::report::GuardState;
-use millstream_specialize::{Compiler, Leave, Live, Report, Settings};
+use millstream_specialize::{VariantCompiler, DetachPolicy, LiveSession, SessionReport, SessionSettings};
 
 /// Next hops of the router.
 pub(crate) const HOPS: u32 = 16;
@@ -26,7 +26,7 @@ pub(crate) struct Wanted {
     pub(crate) name: &'static str,
     pub(crate) routes: usize,
     /// These instead of generated ones, if there are any.
-    pub(crate) prefixes: Vec<Prefix>,
+    pub(crate) prefixes: Vec<Ipv4Prefix>,
     pub(crate) flows: usize,
     /// From one look at the traffic to the next.
     pub(crate) interval: Duration,
@@ -43,7 +43,7 @@ pub(crate) struct Wanted {
     /// True if variants that are not faster are taken back.
     pub(crate) measure: bool,
     /// Steps at which the session is held.
-    pub(crate) steps: Steps,
+    pub(crate) steps: StepCallback,
 }
 
 impl Wanted {
@@ -62,22 +62,22 @@ impl Wanted {
             twins: true,
             // Other tests would be disturbed by the kernel's clock around programs.
             measure: false,
-            steps: Steps::default(),
+            steps: StepCallback::default(),
         }
     }
 
-    fn config(&self, port: u32) -> Config {
+    fn config(&self, port: u32) -> RouterConfig {
         let mut config = router::generate(self.routes, &[port], HOPS as u8, 1);
         if !self.prefixes.is_empty() {
-            let route = |(prefix, n): (&Prefix, u32)| Route { prefix: *prefix, next_hop: n % HOPS };
+            let route = |(prefix, n): (&Ipv4Prefix, u32)| Route { prefix: *prefix, next_hop: n % HOPS };
             config.routes = self.prefixes.iter().zip(0..).map(route).collect();
         }
         config
     }
 
     /// Flows of high locality, and their order.
-    fn traffic(&self, config: &Config) -> (Flows, Vec<u32>) {
-        let mut flows = router::flows(config, self.flows, Locality::HIGH, 1);
+    fn traffic(&self, config: &RouterConfig) -> (WeightedFlows, Vec<u32>) {
+        let mut flows = router::flows(config, self.flows, FlowLocality::HIGH, 1);
         let mut sequence = flows.sequence(1, 1 << 14);
         let mut other = flows.packets[0].clone();
         other[12..14].copy_from_slice(&[0x88, 0xcc]);
@@ -91,7 +91,7 @@ impl Wanted {
         (flows, sequence)
     }
 
-    fn settings(&self) -> Settings {
+    fn settings(&self) -> SessionSettings {
         let mut settings = settings(self.name, self.interval);
         settings.calm = self.calm;
         settings.twins = self.twins;
@@ -103,10 +103,10 @@ impl Wanted {
 
 /// Settings of a session of this name that looks at its traffic at this interval, and keeps its variants:
 /// other tests would be disturbed by the kernel's clock around programs.
-pub(crate) fn settings(name: &str, interval: Duration) -> Settings {
+pub(crate) fn settings(name: &str, interval: Duration) -> SessionSettings {
     let (pins, prefix) = (Path::new("/sys/fs/bpf/millstream"), format!("test_{name}_"));
     remove_abandoned(pins, &prefix);
-    let mut settings = Settings::new(pins.join(format!("{prefix}{}", std::process::id())));
+    let mut settings = SessionSettings::new(pins.join(format!("{prefix}{}", std::process::id())));
     settings.interval = interval;
     settings.calm = 0;
     settings.status = Duration::from_millis(200);
@@ -117,18 +117,18 @@ pub(crate) fn settings(name: &str, interval: Duration) -> Settings {
 
 /// Context of a test beside a router that is being specialised.
 pub(crate) struct Beside<'t> {
-    pub(crate) rig: &'t Rig,
-    pub(crate) config: &'t Config,
-    pub(crate) flows: &'t Flows,
-    pub(crate) routes: Map,
-    pub(crate) next_hops: Map,
-    token: Mapping,
-    told: &'t Mutex<Vec<Report>>,
+    pub(crate) rig: &'t TestRig,
+    pub(crate) config: &'t RouterConfig,
+    pub(crate) flows: &'t WeightedFlows,
+    pub(crate) routes: KernelMap,
+    pub(crate) next_hops: KernelMap,
+    token: ArrayMapping,
+    told: &'t Mutex<Vec<SessionReport>>,
 }
 
 impl Beside<'_> {
     /// Waits for a report.
-    pub(crate) fn until(&self, what: &str, wanted: impl Fn(&Report) -> bool) {
+    pub(crate) fn until(&self, what: &str, wanted: impl Fn(&SessionReport) -> bool) {
         let start = Instant::now();
         while !self.told.lock().expect("no panic").iter().any(&wanted) {
             assert!(start.elapsed() < Duration::from_secs(120), "not told of {what}: {:?}", self.told);
@@ -141,7 +141,7 @@ impl Beside<'_> {
         let start = Instant::now();
         std::thread::sleep(Duration::from_millis(100));
         let before = self.told().len();
-        let valid = |r: &Report| matches!(r, Report::Status { guard: GuardState::Valid, .. });
+        let valid = |r: &SessionReport| matches!(r, SessionReport::Status { guard: GuardState::Valid, .. });
         while !self.told()[before..].iter().any(valid) {
             assert!(start.elapsed() < Duration::from_secs(60), "no valid guard again: {:?}", self.told);
             std::thread::sleep(Duration::from_millis(5));
@@ -149,16 +149,16 @@ impl Beside<'_> {
     }
 
     /// The reports so far.
-    pub(crate) fn told(&self) -> Vec<Report> {
+    pub(crate) fn told(&self) -> Vec<SessionReport> {
         self.told.lock().expect("no panic").clone()
     }
 
     /// The program on the interface now.
-    pub(crate) fn on_hook(&self) -> Program {
+    pub(crate) fn on_hook(&self) -> KernelProgram {
         let port = self.rig.test_port();
         let held = self.rig.namespace().enter(|| query_xdp(port)).expect("the namespace");
         let held = held.expect("an answer").expect("a program is there");
-        Program::from_id(held.program_id).expect("a descriptor")
+        KernelProgram::from_id(held.program_id).expect("a descriptor")
     }
 
     pub(crate) fn set_route(&self, route: usize, next_hop: u32) {
@@ -192,22 +192,22 @@ impl Beside<'_> {
 
 /// Result of a run.
 pub(crate) struct Ran<R> {
-    pub(crate) told: Vec<Report>,
-    pub(crate) counts: Counts,
+    pub(crate) told: Vec<SessionReport>,
+    pub(crate) counts: FrameCounts,
     pub(crate) result: R,
 }
 
 /// A router on a rig.
 pub(crate) struct Routed<'r> {
-    pub(crate) rig: &'r Rig,
-    pub(crate) config: &'r Config,
-    pub(crate) flows: &'r Flows,
+    pub(crate) rig: &'r TestRig,
+    pub(crate) config: &'r RouterConfig,
+    pub(crate) flows: &'r WeightedFlows,
     pub(crate) rate: Option<f64>,
 }
 
 impl Routed<'_> {
     /// Sends, and keeps the router fast, until `stop`.
-    pub(crate) fn run(&self, live: &mut Live<'_>, stop: &AtomicBool, mut tell: impl FnMut(&Report)) {
+    pub(crate) fn run(&self, live: &mut LiveSession<'_>, stop: &AtomicBool, mut tell: impl FnMut(&SessionReport)) {
         std::thread::scope(|scope| {
             scope.spawn(|| self.rig.generator_loop(stop, self.rate));
             // Also after a panic, so that the test ends.
@@ -224,12 +224,12 @@ pub(crate) fn alone() -> MutexGuard<'static, ()> {
 }
 
 /// Sends for a while, or until a report satisfies `wanted`.
-pub(crate) fn keep_fast(rig: &Rig, live: &mut Live<'_>, wanted: impl Fn(&Report) -> bool) {
+pub(crate) fn keep_fast(rig: &TestRig, live: &mut LiveSession<'_>, wanted: impl Fn(&SessionReport) -> bool) {
     let (start, stop) = (Instant::now(), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| rig.generator_loop(&stop, Some(100_000.0)));
         let _end = End(&stop);
-        let tell = &mut |r: &Report| {
+        let tell = &mut |r: &SessionReport| {
             if wanted(r) || start.elapsed() > Duration::from_secs(60) {
                 stop.store(true, Ordering::SeqCst);
             }
@@ -243,22 +243,22 @@ pub(crate) fn keep_fast(rig: &Rig, live: &mut Live<'_>, wanted: impl Fn(&Report)
 /// takes. At the end, the program at work answers as the original does.
 pub(crate) fn attached<P: Sync, R: Send>(
     wanted: &Wanted,
-    ready: impl FnOnce(&Rig) -> P,
-    act: impl FnOnce(&Routed<'_>, &mut Live<'_>, &P) -> R + Send,
-) -> (R, Counts) {
+    ready: impl FnOnce(&TestRig) -> P,
+    act: impl FnOnce(&Routed<'_>, &mut LiveSession<'_>, &P) -> R + Send,
+) -> (R, FrameCounts) {
     let _alone = alone();
-    let rig = Rig::new(RigConfig { stamps: wanted.stamps, ..RigConfig::default() }).expect("a rig");
+    let rig = TestRig::new(RigConfig { stamps: wanted.stamps, ..RigConfig::default() }).expect("a rig");
     let prepared = ready(&rig);
     let port = rig.test_port();
     let config = wanted.config(port);
     let (flows, sequence) = wanted.traffic(&config);
-    rig.load_traffic(&Traffic::new(&flows, &sequence)).expect("traffic");
+    rig.load_traffic(&TrafficSequence::new(&flows, &sequence)).expect("traffic");
     let object = Object::parse(ROUTER.name, ROUTER.object).expect("our own object");
-    let compiler = Compiler::new(&object, None).expect("prepared");
+    let compiler = VariantCompiler::new(&object, None).expect("prepared");
     let result = rig
         .namespace()
         .enter(|| {
-            let mut live = Live::load(&compiler, wanted.settings()).expect("loaded");
+            let mut live = LiveSession::load(&compiler, wanted.settings()).expect("loaded");
             for entry in config.entries().expect("entries") {
                 let map = live.map(entry.map).expect(entry.map);
                 map.update(&entry.key, &entry.value, UpdateMode::Any).expect(entry.map);
@@ -267,8 +267,8 @@ pub(crate) fn attached<P: Sync, R: Send>(
             let it = Routed { rig: &rig, config: &config, flows: &flows, rate: wanted.rate };
             let result = act(&it, &mut live, &prepared);
             same_answers(&live, &flows);
-            let last = live.finish(Leave::Restored).expect("finished");
-            assert!(matches!(last, Report::Stopped { .. }));
+            let last = live.finish(DetachPolicy::Restored).expect("finished");
+            assert!(matches!(last, SessionReport::Stopped { .. }));
             result
         })
         .expect("in the namespace");
@@ -278,7 +278,7 @@ pub(crate) fn attached<P: Sync, R: Send>(
 /// Runs such a router with `beside` beside it; it ends when that ends. `ready` prepares the rig.
 pub(crate) fn routed<P: Sync, R: Send>(
     wanted: &Wanted,
-    ready: impl FnOnce(&Rig) -> P,
+    ready: impl FnOnce(&TestRig) -> P,
     beside: impl FnOnce(&Beside<'_>, &P) -> R + Send,
 ) -> Ran<R> {
     let told = Mutex::new(Vec::new());
@@ -308,11 +308,11 @@ pub(crate) fn routed<P: Sync, R: Send>(
 
 /// Asserts that the approved variant answers each flow's frame as the original does; returns true if there is
 /// one.
-pub(crate) fn same_answers(live: &Live<'_>, flows: &Flows) -> bool {
+pub(crate) fn same_answers(live: &LiveSession<'_>, flows: &WeightedFlows) -> bool {
     let Some(variant) = live.copy_of_variant().expect("it loads once more") else { return false };
     let original = live.copy_of_original().expect("it loads once more");
     for frame in &flows.packets {
-        let answer = |program: &Program| {
+        let answer = |program: &KernelProgram| {
             let out = program.test_run(&TestRun::packet(frame)).expect("a test run");
             (out.retval, out.data)
         };
@@ -330,14 +330,14 @@ impl Drop for End<'_> {
 }
 
 /// The generation that a report tells of.
-pub(crate) fn generation(report: &Report) -> Option<u32> {
+pub(crate) fn generation(report: &SessionReport) -> Option<u32> {
     match report {
-        Report::Specialised { generation, .. } => Some(*generation),
+        SessionReport::Specialised { generation, .. } => Some(*generation),
         _ => None,
     }
 }
 
 /// The last status report.
-pub(crate) fn latest(told: &[Report]) -> Option<&Report> {
-    told.iter().rev().find(|r| matches!(r, Report::Status { .. }))
+pub(crate) fn latest(told: &[SessionReport]) -> Option<&SessionReport> {
+    told.iter().rev().find(|r| matches!(r, SessionReport::Status { .. }))
 }

@@ -7,16 +7,16 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use millstream_kernel::testing;
-use millstream_lab::workload::{Builtin, Workload};
+use millstream_lab::workload::{BuiltinWorkload, Workload};
 use millstream_programs::packet::checksum;
 use millstream_programs::rng::Rng;
-use millstream_programs::traffic::Locality;
+use millstream_programs::traffic::FlowLocality;
 use millstream_programs::{BALANCER, FIREWALL, MapEntry, NAT, ROUTER, SWITCH};
-use millstream_specialize::judge::Finding;
-use millstream_specialize::judge::sample::Sample;
+use millstream_specialize::replay::ReplayVerdict;
+use millstream_specialize::replay::sample::PacketSample;
 use millstream_specialize::policy::Tier;
 use millstream_specialize::profile::SiteProfile;
-use millstream_specialize::transform::Spared;
+use millstream_specialize::transform::DeoptMap;
 use serde::Serialize;
 
 use crate::bars::{asked, keep};
@@ -118,14 +118,14 @@ fn beside(profiles: &mut [SiteProfile], rng: &mut Rng) {
 }
 
 /// Compares one data plane on this many packets.
-fn shadowed(builtin: Builtin, packets: u64, seed: u64) -> Compared {
+fn shadowed(builtin: BuiltinWorkload, packets: u64, seed: u64) -> Compared {
     let start = Instant::now();
     let compiler = compiler(&builtin.program);
     let round = (packets / TURNED_AWAY).clamp(ROUND[0], ROUND[1]) as usize;
     let mut rng = Rng::new(seed);
     let mut found = Compared { program: builtin.program.name, ..Compared::default() };
     while found.packets < packets {
-        let locality = [Locality::HIGH, Locality::LOW, Locality::NONE][rng.below(3) as usize];
+        let locality = [FlowLocality::HIGH, FlowLocality::LOW, FlowLocality::NONE][rng.below(3) as usize];
         let load = builtin.workload([INGRESS, 2], 300, locality).expect("a workload");
         let entries = drawn(&load.entries, &mut rng);
         let mut plane = Offline::new(&compiler, &[]);
@@ -140,7 +140,7 @@ fn shadowed(builtin: Builtin, packets: u64, seed: u64) -> Compared {
             // The contents that it was made of hold no more.
             plane.write_if_taken(&drawn(&load.entries, &mut rng));
         }
-        let behind: Vec<&Spared> = made.spared.iter().filter(|_| valid && rng.below(2) == 0).collect();
+        let behind: Vec<&DeoptMap> = made.spared.iter().filter(|_| valid && rng.below(2) == 0).collect();
         plane.behind = behind.iter().fold(0, |bits, s| bits | s.behind);
         let loose = made.loose.iter().filter(|_| valid).copied();
         let maps: Vec<_> = behind.iter().map(|s| s.map).chain(loose).collect();
@@ -155,10 +155,10 @@ fn shadowed(builtin: Builtin, packets: u64, seed: u64) -> Compared {
             }
         }
         plane.write_if_taken(&changed);
-        let samples: Vec<Sample> =
-            frames.into_iter().map(|packet| Sample { packet, context: Vec::new() }).collect();
+        let samples: Vec<PacketSample> =
+            frames.into_iter().map(|packet| PacketSample { packet, context: Vec::new() }).collect();
         let judged = plane.compare(&made, &samples, valid, round).expect("replayed");
-        if let Finding::Different(difference) = &judged.finding {
+        if let ReplayVerdict::Different(difference) = &judged.finding {
             found.differences += 1;
             let directory = std::env::temp_dir().join("millstream-shadow");
             eprintln!(
@@ -194,7 +194,7 @@ fn what_is_made_does_as_the_original_whatever_tables_and_packets_hold() {
     let sizes = [(ROUTER, 200), (SWITCH, 200), (FIREWALL, 200), (NAT, 300), (BALANCER, 20)];
     let all: Vec<Compared> = sizes
         .into_iter()
-        .map(|(program, size)| shadowed(Builtin::generated(program, size), each, 11))
+        .map(|(program, size)| shadowed(BuiltinWorkload::generated(program, size), each, 11))
         .collect();
     keep("shadow.json", &all);
     for found in &all {

@@ -6,20 +6,20 @@
 
 use std::time::{Duration, Instant};
 
-use millstream_kernel::{AttachType, Map, UpdateMode, testing};
-use millstream_lab::measure::{Alike, LiveHarness, Plan, measure, measure_windows};
-use millstream_lab::stats::{self, Ratio, Verdict};
-use millstream_lab::workload::Builtin;
-use millstream_lab::{RigConfig, Traffic};
+use millstream_kernel::{AttachType, KernelMap, UpdateMode, testing};
+use millstream_lab::measure::{LoadAttributes, LiveHarness, MeasurementPlan, measure, measure_windows};
+use millstream_lab::stats::{self, RatioEstimate, TimingVerdict};
+use millstream_lab::workload::BuiltinWorkload;
+use millstream_lab::{RigConfig, TrafficSequence};
 use millstream_programs::rng::Rng;
-use millstream_programs::traffic::Locality;
+use millstream_programs::traffic::FlowLocality;
 use millstream_programs::{BALANCER, FIREWALL, NAT, ROUTER, SWITCH};
-use millstream_specialize::{Live, Report};
+use millstream_specialize::{LiveSession, SessionReport};
 use serde::Serialize;
 
 use crate::bars::{asked, keep};
 use crate::paper::throughput::times;
-use crate::planes::{Placed, Plane, in_turn, patiently};
+use crate::data_planes::{Placed, Plane, in_turn, patiently};
 
 /// Changes while a session runs.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -46,14 +46,14 @@ struct Scenario {
     installed: bool,
     generations: usize,
     /// Time of the variant over the original's.
-    ratio: Option<Ratio>,
+    ratio: Option<RatioEstimate>,
     /// The same again, with a fresh seed and other copies, where the first seemed slower.
-    again: Option<Ratio>,
+    again: Option<RatioEstimate>,
 }
 
 impl Scenario {
     fn is_slower(&self) -> bool {
-        let slower = |r: &Option<Ratio>| r.as_ref().is_some_and(|r| r.verdict == Verdict::Slower);
+        let slower = |r: &Option<RatioEstimate>| r.as_ref().is_some_and(|r| r.verdict == TimingVerdict::Slower);
         slower(&self.ratio) && slower(&self.again)
     }
 }
@@ -76,10 +76,10 @@ impl Drawn {
             (BALANCER, [5, 20, 100]),
         ][any(&mut rng, 5)];
         let size = sizes[any(&mut rng, 3)];
-        let locality = [Locality::HIGH, Locality::LOW, Locality::NONE][any(&mut rng, 3)];
+        let locality = [FlowLocality::HIGH, FlowLocality::LOW, FlowLocality::NONE][any(&mut rng, 3)];
         let flows = [500, 2_000, 10_000][any(&mut rng, 3)];
         let change = [Change::Nothing, Change::Traffic, Change::Tables][any(&mut rng, 3)];
-        let builtin = Builtin::generated(program, size);
+        let builtin = BuiltinWorkload::generated(program, size);
         let plane = Plane { name: "slower", builtin, flows, locality, seed, rig: RigConfig::default() };
         Drawn { plane, change }
     }
@@ -91,7 +91,7 @@ fn scenario(seed: u64) -> Scenario {
         |settings| settings.interval = INTERVAL,
         |placed, live| {
             let mut generations = 0;
-            let mut tell = |r: &Report| generations += usize::from(matches!(r, Report::Specialised { .. }));
+            let mut tell = |r: &SessionReport| generations += usize::from(matches!(r, SessionReport::Specialised { .. }));
             placed.send(Some(live), Duration::from_secs(2), &mut tell, || ());
             // Where the tables are to change, one that user space fills.
             let map = placed.load.entries.iter().rfind(|e| e.key.len() > 4).or(placed.load.entries.last());
@@ -109,13 +109,13 @@ fn scenario(seed: u64) -> Scenario {
 }
 
 impl Change {
-    fn happen(self, placed: &Placed<'_>, map: Option<&Map>, seed: u64) {
+    fn happen(self, placed: &Placed<'_>, map: Option<&KernelMap>, seed: u64) {
         match (self, map) {
             (Change::Traffic, _) => {
                 let mut flows = placed.load.flows.clone();
                 flows.weights.reverse();
                 let sequence = flows.sequence(seed + 1, 1 << 14);
-                placed.rig.load_traffic(&Traffic::new(&flows, &sequence)).expect("traffic");
+                placed.rig.load_traffic(&TrafficSequence::new(&flows, &sequence)).expect("traffic");
             }
             (Change::Tables, Some(map)) => {
                 let held: Vec<_> =
@@ -135,29 +135,29 @@ impl Change {
 /// Measures the program at work beside the original on the traffic of the rig; once more if it seems slower.
 /// `None` if there is none, or if it was taken back before it could be measured (by a write of the packets
 /// themselves, say).
-fn ratios(placed: &Placed<'_>, live: &mut Live<'_>, seed: u64) -> [Option<Ratio>; 2] {
+fn ratios(placed: &Placed<'_>, live: &mut LiveSession<'_>, seed: u64) -> [Option<RatioEstimate>; 2] {
     if live.copy_of_variant().expect("it loads once more").is_none() {
         return [None, None];
     }
     live.detach().expect("the rig is free");
-    let alike = Alike { attach: AttachType::XDP, flags: 0 };
+    let alike = LoadAttributes { attach: AttachType::XDP, flags: 0 };
     let mut harness = LiveHarness::new(placed.rig, alike).expect("a harness");
     let mut sides = live.sides();
-    let plan = Plan { generation: 0.15, seed, ..Plan::live(0.0) };
+    let plan = MeasurementPlan { generation: 0.15, seed, ..MeasurementPlan::live(0.0) };
     let found = measured(live, || measure_windows(&mut harness, &mut sides, &plan, 12, &|| true));
     let Some(found) = found else { return [None, None] };
     let first = stats::judge(&found.pairs(0, 1), &mut Rng::new(seed));
-    if first.verdict != Verdict::Slower {
+    if first.verdict != TimingVerdict::Slower {
         return [Some(first), None];
     }
-    let plan = Plan { seed: seed + 1, ..Plan::live(8.0) };
+    let plan = MeasurementPlan { seed: seed + 1, ..MeasurementPlan::live(8.0) };
     let found = measured(live, || measure(&mut harness, &mut sides, &plan));
     let again = found.map(|found| stats::judge(&found.pairs(0, 1), &mut Rng::new(seed + 1)));
     [Some(first), again]
 }
 
 /// As [`patiently`]; `None` if there is no variant any more.
-fn measured<T, E: std::fmt::Debug>(live: &Live<'_>, mut measure: impl FnMut() -> Result<T, E>) -> Option<T> {
+fn measured<T, E: std::fmt::Debug>(live: &LiveSession<'_>, mut measure: impl FnMut() -> Result<T, E>) -> Option<T> {
     let at_work = || live.copy_of_variant().expect("it loads once more").is_some();
     patiently(|| match measure() {
         Ok(found) => Ok(Some(found)),
@@ -187,7 +187,7 @@ struct Offer {
     flows: usize,
     locality: String,
     /// Time of the variant that is made without a judge, over the original's.
-    unjudged: Option<Ratio>,
+    unjudged: Option<RatioEstimate>,
     /// Seconds from the start of a session that judges to its first variant at work.
     installed_after_s: Option<f64>,
     /// True if a variant was at work in the end.
@@ -208,8 +208,8 @@ fn offer(seed: u64) -> Offer {
         |settings| settings.interval = INTERVAL,
         |placed, live| {
             let (start, mut after) = (Instant::now(), None);
-            let mut tell = |r: &Report| {
-                if matches!(r, Report::Specialised { .. }) {
+            let mut tell = |r: &SessionReport| {
+                if matches!(r, SessionReport::Specialised { .. }) {
                     after.get_or_insert(start.elapsed().as_secs_f64());
                 }
             };
@@ -241,13 +241,13 @@ struct Overhead {
     /// Nanoseconds a packet in each slice without a session, and with one.
     slices: Vec<(f64, f64)>,
     /// Time a packet with a session, over that without.
-    ratio: Ratio,
+    ratio: RatioEstimate,
     /// Share of packets, while a session is beside it, that the variant did not get: they were recorded, or
     /// took the original so that both could be timed.
     elsewhere: f64,
     /// The variant, and the recording one, over the original, the rig included.
-    specialised: Ratio,
-    recording: Ratio,
+    specialised: RatioEstimate,
+    recording: RatioEstimate,
     /// Cost of those packets if all of them were recorded: more precise than any two slices, between which
     /// the machine drifts.
     accounted: f64,
@@ -262,12 +262,12 @@ fn looking_after_a_variant_costs_next_to_nothing() {
     let slices = asked("MILLSTREAM_SLICES", 2) as usize;
     // Short slices, since the load of the machine drifts.
     let slice = Duration::from_secs(1);
-    let builtin = Builtin::generated(ROUTER, 5_000);
+    let builtin = BuiltinWorkload::generated(ROUTER, 5_000);
     let plane = Plane {
         name: "overhead",
         builtin,
         flows: 10_000,
-        locality: Locality::HIGH,
+        locality: FlowLocality::HIGH,
         seed: 1,
         rig: RigConfig::default(),
     };
@@ -275,7 +275,7 @@ fn looking_after_a_variant_costs_next_to_nothing() {
         |settings| (settings.twins, settings.first, settings.count) = (false, settings.interval, true),
         |placed, live| {
             let mut generations = 0;
-            let mut tell = |r: &Report| generations += usize::from(matches!(r, Report::Specialised { .. }));
+            let mut tell = |r: &SessionReport| generations += usize::from(matches!(r, SessionReport::Specialised { .. }));
             placed.send(Some(live), Duration::from_secs(8), &mut tell, || ());
             let slices = in_turn(slices, |with| placed.spent(with.then_some(&mut *live), slice, &mut |_| ()));
             let before = live.packets();

@@ -3,10 +3,10 @@
 use millstream_kernel::{UpdateMode, testing};
 use millstream_programs::MapEntry;
 use millstream_programs::rng::Rng;
-use millstream_specialize::Compiler;
-use millstream_specialize::judge::Finding;
+use millstream_specialize::VariantCompiler;
+use millstream_specialize::replay::ReplayVerdict;
 use millstream_specialize::policy::Tier;
-use millstream_specialize::transform::Lookup;
+use millstream_specialize::transform::LookupPlan;
 
 use crate::offline::{Offline, prepared};
 
@@ -35,7 +35,7 @@ const PORTS: u32 = 4_096;
 /// Values that only few ports have.
 const SPECIAL: [(u32, u64); 6] = [(22, 7), (80, 8), (81, 8), (82, 8), (443, 9), (PORTS - 1, 10)];
 
-fn compiler() -> Compiler {
+fn compiler() -> VariantCompiler {
     let maps = format!("ports {{ type = 2, key_size = 4, value_size = 8, max_entries = {PORTS}, fd = 3 }}\n");
     prepared(PROGRAM, &maps)
 }
@@ -77,10 +77,10 @@ fn an_array_with_few_entries_that_differ_becomes_code() {
             lookups = plan.sites.iter().map(|site| site.lookup.clone()).collect();
         })
         .expect("a variant");
-    assert!(matches!(&lookups[..], [Lookup::Whole(all)] if all.len() == PORTS as usize), "{lookups:?}");
+    assert!(matches!(&lookups[..], [LookupPlan::Whole(all)] if all.len() == PORTS as usize), "{lookups:?}");
     for valid in [true, false] {
         let judged = plane.compare(&made, &samples, valid, samples.len()).expect("replayed");
-        assert!(matches!(judged.finding, Finding::Same(_)) && judged.varies.is_empty(), "{judged:?}");
+        assert!(matches!(judged.finding, ReplayVerdict::Same(_)) && judged.varies.is_empty(), "{judged:?}");
     }
     let [before, after] = plane.map_calls(&made, &frames);
     assert!(before == 1.0 && after == 0.0, "{after} of {before} lookups");

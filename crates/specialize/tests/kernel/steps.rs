@@ -6,12 +6,12 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use millstream_kernel::{Map, Program, ProgramSpec, ProgramType, TestRun, UpdateMode, testing};
+use millstream_kernel::{KernelMap, KernelProgram, ProgramSpec, ProgramType, TestRun, UpdateMode, testing};
 use millstream_programs::router::{self, Route};
-use millstream_specialize::Report;
-use millstream_specialize::live::step::Step;
+use millstream_specialize::SessionReport;
+use millstream_specialize::live::step::SessionStep;
 use millstream_specialize::policy::Tier;
-use millstream_specialize::report::Reason;
+use millstream_specialize::report::CompileReason;
 
 use crate::gate::{Absent, Gate, Opened};
 use crate::routed::{Beside, HOPS, Wanted, attached, generation, routed, same_answers};
@@ -22,7 +22,7 @@ const STANDS: usize = 8;
 
 /// Runs a router whose session is held at `first`, and calls `act` then. Whole tables are put into code only
 /// after the stand-by variant has answered a write.
-fn held(first: Step, act: impl FnOnce(&Beside<'_>, &Gate) + Send) {
+fn held(first: SessionStep, act: impl FnOnce(&Beside<'_>, &Gate) + Send) {
     if !testing::require() {
         return;
     }
@@ -35,7 +35,7 @@ fn held(first: Step, act: impl FnOnce(&Beside<'_>, &Gate) + Send) {
         |it, ()| {
             let _opened = Opened(&gate);
             if is_thorough {
-                it.until("what stands by", |r| matches!(r, Report::StandsBy { .. }));
+                it.until("what stands by", |r| matches!(r, SessionReport::StandsBy { .. }));
                 gate.next(first);
                 readdress_at(it, 1, TO);
             }
@@ -47,7 +47,7 @@ fn held(first: Step, act: impl FnOnce(&Beside<'_>, &Gate) + Send) {
 }
 
 /// The same; the program that runs in the end is compared with the original.
-fn held_at(first: Step, act: impl FnOnce(&Beside<'_>, &Gate) + Send) {
+fn held_at(first: SessionStep, act: impl FnOnce(&Beside<'_>, &Gate) + Send) {
     held(first, |it, gate| {
         act(it, gate);
         gate.open();
@@ -81,27 +81,27 @@ fn readdress_at(it: &Beside<'_>, hop: u32, bytes: Range<usize>) {
 }
 
 /// The variant was already useless when it was ready.
-fn is_late(report: &Report) -> bool {
-    matches!(report, Report::Dropped { reason } if reason.contains("before it was at work"))
+fn is_late(report: &SessionReport) -> bool {
+    matches!(report, SessionReport::Dropped { reason } if reason.contains("before it was at work"))
 }
 
-fn is_quiet(report: &Report) -> bool {
-    matches!(report, Report::Specialised { reason: Reason::Quiet, .. })
+fn is_quiet(report: &SessionReport) -> bool {
+    matches!(report, SessionReport::Specialised { reason: CompileReason::Quiet, .. })
 }
 
-fn stood_in(report: &Report) -> bool {
-    matches!(report, Report::Specialised { reason: Reason::Write, compile_us: 0, load_us: 0, .. })
+fn stood_in(report: &SessionReport) -> bool {
+    matches!(report, SessionReport::Specialised { reason: CompileReason::Write, compile_us: 0, load_us: 0, .. })
 }
 
 /// All steps of making a variant of this tier.
-fn making(tier: Tier) -> [Step; 4] {
-    [Step::Begun(tier), Step::Coded(tier), Step::Loaded(tier), Step::Made(tier)]
+fn making(tier: Tier) -> [SessionStep; 4] {
+    [SessionStep::Begun(tier), SessionStep::Coded(tier), SessionStep::Loaded(tier), SessionStep::Made(tier)]
 }
 
 #[test]
 fn what_twins_must_follow_while_a_variant_is_made_is_in_it() {
     for (tier, is_it) in
-        [(Tier::Quick, (|r| generation(r).is_some()) as fn(&Report) -> bool), (Tier::Thorough, is_quiet)]
+        [(Tier::Quick, (|r| generation(r).is_some()) as fn(&SessionReport) -> bool), (Tier::Thorough, is_quiet)]
     {
         let [first, rest @ ..] = making(tier);
         held_at(first, |it, gate| {
@@ -140,7 +140,7 @@ fn what_is_written_while_it_is_made_is_in_what_stands_by() {
             reroute(it, n + 1);
         }
         gate.open();
-        it.until("it", |r| matches!(r, Report::StandsBy { .. }));
+        it.until("it", |r| matches!(r, SessionReport::StandsBy { .. }));
         (1..HOPS).for_each(|hop| readdress(it, hop));
         it.until("its answer", stood_in);
     });
@@ -149,24 +149,24 @@ fn what_is_written_while_it_is_made_is_in_what_stands_by() {
 /// Written when all was read and nothing is approved yet, or approved and not on the hook.
 #[test]
 fn what_is_written_last_is_followed() {
-    held_at(Step::Coded(Tier::Quick), |it, gate| {
+    held_at(SessionStep::Coded(Tier::Quick), |it, gate| {
         reroute(it, 0);
-        gate.on_to(Step::CaughtUp);
+        gate.on_to(SessionStep::CaughtUp);
         reroute(it, 1);
-        gate.on_to(Step::Approved);
+        gate.on_to(SessionStep::Approved);
         reroute(it, 2);
-        gate.on_to(Step::Swapping);
-        gate.until_seen(Step::Followed, || reroute(it, 3));
+        gate.on_to(SessionStep::Swapping);
+        gate.until_seen(SessionStep::Followed, || reroute(it, 3));
         reroute(it, 4);
         gate.open();
         it.until("a generation", |r| generation(r).is_some());
     });
-    for step in [Step::Approved, Step::Swapping] {
-        held_at(Step::Coded(Tier::Quick), |it, gate| {
+    for step in [SessionStep::Approved, SessionStep::Swapping] {
+        held_at(SessionStep::Coded(Tier::Quick), |it, gate| {
             gate.on_to(step);
             (1..HOPS).for_each(|hop| readdress(it, hop));
             gate.open();
-            it.until("another", |r| matches!(r, Report::Specialised { reason: Reason::Write, .. }));
+            it.until("another", |r| matches!(r, SessionReport::Specialised { reason: CompileReason::Write, .. }));
         });
     }
 }
@@ -175,13 +175,13 @@ fn what_is_written_last_is_followed() {
 /// one does.
 #[test]
 fn what_cannot_follow_any_more_does_not_come_onto_the_hook() {
-    held_at(Step::Made(Tier::Thorough), |it, gate| {
-        gate.on_to(Step::Approved);
+    held_at(SessionStep::Made(Tier::Thorough), |it, gate| {
+        gate.on_to(SessionStep::Approved);
         let before = it.told().len();
         readdress(it, 2);
         gate.open();
         it.until("an answer", |r| {
-            matches!(r, Report::Specialised { reason: Reason::Write, write_ns: Some(_), .. })
+            matches!(r, SessionReport::Specialised { reason: CompileReason::Write, write_ns: Some(_), .. })
         });
         it.until("what was dropped", is_late);
         let told = it.told();
@@ -194,13 +194,13 @@ fn what_cannot_follow_any_more_does_not_come_onto_the_hook() {
 /// next packet from where it is, and no later write bypasses it.
 #[test]
 fn what_stands_by_goes_ahead_while_the_hook_changes() {
-    held_at(Step::Made(Tier::Thorough), |it, gate| {
-        gate.on_to(Step::Approved);
-        gate.on_to(Step::Swapping);
-        gate.until_seen(Step::CaughtUp, || readdress(it, 2));
-        gate.until_seen(Step::CaughtUp, || reroute(it, 1));
-        gate.until_seen(Step::CaughtUp, || readdress_at(it, 3, TO));
-        let first = |r: &Report| stood_in(r) && matches!(r, Report::Specialised { latency_us: Some(_), .. });
+    held_at(SessionStep::Made(Tier::Thorough), |it, gate| {
+        gate.on_to(SessionStep::Approved);
+        gate.on_to(SessionStep::Swapping);
+        gate.until_seen(SessionStep::CaughtUp, || readdress(it, 2));
+        gate.until_seen(SessionStep::CaughtUp, || reroute(it, 1));
+        gate.until_seen(SessionStep::CaughtUp, || readdress_at(it, 3, TO));
+        let first = |r: &SessionReport| stood_in(r) && matches!(r, SessionReport::Specialised { latency_us: Some(_), .. });
         // Time for a packet, of which millions come.
         std::thread::sleep(Duration::from_millis(20));
         let opened = millstream_lab::os::monotonic_ns();
@@ -208,7 +208,7 @@ fn what_stands_by_goes_ahead_while_the_hook_changes() {
         it.until("its answer", first);
         let told = it.told();
         let answer = told.iter().rev().find(|r| first(r));
-        let Some(Report::Specialised { write_ns: Some(write), latency_us: Some(us), .. }) = answer else {
+        let Some(SessionReport::Specialised { write_ns: Some(write), latency_us: Some(us), .. }) = answer else {
             panic!("{told:?}")
         };
         assert!(
@@ -224,16 +224,16 @@ fn what_is_to_stand_by_makes_room_for_an_answer() {
     for step in &making(Tier::Standby)[..3] {
         held_at(*step, |it, gate| {
             // The second look comes after the first one has taken effect.
-            gate.until_seen(Step::Followed, || readdress(it, 1));
-            gate.until_seen(Step::Followed, || readdress(it, 2));
+            gate.until_seen(SessionStep::Followed, || readdress(it, 1));
+            gate.until_seen(SessionStep::Followed, || readdress(it, 2));
             gate.open();
             let answer =
-                |r: &Report| matches!(r, Report::Specialised { reason: Reason::Write, compile_us: 1.., .. });
+                |r: &SessionReport| matches!(r, SessionReport::Specialised { reason: CompileReason::Write, compile_us: 1.., .. });
             it.until("an answer", answer);
             let told = it.told();
             let before = told.iter().take_while(|r| !answer(r));
             assert!(
-                !before.clone().any(|r| matches!(r, Report::StandsBy { .. })),
+                !before.clone().any(|r| matches!(r, SessionReport::StandsBy { .. })),
                 "it was called off: {told:?}"
             );
         });
@@ -241,7 +241,7 @@ fn what_is_to_stand_by_makes_room_for_an_answer() {
 }
 
 /// Another process's program, which sets the next hop of a route when it is run: no call reports that.
-fn stranger(routes: &Map, route: &Route, hop: u32) -> Program {
+fn stranger(routes: &KernelMap, route: &Route, hop: u32) -> KernelProgram {
     let key = router::route_key(route.prefix);
     let word = |at: usize| i32::from_ne_bytes(key[at..at + 4].try_into().expect("four bytes"));
     let text = format!(
@@ -256,7 +256,7 @@ fn stranger(routes: &Map, route: &Route, hop: u32) -> Program {
     std::thread::scope(|scope| scope.spawn(|| load(&text, &spec)).join().expect("loaded"))
 }
 
-fn run(program: &Program) {
+fn run(program: &KernelProgram) {
     program.test_run(&TestRun::packet(&[0; 64])).expect("a test run");
 }
 
@@ -272,7 +272,7 @@ fn who_comes_while_a_variant_is_made_is_seen() {
                 let before = it.told().len();
                 gate.open();
                 // If nothing can be made any more, nothing is reported of it.
-                let stands = |r: &&Report| matches!(r, Report::Status { .. });
+                let stands = |r: &&SessionReport| matches!(r, SessionReport::Status { .. });
                 while it.told()[before..].iter().filter(stands).count() < STANDS {
                     std::thread::sleep(Duration::from_millis(5));
                 }
@@ -303,7 +303,7 @@ fn who_comes_unheard_is_seen() {
             assert!(live.guard().noticed().unsent > 0, "there was room for all");
             let (stop, stood) = (AtomicBool::new(false), AtomicUsize::new(0));
             it.run(live, &stop, |report| {
-                if matches!(report, Report::Status { .. }) {
+                if matches!(report, SessionReport::Status { .. }) {
                     stop.store(stood.fetch_add(1, Ordering::Relaxed) > STANDS, Ordering::Relaxed);
                 }
             });
@@ -325,7 +325,7 @@ fn what_stands_by_outlasts_a_writer_who_stays_inside() {
         &Wanted::new("inside", 200),
         |_| (),
         |it, ()| {
-            it.until("what stands by", |r| matches!(r, Report::StandsBy { .. }));
+            it.until("what stands by", |r| matches!(r, SessionReport::StandsBy { .. }));
             let (hop, absent) = (2u32, Absent::new());
             let value = it.next_hops.lookup(&hop.to_ne_bytes()).expect("an answer");
             let mut value = value.expect("a next hop");
@@ -336,12 +336,12 @@ fn what_stands_by_outlasts_a_writer_who_stays_inside() {
                 let writer = scope.spawn(move || bpf(MAP_UPDATE_ELEM, &attr));
                 it.until(
                     "no answer yet",
-                    |r| matches!(r, Report::Dropped { reason } if reason.contains("inside")),
+                    |r| matches!(r, SessionReport::Dropped { reason } if reason.contains("inside")),
                 );
                 absent.fill(&value);
                 assert_eq!(writer.join().expect("no panic"), 0, "it is written");
             });
-            let is_answer = |r: &Report| matches!(r, Report::Specialised { reason: Reason::Write, .. });
+            let is_answer = |r: &SessionReport| matches!(r, SessionReport::Specialised { reason: CompileReason::Write, .. });
             it.until("its answer", is_answer);
             let told = it.told();
             let answer = told.iter().find(|r| is_answer(r));
@@ -377,7 +377,7 @@ fn who_is_still_coming_is_waited_for() {
                 absent.fill(&[0; 4]);
                 assert_eq!(writer.join().expect("no panic"), 0, "the table is inside");
             });
-            it.until("it", |r| matches!(r, Report::Withdrawn { .. }));
+            it.until("it", |r| matches!(r, SessionReport::Withdrawn { .. }));
         },
     );
 }

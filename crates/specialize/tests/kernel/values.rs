@@ -3,8 +3,8 @@
 use millstream_kernel::testing;
 use millstream_programs::MapEntry;
 use millstream_programs::rng::Rng;
-use millstream_specialize::Compiler;
-use millstream_specialize::judge::Finding;
+use millstream_specialize::VariantCompiler;
+use millstream_specialize::replay::ReplayVerdict;
 use millstream_specialize::policy::Tier;
 
 use crate::offline::{Offline, prepared};
@@ -48,7 +48,7 @@ absent:
     exit";
 const MAPS: &str = "prefixes { type = 11, key_size = 8, value_size = 24, max_entries = 4096, fd = 3 }\n";
 
-fn compiler(compared: &str) -> Compiler {
+fn compiler(compared: &str) -> VariantCompiler {
     prepared(&PROGRAM.replace("COMPARED", compared), MAPS)
 }
 
@@ -93,7 +93,7 @@ fn twins_of_larger_values_answer_as_their_maps() {
         let made = plane.variant(&profiles, Tier::Quick, |_| ()).expect("a twin");
         assert_eq!((made.twins.maps().count(), made.report.sites.len()), (1, 1));
         let judged = plane.compare(&made, &samples, valid, samples.len()).expect("replayed");
-        assert!(matches!(judged.finding, Finding::Same(_)) && judged.varies.is_empty(), "{judged:?}");
+        assert!(matches!(judged.finding, ReplayVerdict::Same(_)) && judged.varies.is_empty(), "{judged:?}");
         assert!(judged.packets >= samples.len(), "{judged:?}");
     }
 }

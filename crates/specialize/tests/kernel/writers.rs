@@ -9,10 +9,10 @@ use std::time::Duration;
 use millstream_btf::{Btf, KindTag};
 use millstream_isa::{asm, encode_all};
 use millstream_kernel::{
-    AttachType, Map, MapSpec, MapType, Program, ProgramSpec, ProgramType, UpdateMode, prog_flags, testing,
+    AttachType, KernelMap, MapSpec, MapType, KernelProgram, ProgramSpec, ProgramType, UpdateMode, prog_flags, testing,
 };
 use millstream_specialize::guard::{EventKind, Guard};
-use millstream_specialize::holders::{Holders, Ours, Unsafe};
+use millstream_specialize::map_users::{MapUsers, OwnPrograms, MapRejection};
 
 use crate::gate::Absent;
 use crate::guard::{guard, hash, put, seen};
@@ -38,10 +38,10 @@ fn descriptor(result: i64) -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(result as i32) }
 }
 
-pub(crate) fn load(text: &str, spec: &ProgramSpec<'_>) -> Program {
+pub(crate) fn load(text: &str, spec: &ProgramSpec<'_>) -> KernelProgram {
     let insns = encode_all(&asm::assemble(text).expect("assembled"));
     let slots: Vec<u64> = insns.iter().map(|r| u64::from_ne_bytes(r.to_bytes())).collect();
-    Program::load(&ProgramSpec { insns: &slots, license: "GPL", ..*spec }).expect("accepted")
+    KernelProgram::load(&ProgramSpec { insns: &slots, license: "GPL", ..*spec }).expect("accepted")
 }
 
 /// Two descriptors in one word, as attributes have them.
@@ -101,8 +101,8 @@ fn a_syscall_program_that_writes_is_seen() {
     // It may have loaded a program that writes later.
     assert!(guard.events().iter().any(|e| e.kind == EventKind::Foreign) && guard.strangers() > strangers);
     // And it holds the map, which is reason enough to leave that alone.
-    let stranger = Holders::look().unwrap().foreign(map.id(), &Ours::default());
-    assert!(matches!(stranger, Some(Unsafe::Program { .. })), "{stranger:?}");
+    let stranger = MapUsers::look().unwrap().foreign(map.id(), &OwnPrograms::default());
+    assert!(matches!(stranger, Some(MapRejection::Program { .. })), "{stranger:?}");
 }
 
 /// A program that is tied to the map only by the iterator's link, and writes it when that is read.
@@ -127,7 +127,7 @@ fn an_iterator_is_told_before_it_can_write() {
     );
     let Some(mut guard) = guard(&[&map]) else { return };
     guard.events();
-    let walker = || Holders::look().unwrap().foreign(map.id(), &Ours::new(guard.programs()));
+    let walker = || MapUsers::look().unwrap().foreign(map.id(), &OwnPrograms::new(guard.programs()));
     assert_eq!(walker(), None);
     let version = guard.version();
     let target = [pair(map.as_fd().as_raw_fd(), 0)];
@@ -140,7 +140,7 @@ fn an_iterator_is_told_before_it_can_write() {
     ];
     let link = descriptor(bpf(LINK_CREATE, &attr));
     assert!(guard.version() > version, "the link is not seen");
-    assert!(matches!(walker(), Some(Unsafe::Iterator(_))));
+    assert!(matches!(walker(), Some(MapRejection::Iterator(_))));
     assert!(guard.events().iter().any(|e| e.kind == EventKind::Foreign));
     let walk = descriptor(bpf(ITER_CREATE, &[pair(link.as_raw_fd(), 0)]));
     std::io::Read::read_to_end(&mut std::fs::File::from(walk), &mut Vec::new()).expect("walked");
@@ -148,11 +148,11 @@ fn an_iterator_is_told_before_it_can_write() {
 }
 
 /// An array of maps like this one.
-pub(crate) fn outer(inner: &Map) -> Map {
+pub(crate) fn outer(inner: &KernelMap) -> KernelMap {
     outer_named("outer", inner)
 }
 
-fn outer_named(name: &str, inner: &Map) -> Map {
+fn outer_named(name: &str, inner: &KernelMap) -> KernelMap {
     let spec = MapSpec {
         name,
         map_type: MapType::ARRAY_OF_MAPS,
@@ -162,7 +162,7 @@ fn outer_named(name: &str, inner: &Map) -> Map {
         inner: Some(inner),
         ..MapSpec::default()
     };
-    Map::create(&spec).expect("a map of maps")
+    KernelMap::create(&spec).expect("a map of maps")
 }
 
 /// Copies that sessions make for themselves are recognised by name and process: not other maps of maps, and
@@ -173,7 +173,7 @@ fn copies_that_sessions_of_one_process_fill_are_no_news_to_each_other() {
     let map = if testing::require() { hash(100) } else { return };
     let (copy, other) = (outer_named("ms.shadow", &map), outer(&map));
     let Some(guard) = guard(&[&map]) else { return };
-    let by_another_thread = |into: &Map| {
+    let by_another_thread = |into: &KernelMap| {
         std::thread::scope(|scope| {
             scope.spawn(|| into.update_fd(&[0; 4], map.as_fd()).unwrap());
         });
@@ -198,17 +198,17 @@ fn a_map_of_maps_that_is_changed_is_told_and_its_holder_found() {
     outer.update_fd(&[0; 4], other.as_fd()).unwrap();
     let Some(mut guard) = guard(&[&map]) else { return };
     guard.events();
-    let holder = |guard: &Guard| Holders::look().unwrap().foreign(map.id(), &Ours::new(guard.programs()));
+    let holder = |guard: &Guard| MapUsers::look().unwrap().foreign(map.id(), &OwnPrograms::new(guard.programs()));
     assert_eq!(holder(&guard), None);
     let version = guard.version();
     outer.update_fd(&[0; 4], map.as_fd()).unwrap();
     assert!(guard.version() > version);
     assert!(guard.wait(Duration::from_secs(60)).unwrap(), "nobody was woken");
     assert!(guard.events().iter().any(|e| e.kind == EventKind::Foreign));
-    assert!(matches!(holder(&guard), Some(Unsafe::Outer(id)) if id == outer.id()));
+    assert!(matches!(holder(&guard), Some(MapRejection::Outer(id)) if id == outer.id()));
     // A program that reaches the map so and writes it is seen by the map's own id.
     let inner = u32::from_ne_bytes(outer.lookup(&[0; 4]).unwrap().expect("its id").try_into().unwrap());
-    let reached = Map::from_id(inner).unwrap();
+    let reached = KernelMap::from_id(inner).unwrap();
     let write = || reached.update(&[0; 4], &[1; 8], UpdateMode::Any).unwrap();
     assert_eq!(seen(&mut guard, write), Some(vec![0; 4]));
 }

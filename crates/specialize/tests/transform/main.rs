@@ -1,6 +1,6 @@
 //! Variants of our data planes in the kernel: the same packets, verdicts and counters as the originals.
 
-mod others;
+mod data_planes;
 mod rig;
 mod router;
-mod twin;
+mod shadow_table;

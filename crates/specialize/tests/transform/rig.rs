@@ -4,18 +4,18 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use millstream_bpf::lower::lower;
-use millstream_bpf::module::{Lifted, func as func_of, lift_object, map as map_of, new_function};
-use millstream_ir::usage::{Access, Usage};
+use millstream_bpf::module::{LiftedModule, func as func_of, lift_object, map as map_of, new_function};
+use millstream_ir::usage::{MapAccess, ModuleMapUsage};
 use millstream_ir::{Func, Map, MapDecl};
-use millstream_kernel::{Program, TestRun, UpdateMode, testing};
-use millstream_loader::{Loader, Session};
-use millstream_object::{MapOrigin, MapSpec, MapType, Object};
-use millstream_passes::Target;
+use millstream_kernel::{KernelProgram, TestRun, UpdateMode, testing};
+use millstream_loader::{ObjectLoader, Session};
+use millstream_object::{MapOrigin, MapDefinition, MapType, Object};
+use millstream_passes::TargetInfo;
 use millstream_programs::MapEntry;
 use millstream_specialize::guard::UNSEEN;
 use millstream_specialize::transform::{
-    Budget, Callbacks, Contents, Entry, Guard, Lookup, Plan, Report, Site, SiteId, SitePlan, Sketch, StandIn,
-    Trie, finish, instrument, prepare, sites, specialize,
+    CodeBudget, CallbackMode, MapContents, LookupEntry, GuardCheck, LookupPlan, SpecializationPlan, TransformReport, LookupSite, SiteId, SitePlan, ProfileSketch, FallbackTailCall,
+    MultibitTrie, finish, instrument, prepare, sites, specialize,
 };
 use millstream_specialize::variant::token;
 
@@ -38,14 +38,14 @@ const SIDES: u32 = 2;
 pub(crate) struct Rig {
     pub(crate) object: &'static Object,
     pub(crate) session: Session<'static>,
-    pub(crate) original: Program,
-    pub(crate) prepared: Lifted,
+    pub(crate) original: KernelProgram,
+    pub(crate) prepared: LiftedModule,
     pub(crate) func: Func,
-    usage: Usage,
+    usage: ModuleMapUsage,
 }
 
-fn runtime_map(name: &str, spec: MapSpec) -> millstream_object::Map {
-    millstream_object::Map {
+fn runtime_map(name: &str, spec: MapDefinition) -> millstream_object::ObjectMap {
+    millstream_object::ObjectMap {
         name: name.to_owned(),
         section: ".maps".to_owned(),
         origin: MapOrigin::Btf,
@@ -57,13 +57,13 @@ fn runtime_map(name: &str, spec: MapSpec) -> millstream_object::Map {
     }
 }
 
-fn spec(kind: u32, value_size: u32, max_entries: u32) -> MapSpec {
-    MapSpec { map_type: MapType(kind), key_size: 4, value_size, max_entries, ..MapSpec::default() }
+fn spec(kind: u32, value_size: u32, max_entries: u32) -> MapDefinition {
+    MapDefinition { map_type: MapType(kind), key_size: 4, value_size, max_entries, ..MapDefinition::default() }
 }
 
 impl Rig {
     /// Loads the program and writes the entries; `None`, with the reason printed, where BPF is not permitted.
-    pub(crate) fn new(data_plane: &millstream_programs::Program, entries: &[MapEntry]) -> Option<Self> {
+    pub(crate) fn new(data_plane: &millstream_programs::DataPlaneProgram, entries: &[MapEntry]) -> Option<Self> {
         if !testing::require() {
             return None;
         }
@@ -71,17 +71,17 @@ impl Rig {
         object.maps.push(runtime_map("ms_guard", spec(2, 16, 1)));
         object.maps.push(runtime_map(
             "ms_sketch",
-            spec(PERCPU_ARRAY, Sketch::value_size(WIDEST), SITES * SKETCH_SLOTS),
+            spec(PERCPU_ARRAY, ProfileSketch::value_size(WIDEST), SITES * SKETCH_SLOTS),
         ));
-        object.maps.push(runtime_map("ms_twin", spec(2, SIDES * Trie::size(GROUPS, 4), 1)));
+        object.maps.push(runtime_map("ms_twin", spec(2, SIDES * MultibitTrie::size(GROUPS, 4), 1)));
         object.maps.push(runtime_map("ms_standby", spec(PROG_ARRAY, 4, 1)));
         let object: &'static Object = Box::leak(Box::new(object));
-        let session = Loader::new(object).prepare().expect("maps");
+        let session = ObjectLoader::new(object).prepare().expect("maps");
         let id = object.programs.iter().find(|p| p.name == data_plane.function).expect("its program").func;
         let original = session.load(id, &object.link(id).expect("it links")).expect("accepted");
         let mut prepared = lift_object(object).expect("it lifts");
-        prepare(&mut prepared.module, Callbacks::Unfolded, &mut passes()).expect("valid IR");
-        let usage = Usage::new(&prepared.module);
+        prepare(&mut prepared.module, CallbackMode::Unfolded, &mut passes()).expect("valid IR");
+        let usage = ModuleMapUsage::new(&prepared.module);
         let rig = Rig { object, session, original, prepared, func: func_of(id), usage };
         rig.apply(entries);
         Some(rig)
@@ -105,7 +105,7 @@ impl Rig {
     }
 
     /// The map of this name.
-    pub(crate) fn map(&self, name: &str) -> &millstream_kernel::Map {
+    pub(crate) fn map(&self, name: &str) -> &millstream_kernel::KernelMap {
         self.session.map_by_name(name).unwrap_or_else(|| panic!("no map {name}"))
     }
 
@@ -116,7 +116,7 @@ impl Rig {
     }
 
     /// The lookups of a map that can be compared, in order.
-    pub(crate) fn sites_of(&self, map: &str) -> Vec<Site> {
+    pub(crate) fn sites_of(&self, map: &str) -> Vec<LookupSite> {
         let map = self.map_id(map);
         let mut all = sites(&self.prepared.module, self.func, 0);
         all.retain(|s| s.map == map && s.is_comparable());
@@ -124,8 +124,8 @@ impl Rig {
     }
 
     /// A plan for these sites and nothing else, whose guard is of generation 7.
-    pub(crate) fn plan(&self, sites: Vec<SitePlan>) -> Plan {
-        Plan {
+    pub(crate) fn plan(&self, sites: Vec<SitePlan>) -> SpecializationPlan {
+        SpecializationPlan {
             guard: Some(self.guard(7)),
             sites,
             fields: Vec::new(),
@@ -136,13 +136,13 @@ impl Rig {
             spared: Vec::new(),
             chain: Vec::new(),
             first_site: 0,
-            budget: Budget::default(),
+            budget: CodeBudget::default(),
         }
     }
 
-    pub(crate) fn guard(&self, generation: u32) -> Guard {
+    pub(crate) fn guard(&self, generation: u32) -> GuardCheck {
         let map = self.map_id("ms_guard");
-        Guard {
+        GuardCheck {
             map,
             offset: 0,
             generation,
@@ -156,14 +156,14 @@ impl Rig {
     }
 
     /// A guard that leaves packets to the generation that stands by.
-    pub(crate) fn leaving_guard(&self, generation: u32) -> Guard {
-        let stand_in = Some(StandIn { array: self.map_id("ms_standby"), offset: 8 });
-        Guard { stand_in, ..self.guard(generation) }
+    pub(crate) fn leaving_guard(&self, generation: u32) -> GuardCheck {
+        let stand_in = Some(FallbackTailCall { array: self.map_id("ms_standby"), offset: 8 });
+        GuardCheck { stand_in, ..self.guard(generation) }
     }
 
     /// A guard for a twin with two sides.
-    pub(crate) fn sided_guard(&self, generation: u32) -> Guard {
-        Guard { sides: SIDES, ..self.guard(generation) }
+    pub(crate) fn sided_guard(&self, generation: u32) -> GuardCheck {
+        GuardCheck { sides: SIDES, ..self.guard(generation) }
     }
 
     /// Lets a generation run, on the first side of its twin.
@@ -185,11 +185,11 @@ impl Rig {
     /// Writes one side of the twin of a map.
     pub(crate) fn fill_twin(&self, map: &str, side: u32) {
         let entries = self.snapshot(map);
-        let twin = Trie::of(entries.iter().map(|(k, v)| (k.as_slice(), v.as_slice())), 4, &[])
+        let twin = MultibitTrie::of(entries.iter().map(|(k, v)| (k.as_slice(), v.as_slice())), 4, &[])
             .expect("it has a twin");
         let place = self.map("ms_twin");
         let mut bytes = place.lookup(&[0; 4]).expect("readable").expect("an array");
-        let start = (side * Trie::size(GROUPS, 4)) as usize;
+        let start = (side * MultibitTrie::size(GROUPS, 4)) as usize;
         for (at, part) in twin.chunks().into_iter().map(|n| twin.chunk(n)) {
             bytes[start + at..start + at + part.len()].copy_from_slice(&part);
         }
@@ -197,16 +197,16 @@ impl Rig {
     }
 
     /// The variant of a plan, loaded.
-    pub(crate) fn variant(&self, plan: &Plan) -> (Program, Report) {
+    pub(crate) fn variant(&self, plan: &SpecializationPlan) -> (KernelProgram, TransformReport) {
         let mut lifted = self.prepared.clone();
         let report = specialize(&mut lifted.module, self.func, plan, self).expect("it specialises");
         (self.load(lifted), report)
     }
 
     /// The variant that records keys, loaded.
-    pub(crate) fn instrumented(&self, wanted: &[SiteId]) -> Program {
+    pub(crate) fn instrumented(&self, wanted: &[SiteId]) -> KernelProgram {
         let mut lifted = self.prepared.clone();
-        let sketch = Sketch { map: self.map_id("ms_sketch"), slots: SKETCH_SLOTS };
+        let sketch = ProfileSketch { map: self.map_id("ms_sketch"), slots: SKETCH_SLOTS };
         instrument(&mut lifted.module, self.func, 0, wanted, &sketch).expect("it instruments");
         self.load(lifted)
     }
@@ -216,8 +216,8 @@ impl Rig {
         let (mut found, mut total) = (Vec::new(), 0);
         for slot in number * SKETCH_SLOTS..(number + 1) * SKETCH_SLOTS {
             let all = self.map("ms_sketch").lookup(&slot.to_ne_bytes()).expect("readable").expect("there");
-            for cpu in all.chunks(Sketch::value_size(WIDEST) as usize) {
-                let (came, held) = Sketch::read(cpu, key_size);
+            for cpu in all.chunks(ProfileSketch::value_size(WIDEST) as usize) {
+                let (came, held) = ProfileSketch::read(cpu, key_size);
                 total += came;
                 found.extend(held);
             }
@@ -225,7 +225,7 @@ impl Rig {
         (found, total)
     }
 
-    pub(crate) fn load(&self, mut lifted: Lifted) -> Program {
+    pub(crate) fn load(&self, mut lifted: LiftedModule) -> KernelProgram {
         finish(&mut lifted.module, &mut passes()).expect("valid IR");
         if std::env::var_os("MILLSTREAM_TEST_DUMP").is_some() {
             eprintln!("{}", lifted.module.funcs[self.func]);
@@ -253,14 +253,14 @@ impl Rig {
     }
 
     /// Entries of a map with no heat.
-    pub(crate) fn entries(&self, map: &str) -> Vec<Entry> {
+    pub(crate) fn entries(&self, map: &str) -> Vec<LookupEntry> {
         let all = self.snapshot(map).into_iter();
-        all.map(|(key, value)| Entry { key, value: Some(value), heat: 0 }).collect()
+        all.map(|(key, value)| LookupEntry { key, value: Some(value), heat: 0 }).collect()
     }
 }
 
-fn passes() -> millstream_passes::Session {
-    millstream_passes::Session::new(Target::bpf(3))
+fn passes() -> millstream_passes::PassSession {
+    millstream_passes::PassSession::new(TargetInfo::bpf(3))
 }
 
 impl Rig {
@@ -268,11 +268,11 @@ impl Rig {
     fn is_read_only(&self, map: Map) -> bool {
         let decl: &MapDecl = &self.prepared.module.maps[map];
         let known = matches!(decl.kind, HASH | ARRAY | LPM_TRIE) && !decl.name.starts_with("ms_");
-        known && self.usage.of_module(map).access(decl) == Access::ReadOnly
+        known && self.usage.of_module(map).access(decl) == MapAccess::ReadOnly
     }
 
     /// The lookups of read-only maps that can be compared.
-    pub(crate) fn read_only_sites(&self) -> Vec<Site> {
+    pub(crate) fn read_only_sites(&self) -> Vec<LookupSite> {
         let mut all = sites(&self.prepared.module, self.func, 0);
         all.retain(|s| s.is_comparable() && s.key_size <= WIDEST && self.is_read_only(s.map));
         all.truncate(SITES as usize);
@@ -280,10 +280,10 @@ impl Rig {
     }
 
     /// The hottest keys that an instrumented variant recorded for each of these sites.
-    pub(crate) fn profiled(&self, wanted: &[Site], frames: &[Vec<u8>], most: usize) -> Vec<SitePlan> {
+    pub(crate) fn profiled(&self, wanted: &[LookupSite], frames: &[Vec<u8>], most: usize) -> Vec<SitePlan> {
         let program = self.instrumented(&wanted.iter().map(|s| s.id).collect::<Vec<_>>());
         frames.iter().for_each(|f| drop(run(&program, f)));
-        let plan = |(n, site): (usize, &Site)| {
+        let plan = |(n, site): (usize, &LookupSite)| {
             let mut seen: HashMap<Vec<u8>, u64> = HashMap::new();
             for (key, count) in self.recorded(n as u32, site.key_size).0 {
                 *seen.entry(key).or_insert(0) += count;
@@ -294,7 +294,7 @@ impl Rig {
     }
 }
 
-impl Contents for Rig {
+impl MapContents for Rig {
     fn lookup(&self, map: Map, key: &[u8]) -> Option<Option<Vec<u8>>> {
         let name = &self.prepared.module.maps[map].name;
         if !self.is_read_only(map) {
@@ -312,7 +312,7 @@ impl Contents for Rig {
 type Answer = (u32, Vec<u8>);
 
 /// Runs a program on a frame.
-pub(crate) fn run(program: &Program, frame: &[u8]) -> Answer {
+pub(crate) fn run(program: &KernelProgram, frame: &[u8]) -> Answer {
     let out = program.test_run(&TestRun::packet(frame)).expect("a test run");
     (out.retval, out.data)
 }
@@ -323,18 +323,18 @@ pub(crate) fn packets() -> usize {
 }
 
 /// Runs both programs on all frames and compares verdicts and frames; then the growth of the counters.
-pub(crate) fn compare(rig: &Rig, variant: &Program, frames: &[Vec<u8>], counters: &[&str]) {
+pub(crate) fn compare(rig: &Rig, variant: &KernelProgram, frames: &[Vec<u8>], counters: &[&str]) {
     compare_apart((rig, &rig.original), (rig, variant), frames, counters);
 }
 
 /// The same, each program with maps of its own.
 pub(crate) fn compare_apart(
-    original: (&Rig, &Program),
-    variant: (&Rig, &Program),
+    original: (&Rig, &KernelProgram),
+    variant: (&Rig, &KernelProgram),
     frames: &[Vec<u8>],
     counters: &[&str],
 ) {
-    let grown = |(rig, program): (&Rig, &Program)| -> (Vec<Answer>, Vec<Vec<u64>>) {
+    let grown = |(rig, program): (&Rig, &KernelProgram)| -> (Vec<Answer>, Vec<Vec<u64>>) {
         let before: Vec<Vec<u64>> = counters.iter().map(|m| words(rig, m)).collect();
         let results = frames.iter().map(|f| run(program, f)).collect();
         let after = counters.iter().map(|m| words(rig, m));
@@ -365,15 +365,15 @@ fn words(rig: &Rig, map: &str) -> Vec<u64> {
 }
 
 /// The keys that a site sees for these flows, by weight, with the map's values.
-pub(crate) fn hot(rig: &Rig, site: &Site, seen: &HashMap<Vec<u8>, u64>, most: usize) -> Lookup {
-    let mut entries: Vec<Entry> = seen
+pub(crate) fn hot(rig: &Rig, site: &LookupSite, seen: &HashMap<Vec<u8>, u64>, most: usize) -> LookupPlan {
+    let mut entries: Vec<LookupEntry> = seen
         .iter()
         .map(|(key, heat)| {
             let name = &rig.prepared.module.maps[site.map].name;
-            Entry { key: key.clone(), value: rig.map(name).lookup(key).expect("readable"), heat: *heat }
+            LookupEntry { key: key.clone(), value: rig.map(name).lookup(key).expect("readable"), heat: *heat }
         })
         .collect();
     entries.sort_by(|a, b| b.heat.cmp(&a.heat).then_with(|| a.key.cmp(&b.key)));
     entries.truncate(most);
-    Lookup::Hot(entries)
+    LookupPlan::Hot(entries)
 }

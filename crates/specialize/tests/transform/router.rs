@@ -5,16 +5,16 @@ use std::collections::HashMap;
 use millstream_programs::ROUTER;
 use millstream_programs::packet::checksum;
 use millstream_programs::rng::Rng;
-use millstream_programs::router::{Config, NextHop, flows, generate};
-use millstream_programs::traffic::{Flows, Locality};
-use millstream_specialize::transform::{Lookup, Plan, SitePlan};
+use millstream_programs::router::{RouterConfig, NextHop, flows, generate};
+use millstream_programs::traffic::{WeightedFlows, FlowLocality};
+use millstream_specialize::transform::{LookupPlan, SpecializationPlan, SitePlan};
 use millstream_specialize::variant::token;
 
 use crate::rig::{INGRESS, Rig, compare, hot, packets, run};
 
 const COUNTERS: &[&str] = &["counters", "reasons"];
 
-fn config() -> Config {
+fn config() -> RouterConfig {
     let mut config = generate(2592, &[INGRESS, 2], 8, 1);
     for (kind, hop) in [(NextHop::Stack, 3), (NextHop::Drop, 5)] {
         config.next_hops[hop] = kind;
@@ -22,12 +22,12 @@ fn config() -> Config {
     config
 }
 
-fn rig(config: &Config) -> Option<Rig> {
+fn rig(config: &RouterConfig) -> Option<Rig> {
     Rig::new(&ROUTER, &config.entries().unwrap())
 }
 
 /// Keys of the route lookup by weight.
-fn heat(flows: &Flows) -> HashMap<Vec<u8>, u64> {
+fn heat(flows: &WeightedFlows) -> HashMap<Vec<u8>, u64> {
     let mut seen = HashMap::new();
     for (packet, weight) in flows.packets.iter().zip(&flows.weights) {
         let mut key = 32u32.to_ne_bytes().to_vec();
@@ -37,13 +37,13 @@ fn heat(flows: &Flows) -> HashMap<Vec<u8>, u64> {
     seen
 }
 
-fn plan(rig: &Rig, lookup: Lookup) -> Plan {
+fn plan(rig: &Rig, lookup: LookupPlan) -> SpecializationPlan {
     let site = rig.sites_of("routes")[0].id;
     rig.plan(vec![SitePlan { site, lookup }])
 }
 
 /// Frames of the flows, some of them broken, some with a good checksum.
-fn frames(flows: &Flows, count: usize, seed: u64) -> Vec<Vec<u8>> {
+fn frames(flows: &WeightedFlows, count: usize, seed: u64) -> Vec<Vec<u8>> {
     let mut rng = Rng::new(seed);
     let mut frames = Vec::with_capacity(count);
     for at in flows.sequence(seed, count) {
@@ -66,7 +66,7 @@ fn frames(flows: &Flows, count: usize, seed: u64) -> Vec<Vec<u8>> {
 fn hot_routes_behave_as_the_original_whatever_the_guard_says() {
     let config = config();
     let Some(rig) = rig(&config) else { return };
-    let flows = flows(&config, 10_000, Locality::HIGH, 2);
+    let flows = flows(&config, 10_000, FlowLocality::HIGH, 2);
     let frames = frames(&flows, packets(), 3);
     let site = rig.sites_of("routes").remove(0);
     for most in [1, 16, 64] {
@@ -84,10 +84,10 @@ fn hot_routes_behave_as_the_original_whatever_the_guard_says() {
 fn the_whole_table_as_code_behaves_as_the_original() {
     let config = config();
     let Some(rig) = rig(&config) else { return };
-    let flows = flows(&config, 10_000, Locality::NONE, 2);
+    let flows = flows(&config, 10_000, FlowLocality::NONE, 2);
     let frames = frames(&flows, packets(), 5);
     rig.set_guard(7);
-    let mut plan = plan(&rig, Lookup::Whole(rig.entries("routes")));
+    let mut plan = plan(&rig, LookupPlan::Whole(rig.entries("routes")));
     let (variant, report) = rig.variant(&plan);
     assert_eq!(report.sites[0].1.dropped, 0, "{report:?}");
     compare(&rig, &variant, &frames, COUNTERS);
@@ -102,7 +102,7 @@ fn the_whole_table_as_code_behaves_as_the_original() {
 fn a_twin_behaves_as_the_original_with_and_without_hot_keys() {
     let config = config();
     let Some(rig) = rig(&config) else { return };
-    let flows = flows(&config, 10_000, Locality::LOW, 2);
+    let flows = flows(&config, 10_000, FlowLocality::LOW, 2);
     let frames = frames(&flows, packets(), 7);
     let site = rig.sites_of("routes").remove(0);
     for side in [0, 1] {
@@ -110,8 +110,8 @@ fn a_twin_behaves_as_the_original_with_and_without_hot_keys() {
     }
     let map = rig.map_id("ms_twin");
     for most in [0, 8] {
-        let Lookup::Hot(hot) = hot(&rig, &site, &heat(&flows), most) else { unreachable!() };
-        let plan = Plan { guard: Some(rig.sided_guard(7)), ..plan(&rig, Lookup::Twin { map, hot }) };
+        let LookupPlan::Hot(hot) = hot(&rig, &site, &heat(&flows), most) else { unreachable!() };
+        let plan = SpecializationPlan { guard: Some(rig.sided_guard(7)), ..plan(&rig, LookupPlan::Twin { map, hot }) };
         let (variant, _) = rig.variant(&plan);
         for token in [token(7, 0), token(7, 1), token(8, 0)] {
             rig.set_token(token);
@@ -124,7 +124,7 @@ fn a_twin_behaves_as_the_original_with_and_without_hot_keys() {
 fn a_stale_variant_follows_the_tables_that_are_there_now() {
     let config = config();
     let Some(rig) = rig(&config) else { return };
-    let flows = flows(&config, 1000, Locality::HIGH, 2);
+    let flows = flows(&config, 1000, FlowLocality::HIGH, 2);
     let site = rig.sites_of("routes").remove(0);
     rig.set_guard(7);
     let (variant, _) = rig.variant(&plan(&rig, hot(&rig, &site, &heat(&flows), 64)));
@@ -145,10 +145,10 @@ fn a_stale_variant_follows_the_tables_that_are_there_now() {
 fn packets_are_left_to_the_generation_that_stands_by_if_it_may_run() {
     let config = config();
     let Some(rig) = rig(&config) else { return };
-    let flows = flows(&config, 1000, Locality::HIGH, 2);
+    let flows = flows(&config, 1000, FlowLocality::HIGH, 2);
     let site = rig.sites_of("routes").remove(0);
     let of = |guard| {
-        rig.variant(&Plan { guard: Some(guard), ..plan(&rig, hot(&rig, &site, &heat(&flows), 64)) }).0
+        rig.variant(&SpecializationPlan { guard: Some(guard), ..plan(&rig, hot(&rig, &site, &heat(&flows), 64)) }).0
     };
     // The stand-by variant knows the present routes, which change below: so the answers show if it was the
     // one that ran.
@@ -177,7 +177,7 @@ fn packets_are_left_to_the_generation_that_stands_by_if_it_may_run() {
 fn the_instrumented_variant_counts_true_keys_and_changes_nothing() {
     let config = config();
     let Some(rig) = rig(&config) else { return };
-    let flows = flows(&config, 1000, Locality::HIGH, 2);
+    let flows = flows(&config, 1000, FlowLocality::HIGH, 2);
     let site = rig.sites_of("routes").remove(0);
     let variant = rig.instrumented(&[site.id]);
     let frames: Vec<Vec<u8>> =

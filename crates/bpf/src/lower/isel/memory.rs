@@ -4,16 +4,16 @@ use cranelift_entity::SecondaryMap;
 use millstream_ir::{AluOp, Function, Inst, MemFlags, Op, Prov, Size, Type, Value, Width};
 use regalloc2::Operand;
 
-use super::{Before, LowerError, MOp, Select};
-use crate::lower::Strategy;
+use super::{OperandSetup, LowerError, MOp, InstSelector};
+use crate::lower::LoweringStrategy;
 use crate::lower::mir::*;
 
-impl Select<'_> {
+impl InstSelector<'_> {
     /// Base and displacement of an access: stack objects are addressed from the frame pointer, and a constant sum
     /// that only this access uses, or that hides the context, is taken apart.
-    fn address(&mut self, base: Value, offset: i32, operands: &mut Vec<Operand>) -> (Base, i32) {
+    fn address(&mut self, base: Value, offset: i32, operands: &mut Vec<Operand>) -> (AddressBase, i32) {
         if let Some((slot, at)) = self.frame(base) {
-            return (Base::Frame(slot, at), offset);
+            return (AddressBase::Frame(slot, at), offset);
         }
         let (mut base, mut offset) = (base, offset);
         while let Some(inst) = self.func.def_inst(base) {
@@ -31,7 +31,7 @@ impl Select<'_> {
             (base, offset) = (data.args[0], i32::from(sum));
         }
         operands.push(used(self.vreg(base)));
-        (Base::Reg, offset)
+        (AddressBase::Reg, offset)
     }
 
     pub(super) fn memory(&mut self, inst: Inst) -> Result<(), LowerError> {
@@ -101,8 +101,8 @@ impl Select<'_> {
         offset: i32,
         flags: MemFlags,
         operands: &mut Vec<Operand>,
-        before: &mut Vec<Before>,
-    ) -> (Base, i32) {
+        before: &mut Vec<OperandSetup>,
+    ) -> (AddressBase, i32) {
         if flags.core.is_none() {
             return self.address(base, offset, operands);
         }
@@ -111,11 +111,11 @@ impl Select<'_> {
             None => self.operand(base, before),
         };
         operands.push(used(base));
-        (Base::Reg, offset)
+        (AddressBase::Reg, offset)
     }
 }
 
-impl Select<'_> {
+impl InstSelector<'_> {
     /// Returns true if an address may be one of the context: only the context itself and values that may have
     /// brought it here, such as an argument, a choice or a word of memory.
     fn may_be_context(&self, base: Value) -> bool {
@@ -149,11 +149,11 @@ pub(super) fn store_counts(func: &Function) -> SecondaryMap<Value, u32> {
     counts
 }
 
-impl Select<'_> {
+impl InstSelector<'_> {
     /// Returns true if a constant is stored as an immediate although it is stored often, or is at hand in a
     /// register.
     fn stores_immediates(&mut self, often: bool) -> bool {
-        let Strategy { immediate_stores, register_stores, .. } = self.strategy;
+        let LoweringStrategy { immediate_stores, register_stores, .. } = self.strategy;
         let stores = |immediate: bool, register: bool| (!often || immediate) && !register;
         let now = stores(immediate_stores, register_stores);
         self.out.bearing.immediate_stores |= stores(!immediate_stores, register_stores) != now;

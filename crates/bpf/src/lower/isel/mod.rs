@@ -19,29 +19,29 @@ use cranelift_entity::{EntityRef, SecondaryMap};
 use millstream_ir::{
     AluOp, Block, BlockCall, Cfg, Cond, Core, Function, Inst, Op, Size, Slot, Type, Value, Width,
 };
-use millstream_isa::generation::{Generation, KernelRange};
+use millstream_isa::generation::{VerifierGeneration, KernelRange};
 use regalloc2::{Block as MBlockId, Operand, PRegSet, RegClass, VReg};
 
-use super::live::{Crossing, is_call};
+use super::live::{LiveAcrossCalls, is_call};
 use super::mir::*;
-use super::{LowerError, Strategy};
-use crate::lift::Sym;
+use super::{LowerError, LoweringStrategy};
+use crate::lift::RelocTarget;
 
 /// Selects instructions for a function without critical edges.
 pub(super) fn select(
     func: &Function,
     cfg: &Cfg,
-    crossing: &Crossing,
-    strategy: Strategy,
+    crossing: &LiveAcrossCalls,
+    strategy: LoweringStrategy,
     kernels: KernelRange,
 ) -> Result<MFunc, LowerError> {
     let order: Vec<Block> = func.layout.iter().copied().filter(|&b| cfg.is_reachable(b)).collect();
     let bearing =
-        Strategy { far_constants: true, free_r0: true, bound_arguments: true, ..Strategy::default() };
-    let mut select = Select {
+        LoweringStrategy { far_constants: true, free_r0: true, bound_arguments: true, ..LoweringStrategy::default() };
+    let mut select = InstSelector {
         func,
         strategy,
-        context_immediates: kernels.all(Generation::stores_context_immediates),
+        context_immediates: kernels.all(VerifierGeneration::stores_context_immediates),
         uses: func.use_counts(),
         stored: memory::store_counts(func),
         crossing,
@@ -53,13 +53,13 @@ pub(super) fn select(
         pending: Vec::new(),
         loc: u32::MAX,
     };
-    let mut lowered: SecondaryMap<Block, Option<Selected>> = SecondaryMap::new();
+    let mut lowered: SecondaryMap<Block, Option<SelectedBlock>> = SecondaryMap::new();
     for &block in cfg.rpo.iter().rev() {
         lowered[block] = Some(select.block(block)?);
     }
-    let mut index: SecondaryMap<Block, PackedOption<Position>> = SecondaryMap::new();
+    let mut index: SecondaryMap<Block, PackedOption<BlockPosition>> = SecondaryMap::new();
     for (i, &block) in order.iter().enumerate() {
-        index[block] = Position::new(i).into();
+        index[block] = BlockPosition::new(i).into();
     }
     let at = |block: Block| index[block].expand().map(|p| MBlockId::new(p.index()));
     let mut out = select.out;
@@ -88,35 +88,35 @@ pub(super) fn select(
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Position(u32);
-cranelift_entity::entity_impl!(Position);
+struct BlockPosition(u32);
+cranelift_entity::entity_impl!(BlockPosition);
 
-type Pending = (MOp, Vec<Operand>, PRegSet, u32);
+type PendingInst = (MOp, Vec<Operand>, PRegSet, u32);
 
 #[derive(Clone)]
-struct Selected {
+struct SelectedBlock {
     /// Last first.
-    insts: Vec<Pending>,
+    insts: Vec<PendingInst>,
     params: Vec<VReg>,
     args: Vec<Vec<VReg>>,
 }
 
 /// An instruction that prepares an operand.
-struct Before {
+struct OperandSetup {
     op: MOp,
     from: Option<VReg>,
     to: VReg,
 }
 
-struct Select<'f> {
+struct InstSelector<'f> {
     func: &'f Function,
-    strategy: Strategy,
+    strategy: LoweringStrategy,
     /// True if constants may be stored into the context as immediates.
     context_immediates: bool,
     uses: SecondaryMap<Value, u32>,
     /// Number of stores of each value.
     stored: SecondaryMap<Value, u32>,
-    crossing: &'f Crossing,
+    crossing: &'f LiveAcrossCalls,
     /// Constants in registers between here and the next call or the end of the block.
     local: Vec<(i64, VReg)>,
     /// Stack addresses that calls of this block take: how often, and the register if one is kept.
@@ -125,11 +125,11 @@ struct Select<'f> {
     /// Loads that extend the sign in the place of an extension.
     signed: SecondaryMap<Inst, bool>,
     out: MFunc,
-    pending: Vec<Pending>,
+    pending: Vec<PendingInst>,
     loc: u32,
 }
 
-impl Select<'_> {
+impl InstSelector<'_> {
     fn fresh(&mut self) -> VReg {
         self.out.vregs += 1;
         VReg::new(self.out.vregs - 1, RegClass::Int)
@@ -250,10 +250,10 @@ impl Select<'_> {
         let single = self.uses[value] == 1;
         match self.func.insts[inst].op {
             Op::Const { value } => Some(MOp::Imm { value }),
-            Op::MapAddr { map } => Some(MOp::Sym { sym: Sym::Map(map) }),
-            Op::MapValueAddr { map, offset } if single => Some(MOp::Sym { sym: Sym::MapValue(map, offset) }),
-            Op::FuncAddr { func } if single => Some(MOp::Sym { sym: Sym::Func(func) }),
-            Op::ExternAddr { ext } if single => Some(MOp::Sym { sym: Sym::Extern(ext) }),
+            Op::MapAddr { map } => Some(MOp::Sym { sym: RelocTarget::Map(map) }),
+            Op::MapValueAddr { map, offset } if single => Some(MOp::Sym { sym: RelocTarget::MapValue(map, offset) }),
+            Op::FuncAddr { func } if single => Some(MOp::Sym { sym: RelocTarget::Func(func) }),
+            Op::ExternAddr { ext } if single => Some(MOp::Sym { sym: RelocTarget::Extern(ext) }),
             Op::CoreConst { core, local, wide } if single => Some(MOp::CoreImm { core, local, wide }),
             _ => None,
         }
@@ -263,7 +263,7 @@ impl Select<'_> {
         matches!(self.func.def_op(value), Some(Op::Undef {}))
     }
 
-    fn block(&mut self, block: Block) -> Result<Selected, LowerError> {
+    fn block(&mut self, block: Block) -> Result<SelectedBlock, LowerError> {
         self.pending = Vec::with_capacity(self.func.blocks[block].insts.len());
         self.count_addresses(block);
         let func = self.func;
@@ -297,7 +297,7 @@ impl Select<'_> {
         } else {
             func.blocks[block].params.iter().map(|&p| self.vreg(p)).collect()
         };
-        Ok(Selected { insts: std::mem::take(&mut self.pending), params, args })
+        Ok(SelectedBlock { insts: std::mem::take(&mut self.pending), params, args })
     }
 
     fn arguments(&mut self, entry: Block) {
@@ -321,14 +321,14 @@ impl Select<'_> {
     }
 
     /// The register that a fixed register takes a value from: a copy, if the value outlives calls.
-    fn copied_in(&mut self, value: Value, before: &mut Vec<Before>) -> VReg {
+    fn copied_in(&mut self, value: Value, before: &mut Vec<OperandSetup>) -> VReg {
         let value = self.through_copies(value);
         let v = self.vreg(value);
         if self.strategy.bound_arguments || !self.crossing.contains(value) {
             return v;
         }
         let taken = self.fresh();
-        before.push(Before { op: MOp::Copy, from: Some(v), to: taken });
+        before.push(OperandSetup { op: MOp::Copy, from: Some(v), to: taken });
         taken
     }
 
@@ -366,12 +366,12 @@ impl Select<'_> {
             Op::Const { value } => self.define(result, MOp::Imm { value }),
             Op::Undef {} => self.define(result, MOp::Undef),
             Op::CoreConst { core, local, wide } => self.define(result, MOp::CoreImm { core, local, wide }),
-            Op::MapAddr { map } => self.define(result, MOp::Sym { sym: Sym::Map(map) }),
+            Op::MapAddr { map } => self.define(result, MOp::Sym { sym: RelocTarget::Map(map) }),
             Op::MapValueAddr { map, offset } => {
-                self.define(result, MOp::Sym { sym: Sym::MapValue(map, offset) })
+                self.define(result, MOp::Sym { sym: RelocTarget::MapValue(map, offset) })
             }
-            Op::FuncAddr { func } => self.define(result, MOp::Sym { sym: Sym::Func(func) }),
-            Op::ExternAddr { ext } => self.define(result, MOp::Sym { sym: Sym::Extern(ext) }),
+            Op::FuncAddr { func } => self.define(result, MOp::Sym { sym: RelocTarget::Func(func) }),
+            Op::ExternAddr { ext } => self.define(result, MOp::Sym { sym: RelocTarget::Extern(ext) }),
             Op::StackAddr { slot, offset } => self.define(result, MOp::Lea { slot, offset }),
             Op::Alu { op, width } => self.alu(op, width, result, arg(0), arg(1)),
             Op::Neg { width } => self.unary_in_place(MOp::Neg { width }, result, arg(0)),
@@ -380,10 +380,10 @@ impl Select<'_> {
             Op::Sext { bits, width: Width::W64 } if self.extends_load(arg(0), bits, result) => {}
             Op::Sext { bits, width } => self.unary(MOp::Sext { bits, width }, result, arg(0)),
             Op::AddrSpaceCast { spaces } => self.unary(MOp::Cast { spaces }, result, arg(0)),
-            Op::Helper { id } => self.call(Target::Helper(id), result, &data.args),
-            Op::Kfunc { ext } => self.call(Target::Sym(Sym::Extern(ext)), result, &data.args),
-            Op::Call { func } => self.call(Target::Sym(Sym::Func(func)), result, &data.args),
-            Op::CallIndirect {} => self.call(Target::Indirect, result, &data.args),
+            Op::Helper { id } => self.call(CallTarget::Helper(id), result, &data.args),
+            Op::Kfunc { ext } => self.call(CallTarget::Sym(RelocTarget::Extern(ext)), result, &data.args),
+            Op::Call { func } => self.call(CallTarget::Sym(RelocTarget::Func(func)), result, &data.args),
+            Op::CallIndirect {} => self.call(CallTarget::Indirect, result, &data.args),
             Op::LegacyLoad { size, offset } => self.legacy(size, offset, result, &data.args),
             Op::Jump {} => self.push(MOp::Jump, vec![]),
             Op::MayGoto {} => self.push(MOp::MayGoto, vec![]),
@@ -403,7 +403,7 @@ impl Select<'_> {
     }
 
     /// A register for an operand: the value's own, or one made for this use.
-    fn operand(&mut self, value: Value, before: &mut Vec<Before>) -> VReg {
+    fn operand(&mut self, value: Value, before: &mut Vec<OperandSetup>) -> VReg {
         let resolved = self.through_copies(value);
         let anew = match self.func.def_op(resolved) {
             Some(Op::Const { .. }) if self.uses[resolved] == 1 => self.remake(resolved),
@@ -412,20 +412,20 @@ impl Select<'_> {
         match anew {
             Some(op) => {
                 let v = self.fresh();
-                before.push(Before { op, from: None, to: v });
+                before.push(OperandSetup { op, from: None, to: v });
                 v
             }
             None => self.vreg(value),
         }
     }
 
-    fn finish(&mut self, op: MOp, operands: Vec<Operand>, before: Vec<Before>) {
+    fn finish(&mut self, op: MOp, operands: Vec<Operand>, before: Vec<OperandSetup>) {
         self.push(op, operands);
         self.push_before(before);
     }
 
-    fn push_before(&mut self, before: Vec<Before>) {
-        for Before { op, from, to } in before {
+    fn push_before(&mut self, before: Vec<OperandSetup>) {
+        for OperandSetup { op, from, to } in before {
             let operands = from.map(used).into_iter().chain([defined(to)]).collect();
             self.push(op, operands);
         }
@@ -556,22 +556,22 @@ impl Select<'_> {
     }
 
     /// A register for an operand that must be in a given one: made anew if that is cheap.
-    fn fixed_operand(&mut self, value: Value, before: &mut Vec<Before>) -> VReg {
+    fn fixed_operand(&mut self, value: Value, before: &mut Vec<OperandSetup>) -> VReg {
         match self.remake(value) {
             Some(op) => {
                 let v = self.fresh();
-                before.push(Before { op, from: None, to: v });
+                before.push(OperandSetup { op, from: None, to: v });
                 v
             }
             None => self.copied_in(value, before),
         }
     }
 
-    fn call(&mut self, target: Target, result: Option<Value>, args: &[Value]) {
+    fn call(&mut self, target: CallTarget, result: Option<Value>, args: &[Value]) {
         let mut operands = Vec::new();
         let mut before = Vec::new();
         let mut args = args;
-        if target == Target::Indirect {
+        if target == CallTarget::Indirect {
             operands.push(used(self.vreg(args[0])));
             args = &args[1..];
         }
@@ -582,7 +582,7 @@ impl Select<'_> {
             let v = match self.kept_address(arg) {
                 Some(kept) => {
                     let taken = self.fresh();
-                    before.push(Before { op: MOp::Copy, from: Some(kept), to: taken });
+                    before.push(OperandSetup { op: MOp::Copy, from: Some(kept), to: taken });
                     taken
                 }
                 None => self.fixed_operand(arg, &mut before),
@@ -640,7 +640,7 @@ mod tests {
     use millstream_ir::text::parse_module;
     use millstream_isa::{AluOp, Insn, Operand, Reg, Width};
 
-    use crate::lower::{CHOICES, Strategy, lower_with};
+    use crate::lower::{CHOICES, LoweringStrategy, lower_with};
 
     /// Lowers a static function by each strategy and follows the pointer in `r1`: each sum with it must have
     /// it on the left.
@@ -649,7 +649,7 @@ mod tests {
         let module = parse_module(&text).unwrap_or_else(|e| panic!("{e:?}\n{text}"));
         for choice in 0..CHOICES.len() {
             let func = module.funcs.values().next().expect("there is one");
-            let code = lower_with(func, Strategy::default().with(choice)).expect("it can be lowered");
+            let code = lower_with(func, LoweringStrategy::default().with(choice)).expect("it can be lowered");
             let mut holds = [false; 11];
             holds[1] = true;
             let mut sums = 0;

@@ -17,12 +17,12 @@ use millstream_ir::{
     AluOp, Block, BlockCall, Cond, Function, Inst, Module, Op, Table, TableDecl, Type, Value, Width,
 };
 
-pub use plan::{Comparison, Plan, Step, plan};
-pub use rules::{Rule, Test, rules, widths};
+pub use plan::{TableComparison, TablePlan, TableStep, plan};
+pub use rules::{TableRule, TableTest, rules, widths};
 
 /// Form of the code for a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Form {
+pub enum TableForm {
     /// A tree of comparisons.
     Tree,
     /// Entry by entry.
@@ -38,7 +38,7 @@ fn has_tables(func: &Function) -> bool {
 pub(super) fn expanded(module: &Module, func: &Function) -> Option<Function> {
     has_tables(func).then(|| {
         let mut func = func.clone();
-        expand_tables(&mut func, &module.tables, true, |_| Some(Form::Tree));
+        expand_tables(&mut func, &module.tables, true, |_| Some(TableForm::Tree));
         func
     })
 }
@@ -49,7 +49,7 @@ pub fn expand_tables(
     func: &mut Function,
     tables: &PrimaryMap<Table, TableDecl>,
     jmp32: bool,
-    mut form: impl FnMut(Table) -> Option<Form>,
+    mut form: impl FnMut(Table) -> Option<TableForm>,
 ) -> bool {
     let mut changed = false;
     let mut b = 0;
@@ -77,24 +77,24 @@ fn expand(
     func: &mut Function,
     (b, at): (usize, usize),
     inst: Inst,
-    (widths, rules): (&[u64], Vec<Rule>),
-    (form, jmp32): (Form, bool),
+    (widths, rules): (&[u64], Vec<TableRule>),
+    (form, jmp32): (TableForm, bool),
 ) {
     let data = func.insts[inst].clone();
     let block = func.layout[b];
-    let join = func.cut_at(block, at);
+    let join = func.split_block_at(block, at);
     let words =
         data.args.iter().zip(widths).map(|(&v, &width)| word(func, block, v, width, data.loc)).collect();
     let spare = rules.len() + 16;
     let plan = plan(rules, widths, form, spare);
     let blocks: Vec<Block> = plan.steps.iter().map(|_| func.blocks.push(Default::default())).collect();
-    let mut emitter = Emitter { func, words, loc: data.loc, jmp32 };
+    let mut emitter = TablePlanEmitter { func, words, loc: data.loc, jmp32 };
     for (&step, &block) in plan.steps.iter().zip(&blocks) {
         match step {
-            Step::Compare { word, with, yes, no } => {
+            TableStep::Compare { word, with, yes, no } => {
                 emitter.compare(block, word, with, blocks[yes], blocks[no])
             }
-            Step::Result(result) => emitter.result(block, result, join),
+            TableStep::Result(result) => emitter.result(block, result, join),
         }
     }
     let mut cursor = func.at_end(block);
@@ -104,11 +104,11 @@ fn expand(
 }
 
 /// The argument without bits above the word's width.
-fn word(func: &mut Function, block: Block, value: Value, width: u64, loc: u32) -> Word {
+fn word(func: &mut Function, block: Block, value: Value, width: u64, loc: u32) -> TableKeyWord {
     let narrow = width.count_ones() <= 32;
     let fits = func.types[value].int_bits().is_some_and(|bits| bits <= width.count_ones());
     if fits || width == u64::MAX {
-        return Word { value, narrow };
+        return TableKeyWord { value, narrow };
     }
     let mut cursor = func.at_end(block);
     cursor.loc = loc;
@@ -119,26 +119,26 @@ fn word(func: &mut Function, block: Block, value: Value, width: u64, loc: u32) -
         let mask = cursor.iconst(width as i64);
         cursor.value(Op::Alu { op: AluOp::And, width: Width::W64 }, [value, mask], ty)
     };
-    Word { value, narrow }
+    TableKeyWord { value, narrow }
 }
 
 /// A word of the key.
 #[derive(Clone, Copy)]
-struct Word {
+struct TableKeyWord {
     value: Value,
     /// It has no more than 32 bits.
     narrow: bool,
 }
 
 /// Writes steps as blocks.
-struct Emitter<'f> {
+struct TablePlanEmitter<'f> {
     func: &'f mut Function,
-    words: Vec<Word>,
+    words: Vec<TableKeyWord>,
     loc: u32,
     jmp32: bool,
 }
 
-impl Emitter<'_> {
+impl TablePlanEmitter<'_> {
     fn result(&mut self, block: Block, result: i64, join: Block) {
         let mut cursor = self.func.at_end(block);
         cursor.loc = self.loc;
@@ -146,17 +146,17 @@ impl Emitter<'_> {
         cursor.effect(Op::Jump {}, [], [BlockCall::with(join, [value])]);
     }
 
-    fn compare(&mut self, block: Block, word: usize, with: Comparison, yes: Block, no: Block) {
+    fn compare(&mut self, block: Block, word: usize, with: TableComparison, yes: Block, no: Block) {
         let word = self.words[word];
         let (cond, word, bound) = match with {
-            Comparison::Below(bound) => (Cond::Lt, word, bound),
-            Comparison::AtMost(bound) => (Cond::Le, word, bound),
-            Comparison::AtLeast(bound) => (Cond::Ge, word, bound),
-            Comparison::Equal(value) => (Cond::Eq, word, value),
-            Comparison::Bit(bit) => (Cond::Set, word, bit),
+            TableComparison::Below(bound) => (Cond::Lt, word, bound),
+            TableComparison::AtMost(bound) => (Cond::Le, word, bound),
+            TableComparison::AtLeast(bound) => (Cond::Ge, word, bound),
+            TableComparison::Equal(value) => (Cond::Eq, word, value),
+            TableComparison::Bit(bit) => (Cond::Set, word, bit),
             // Below the interval the difference wraps around to more than any within it.
-            Comparison::Within(lo, hi) => (Cond::Le, self.alu(block, AluOp::Sub, word, lo), hi - lo),
-            Comparison::Masked(value, mask) => (Cond::Eq, self.alu(block, AluOp::And, word, mask), value),
+            TableComparison::Within(lo, hi) => (Cond::Le, self.alu(block, AluOp::Sub, word, lo), hi - lo),
+            TableComparison::Masked(value, mask) => (Cond::Eq, self.alu(block, AluOp::And, word, mask), value),
         };
         // Only of 32 bits such a bound is an immediate.
         let short = word.narrow && self.jmp32 && bound > i32::MAX as u64;
@@ -171,12 +171,12 @@ impl Emitter<'_> {
         );
     }
 
-    fn alu(&mut self, block: Block, op: AluOp, Word { value, narrow }: Word, operand: u64) -> Word {
+    fn alu(&mut self, block: Block, op: AluOp, TableKeyWord { value, narrow }: TableKeyWord, operand: u64) -> TableKeyWord {
         let (width, ty) = if narrow { (Width::W32, Type::I32) } else { (Width::W64, Type::I64) };
         let mut cursor = self.func.at_end(block);
         cursor.loc = self.loc;
         let operand = cursor.iconst(operand as i64);
         let value = cursor.value(Op::Alu { op, width }, [value, operand], ty);
-        Word { value, narrow }
+        TableKeyWord { value, narrow }
     }
 }

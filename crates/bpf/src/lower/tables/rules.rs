@@ -10,7 +10,7 @@ const MAX_RULES: usize = 1 << 14;
 
 /// Test that a rule applies to a word. Bits above the word's width are zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Test {
+pub enum TableTest {
     /// Nothing.
     Any,
     /// Between two bounds, inclusive.
@@ -21,7 +21,7 @@ pub enum Test {
 
 /// Facts about a word: bounds, and some of its bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Known {
+pub(super) struct WordFacts {
     pub lo: u64,
     pub hi: u64,
     pub bits: u64,
@@ -30,45 +30,45 @@ pub(super) struct Known {
     pub width: u64,
 }
 
-impl Known {
+impl WordFacts {
     /// Nothing but the width.
-    pub(super) fn of_width(width: u64) -> Known {
-        Known { lo: 0, hi: width, bits: 0, values: 0, width }
+    pub(super) fn of_width(width: u64) -> WordFacts {
+        WordFacts { lo: 0, hi: width, bits: 0, values: 0, width }
     }
 }
 
-impl Test {
+impl TableTest {
     /// Equality under a mask; an interval where that is one.
-    pub(super) fn masked(value: u64, mask: u64, width: u64) -> Test {
+    pub(super) fn masked(value: u64, mask: u64, width: u64) -> TableTest {
         let (value, mask) = (value & mask, mask & width);
         let free = width & !mask;
         if mask == 0 {
-            Test::Any
+            TableTest::Any
         } else if free & free.wrapping_add(1) == 0 {
-            Test::Interval(value, value | free)
+            TableTest::Interval(value, value | free)
         } else {
-            Test::Masked(value, mask)
+            TableTest::Masked(value, mask)
         }
     }
 
     /// The test that remains, given these facts; `None` if it fails.
-    pub(super) fn given(self, known: &Known) -> Option<Test> {
+    pub(super) fn given(self, known: &WordFacts) -> Option<TableTest> {
         match self {
-            Test::Any => Some(Test::Any),
-            Test::Interval(lo, hi) => {
+            TableTest::Any => Some(TableTest::Any),
+            TableTest::Interval(lo, hi) => {
                 let conflict = lo == hi && (lo ^ known.values) & known.bits != 0;
                 let (lo, hi) = (lo.max(known.lo), hi.min(known.hi));
                 if lo > hi || conflict {
                     None
                 } else if (lo, hi) == (known.lo, known.hi) {
-                    Some(Test::Any)
+                    Some(TableTest::Any)
                 } else {
-                    Some(Test::Interval(lo, hi))
+                    Some(TableTest::Interval(lo, hi))
                 }
             }
-            Test::Masked(value, mask) => {
+            TableTest::Masked(value, mask) => {
                 let conflict = (value ^ known.values) & mask & known.bits != 0;
-                (!conflict).then(|| Test::masked(value, mask & !known.bits, known.width))
+                (!conflict).then(|| TableTest::masked(value, mask & !known.bits, known.width))
             }
         }
     }
@@ -76,9 +76,9 @@ impl Test {
 
 /// A demand on each word, and the entry that it stands for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Rule {
+pub struct TableRule {
     /// One a word.
-    pub tests: Vec<Test>,
+    pub tests: Vec<TableTest>,
     /// Result of the match.
     pub result: i64,
 }
@@ -97,7 +97,7 @@ fn field_widths(field: &FieldDecl) -> Vec<u64> {
 }
 
 /// The table's entries as rules, highest priority first; `None` if there are too many.
-pub fn rules(table: &TableDecl) -> Option<Vec<Rule>> {
+pub fn rules(table: &TableDecl) -> Option<Vec<TableRule>> {
     let mut rules = Vec::new();
     for (at, entry) in table.entries.iter().enumerate() {
         let mut rows = vec![Vec::new()];
@@ -112,16 +112,16 @@ pub fn rules(table: &TableDecl) -> Option<Vec<Rule>> {
                 .collect();
         }
         let result = i64::from(table.result(at));
-        rules.extend(rows.into_iter().map(|tests| Rule { tests, result }));
+        rules.extend(rows.into_iter().map(|tests| TableRule { tests, result }));
     }
     Some(rules)
 }
 
 /// Rows of tests for a field; its words must meet one of them.
-fn field_rows(m: &FieldMatch, field: &FieldDecl) -> Vec<Vec<Test>> {
+fn field_rows(m: &FieldMatch, field: &FieldDecl) -> Vec<Vec<TableTest>> {
     let widths = field_widths(field);
     let masked = |value: &[u64], mask: &[u64]| {
-        vec![widths.iter().zip(value.iter().zip(mask)).map(|(&w, (&v, &m))| Test::masked(v, m, w)).collect()]
+        vec![widths.iter().zip(value.iter().zip(mask)).map(|(&w, (&v, &m))| TableTest::masked(v, m, w)).collect()]
     };
     match m {
         FieldMatch::Exact(value) => masked(value, &widths),
@@ -142,23 +142,23 @@ fn prefix_mask(field: &FieldDecl, bits: u32) -> Vec<u64> {
     mask
 }
 
-fn any(words: usize) -> Vec<Test> {
-    vec![Test::Any; words]
+fn any(words: usize) -> Vec<TableTest> {
+    vec![TableTest::Any; words]
 }
 
-fn prepend(test: Test, rows: Vec<Vec<Test>>) -> impl Iterator<Item = Vec<Test>> {
+fn prepend(test: TableTest, rows: Vec<Vec<TableTest>>) -> impl Iterator<Item = Vec<TableTest>> {
     rows.into_iter().map(move |row| [&[test], row.as_slice()].concat())
 }
 
 /// `from <= words <= to`, words most significant first.
-fn between(from: &[u64], to: &[u64], widths: &[u64]) -> Vec<Vec<Test>> {
+fn between(from: &[u64], to: &[u64], widths: &[u64]) -> Vec<Vec<TableTest>> {
     let (Some((&lo, from)), Some((&hi, to)), Some((&width, rest))) =
         (from.split_first(), to.split_first(), widths.split_first())
     else {
         return vec![Vec::new()];
     };
     if lo == hi {
-        return prepend(Test::Interval(lo, lo), between(from, to, rest)).collect();
+        return prepend(TableTest::Interval(lo, lo), between(from, to, rest)).collect();
     }
     let whole_lo = from.iter().all(|&w| w == 0);
     let whole_hi = to.iter().zip(rest).all(|(w, width)| w == width);
@@ -166,14 +166,14 @@ fn between(from: &[u64], to: &[u64], widths: &[u64]) -> Vec<Vec<Test>> {
     // `lo < hi`, so neither bound of what lies between them overflows.
     let (first, last) = (lo + u64::from(!whole_lo), hi - u64::from(!whole_hi));
     if first <= last {
-        let middle = if (first, last) == (0, width) { Test::Any } else { Test::Interval(first, last) };
+        let middle = if (first, last) == (0, width) { TableTest::Any } else { TableTest::Interval(first, last) };
         rows.extend(prepend(middle, vec![any(rest.len())]));
     }
     if !whole_lo {
-        rows.extend(prepend(Test::Interval(lo, lo), between(from, rest, rest)));
+        rows.extend(prepend(TableTest::Interval(lo, lo), between(from, rest, rest)));
     }
     if !whole_hi {
-        rows.extend(prepend(Test::Interval(hi, hi), between(&vec![0; rest.len()], to, rest)));
+        rows.extend(prepend(TableTest::Interval(hi, hi), between(&vec![0; rest.len()], to, rest)));
     }
     rows
 }

@@ -1,10 +1,10 @@
 //! Division of rules into two sets by one comparison.
 
-use super::rules::{Known, Rule, Test};
+use super::rules::{WordFacts, TableRule, TableTest};
 
 /// A comparison of one word that divides keys into two classes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Split {
+pub(super) enum RuleSplit {
     /// Below this bound, or not.
     Below(usize, u64),
     /// Without this bit, or with it.
@@ -12,12 +12,12 @@ pub(super) enum Split {
 }
 
 /// A split with the number of rules that remain possible on each side.
-struct Candidate {
-    split: Split,
+struct SplitCandidate {
+    split: RuleSplit,
     sides: (usize, usize),
 }
 
-impl Candidate {
+impl SplitCandidate {
     fn larger(&self) -> usize {
         self.sides.0.max(self.sides.1)
     }
@@ -29,7 +29,7 @@ impl Candidate {
 
 /// The split that leaves the fewest rules in the worse case, if it pays: each side gets rid of an eighth of the rules,
 /// and no more than `spare` rules are needed on both sides. The second result is how many are.
-pub(super) fn best(rules: &[Rule], known: &[Known], spare: usize) -> Option<(Split, usize)> {
+pub(super) fn best(rules: &[TableRule], known: &[WordFacts], spare: usize) -> Option<(RuleSplit, usize)> {
     let enough = rules.len() - (rules.len() / 8).max(1);
     (0..known.len())
         .flat_map(|word| below(rules, word, &known[word]).into_iter().chain(bits(rules, word)))
@@ -39,10 +39,10 @@ pub(super) fn best(rules: &[Rule], known: &[Known], spare: usize) -> Option<(Spl
 }
 
 /// Splits at the bounds of intervals.
-fn below(rules: &[Rule], word: usize, known: &Known) -> Vec<Candidate> {
+fn below(rules: &[TableRule], word: usize, known: &WordFacts) -> Vec<SplitCandidate> {
     let (mut los, mut his) = (Vec::new(), Vec::new());
     for rule in rules {
-        if let Test::Interval(lo, hi) = rule.tests[word] {
+        if let TableTest::Interval(lo, hi) = rule.tests[word] {
             los.push(lo);
             his.push(hi);
         }
@@ -60,19 +60,19 @@ fn below(rules: &[Rule], word: usize, known: &Known) -> Vec<Candidate> {
         let right = his.len() - his.partition_point(|&hi| hi < b);
         (everywhere + left, everywhere + right)
     };
-    bounds.iter().map(|&b| Candidate { split: Split::Below(word, b), sides: sides(b) }).collect()
+    bounds.iter().map(|&b| SplitCandidate { split: RuleSplit::Below(word, b), sides: sides(b) }).collect()
 }
 
 /// Splits at the bits that masks name.
-fn bits(rules: &[Rule], word: usize) -> Vec<Candidate> {
+fn bits(rules: &[TableRule], word: usize) -> Vec<SplitCandidate> {
     let (mut zeros, mut ones, mut named) = ([0usize; 64], [0usize; 64], 0);
     for rule in rules {
         let (value, mask) = match rule.tests[word] {
-            Test::Masked(value, mask) => {
+            TableTest::Masked(value, mask) => {
                 named |= mask;
                 (value, mask)
             }
-            Test::Interval(lo, hi) if lo == hi => (lo, u64::MAX),
+            TableTest::Interval(lo, hi) if lo == hi => (lo, u64::MAX),
             _ => continue,
         };
         for bit in 0..64 {
@@ -84,23 +84,23 @@ fn bits(rules: &[Rule], word: usize) -> Vec<Candidate> {
     }
     (0..64)
         .filter(|bit| named >> bit & 1 == 1)
-        .map(|bit| Candidate {
-            split: Split::Bit(word, 1 << bit),
+        .map(|bit| SplitCandidate {
+            split: RuleSplit::Bit(word, 1 << bit),
             sides: (rules.len() - ones[bit], rules.len() - zeros[bit]),
         })
         .collect()
 }
 
-impl Split {
+impl RuleSplit {
     /// Facts on each side.
-    pub(super) fn sides(self, known: &[Known]) -> (Vec<Known>, Vec<Known>) {
+    pub(super) fn sides(self, known: &[WordFacts]) -> (Vec<WordFacts>, Vec<WordFacts>) {
         let (mut left, mut right) = (known.to_vec(), known.to_vec());
         match self {
-            Split::Below(word, bound) => {
+            RuleSplit::Below(word, bound) => {
                 left[word].hi = bound - 1;
                 right[word].lo = bound;
             }
-            Split::Bit(word, bit) => {
+            RuleSplit::Bit(word, bit) => {
                 left[word].bits |= bit;
                 right[word].bits |= bit;
                 right[word].values |= bit;

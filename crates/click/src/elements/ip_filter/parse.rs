@@ -2,13 +2,13 @@
 
 use millstream_isa::Cond;
 
-use crate::arguments::{Names, ip, net, unsigned};
-use crate::config::Text;
+use crate::arguments::{AddressNames, ip, net, unsigned};
+use crate::config::SpannedText;
 use crate::error::Error;
 
 /// A field that a test reads.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Field {
+pub(super) enum FilterField {
     /// 1, 2 or 4 bytes of the IP header.
     Header { offset: i32, bytes: u32 },
     /// 1, 2 or 4 bytes behind the IP header, in a first fragment.
@@ -17,8 +17,8 @@ pub(super) enum Field {
 
 /// A comparison under a mask.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Test {
-    pub(super) field: Field,
+pub(super) struct FieldTest {
+    pub(super) field: FilterField,
     pub(super) mask: u32,
     pub(super) cond: Cond,
     pub(super) value: u32,
@@ -26,12 +26,12 @@ pub(super) struct Test {
 
 /// An expression.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Expression {
+pub(super) enum FilterExpression {
     Constant(bool),
-    Test(Test),
-    Not(Box<Expression>),
-    All(Vec<Expression>),
-    Any(Vec<Expression>),
+    Test(FieldTest),
+    Not(Box<FilterExpression>),
+    All(Vec<FilterExpression>),
+    Any(Vec<FilterExpression>),
 }
 
 const DEEPEST: u32 = 64;
@@ -123,7 +123,7 @@ const FLAGS: &[(&str, u32)] = &[("fin", 1), ("syn", 2), ("rst", 4), ("psh", 8), 
 
 /// Which addresses or ports are meant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Side {
+enum DirectionQualifier {
     Source,
     Destination,
     #[default]
@@ -133,8 +133,8 @@ enum Side {
 
 /// Qualifiers in front of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Qualifier {
-    side: Side,
+struct ValueQualifier {
+    side: DirectionQualifier,
     protocol: Option<u32>,
     kind: Option<&'static str>,
 }
@@ -142,25 +142,25 @@ struct Qualifier {
 const KINDS: &[&str] =
     &["host", "net", "port", "proto", "type", "opt", "vers", "hl", "id", "tos", "dscp", "ttl", "len", "win"];
 
-struct Parser<'t> {
-    tokens: Vec<Text>,
+struct IpFilterParser<'t> {
+    tokens: Vec<SpannedText>,
     at: usize,
-    whole: &'t Text,
-    names: &'t Names,
+    whole: &'t SpannedText,
+    names: &'t AddressNames,
     /// Qualifiers of the last value, for values that leave them out.
-    last: Qualifier,
+    last: ValueQualifier,
     depth: u32,
 }
 
 /// Reads an expression of these words.
-pub(super) fn expression(words: &[Text], whole: &Text, names: &Names) -> Result<Expression, Error> {
-    let tokens: Vec<Text> = words.iter().flat_map(tokens).collect();
+pub(super) fn expression(words: &[SpannedText], whole: &SpannedText, names: &AddressNames) -> Result<FilterExpression, Error> {
+    let tokens: Vec<SpannedText> = words.iter().flat_map(tokens).collect();
     if let [only] = &tokens[..]
         && matches!(only.text.as_str(), "-" | "any" | "all")
     {
-        return Ok(Expression::Constant(true));
+        return Ok(FilterExpression::Constant(true));
     }
-    let mut parser = Parser { tokens, at: 0, whole, names, last: Qualifier::default(), depth: 0 };
+    let mut parser = IpFilterParser { tokens, at: 0, whole, names, last: ValueQualifier::default(), depth: 0 };
     let found = parser.any()?;
     match parser.peek() {
         "" => Ok(found),
@@ -169,13 +169,13 @@ pub(super) fn expression(words: &[Text], whole: &Text, names: &Names) -> Result<
 }
 
 /// Splits a word at marks.
-fn tokens(word: &Text) -> Vec<Text> {
+fn tokens(word: &SpannedText) -> Vec<SpannedText> {
     const MARKS: [&str; 13] = ["&&", "||", "==", "!=", "<=", ">=", "(", ")", "!", "<", ">", "&", "="];
     let (mut all, mut from, mut at) = (Vec::new(), 0, 0);
     let text = &word.text;
     let mut push = |from: usize, to: usize| {
         if from < to {
-            all.push(Text { text: text[from..to].to_owned(), span: word.span });
+            all.push(SpannedText { text: text[from..to].to_owned(), span: word.span });
         }
     };
     while at < text.len() {
@@ -201,15 +201,15 @@ fn known(names: &[(&str, u32)], word: &str) -> Option<u32> {
     names.iter().find(|(name, _)| *name == word).map(|(_, value)| *value)
 }
 
-fn test(field: Field, mask: u32, cond: Cond, value: u32) -> Expression {
-    Expression::Test(Test { field, mask, cond, value })
+fn test(field: FilterField, mask: u32, cond: Cond, value: u32) -> FilterExpression {
+    FilterExpression::Test(FieldTest { field, mask, cond, value })
 }
 
-fn protocol_is(protocol: u32) -> Expression {
-    test(Field::Header { offset: 9, bytes: 1 }, u32::MAX, Cond::Eq, protocol)
+fn protocol_is(protocol: u32) -> FilterExpression {
+    test(FilterField::Header { offset: 9, bytes: 1 }, u32::MAX, Cond::Eq, protocol)
 }
 
-impl Parser<'_> {
+impl IpFilterParser<'_> {
     fn peek(&self) -> &str {
         self.tokens.get(self.at).map_or("", |t| t.text.as_str())
     }
@@ -233,45 +233,45 @@ impl Parser<'_> {
         found
     }
 
-    fn any(&mut self) -> Result<Expression, Error> {
+    fn any(&mut self) -> Result<FilterExpression, Error> {
         let mut parts = vec![self.all()?];
         while self.take(&["or", "||"]) {
             parts.push(self.all()?);
         }
         if self.take(&["?"]) {
-            let condition = one(parts, Expression::Any);
+            let condition = one(parts, FilterExpression::Any);
             let yes = self.any()?;
             if !self.take(&[":"]) {
                 return Err(self.error("expected ` : `"));
             }
             let no = self.any()?;
-            let not = Expression::Not(Box::new(condition.clone()));
-            return Ok(Expression::Any(vec![
-                Expression::All(vec![condition, yes]),
-                Expression::All(vec![not, no]),
+            let not = FilterExpression::Not(Box::new(condition.clone()));
+            return Ok(FilterExpression::Any(vec![
+                FilterExpression::All(vec![condition, yes]),
+                FilterExpression::All(vec![not, no]),
             ]));
         }
-        Ok(one(parts, Expression::Any))
+        Ok(one(parts, FilterExpression::Any))
     }
 
-    fn all(&mut self) -> Result<Expression, Error> {
+    fn all(&mut self) -> Result<FilterExpression, Error> {
         let mut parts = vec![self.unary()?];
         loop {
             let explicit = self.take(&["and", "&&"]);
             if !explicit && matches!(self.peek(), "" | "or" | "||" | ")" | "?" | ":") {
-                return Ok(one(parts, Expression::All));
+                return Ok(one(parts, FilterExpression::All));
             }
             parts.push(self.unary()?);
         }
     }
 
-    fn unary(&mut self) -> Result<Expression, Error> {
+    fn unary(&mut self) -> Result<FilterExpression, Error> {
         if self.depth == DEEPEST {
             return Err(self.error("too many parentheses"));
         }
         self.depth += 1;
         let found = if self.take(&["not", "!"]) {
-            Expression::Not(Box::new(self.unary()?))
+            FilterExpression::Not(Box::new(self.unary()?))
         } else if self.take(&["("]) {
             let inner = self.any()?;
             if !self.take(&[")"]) {
@@ -285,15 +285,15 @@ impl Parser<'_> {
         Ok(found)
     }
 
-    fn primitive(&mut self) -> Result<Expression, Error> {
+    fn primitive(&mut self) -> Result<FilterExpression, Error> {
         if self.take(&["true"]) {
-            return Ok(Expression::Constant(true));
+            return Ok(FilterExpression::Constant(true));
         }
         if self.take(&["false"]) {
-            return Ok(Expression::Constant(false));
+            return Ok(FilterExpression::Constant(false));
         }
         let begin = self.at;
-        let mut q = Qualifier { side: self.side(), ..Qualifier::default() };
+        let mut q = ValueQualifier { side: self.side(), ..ValueQualifier::default() };
         let has_side = self.at > begin;
         let named = self.protocol(&mut q)?;
         if let Some(found) = named {
@@ -312,7 +312,7 @@ impl Parser<'_> {
             }
             // Qualifiers that are left out are those of the value before.
             let side = if has_side { q.side } else { self.last.side };
-            q = Qualifier { side, ..self.last };
+            q = ValueQualifier { side, ..self.last };
         } else if let (Some(protocol), false) = (q.protocol, has_side) {
             return Ok(protocol_is(protocol));
         }
@@ -321,22 +321,22 @@ impl Parser<'_> {
     }
 
     /// `src`, `dst`, `src or dst`, `src and dst`.
-    fn side(&mut self) -> Side {
+    fn side(&mut self) -> DirectionQualifier {
         let (first, second, third) = (self.peek(), self.ahead(1), self.ahead(2));
         let both = matches!((first, third), ("src", "dst") | ("dst", "src"));
         let (side, len) = match (first, second) {
-            (_, "or" | "||") if both => (Side::Either, 3),
-            (_, "and" | "&&") if both => (Side::Both, 3),
-            ("src", _) => (Side::Source, 1),
-            ("dst", _) => (Side::Destination, 1),
-            _ => (Side::Either, 0),
+            (_, "or" | "||") if both => (DirectionQualifier::Either, 3),
+            (_, "and" | "&&") if both => (DirectionQualifier::Both, 3),
+            ("src", _) => (DirectionQualifier::Source, 1),
+            ("dst", _) => (DirectionQualifier::Destination, 1),
+            _ => (DirectionQualifier::Either, 0),
         };
         self.at += len;
         side
     }
 
     /// A protocol in front of something, `ip frag` and its like, or bytes at an offset.
-    fn protocol(&mut self, q: &mut Qualifier) -> Result<Option<Expression>, Error> {
+    fn protocol(&mut self, q: &mut ValueQualifier) -> Result<Option<FilterExpression>, Error> {
         let word = self.peek().to_owned();
         if let Some((base, range)) = word.split_once('[') {
             return self.bytes_at(base, range).map(Some);
@@ -359,9 +359,9 @@ impl Parser<'_> {
     }
 
     /// Words that are tests by themselves.
-    fn flag(&mut self) -> Option<Expression> {
-        let tos = Field::Header { offset: 1, bytes: 1 };
-        let fragment = Field::Header { offset: 6, bytes: 2 };
+    fn flag(&mut self) -> Option<FilterExpression> {
+        let tos = FilterField::Header { offset: 1, bytes: 1 };
+        let fragment = FilterField::Header { offset: 6, bytes: 2 };
         let found = match self.peek() {
             "frag" => test(fragment, 0x3fff, Cond::Ne, 0),
             "unfrag" => test(fragment, 0x3fff, Cond::Eq, 0),
@@ -375,14 +375,14 @@ impl Parser<'_> {
     }
 
     /// A value or name alone; its form determines the kind.
-    fn bare(&mut self, has_side: bool) -> Result<Option<Expression>, Error> {
+    fn bare(&mut self, has_side: bool) -> Result<Option<FilterExpression>, Error> {
         let word = self.peek().to_owned();
         if let Some(flag) = known(FLAGS, &word) {
             self.at += 1;
             return Ok(Some(option(flag)));
         }
         let token =
-            Text { text: word.clone(), span: self.tokens.get(self.at).map_or(self.whole.span, |t| t.span) };
+            SpannedText { text: word.clone(), span: self.tokens.get(self.at).map_or(self.whole.span, |t| t.span) };
         let kind = if ip(&token, self.names).is_ok() && !word.contains('/') {
             "host"
         } else if net(&token, self.names).is_ok() {
@@ -402,17 +402,17 @@ impl Parser<'_> {
         } else if self.last.kind == Some(kind) {
             self.last.side
         } else {
-            Side::Either
+            DirectionQualifier::Either
         };
         let protocol =
             if self.last.kind == Some("port") && kind == "port" { self.last.protocol } else { None };
-        let q = Qualifier { side, kind: Some(kind), protocol };
+        let q = ValueQualifier { side, kind: Some(kind), protocol };
         self.last = q;
         self.valued(q).map(Some)
     }
 
     /// Comparison and value behind a qualifier.
-    fn valued(&mut self, q: Qualifier) -> Result<Expression, Error> {
+    fn valued(&mut self, q: ValueQualifier) -> Result<FilterExpression, Error> {
         let kind = q.kind.unwrap_or_default();
         let (mask, cond) = self.comparison(kind)?;
         if cond.is_none() && mask != u32::MAX && self.ends() {
@@ -468,7 +468,7 @@ impl Parser<'_> {
         matches!(self.peek(), "" | "or" | "||" | "and" | "&&" | ")" | "?" | ":")
     }
 
-    fn token(&mut self) -> Result<Text, Error> {
+    fn token(&mut self) -> Result<SpannedText, Error> {
         let Some(token) = self.tokens.get(self.at).cloned() else {
             return Err(self.error("a value is missing"));
         };
@@ -492,44 +492,44 @@ impl Parser<'_> {
         }
     }
 
-    fn compare(&mut self, q: Qualifier, mask: u32, cond: Cond, value: u32) -> Result<Expression, Error> {
+    fn compare(&mut self, q: ValueQualifier, mask: u32, cond: Cond, value: u32) -> Result<FilterExpression, Error> {
         let value = if matches!(cond, Cond::Eq | Cond::Ne) { value & mask } else { value };
-        let header = |offset, bytes| Field::Header { offset, bytes };
+        let header = |offset, bytes| FilterField::Header { offset, bytes };
         // Click has `==` and `>`; their opposites negate the whole: `src or dst port < 80` is true if both
         // ports are below 80, not if only one is.
         let contrary = matches!(cond, Cond::Ne | Cond::Lt | Cond::Le);
-        let sides = |source: Field, destination: Field, mask: u32, value: u32| {
+        let sides = |source: FilterField, destination: FilterField, mask: u32, value: u32| {
             let (a, b) = (test(source, mask, cond, value), test(destination, mask, cond, value));
             match q.side {
-                Side::Source => a,
-                Side::Destination => b,
-                Side::Either | Side::Both if contrary == (q.side == Side::Either) => {
-                    Expression::All(vec![a, b])
+                DirectionQualifier::Source => a,
+                DirectionQualifier::Destination => b,
+                DirectionQualifier::Either | DirectionQualifier::Both if contrary == (q.side == DirectionQualifier::Either) => {
+                    FilterExpression::All(vec![a, b])
                 }
-                Side::Either | Side::Both => Expression::Any(vec![a, b]),
+                DirectionQualifier::Either | DirectionQualifier::Both => FilterExpression::Any(vec![a, b]),
             }
         };
         let simple = |field, scale: u32, own: u32| {
             test(field, own & mask.wrapping_mul(scale), cond, value.wrapping_mul(scale))
         };
-        let of = |protocol, inner| Expression::All(vec![protocol_is(protocol), inner]);
+        let of = |protocol, inner| FilterExpression::All(vec![protocol_is(protocol), inner]);
         Ok(match q.kind.unwrap_or_default() {
             "host" | "net" => sides(header(12, 4), header(16, 4), mask, value),
             "port" => {
-                let port = |offset| Field::Transport { offset, bytes: 2 };
+                let port = |offset| FilterField::Transport { offset, bytes: 2 };
                 let ports = sides(port(0), port(2), mask, value);
                 match q.protocol {
                     Some(protocol @ (TCP | UDP)) => of(protocol, ports),
                     Some(_) => return Err(self.error("only TCP and UDP have ports")),
-                    None => Expression::All(vec![
-                        Expression::Any(vec![protocol_is(TCP), protocol_is(UDP)]),
+                    None => FilterExpression::All(vec![
+                        FilterExpression::Any(vec![protocol_is(TCP), protocol_is(UDP)]),
                         ports,
                     ]),
                 }
             }
             "proto" => simple(header(9, 1), 1, u32::MAX),
-            "type" => of(ICMP, test(Field::Transport { offset: 0, bytes: 1 }, mask, cond, value)),
-            "win" => of(TCP, test(Field::Transport { offset: 14, bytes: 2 }, mask, cond, value)),
+            "type" => of(ICMP, test(FilterField::Transport { offset: 0, bytes: 1 }, mask, cond, value)),
+            "win" => of(TCP, test(FilterField::Transport { offset: 14, bytes: 2 }, mask, cond, value)),
             "vers" => simple(header(0, 1), 16, 0xf0),
             "hl" => simple(header(0, 1), 1, 0x0f),
             "id" => simple(header(4, 2), 1, u32::MAX),
@@ -542,7 +542,7 @@ impl Parser<'_> {
     }
 
     /// `ip[POS:LEN] VALUE` and its like.
-    fn bytes_at(&mut self, base: &str, range: &str) -> Result<Expression, Error> {
+    fn bytes_at(&mut self, base: &str, range: &str) -> Result<FilterExpression, Error> {
         let parsed = range.strip_suffix(']').and_then(|r| {
             let (from, len) = r.split_once(':').unwrap_or((r, "1"));
             Some((from.parse::<i32>().ok().filter(|o| *o < 60)?, len.parse::<u32>().ok()?))
@@ -551,9 +551,9 @@ impl Parser<'_> {
             return Err(self.error("expected a place like ip[9:1], of 1, 2 or 4 bytes"));
         };
         let field = match base {
-            "ip" if offset + bytes as i32 <= 20 => Field::Header { offset, bytes },
-            "transp" => Field::Transport { offset, bytes },
-            _ if known(PROTOCOLS, base).is_some() => Field::Transport { offset, bytes },
+            "ip" if offset + bytes as i32 <= 20 => FilterField::Header { offset, bytes },
+            "transp" => FilterField::Transport { offset, bytes },
+            _ if known(PROTOCOLS, base).is_some() => FilterField::Transport { offset, bytes },
             _ => return Err(self.error("expected bytes of ip (its first 20), transp, tcp, udp or icmp")),
         };
         self.at += 1;
@@ -565,18 +565,18 @@ impl Parser<'_> {
         let value = if matches!(cond, Cond::Eq | Cond::Ne) { value & mask } else { value };
         let found = test(field, mask, cond, value);
         Ok(match known(PROTOCOLS, base) {
-            Some(protocol) => Expression::All(vec![protocol_is(protocol), found]),
+            Some(protocol) => FilterExpression::All(vec![protocol_is(protocol), found]),
             None => found,
         })
     }
 }
 
 /// A TCP flag is set.
-fn option(flag: u32) -> Expression {
-    let flags = Field::Transport { offset: 13, bytes: 1 };
-    Expression::All(vec![protocol_is(TCP), test(flags, flag, Cond::Ne, 0)])
+fn option(flag: u32) -> FilterExpression {
+    let flags = FilterField::Transport { offset: 13, bytes: 1 };
+    FilterExpression::All(vec![protocol_is(TCP), test(flags, flag, Cond::Ne, 0)])
 }
 
-fn one(mut parts: Vec<Expression>, many: fn(Vec<Expression>) -> Expression) -> Expression {
+fn one(mut parts: Vec<FilterExpression>, many: fn(Vec<FilterExpression>) -> FilterExpression) -> FilterExpression {
     if parts.len() == 1 { parts.remove(0) } else { many(parts) }
 }

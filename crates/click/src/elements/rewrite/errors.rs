@@ -8,22 +8,22 @@ use millstream_ir::{Block, Value};
 use millstream_isa::{AluOp, Cond};
 
 use super::{
-    ECHO, Entry, Flow, Flows, ICMP, Kind, LOW, Side, TCP, UDP, changes, exchanged, reversed, with_identifier,
+    ECHO, MappingEntry, FlowTuple, RewriterFlows, ICMP, FlowKeyKind, LOW, MappedAddresses, TCP, UDP, changes, exchanged, reversed, with_identifier,
 };
 use crate::arguments::{boolean, unsigned};
-use crate::build::Code;
-use crate::class::{Behaviour, Class, Made};
-use crate::compile::Setup;
-use crate::config::{Text, words};
+use crate::build::ElementBuilder;
+use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::compile::ElementSetup;
+use crate::config::{SpannedText, words};
 use crate::elements::ip::{header, header_length};
 use crate::error::Error;
 use crate::keyword::{at, key};
-use crate::packet::{Note, Packet};
+use crate::packet::{Annotation, PacketValues};
 
-pub(super) const CLASS: Class = Class {
+pub(super) const CLASS: ElementClass = ElementClass {
     ports: "1/1-",
     processing: "h/h",
-    ..Class::filter(
+    ..ElementClass::filter(
         "ICMPRewriter",
         "Takes errors back to those whose packets rewriters have changed.",
         &[at("MAPS"), key("DST_ANNO"), super::REPLY_ANNO],
@@ -41,28 +41,28 @@ const NOTHING: i64 = 0;
 const PORTS: i64 = 1;
 const IDENTIFIER: i64 = 2;
 
-struct Errors {
+struct IcmpRewriter {
     /// Names of rewriters, and the output that is the first of each, if errors leave as the flow's answers do.
     rewriters: Vec<(String, Option<u32>)>,
     annotates: bool,
     outputs: u32,
 }
 
-fn errors(setup: &mut Setup<'_>) -> Made {
+fn errors(setup: &mut ElementSetup<'_>) -> ElementResult {
     let annotates = setup.arguments.keyword_or("DST_ANNO", true, boolean)?;
     let text = setup.arguments.need("MAPS")?;
     let rewriters: Vec<_> = words(&text).iter().map(|word| named(setup, word)).collect::<Result<_, _>>()?;
     if rewriters.is_empty() {
         return Err(Error::new(text.span, "no rewriter is named"));
     }
-    Ok(Box::new(Errors { rewriters, annotates, outputs: setup.outputs }))
+    Ok(Box::new(IcmpRewriter { rewriters, annotates, outputs: setup.outputs }))
 }
 
 /// `ELEMENT` or `ELEMENT:OUTPUT`.
-fn named(setup: &Setup<'_>, word: &Text) -> Result<(String, Option<u32>), Error> {
+fn named(setup: &ElementSetup<'_>, word: &SpannedText) -> Result<(String, Option<u32>), Error> {
     let (name, first) = match word.text.split_once(':') {
         Some((name, first)) => {
-            let first = Text { text: first.to_owned(), span: word.span };
+            let first = SpannedText { text: first.to_owned(), span: word.span };
             (name, Some(unsigned(&first, u64::from(setup.outputs.max(1) - 1))? as u32))
         }
         None => (word.text.as_str(), None),
@@ -83,25 +83,25 @@ fn named(setup: &Setup<'_>, word: &Text) -> Result<(String, Option<u32>), Error>
 }
 
 /// Packet that an error carries.
-struct Carried {
+struct QuotedPacket {
     /// Its header.
     header: Value,
     transport: Value,
     protocol: Value,
     /// Addresses and ports of its answers, and the kind of the latter.
-    answers: Flow,
+    answers: FlowTuple,
     depth: Value,
 }
 
-impl Errors {
+impl IcmpRewriter {
     /// Output for errors that are not about a packet of a flow, and for packets that are not errors.
-    fn unmapped(&self, code: &mut Code<'_, '_>, packet: Packet, reason: &'static str) {
+    fn unmapped(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues, reason: &'static str) {
         let spread = self.rewriters.iter().any(|(_, first)| first.is_some());
         if code.connected(1) && !spread { code.out(1, packet) } else { code.drop(packet, reason) }
     }
 
     /// The packet in an error.
-    fn carried(&self, code: &mut Code<'_, '_>, packet: Packet, message: Value) -> Carried {
+    fn carried(&self, code: &mut ElementBuilder<'_, '_>, packet: PacketValues, message: Value) -> QuotedPacket {
         let header = code.at(message, MESSAGE);
         let first = code.byte(header, 0);
         let version = code.with(AluOp::Rsh, first, 4);
@@ -114,7 +114,7 @@ impl Errors {
         let (ports, depth) = (code.number_param(known), code.number_param(known));
         let [zero, nothing, has_ports, has_identifier] =
             [0, NOTHING, PORTS, IDENTIFIER].map(|number| code.int(number));
-        let nothing_known = |code: &mut Code<'_, '_>| code.jump(known, &[zero, nothing]);
+        let nothing_known = |code: &mut ElementBuilder<'_, '_>| code.jump(known, &[zero, nothing]);
         let fragment = code.half(header, 6);
         let offset = code.with(AluOp::And, fragment, 0x1fff);
         code.check_int(Cond::Eq, offset, 0, nothing_known);
@@ -122,45 +122,45 @@ impl Errors {
         for (number, block) in [(TCP, segment), (UDP, segment), (ICMP, echo)] {
             let (number, next) = (code.int(number), code.block());
             code.branch(Cond::Eq, protocol, number, block, next);
-            code.go(next);
+            code.switch_to_block(next);
         }
         code.jump(known, &[zero, nothing]);
-        code.go(segment);
+        code.switch_to_block(segment);
         let beyond = code.at(transport, 8);
         code.check(Cond::Le, beyond, packet.end, nothing_known);
         let ports_there = code.raw(4, transport, 0);
-        let back = reversed(code, Flow { addresses: ports_there, ports: ports_there }).ports;
+        let back = reversed(code, FlowTuple { addresses: ports_there, ports: ports_there }).ports;
         code.jump(known, &[back, has_ports]);
-        code.go(echo);
+        code.switch_to_block(echo);
         let beyond = code.at(transport, 6);
         code.check(Cond::Le, beyond, packet.end, nothing_known);
         let kind = code.byte(transport, 0);
         code.check_int(Cond::Eq, kind, ECHO, nothing_known);
         let identifier = code.raw(2, transport, 4);
         let request = with_identifier(code, identifier);
-        let back = reversed(code, Flow { addresses: request, ports: request }).ports;
+        let back = reversed(code, FlowTuple { addresses: request, ports: request }).ports;
         code.jump(known, &[back, has_identifier]);
-        code.go(known);
+        code.switch_to_block(known);
         let addresses = code.raw(8, header, 12);
-        let answers = reversed(code, Flow { addresses, ports });
-        Carried { header, transport, protocol, answers: Flow { ports, ..answers }, depth }
+        let answers = reversed(code, FlowTuple { addresses, ports });
+        QuotedPacket { header, transport, protocol, answers: FlowTuple { ports, ..answers }, depth }
     }
 
     /// Looks the answers up in a rewriter's flows; goes to `found` with the original addresses and ports and
     /// the output, or to `missing`.
     fn look_up(
         &self,
-        code: &mut Code<'_, '_>,
-        (flows, first): (Flows, Option<u32>),
-        carried: &Carried,
+        code: &mut ElementBuilder<'_, '_>,
+        (flows, first): (RewriterFlows, Option<u32>),
+        carried: &QuotedPacket,
         (found, missing): (Block, Block),
     ) {
-        let Carried { answers, protocol, depth, .. } = *carried;
+        let QuotedPacket { answers, protocol, depth, .. } = *carried;
         let zero = code.int(0);
         let (needs, key_protocol) = match flows.kind {
-            Kind::Ports => (Some(PORTS), protocol),
-            Kind::Echoes => (Some(IDENTIFIER), code.int(ICMP)),
-            Kind::Pairs | Kind::Hosts => (None, zero),
+            FlowKeyKind::Ports => (Some(PORTS), protocol),
+            FlowKeyKind::Echoes => (Some(IDENTIFIER), code.int(ICMP)),
+            FlowKeyKind::Pairs | FlowKeyKind::Hosts => (None, zero),
         };
         if let Some(needs) = needs {
             code.check_int(Cond::Eq, depth, needs, |code| code.jump(missing, &[]));
@@ -168,10 +168,10 @@ impl Errors {
         let now = code.time();
         for side in flows.sides() {
             let ports = if needs.is_some() { answers.ports } else { zero };
-            let flow = Flow { addresses: side.of(code, answers.addresses), ports };
+            let flow = FlowTuple { addresses: side.of(code, answers.addresses), ports };
             let next = code.block();
             let entry = flows.current(code, flow, (key_protocol, now), next, next);
-            let entry = Entry::read(code, entry);
+            let entry = MappingEntry::read(code, entry);
             let addresses = side.whole(code, entry.to.addresses, answers.addresses);
             let ports = if needs.is_some() { entry.to.ports } else { answers.ports };
             let output = match first {
@@ -179,7 +179,7 @@ impl Errors {
                 None => zero,
             };
             code.jump(found, &[addresses, ports, output]);
-            code.go(next);
+            code.switch_to_block(next);
         }
         code.jump(missing, &[]);
     }
@@ -188,24 +188,24 @@ impl Errors {
     /// source if the other end itself has sent the error. Gives the destination annotation.
     fn readdress(
         &self,
-        code: &mut Code<'_, '_>,
-        packet: Packet,
+        code: &mut ElementBuilder<'_, '_>,
+        packet: PacketValues,
         outer: Value,
         (was, is): (Value, Value),
     ) -> Value {
-        let mut destination = packet.note(Note::Destination);
-        for (side, offset) in [(Side::Source, 12), (Side::Destination, 16)] {
+        let mut destination = packet.note(Annotation::Destination);
+        for (side, offset) in [(MappedAddresses::Source, 12), (MappedAddresses::Destination, 16)] {
             let own = code.raw(4, outer, offset);
-            let half = |code: &mut Code<'_, '_>, pair: Value| match side {
-                Side::Destination => code.with(AluOp::Rsh, pair, 32),
-                Side::Source | Side::Both => code.with(AluOp::And, pair, LOW),
+            let half = |code: &mut ElementBuilder<'_, '_>, pair: Value| match side {
+                MappedAddresses::Destination => code.with(AluOp::Rsh, pair, 32),
+                MappedAddresses::Source | MappedAddresses::Both => code.with(AluOp::And, pair, LOW),
             };
             let (old, new) = (half(code, was), half(code, is));
             destination = code.when(Cond::Eq, own, old, &[destination], |code| {
                 code.set_raw(4, outer, offset, new);
                 let changes = changes(code, old, new, 2);
                 correct(code, outer, 10, &changes);
-                let annotated = side == Side::Destination && self.annotates;
+                let annotated = side == MappedAddresses::Destination && self.annotates;
                 vec![if annotated { code.swapped(32, new) } else { destination }]
             })[0];
         }
@@ -214,7 +214,7 @@ impl Errors {
 }
 
 /// Corrects a checksum in the packet after words that it covers were exchanged; gives its old and new value.
-fn correct(code: &mut Code<'_, '_>, base: Value, offset: i32, changes: &[[Value; 2]]) -> [Value; 2] {
+fn correct(code: &mut ElementBuilder<'_, '_>, base: Value, offset: i32, changes: &[[Value; 2]]) -> [Value; 2] {
     let before = code.raw(2, base, offset);
     let after = exchanged(code, before, changes);
     code.set_raw(2, base, offset, after);
@@ -224,9 +224,9 @@ fn correct(code: &mut Code<'_, '_>, base: Value, offset: i32, changes: &[[Value;
 /// Changes ports or the identifier behind the header that an error carries, with their checksums, and goes
 /// `on`. `all` are the changes of that header.
 fn change_behind(
-    code: &mut Code<'_, '_>,
-    packet: Packet,
-    (message, carried): (Value, &Carried),
+    code: &mut ElementBuilder<'_, '_>,
+    packet: PacketValues,
+    (message, carried): (Value, &QuotedPacket),
     (all, ports): (Vec<[Value; 2]>, Value),
     on: Block,
 ) {
@@ -234,11 +234,11 @@ fn change_behind(
     let (segment, echo, next) = (code.block(), code.block(), code.block());
     let [has_ports, has_identifier, tcp] = [PORTS, IDENTIFIER, TCP].map(|number| code.int(number));
     code.branch(Cond::Eq, carried.depth, has_ports, segment, next);
-    code.go(next);
+    code.switch_to_block(next);
     code.branch(Cond::Eq, carried.depth, has_identifier, echo, on);
-    code.go(segment);
+    code.switch_to_block(segment);
     let old = code.raw(4, transport, 0);
-    let new = reversed(code, Flow { addresses: ports, ports }).ports;
+    let new = reversed(code, FlowTuple { addresses: ports, ports }).ports;
     code.set_raw(4, transport, 0, new);
     let of_ports = changes(code, old, new, 2);
     correct(code, message, 2, &of_ports);
@@ -246,21 +246,21 @@ fn change_behind(
     let whole = [all, of_ports].concat();
     let (of_tcp, of_udp, there) = (code.block(), code.block(), code.block());
     code.branch(Cond::Eq, carried.protocol, tcp, of_tcp, of_udp);
-    code.go(of_tcp);
+    code.switch_to_block(of_tcp);
     let beyond = code.at(transport, 18);
     code.branch(Cond::Le, beyond, packet.end, there, on);
-    code.go(there);
+    code.switch_to_block(there);
     let sum = correct(code, transport, 16, &whole);
     correct(code, message, 2, &[sum]);
     code.jump(on, &[]);
-    code.go(of_udp);
+    code.switch_to_block(of_udp);
     let (sum, zero, summed) = (code.raw(2, transport, 6), code.int(0), code.block());
     code.branch(Cond::Ne, sum, zero, summed, on);
-    code.go(summed);
+    code.switch_to_block(summed);
     let sum = correct(code, transport, 6, &whole);
     correct(code, message, 2, &[sum]);
     code.jump(on, &[]);
-    code.go(echo);
+    code.switch_to_block(echo);
     let old = code.raw(2, transport, 4);
     let new = code.with(AluOp::Rsh, ports, 16);
     code.set_raw(2, transport, 4, new);
@@ -269,8 +269,8 @@ fn change_behind(
     code.jump(on, &[]);
 }
 
-impl Behaviour for Errors {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for IcmpRewriter {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         let outer = header(code, packet);
         let protocol = code.byte(outer, 9);
         code.check_int(Cond::Eq, protocol, ICMP, |code| code.drop(packet, "no_icmp"));
@@ -286,10 +286,10 @@ impl Behaviour for Errors {
         for number in ERRORS {
             let (number, next) = (code.int(number), code.block());
             code.branch(Cond::Eq, kind, number, error, next);
-            code.go(next);
+            code.switch_to_block(next);
         }
         self.unmapped(code, packet, "no_error");
-        code.go(error);
+        code.switch_to_block(error);
         let carried = self.carried(code, packet, message);
         let found = code.block();
         let [addresses, ports, output] = [0; 3].map(|_| code.number_param(found));
@@ -298,13 +298,13 @@ impl Behaviour for Errors {
             let Some(flows) = code.compiler.rewriters.get(name).copied() else { continue };
             let missing = code.block();
             self.look_up(code, (flows, *first), &carried, (found, missing));
-            code.go(missing);
+            code.switch_to_block(missing);
         }
         self.unmapped(code, packet, "no_mapping");
-        code.go(found);
+        code.switch_to_block(found);
         let old = code.raw(8, carried.header, 12);
-        let new = reversed(code, Flow { addresses, ports }).addresses;
-        let was = reversed(code, Flow { addresses: old, ports }).addresses;
+        let new = reversed(code, FlowTuple { addresses, ports }).addresses;
+        let was = reversed(code, FlowTuple { addresses: old, ports }).addresses;
         let destination = self.readdress(code, packet, outer, (was, addresses));
         code.set_raw(8, carried.header, 12, new);
         let of_addresses = changes(code, old, new, 4);
@@ -312,8 +312,8 @@ impl Behaviour for Errors {
         correct(code, message, 2, &[&[sum][..], &of_addresses[..]].concat());
         let on = code.block();
         change_behind(code, packet, (message, &carried), (of_addresses, ports), on);
-        code.go(on);
-        let packet = packet.with(Note::Destination, destination);
+        code.switch_to_block(on);
+        let packet = packet.with(Annotation::Destination, destination);
         for port in 1..self.outputs {
             code.check_int(Cond::Ne, output, i64::from(port), |code| code.out(port, packet));
         }

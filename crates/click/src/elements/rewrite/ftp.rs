@@ -10,21 +10,21 @@
 use millstream_ir::{Prov, Size, Type, Value};
 use millstream_isa::{AluOp, Cond};
 
-use super::{Entry, Flow, Flows, LOW, Passage, Rewriter, Spec, changes, exchanged, reversed};
+use super::{MappingEntry, FlowTuple, RewriterFlows, LOW, RewriteContext, IpRewriter, InputSpec, changes, exchanged, reversed};
 use crate::arguments::unsigned;
-use crate::build::{Code, Table};
-use crate::class::{Behaviour, Class, Made};
-use crate::compile::Setup;
-use crate::config::Text;
+use crate::build::{ElementBuilder, ElementHashTable};
+use crate::class::{ElementCodegen, ElementClass, ElementResult};
+use crate::compile::ElementSetup;
+use crate::config::SpannedText;
 use crate::elements::ip::{fold, header, header_length, set_checksum};
 use crate::elements::transport::{TCP, pseudo_sum, sum_bytes};
 use crate::error::Error;
 use crate::keyword::at;
-use crate::packet::{Note, Packet};
+use crate::packet::{Annotation, PacketValues};
 
-pub(super) const CLASS: Class = Class {
+pub(super) const CLASS: ElementClass = ElementClass {
     processing: "h/h",
-    ..Class::filter(
+    ..ElementClass::filter(
         "FTPPortMapper",
         "Changes the addresses that commands of FTP name.",
         &[at("CONTROL_REWRITER"), at("DATA_REWRITER"), at("DATA_REWRITER_INPUT")],
@@ -50,33 +50,33 @@ const GROWTH: i64 = 2 * NUMBERS;
 const ALL: i64 = 0xffff_ffff;
 const HALF: i64 = 1 << 31;
 
-struct Mapper {
+struct FtpPortMapper {
     data: String,
     input: u32,
-    deltas: Table,
+    deltas: ElementHashTable,
 }
 
 /// The rewriter that an argument names.
-fn rewriter(setup: &Setup<'_>, text: &Text) -> Result<String, Error> {
+fn rewriter(setup: &ElementSetup<'_>, text: &SpannedText) -> Result<String, Error> {
     let classes = ["IPRewriter", "TCPRewriter", "UDPRewriter"];
     Ok(setup.needed(text, "rewriter of TCP", &classes)?.name.clone())
 }
 
-fn deltas(setup: &mut Setup<'_>, control: &str) -> Table {
+fn deltas(setup: &mut ElementSetup<'_>, control: &str) -> ElementHashTable {
     setup.shared_table(Some(control), "deltas", &STREAM, &DELTAS, 0, STREAMS)
 }
 
-fn mapper(setup: &mut Setup<'_>) -> Made {
+fn mapper(setup: &mut ElementSetup<'_>) -> ElementResult {
     let control = setup.arguments.need("CONTROL_REWRITER")?;
     let control = rewriter(setup, &control)?;
     let data = setup.arguments.need("DATA_REWRITER")?;
     let data = rewriter(setup, &data)?;
     let input = unsigned(&setup.arguments.need("DATA_REWRITER_INPUT")?, u64::from(u8::MAX))? as u32;
-    Ok(Box::new(Mapper { data, input, deltas: deltas(setup, &control) }))
+    Ok(Box::new(FtpPortMapper { data, input, deltas: deltas(setup, &control) }))
 }
 
 /// Table of the growth of streams that come through a rewriter, if a mapper names it.
-pub(super) fn deltas_of(setup: &mut Setup<'_>) -> Option<Table> {
+pub(super) fn deltas_of(setup: &mut ElementSetup<'_>) -> Option<ElementHashTable> {
     let own = setup.element.name.clone();
     let names_it = setup.elements().iter().filter(|e| e.class == CLASS.name).any(|mapper| {
         let control = mapper.arguments.first().and_then(|text| setup.named_by(mapper, &text.text));
@@ -86,12 +86,12 @@ pub(super) fn deltas_of(setup: &mut Setup<'_>) -> Option<Table> {
 }
 
 /// The key of a stream.
-fn stream(code: &mut Code<'_, '_>, flow: Flow) -> [Value; 3] {
+fn stream(code: &mut ElementBuilder<'_, '_>, flow: FlowTuple) -> [Value; 3] {
     [flow.addresses, flow.ports, code.int(0)]
 }
 
 /// A number of a byte, how far it is behind another one: 0 and less count as before it.
-fn behind(code: &mut Code<'_, '_>, number: Value, other: Value) -> Value {
+fn behind(code: &mut ElementBuilder<'_, '_>, number: Value, other: Value) -> Value {
     let distance = code.sub(number, other);
     let distance = code.with(AluOp::And, distance, ALL);
     // Of half of all numbers it is said that they are behind.
@@ -102,11 +102,11 @@ fn behind(code: &mut Code<'_, '_>, number: Value, other: Value) -> Value {
 
 /// Gives a segment that comes through the rewriter of a control connection the sequence numbers of the other
 /// side: those of its own bytes if its stream was changed, those that it acknowledges if the other one was.
-pub(super) fn renumber(code: &mut Code<'_, '_>, passage: &Passage, deltas: &Table, flow: Flow, to: Flow) {
+pub(super) fn renumber(code: &mut ElementBuilder<'_, '_>, passage: &RewriteContext, deltas: &ElementHashTable, flow: FlowTuple, to: FlowTuple) {
     let (segment, on) = (code.block(), code.block());
     let tcp = code.int(TCP);
     code.branch(Cond::Eq, passage.protocol, tcp, segment, on);
-    code.go(segment);
+    code.switch_to_block(segment);
     let whole = code.at(passage.transport, 20);
     code.check(Cond::Le, whole, passage.packet.end, |code| code.jump(on, &[]));
     let back = reversed(code, to);
@@ -134,14 +134,14 @@ pub(super) fn renumber(code: &mut Code<'_, '_>, passage: &Passage, deltas: &Tabl
         code.set_raw(2, passage.transport, 16, sum);
         code.set_word(passage.transport, offset, new);
         code.jump(next, &[]);
-        code.go(next);
+        code.switch_to_block(next);
     }
     code.jump(on, &[]);
-    code.go(on);
+    code.switch_to_block(on);
 }
 
 /// Contents of a command.
-struct Command {
+struct PortCommand {
     /// Address and port, a byte a number.
     numbers: Value,
     /// Bytes of the end of the line, and the first of them.
@@ -150,20 +150,20 @@ struct Command {
 }
 
 /// Reads the numbers of a command that ends the packet; all else leaves as it is.
-fn command(code: &mut Code<'_, '_>, packet: Packet, from: Value) -> Command {
-    let pass = |code: &mut Code<'_, '_>| code.out(0, packet);
+fn command(code: &mut ElementBuilder<'_, '_>, packet: PacketValues, from: Value) -> PortCommand {
+    let pass = |code: &mut ElementBuilder<'_, '_>| code.out(0, packet);
     let (head, zero) = (code.block(), code.int(0));
     let at = code.param(head, Type::Ptr(Prov::Packet));
     let [numbers, current, digits, commas] = [0; 4].map(|_: i64| code.number_param(head));
     code.jump(head, &[from, zero, zero, zero, zero]);
-    code.go(head);
+    code.switch_to_block(head);
     let next = code.at(at, 1);
     code.check(Cond::Le, next, packet.end, pass);
     let byte = code.byte(at, 0);
     let digit = code.with(AluOp::Sub, byte, i64::from(b'0'));
     let (is_digit, other, ten) = (code.block(), code.block(), code.int(10));
     code.branch(Cond::Lt, digit, ten, is_digit, other);
-    code.go(is_digit);
+    code.switch_to_block(is_digit);
     let larger = code.with(AluOp::Mul, current, 10);
     let larger = code.add(larger, digit);
     code.check_int(Cond::Le, larger, 255, pass);
@@ -171,36 +171,36 @@ fn command(code: &mut Code<'_, '_>, packet: Packet, from: Value) -> Command {
     code.check_int(Cond::Le, more, 3, pass);
     code.jump(head, &[next, numbers, larger, more, commas]);
 
-    code.go(other);
+    code.switch_to_block(other);
     code.check_int(Cond::Ne, digits, 0, pass);
     let shifted = code.with(AluOp::Lsh, numbers, 8);
     let all = code.alu(AluOp::Or, shifted, current);
     let (comma, end, separator) = (code.block(), code.block(), code.int(i64::from(b',')));
     code.branch(Cond::Eq, byte, separator, comma, end);
-    code.go(comma);
+    code.switch_to_block(comma);
     code.check_int(Cond::Lt, commas, NUMBERS - 1, pass);
     let another = code.with(AluOp::Add, commas, 1);
     code.jump(head, &[next, all, zero, zero, another]);
-    code.go(end);
+    code.switch_to_block(end);
     code.check_int(Cond::Eq, commas, NUMBERS - 1, pass);
     let ending = code.sub(packet.end, at);
     // A line feed, or both bytes of the usual end.
     let (single, double, done) = (code.block(), code.block(), code.block());
     let feed = code.int(i64::from(b'\n'));
     code.branch(Cond::Eq, byte, feed, single, double);
-    code.go(single);
+    code.switch_to_block(single);
     code.check_int(Cond::Eq, ending, 1, pass);
     code.jump(done, &[]);
-    code.go(double);
+    code.switch_to_block(double);
     code.check_int(Cond::Eq, byte, i64::from(b'\r'), pass);
     code.check_int(Cond::Eq, ending, 2, pass);
     code.jump(done, &[]);
-    code.go(done);
-    Command { numbers: all, ending, first: byte }
+    code.switch_to_block(done);
+    PortCommand { numbers: all, ending, first: byte }
 }
 
 /// Writes a byte's value in decimal, and gives the address behind it.
-fn decimal(code: &mut Code<'_, '_>, at: Value, number: Value) -> Value {
+fn decimal(code: &mut ElementBuilder<'_, '_>, at: Value, number: Value) -> Value {
     let mut at = at;
     for power in [100, 10] {
         let least = code.int(power);
@@ -218,15 +218,15 @@ fn decimal(code: &mut Code<'_, '_>, at: Value, number: Value) -> Value {
     code.at(at, 1)
 }
 
-impl Behaviour for Mapper {
-    fn build(&self, code: &mut Code<'_, '_>, _: u32, packet: Packet) {
+impl ElementCodegen for FtpPortMapper {
+    fn build(&self, code: &mut ElementBuilder<'_, '_>, _: u32, packet: PacketValues) {
         let rewriter = code.compiler.mapped.get(&self.data).cloned();
         let spec = rewriter.as_ref().and_then(|rewriter| rewriter.inputs.get(self.input as usize).copied());
-        let (Some(rewriter), Some(Spec::Flow { pattern, outputs })) = (rewriter, spec) else {
+        let (Some(rewriter), Some(InputSpec::Flow { pattern, outputs })) = (rewriter, spec) else {
             // Data that begin no flow there need no mapping.
             return code.out(0, packet);
         };
-        let pass = |code: &mut Code<'_, '_>| code.out(0, packet);
+        let pass = |code: &mut ElementBuilder<'_, '_>| code.out(0, packet);
         let old = header(code, packet);
         let protocol = code.byte(old, 9);
         code.check_int(Cond::Eq, protocol, TCP, pass);
@@ -261,54 +261,54 @@ impl Behaviour for Mapper {
     }
 }
 
-impl Mapper {
+impl FtpPortMapper {
     /// The new form of the flow of the data, which begins unless it has begun already.
     fn data_flow(
         &self,
-        code: &mut Code<'_, '_>,
-        rewriter: &Rewriter,
-        packet: Packet,
+        code: &mut ElementBuilder<'_, '_>,
+        rewriter: &IpRewriter,
+        packet: PacketValues,
         header: Value,
-        said: &Command,
-        (pattern, outputs): (super::Pattern, [u32; 2]),
-    ) -> Flow {
+        said: &PortCommand,
+        (pattern, outputs): (super::RewritePattern, [u32; 2]),
+    ) -> FlowTuple {
         let addresses = code.raw(8, header, 12);
         let port = code.with(AluOp::And, said.numbers, 0xffff);
         let port = code.swapped(16, port);
         let ports = code.with(AluOp::Or, port, i64::from(DATA_PORT.swap_bytes()) << 16);
-        let flow = Flow { addresses, ports };
+        let flow = FlowTuple { addresses, ports };
         let (now, tcp) = (code.time(), code.int(TCP));
         let (known, new, on, zero) = (code.block(), code.block(), code.block(), code.int(0));
-        let to = Flow { addresses: code.number_param(on), ports: code.number_param(on) };
-        let key = Flows::key(flow, tcp);
+        let to = FlowTuple { addresses: code.number_param(on), ports: code.number_param(on) };
+        let key = RewriterFlows::key(flow, tcp);
         let entry = code.find(&rewriter.flows.table, &key);
         code.branch(Cond::Ne, entry, zero, known, new);
-        code.go(known);
+        code.switch_to_block(known);
         code.set_wide(entry, 24, now);
-        let found = Entry::read(code, entry);
+        let found = MappingEntry::read(code, entry);
         code.jump(on, &[found.to.addresses, found.to.ports]);
-        code.go(new);
+        code.switch_to_block(new);
         let passage =
-            Passage { packet, header, transport: header, protocol: tcp, key_protocol: tcp, now, apply: on };
+            RewriteContext { packet, header, transport: header, protocol: tcp, key_protocol: tcp, now, apply: on };
         let made = rewriter.install(code, &passage, flow, pattern, outputs);
         code.jump(on, &[made.to.addresses, made.to.ports]);
-        code.go(on);
+        code.switch_to_block(on);
         to
     }
 
     /// Writes the command anew, and ends.
     fn rewrite(
         &self,
-        code: &mut Code<'_, '_>,
-        packet: Packet,
+        code: &mut ElementBuilder<'_, '_>,
+        packet: PacketValues,
         [length, payload]: [Value; 2],
-        said: &Command,
-        to: Flow,
+        said: &PortCommand,
+        to: FlowTuple,
     ) {
         let before = code.length(packet);
         let room = code.int(GROWTH);
         let longer = code.lengthened(packet, room);
-        let header = longer.note(Note::Network);
+        let header = longer.note(Annotation::Network);
         let (transport, text) = (code.plus(header, length), code.plus(header, payload));
         let address = code.with(AluOp::And, to.addresses, LOW);
         let address = code.swapped(32, address);
@@ -346,16 +346,16 @@ impl Mapper {
 
         let after = code.length(packet);
         let growth = code.sub(after, before);
-        let flow = Flow { addresses: code.raw(8, header, 12), ports: code.raw(4, transport, 0) };
+        let flow = FlowTuple { addresses: code.raw(8, header, 12), ports: code.raw(4, transport, 0) };
         let (key, number) = (stream(code, flow), code.word(transport, 4));
         let (known, new, on) = (code.block(), code.block(), code.block());
         let entry = code.find(&self.deltas, &key);
         code.branch(Cond::Ne, entry, zero, known, new);
-        code.go(new);
+        code.switch_to_block(new);
         // If the table has no room, the stream breaks off at the next segment.
-        code.remember(&self.deltas, &key, &[number, zero, growth]);
+        code.update_entry(&self.deltas, &key, &[number, zero, growth]);
         code.jump(on, &[]);
-        code.go(known);
+        code.switch_to_block(known);
         let (from, delta) = (code.wide(entry, 0), code.wide(entry, 16));
         // A retransmission changes nothing.
         code.check(Cond::Ne, from, number, |code| code.jump(on, &[]));
@@ -364,7 +364,7 @@ impl Mapper {
             code.set_wide(entry, offset, value);
         }
         code.jump(on, &[]);
-        code.go(on);
+        code.switch_to_block(on);
         code.out(0, packet);
     }
 }

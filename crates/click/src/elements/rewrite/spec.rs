@@ -1,27 +1,27 @@
 //! Arguments of a rewriter: the treatment of packets that belong to no flow.
 
-use super::Kind;
+use super::FlowKeyKind;
 use crate::arguments::{ip, prefix, unsigned};
-use crate::compile::Setup;
-use crate::config::{Text, words};
+use crate::compile::ElementSetup;
+use crate::config::{SpannedText, words};
 use crate::error::Error;
 
 /// Treatment of packets of an input that belong to no flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Spec {
+pub(super) enum InputSpec {
     Drop,
     /// They leave as they are.
     Pass(u32),
     /// A flow begins; it and its answers leave by these outputs.
     Flow {
-        pattern: Pattern,
+        pattern: RewritePattern,
         outputs: [u32; 2],
     },
 }
 
 /// New form of a flow; fields that are not given stay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Pattern {
+pub(super) struct RewritePattern {
     pub(super) source: Option<u32>,
     /// Number of further addresses behind that one to choose from.
     pub(super) more_sources: u32,
@@ -29,35 +29,35 @@ pub(super) struct Pattern {
     /// The first source port, and the number of further ones to choose from.
     pub(super) source_port: Option<(u16, u16)>,
     pub(super) destination_port: Option<u16>,
-    pub(super) choice: Choice,
+    pub(super) choice: AllocationOrder,
     /// Offset of the next port to be tried.
     pub(super) next: u32,
 }
 
 /// Range to choose from: the first value, and the number of further ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Varied {
+pub(super) enum AllocationRange {
     /// Source ports or identifiers.
     Port(u16, u16),
     /// Source addresses.
     Address(u32, u32),
 }
 
-impl Varied {
+impl AllocationRange {
     pub(super) fn more(self) -> i64 {
         match self {
-            Varied::Port(_, more) => i64::from(more),
-            Varied::Address(_, more) => i64::from(more),
+            AllocationRange::Port(_, more) => i64::from(more),
+            AllocationRange::Address(_, more) => i64::from(more),
         }
     }
 }
 
-impl Pattern {
+impl RewritePattern {
     /// The range from which a flow gets a value that no other has.
-    pub(super) fn varied(&self) -> Option<Varied> {
+    pub(super) fn varied(&self) -> Option<AllocationRange> {
         match (self.source, self.source_port) {
-            (Some(first), None) if self.more_sources > 0 => Some(Varied::Address(first, self.more_sources)),
-            (_, Some((first, more))) if more > 0 => Some(Varied::Port(first, more)),
+            (Some(first), None) if self.more_sources > 0 => Some(AllocationRange::Address(first, self.more_sources)),
+            (_, Some((first, more))) if more > 0 => Some(AllocationRange::Port(first, more)),
             _ => None,
         }
     }
@@ -65,7 +65,7 @@ impl Pattern {
 
 /// Which of several is tried first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) enum Choice {
+pub(super) enum AllocationOrder {
     /// The packet's own port, then any.
     #[default]
     Own,
@@ -75,7 +75,7 @@ pub(super) enum Choice {
 }
 
 /// Reads the specification of an input.
-pub(super) fn spec(setup: &mut Setup<'_>, kind: Kind, input: usize, argument: &Text) -> Result<Spec, Error> {
+pub(super) fn spec(setup: &mut ElementSetup<'_>, kind: FlowKeyKind, input: usize, argument: &SpannedText) -> Result<InputSpec, Error> {
     let all = words(argument);
     let wrong = || {
         Error::new(
@@ -84,15 +84,15 @@ pub(super) fn spec(setup: &mut Setup<'_>, kind: Kind, input: usize, argument: &T
         )
     };
     let most = u64::from(setup.outputs.max(1) - 1);
-    let output = |text: &Text| Ok::<u32, Error>(unsigned(text, most)? as u32);
+    let output = |text: &SpannedText| Ok::<u32, Error>(unsigned(text, most)? as u32);
     let names: Vec<&str> = all.iter().map(|word| word.text.as_str()).collect();
     match names[..] {
-        ["drop" | "discard"] => Ok(Spec::Drop),
-        ["pass" | "passthrough" | "nochange"] => Ok(Spec::Pass(0)),
-        ["pass" | "passthrough" | "nochange", _] => Ok(Spec::Pass(output(&all[1])?)),
+        ["drop" | "discard"] => Ok(InputSpec::Drop),
+        ["pass" | "passthrough" | "nochange"] => Ok(InputSpec::Pass(0)),
+        ["pass" | "passthrough" | "nochange", _] => Ok(InputSpec::Pass(output(&all[1])?)),
         ["keep", _, _] => {
             let outputs = [output(&all[1])?, output(&all[2])?];
-            Ok(Spec::Flow { pattern: Pattern::default(), outputs })
+            Ok(InputSpec::Flow { pattern: RewritePattern::default(), outputs })
         }
         ["pattern" | "xpattern", .., _, _] if all.len() >= 4 => {
             let (pattern, ports) = all[1..].split_at(all.len() - 3);
@@ -103,16 +103,16 @@ pub(super) fn spec(setup: &mut Setup<'_>, kind: Kind, input: usize, argument: &T
                 None => (pattern, own),
             };
             let next = setup.shared_number(&format!("pattern {name}"));
-            let pattern = Pattern { next, ..self::pattern(setup, argument, words)? };
+            let pattern = RewritePattern { next, ..self::pattern(setup, argument, words)? };
             pattern.fits(kind, setup, argument)?;
-            Ok(Spec::Flow { pattern, outputs: [output(&ports[0])?, output(&ports[1])?] })
+            Ok(InputSpec::Flow { pattern, outputs: [output(&ports[0])?, output(&ports[1])?] })
         }
         _ => Err(wrong()),
     }
 }
 
 /// `SADDR SPORT DADDR DPORT`, `SADDR DADDR SPORT` or `SADDR DADDR`; a minus keeps the packet's value.
-fn pattern(setup: &Setup<'_>, argument: &Text, words: &[Text]) -> Result<Pattern, Error> {
+fn pattern(setup: &ElementSetup<'_>, argument: &SpannedText, words: &[SpannedText]) -> Result<RewritePattern, Error> {
     let (source, source_port, destination, destination_port) = match words {
         [s, d] => (s, None, d, None),
         [s, d, p] => (s, Some(p), d, None),
@@ -122,8 +122,8 @@ fn pattern(setup: &Setup<'_>, argument: &Text, words: &[Text]) -> Result<Pattern
                 .help("patterns have names by IPRewriterPatterns(NAME SADDR SPORT DADDR DPORT)"));
         }
     };
-    let given = |text: &Text| text.text != "-";
-    let mut found = Pattern::default();
+    let given = |text: &SpannedText| text.text != "-";
+    let mut found = RewritePattern::default();
     if given(source) {
         let (first, more, choice) = sources(setup, source)?;
         if more > 0 && source_port.is_some() {
@@ -135,11 +135,11 @@ fn pattern(setup: &Setup<'_>, argument: &Text, words: &[Text]) -> Result<Pattern
     if given(destination) {
         found.destination = Some(ip(destination, setup.arguments.names)?);
     }
-    let port = |text: &Text| Ok::<u16, Error>(unsigned(text, 65_535)? as u16);
+    let port = |text: &SpannedText| Ok::<u16, Error>(unsigned(text, 65_535)? as u16);
     if let Some(text) = source_port.filter(|text| given(text)) {
         let (range, choice) = chosen(&text.text);
         let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let part = |part: &str| port(&Text { text: part.to_owned(), span: text.span });
+        let part = |part: &str| port(&SpannedText { text: part.to_owned(), span: text.span });
         let (first, last) = (part(first)?, part(last)?);
         let more = last.checked_sub(first);
         let more = more.ok_or_else(|| Error::new(text.span, "the range of ports goes backwards"))?;
@@ -150,20 +150,20 @@ fn pattern(setup: &Setup<'_>, argument: &Text, words: &[Text]) -> Result<Pattern
 }
 
 /// A range, and the choice by the letter behind it.
-fn chosen(text: &str) -> (&str, Choice) {
+fn chosen(text: &str) -> (&str, AllocationOrder) {
     match (text.strip_suffix('#'), text.strip_suffix('?')) {
-        (Some(range), _) => (range, Choice::Next),
-        (None, Some(range)) => (range, Choice::Any),
-        (None, None) => (text, Choice::Own),
+        (Some(range), _) => (range, AllocationOrder::Next),
+        (None, Some(range)) => (range, AllocationOrder::Any),
+        (None, None) => (text, AllocationOrder::Own),
     }
 }
 
 /// The first source address, the number of further ones, and the choice of the first to try: `ADDR`,
 /// `ADDR-ADDR2` or `ADDR/PREFIX`.
-fn sources(setup: &Setup<'_>, text: &Text) -> Result<(u32, u32, Choice), Error> {
+fn sources(setup: &ElementSetup<'_>, text: &SpannedText) -> Result<(u32, u32, AllocationOrder), Error> {
     let names = setup.arguments.names;
     let (range, choice) = chosen(&text.text);
-    let part = |part: &str| Text { text: part.to_owned(), span: text.span };
+    let part = |part: &str| SpannedText { text: part.to_owned(), span: text.span };
     let whole = part(range);
     // Names may have a minus in them.
     if let Ok(one) = ip(&whole, names) {
@@ -185,15 +185,15 @@ fn sources(setup: &Setup<'_>, text: &Text) -> Result<(u32, u32, Choice), Error> 
     })
 }
 
-impl Pattern {
+impl RewritePattern {
     /// Checks that a rewriter of this kind can do it.
-    fn fits(&self, kind: Kind, setup: &Setup<'_>, argument: &Text) -> Result<(), Error> {
+    fn fits(&self, kind: FlowKeyKind, setup: &ElementSetup<'_>, argument: &SpannedText) -> Result<(), Error> {
         let class = &setup.element.class;
         let wrong = |what: &str| Err(Error::new(argument.span, format!("`{class}` {what}")));
         let has_ports = self.source_port.is_some() || self.destination_port.is_some();
         match kind {
-            Kind::Pairs | Kind::Hosts if has_ports => wrong("knows no ports: SADDR DADDR"),
-            Kind::Hosts if self.destination.is_some() => {
+            FlowKeyKind::Pairs | FlowKeyKind::Hosts if has_ports => wrong("knows no ports: SADDR DADDR"),
+            FlowKeyKind::Hosts if self.destination.is_some() => {
                 wrong("changes the addresses of sources only: SADDR -")
             }
             _ => Ok(()),

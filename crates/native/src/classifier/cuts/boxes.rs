@@ -9,7 +9,7 @@ use millstream_bpf::lower::{TableRule, TableTest};
 
 /// 32 bits of a word of the key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Part {
+pub(crate) struct KeyDimension {
     pub(crate) word: usize,
     /// 0, or 32 for the upper half.
     pub(crate) shift: u32,
@@ -19,12 +19,12 @@ pub(crate) struct Part {
 const MOST_PARTS: usize = 64;
 
 /// The parts of words of these widths; of each word all parts or none.
-pub(super) fn parts(widths: &[u64]) -> Vec<Part> {
+pub(super) fn parts(widths: &[u64]) -> Vec<KeyDimension> {
     let mut all = Vec::new();
     for (word, &width) in widths.iter().enumerate() {
         let shifts: &[u32] = if width > u64::from(u32::MAX) { &[32, 0] } else { &[0] };
         if all.len() + shifts.len() <= MOST_PARTS {
-            all.extend(shifts.iter().map(|&shift| Part { word, shift }));
+            all.extend(shifts.iter().map(|&shift| KeyDimension { word, shift }));
         }
     }
     all
@@ -32,7 +32,7 @@ pub(super) fn parts(widths: &[u64]) -> Vec<Part> {
 
 /// Constraint on a part, or knowledge of it: inclusive bounds, and bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Span {
+pub(super) struct RangeConstraint {
     pub(super) low: u32,
     pub(super) high: u32,
     /// Mask of the known bits; `values` has their values.
@@ -45,89 +45,89 @@ fn common(low: u64, high: u64) -> u64 {
     u64::MAX.checked_shl(64 - (low ^ high).leading_zeros()).unwrap_or(0)
 }
 
-impl Span {
-    fn between(low: u32, high: u32) -> Span {
+impl RangeConstraint {
+    fn between(low: u32, high: u32) -> RangeConstraint {
         let bits = common(low.into(), high.into()) as u32;
-        Span { low, high, bits, values: low & bits }
+        RangeConstraint { low, high, bits, values: low & bits }
     }
 
     /// Values of one part that a test matches.
-    fn of(test: TableTest, width: u64, shift: u32) -> Span {
+    fn of(test: TableTest, width: u64, shift: u32) -> RangeConstraint {
         let part = |value: u64| (value >> shift) as u32;
         match test {
             TableTest::Interval(low, high) if shift > 0 || low >> 32 == high >> 32 => {
-                Span::between(part(low), part(high))
+                RangeConstraint::between(part(low), part(high))
             }
-            TableTest::Masked(value, mask) => Span {
+            TableTest::Masked(value, mask) => RangeConstraint {
                 low: part(value),
                 high: part(value | width & !mask),
                 bits: part(mask),
                 values: part(value),
             },
-            TableTest::Any | TableTest::Interval(..) => Span::between(0, part(width)),
+            TableTest::Any | TableTest::Interval(..) => RangeConstraint::between(0, part(width)),
         }
     }
 
     /// Returns true if a number can be in both.
-    pub(super) fn meets(&self, other: &Span) -> bool {
+    pub(super) fn meets(&self, other: &RangeConstraint) -> bool {
         self.low <= other.high
             && other.low <= self.high
             && (self.values ^ other.values) & self.bits & other.bits == 0
     }
 
     /// The part of the span between two bounds, inclusive.
-    pub(super) fn within(&self, low: u32, high: u32) -> Span {
+    pub(super) fn within(&self, low: u32, high: u32) -> RangeConstraint {
         let (low, high) = (self.low.max(low), self.high.min(high));
         let common = common(low.into(), high.into()) as u32;
-        Span { low, high, bits: self.bits | common, values: self.values | low & common }
+        RangeConstraint { low, high, bits: self.bits | common, values: self.values | low & common }
     }
 
     /// The part of the span in which some bits have these values.
-    pub(super) fn with(&self, bits: u32, values: u32) -> Span {
-        Span { bits: self.bits | bits, values: self.values & !bits | values, ..*self }
+    pub(super) fn with(&self, bits: u32, values: u32) -> RangeConstraint {
+        RangeConstraint { bits: self.bits | bits, values: self.values & !bits | values, ..*self }
     }
 }
 
 /// Known spans of all parts at some position of a tree.
-pub(super) type Region = Vec<Span>;
+pub(super) type NodeRegion = Vec<RangeConstraint>;
 
 /// All rules.
-pub(super) struct Boxes<'r> {
+pub(super) struct RuleBoxes<'r> {
     pub(super) rules: &'r [TableRule],
     widths: &'r [u64],
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<KeyDimension>,
     /// Spans of each rule, one per part.
-    spans: Vec<Span>,
+    spans: Vec<RangeConstraint>,
     /// True for parts on which some rule has a mask that is not an interval.
     pub(super) masked: Vec<bool>,
 }
 
-impl<'r> Boxes<'r> {
-    pub(super) fn new(rules: &'r [TableRule], widths: &'r [u64]) -> Boxes<'r> {
+impl<'r> RuleBoxes<'r> {
+    pub(super) fn new(rules: &'r [TableRule], widths: &'r [u64]) -> RuleBoxes<'r> {
         let parts = parts(widths);
         let span =
-            |rule: &TableRule, part: &Part| Span::of(rule.tests[part.word], widths[part.word], part.shift);
+            |rule: &TableRule, part: &KeyDimension| RangeConstraint::of(rule.tests[part.word], widths[part.word], part.shift);
         let spans = rules.iter().flat_map(|rule| parts.iter().map(move |part| span(rule, part))).collect();
         let is_masked =
-            |part: &Part| rules.iter().any(|rule| matches!(rule.tests[part.word], TableTest::Masked(..)));
+            |part: &KeyDimension| rules.iter().any(|rule| matches!(rule.tests[part.word], TableTest::Masked(..)));
         let masked = parts.iter().map(is_masked).collect();
-        Boxes { rules, widths, parts, spans, masked }
+        RuleBoxes { rules, widths, parts, spans, masked }
     }
 
     /// Constraint of a rule on a part.
-    pub(super) fn span(&self, rule: u32, part: usize) -> &Span {
+    pub(super) fn span(&self, rule: u32, part: usize) -> &RangeConstraint {
         &self.spans[rule as usize * self.parts.len() + part]
     }
 
     /// The region of all keys.
-    pub(super) fn everywhere(&self) -> Region {
-        let whole = |part: &Part| Span::of(TableTest::Any, self.widths[part.word], part.shift);
+    pub(super) fn everywhere(&self) -> NodeRegion {
+        let whole = |part: &KeyDimension| RangeConstraint::of(TableTest::Any, self.widths[part.word], part.shift);
         self.parts.iter().map(whole).collect()
     }
 
     /// Bounds and bits of a whole word in a region. `None` for a word without parts, of which nothing is
     /// known.
-    fn word(&self, region: &Region, word: usize) -> Option<(u64, u64, u64, u64)> {
+    fn word(&self, region: &NodeRegion, word: usize) -> Option<(u64, u64, u64, u64)> {
         let mut known = None;
         for (part, span) in self.parts.iter().zip(region).filter(|(part, _)| part.word == word) {
             let (low, high, bits, values) = known.unwrap_or((0, 0, !u64::from(u32::MAX), 0));
@@ -144,7 +144,7 @@ impl<'r> Boxes<'r> {
     }
 
     /// Returns true if a test that matches something in a region matches everything in it.
-    fn takes_all(&self, test: TableTest, word: usize, region: &Region) -> bool {
+    fn takes_all(&self, test: TableTest, word: usize, region: &NodeRegion) -> bool {
         let (open, test) = match test {
             TableTest::Any => return true,
             test => (self.word(region, word), test),
@@ -163,13 +163,13 @@ impl<'r> Boxes<'r> {
     }
 
     /// Returns true if a rule matches all keys in a region.
-    pub(super) fn covers(&self, rule: u32, region: &Region) -> bool {
+    pub(super) fn covers(&self, rule: u32, region: &NodeRegion) -> bool {
         let tests = self.rules[rule as usize].tests.iter().enumerate();
         tests.into_iter().all(|(word, &test)| self.takes_all(test, word, region))
     }
 
     /// Returns true if a rule matches all keys in a region that another one matches.
-    pub(super) fn hides(&self, rule: u32, other: u32, region: &Region) -> bool {
+    pub(super) fn hides(&self, rule: u32, other: u32, region: &NodeRegion) -> bool {
         let tests = self.rules[rule as usize].tests.iter().zip(&self.rules[other as usize].tests);
         tests.enumerate().all(|(word, (&test, &other))| {
             includes(test, other, self.widths[word]) || self.takes_all(test, word, region)

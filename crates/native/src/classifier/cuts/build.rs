@@ -10,7 +10,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::boxes::{Boxes, Region, Span};
+use super::boxes::{RuleBoxes, NodeRegion, RangeConstraint};
 
 /// Children of a node.
 pub(crate) const WAYS: usize = 8;
@@ -23,30 +23,30 @@ pub(super) const NONE: u32 = u32::MAX;
 
 /// Child of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) enum Child {
+pub(super) enum ChildRef {
     Node(u32),
     Leaf(u32),
 }
 
 /// A division: a part of the key, rotated to the right, is compared with ascending bounds.
 #[derive(Clone, Debug)]
-pub(super) struct Node {
+pub(super) struct CutNode {
     pub(super) part: usize,
     pub(super) rotate: u32,
     pub(super) bounds: Vec<u32>,
-    pub(super) children: Vec<Child>,
+    pub(super) children: Vec<ChildRef>,
 }
 
 /// A few rules in order.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Leaf {
+pub(super) struct RuleLeaf {
     pub(super) rules: Vec<u32>,
-    pub(super) then: Then,
+    pub(super) then: LeafSuccessor,
 }
 
 /// Successor of a leaf none of whose rules matches.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) enum Then {
+pub(super) enum LeafSuccessor {
     /// A rule that matches there, or [`NONE`].
     Rule(u32),
     /// Another leaf.
@@ -55,8 +55,8 @@ pub(super) enum Then {
 
 /// A tree's root, its height, whether leaves follow others, and the cost of a search.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tree {
-    pub(super) root: Child,
+pub(super) struct CutTree {
+    pub(super) root: ChildRef,
     pub(super) height: u32,
     pub(super) chained: bool,
     /// Leaves that a search compares with, on average over rules.
@@ -65,10 +65,10 @@ pub(super) struct Tree {
 
 /// Nodes and leaves of some trees.
 #[derive(Default)]
-pub(super) struct Forest {
-    pub(super) nodes: Vec<Node>,
-    pub(super) leaves: Vec<Leaf>,
-    known: FxHashMap<Leaf, u32>,
+pub(super) struct CutForest {
+    pub(super) nodes: Vec<CutNode>,
+    pub(super) leaves: Vec<RuleLeaf>,
+    known: FxHashMap<RuleLeaf, u32>,
     /// State of the current tree: its height, the rules in its leaves, and for each leaf the leaves before
     /// it.
     height: u32,
@@ -78,7 +78,7 @@ pub(super) struct Forest {
 }
 
 /// Position of a node's cuts, and their result.
-struct Cut {
+struct NodeCut {
     part: usize,
     rotate: u32,
     bounds: Vec<u32>,
@@ -92,32 +92,32 @@ fn cost(count: usize) -> f64 {
     count as f64 * (1.0 + (count as f64 / LANES as f64).max(1.0).log2())
 }
 
-impl Forest {
+impl CutForest {
     /// Adds a tree of some rules, in order, of at most this height and with at most `spare` additional copies
     /// of rules.
-    pub(super) fn add(&mut self, boxes: &Boxes<'_>, rules: &[u32], height: u32, spare: usize) -> Tree {
+    pub(super) fn add(&mut self, boxes: &RuleBoxes<'_>, rules: &[u32], height: u32, spare: usize) -> CutTree {
         (self.height, self.placed, self.waits, self.chained) = (0, 0, 0, false);
         let root = self.build(boxes, rules, &boxes.everywhere(), (0, height), spare);
         let leaves = self.waits as f64 / self.placed.max(1) as f64;
-        Tree { root, height: self.height, chained: self.chained, leaves }
+        CutTree { root, height: self.height, chained: self.chained, leaves }
     }
 
     fn build(
         &mut self,
-        boxes: &Boxes<'_>,
+        boxes: &RuleBoxes<'_>,
         rules: &[u32],
-        region: &Region,
+        region: &NodeRegion,
         (level, most): (u32, u32),
         spare: usize,
-    ) -> Child {
+    ) -> ChildRef {
         let (rules, otherwise) = left(boxes, rules, region);
         self.height = self.height.max(level);
         let cut = (rules.len() > LANES && level < most).then(|| best(boxes, &rules, region, spare)).flatten();
-        let Some(Cut { part, rotate, bounds, placed, .. }) = cut else {
+        let Some(NodeCut { part, rotate, bounds, placed, .. }) = cut else {
             return self.leaf(&rules, otherwise);
         };
         let at = self.nodes.len();
-        self.nodes.push(Node { part, rotate, bounds: bounds.clone(), children: Vec::new() });
+        self.nodes.push(CutNode { part, rotate, bounds: bounds.clone(), children: Vec::new() });
         let spare = spare.saturating_sub(placed.saturating_sub(rules.len()));
         for child in 0..=bounds.len() {
             let mut inside = region.clone();
@@ -129,26 +129,26 @@ impl Forest {
             let child = self.build(boxes, &some, &inside, (level + 1, most), share);
             self.nodes[at].children.push(child);
         }
-        Child::Node(at as u32)
+        ChildRef::Node(at as u32)
     }
 
     /// A leaf of the first of these rules; the others are in leaves that follow it.
-    fn leaf(&mut self, rules: &[u32], otherwise: u32) -> Child {
-        let mut then = Then::Rule(otherwise);
+    fn leaf(&mut self, rules: &[u32], otherwise: u32) -> ChildRef {
+        let mut then = LeafSuccessor::Rule(otherwise);
         let mut leaf = None;
         let count = rules.chunks(LANES).len() as u64;
         for (before, some) in rules.chunks(LANES).enumerate().rev() {
             self.placed += some.len() as u64;
             self.waits += some.len() as u64 * (before as u64 + 1);
-            let at = self.shared(Leaf { rules: some.to_vec(), then });
+            let at = self.shared(RuleLeaf { rules: some.to_vec(), then });
             leaf = Some(at);
-            then = Then::Leaf(at);
+            then = LeafSuccessor::Leaf(at);
         }
         self.chained |= count > 1;
-        Child::Leaf(leaf.unwrap_or_else(|| self.shared(Leaf { rules: Vec::new(), then })))
+        ChildRef::Leaf(leaf.unwrap_or_else(|| self.shared(RuleLeaf { rules: Vec::new(), then })))
     }
 
-    fn shared(&mut self, leaf: Leaf) -> u32 {
+    fn shared(&mut self, leaf: RuleLeaf) -> u32 {
         let next = self.leaves.len() as u32;
         let at = *self.known.entry(leaf.clone()).or_insert(next);
         if at == next {
@@ -159,7 +159,7 @@ impl Forest {
 }
 
 /// The rules that can matter in a region, and the one that all its keys match.
-fn left(boxes: &Boxes<'_>, rules: &[u32], region: &Region) -> (Vec<u32>, u32) {
+fn left(boxes: &RuleBoxes<'_>, rules: &[u32], region: &NodeRegion) -> (Vec<u32>, u32) {
     /// At most this many rules are compared with each other.
     const MOST_COMPARED: usize = 4 * LANES;
     let end = rules.iter().position(|&rule| boxes.covers(rule, region));
@@ -179,7 +179,7 @@ fn left(boxes: &Boxes<'_>, rules: &[u32], region: &Region) -> (Vec<u32>, u32) {
 }
 
 /// The span of a part on one side of bounds.
-fn side(span: &Span, rotate: u32, bounds: &[u32], child: usize) -> Span {
+fn side(span: &RangeConstraint, rotate: u32, bounds: &[u32], child: usize) -> RangeConstraint {
     let first = child.checked_sub(1).map_or(0, |before| bounds[before]);
     match (rotate, bounds.get(child)) {
         (0, next) => span.within(first, next.map_or(u32::MAX, |next| next - 1)),
@@ -192,7 +192,7 @@ fn side(span: &Span, rotate: u32, bounds: &[u32], child: usize) -> Span {
 }
 
 /// The division with the lowest search cost; `None` if no division pays.
-fn best(boxes: &Boxes<'_>, rules: &[u32], region: &Region, spare: usize) -> Option<Cut> {
+fn best(boxes: &RuleBoxes<'_>, rules: &[u32], region: &NodeRegion, spare: usize) -> Option<NodeCut> {
     let bounds = (0..boxes.parts.len()).filter_map(|part| between(boxes, rules, region, part, spare));
     let bits = (0..boxes.parts.len())
         .filter(|part| boxes.masked[*part])
@@ -204,7 +204,7 @@ fn best(boxes: &Boxes<'_>, rules: &[u32], region: &Region, spare: usize) -> Opti
 }
 
 /// Bounds of a part: divides the fullest interval where that leaves the fewest rules, again and again.
-fn between(boxes: &Boxes<'_>, rules: &[u32], region: &Region, part: usize, spare: usize) -> Option<Cut> {
+fn between(boxes: &RuleBoxes<'_>, rules: &[u32], region: &NodeRegion, part: usize, spare: usize) -> Option<NodeCut> {
     let here = &region[part];
     let spans = || rules.iter().map(|&rule| boxes.span(rule, part));
     let mut lows: Vec<u32> = spans().map(|span| span.low).collect();
@@ -255,16 +255,16 @@ fn between(boxes: &Boxes<'_>, rules: &[u32], region: &Region, part: usize, spare
     }
     let cost = intervals.iter().map(|interval| cost(interval.2)).sum();
     let bounds: Vec<u32> = intervals[1..].iter().map(|interval| interval.0).collect();
-    (!bounds.is_empty()).then_some(Cut { part, rotate: 0, bounds, placed, cost })
+    (!bounds.is_empty()).then_some(NodeCut { part, rotate: 0, bounds, placed, cost })
 }
 
 /// Divisions by one bit of a part, or by two or three adjacent ones.
 fn by_bits<'b>(
-    boxes: &'b Boxes<'_>,
+    boxes: &'b RuleBoxes<'_>,
     rules: &'b [u32],
-    region: &'b Region,
+    region: &'b NodeRegion,
     part: usize,
-) -> impl Iterator<Item = Cut> + 'b {
+) -> impl Iterator<Item = NodeCut> + 'b {
     let here = region[part];
     let named = rules.iter().fold(0, |all, &rule| all | boxes.span(rule, part).bits) & !here.bits;
     let divided = move |(top, width): (u32, u32)| {
@@ -286,7 +286,7 @@ fn by_bits<'b>(
         let counts = &counts[..1 << width];
         let bounds = (1..1u32 << width).map(|child| child << (32 - width)).collect();
         let cost = counts.iter().map(|count| cost(*count)).sum();
-        Some(Cut { part, rotate, bounds, placed: counts.iter().sum(), cost })
+        Some(NodeCut { part, rotate, bounds, placed: counts.iter().sum(), cost })
     };
     (0..32).flat_map(|top| (1..=WAYS.ilog2()).map(move |width| (top, width))).filter_map(divided)
 }

@@ -4,14 +4,14 @@
 //! intervals of a part make a tree of their own, in which few are duplicated (separability, as in EffiCuts,
 //! and CutSplit of Li, Li, Li and Xie, INFOCOM 2018), as long as not too many of these intervals overlap.
 
-use super::boxes::Boxes;
+use super::boxes::RuleBoxes;
 
 /// A tree has at least one in this many of all rules, or all that remain.
 const LEAST: usize = 16;
 
 /// Rules by trees, each in order: in none but the last do more than `crowd` small intervals overlap in one
 /// place on average.
-pub(super) fn groups(boxes: &Boxes<'_>, mut rules: Vec<u32>, crowd: f64, most: usize) -> Vec<Vec<u32>> {
+pub(super) fn groups(boxes: &RuleBoxes<'_>, mut rules: Vec<u32>, crowd: f64, most: usize) -> Vec<Vec<u32>> {
     let least = rules.len() / LEAST;
     let mut all = Vec::new();
     while all.len() + 1 < most && rules.len() > least {
@@ -32,14 +32,14 @@ pub(super) fn groups(boxes: &Boxes<'_>, mut rules: Vec<u32>, crowd: f64, most: u
 }
 
 /// Logarithm of the number of values of a part that a rule matches.
-fn log_size(boxes: &Boxes<'_>, rule: u32, part: usize) -> u32 {
+fn log_size(boxes: &RuleBoxes<'_>, rule: u32, part: usize) -> u32 {
     let span = boxes.span(rule, part);
     32 - (span.high - span.low).leading_zeros()
 }
 
 /// Number of rules with small intervals of a part that can share a tree, and the largest size of these
 /// intervals.
-fn small(boxes: &Boxes<'_>, rules: &[u32], part: usize, crowd: f64) -> (usize, u32) {
+fn small(boxes: &RuleBoxes<'_>, rules: &[u32], part: usize, crowd: f64) -> (usize, u32) {
     let mut sizes: Vec<(u32, u32)> = rules.iter().map(|&rule| (log_size(boxes, rule, part), rule)).collect();
     sizes.sort_unstable();
     let mut last = usize::MAX;
@@ -54,7 +54,7 @@ fn small(boxes: &Boxes<'_>, rules: &[u32], part: usize, crowd: f64) -> (usize, u
 }
 
 /// Average number of intervals that contain the first number of an interval.
-fn crowded(boxes: &Boxes<'_>, rules: &[(u32, u32)], part: usize) -> f64 {
+fn crowded(boxes: &RuleBoxes<'_>, rules: &[(u32, u32)], part: usize) -> f64 {
     let spans = || rules.iter().map(|&(_, rule)| boxes.span(rule, part));
     let mut lows: Vec<u32> = spans().map(|span| span.low).collect();
     let mut highs: Vec<u32> = spans().map(|span| span.high).collect();

@@ -17,11 +17,11 @@ use millstream_bpf::lower::{TableRule, TableTest};
 use millstream_interp::MapKind;
 use millstream_ir::{GlobalData, Map, MapDecl};
 
-use crate::image::{First, Initial};
-use boxes::Boxes;
-use build::{Child, Forest, Leaf, NONE, Node, Then, Tree};
+use crate::image::{InitialMapValue, InitialMapEntry};
+use boxes::RuleBoxes;
+use build::{ChildRef, CutForest, RuleLeaf, NONE, CutNode, LeafSuccessor, CutTree};
 
-pub(crate) use boxes::Part;
+pub(crate) use boxes::KeyDimension;
 pub(crate) use build::{LANES, WAYS};
 
 /// `BPF_F_RDONLY_PROG`.
@@ -47,7 +47,7 @@ const CACHED: f64 = 512.0 * 1024.0;
 
 /// Comparison of a word of the key in leaves.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Compared {
+pub(crate) struct LeafComparison {
     pub(crate) word: usize,
     /// Width of a number, in bits.
     pub(crate) bits: usize,
@@ -58,7 +58,7 @@ pub(crate) struct Compared {
 
 /// A tree as the search sees it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Search {
+pub(crate) struct SearchTree {
     /// Offset of a node, or the complement of the offset of a leaf.
     pub(crate) root: i32,
     pub(crate) height: u32,
@@ -69,14 +69,14 @@ pub(crate) struct Search {
 }
 
 /// Trees of a match table, and their data.
-pub(crate) struct Cuts {
+pub(crate) struct CutClassifier {
     pub(crate) widths: Vec<u64>,
     /// Parts of the key that nodes compare, by number.
-    pub(crate) parts: Vec<Part>,
-    pub(crate) compared: Vec<Compared>,
+    pub(crate) parts: Vec<KeyDimension>,
+    pub(crate) compared: Vec<LeafComparison>,
     /// Offset in a leaf of the numbers of its rules, and of the result if none matches.
     pub(crate) ranks: usize,
-    pub(crate) trees: Vec<Search>,
+    pub(crate) trees: Vec<SearchTree>,
     /// True if some node divides by bits.
     pub(crate) rotated: bool,
     /// Offset in the data of the results, 32 bits each, by number of the rule.
@@ -87,14 +87,14 @@ pub(crate) struct Cuts {
 }
 
 /// The form of leaves.
-struct Form {
-    compared: Vec<Compared>,
+struct LeafLayout {
+    compared: Vec<LeafComparison>,
     ranks: usize,
     bytes: usize,
 }
 
-impl Form {
-    fn new(rules: &[TableRule], widths: &[u64]) -> Form {
+impl LeafLayout {
+    fn new(rules: &[TableRule], widths: &[u64]) -> LeafLayout {
         let (mut compared, mut offset) = (Vec::new(), 0);
         for (word, width) in widths.iter().enumerate() {
             let tested = |is: fn(&TableTest) -> bool| rules.iter().any(|rule| is(&rule.tests[word]));
@@ -103,17 +103,17 @@ impl Form {
             }
             let masked = tested(|test| matches!(test, TableTest::Masked(..)));
             let bits = width.count_ones().next_power_of_two().max(8) as usize;
-            compared.push(Compared { word, bits, offset, masked });
+            compared.push(LeafComparison { word, bits, offset, masked });
             offset += LANES * bits / 8 * if masked { 3 } else { 2 };
         }
         let ranks = offset.next_multiple_of(4);
-        Form { compared, ranks, bytes: (ranks + 4 * (LANES + 1)).next_multiple_of(LINE) }
+        LeafLayout { compared, ranks, bytes: (ranks + 4 * (LANES + 1)).next_multiple_of(LINE) }
     }
 
     /// A leaf's bytes; `then` is its successor, as a number of a rule or of a place.
-    fn leaf(&self, rules: &[TableRule], leaf: &Leaf, then: u32) -> Vec<u8> {
+    fn leaf(&self, rules: &[TableRule], leaf: &RuleLeaf, then: u32) -> Vec<u8> {
         let mut bytes = vec![0; self.bytes];
-        for &Compared { word, bits, offset, masked } in &self.compared {
+        for &LeafComparison { word, bits, offset, masked } in &self.compared {
             let all = u64::MAX >> (64 - bits);
             for lane in 0..LANES {
                 // Lanes without a rule always match, and give the number behind all others.
@@ -142,7 +142,7 @@ impl Form {
 
 /// A division's bytes. The number of bounds below the compared value is the index of the child; bounds are
 /// stored so that they are ordered as signed numbers.
-fn node(node: &Node, place: impl Fn(Child) -> i32) -> Vec<u8> {
+fn node(node: &CutNode, place: impl Fn(ChildRef) -> i32) -> Vec<u8> {
     let mut bytes = vec![4 * node.part as u8, node.rotate as u8, 0, 0];
     for at in 0..WAYS - 1 {
         let below = node.bounds.get(at).map_or(u32::MAX, |bound| bound - 1);
@@ -156,14 +156,14 @@ fn node(node: &Node, place: impl Fn(Child) -> i32) -> Vec<u8> {
 }
 
 /// Trees of groups of rules, each of the height with the lowest search cost; and that cost.
-fn plant(boxes: &Boxes<'_>, groups: &[Vec<u32>], leaf_bytes: usize) -> (Forest, Vec<Tree>, f64) {
-    let (mut forest, mut trees, mut total) = (Forest::default(), Vec::new(), 0.0);
+fn plant(boxes: &RuleBoxes<'_>, groups: &[Vec<u32>], leaf_bytes: usize) -> (CutForest, Vec<CutTree>, f64) {
+    let (mut forest, mut trees, mut total) = (CutForest::default(), Vec::new(), 0.0);
     for rules in groups {
         let mut most = MOST_HEIGHT;
         let mut best = None::<(f64, u32)>;
         // Tries lower trees than the best one, until they cost more.
         loop {
-            let tree = Forest::default().add(boxes, rules, most, COPIES * rules.len());
+            let tree = CutForest::default().add(boxes, rules, most, COPIES * rules.len());
             let cost =
                 STEP * f64::from(tree.height) + COMPARE * tree.leaves + GUESS * (tree.leaves - 1.0).min(1.0);
             if best.is_some_and(|(least, _)| cost > least) {
@@ -182,11 +182,11 @@ fn plant(boxes: &Boxes<'_>, groups: &[Vec<u32>], leaf_bytes: usize) -> (Forest, 
     (forest, trees, total + memory)
 }
 
-impl Cuts {
+impl CutClassifier {
     /// Trees of rules over words of these widths; `None` if they would take more than two gibibytes.
-    pub(crate) fn new(rules: &[TableRule], widths: &[u64]) -> Option<Cuts> {
-        let boxes = Boxes::new(rules, widths);
-        let form = Form::new(rules, widths);
+    pub(crate) fn new(rules: &[TableRule], widths: &[u64]) -> Option<CutClassifier> {
+        let boxes = RuleBoxes::new(rules, widths);
+        let form = LeafLayout::new(rules, widths);
         let all = || (0..rules.len() as u32).collect::<Vec<u32>>();
         let mut tried = vec![vec![all()]];
         let mut found = plant(&boxes, &tried[0], form.bytes);
@@ -204,28 +204,28 @@ impl Cuts {
         let leaves = (forest.nodes.len() * NODE).next_multiple_of(LINE);
         let results = leaves + forest.leaves.len() * form.bytes;
         i32::try_from(results + 4 * rules.len() + 4).ok()?;
-        let place = |child: Child| match child {
-            Child::Node(node) => node as i32 * NODE as i32,
-            Child::Leaf(leaf) => !((leaves + leaf as usize * form.bytes) as i32),
+        let place = |child: ChildRef| match child {
+            ChildRef::Node(node) => node as i32 * NODE as i32,
+            ChildRef::Leaf(leaf) => !((leaves + leaf as usize * form.bytes) as i32),
         };
         let mut bytes: Vec<u8> = forest.nodes.iter().flat_map(|one| node(one, place)).collect();
         bytes.resize(leaves, 0);
         for leaf in &forest.leaves {
             let then = match leaf.then {
-                Then::Rule(NONE) => rules.len() as u32,
-                Then::Rule(rule) => rule,
-                Then::Leaf(next) => place(Child::Leaf(next)) as u32,
+                LeafSuccessor::Rule(NONE) => rules.len() as u32,
+                LeafSuccessor::Rule(rule) => rule,
+                LeafSuccessor::Leaf(next) => place(ChildRef::Leaf(next)) as u32,
             };
             bytes.extend(form.leaf(rules, leaf, then));
         }
         bytes.extend(rules.iter().map(|rule| rule.result as i32).chain([-1]).flat_map(i32::to_le_bytes));
-        let search = |&Tree { root, height, chained, leaves }: &Tree| Search {
+        let search = |&CutTree { root, height, chained, leaves }: &CutTree| SearchTree {
             root: place(root),
             height,
             chained,
             leaves,
         };
-        Some(Cuts {
+        Some(CutClassifier {
             widths: widths.to_vec(),
             trees: trees.iter().map(search).collect(),
             rotated: forest.nodes.iter().any(|node| node.rotate > 0),
@@ -253,7 +253,7 @@ impl Cuts {
         &mut self,
         name: &str,
         maps: &mut PrimaryMap<Map, MapDecl>,
-        initial: &mut Vec<Initial>,
+        initial: &mut Vec<InitialMapEntry>,
     ) {
         if self.map.is_some() {
             return;
@@ -268,8 +268,8 @@ impl Cuts {
             global: Some(GlobalData::Rodata),
             inner: None,
         });
-        let value = First::Bytes(std::mem::take(&mut self.bytes));
-        initial.push(Initial { map: map.index(), key: vec![0; 4], value });
+        let value = InitialMapValue::Bytes(std::mem::take(&mut self.bytes));
+        initial.push(InitialMapEntry { map: map.index(), key: vec![0; 4], value });
         self.map = Some(map);
     }
 }

@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use millstream_dpdk_sys as sys;
 
-use super::{Error, Lost};
-use crate::runtime::packet::{BUFFER, Batch, FRONT, Lying};
-use crate::runtime::region::Region;
+use super::{DpdkError, DpdkDropCounts};
+use crate::runtime::packet::{BUFFER, PacketBatch, FRONT, PacketLocation};
+use crate::runtime::region::MemoryRegion;
 
 /// Buffers in addition to those of queues, for packets in flight and for those that a driver keeps
 /// (`net_pcap`: a whole file, when it repeats it).
@@ -46,37 +46,37 @@ fn reason(error: c_int) -> String {
 }
 
 /// Started ports.
-pub(super) struct Device {
+pub(super) struct DpdkDevice {
     ports: Vec<u16>,
-    pool: *mut sys::Pool,
-    room: Arc<Region>,
+    pool: *mut sys::Mempool,
+    room: Arc<MemoryRegion>,
     queues: u16,
 }
 
 // SAFETY: the pool is thread-safe, and is the only shared state; queues are used by their hands.
-unsafe impl Send for Device {}
+unsafe impl Send for DpdkDevice {}
 // SAFETY: as above.
-unsafe impl Sync for Device {}
+unsafe impl Sync for DpdkDevice {}
 
-impl Device {
+impl DpdkDevice {
     /// Starts EAL with these arguments, and the ports of devices with these names, with this many queues
     /// each.
-    pub(super) fn open(arguments: &[String], names: &[&str], queues: u16) -> Result<Device, Error> {
+    pub(super) fn open(arguments: &[String], names: &[&str], queues: u16) -> Result<DpdkDevice, DpdkError> {
         if STARTED.swap(true, Ordering::Relaxed) {
-            return Err(Error::Again);
+            return Err(DpdkError::Again);
         }
         start(arguments)?;
         let count = BUFFERS + OF_A_QUEUE * names.len() as u32 * u32::from(queues);
         let bytes = sys::ms_dpdk_pool_bytes(count, FRONT, ROOM) + 2 * PAGE;
-        let room = Region::low(bytes.next_multiple_of(PAGE)).map_err(Error::Memory)?;
+        let room = MemoryRegion::low(bytes.next_multiple_of(PAGE)).map_err(DpdkError::Memory)?;
         room.prefer_large_pages(bytes);
         let mut device =
-            Device { ports: Vec::new(), pool: std::ptr::null_mut(), room: Arc::new(room), queues };
+            DpdkDevice { ports: Vec::new(), pool: std::ptr::null_mut(), room: Arc::new(room), queues };
         let (memory, mut error) = (device.memory(), 0);
         // SAFETY: the region begins at a page, and `Drop` frees the pool before it.
         device.pool = unsafe { sys::ms_dpdk_pool(memory.0, memory.1, count, FRONT, ROOM, &mut error) };
         if device.pool.is_null() {
-            return Err(Error::Pool(reason(error)));
+            return Err(DpdkError::Pool(reason(error)));
         }
         for name in names {
             device.start(name)?;
@@ -88,8 +88,8 @@ impl Device {
         (self.room.address() as *mut std::ffi::c_void, self.room.bytes().len() / PAGE * PAGE)
     }
 
-    fn start(&mut self, name: &str) -> Result<(), Error> {
-        let no_port = || Error::NoPort(name.to_owned());
+    fn start(&mut self, name: &str) -> Result<(), DpdkError> {
+        let no_port = || DpdkError::NoPort(name.to_owned());
         let words = CString::new(name).map_err(|_| no_port())?;
         // SAFETY: EAL runs; the name is a string.
         let port = u16::try_from(unsafe { sys::ms_dpdk_port(words.as_ptr()) }).map_err(|_| no_port())?;
@@ -100,33 +100,33 @@ impl Device {
         self.ports.push(port);
         match error {
             0 => Ok(()),
-            _ => Err(Error::Port { device: name.to_owned(), reason: reason(error) }),
+            _ => Err(DpdkError::Port { device: name.to_owned(), reason: reason(error) }),
         }
     }
 
     /// Packets that drivers have dropped.
-    pub(super) fn lost(&self) -> Lost {
+    pub(super) fn lost(&self) -> DpdkDropCounts {
         let of = |port: &u16| {
-            let mut lost = sys::Lost::default();
+            let mut lost = sys::DriverDropCounts::default();
             // SAFETY: the port is open.
             unsafe { sys::ms_dpdk_lost(*port, &mut lost) };
             lost
         };
         let all = self.ports.iter().map(of);
-        all.fold(Lost::default(), |sum, l| Lost {
+        all.fold(DpdkDropCounts::default(), |sum, l| DpdkDropCounts {
             no_room: sum.no_room + l.no_room,
             unfit: sum.unfit + l.unfit,
         })
     }
 
     /// Lines, one per queue.
-    pub(super) fn lines(&mut self) -> Vec<Line<'_>> {
+    pub(super) fn lines(&mut self) -> Vec<DpdkQueues<'_>> {
         let device = &*self;
-        (0..device.queues).map(|queue| Line { device, queue }).collect()
+        (0..device.queues).map(|queue| DpdkQueues { device, queue }).collect()
     }
 }
 
-impl Drop for Device {
+impl Drop for DpdkDevice {
     fn drop(&mut self) {
         // SAFETY: EAL runs. No hand or buffers are left, since these borrow this; drivers return theirs when
         // they are closed, and the pool is freed before its memory.
@@ -143,10 +143,10 @@ impl Drop for Device {
 }
 
 /// Starts EAL, on a thread of its own: EAL binds the thread that starts it to a processor.
-fn start(arguments: &[String]) -> Result<(), Error> {
+fn start(arguments: &[String]) -> Result<(), DpdkError> {
     let words = || std::iter::once("millstream").chain(arguments.iter().map(String::as_str));
     let strings: Result<Vec<CString>, _> = words().map(CString::new).collect();
-    let strings = strings.map_err(|_| Error::Eal { arguments: arguments.join(" "), errno: libc::EINVAL })?;
+    let strings = strings.map_err(|_| DpdkError::Eal { arguments: arguments.join(" "), errno: libc::EINVAL })?;
     let started = std::thread::spawn(move || {
         // EAL keeps the strings, so they live as long as the process.
         let mut pointers: Vec<*mut c_char> = strings.into_iter().map(CString::into_raw).collect();
@@ -157,8 +157,8 @@ fn start(arguments: &[String]) -> Result<(), Error> {
     });
     match started.join() {
         Ok(0) => Ok(()),
-        Ok(errno) => Err(Error::Eal { arguments: arguments.join(" "), errno }),
-        Err(_) => Err(Error::Eal { arguments: arguments.join(" "), errno: libc::EFAULT }),
+        Ok(errno) => Err(DpdkError::Eal { arguments: arguments.join(" "), errno }),
+        Err(_) => Err(DpdkError::Eal { arguments: arguments.join(" "), errno: libc::EFAULT }),
     }
 }
 
@@ -168,43 +168,43 @@ pub(super) fn meaning(errno: i32) -> String {
 }
 
 /// A queue of all ports, not yet taken by a thread.
-pub(super) struct Line<'d> {
-    device: &'d Device,
+pub(super) struct DpdkQueues<'d> {
+    device: &'d DpdkDevice,
     queue: u16,
 }
 
-impl<'d> Line<'d> {
+impl<'d> DpdkQueues<'d> {
     /// The region of the packets.
-    pub(super) fn room(&self) -> &'d Arc<Region> {
+    pub(super) fn room(&self) -> &'d Arc<MemoryRegion> {
         &self.device.room
     }
 
     /// Takes the queue for this thread.
-    pub(super) fn enter(self) -> io::Result<Hand<'d>> {
+    pub(super) fn enter(self) -> io::Result<DpdkWorkerQueues<'d>> {
         // SAFETY: EAL runs, since there is a device.
         match unsafe { sys::ms_dpdk_enter() } {
-            0 => Ok(Hand { device: self.device, queue: self.queue, here: PhantomData }),
+            0 => Ok(DpdkWorkerQueues { device: self.device, queue: self.queue, here: PhantomData }),
             error => Err(io::Error::other(format!("DPDK takes no further thread: {}", reason(error)))),
         }
     }
 }
 
 /// A queue of all ports, taken by a thread.
-pub(super) struct Hand<'d> {
-    device: &'d Device,
+pub(super) struct DpdkWorkerQueues<'d> {
+    device: &'d DpdkDevice,
     queue: u16,
     /// Keeps it on its thread.
     here: PhantomData<*mut ()>,
 }
 
-impl Drop for Hand<'_> {
+impl Drop for DpdkWorkerQueues<'_> {
     fn drop(&mut self) {
         // SAFETY: this thread was registered by `Line::enter`.
         unsafe { sys::ms_dpdk_leave() };
     }
 }
 
-impl<'d> Hand<'d> {
+impl<'d> DpdkWorkerQueues<'d> {
     /// Number of ports.
     pub(super) fn ports(&self) -> usize {
         self.device.ports.len()
@@ -216,12 +216,12 @@ impl<'d> Hand<'d> {
     }
 
     /// An empty list with room for this many buffers.
-    pub(super) fn buffers(&self, most: usize) -> Buffers<'d> {
-        Buffers { list: Vec::with_capacity(most), gone: 0, _pool: PhantomData }
+    pub(super) fn buffers(&self, most: usize) -> MbufList<'d> {
+        MbufList { list: Vec::with_capacity(most), gone: 0, _pool: PhantomData }
     }
 
     /// Receives at most this many packets from a port, replacing the contents of the list.
-    pub(super) fn receive(&mut self, port: usize, most: usize, into: &mut Buffers<'_>) -> usize {
+    pub(super) fn receive(&mut self, port: usize, most: usize, into: &mut MbufList<'_>) -> usize {
         into.free();
         let most = most.min(into.list.capacity()).min(usize::from(u16::MAX)) as u16;
         // SAFETY: the port is open and this queue of it ours; the list has room, and owns the packets that
@@ -236,7 +236,7 @@ impl<'d> Hand<'d> {
 
     /// Sends the contents of the list by a port, and frees the packets that the driver does not take; returns
     /// the number taken.
-    pub(super) fn send(&mut self, port: usize, from: &mut Buffers<'_>) -> usize {
+    pub(super) fn send(&mut self, port: usize, from: &mut MbufList<'_>) -> usize {
         let mut sent = 0;
         for part in from.list.chunks_mut(usize::from(u16::MAX)) {
             let port = self.device.ports[port];
@@ -252,7 +252,7 @@ impl<'d> Hand<'d> {
     }
 
     /// Appends a copy of a packet to the list; `false` if there is no buffer, or none long enough.
-    pub(super) fn copy(&mut self, bytes: &[u8], into: &mut Buffers<'_>) -> bool {
+    pub(super) fn copy(&mut self, bytes: &[u8], into: &mut MbufList<'_>) -> bool {
         // SAFETY: the pool is alive.
         let buffer = unsafe { sys::ms_dpdk_new(self.device.pool) };
         // SAFETY: a buffer of the pool, or null.
@@ -273,21 +273,21 @@ impl<'d> Hand<'d> {
 }
 
 /// List of owned buffers; places whose buffer was moved on are empty.
-pub(super) struct Buffers<'d> {
-    list: Vec<*mut sys::Buffer>,
+pub(super) struct MbufList<'d> {
+    list: Vec<*mut sys::Mbuf>,
     /// Number of empty places.
     gone: usize,
-    _pool: PhantomData<&'d Device>,
+    _pool: PhantomData<&'d DpdkDevice>,
 }
 
-impl Buffers<'_> {
+impl MbufList<'_> {
     /// Number of places, including empty ones.
     pub(super) fn len(&self) -> usize {
         self.list.len()
     }
 
     #[inline]
-    fn fields(&mut self, at: usize) -> Option<&mut sys::Buffer> {
+    fn fields(&mut self, at: usize) -> Option<&mut sys::Mbuf> {
         let buffer = *self.list.get(at)?;
         // SAFETY: the list owns it, or it is null.
         unsafe { buffer.as_mut() }
@@ -295,8 +295,8 @@ impl Buffers<'_> {
 
     /// Location of each packet.
     #[inline]
-    pub(super) fn lying(&self) -> Places<'_> {
-        Places(self.list.iter())
+    pub(super) fn packet_locations(&self) -> MbufLocations<'_> {
+        MbufLocations(self.list.iter())
     }
 
     /// Its bytes, if they are contiguous.
@@ -311,14 +311,14 @@ impl Buffers<'_> {
 
     /// Moves a buffer into another list, as the packet at these addresses: within its original room.
     #[inline]
-    pub(super) fn forward(&mut self, at: usize, bounds: Range<u32>, into: &mut Buffers<'_>) {
+    pub(super) fn forward(&mut self, at: usize, bounds: Range<u32>, into: &mut MbufList<'_>) {
         self.gone += usize::from(self.list.get_mut(at).is_some_and(|place| moved(place, bounds, into)));
     }
 
     /// Moves all packets that leave the batch, which has no copies, into the lists of their outputs.
     // A function of its own, so that the loop has the registers.
     #[inline(never)]
-    pub(super) fn forward_all(&mut self, batch: &Batch, out: &mut [Buffers<'_>]) {
+    pub(super) fn forward_all(&mut self, batch: &PacketBatch, out: &mut [MbufList<'_>]) {
         let list = &mut self.list[..batch.len()];
         let mut gone = 0;
         for (at, output, bounds) in batch.departures_of_originals() {
@@ -351,19 +351,19 @@ impl Buffers<'_> {
 /// Locations of the packets of a list.
 // Not an iterator with a closure: loops for many layouts use it, and none of them may call it.
 #[derive(Clone)]
-pub(super) struct Places<'b>(std::slice::Iter<'b, *mut sys::Buffer>);
+pub(super) struct MbufLocations<'b>(std::slice::Iter<'b, *mut sys::Mbuf>);
 
-impl Iterator for Places<'_> {
-    type Item = Lying;
+impl Iterator for MbufLocations<'_> {
+    type Item = PacketLocation;
 
     #[inline(always)]
-    fn next(&mut self) -> Option<Lying> {
+    fn next(&mut self) -> Option<PacketLocation> {
         // SAFETY: the list owns it, or it is null.
         let fields = unsafe { self.0.next()?.as_ref() };
-        Some(fields.filter(|fields| fields.pieces == 1).map_or(Lying::NOWHERE, |fields| {
+        Some(fields.filter(|fields| fields.pieces == 1).map_or(PacketLocation::NOWHERE, |fields| {
             let buffer = fields.address as u32;
             let start = buffer.wrapping_sub(u32::from(FRONT));
-            Lying { start, data: buffer.wrapping_add(u32::from(fields.data)), len: u32::from(fields.len) }
+            PacketLocation { start, data: buffer.wrapping_add(u32::from(fields.data)), len: u32::from(fields.len) }
         }))
     }
 
@@ -373,11 +373,11 @@ impl Iterator for Places<'_> {
     }
 }
 
-impl ExactSizeIterator for Places<'_> {}
+impl ExactSizeIterator for MbufLocations<'_> {}
 
 /// Moves the buffer of a place, if it has one, into a list, as the packet at these addresses.
 #[inline(always)]
-fn moved(place: &mut *mut sys::Buffer, bounds: Range<u32>, into: &mut Buffers<'_>) -> bool {
+fn moved(place: &mut *mut sys::Mbuf, bounds: Range<u32>, into: &mut MbufList<'_>) -> bool {
     let buffer = std::mem::replace(place, std::ptr::null_mut());
     // SAFETY: the place's list owned it, or it is null.
     let Some(fields) = (unsafe { buffer.as_mut() }) else { return false };
@@ -395,7 +395,7 @@ fn moved(place: &mut *mut sys::Buffer, bounds: Range<u32>, into: &mut Buffers<'_
 
 /// Moves a packet that begins in front of its driver's headroom up to the beginning of the headroom.
 #[cold]
-fn move_up(fields: &mut sys::Buffer, bounds: &Range<u32>) {
+fn move_up(fields: &mut sys::Mbuf, bounds: &Range<u32>) {
     let buffer = fields.address as u32;
     let front = u32::from(FRONT);
     assert!(bounds.start + front >= buffer && bounds.start <= bounds.end, "it begins in front of its buffer");
@@ -408,7 +408,7 @@ fn move_up(fields: &mut sys::Buffer, bounds: &Range<u32>) {
     }
 }
 
-impl Drop for Buffers<'_> {
+impl Drop for MbufList<'_> {
     fn drop(&mut self) {
         self.free();
     }

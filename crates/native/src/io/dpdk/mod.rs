@@ -14,17 +14,17 @@ mod serve;
 
 use std::io;
 
-use self::device::{Device, Line};
-use self::serve::Way;
-use super::floor::Attend;
-use super::graph::{Ends, GraphRan};
-use super::queues::{Plan, Served};
-use super::{Crew, Ran};
-use crate::engine::Engine;
+use self::device::{DpdkDevice, DpdkQueues};
+use self::serve::DpdkPacketDriver;
+use super::safepoint::MainThreadTask;
+use super::graph::{GraphPortNumbers, GraphRunStats};
+use super::queues::{ServeConfig, PollModeServer};
+use super::{WorkerHooks, RunStats};
+use crate::engine::NativeEngine;
 
 /// Packets that drivers have dropped before they were received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Lost {
+pub struct DpdkDropCounts {
     /// Dropped because there was no buffer or descriptor.
     pub no_room: u64,
     /// Dropped because of an error in the packet.
@@ -33,7 +33,7 @@ pub struct Lost {
 
 /// Reason why there are no ports.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum DpdkError {
     /// EAL does not start.
     #[error("EAL does not start with `{arguments}`: {}", device::meaning(*errno))]
     Eal {
@@ -64,10 +64,10 @@ pub enum Error {
     Pool(String),
 }
 
-impl Error {
+impl DpdkError {
     /// Returns true if other arguments would help, rather than another machine.
     pub fn is_input(&self) -> bool {
-        matches!(self, Error::Eal { errno: libc::EINVAL | libc::ENODEV, .. } | Error::NoPort(_))
+        matches!(self, DpdkError::Eal { errno: libc::EINVAL | libc::ENODEV, .. } | DpdkError::NoPort(_))
     }
 }
 
@@ -77,21 +77,21 @@ pub fn version() -> String {
 }
 
 /// Started ports, in the order in which their devices were named.
-pub struct Ports {
-    device: Device,
+pub struct DpdkPortSet {
+    device: DpdkDevice,
     names: Vec<String>,
     /// Interface numbers for XDP programs.
     numbers: Vec<u32>,
 }
 
-impl Ports {
+impl DpdkPortSet {
     /// Starts EAL with these arguments and the devices: the names and arguments of virtual ones, or the
     /// addresses of NICs. Each port has one queue per worker; the first port is interface `first` to XDP
     /// programs, the next one `first + 1`, and so on.
     ///
     /// # Errors
     /// [`Error`] if something is missing.
-    pub fn open(eal: &[String], devices: &[String], workers: u16, first: u32) -> Result<Ports, Error> {
+    pub fn open(eal: &[String], devices: &[String], workers: u16, first: u32) -> Result<DpdkPortSet, DpdkError> {
         let name = |device: &String| device.split(',').next().unwrap_or_default().to_owned();
         let names: Vec<String> = devices.iter().map(name).collect();
         let mut arguments = eal.to_vec();
@@ -103,9 +103,9 @@ impl Ports {
             arguments.push("--no-pci".to_owned());
         }
         let device =
-            Device::open(&arguments, &names.iter().map(String::as_str).collect::<Vec<_>>(), workers)?;
+            DpdkDevice::open(&arguments, &names.iter().map(String::as_str).collect::<Vec<_>>(), workers)?;
         let numbers = (first..).take(names.len()).collect();
-        Ok(Ports { device, names, numbers })
+        Ok(DpdkPortSet { device, names, numbers })
     }
 
     /// Their names.
@@ -114,7 +114,7 @@ impl Ports {
     }
 
     /// Packets that their drivers have dropped.
-    pub fn lost(&self) -> Lost {
+    pub fn lost(&self) -> DpdkDropCounts {
         self.device.lost()
     }
 
@@ -124,11 +124,11 @@ impl Ports {
     /// If there is no memory for a batch, or a worker cannot begin.
     pub fn run(
         &mut self,
-        engine: &mut Engine,
-        plan: &Plan<'_>,
-        crew: &Crew<'_>,
-        attend: Option<Attend<'_>>,
-    ) -> io::Result<Ran> {
+        engine: &mut NativeEngine,
+        plan: &ServeConfig<'_>,
+        crew: &WorkerHooks<'_>,
+        attend: Option<MainThreadTask<'_>>,
+    ) -> io::Result<RunStats> {
         self.served(plan, crew).run(engine, attend)
     }
 
@@ -140,22 +140,22 @@ impl Ports {
     /// As for [`Ports::run`].
     pub fn run_graph(
         &mut self,
-        engine: &mut Engine,
-        ends: &Ends<'_>,
-        plan: &Plan<'_>,
-        crew: &Crew<'_>,
-        between: Option<impl FnMut(&mut Engine) -> bool>,
-    ) -> io::Result<GraphRan> {
+        engine: &mut NativeEngine,
+        ends: &GraphPortNumbers<'_>,
+        plan: &ServeConfig<'_>,
+        crew: &WorkerHooks<'_>,
+        between: Option<impl FnMut(&mut NativeEngine) -> bool>,
+    ) -> io::Result<GraphRunStats> {
         self.served(plan, crew).run_graph(engine, ends, between)
     }
 
     fn served<'s>(
         &'s mut self,
-        plan: &'s Plan<'s>,
-        crew: &'s Crew<'s>,
-    ) -> Served<'s, Line<'s>, impl Fn(Line<'s>, &[usize], bool) -> io::Result<Way<'s>> + Sync> {
-        let enter = move |line, lists: &[usize], open| Way::enter(line, lists, open, plan);
-        Served { lines: self.device.lines(), enter, numbers: &self.numbers, plan, crew }
+        plan: &'s ServeConfig<'s>,
+        crew: &'s WorkerHooks<'s>,
+    ) -> PollModeServer<'s, DpdkQueues<'s>, impl Fn(DpdkQueues<'s>, &[usize], bool) -> io::Result<DpdkPacketDriver<'s>> + Sync> {
+        let enter = move |line, lists: &[usize], open| DpdkPacketDriver::enter(line, lists, open, plan);
+        PollModeServer { lines: self.device.lines(), enter, numbers: &self.numbers, plan, crew }
     }
 }
 

@@ -3,67 +3,67 @@
 use std::io;
 use std::ops::Range;
 
-use super::device::{Buffers, Hand, Line};
+use super::device::{MbufList, DpdkWorkerQueues, DpdkQueues};
 use crate::io::graph::copies;
-use crate::io::meter::Meter;
-use crate::io::queues::{Carry, Metadata, Plan, Received};
-use crate::runtime::packet::{Batch, Came};
+use crate::io::batch_timer::BatchTimer;
+use crate::io::queues::{PacketDriver, BufferMode, ServeConfig, ReceiveCounts};
+use crate::runtime::packet::{PacketBatch, IngressInfo};
 
 /// A worker's queues, and its packets in flight. Buffers are returned before the thread leaves.
-pub(super) struct Way<'d> {
-    batch: Batch,
+pub(super) struct DpdkPacketDriver<'d> {
+    batch: PacketBatch,
     /// Received packets that are not sent yet.
-    came: Buffers<'d>,
+    came: MbufList<'d>,
     /// Packets to be sent, by list.
-    out: Vec<Buffers<'d>>,
+    out: Vec<MbufList<'d>>,
     /// The port of each list, and the number of its packets that found no buffer.
     lists: Vec<(usize, u64)>,
-    metadata: Metadata,
+    metadata: BufferMode,
     /// True if packets are a graph's.
     open: bool,
-    hand: Hand<'d>,
+    hand: DpdkWorkerQueues<'d>,
 }
 
-impl<'d> Way<'d> {
+impl<'d> DpdkPacketDriver<'d> {
     /// Takes a queue of all ports for this thread. Lists leave by these ports.
-    pub(super) fn enter(line: Line<'d>, lists: &[usize], open: bool, plan: &Plan<'_>) -> io::Result<Way<'d>> {
+    pub(super) fn enter(line: DpdkQueues<'d>, lists: &[usize], open: bool, plan: &ServeConfig<'_>) -> io::Result<DpdkPacketDriver<'d>> {
         let copies = if open { self::copies(plan.batch) } else { 0 };
         let batch = match plan.metadata {
-            Metadata::InPlace => Batch::over(line.room(), plan.batch, copies)?,
-            Metadata::Copy => Batch::with_copies(plan.batch, copies)?,
+            BufferMode::InPlace => PacketBatch::over(line.room(), plan.batch, copies)?,
+            BufferMode::Copy => PacketBatch::with_copies(plan.batch, copies)?,
         };
         let hand = line.enter()?;
         let out = lists.iter().map(|_| hand.buffers(plan.batch + copies)).collect();
         let lists = lists.iter().map(|port| (*port, 0)).collect();
-        Ok(Way { came: hand.buffers(plan.batch), out, lists, batch, metadata: plan.metadata, open, hand })
+        Ok(DpdkPacketDriver { came: hand.buffers(plan.batch), out, lists, batch, metadata: plan.metadata, open, hand })
     }
 }
 
-impl Carry for Way<'_> {
-    fn meter() -> Meter {
-        Meter::sampling()
+impl PacketDriver for DpdkPacketDriver<'_> {
+    fn meter() -> BatchTimer {
+        BatchTimer::sampling()
     }
 
     fn ports(&self) -> Vec<usize> {
         (0..self.hand.ports()).collect()
     }
 
-    fn batch(&mut self) -> &mut Batch {
+    fn batch(&mut self) -> &mut PacketBatch {
         &mut self.batch
     }
 
-    fn receive(&mut self, port: usize, most: usize, ingress: u32) -> io::Result<Received> {
-        let Way { hand, batch, came, open, .. } = self;
+    fn receive(&mut self, port: usize, most: usize, ingress: u32) -> io::Result<ReceiveCounts> {
+        let DpdkPacketDriver { hand, batch, came, open, .. } = self;
         batch.clear();
         let received = hand.receive(port, most, came);
         let mut unfit = Vec::new();
         match self.metadata {
-            Metadata::InPlace => {
-                let with = Came { ingress, queue: u32::from(hand.queue()), open: *open };
-                batch.push_lent(came.lying(), with, |at| unfit.push(at));
+            BufferMode::InPlace => {
+                let with = IngressInfo { ingress, queue: u32::from(hand.queue()), open: *open };
+                batch.push_external(came.packet_locations(), with, |at| unfit.push(at));
             }
-            Metadata::Copy => {
-                let push = if *open { Batch::push_open } else { Batch::push };
+            BufferMode::Copy => {
+                let push = if *open { PacketBatch::push_open } else { PacketBatch::push };
                 unfit.extend(
                     (0..received)
                         .filter(|&at| !came.bytes(at).is_some_and(|bytes| push(batch, bytes, ingress))),
@@ -72,25 +72,25 @@ impl Carry for Way<'_> {
         }
         // Positions of packets are those of their buffers.
         unfit.iter().rev().for_each(|&at| came.remove(at));
-        if self.metadata == Metadata::Copy {
+        if self.metadata == BufferMode::Copy {
             came.free();
         }
-        Ok(Received { packets: received as u64, unfit: unfit.len() as u64 })
+        Ok(ReceiveCounts { packets: received as u64, unfit: unfit.len() as u64 })
     }
 
     #[inline]
     fn forward(&mut self, at: Option<usize>, bounds: Range<u32>, list: usize, _: usize) -> io::Result<()> {
-        let Way { hand, batch, came, out, lists, metadata, .. } = self;
+        let DpdkPacketDriver { hand, batch, came, out, lists, metadata, .. } = self;
         match at {
-            Some(at) if *metadata == Metadata::InPlace => came.forward(at, bounds, &mut out[list]),
+            Some(at) if *metadata == BufferMode::InPlace => came.forward(at, bounds, &mut out[list]),
             _ => lists[list].1 += u64::from(!hand.copy(batch.departing(bounds), &mut out[list])),
         }
         Ok(())
     }
 
     fn depart(&mut self, _: usize) -> io::Result<()> {
-        let Way { hand, batch, came, out, lists, metadata, .. } = self;
-        let in_place = *metadata == Metadata::InPlace;
+        let DpdkPacketDriver { hand, batch, came, out, lists, metadata, .. } = self;
+        let in_place = *metadata == BufferMode::InPlace;
         if in_place && batch.copies() == 0 {
             came.forward_all(batch, out);
             return Ok(());
@@ -106,7 +106,7 @@ impl Carry for Way<'_> {
     }
 
     fn close(&mut self, mut told: impl FnMut(usize, [u64; 2])) -> io::Result<()> {
-        let Way { hand, came, out, lists, .. } = self;
+        let DpdkPacketDriver { hand, came, out, lists, .. } = self;
         came.free();
         for (at, (list, (port, missed))) in out.iter_mut().zip(lists).enumerate() {
             let all = list.len();

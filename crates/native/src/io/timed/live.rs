@@ -6,12 +6,12 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::Room;
-use crate::engine::Engine;
-use crate::io::graph::{Ends, GraphRan, copies};
-use crate::io::live::{NAP, SPINS, Wire, finish, hand};
-use crate::io::meter::Meter;
-use crate::runtime::packet::Batch;
+use super::TimedQueues;
+use crate::engine::NativeEngine;
+use crate::io::graph::{GraphPortNumbers, GraphRunStats, copies};
+use crate::io::live::{NAP, SPINS, PacketPort, finish, send_with_retry};
+use crate::io::batch_timer::BatchTimer;
+use crate::runtime::packet::PacketBatch;
 
 /// Serves the wires of a graph's sources and outputs in batches of this size as long as `goes_on`, which is
 /// called before every batch and while nothing comes, returns true; it may replace the engine by another one.
@@ -19,16 +19,16 @@ use crate::runtime::packet::Batch;
 ///
 /// # Errors
 /// If a wire fails, or there is no memory for a batch.
-pub fn serve_graph_timed<W: Wire>(
-    engine: &mut Engine,
+pub fn serve_graph_timed<W: PacketPort>(
+    engine: &mut NativeEngine,
     wires: &mut [W],
-    ends: &Ends<'_>,
-    room: &mut Room,
+    ends: &GraphPortNumbers<'_>,
+    room: &mut TimedQueues,
     size: usize,
-    goes_on: &mut dyn FnMut(&GraphRan, &mut Engine, &mut Room) -> bool,
-) -> io::Result<GraphRan> {
-    let mut batch = Batch::with_copies(size, copies(size))?;
-    let (mut ran, mut meter) = (GraphRan::none(ends.sources.len(), ends.outputs.len()), Meter::default());
+    goes_on: &mut dyn FnMut(&GraphRunStats, &mut NativeEngine, &mut TimedQueues) -> bool,
+) -> io::Result<GraphRunStats> {
+    let mut batch = PacketBatch::with_copies(size, copies(size))?;
+    let (mut ran, mut meter) = (GraphRunStats::none(ends.sources.len(), ends.outputs.len()), BatchTimer::default());
     let start = Instant::now();
     room.begin(0);
     let elapsed = || u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -38,7 +38,7 @@ pub fn serve_graph_timed<W: Wire>(
         batch.expect(engine.layout());
         origins.clear();
         let stamp = engine.stamp();
-        room.at(elapsed());
+        room.advance_to(elapsed());
         room.fill(&mut batch, ends.sources.len() as u32 + 1, &mut origins);
         if batch.is_empty() && !room.is_full() {
             let wire = &mut wires[ends.sources[source]];
@@ -58,14 +58,14 @@ pub fn serve_graph_timed<W: Wire>(
             continue;
         }
         in_vain = 0;
-        room.at(elapsed());
+        room.advance_to(elapsed());
         meter.measure(batch.len(), (&mut ran.busy, &mut ran.windows), || engine.run_graph(&mut batch));
         ran.events += engine.take_events().len() as u64;
         ran.copies += batch.copies() as u64;
         for (place, (bytes, output, at)) in batch.sent().enumerate() {
             let output = output as usize;
             match ends.outputs.get(output) {
-                Some(wire) if hand(&mut wires[*wire], bytes)? => ran.sent[output] += 1,
+                Some(wire) if send_with_retry(&mut wires[*wire], bytes)? => ran.sent[output] += 1,
                 Some(_) => ran.no_room += 1,
                 None => {
                     let origin = origins.get(at).copied().unwrap_or_default();
@@ -78,7 +78,7 @@ pub fn serve_graph_timed<W: Wire>(
         }
         ran.held = room.held();
         engine.done(stamp, origins.len() as u64);
-        engine.show_graph(&ran);
+        engine.publish_graph_stats(&ran);
     }
     finish(wires)?;
     ran.total = start.elapsed();
@@ -87,7 +87,7 @@ pub fn serve_graph_timed<W: Wire>(
 
 /// Handles a look in vain: continues to send queued packets, and sleeps if nothing has come for long. `due`
 /// is the time until the next packet is due, if any.
-fn rest<W: Wire>(wires: &mut [W], in_vain: u32, due: Option<Duration>) -> io::Result<()> {
+fn rest<W: PacketPort>(wires: &mut [W], in_vain: u32, due: Option<Duration>) -> io::Result<()> {
     for wire in wires.iter_mut() {
         wire.flush()?;
     }

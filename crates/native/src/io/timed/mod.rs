@@ -12,24 +12,24 @@
 //! Invariants: packets of a lane leave in order, none before it is due. received + copies = sent + dropped +
 //! held, where the graph counts what it drops itself.
 
-mod beat;
+mod send_schedule;
 mod live;
-mod pace;
+mod pacing;
 mod replay;
-mod turns;
+mod scheduling;
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
-pub use beat::{Beat, Sender};
+pub use send_schedule::{SendSchedule, SendTimer};
 pub use live::serve_graph_timed;
-pub use pace::{Burst, Pace};
-pub use replay::{Timetable, run_graph_timed};
-pub use turns::Turns;
+pub use pacing::{BucketSize, PacingPolicy};
+pub use replay::{ArrivalTimes, run_graph_timed};
+pub use scheduling::SchedulingPolicy;
 
-use crate::runtime::packet::{Batch, Carried};
-use pace::Clocked;
-use turns::Scheduler;
+use crate::runtime::packet::{PacketBatch, PacketExtent};
+use pacing::PacingState;
+use scheduling::QueueScheduler;
 
 /// Packets in a lane without a capacity from which on sources wait.
 const ENOUGH: usize = 1000;
@@ -38,7 +38,7 @@ const SPARE: usize = 4096;
 
 /// Queue of waiting packets.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct LaneSpec {
+pub struct PacketQueueConfig {
     /// Name by which another graph that replaces this one finds it.
     pub name: String,
     /// Maximum number of packets; without a limit sources wait while there are many.
@@ -55,31 +55,31 @@ pub struct LaneSpec {
 
 /// Rule by which packets leave lanes.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ServerSpec {
+pub struct QueueServiceConfig {
     /// Name by which another graph finds it.
     pub name: String,
     /// Times at which packets leave.
-    pub pace: Pace,
+    pub pace: PacingPolicy,
     /// Lanes that it takes packets from, and their order.
-    pub turns: Turns,
+    pub turns: SchedulingPolicy,
     /// The lane that it feeds: it waits while that lane holds a packet.
     pub feeds: Option<usize>,
 }
 
 /// Lanes and servers of a graph.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct RoomSpec {
+pub struct TimedQueuesConfig {
     /// Lanes, in the order of the graph's outputs for them.
-    pub lanes: Vec<LaneSpec>,
+    pub lanes: Vec<PacketQueueConfig>,
     /// Servers, which take packets from the lanes.
-    pub servers: Vec<ServerSpec>,
+    pub servers: Vec<QueueServiceConfig>,
     /// Bytes that the code keeps in the buffer of a waiting packet.
     pub kept: usize,
 }
 
 /// Numbers of a lane since the last report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Told {
+pub struct QueueStats {
     /// Packets in it.
     pub length: u64,
     /// Largest number of packets.
@@ -90,9 +90,9 @@ pub struct Told {
 
 /// A waiting packet.
 #[derive(Debug)]
-struct Parcel {
+struct QueuedPacket {
     bytes: Vec<u8>,
-    carried: Carried,
+    carried: PacketExtent,
     source: usize,
     number: u64,
     came: u64,
@@ -100,37 +100,37 @@ struct Parcel {
     lane: usize,
 }
 
-impl Parcel {
+impl QueuedPacket {
     fn length(&self) -> usize {
         self.carried.packet_length()
     }
 }
 
 #[derive(Debug)]
-struct Lane {
-    spec: LaneSpec,
-    waiting: VecDeque<Parcel>,
+struct PacketQueue {
+    spec: PacketQueueConfig,
+    waiting: VecDeque<QueuedPacket>,
     highest: u64,
     dropped: u64,
 }
 
 #[derive(Debug)]
-struct Server {
+struct QueueService {
     name: String,
-    clocked: Clocked,
-    scheduler: Scheduler,
+    clocked: PacingState,
+    scheduler: QueueScheduler,
     feeds: Option<usize>,
     /// True if one of its packets is on the way to the lane that it feeds.
     sent: bool,
     /// Packets on the link, with their arrival times.
-    flying: VecDeque<(u64, Parcel)>,
+    flying: VecDeque<(u64, QueuedPacket)>,
 }
 
 /// Waiting packets.
 #[derive(Debug)]
-pub struct Room {
-    lanes: Vec<Lane>,
-    servers: Vec<Server>,
+pub struct TimedQueues {
+    lanes: Vec<PacketQueue>,
+    servers: Vec<QueueService>,
     kept: usize,
     spare: Vec<Vec<u8>>,
     /// Beginning of time: ticks count from there.
@@ -142,10 +142,10 @@ pub struct Room {
     alarm: Option<u64>,
 }
 
-impl Room {
+impl TimedQueues {
     /// An empty room.
-    pub fn new(spec: &RoomSpec) -> Room {
-        let mut room = Room {
+    pub fn new(spec: &TimedQueuesConfig) -> TimedQueues {
+        let mut room = TimedQueues {
             lanes: Vec::new(),
             servers: Vec::new(),
             kept: 0,
@@ -156,7 +156,7 @@ impl Room {
             closed: false,
             alarm: None,
         };
-        room.furnish(spec);
+        room.configure(spec);
         room
     }
 
@@ -165,12 +165,12 @@ impl Room {
         self.servers.is_empty()
     }
 
-    fn furnish(&mut self, spec: &RoomSpec) {
+    fn configure(&mut self, spec: &TimedQueuesConfig) {
         let lane =
-            |spec: &LaneSpec| Lane { spec: spec.clone(), waiting: VecDeque::new(), highest: 0, dropped: 0 };
-        let server = |spec: &ServerSpec| Server {
+            |spec: &PacketQueueConfig| PacketQueue { spec: spec.clone(), waiting: VecDeque::new(), highest: 0, dropped: 0 };
+        let server = |spec: &QueueServiceConfig| QueueService {
             name: spec.name.clone(),
-            clocked: Clocked::new(spec.pace, self.origin),
+            clocked: PacingState::new(spec.pace, self.origin),
             scheduler: (&spec.turns).into(),
             feeds: spec.feeds,
             sent: false,
@@ -186,12 +186,12 @@ impl Room {
     pub(super) fn begin(&mut self, origin: u64) {
         (self.origin, self.now) = (origin, origin);
         for server in &mut self.servers {
-            server.clocked = Clocked::new(server.clocked.pace(), origin);
+            server.clocked = PacingState::new(server.clocked.pace(), origin);
         }
     }
 
     /// Sets the pace of a server from now on.
-    pub fn set_pace(&mut self, server: usize, pace: Pace) {
+    pub fn set_pace(&mut self, server: usize, pace: PacingPolicy) {
         let now = self.now;
         if let Some(server) = self.servers.get_mut(server).filter(|server| server.clocked.pace() != pace) {
             server.clocked.set(pace, now);
@@ -214,8 +214,8 @@ impl Room {
 
     /// Numbers of each lane, in order, if anything has changed since the last call. Each dropped packet is
     /// reported once.
-    pub fn told(&mut self) -> Option<Vec<Told>> {
-        let told = |lane: &mut Lane| Told {
+    pub fn take_stats(&mut self) -> Option<Vec<QueueStats>> {
+        let told = |lane: &mut PacketQueue| QueueStats {
             length: lane.waiting.len() as u64,
             highest: std::mem::take(&mut lane.highest).max(lane.waiting.len() as u64),
             dropped: std::mem::take(&mut lane.dropped),
@@ -240,12 +240,12 @@ impl Room {
 
     /// Returns true if sources must wait.
     pub(super) fn is_full(&self) -> bool {
-        let full = |lane: &Lane| lane.spec.capacity.is_none() && lane.waiting.len() >= ENOUGH;
+        let full = |lane: &PacketQueue| lane.spec.capacity.is_none() && lane.waiting.len() >= ENOUGH;
         self.closed || self.lanes.iter().any(full)
     }
 
     /// Takes a packet of a batch that the graph has sent to a lane.
-    pub(super) fn enter(&mut self, lane: usize, batch: &Batch, place: usize, (source, number): (usize, u64)) {
+    pub(super) fn enter(&mut self, lane: usize, batch: &PacketBatch, place: usize, (source, number): (usize, u64)) {
         let (Some((bytes, carried)), Some(into)) = (batch.carried(place), self.lanes.get_mut(lane)) else {
             return;
         };
@@ -261,13 +261,13 @@ impl Room {
         }
         let mut own = self.spare.pop().unwrap_or_default();
         own.extend_from_slice(bytes);
-        into.waiting.push_back(Parcel { bytes: own, carried, source, number, came: self.now, lane });
+        into.waiting.push_back(QueuedPacket { bytes: own, carried, source, number, came: self.now, lane });
         into.highest = into.highest.max(into.waiting.len() as u64);
     }
 
     /// Time at which a server takes the next packet, and its lane; `None` while the lane that it feeds holds
     /// one.
-    fn pull(&self, server: &Server) -> Option<(u64, usize)> {
+    fn pull(&self, server: &QueueService) -> Option<(u64, usize)> {
         let feeds = server.feeds.and_then(|lane| self.lanes.get(lane));
         if server.sent || feeds.is_some_and(|lane| !lane.waiting.is_empty()) {
             return None;
@@ -275,12 +275,12 @@ impl Room {
         let has = |lane: usize| self.lanes.get(lane).is_some_and(|lane| !lane.waiting.is_empty());
         let lane = server.scheduler.next(&has)?;
         let first = self.lanes[lane].waiting.front()?;
-        Some((server.clocked.when(first.came, first.length())?, lane))
+        Some((server.clocked.departure_time(first.came, first.length())?, lane))
     }
 
     /// Time of the next event, if any.
     pub(super) fn next(&self) -> Option<u64> {
-        let of = |server: &Server| {
+        let of = |server: &QueueService| {
             let flying = server.flying.front().map(|(at, _)| *at);
             let pulled = self.pull(server).map(|(at, _)| at);
             flying.into_iter().chain(pulled).min()
@@ -289,15 +289,15 @@ impl Room {
     }
 
     /// Advances the time.
-    pub(super) fn at(&mut self, now: u64) {
+    pub(super) fn advance_to(&mut self, now: u64) {
         self.now = self.now.max(now);
         self.servers.iter_mut().for_each(|server| server.sent = false);
     }
 
     /// A packet that is due by now; the earliest one first.
-    fn take(&mut self) -> Option<Parcel> {
+    fn take(&mut self) -> Option<QueuedPacket> {
         loop {
-            let due = |(at, server): (usize, &Server)| {
+            let due = |(at, server): (usize, &QueueService)| {
                 let flying = server.flying.front().map(|(time, _)| (*time, at, None));
                 let pulled = self.pull(server).map(|(time, lane)| (time, at, Some(lane)));
                 flying.into_iter().chain(pulled).min()
@@ -309,8 +309,8 @@ impl Room {
             server.sent = server.feeds.is_some();
             let Some(lane) = lane else { return server.flying.pop_front().map(|(_, parcel)| parcel) };
             let parcel = self.lanes[lane].waiting.pop_front()?;
-            server.scheduler.had(lane);
-            match server.clocked.gone(time, parcel.length()) {
+            server.scheduler.charge(lane);
+            match server.clocked.record_departure(time, parcel.length()) {
                 Some(arrives) => {
                     server.sent = false;
                     server.flying.push_back((arrives, parcel));
@@ -321,7 +321,7 @@ impl Room {
     }
 
     /// Fills a batch with the due packets, which come in by source `ingress`, and records the origin of each.
-    pub(super) fn fill(&mut self, batch: &mut Batch, ingress: u32, origins: &mut Vec<(usize, u64)>) {
+    pub(super) fn fill(&mut self, batch: &mut PacketBatch, ingress: u32, origins: &mut Vec<(usize, u64)>) {
         while batch.len() < batch.capacity() {
             let Some(parcel) = self.take() else { break };
             // A batch has room for every packet of another one.
@@ -335,15 +335,15 @@ impl Room {
     /// Replaces the lanes and servers by those of another graph: packets go on waiting where it has a lane
     /// and a server of the same names, with their annotations in its form. Returns the names of lanes and
     /// servers whose packets have no place there, and the number of these packets.
-    pub fn refurnish(&mut self, spec: &RoomSpec) -> Vec<(String, u64)> {
+    pub fn reconfigure(&mut self, spec: &TimedQueuesConfig) -> Vec<(String, u64)> {
         let (lanes, servers) = (std::mem::take(&mut self.lanes), std::mem::take(&mut self.servers));
         let kept = self.kept;
-        self.furnish(spec);
-        let place = |old: &Lane| self.lanes.iter().position(|lane| lane.spec.name == old.spec.name);
+        self.configure(spec);
+        let place = |old: &PacketQueue| self.lanes.iter().position(|lane| lane.spec.name == old.spec.name);
         let places: Vec<Option<usize>> = lanes.iter().map(place).collect();
-        let of = |lanes: &[Lane]| lanes.iter().map(|lane| lane.spec.clone()).collect::<Vec<LaneSpec>>();
+        let of = |lanes: &[PacketQueue]| lanes.iter().map(|lane| lane.spec.clone()).collect::<Vec<PacketQueueConfig>>();
         let (before, now) = (of(&lanes), of(&self.lanes));
-        let stays = |parcel: &mut Parcel| {
+        let stays = |parcel: &mut QueuedPacket| {
             let Some(lane) = places.get(parcel.lane).copied().flatten() else { return false };
             let old = std::mem::replace(&mut parcel.lane, lane);
             parcel.rewrite((&before[old], kept), (&now[lane], spec.kept))
@@ -377,21 +377,21 @@ impl Room {
     }
 }
 
-impl Parcel {
+impl QueuedPacket {
     /// Rewrites its annotations in the form in which another graph keeps them for packets of a lane, in this
     /// many bytes; missing ones are zero. `false` if there is no room in front of the packet.
     fn rewrite(
         &mut self,
-        (old, old_bytes): (&LaneSpec, usize),
-        (new, new_bytes): (&LaneSpec, usize),
+        (old, old_bytes): (&PacketQueueConfig, usize),
+        (new, new_bytes): (&PacketQueueConfig, usize),
     ) -> bool {
-        let from = Carried::kept(old_bytes);
+        let from = PacketExtent::kept(old_bytes);
         let before = self.bytes.get(from..from + old_bytes).unwrap_or_default().to_vec();
         let of = |note: usize| {
             let (_, place) = old.notes.iter().find(|(known, _)| *known == note)?;
             before.get(place.clone())
         };
-        let to = Carried::kept(new_bytes);
+        let to = PacketExtent::kept(new_bytes);
         if to + new_bytes > self.carried.front() {
             return false;
         }

@@ -8,16 +8,16 @@ use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::turns::{Scheduler, Turns};
-use super::{Beat, Room, Sender};
-use crate::engine::Engine;
-use crate::io::attention::Attention;
-use crate::io::floor::NAP;
-use crate::io::graph::{Admitted, Departure, GraphRan, Sources, admit, copies};
-use crate::io::meter::Meter;
-use crate::io::supply::{Record, Supply};
-use crate::runtime::packet::{Arrival, Batch};
-use crate::runtime::worker::Clock;
+use super::scheduling::{QueueScheduler, SchedulingPolicy};
+use super::{SendSchedule, TimedQueues, SendTimer};
+use crate::engine::NativeEngine;
+use crate::io::idle_sources::IdleSources;
+use crate::io::safepoint::NAP;
+use crate::io::graph::{AdmitResult, SentPacket, GraphRunStats, GraphSources, admit, copies};
+use crate::io::batch_timer::BatchTimer;
+use crate::io::packet_source::{PacketRecord, WorkerSource};
+use crate::runtime::packet::{ArrivalMetadata, PacketBatch};
+use crate::runtime::worker::ClockSource;
 
 /// Beginning of time if no packet has one, in nanoseconds: not zero, which tables hold before anything
 /// happened.
@@ -25,16 +25,16 @@ const BEGINNING: u64 = 1_000_000_000;
 
 /// Arrival times of a source's packets.
 #[derive(Clone, Copy, Debug)]
-pub struct Timetable<'t> {
+pub struct ArrivalTimes<'t> {
     /// Nanoseconds of each frame, in order; after the last one the first follows as soon as the second did.
     pub stamps: &'t [u64],
     /// Times without stamps; a gate may set another rate.
-    pub beat: Beat,
+    pub beat: SendSchedule,
     /// True if the beat is the source's own.
     pub paced: bool,
 }
 
-impl Timetable<'_> {
+impl ArrivalTimes<'_> {
     /// Beginning of time for this source, if it has stamps.
     fn beginning(&self) -> Option<u64> {
         self.stamps.iter().min().copied()
@@ -51,14 +51,14 @@ impl Timetable<'_> {
 }
 
 /// A source, and its position.
-struct Line<'f> {
-    supply: Supply<'f>,
-    table: Timetable<'f>,
-    sender: Sender,
+struct ScheduledSource<'f> {
+    supply: WorkerSource<'f>,
+    table: ArrivalTimes<'f>,
+    sender: SendTimer,
     next: u64,
 }
 
-impl Line<'_> {
+impl ScheduledSource<'_> {
     /// Returns true if its packets have arrival times of their own.
     fn is_paced(&self) -> bool {
         !self.table.stamps.is_empty() || self.table.paced
@@ -69,9 +69,9 @@ impl Line<'_> {
         let found = self.supply.peek(until)?.map(|(record, number)| (record.arrival.time, number));
         let next = found.map_or(self.next, |(_, number)| number);
         self.next = next;
-        self.sender.renew(rate.map_or(self.table.beat, Beat::Rate), found.is_some(), (next, now));
+        self.sender.renew(rate.map_or(self.table.beat, SendSchedule::Rate), found.is_some(), (next, now));
         Ok(found.and_then(|(time, number)| {
-            time.or_else(|| self.table.of(number)).or_else(|| self.sender.when(number))
+            time.or_else(|| self.table.of(number)).or_else(|| self.sender.send_time(number))
         }))
     }
 
@@ -83,7 +83,7 @@ impl Line<'_> {
 }
 
 /// Next event.
-enum Event {
+enum ReplayEvent {
     /// Arrival of a packet of a source.
     Arrival(usize),
     /// Departure of a waiting packet.
@@ -98,40 +98,40 @@ enum Event {
 /// # Errors
 /// If the receiver of sent packets fails, or there is no memory for a batch.
 pub fn run_graph_timed<'f>(
-    engine: &mut Engine,
-    (sources, tables): (Sources<'f>, &[Timetable<'f>]),
-    room: &mut Room,
+    engine: &mut NativeEngine,
+    (sources, tables): (GraphSources<'f>, &[ArrivalTimes<'f>]),
+    room: &mut TimedQueues,
     (outputs, size): (usize, usize),
     in_real_time: bool,
-    mut take: impl FnMut(Departure<'_>, u64) -> io::Result<()>,
-    mut goes_on: impl FnMut(&mut Engine, &mut Room) -> bool,
-) -> io::Result<GraphRan> {
-    let line = |(supply, table): (Supply<'f>, &Timetable<'f>)| Line {
+    mut take: impl FnMut(SentPacket<'_>, u64) -> io::Result<()>,
+    mut goes_on: impl FnMut(&mut NativeEngine, &mut TimedQueues) -> bool,
+) -> io::Result<GraphRunStats> {
+    let line = |(supply, table): (WorkerSource<'f>, &ArrivalTimes<'f>)| ScheduledSource {
         supply,
         table: *table,
-        sender: Sender::new(table.beat, BEGINNING),
+        sender: SendTimer::new(table.beat, BEGINNING),
         next: 0,
     };
-    let mut lines: Vec<Line<'f>> = sources.supplies(1)?.remove(0).into_iter().zip(tables).map(line).collect();
+    let mut lines: Vec<ScheduledSource<'f>> = sources.supplies(1)?.remove(0).into_iter().zip(tables).map(line).collect();
     let mut beginnings = Vec::new();
     for line in &mut lines {
         beginnings.extend(line.beginning()?);
     }
     let beginning = beginnings.into_iter().min().unwrap_or(BEGINNING);
-    lines.iter_mut().for_each(|line| line.sender = Sender::new(line.table.beat, beginning));
+    lines.iter_mut().for_each(|line| line.sender = SendTimer::new(line.table.beat, beginning));
     room.begin(beginning);
-    let mut batch = Batch::with_copies(size, copies(size))?;
-    let mut ran = GraphRan::none(lines.len(), outputs);
-    let (mut meter, mut origins) = (Meter::default(), Vec::with_capacity(size));
+    let mut batch = PacketBatch::with_copies(size, copies(size))?;
+    let mut ran = GraphRunStats::none(lines.len(), outputs);
+    let (mut meter, mut origins) = (BatchTimer::default(), Vec::with_capacity(size));
     let (start, mut now) = (Instant::now(), beginning);
-    let mut pulls: Vec<Pull> = sources.pulls.iter().map(|turns| Pull::new(turns, beginning)).collect();
-    engine.set_clock(Clock::Fixed(now));
+    let mut pulls: Vec<PullGroup> = sources.pulls.iter().map(|turns| PullGroup::new(turns, beginning)).collect();
+    engine.set_clock(ClockSource::Fixed(now));
     while goes_on(engine, room) {
         let next = next(&mut lines, &pulls, &sources, room, now)?;
         if let Some(attention) = sources.attention {
             attention.waits(next.is_some());
             if next.is_none() {
-                attention.blocked();
+                attention.mark_blocked();
             }
         }
         // An alarm is handled before the packets of the same time.
@@ -141,7 +141,7 @@ pub fn run_graph_timed<'f>(
             (Some(alarm), _) => (alarm, None),
             (None, Some((at, event))) => (now.max(at), Some(event)),
             (None, None) if sources.waiting() => {
-                if !sources.attention.is_some_and(Attention::holds) {
+                if !sources.attention.is_some_and(IdleSources::holds) {
                     thread::sleep(NAP);
                 }
                 continue;
@@ -152,19 +152,19 @@ pub fn run_graph_timed<'f>(
             continue;
         }
         now = then;
-        engine.set_clock(Clock::Fixed(now));
-        room.at(now);
+        engine.set_clock(ClockSource::Fixed(now));
+        room.advance_to(now);
         let Some(event) = event else { continue };
         batch.clear();
         batch.expect(engine.layout());
         origins.clear();
         let stamp = engine.stamp();
         match event {
-            Event::Arrival(source) => {
+            ReplayEvent::Arrival(source) => {
                 pulls.iter_mut().for_each(|pull| pull.had(source));
                 arrive((&mut lines[source], now), source, &mut batch, &mut origins, &mut ran)?;
             }
-            Event::Departure => room.fill(&mut batch, lines.len() as u32 + 1, &mut origins),
+            ReplayEvent::Departure => room.fill(&mut batch, lines.len() as u32 + 1, &mut origins),
         }
         meter.measure(batch.len(), (&mut ran.busy, &mut ran.windows), || engine.run_graph(&mut batch));
         ran.events += engine.take_events().len() as u64;
@@ -175,67 +175,67 @@ pub fn run_graph_timed<'f>(
                 Some(count) => {
                     *count += 1;
                     let arrival = batch.arrival(at);
-                    take(Departure { bytes, output, source: origin.0, number: origin.1, arrival }, now)?;
+                    take(SentPacket { bytes, output, source: origin.0, number: origin.1, arrival }, now)?;
                 }
                 None => room.enter(output - outputs, &batch, place, origin),
             }
         }
         ran.held = room.held();
         engine.done(stamp, origins.len() as u64);
-        engine.show_graph(&ran);
+        engine.publish_graph_stats(&ran);
     }
-    engine.set_clock(Clock::System);
+    engine.set_clock(ClockSource::System);
     ran.total = start.elapsed();
     Ok(ran)
 }
 
 /// Sources that are pulled by turns, one packet after the other.
-struct Pull {
+struct PullGroup {
     sources: Vec<usize>,
-    scheduler: Scheduler,
+    scheduler: QueueScheduler,
     /// Time of the next pull, and number of pulls so far.
-    pulled: Sender,
+    pulled: SendTimer,
     count: u64,
 }
 
-impl Pull {
-    fn new(turns: &Turns, beginning: u64) -> Pull {
-        let scheduler = Scheduler::from(turns);
-        Pull { sources: turns.lanes(), scheduler, pulled: Sender::new(PULLED, beginning), count: 0 }
+impl PullGroup {
+    fn new(turns: &SchedulingPolicy, beginning: u64) -> PullGroup {
+        let scheduler = QueueScheduler::from(turns);
+        PullGroup { sources: turns.lanes(), scheduler, pulled: SendTimer::new(PULLED, beginning), count: 0 }
     }
 
     /// The packet that is pulled next, of those of its sources with their arrival times; and the time of the
     /// pull.
     fn next(&self, there: &[(u64, usize)]) -> Option<(u64, usize)> {
         let first = there.iter().map(|(at, _)| *at).min()?;
-        let at = self.pulled.when(self.count)?.max(first);
+        let at = self.pulled.send_time(self.count)?.max(first);
         let has = |source: usize| there.iter().any(|(time, of)| *of == source && *time <= at);
         Some((at, self.scheduler.next(&has)?))
     }
 
     /// Records that a packet of a source was pulled.
     fn had(&mut self, source: usize) {
-        self.count += u64::from(self.scheduler.had(source));
+        self.count += u64::from(self.scheduler.charge(source));
     }
 }
 
 /// Rate of pulls if nothing else sets one.
-const PULLED: Beat = Beat::Rate(1_000_000);
+const PULLED: SendSchedule = SendSchedule::Rate(1_000_000);
 
 /// The next event, and its time.
 fn next(
-    lines: &mut [Line<'_>],
-    pulls: &[Pull],
-    sources: &Sources<'_>,
-    room: &Room,
+    lines: &mut [ScheduledSource<'_>],
+    pulls: &[PullGroup],
+    sources: &GraphSources<'_>,
+    room: &TimedQueues,
     now: u64,
-) -> io::Result<Option<(u64, Event)>> {
+) -> io::Result<Option<(u64, ReplayEvent)>> {
     let due = room.next();
     let mut arrival: Option<(u64, usize)> = None;
     let mut pulled = vec![Vec::new(); pulls.len()];
     for (source, line) in lines.iter_mut().enumerate() {
         let comes = line.next(sources.until(source), sources.rate(source), now)?.map(|at| (at, source));
-        sources.looked(source, 0, comes.is_some(), line.supply.peek(sources.until(source))?.is_some());
+        sources.report_poll(source, 0, comes.is_some(), line.supply.peek(sources.until(source))?.is_some());
         match pulls.iter().position(|pull| pull.sources.contains(&source)) {
             // A source without times of its own has packets at any time.
             Some(pull) => {
@@ -249,26 +249,26 @@ fn next(
     let arrival = pulled.chain(arrival).min();
     Ok(match (arrival, due) {
         // A full lane is emptied first; if nothing ever leaves it, nothing more comes.
-        (_, due) if room.is_full() => due.map(|due| (due, Event::Departure)),
-        (Some((at, source)), due) if due.is_none_or(|due| at <= due) => Some((at, Event::Arrival(source))),
-        (_, due) => due.map(|due| (due, Event::Departure)),
+        (_, due) if room.is_full() => due.map(|due| (due, ReplayEvent::Departure)),
+        (Some((at, source)), due) if due.is_none_or(|due| at <= due) => Some((at, ReplayEvent::Arrival(source))),
+        (_, due) => due.map(|due| (due, ReplayEvent::Departure)),
     })
 }
 
 /// Processes the next packet of a source, which arrives at this time.
 fn arrive(
-    (line, at): (&mut Line<'_>, u64),
+    (line, at): (&mut ScheduledSource<'_>, u64),
     source: usize,
-    batch: &mut Batch,
+    batch: &mut PacketBatch,
     origins: &mut Vec<(usize, u64)>,
-    ran: &mut GraphRan,
+    ran: &mut GraphRunStats,
 ) -> io::Result<()> {
-    let Some((Record { bytes, arrival }, number)) = line.supply.peek(u64::MAX)? else { return Ok(()) };
-    let arrival = Arrival { time: arrival.time.or(Some(at)), ..arrival };
+    let Some((PacketRecord { bytes, arrival }, number)) = line.supply.peek(u64::MAX)? else { return Ok(()) };
+    let arrival = ArrivalMetadata { time: arrival.time.or(Some(at)), ..arrival };
     ran.received[source] += 1;
-    match admit(batch, Record { bytes, arrival }, source as u32 + 1)? {
-        Admitted::Taken => origins.push((source, number)),
-        Admitted::Later | Admitted::Unfit => ran.unfit += 1,
+    match admit(batch, PacketRecord { bytes, arrival }, source as u32 + 1)? {
+        AdmitResult::Taken => origins.push((source, number)),
+        AdmitResult::Later | AdmitResult::Unfit => ran.unfit += 1,
     }
     line.supply.advance();
     line.next = number + 1;
@@ -288,14 +288,14 @@ fn pass(start: Instant, nanoseconds: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Beat, Timetable};
+    use super::{SendSchedule, ArrivalTimes};
 
     #[test]
     fn captures_are_repeated_with_the_time_between_their_first_two_packets() {
-        let table = Timetable { stamps: &[100, 110, 150], beat: Beat::Rate(0), paced: true };
+        let table = ArrivalTimes { stamps: &[100, 110, 150], beat: SendSchedule::Rate(0), paced: true };
         let times = [100, 110, 150, 160, 170, 220].map(Some);
         assert_eq!([0, 1, 2, 3, 4, 6].map(|number| table.of(number)), times);
-        let alone = Timetable { stamps: &[100], beat: Beat::Rate(0), paced: true };
+        let alone = ArrivalTimes { stamps: &[100], beat: SendSchedule::Rate(0), paced: true };
         assert_eq!([0, 1, 2].map(|number| alone.of(number)), [100, 101, 102].map(Some));
     }
 }

@@ -6,9 +6,9 @@
 
 use std::io;
 
-use crate::runtime::hash::{Hash, HashLayout, Making};
-use crate::runtime::index::Template;
-use crate::runtime::region::{Place, Region};
+use crate::runtime::hash::{HashTable, HashLayout, HashTableParams};
+use crate::runtime::index::HashTemplate;
+use crate::runtime::region::{AddressAllocator, MemoryRegion};
 
 /// Offset of the list's entries, behind their number.
 pub(crate) const LIST: u64 = 8;
@@ -17,9 +17,9 @@ pub(crate) const LIST: u64 = 8;
 #[derive(Debug)]
 pub(crate) struct ByLength {
     /// Value: the slot plus one.
-    table: Hash,
+    table: HashTable,
     /// Number of lengths, then for each a key of the length with all bits of prefixes set.
-    list: Region,
+    list: MemoryRegion,
     key_size: usize,
 }
 
@@ -33,13 +33,13 @@ pub(crate) struct ByLengthLayout {
 }
 
 impl ByLength {
-    pub(crate) fn new(key_size: u32, max_entries: u32, seed: u64, place: &mut Place) -> io::Result<ByLength> {
+    pub(crate) fn new(key_size: u32, max_entries: u32, seed: u64, place: &mut AddressAllocator) -> io::Result<ByLength> {
         let making =
-            Making { lru: false, seed, template: Template::fitting(max_entries, key_size).0, spare: 0 };
-        let table = Hash::new(key_size, 8, 1, max_entries, making, place)?;
+            HashTableParams { lru: false, seed, template: HashTemplate::fitting(max_entries, key_size).0, spare: 0 };
+        let table = HashTable::new(key_size, 8, 1, max_entries, making, place)?;
         let key_size = key_size as usize;
         let lengths = 8 * key_size.saturating_sub(4) + 1;
-        let list = Region::new(LIST as usize + stride(key_size) * lengths, place)?;
+        let list = MemoryRegion::new(LIST as usize + stride(key_size) * lengths, place)?;
         Ok(ByLength { table, list, key_size })
     }
 

@@ -13,15 +13,15 @@ use std::io;
 
 use super::length;
 use crate::runtime::hash::words;
-use crate::runtime::region::{Place, Region};
+use crate::runtime::region::{AddressAllocator, MemoryRegion};
 
 /// Prefixes that are compared at once.
 pub(crate) const LANES: usize = 8;
 
 /// The prefixes.
 #[derive(Debug)]
-pub(crate) struct List {
-    chunks: Region,
+pub(crate) struct PrefixList {
+    chunks: MemoryRegion,
     order: Vec<(Reverse<u32>, Box<[u8]>)>,
     /// Words of a key.
     words: usize,
@@ -42,12 +42,12 @@ fn chunk(words: usize) -> usize {
     LANES * 2 * words + LANES / 2
 }
 
-impl List {
-    pub(crate) fn new(key_size: u32, max_entries: u32, place: &mut Place) -> io::Result<List> {
+impl PrefixList {
+    pub(crate) fn new(key_size: u32, max_entries: u32, place: &mut AddressAllocator) -> io::Result<PrefixList> {
         let (words, most) = ((key_size as usize).div_ceil(8), max_entries as usize);
         let bytes = (most + 1).div_ceil(LANES).checked_mul(8 * chunk(words));
         let bytes = bytes.ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
-        Ok(List { chunks: Region::new(bytes, place)?, order: Vec::new(), words, most })
+        Ok(PrefixList { chunks: MemoryRegion::new(bytes, place)?, order: Vec::new(), words, most })
     }
 
     pub(crate) fn layout(&self) -> ListLayout {

@@ -11,7 +11,7 @@
 
 use std::io;
 
-use crate::runtime::region::{Place, Region};
+use crate::runtime::region::{AddressAllocator, MemoryRegion};
 
 /// Words of a node, and the index in it of the first word of its own runs.
 const NODE_WORDS: usize = 16;
@@ -31,20 +31,20 @@ pub(crate) const MOST_NODES: usize = 8_000_000;
 
 /// Packed nodes, by number.
 #[derive(Debug)]
-pub(crate) struct Packed {
-    words: Region,
+pub(crate) struct PackedNodes {
+    words: MemoryRegion,
     /// The first word behind those in use.
     used: usize,
     /// Free blocks of each size.
     free: [Vec<u32>; SIZES],
 }
 
-impl Packed {
+impl PackedNodes {
     /// Packed nodes with room for this many, at most [`MOST_NODES`]: numbered from 1 on, 0 is one without
     /// nodes below, for walks that have ended.
-    pub(crate) fn new(nodes: usize, place: &mut Place) -> io::Result<Packed> {
-        let words = Region::new(4 * MOST_WORDS * (nodes + 1), place)?;
-        let mut packed = Packed { words, used: NODE_WORDS * (nodes + 1), free: Default::default() };
+    pub(crate) fn new(nodes: usize, place: &mut AddressAllocator) -> io::Result<PackedNodes> {
+        let words = MemoryRegion::new(4 * MOST_WORDS * (nodes + 1), place)?;
+        let mut packed = PackedNodes { words, used: NODE_WORDS * (nodes + 1), free: Default::default() };
         packed.set(0, std::iter::repeat_n(0, 256));
         Ok(packed)
     }
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn every_place_has_its_word_however_many_runs_there_are() {
-        let mut packed = Packed::new(2, &mut Place::Anywhere).unwrap();
+        let mut packed = PackedNodes::new(2, &mut AddressAllocator::Anywhere).unwrap();
         let words = |step: usize| (0..256).map(move |at| (at / step) as u32 * 7 + 1);
         for step in [256, 64, 50, 40, 9, 2, 1, 1, 3, 100, 256, 1] {
             packed.set(1, words(step));
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn blocks_are_used_again() {
-        let mut packed = Packed::new(1, &mut Place::Anywhere).unwrap();
+        let mut packed = PackedNodes::new(1, &mut AddressAllocator::Anywhere).unwrap();
         let mut most = 0;
         for round in 0..100 {
             for step in [1, 2, 9, 30, 256] {

@@ -8,12 +8,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::fields::Fields;
+use crate::fields::DescriptorFieldSet;
 
 /// A field of a descriptor, a word of 32 bits each, in order of their offsets. The first six are those of
 /// `struct xdp_md`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Field {
+pub enum DescriptorField {
     /// The address of the packet's first byte.
     Data,
     /// The address of the byte behind its last one.
@@ -39,18 +39,18 @@ pub enum Field {
 }
 
 /// All fields, their names, and the set of each. The packet's location is in all sets.
-const ALL: [(Field, &str, Fields); 11] = [
-    (Field::Data, "data", Fields::NONE),
-    (Field::End, "end", Fields::NONE),
-    (Field::Meta, "room in front", Fields::ROOM),
-    (Field::Ingress, "ingress", Fields::INGRESS),
-    (Field::Queue, "queue", Fields::QUEUE),
-    (Field::Egress, "egress", Fields::FIXED),
-    (Field::Start, "buffer", Fields::ROOM),
-    (Field::Open, "of a graph", Fields::ROOM),
-    (Field::Target, "target", Fields::TARGET),
-    (Field::Verdict, "verdict", Fields::VERDICT),
-    (Field::Origin, "origin", Fields::ORIGIN),
+const ALL: [(DescriptorField, &str, DescriptorFieldSet); 11] = [
+    (DescriptorField::Data, "data", DescriptorFieldSet::NONE),
+    (DescriptorField::End, "end", DescriptorFieldSet::NONE),
+    (DescriptorField::Meta, "room in front", DescriptorFieldSet::ROOM),
+    (DescriptorField::Ingress, "ingress", DescriptorFieldSet::INGRESS),
+    (DescriptorField::Queue, "queue", DescriptorFieldSet::QUEUE),
+    (DescriptorField::Egress, "egress", DescriptorFieldSet::FIXED),
+    (DescriptorField::Start, "buffer", DescriptorFieldSet::ROOM),
+    (DescriptorField::Open, "of a graph", DescriptorFieldSet::ROOM),
+    (DescriptorField::Target, "target", DescriptorFieldSet::TARGET),
+    (DescriptorField::Verdict, "verdict", DescriptorFieldSet::VERDICT),
+    (DescriptorField::Origin, "origin", DescriptorFieldSet::ORIGIN),
 ];
 
 /// Bytes of a field.
@@ -63,16 +63,16 @@ const _: () = assert!(ALL.len() + WALKS <= LONGEST, "all fields are a cache line
 /// Index of a missing field.
 const ABSENT: u8 = u8::MAX;
 
-impl Field {
+impl DescriptorField {
     /// The field at this offset of `struct xdp_md`, in bytes.
-    pub fn of_context(offset: i32) -> Option<Field> {
+    pub fn of_context(offset: i32) -> Option<DescriptorField> {
         match offset {
-            0 => Some(Field::Data),
-            4 => Some(Field::End),
-            8 => Some(Field::Meta),
-            12 => Some(Field::Ingress),
-            16 => Some(Field::Queue),
-            20 => Some(Field::Egress),
+            0 => Some(DescriptorField::Data),
+            4 => Some(DescriptorField::End),
+            8 => Some(DescriptorField::Meta),
+            12 => Some(DescriptorField::Ingress),
+            16 => Some(DescriptorField::Queue),
+            20 => Some(DescriptorField::Egress),
             _ => None,
         }
     }
@@ -84,14 +84,14 @@ impl Field {
 
     /// Returns true if it is written when a packet is received; the others are written by code, or once.
     pub fn is_received(self) -> bool {
-        !matches!(self, Field::Egress | Field::Verdict | Field::Origin)
+        !matches!(self, DescriptorField::Egress | DescriptorField::Verdict | DescriptorField::Origin)
     }
 }
 
 /// Layout of the descriptors of a program's packets: indices of fields, in words, and the length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Layout {
-    fields: Fields,
+pub struct DescriptorLayout {
+    fields: DescriptorFieldSet,
     words: [u8; ALL.len()],
     /// Notes of the progress of fetching ahead, a word for each of this many look-ups: only for code, which
     /// does not trust them.
@@ -106,12 +106,12 @@ pub struct Layout {
     copies: u32,
 }
 
-impl Layout {
+impl DescriptorLayout {
     /// All fields, those of `struct xdp_md` at their offsets.
-    pub const WHOLE: Layout = Layout::packed(Fields::ALL, WALKS as u8);
+    pub const WHOLE: DescriptorLayout = DescriptorLayout::packed(DescriptorFieldSet::ALL, WALKS as u8);
 
     /// Only these fields, with room for notes of this many look-ups.
-    pub(crate) const fn packed(fields: Fields, walks: u8) -> Layout {
+    pub(crate) const fn packed(fields: DescriptorFieldSet, walks: u8) -> DescriptorLayout {
         let mut words = [ABSENT; ALL.len()];
         let (mut field, mut at) = (0, 0);
         while field < ALL.len() {
@@ -121,24 +121,24 @@ impl Layout {
             }
             field += 1;
         }
-        Layout::of_places(fields, words, (at, walks), at + walks, true)
+        DescriptorLayout::of_places(fields, words, (at, walks), at + walks, true)
     }
 
     const fn of_places(
-        fields: Fields,
+        fields: DescriptorFieldSet,
         words: [u8; ALL.len()],
         (ahead, walks): (u8, u8),
         stride: u8,
         packed: bool,
-    ) -> Layout {
+    ) -> DescriptorLayout {
         let inverse = (1u64 << 32).div_ceil(stride as u64 * WORD as u64) as u32;
-        Layout { fields, words, ahead, walks, stride, inverse, packed, copies: 0 }
+        DescriptorLayout { fields, words, ahead, walks, stride, inverse, packed, copies: 0 }
     }
 
     /// The same fields in another order, with gaps, determined by this number. Fixed fields stay.
-    pub(crate) fn shuffled(fields: Fields, walks: u8, seed: u64) -> Layout {
-        let packed = Layout::packed(fields, walks);
-        if fields.has(Fields::FIXED) {
+    pub(crate) fn shuffled(fields: DescriptorFieldSet, walks: u8, seed: u64) -> DescriptorLayout {
+        let packed = DescriptorLayout::packed(fields, walks);
+        if fields.has(DescriptorFieldSet::FIXED) {
             return packed;
         }
         let mut state = seed;
@@ -153,12 +153,12 @@ impl Layout {
         let words = packed
             .words
             .map(|at| if at == ABSENT { at } else { free.swap_remove(below(free.len() as u8).into()) });
-        Layout::of_places(fields, words, (ahead, walks), stride, false)
+        DescriptorLayout::of_places(fields, words, (ahead, walks), stride, false)
     }
 
     /// The same, for packets that become at most this many copies.
-    pub(crate) fn copying(self, copies: u32) -> Layout {
-        Layout { copies, ..self }
+    pub(crate) fn copying(self, copies: u32) -> DescriptorLayout {
+        DescriptorLayout { copies, ..self }
     }
 
     /// Maximum number of copies that a packet becomes; 0 if unknown.
@@ -167,7 +167,7 @@ impl Layout {
     }
 
     /// The fields that it has.
-    pub fn fields(&self) -> Fields {
+    pub fn fields(&self) -> DescriptorFieldSet {
         self.fields
     }
 
@@ -188,18 +188,18 @@ impl Layout {
     }
 
     /// Offset of a field in its descriptor, in bytes; `None` if it is missing.
-    pub fn offset(&self, field: Field) -> Option<usize> {
+    pub fn offset(&self, field: DescriptorField) -> Option<usize> {
         let at = self.words[field as usize];
         (at != ABSENT).then_some(usize::from(at) * WORD)
     }
 
     /// Offsets of the fields with a packet's first byte and its end.
     pub(crate) fn bounds(&self) -> [usize; 2] {
-        [Field::Data, Field::End].map(|field| usize::from(self.words[field as usize]) * WORD)
+        [DescriptorField::Data, DescriptorField::End].map(|field| usize::from(self.words[field as usize]) * WORD)
     }
 
     /// Fields of the layout, and the offset of each, in bytes; in their order.
-    pub fn places(&self) -> impl Iterator<Item = (Field, usize)> + '_ {
+    pub fn places(&self) -> impl Iterator<Item = (DescriptorField, usize)> + '_ {
         ALL.iter().filter_map(|&(field, ..)| Some((field, self.offset(field)?)))
     }
 
@@ -218,7 +218,7 @@ impl Layout {
 
     /// A field of a descriptor; 0 if it is missing.
     #[inline(always)]
-    pub(crate) fn get(&self, words: &[u32], field: Field) -> u32 {
+    pub(crate) fn get(&self, words: &[u32], field: DescriptorField) -> u32 {
         match self.words[field as usize] {
             ABSENT => 0,
             at => words[usize::from(at)],
@@ -227,7 +227,7 @@ impl Layout {
 
     /// Writes a field of a descriptor, if it exists.
     #[inline(always)]
-    pub(crate) fn set(&self, words: &mut [u32], field: Field, value: u32) {
+    pub(crate) fn set(&self, words: &mut [u32], field: DescriptorField, value: u32) {
         match self.words[field as usize] {
             ABSENT => {}
             at => words[usize::from(at)] = value,
@@ -237,7 +237,7 @@ impl Layout {
 
 /// Choice of a program's layout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Descriptors {
+pub enum LayoutPolicy {
     /// The fields that it accesses, contiguous.
     #[default]
     Packed,
@@ -248,13 +248,13 @@ pub enum Descriptors {
     Shuffled(u64),
 }
 
-impl Descriptors {
-    pub(crate) fn layout(self, fields: Fields, walks: usize) -> Layout {
+impl LayoutPolicy {
+    pub(crate) fn layout(self, fields: DescriptorFieldSet, walks: usize) -> DescriptorLayout {
         let walks = walks.min(WALKS) as u8;
         match self {
-            Descriptors::Packed => Layout::packed(fields, walks),
-            Descriptors::Whole => Layout::WHOLE,
-            Descriptors::Shuffled(seed) => Layout::shuffled(fields, walks, seed),
+            LayoutPolicy::Packed => DescriptorLayout::packed(fields, walks),
+            LayoutPolicy::Whole => DescriptorLayout::WHOLE,
+            LayoutPolicy::Shuffled(seed) => DescriptorLayout::shuffled(fields, walks, seed),
         }
     }
 }
@@ -265,9 +265,9 @@ mod tests {
 
     #[test]
     fn what_nobody_looks_at_has_no_place_and_the_rest_no_gap() {
-        for bits in 0..=Fields::ALL.bits() {
+        for bits in 0..=DescriptorFieldSet::ALL.bits() {
             for walks in 0..=WALKS as u8 {
-                let layout = Layout::packed(Fields::of_bits(bits), walks);
+                let layout = DescriptorLayout::packed(DescriptorFieldSet::of_bits(bits), walks);
                 let offsets: Vec<usize> = layout.places().map(|(_, offset)| offset).collect();
                 let dense: Vec<usize> = (0..offsets.len()).map(|at| at * WORD).collect();
                 assert_eq!(offsets, dense, "{layout:?}");
@@ -280,14 +280,14 @@ mod tests {
                 assert_eq!(absent.count() + offsets.len(), ALL.len());
             }
         }
-        assert_eq!(Layout::packed(Fields::NONE, 0).stride(), 8);
+        assert_eq!(DescriptorLayout::packed(DescriptorFieldSet::NONE, 0).stride(), 8);
     }
 
     #[test]
     fn what_cannot_be_followed_begins_as_the_kernels_context() {
-        for layout in [Layout::WHOLE, Layout::shuffled(Fields::ALL, 2, 7)] {
+        for layout in [DescriptorLayout::WHOLE, DescriptorLayout::shuffled(DescriptorFieldSet::ALL, 2, 7)] {
             for offset in (0..24).step_by(4) {
-                let field = Field::of_context(offset).expect("a field of `struct xdp_md`");
+                let field = DescriptorField::of_context(offset).expect("a field of `struct xdp_md`");
                 assert_eq!(layout.offset(field), Some(offset as usize));
             }
         }
@@ -295,10 +295,10 @@ mod tests {
 
     #[test]
     fn in_any_order_each_field_has_a_place_of_its_own() {
-        let fields = Fields::of_bits(Fields::ALL.bits() ^ Fields::FIXED.bits());
+        let fields = DescriptorFieldSet::of_bits(DescriptorFieldSet::ALL.bits() ^ DescriptorFieldSet::FIXED.bits());
         let mut others = 0;
         for seed in 0..200 {
-            let layout = Layout::shuffled(fields, 3, seed);
+            let layout = DescriptorLayout::shuffled(fields, 3, seed);
             let (notes, walks) = layout.notes();
             let notes = (0..walks).map(|at| notes + at * WORD);
             let mut all: Vec<usize> = layout.places().map(|(_, offset)| offset).chain(notes).collect();
@@ -306,16 +306,16 @@ mod tests {
             all.dedup();
             assert_eq!(all.len(), 13, "{layout:?}");
             assert!(all[12] + WORD <= layout.stride() && layout.stride() <= LONGEST * WORD);
-            others += usize::from(layout.words != Layout::packed(fields, 3).words);
+            others += usize::from(layout.words != DescriptorLayout::packed(fields, 3).words);
         }
         assert!(others > 190);
     }
 
     #[test]
     fn descriptors_are_numbered_by_where_they_begin() {
-        for fields in [Fields::NONE, Fields::ROOM, Fields::ALL] {
+        for fields in [DescriptorFieldSet::NONE, DescriptorFieldSet::ROOM, DescriptorFieldSet::ALL] {
             for walks in 0..=WALKS as u8 {
-                let layout = Layout::packed(fields, walks);
+                let layout = DescriptorLayout::packed(fields, walks);
                 for number in (0..300).chain([4095, 65_536, (1 << 20) - 1]) {
                     assert_eq!(layout.number(number * layout.stride()), number);
                 }

@@ -4,20 +4,20 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use millstream_kernel::{Map, testing};
-use millstream_lab::stats::{self, Ratio};
-use millstream_lab::workload::Builtin;
+use millstream_kernel::{KernelMap, testing};
+use millstream_lab::stats::{self, RatioEstimate};
+use millstream_lab::workload::BuiltinWorkload;
 use millstream_lab::{RigConfig, os};
 use millstream_programs::NAT;
 use millstream_programs::nat::CONNECTIONS;
 use millstream_programs::rng::Rng;
-use millstream_programs::traffic::Locality;
-use millstream_specialize::Report;
+use millstream_programs::traffic::FlowLocality;
+use millstream_specialize::SessionReport;
 use serde::Serialize;
 
 use super::{plane, seconds};
 use crate::bars::{asked, keep};
-use crate::planes::in_turn;
+use crate::data_planes::in_turn;
 
 #[derive(Debug, Serialize)]
 struct Churn {
@@ -30,7 +30,7 @@ struct Churn {
     /// Nanoseconds a packet in each slice without a session, and with one.
     slices: Vec<(f64, f64)>,
     /// With a session, over without.
-    ratio: Ratio,
+    ratio: RatioEstimate,
 }
 
 #[test]
@@ -38,18 +38,18 @@ fn a_nat_whose_connections_are_forgotten_all_the_time() {
     if !testing::require() {
         return;
     }
-    let builtin = Builtin::generated(NAT, 10_000);
+    let builtin = BuiltinWorkload::generated(NAT, 10_000);
     let slice = Duration::from_secs_f64(seconds().min(3.0));
     let deleted = AtomicU64::new(0);
     let (mut generations, mut packets) = (0, 0);
-    let slices = plane(builtin, Locality::NONE, RigConfig::default()).placed(
+    let slices = plane(builtin, FlowLocality::NONE, RigConfig::default()).placed(
         |_| (),
         |placed, live| {
             let map = live.map(CONNECTIONS).expect("the table").try_clone().expect("a descriptor");
             let slices = in_turn(asked("MILLSTREAM_SLICES", 2) as usize, |with| {
                 live.roll_back("another slice", &mut |_| ()).expect("the original");
                 let mut tell =
-                    |r: &Report| generations += usize::from(matches!(r, Report::Specialised { .. }));
+                    |r: &SessionReport| generations += usize::from(matches!(r, SessionReport::Specialised { .. }));
                 let stop = AtomicBool::new(false);
                 std::thread::scope(|scope| {
                     scope.spawn(|| {
@@ -76,7 +76,7 @@ fn a_nat_whose_connections_are_forgotten_all_the_time() {
 }
 
 /// Deletes all entries, again and again: new connections have other ports than those before.
-fn forget(map: &Map, stop: &AtomicBool, deleted: &AtomicU64) {
+fn forget(map: &KernelMap, stop: &AtomicBool, deleted: &AtomicU64) {
     while !stop.load(Ordering::Relaxed) {
         for (key, _) in map.entries().expect("what is there").iter() {
             let gone = map.delete(key).expect("it can be deleted");

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use millstream_kernel::testing;
 use millstream_lab::RigConfig;
-use millstream_lab::workload::Builtin;
+use millstream_lab::workload::BuiltinWorkload;
 use millstream_programs::ROUTER;
-use millstream_programs::traffic::Locality;
+use millstream_programs::traffic::FlowLocality;
 use serde::Serialize;
 
 use super::{plane, seconds, spent};
 use crate::bars::{asked, keep};
-use crate::planes::in_turn;
+use crate::data_planes::in_turn;
 
 #[derive(Debug, Serialize)]
 struct Point {
@@ -32,8 +32,8 @@ fn throughput_by_cores() {
     let rounds = asked("MILLSTREAM_ROUNDS", 1) as usize;
     let fewest = if rounds > 1 { 1 } else { most };
     for cores in fewest..=most {
-        let builtin = Builtin::generated(ROUTER, 2_592);
-        let plane = plane(builtin, Locality::LOW, RigConfig { lanes: cores, ..RigConfig::default() });
+        let builtin = BuiltinWorkload::generated(ROUTER, 2_592);
+        let plane = plane(builtin, FlowLocality::LOW, RigConfig { lanes: cores, ..RigConfig::default() });
         let pairs = in_turn(rounds, |with| spent(&plane, time, with, |_| ()));
         points.push(Point { cores, pairs });
         keep("specialize-cores.json", &points);

@@ -5,21 +5,21 @@
 use std::time::Duration;
 
 use millstream_kernel::testing;
-use millstream_lab::{Latencies, RigConfig};
-use millstream_programs::traffic::Locality;
+use millstream_lab::{FrameLatencies, RigConfig};
+use millstream_programs::traffic::FlowLocality;
 use serde::Serialize;
 
 use super::{plane, planes, seconds};
 use crate::bars::keep;
-use crate::planes::Placed;
+use crate::data_planes::Placed;
 
 /// Frames for each second of a point.
 const FRAMES: f64 = 100_000.0;
 
 #[derive(Debug, Serialize)]
 struct Pair {
-    original: Latencies,
-    specialised: Latencies,
+    original: FrameLatencies,
+    specialised: FrameLatencies,
 }
 
 #[derive(Debug, Serialize)]
@@ -41,7 +41,7 @@ fn latency_at_best_and_at_worst() {
     for builtin in planes {
         for batch in [1, 64] {
             let rig = RigConfig { stamps: true, batch, ..RigConfig::default() };
-            let [best, worst] = plane(builtin, Locality::HIGH, rig).placed(
+            let [best, worst] = plane(builtin, FlowLocality::HIGH, rig).placed(
                 |settings| settings.interval = Duration::from_millis(500),
                 |placed, live| {
                     placed.send(Some(live), Duration::from_secs(3), &mut |_| (), || ());
@@ -53,7 +53,7 @@ fn latency_at_best_and_at_worst() {
                     let pair =
                         || Pair { original: taken(placed, &original), specialised: taken(placed, &variant) };
                     let best = pair();
-                    let uniform = placed.load.flows.reweighted(Locality::NONE, 1);
+                    let uniform = placed.load.flows.reweighted(FlowLocality::NONE, 1);
                     placed.rig.reorder(&uniform.sequence(2, placed.order.len())).expect("another order");
                     let worst = pair();
                     placed.rig.detach();
@@ -69,7 +69,7 @@ fn latency_at_best_and_at_worst() {
     assert!(pairs.clone().all(|p| p.original.frames > 0 && p.specialised.frames > 0), "{all:?}");
 }
 
-fn taken(placed: &Placed<'_>, program: &millstream_kernel::Program) -> Latencies {
+fn taken(placed: &Placed<'_>, program: &millstream_kernel::KernelProgram) -> FrameLatencies {
     placed.rig.attach(program).expect("attached");
     placed.rig.latencies((FRAMES * seconds()) as u32).expect("latencies")
 }

@@ -17,21 +17,21 @@ pub(crate) mod throughput;
 use std::time::Duration;
 
 use millstream_lab::RigConfig;
-use millstream_lab::workload::Builtin;
+use millstream_lab::workload::BuiltinWorkload;
 use millstream_object::Object;
-use millstream_programs::traffic::Locality;
-use millstream_programs::{BALANCER, FIREWALL, NAT, Program, ROUTER, SWITCH};
+use millstream_programs::traffic::FlowLocality;
+use millstream_programs::{BALANCER, FIREWALL, NAT, DataPlaneProgram, ROUTER, SWITCH};
 
 use crate::bars::asked;
-use crate::planes::Plane;
-use millstream_specialize::Settings;
+use crate::data_planes::Plane;
+use millstream_specialize::SessionSettings;
 
 /// The data planes, with tables of the paper's sizes as far as it gives them.
-const PLANES: [(Program, usize); 6] =
+const PLANES: [(DataPlaneProgram, usize); 6] =
     [(ROUTER, 2_592), (SWITCH, 4_000), (FIREWALL, 450), (FIREWALL, 4_500), (NAT, 10_000), (BALANCER, 100)];
 const FLOWS: usize = 10_000;
-const LOCALITIES: [(&str, Locality); 3] =
-    [("high", Locality::HIGH), ("low", Locality::LOW), ("none", Locality::NONE)];
+const LOCALITIES: [(&str, FlowLocality); 3] =
+    [("high", FlowLocality::HIGH), ("low", FlowLocality::LOW), ("none", FlowLocality::NONE)];
 
 /// Seconds that a point is measured.
 fn seconds() -> f64 {
@@ -39,24 +39,24 @@ fn seconds() -> f64 {
 }
 
 /// The data planes that the environment names; true if it names any.
-fn planes() -> (Vec<Builtin>, bool) {
+fn planes() -> (Vec<BuiltinWorkload>, bool) {
     let names = std::env::var("MILLSTREAM_PLANES").ok();
     let chosen = names.as_deref().unwrap_or(ROUTER.name);
     let of_size = |name: &str, size: usize| format!("{name}:{size}");
     let wanted = |name: &str, size| chosen.split_whitespace().any(|n| n == name || n == of_size(name, size));
     let all = PLANES.into_iter().filter(|(program, size)| wanted(program.name, *size));
-    let mut all: Vec<Builtin> = all.map(|(program, size)| Builtin::generated(program, size)).collect();
+    let mut all: Vec<BuiltinWorkload> = all.map(|(program, size)| BuiltinWorkload::generated(program, size)).collect();
     if let Some(text) =
         std::env::var_os("MILLSTREAM_ROUTES").map(|file| std::fs::read_to_string(file).expect("routes"))
     {
         let prefixes: &'static str = text.leak();
         let size = prefixes.lines().filter(|line| !line.contains(':')).count();
-        all.push(Builtin { prefixes: Some(prefixes), ..Builtin::generated(ROUTER, size) });
+        all.push(BuiltinWorkload { prefixes: Some(prefixes), ..BuiltinWorkload::generated(ROUTER, size) });
     }
     (all, names.is_some())
 }
 
-fn plane(builtin: Builtin, locality: Locality, rig: RigConfig) -> Plane {
+fn plane(builtin: BuiltinWorkload, locality: FlowLocality, rig: RigConfig) -> Plane {
     Plane { name: "paper", builtin, flows: FLOWS, locality, seed: 1, rig }
 }
 
@@ -65,7 +65,7 @@ const SETTLE: Duration = Duration::from_secs(3);
 
 /// Nanoseconds a packet over this time, with a session that has settled, or with one that may specialise on
 /// nothing.
-fn spent(plane: &Plane, time: Duration, with: bool, settings: impl FnOnce(&mut Settings) + Send) -> f64 {
+fn spent(plane: &Plane, time: Duration, with: bool, settings: impl FnOnce(&mut SessionSettings) + Send) -> f64 {
     let program = &plane.builtin.program;
     let maps = Object::parse(program.name, program.object).expect("ours").maps;
     plane.placed(

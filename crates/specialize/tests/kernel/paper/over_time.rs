@@ -7,17 +7,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use millstream_kernel::testing;
-use millstream_lab::workload::Builtin;
-use millstream_lab::{RigConfig, Traffic, pcap};
+use millstream_lab::workload::BuiltinWorkload;
+use millstream_lab::{RigConfig, TrafficSequence, pcap};
 use millstream_object::Object;
 use millstream_programs::ROUTER;
-use millstream_programs::traffic::Locality;
-use millstream_specialize::Report;
+use millstream_programs::traffic::FlowLocality;
+use millstream_specialize::SessionReport;
 use serde::Serialize;
 
 use super::{plane, seconds};
 use crate::bars::keep;
-use crate::planes::Placed;
+use crate::data_planes::Placed;
 
 /// Parts that a capture is sent in, each as long as it takes to look at it.
 const PARTS: usize = 6;
@@ -52,7 +52,7 @@ fn throughput_while_the_traffic_changes() {
     }
     over_time("specialize-over-time.json", |placed| {
         let order =
-            |seed| placed.load.flows.reweighted(Locality::HIGH, seed).sequence(seed, placed.order.len());
+            |seed| placed.load.flows.reweighted(FlowLocality::HIGH, seed).sequence(seed, placed.order.len());
         Course { frames: Vec::new(), orders: [1, 2].map(order).to_vec() }
     });
 }
@@ -93,9 +93,9 @@ fn run(
     original: bool,
     judged: &AtomicU32,
 ) -> Vec<Moment> {
-    let builtin = Builtin::generated(ROUTER, 2_592);
+    let builtin = BuiltinWorkload::generated(ROUTER, 2_592);
     let maps = Object::parse(ROUTER.name, ROUTER.object).expect("ours").maps;
-    plane(builtin, Locality::NONE, RigConfig::default()).placed(
+    plane(builtin, FlowLocality::NONE, RigConfig::default()).placed(
         |settings| {
             (settings.status, settings.interval) = (Duration::from_millis(100), Duration::from_secs(1));
             // The twin answers all routes alike: without it, traffic matters.
@@ -108,15 +108,15 @@ fn run(
             let Course { frames, mut orders } = course(placed);
             if !frames.is_empty() {
                 let first = orders.remove(0);
-                let traffic = Traffic { frames: &frames, sequence: &first };
+                let traffic = TrafficSequence { frames: &frames, sequence: &first };
                 placed.rig.load_traffic(&traffic).expect("traffic");
             }
             let (mut moments, start) = (Vec::new(), Instant::now());
-            let mut tell = |report: &Report| match *report {
-                Report::Status { pps, generation, .. } => {
+            let mut tell = |report: &SessionReport| match *report {
+                SessionReport::Status { pps, generation, .. } => {
                     moments.push(Moment { seconds: start.elapsed().as_secs_f64(), pps, generation });
                 }
-                Report::Judged { .. } => drop(judged.fetch_add(1, Ordering::Relaxed)),
+                SessionReport::Judged { .. } => drop(judged.fetch_add(1, Ordering::Relaxed)),
                 _ => {}
             };
             placed.send(Some(live), each, &mut tell, || {

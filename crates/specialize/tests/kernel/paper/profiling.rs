@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use millstream_kernel::testing;
 use millstream_lab::RigConfig;
-use millstream_lab::workload::Builtin;
-use millstream_programs::traffic::Locality;
-use millstream_programs::{FIREWALL, Program, ROUTER};
+use millstream_lab::workload::BuiltinWorkload;
+use millstream_programs::traffic::FlowLocality;
+use millstream_programs::{FIREWALL, DataPlaneProgram, ROUTER};
 use serde::Serialize;
 
 use super::{plane, seconds, spent};
 use crate::bars::{asked, keep};
-use crate::planes::in_turn;
+use crate::data_planes::in_turn;
 
-const PLANES: [(Program, usize); 2] = [(ROUTER, 2_592), (FIREWALL, 450)];
+const PLANES: [(DataPlaneProgram, usize); 2] = [(ROUTER, 2_592), (FIREWALL, 450)];
 /// Shares of the time, in per cent.
 const SHARES: [f64; 5] = [0.2, 1.0, 5.0, 25.0, 100.0];
 
@@ -40,7 +40,7 @@ fn throughput_by_how_much_is_recorded() {
     let time = Duration::from_secs_f64(seconds());
     let mut points = Vec::new();
     for &(program, size) in planes {
-        let plane = plane(Builtin::generated(program, size), Locality::LOW, RigConfig::default());
+        let plane = plane(BuiltinWorkload::generated(program, size), FlowLocality::LOW, RigConfig::default());
         for &share in shares {
             let pairs = in_turn(rounds, |with| {
                 spent(&plane, time, with, |settings| {

@@ -12,13 +12,13 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use millstream_kernel::{UpdateMode, testing};
-use millstream_lab::workload::Builtin;
+use millstream_lab::workload::BuiltinWorkload;
 use millstream_lab::{RigConfig, os};
 use millstream_programs::rng::Rng;
 use millstream_programs::table::MapEntry;
-use millstream_programs::traffic::Locality;
-use millstream_specialize::Report;
-use millstream_specialize::report::{Outcome, Reason};
+use millstream_programs::traffic::FlowLocality;
+use millstream_specialize::SessionReport;
+use millstream_specialize::report::{VariantVerdict, CompileReason};
 use serde::Serialize;
 
 use super::{SETTLE, plane, planes};
@@ -97,42 +97,42 @@ fn tail(times: &[u64]) -> [u64; 4] {
 }
 
 impl Responses {
-    fn take(&mut self, report: &Report, watch: &mut Watch) {
+    fn take(&mut self, report: &SessionReport, watch: &mut Watch) {
         match *report {
             // A refused variant is not installed.
-            Report::Judged {
+            SessionReport::Judged {
                 generation,
                 ms,
-                outcome: Outcome::Faster | Outcome::Same | Outcome::Trial | Outcome::Unjudged,
+                outcome: VariantVerdict::Faster | VariantVerdict::Same | VariantVerdict::Trial | VariantVerdict::Unjudged,
                 ..
             } => drop(watch.judged.insert(generation, ms)),
-            Report::Judged { ms, .. } => watch.was_made(1_000 * ms),
-            Report::StandsBy { generation, compile_us, load_us, .. } => {
+            SessionReport::Judged { ms, .. } => watch.was_made(1_000 * ms),
+            SessionReport::StandsBy { generation, compile_us, load_us, .. } => {
                 let judged = watch.judged.remove(&generation).unwrap_or(0);
                 self.standby_ms.push(judged + (compile_us + load_us) / 1_000);
                 watch.was_made(1_000 * judged + compile_us + load_us);
             }
-            Report::Specialised { latency_us, write_ns, compile_us: 0, load_us: 0, .. } => {
+            SessionReport::Specialised { latency_us, write_ns, compile_us: 0, load_us: 0, .. } => {
                 self.stood_in_us.extend(latency_us);
                 watch.answered.extend(write_ns.zip(latency_us));
                 watch.stood_in = Some(Instant::now());
             }
-            Report::Specialised { generation, reason, latency_us, compile_us, load_us, swap_us, .. } => {
+            SessionReport::Specialised { generation, reason, latency_us, compile_us, load_us, swap_us, .. } => {
                 let judged = watch.judged.remove(&generation);
                 watch.was_made(1_000 * judged.unwrap_or(0) + compile_us + load_us + swap_us);
                 match judged {
                     None => self.specialised_us.extend(latency_us),
                     Some(ms) => self.new_shapes_ms.push(ms + (compile_us + load_us + swap_us) / 1_000),
                 }
-                if let Some(since) = watch.stood_in.take().filter(|_| reason == Reason::Quiet) {
+                if let Some(since) = watch.stood_in.take().filter(|_| reason == CompileReason::Quiet) {
                     self.constants_ms.push(since.elapsed().as_millis() as u64);
                 }
             }
-            Report::Confirmed { latency_us, write_ns, .. } => {
+            SessionReport::Confirmed { latency_us, write_ns, .. } => {
                 self.confirmed_us.push(latency_us);
                 watch.answered.push((write_ns, latency_us));
             }
-            Report::Refreshed { in_step_us, latency_us, write_ns, .. } => {
+            SessionReport::Refreshed { in_step_us, latency_us, write_ns, .. } => {
                 self.in_step_us.extend(in_step_us);
                 watch.answered.extend(write_ns.zip(in_step_us));
                 self.refreshed_us.extend(latency_us);
@@ -176,8 +176,8 @@ fn how_soon_writes_are_in_what_runs() {
     assert!(all.iter().any(|r| answered(r) > 0), "{all:?}");
 }
 
-fn responses(builtin: Builtin, writes: u64) -> Responses {
-    plane(builtin, Locality::HIGH, RigConfig::default()).placed(
+fn responses(builtin: BuiltinWorkload, writes: u64) -> Responses {
+    plane(builtin, FlowLocality::HIGH, RigConfig::default()).placed(
         |settings| settings.interval = Duration::from_millis(500),
         |placed, live| {
             let (program, size) = (builtin.program.name, builtin.size);

@@ -4,24 +4,24 @@
 
 use std::time::Duration;
 
-use millstream_kernel::{AttachType, Program, testing};
+use millstream_kernel::{AttachType, KernelProgram, testing};
 use millstream_lab::RigConfig;
 use millstream_lab::compare::common;
-use millstream_lab::measure::{Alike, LiveHarness, Plan, Side, measure};
-use millstream_lab::stats::{self, Ratio};
-use millstream_lab::subject::Counted;
+use millstream_lab::measure::{LoadAttributes, LiveHarness, MeasurementPlan, MeasuredSide, measure};
+use millstream_lab::stats::{self, RatioEstimate};
+use millstream_lab::subject::InsnCounts;
 use millstream_lab::verify::answers;
-use millstream_lab::workload::Builtin;
+use millstream_lab::workload::BuiltinWorkload;
 use millstream_object::Object;
 use millstream_programs::rng::Rng;
-use millstream_programs::traffic::Locality;
-use millstream_specialize::report::Outcome;
-use millstream_specialize::{Live, Report, Speed};
+use millstream_programs::traffic::FlowLocality;
+use millstream_specialize::report::VariantVerdict;
+use millstream_specialize::{LiveSession, SessionReport, SpeedComparison};
 use serde::Serialize;
 
 use super::{LOCALITIES, SETTLE, plane, planes, seconds};
 use crate::bars::keep;
-use crate::planes::{Placed, patiently};
+use crate::data_planes::{Placed, patiently};
 
 /// Packets whose instructions are counted.
 const SAMPLE: usize = 512;
@@ -44,7 +44,7 @@ struct Install {
 
 #[derive(Clone, Debug, Serialize)]
 struct Judged {
-    outcome: Outcome,
+    outcome: VariantVerdict,
     ms: u64,
     ratio: Option<(f64, [f64; 2])>,
     gained_ns: Option<f64>,
@@ -55,16 +55,16 @@ struct Judged {
 #[derive(Debug, Serialize)]
 pub(crate) struct Times {
     #[serde(flatten)]
-    pub(crate) speed: Speed,
+    pub(crate) speed: SpeedComparison,
     /// The variant that records all lookups, over the original, the rig included.
-    pub(crate) recording: Option<Ratio>,
+    pub(crate) recording: Option<RatioEstimate>,
 }
 
 /// Code that a packet executes.
 #[derive(Debug, Serialize)]
 struct Code {
     jited_bytes: u32,
-    counted: Counted,
+    counted: InsnCounts,
 }
 
 #[derive(Debug, Serialize)]
@@ -105,7 +105,7 @@ fn throughput_by_locality() {
     assert!(variants.clone().count() > 0 && variants.clone().any(fewer), "{points:?}");
 }
 
-fn point(builtin: Builtin, name: &'static str, locality: Locality, knows: Knows) -> Point {
+fn point(builtin: BuiltinWorkload, name: &'static str, locality: FlowLocality, knows: Knows) -> Point {
     let plane = plane(builtin, locality, RigConfig::default());
     let maps = Object::parse(builtin.program.name, builtin.program.object).expect("ours").maps;
     plane.placed(
@@ -117,14 +117,14 @@ fn point(builtin: Builtin, name: &'static str, locality: Locality, knows: Knows)
         },
         |placed, live| {
             let (mut installs, mut judged, mut dropped) = (Vec::new(), Vec::new(), Vec::new());
-            let mut tell = |report: &Report| match *report {
-                Report::Specialised { compile_us, load_us, swap_us, slots, .. } => {
+            let mut tell = |report: &SessionReport| match *report {
+                SessionReport::Specialised { compile_us, load_us, swap_us, slots, .. } => {
                     installs.push(Install { compile_us, load_us, swap_us, slots });
                 }
-                Report::Judged { outcome, ms, ratio, gained_ns, predicted_ns, .. } => {
+                SessionReport::Judged { outcome, ms, ratio, gained_ns, predicted_ns, .. } => {
                     judged.push(Judged { outcome, ms, ratio, gained_ns, predicted_ns });
                 }
-                Report::Dropped { ref reason } if dropped.last() != Some(reason) => {
+                SessionReport::Dropped { ref reason } if dropped.last() != Some(reason) => {
                     dropped.push(reason.clone());
                 }
                 _ => {}
@@ -139,9 +139,9 @@ fn point(builtin: Builtin, name: &'static str, locality: Locality, knows: Knows)
     )
 }
 
-fn codes(placed: &Placed<'_>, live: &Live<'_>) -> (Code, Option<Code>) {
+fn codes(placed: &Placed<'_>, live: &LiveSession<'_>) -> (Code, Option<Code>) {
     let sample: Vec<Vec<u8>> = placed.sample(SAMPLE);
-    let bytes = |program: &Program| program.info().expect("its image").jited_len;
+    let bytes = |program: &KernelProgram| program.info().expect("its image").jited_len;
     let (original, variant) = live.counted(&sample, placed.rig.test_port()).expect("counted");
     let original = Code { jited_bytes: bytes(live.original()), counted: original };
     let copy = live.copy_of_variant().expect("it loads once more");
@@ -151,18 +151,18 @@ fn codes(placed: &Placed<'_>, live: &Live<'_>) -> (Code, Option<Code>) {
 
 /// Measures original and variant beside an empty program; then the recording one, whose tables leave less of
 /// the processor's caches to the others.
-pub(crate) fn times(placed: &Placed<'_>, live: &mut Live<'_>) -> Times {
+pub(crate) fn times(placed: &Placed<'_>, live: &mut LiveSession<'_>) -> Times {
     live.detach().expect("the rig is free");
     let told = answers(placed.rig, live.original(), &placed.sample(SAMPLE)).expect("answers");
     let verdict = common(&told.into_iter().map(|(verdict, _)| verdict).collect::<Vec<_>>());
-    let plan = Plan::live(seconds());
+    let plan = MeasurementPlan::live(seconds());
     let speed = patiently(|| live.speed(placed.rig, verdict, &plan));
     let recording = live.instrumented().map(|recording| {
         let [original, _] = live.sides();
-        let mut sides = [original, Side::new("recording", || Ok(recording.try_clone()?))];
-        let alike = Alike { attach: AttachType::XDP, flags: 0 };
+        let mut sides = [original, MeasuredSide::new("recording", || Ok(recording.try_clone()?))];
+        let alike = LoadAttributes { attach: AttachType::XDP, flags: 0 };
         let mut harness = LiveHarness::new(placed.rig, alike).expect("a harness");
-        let plan = Plan { seconds: plan.seconds / 2.0, ..plan };
+        let plan = MeasurementPlan { seconds: plan.seconds / 2.0, ..plan };
         let found = patiently(|| measure(&mut harness, &mut sides, &plan));
         stats::judge(&found.pairs(0, 1), &mut Rng::new(plan.seed))
     });

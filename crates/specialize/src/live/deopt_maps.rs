@@ -1,0 +1,70 @@
+//! Maps that the active generation can do without, each by itself, while their twins are behind.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use millstream_ir::Map;
+use rustc_hash::FxHashMap;
+
+use super::LiveSession;
+use crate::clock::monotonic_ns;
+use crate::snapshot::{DirtyKeys, Assumptions, SpecializableMap};
+use crate::guard::DeoptMask;
+use crate::transform;
+use crate::variant::VariantCompiler;
+
+/// The maps, each with its index and its slot in the guard.
+#[derive(Clone, Debug, Default)]
+pub(super) struct DeoptMaps(BTreeMap<Map, (u32, DeoptMask)>);
+
+impl DeoptMaps {
+    /// Maps that a variant was to spare and does, if none of their contents are in code elsewhere.
+    pub(super) fn new(
+        compiler: &VariantCompiler,
+        sources: &FxHashMap<Map, SpecializableMap>,
+        record: &Assumptions,
+        (wanted, done): (&[transform::DeoptMap], &transform::TransformReport),
+    ) -> DeoptMaps {
+        let maps = record
+            .behind_twins()
+            .filter(|map| wanted.iter().any(|s| s.map == *map) && !done.unspared.contains(map));
+        let place = |map| {
+            let index = sources.get(&map)?.index;
+            (index > 0).then_some((map, (index, compiler.slot(map)?)))
+        };
+        DeoptMaps(maps.filter_map(place).collect())
+    }
+
+    /// Index and slot of each, as the guard knows them.
+    pub(super) fn places(&self) -> Vec<(u32, DeoptMask)> {
+        self.0.values().copied().collect()
+    }
+
+    pub(super) fn slots(&self) -> DeoptMask {
+        self.0.values().fold(DeoptMask::NONE, |all, (_, slot)| all.and(*slot))
+    }
+
+    /// The maps that have these slots.
+    pub(super) fn maps(&self, slots: DeoptMask) -> BTreeSet<Map> {
+        self.0.iter().filter(|(_, (_, slot))| slots.has(*slot)).map(|(map, _)| *map).collect()
+    }
+
+    /// Slots of the maps in which something may have changed.
+    pub(super) fn touched(&self, dirty: &DirtyKeys) -> DeoptMask {
+        let touched = self.0.iter().filter(|(map, _)| dirty.touches(**map));
+        touched.fold(DeoptMask::NONE, |all, (_, (_, slot))| all.and(*slot))
+    }
+}
+
+impl LiveSession<'_> {
+    /// Schedules another look at maps that were left behind by an approval: their contents may have changed.
+    pub(super) fn left(&mut self, spared: &DeoptMaps, behind: DeoptMask, dirty: &DirtyKeys, write: Option<u64>) {
+        if behind.is_empty() {
+            return;
+        }
+        match dirty.split(&spared.maps(behind)) {
+            Some((of_those, _)) => self.seen.dirty.merge(of_those),
+            None => self.seen.dirty.merge(dirty.clone()),
+        }
+        self.seen.first.get_or_insert_with(|| write.unwrap_or_else(monotonic_ns));
+    }
+}
